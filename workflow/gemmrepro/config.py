@@ -1,0 +1,51 @@
+"""The configuration: checked against its schema, with errors that name the key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import yaml
+
+from gemmrepro import registry
+from gemmrepro.errors import UserError
+from gemmrepro.files import ROOT
+
+SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
+
+
+def check(config: dict[str, Any]) -> None:
+    """Check a whole configuration.
+
+    Raises:
+        UserError: names every wrong key, what is wrong with it, and where the schema is.
+    """
+    schema = yaml.safe_load(SCHEMA.read_text())
+    problems = [
+        f"{'.'.join(str(part) for part in error.absolute_path) or 'top level'}: {error.message}"
+        for error in jsonschema.Draft202012Validator(schema).iter_errors(config)
+    ]
+    if not problems:
+        known = registry.family_names()
+        problems += [
+            f"families: there is no kernel family '{name}' (known: {', '.join(known)})"
+            for name in config["families"]
+            if name not in known
+        ]
+        problems += [
+            f"sweep.sizes: family '{name}' has no sizes"
+            for name in config["families"]
+            if name not in config["sweep"]["sizes"]
+        ]
+        problems += [
+            f"sweep.toolkits: '{toolkit}' is not built (build has {', '.join(config['build'])})"
+            for toolkit in config["sweep"]["toolkits"]
+            if toolkit not in config["build"]
+        ]
+        least, most = config["sweep"]["samples_per_round"]
+        if least > most:
+            problems.append(f"sweep.samples_per_round: the least, {least}, exceeds the most, {most}")
+    if problems:
+        raise UserError(
+            "the configuration is wrong: " + "; ".join(sorted(problems)) + f". See {SCHEMA.relative_to(ROOT)}."
+        )
