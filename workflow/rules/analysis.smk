@@ -1,0 +1,68 @@
+# Verdicts on the published claims, and the figures, from rows alone.
+
+
+rule verdicts:
+    input:
+        claims=[path for family in FAMILIES if Path(path := f"kernels/{family}/claims.yaml").is_file()],
+        published="kernels/published.csv",
+        schema="workflow/schemas/claims.schema.yaml",
+        measurements=measurements(FAMILIES),
+        gates=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
+        records=all_builds(),
+        code=code("verdicts"),
+        image=in_image("report"),
+    output:
+        report(
+            "results/verdicts.json",
+            caption="../report/verdicts.rst",
+            category="Verdicts",
+        ),
+    log:
+        "results/logs/verdicts.log",
+    container:
+        image("report")
+    message:
+        "Judging the published claims"
+    shell:
+        "python3 -m gemmrepro.verdicts --measure results/measure --gates results/gates --build results/build"
+        " --out {output} 2>&1 | tee {log}"
+
+
+FIGURES = {family: registry.family(family).figures for family in FAMILIES if registry.family(family).figures}
+
+
+for family, names in FIGURES.items():
+
+    rule:
+        name:
+            f"figures_{family}"
+        input:
+            measurements=measurements(FAMILIES),
+            published="kernels/published.csv",
+            records=[path for kernel in kernels_of(family) for path in builds_of(kernel)],
+            code=code("figures"),
+            image=in_image("report"),
+        output:
+            report(
+                expand("results/figures/{family}/{figure}.svg", family=family, figure=names),
+                caption="../report/figure.rst",
+                category="Figures",
+                subcategory=family,
+            ),
+            expand("results/figures/{family}/{figure}.json", family=family, figure=names),
+        log:
+            f"results/logs/figures/{family}.log",
+        container:
+            image("report")
+        params:
+            family=family,
+        message:
+            "Drawing the figures of {params.family}"
+        shell:
+            "python3 -m gemmrepro.figures --family {params.family} --measure results/measure --build results/build"
+            " --out results/figures/{params.family} 2>&1 | tee {log}"
+
+
+rule figures:
+    input:
+        [f"results/figures/{family}/{figure}.svg" for family, names in FIGURES.items() for figure in names],

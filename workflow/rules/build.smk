@@ -1,0 +1,32 @@
+# One job a kernel a toolkit: a fat binary, its disassembly, and the record with the build key.
+
+
+rule build_kernel:
+    input:
+        source=lambda wildcards: os.path.relpath(kernel_of(wildcards).source_path),
+        headers=lambda wildcards: [os.path.relpath(path) for path in kernel_of(wildcards).header_paths],
+        code=code("build"),
+        image=in_image("{toolkit}"),
+    output:
+        binary="results/build/{toolkit}/{kernel}.fatbin",
+        sass="results/build/{toolkit}/{kernel}.sass",
+        record="results/build/{toolkit}/{kernel}.json",
+    log:
+        "results/logs/build/{toolkit}/{kernel}.log",
+    container:
+        "resources/images/{toolkit}.sif"
+    threads: 2
+    params:
+        architectures=architectures,
+        registered=lambda wildcards: registry.fingerprint(kernel_of(wildcards)),
+        folder=subpath(output.record, parent=True),
+    message:
+        "Compiling {wildcards.kernel} with {wildcards.toolkit} for sm_{params.architectures}"
+    shell:
+        "python3 -m gemmrepro.build --kernel {wildcards.kernel} --toolkit {wildcards.toolkit}"
+        " --archs {params.architectures} --threads {threads} --out {params.folder} 2>&1 | tee {log}"
+
+
+rule build:
+    input:
+        all_builds(),

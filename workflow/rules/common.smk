@@ -1,0 +1,129 @@
+# What every stage shares: the checked configuration, the machine at hand, and helpers that turn the registry into paths.
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+
+import gemmrepro.config
+from gemmrepro import host, modules, registry
+from gemmrepro.container_env import container_environment
+from gemmrepro.errors import UserError
+
+
+def stop(error):
+    """Ends the run with the error's one sentence instead of a traceback."""
+    raise WorkflowError(str(error))
+
+
+# The user's mistakes end here, before any job starts.
+try:
+    gemmrepro.config.check(config)
+    GPU, NO_GPU = host.find_gpu()
+    MEASURE = host.resolve_measure(config["measure"], GPU, NO_GPU)
+    FAMILIES = config["families"]
+    KERNELS = {kernel.id: kernel for family in FAMILIES for kernel in registry.kernels(family)}
+except UserError as error:
+    stop(error)
+
+TOOLKITS = list(config["build"])
+RECORDED = f"reports/recorded/{config['recorded_gpu']}"
+DEFAULT_IMAGES = [*TOOLKITS, "report"]
+MEASUREMENTS = ["summary.csv", "samples.parquet", "run.json", "counters.csv"]
+CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+if CONTAINERS and not (shutil.which("apptainer") or shutil.which("singularity")):
+    stop(
+        "--use-singularity needs Apptainer, and it is not on PATH. Put `envs/run` before the command, which installs it for "
+        "this project alone, or install apptainer 1.2 or later."
+    )
+
+# A bare `snakemake --use-singularity` gets the same environment as one under envs/run.
+os.environ.update(
+    container_environment(os.environ)
+    | {"PYTHONPATH": str(Path(workflow.basedir) / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+)
+
+# Two jobs on one GPU would spoil each other's timings.
+if "gpu" not in workflow.global_resources:
+    workflow.register_resource("gpu", 1)
+
+
+wildcard_constraints:
+    env="cuda12|cuda13|report|torch",
+    toolkit="cuda12|cuda13",
+    family="|".join(registry.family_names()),
+    kernel="|".join(kernel.id.replace(".", "[.]") for kernel in registry.kernels()),
+
+
+def image(env):
+    """The path of an image; what `container:` names."""
+    return f"resources/images/{env}.sif"
+
+
+def in_image(env):
+    """Inputs that make a rule wait for the image it runs in, and rerun only when the packages in it change."""
+
+    def inputs(wildcards):
+        if not CONTAINERS:
+            return []
+        name = env.format(**dict(wildcards.items()))
+        return [ancient(image(name)), f"resources/images/{name}.lock.json"]
+
+    return inputs
+
+
+def code(stage):
+    """Our own modules that a stage runs."""
+    return list(modules.closure(stage))
+
+
+def kernel_of(wildcards):
+    return registry.kernel(wildcards.kernel)
+
+
+def kernels_of(family):
+    return [kernel for kernel in KERNELS.values() if kernel.family == family]
+
+
+def toolkits_of(kernel):
+    return [toolkit for toolkit in TOOLKITS if toolkit in kernel.toolkits]
+
+
+def builds_of(kernel, suffix="json"):
+    """Build records (or binaries) of one kernel, by every toolkit that makes it."""
+    return [f"results/build/{toolkit}/{kernel.id}.{suffix}" for toolkit in toolkits_of(kernel)]
+
+
+def all_builds(suffix="json"):
+    return [path for kernel in KERNELS.values() for path in builds_of(kernel, suffix)]
+
+
+def recorded(family, *names):
+    """Committed recordings of a family that exist: a family that nobody measured yet has none."""
+    return [path for name in names if Path(path := f"{RECORDED}/{family}/{name}").is_file()]
+
+
+def architectures(wildcards):
+    """The configured architectures, and the GPU's own where the toolkit may know it and the config does not list it."""
+    wanted = set(config["build"][wildcards.toolkit])
+    newest = {"cuda12": 90, "cuda13": 121}[wildcards.toolkit]
+    if GPU and GPU.capability <= newest:
+        wanted.add(GPU.capability)
+    return ",".join(str(arch) for arch in sorted(wanted))
+
+
+def numeric_evidence(wildcards):
+    if MEASURE == "live":
+        return f"results/gates/numeric/{wildcards.kernel}.json"
+    return recorded(kernel_of(wildcards).family, "gates.json")
+
+
+def measurements(families):
+    return expand("results/measure/{family}/{name}", family=families, name=MEASUREMENTS)

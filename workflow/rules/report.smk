@@ -1,0 +1,34 @@
+# The paper: one file that opens from disk.
+report: "../report/workflow.rst"
+
+
+rule report:
+    input:
+        verdicts="results/verdicts.json",
+        config="results/config.json",
+        gates=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
+        builds=all_builds(),
+        sass=all_builds("sass"),
+        sources=[os.path.relpath(kernel.source_path) for kernel in KERNELS.values()],
+        measurements=measurements(FAMILIES),
+        figures=rules.figures.input,
+        template=sorted(str(path) for path in Path("reports/template").iterdir()),
+        locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
+        code=code("report"),
+        image=in_image("report"),
+    output:
+        report(
+            "reports/index.html",
+            caption="../report/paper.rst",
+            category="Paper",
+        ),
+    log:
+        "results/logs/report.log",
+    container:
+        image("report")
+    message:
+        "Writing {output}"
+    shell:
+        "python3 -m gemmrepro.report --verdicts {input.verdicts} --measure results/measure --gates results/gates"
+        " --build results/build --figures results/figures --images resources/images --config {input.config}"
+        " --out {output} 2>&1 | tee {log}"

@@ -1,0 +1,72 @@
+# Rows come from this machine's GPU or from the committed recordings; both leave the same four files.
+
+
+rule settings:
+    output:
+        "results/config.json",
+    log:
+        "results/logs/settings.log",
+    localrule: True
+    params:
+        config=config,
+    run:
+        from gemmrepro.files import write_json
+
+        write_json(output[0], params.config)
+
+
+if MEASURE == "live":
+
+    rule measure:
+        input:
+            binaries=lambda wildcards: [
+                path for kernel in kernels_of(wildcards.family) for path in builds_of(kernel, "fatbin")
+            ],
+            records=lambda wildcards: [path for kernel in kernels_of(wildcards.family) for path in builds_of(kernel)],
+            gates=lambda wildcards: [f"results/gates/{kernel.id}.json" for kernel in kernels_of(wildcards.family)],
+            config="results/config.json",
+            code=code("sweep") + code("counters"),
+            image=in_image("torch"),
+        output:
+            expand("results/measure/{{family}}/{name}", name=MEASUREMENTS),
+        log:
+            "results/logs/measure/{family}.log",
+        container:
+            image("torch")
+        resources:
+            gpu=1,
+        params:
+            folder=subpath(output[0], parent=True),
+        message:
+            "Measuring {wildcards.family} on the GPU (finished points are kept if this is interrupted)"
+        shell:
+            "python3 -m gemmrepro.sweep --family {wildcards.family} --config {input.config} --build results/build"
+            " --gates results/gates --journal results/sweep/{wildcards.family} --out {params.folder} 2>&1 | tee {log}"
+
+else:
+
+    rule measure:
+        input:
+            recording=lambda wildcards: recorded(wildcards.family, *MEASUREMENTS),
+            records=lambda wildcards: [path for kernel in kernels_of(wildcards.family) for path in builds_of(kernel)],
+            code=code("recorded"),
+            image=in_image("report"),
+        output:
+            expand("results/measure/{{family}}/{name}", name=MEASUREMENTS),
+        log:
+            "results/logs/measure/{family}.log",
+        container:
+            image("report")
+        params:
+            folder=subpath(output[0], parent=True),
+            recorded=RECORDED,
+        message:
+            "Taking the recorded measurements of {wildcards.family} from {params.recorded}"
+        shell:
+            "python3 -m gemmrepro.recorded --family {wildcards.family} --recorded {params.recorded}"
+            " --build results/build --out {params.folder} 2>&1 | tee {log}"
+
+
+rule sweep:
+    input:
+        expand("results/measure/{family}/summary.csv", family=FAMILIES),
