@@ -1,0 +1,99 @@
+"""The workflow as it is written: targets, lint, configuration. Nothing is built here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT, call, snakemake
+
+TARGETS = ["images", "build", "gates", "sweep", "verdicts", "figures", "report", "all"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_target_plans(target: str, tree: Path) -> None:
+    plan = snakemake("--dry-run", target, folder=tree)
+    assert plan.returncode == 0, plan.stdout
+    assert "This was a dry-run" in plan.stdout
+
+
+def test_lint_and_formatters_are_clean() -> None:
+    for command in (
+        ["snakemake", "--lint"],
+        ["snakefmt", "--check", "Snakefile", "workflow/rules"],
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+    ):
+        result = call(command)
+        assert result.returncode == 0, f"{command}:\n{result.stdout}"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"measure": "sometimes"}, "measure"),
+        ({"sweep": {"rounds": 0}}, "sweep.rounds"),
+        ({"sweep": {"sizes": {"ladder": ["big"]}}}, "sweep.sizes.ladder.0"),
+        ({"build": {"cuda13": []}}, "build.cuda13"),
+        ({"colour": "blue"}, "colour"),
+        ({"families": ["ladder", "snake"]}, "snake"),
+        ({"sweep": {"samples_per_round": [9, 3]}}, "sweep.samples_per_round"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_by_its_key(change: dict, key: str, tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(change))
+    plan = snakemake("--dry-run", "--configfile", str(file), folder=tree)
+    assert plan.returncode != 0
+    assert key in plan.stdout
+    assert "config.schema.yaml" in plan.stdout
+    assert "Traceback" not in plan.stdout
+
+
+@pytest.mark.parametrize("name", ["smoke", "full"])
+def test_shipped_configurations_fit_the_schema(name: str) -> None:
+    from snakemake.utils import update_config
+
+    from gemmrepro.config import check
+
+    config = yaml.safe_load((ROOT / "workflow/config/default.yaml").read_text())
+    update_config(config, yaml.safe_load((ROOT / f"workflow/config/{name}.yaml").read_text()))
+    check(config)
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
+def test_live_measurement_without_a_gpu_says_what_to_do(tree: Path) -> None:
+    plan = snakemake("--dry-run", "--config", "measure=live", folder=tree)
+    assert plan.returncode != 0
+    assert "nvidia-smi is not on PATH" in plan.stdout
+    assert "set measure to auto or recorded" in plan.stdout
+
+
+def test_an_unknown_kernel_has_no_rule(tree: Path) -> None:
+    plan = snakemake("--dry-run", "results/gates/ladder.nonesuch.json", folder=tree)
+    assert plan.returncode != 0
+    assert "ladder.nonesuch" in plan.stdout
+
+
+def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> None:
+    """The driver's query answers for an A6000; the plan is Snakemake's own, and nothing of it runs."""
+    query = tmp_path / "nvidia-smi"
+    query.write_text("#!/bin/sh\necho 'NVIDIA RTX A6000, 8.6, 580.00'\n")
+    query.chmod(0o755)
+    plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert plan.returncode == 0, plan.stdout
+    assert "Building the container image torch" in plan.stdout
+    assert "gate_numeric" in plan.stdout
+    assert "Measuring ladder on the GPU" in plan.stdout
+
+
+def test_without_apptainer_the_error_says_what_to_do(tree: Path) -> None:
+    bare = os.pathsep.join(
+        folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "apptainer").exists()
+    )
+    plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=bare)
+    assert plan.returncode != 0
+    assert "Put `envs/run` before the command" in plan.stdout

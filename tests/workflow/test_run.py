@@ -1,0 +1,154 @@
+"""The real thing: the default run in its containers, and what an edit of each kind reruns."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, snakemake
+
+from gemmrepro import registry
+
+pytestmark = pytest.mark.containers
+
+KERNELS = registry.kernels()
+
+
+def planned(folder: Path, *arguments: str) -> dict[str, int]:
+    """Jobs that a dry run would do, by rule."""
+    plan = snakemake("--dry-run", "--use-singularity", *arguments, folder=folder)
+    assert plan.returncode == 0, plan.stdout
+    if "Nothing to be done" in plan.stdout:
+        return {}
+    table = plan.stdout.split("Job stats:")[1].split("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.M) if name != "all"}
+
+
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+def test_the_images_hold_what_their_locks_say(default_run: str) -> None:
+    for env, package in {"cuda12": "cupy-cuda12x", "cuda13": "cuda-tile", "report": "seaborn"}.items():
+        lock = json.loads((ROOT / f"resources/images/{env}.lock.json").read_text())
+        assert package in {entry["name"] for entry in lock["python"]}
+        assert lock["os"], env
+        assert (ROOT / f"resources/images/{env}.sif").stat().st_size > 10e6
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
+def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry.Kernel, default_run: str) -> None:
+    gate = json.loads((ROOT / f"results/gates/{kernel.id}.json").read_text())
+    assert gate["passed"] is True
+    for toolkit, newest in {"cuda12": "sm_90", "cuda13": "sm_120"}.items():
+        build = json.loads((ROOT / f"results/build/{toolkit}/{kernel.id}.json").read_text())
+        assert {"sm_80", "sm_86", "sm_89", "sm_90", newest} <= set(build["archs"])
+        assert all(arch["spill_store_bytes"] == arch["spill_load_bytes"] == 0 for arch in build["archs"].values())
+        judged = gate["toolkits"][toolkit]
+        assert judged["build_key"] == build["build_key"]
+        assert judged["static"]["passed"] is True
+        assert {check["arch"] for check in judged["static"]["checks"]} >= set(build["archs"])
+        binary = (ROOT / f"results/build/{toolkit}/{kernel.id}.fatbin").read_bytes()
+        assert str(ROOT).encode() not in binary
+
+
+def test_the_recorded_rows_belong_to_todays_binaries(default_run: str) -> None:
+    import pandas as pd
+
+    rows = pd.read_csv(ROOT / "results/measure/ladder/summary.csv")
+    assert set(rows["status"]) == {"current"}
+    assert set(rows.loc[rows["family"] == "ladder", "kernel"]) >= {
+        k.id for k in KERNELS if k.family == "ladder" and k.baseline
+    }
+    for kernel in KERNELS:
+        for judged in json.loads((ROOT / f"results/gates/{kernel.id}.json").read_text())["toolkits"].values():
+            assert judged["numeric"]["status"] == "passed", kernel.id
+
+
+def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> None:
+    verdicts = json.loads((ROOT / "results/verdicts.json").read_text())
+    page = (ROOT / "reports/index.html").read_text()
+    assert verdicts["claims"]
+    for claim in verdicts["claims"]:
+        assert claim["verdict"] in {"reproduced", "partly", "not reproduced", "not testable here", "not measured"}
+        assert claim["explanation"]
+        assert claim["id"] in page
+    for kernel in KERNELS:
+        assert f'id="{kernel.id}"' in page or f'id="kernel-{kernel.id}"' in page
+
+
+def test_nothing_is_left_to_do(default_run: str) -> None:
+    assert planned(ROOT) == {}
+
+
+def test_an_edited_kernel_reruns_its_own_chain_and_no_other(finished: Path) -> None:
+    append(finished / "kernels/ladder/3_smem.cu", "\n// an edit\n")
+    jobs = planned(finished)
+    assert jobs.pop("build_kernel") == 2
+    assert jobs.pop("gate") == 1
+    assert jobs == {"measure": 1, "verdicts": 1, "figures_ladder": 1, "report": 1}
+
+
+def test_an_edited_library_module_reruns_its_own_stage(finished: Path) -> None:
+    append(finished / "workflow/gemmrepro/report.py", "\n# an edit\n")
+    assert planned(finished) == {"report": 1}
+
+
+def test_an_edited_builder_makes_no_image(finished: Path) -> None:
+    append(finished / "workflow/gemmrepro/images.py", "\n# an edit\n")
+    assert planned(finished) == {}
+
+
+def test_an_edited_recipe_makes_its_image(finished: Path) -> None:
+    append(finished / "docker/report.Dockerfile", "\n# an edit\n")
+    assert planned(finished, "images")["image"] == 1
+
+
+def test_single_rules_rerun_on_demand(finished: Path) -> None:
+    jobs = planned(finished, "--forcerun", "gate", "--", "results/gates/ladder.naive.json")
+    assert jobs == {"gate": 1}
+
+
+def test_an_edit_that_loses_the_rungs_point_fails_its_gate_and_strikes_its_rows(finished: Path) -> None:
+    """The vectorized rung without its vectors: the gate must see it, the rows are stale, nothing rests on them."""
+    source = finished / "kernels/ladder/6_vectorized.cu"
+    text = source.read_text()
+    spoiled = (finished / "kernels/ladder/5_blocktile_2d.cu").read_text()
+    entry = re.compile(r"__global__\s+void[^(]*?\b(\w+)\s*\(")
+    spoiled = spoiled.replace(entry.search(spoiled).group(1), registry.kernel("ladder.vectorized").entry)
+    assert spoiled != text
+    source.write_text(spoiled)
+
+    gates = snakemake("--use-singularity", "gates", folder=finished)
+    assert gates.returncode != 0
+    assert re.search(r"ladder\.vectorized.*(FAILED|failed)", gates.stdout)
+
+    run = snakemake("--use-singularity", folder=finished)
+    assert run.returncode == 0, run.stdout[-4000:]
+    verdicts = json.loads((finished / "results/verdicts.json").read_text())
+    resting = [claim for claim in verdicts["claims"] if "L6" in json.dumps(claim["published"])]
+    assert resting
+    for claim in resting:
+        assert claim["verdict"] not in {"reproduced", "partly", "not reproduced"}, claim["id"]
+        assert "stale" in claim["explanation"]
+    assert "stale" in (finished / "reports/index.html").read_text()
+
+
+def test_a_corrupt_recording_ends_with_one_error_and_keeps_the_rest(finished: Path) -> None:
+    recording = finished / "reports/recorded/h200/ladder/samples.parquet"
+    recording.write_bytes(recording.read_bytes()[:1000])
+    run = snakemake("--use-singularity", folder=finished)
+    assert run.returncode != 0
+    assert re.search(r"gemmrepro: .*samples\.parquet", run.stdout)
+    assert "Traceback (most recent call last)" not in run.stdout
+    assert (finished / "results/build/cuda13/ladder.naive.fatbin").is_file()
+
+
+def test_snakemake_writes_its_own_report(finished: Path) -> None:
+    run = snakemake("--report", "run.html", folder=finished)
+    assert run.returncode == 0, run.stdout[-4000:]
+    page = (finished / "run.html").read_text()
+    assert "Figures" in page
+    assert "Verdicts" in page
