@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, call, snakemake
+from support import ROOT, copy_sources, snakemake
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +22,7 @@ def default_run() -> str:
 def finished(default_run: str, tmp_path: Path) -> Path:
     """A finished run that a test may spoil: sources and small results copied, the images linked."""
     copy = tmp_path / "gemmrepro"
-    tracked = call(["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]).stdout.split("\0")
-    for name in filter(None, tracked):
-        if (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy / name)
+    copy_sources(copy)
     for name in ("results", ".snakemake", "reports"):
         subprocess.run(["cp", "-a", f"{ROOT / name}/.", str(copy / name)], check=True)
     (copy / "resources").mkdir()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, call, snakemake
+from support import ROOT, call, snakemake
 
 TARGETS = ["images", "build", "gates", "sweep", "verdicts", "figures", "report", "all"]
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, snakemake
+from support import ROOT, snakemake
 
 from gemmrepro import registry
 
@@ -128,11 +128,11 @@ def test_an_edit_that_loses_the_rungs_point_fails_its_gate_and_strikes_its_rows(
     run = snakemake("--use-singularity", folder=finished)
     assert run.returncode == 0, run.stdout[-4000:]
     verdicts = json.loads((finished / "results/verdicts.json").read_text())
-    resting = [claim for claim in verdicts["claims"] if "L6" in json.dumps(claim["published"])]
+    resting = [claim for claim in verdicts["claims"] if "ladder.vectorized" in claim["kernels"]]
     assert resting
     for claim in resting:
-        assert claim["verdict"] not in {"reproduced", "partly", "not reproduced"}, claim["id"]
-        assert "stale" in claim["explanation"]
+        assert claim["verdict"] in {"not measured", "not testable here"}, claim["id"]
+        assert claim["verdict"] == "not testable here" or re.search(r"stale|failed its gate", claim["explanation"])
     assert "stale" in (finished / "reports/index.html").read_text()
 
 

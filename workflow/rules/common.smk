@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 import gemmrepro.config
 from gemmrepro import host, modules, registry
-from gemmrepro.container_env import container_environment
+from gemmrepro.container_env import container_environment, make_caches
 from gemmrepro.errors import UserError
 
 
@@ -49,6 +49,8 @@ os.environ.update(
     container_environment(os.environ)
     | {"PYTHONPATH": str(Path(workflow.basedir) / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
 )
+
+make_caches(os.environ)
 
 # Two jobs on one GPU would spoil each other's timings.
 if "gpu" not in workflow.global_resources:

@@ -1,0 +1,37 @@
+"""How the tests call programs in the repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def call(command: list[str], folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `command` in `folder`; its stdout holds both streams."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def snakemake(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return call(["snakemake", "--cores", str(os.cpu_count()), *arguments], folder, **environment)
+
+
+def copy_sources(target: Path) -> None:
+    """Copy what git tracks, or would: the sources without anything generated."""
+    for name in filter(
+        None, call(["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]).stdout.split("\0")
+    ):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
