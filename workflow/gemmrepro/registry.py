@@ -62,7 +62,11 @@ class Expect:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One rung: a source file, its entry point and everything the stages need to know of it."""
+    """One rung: a source file, its entry point and everything the stages need to know of it.
+
+    `params` are the constants compiled into the source (tile sizes), `scalars` the values its scalar arguments
+    must have, by name, where the kernel leaves no choice. `max_elements` bounds each operand: the index type's limit.
+    """
 
     id: str
     rung: str
@@ -76,7 +80,9 @@ class Kernel:
     dtype_out: str = "fp32"
     layout: str = "row,row,row"
     params: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
     multiple_of: Mapping[str, int] = field(default_factory=dict)
+    max_elements: int = 2**31 - 1
     min_capability: tuple[int, int] = (8, 0)
     toolkits: tuple[str, ...] = TOOLKITS
     headers: tuple[str, ...] = ()
@@ -104,7 +110,11 @@ class Kernel:
 
     def takes(self, shape: Shape) -> bool:
         """Whether this rung can run `shape`."""
-        return all(getattr(shape, axis) % step == 0 for axis, step in self.multiple_of.items())
+        try:
+            self.check(shape)
+        except UserError:
+            return False
+        return True
 
     def check(self, shape: Shape) -> None:
         """Refuse a shape this rung cannot run.
@@ -117,6 +127,9 @@ class Kernel:
             for axis, step in self.multiple_of.items()
             if getattr(shape, axis) % step
         ]
+        largest = max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
+        if largest > self.max_elements:
+            wrong.append(f"a matrix of {largest} elements is over the {self.max_elements} that its indices reach")
         if min(shape.m, shape.n, shape.k) < 1:
             wrong.append("every dimension must be at least 1")
         if wrong:

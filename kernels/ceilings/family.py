@@ -1,0 +1,67 @@
+"""Ceilings: micro-kernels that measure what this GPU can do at most, for the roofline."""
+
+from __future__ import annotations
+
+from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape
+
+FAMILY = Family(
+    name="ceilings",
+    title="Ceilings of this GPU",
+    article=None,
+    summary="The most multiply-adds and the most bytes a second that this GPU gives to code that wants nothing else.",
+)
+
+BLOCKS = 1 << 18
+"""Blocks of the FFMA ceiling: over a hundred waves on the largest GPU, so the last wave weighs under one per cent."""
+
+
+def _launch_ffma(shape: Shape) -> Launch:
+    """`shape.n` scales the work; 1 is 275 GFLOP at the registered iterations, some 4 ms on an H200."""
+    return Launch(grid=(BLOCKS * shape.n, 1, 1), block=(128, 1, 1))
+
+
+def _launch_dram_copy(shape: Shape) -> Launch:
+    """`shape.n` is the number of float4 to copy; a block moves 1024 of them a step."""
+    return Launch(grid=(min(-(-shape.n // 1024), 1 << 20), 1, 1), block=(256, 1, 1))
+
+
+KERNELS = (
+    Kernel(
+        id="ceilings.ffma",
+        rung="FFMA",
+        title="fp32 multiply-add",
+        source="ffma.cu",
+        entry="ffma_loop",
+        launch=_launch_ffma,
+        op="ceiling_flops",
+        layout="registers",
+        params={"iterations": 8, "ffma_per_iteration": 512},
+        # Two shears that make a rotation; values other than a = -b, |a| < 2, would let the registers run to infinity.
+        scalars={"a": 0.75, "b": -0.75},
+        expects=(
+            Expect(r"FFMA(\..*)?", "the loop is 512 FFMA", least=512),
+            Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
+            Expect(r"STG(\..*)?", "results stay alive through a store that is never taken", least=1, most=1),
+        ),
+        baseline=None,
+        idea="A register-only loop of independent FFMA chains.",
+    ),
+    Kernel(
+        id="ceilings.dram_copy",
+        rung="copy",
+        title="Device-to-device copy",
+        source="dram_copy.cu",
+        entry="dram_copy",
+        launch=_launch_dram_copy,
+        op="ceiling_bytes",
+        layout="vector",
+        params={"bytes_per_element": 16, "unroll": 4},
+        max_elements=1 << 40,
+        expects=(
+            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4),
+            Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4),
+        ),
+        baseline=None,
+        idea="A 128-bit copy with four loads in flight a thread.",
+    ),
+)

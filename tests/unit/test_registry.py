@@ -1,0 +1,112 @@
+"""The registry: every record agrees with its source, and refusals name what is wrong."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gemmrepro import registry
+from gemmrepro.errors import UserError
+from gemmrepro.registry import Shape
+
+EVERY = registry.kernels()
+BY_ID = {"argnames": "kernel", "argvalues": EVERY, "ids": [kernel.id for kernel in EVERY]}
+
+
+def test_the_ladder_has_its_eight_rungs_in_order():
+    assert [kernel.rung for kernel in registry.kernels("ladder")] == [f"L{level}" for level in range(8)]
+    assert len({kernel.id for kernel in EVERY}) == len(EVERY)
+
+
+@pytest.mark.parametrize(**BY_ID)
+def test_source_defines_the_entry_and_no_host_code(kernel):
+    source = kernel.source_path.read_text()
+    assert re.search(rf'extern "C" __global__[^;{{]*\b{kernel.entry}\(', source)
+    assert "int main" not in source
+    assert "<<<" not in source
+
+
+@pytest.mark.parametrize(**BY_ID)
+def test_constants_of_the_record_stand_in_the_source(kernel):
+    """Tile sizes of the record (bm, tn ...) are the source's constexpr of that name, or its TILE."""
+    source = kernel.source_path.read_text()
+    tile = re.search(r"\bTILE = (\d+)", source)
+    for name in ("bm", "bn", "bk", "wm", "wn", "tm", "tn", "wniter"):
+        if name in kernel.params:
+            found = re.search(rf"\b{name.upper()} = (\d+)", source) or tile
+            assert found, f"{name} is nowhere in {kernel.source}"
+            assert int(found[1]) == kernel.params[name]
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in EVERY if kernel.op == "gemm"], ids=lambda kernel: kernel.id)
+def test_launch_covers_the_output_once(kernel):
+    """Blocks times the block's tile cover C, and no block lies wholly outside it."""
+    step = kernel.multiple_of
+    shape = Shape(3 * step.get("m", 43), 5 * step.get("n", 29), step.get("k", 7))
+    grid = kernel.launch(shape).grid
+    rows, cols = (grid[0], grid[1]) if kernel.id == "ladder.naive" else (grid[1], grid[0])
+    for blocks, tile, length in ((rows, kernel.params["bm"], shape.m), (cols, kernel.params["bn"], shape.n)):
+        assert (blocks - 1) * tile < length <= blocks * tile
+
+
+@pytest.mark.parametrize(**BY_ID)
+def test_block_matches_the_sources_launch_bounds(kernel):
+    source = kernel.source_path.read_text()
+    block = kernel.launch(Shape(*(kernel.multiple_of.get(axis, 1) for axis in "mnk"))).block
+    threads = block[0] * block[1] * block[2]
+    bound = re.search(r"__launch_bounds__\(([^,)]+)", source)[1]
+    names = {found[1]: found[2] for found in re.finditer(r"\b([A-Z]\w*) = ([^,;]+)[,;]", source)}
+    while re.search("[A-Z]", bound):
+        bound = re.sub(r"\b[A-Z]\w*\b", lambda name: f"({names[name[0]]})", bound)
+    assert eval(bound.replace("/", "//")) == threads
+
+
+@pytest.mark.parametrize(**BY_ID)
+def test_expected_opcodes_are_whole_regular_expressions(kernel):
+    assert kernel.expects
+    for expect in kernel.expects:
+        re.compile(expect.opcode)
+        assert expect.why
+        assert expect.most is None or expect.most >= expect.least
+
+
+@pytest.mark.parametrize(
+    ("kernel_id", "shape", "said"),
+    [
+        ("ladder.blocktile_1d", Shape(64, 63, 8), "N = 63 is not a multiple of 64"),
+        ("ladder.blocktile_2d", Shape(192, 128, 12), "M = 192 is not a multiple of 128; K = 12 is not a multiple of 8"),
+        ("ladder.warptile", Shape(128, 128, 8), "K = 8 is not a multiple of 16"),
+        ("ladder.naive", Shape(0, 1, 1), "every dimension must be at least 1"),
+        ("ladder.naive", Shape.cube(65536), "over the 2147483647 that its indices reach"),
+    ],
+)
+def test_a_shape_a_rung_cannot_run_is_refused_by_name(kernel_id, shape, said):
+    kernel = registry.kernel(kernel_id)
+    assert not kernel.takes(shape)
+    with pytest.raises(UserError, match=re.escape(said)) as refused:
+        kernel.check(shape)
+    assert kernel_id in str(refused.value)
+
+
+def test_rungs_with_guards_take_tails_and_the_rest_take_their_multiples():
+    for kernel in registry.kernels("ladder"):
+        if kernel.op == "gemm":
+            assert kernel.takes(Shape.cube(4096))
+            assert kernel.takes(Shape(77, 1, 129)) == (kernel.rung in ("L1", "L2", "L3"))
+
+
+def test_an_unknown_kernel_names_near_misses():
+    with pytest.raises(UserError, match=r"no kernel 'ladder\.warptiel'.*ladder\.warptile"):
+        registry.kernel("ladder.warptiel")
+
+
+def test_an_unknown_family_names_the_known_ones():
+    with pytest.raises(UserError, match=r"no kernel family 'steps'; known families: .*ladder"):
+        registry.family("steps")
+
+
+def test_published_systems_are_rows_of_the_articles_table():
+    table = (Path(registry.KERNELS_DIR) / "published.csv").read_text()
+    for kernel in EVERY:
+        if kernel.published_system:
+            assert f",{kernel.published_system}," in table
