@@ -1,0 +1,228 @@
+"""The build stage: its parsers and errors everywhere, real compilations where a CUDA toolkit is on PATH."""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from gemmrepro import build, registry
+from gemmrepro.errors import UserError
+from gemmrepro.files import ROOT, read_json
+
+CUDA13_LOG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'warptile' for 'sm_90'
+ptxas info    : Function properties for warptile
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 167 registers, used 1 barriers, 16384 bytes smem
+ptxas info    : Compile time = 118.369 ms
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'warptile' for 'sm_86'
+ptxas info    : Function properties for warptile
+    24 bytes stack frame, 20 bytes spill stores, 28 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers, 16384 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compile time = 48.442 ms
+"""
+CUDA12_LOG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'naive' for 'sm_80'
+ptxas info    : Function properties for naive
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, 400 bytes cmem[0]
+"""
+
+
+def test_ptxas_log_of_cuda_13_out_of_order_and_with_spills():
+    assert build.parse_ptxas(CUDA13_LOG, "warptile") == {
+        "sm_90": {
+            "registers": 167,
+            "stack_bytes": 0,
+            "spill_store_bytes": 0,
+            "spill_load_bytes": 0,
+            "shared_bytes": 16384,
+        },
+        "sm_86": {
+            "registers": 168,
+            "stack_bytes": 24,
+            "spill_store_bytes": 20,
+            "spill_load_bytes": 28,
+            "shared_bytes": 16384,
+        },
+    }
+
+
+def test_ptxas_log_of_cuda_12_without_shared_memory():
+    assert build.parse_ptxas(CUDA12_LOG, "naive")["sm_80"]["shared_bytes"] == 0
+    assert build.parse_ptxas(CUDA12_LOG, "another") == {}
+
+
+def test_resource_usage_by_architecture():
+    listing = (
+        "arch = sm_80\nResource usage:\n Function f:\n  REG:10 STACK:0 CONSTANT[0]:376 TEXTURE:0\n"
+        " Function g:\n  REG:9 STACK:0 CONSTANT[0]:360\n"
+        "arch = sm_90\n Function f:\n  REG:10 STACK:0 SHARED:0 CONSTANT[0]:552\n"
+    )
+    assert build.parse_resource_usage(listing, "f") == {"sm_80": 376, "sm_90": 552}
+
+
+TOOLKIT = build.Toolkit("cuda12", "12.4.131", frozenset({"80", "86", "89", "90"}))
+NAIVE = registry.kernel("ladder.naive")
+
+
+def test_architectures_are_sorted_and_only_those_the_kernel_runs_on():
+    assert build.wanted_archs(NAIVE, TOOLKIT, ["90", "86", "80", "86"]) == ["80", "86", "90"]
+    hopper = replace(NAIVE, min_capability=(9, 0))
+    assert build.wanted_archs(hopper, TOOLKIT, ["80", "90", "90a"]) == ["90", "90a"]
+
+
+@pytest.mark.parametrize(
+    ("archs", "said"),
+    [
+        (["120"], r"cannot compile for sm_120; it knows 80, 86, 89, 90\. Take 120 out of build\.cuda12"),
+        (["9.0"], r"'9\.0' is no architecture"),
+        ([], "has none; add one to build.cuda12"),
+    ],
+)
+def test_architectures_that_cannot_be_are_refused(archs, said):
+    with pytest.raises(UserError, match=said):
+        build.wanted_archs(NAIVE, TOOLKIT, archs)
+
+
+def test_ptx_is_added_once_for_the_newest_portable_architecture():
+    flags = build._gencode(["80", "90", "90a"])
+    assert [flag for flag in flags if "code=compute" in flag] == ["-gencode=arch=compute_90,code=compute_90"]
+    assert build._gencode(["90a"]) == ["-gencode=arch=compute_90a,code=sm_90a"]
+
+
+def fake_tools(folder, nvcc: str):
+    """Executables of the toolkit's names in `folder`, nvcc a shell script; for errors that no real toolkit gives."""
+    for name, body in (("nvcc", nvcc), ("cuobjdump", ""), ("nvdisasm", "")):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.mark.parametrize("missing", ["nvcc", "cuobjdump", "nvdisasm"])
+def test_a_missing_tool_is_named_with_what_to_do(tmp_path, monkeypatch, missing):
+    fake_tools(tmp_path, "")
+    (tmp_path / missing).unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=rf"{missing} is not on PATH.*--use-singularity"):
+        build.find_toolkit("cuda13")
+
+
+def test_a_toolkit_of_the_wrong_major_version_is_refused(tmp_path, monkeypatch):
+    fake_tools(tmp_path, "echo 'Cuda compilation tools, release 12.4, V12.4.131'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"is CUDA 12\.4\.131, and cuda13 needs CUDA 13"):
+        build.find_toolkit("cuda13")
+
+
+def test_an_unknown_toolkit_is_refused():
+    with pytest.raises(UserError, match="no toolkit 'cuda11'; known toolkits: cuda12, cuda13"):
+        build.find_toolkit("cuda11")
+
+
+def test_build_key_depends_on_source_headers_and_version_and_on_nothing_else(tmp_path):
+    copy = tmp_path / "deep" / "renamed.cu"
+    copy.parent.mkdir()
+    shutil.copy(NAIVE.source_path, copy)
+    key = build.build_key(NAIVE, "13.0.88")
+    assert re.fullmatch("[0-9a-f]{16}", key)
+    assert build.build_key(replace(NAIVE, source=str(copy)), "13.0.88") == key
+    assert build.build_key(NAIVE, "13.0.89") != key
+    copy.write_text(copy.read_text() + "\n")
+    assert build.build_key(replace(NAIVE, source=str(copy)), "13.0.88") != key
+    assert build.build_key(replace(NAIVE, headers=(str(copy),)), "13.0.88") != key
+
+
+def test_a_missing_header_is_a_user_error():
+    with pytest.raises(UserError, match=r"kernels/common/none\.cuh is missing"):
+        build.build_key(replace(NAIVE, headers=("common/none.cuh",)), "13.0.88")
+
+
+# From here on with a real toolkit.
+
+
+def real_toolkit() -> build.Toolkit | None:
+    for name in registry.TOOLKITS:
+        try:
+            return build.find_toolkit(name)
+        except UserError:
+            continue
+    return None
+
+
+REAL = real_toolkit()
+needs_toolkit = pytest.mark.skipif(REAL is None, reason="no CUDA 12 or 13 toolkit (nvcc, cuobjdump, nvdisasm) on PATH")
+
+
+@needs_toolkit
+def test_a_kernel_builds_the_same_twice_and_names_no_path():
+    first = build.build(NAIVE, REAL.name, ["80", "90"])
+    fatbin, text, record = build.build(NAIVE, REAL.name, ["90", "80"], threads=2)
+    assert (fatbin, text, record) == first
+    assert str(ROOT).encode() not in fatbin
+    assert b"/tmp" not in fatbin
+    assert record["sources"] == {
+        "kernels/ladder/1_naive.cu": hashlib.sha256(NAIVE.source_path.read_bytes()).hexdigest()
+    }
+    assert set(record["archs"]) == {"sm_80", "sm_90"}
+    for arch in record["archs"].values():
+        assert 16 <= arch["registers"] <= 64
+        assert arch["shared_bytes"] == arch["spill_store_bytes"] == arch["spill_load_bytes"] == arch["barriers"] == 0
+        assert sum(arch["instructions"].values()) == arch["instruction_total"]
+        assert "FFMA" in arch["hot_loop"]
+    assert text.count("// ladder.naive  sm_") == 2
+
+
+@needs_toolkit
+def test_a_build_for_one_architecture_more_keeps_its_key():
+    keys = {build.build(NAIVE, REAL.name, archs)[2]["build_key"] for archs in (["80"], ["80", "86"])}
+    assert len(keys) == 1
+
+
+@needs_toolkit
+def test_a_compile_error_is_the_compilers_own_message(tmp_path):
+    broken = tmp_path / "broken.cu"
+    broken.write_text(NAIVE.source_path.read_text().replace("float sum = 0.0f;", "float sum = nought;"))
+    with pytest.raises(UserError) as refused:
+        build.build(replace(NAIVE, source=str(broken)), REAL.name, ["80"])
+    assert 'identifier "nought" is undefined' in str(refused.value)
+    assert "Correct broken.cu" in str(refused.value)
+
+
+@needs_toolkit
+def test_a_source_without_the_entry_is_refused(tmp_path):
+    other = tmp_path / "other.cu"
+    other.write_text(NAIVE.source_path.read_text().replace("naive(", "simple("))
+    with pytest.raises(UserError, match="no readable machine code of 'naive' for sm_80"):
+        build.build(replace(NAIVE, source=str(other)), REAL.name, ["80"])
+
+
+@needs_toolkit
+def test_command_line_writes_three_files_and_nothing_else(tmp_path):
+    command = ["python3", "-m", "gemmrepro.build", "--kernel", "ladder.vector_add", "--toolkit", REAL.name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(
+        [*command, "--archs", "80", "--out", str(tmp_path)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "ladder.vector_add.fatbin",
+        "ladder.vector_add.json",
+        "ladder.vector_add.sass",
+    ]
+    record = read_json(tmp_path / "ladder.vector_add.json", "the build record", "")
+    assert record["build_key"] in done.stdout
+    refused = subprocess.run(
+        [*command, "--archs", "80,7x", "--out", str(tmp_path)], env=environment, capture_output=True, text=True
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("gemmrepro: '7x' is no architecture")
+    assert "Traceback" not in refused.stderr

@@ -1,0 +1,92 @@
+"""Reading machine code: real listings (vector_add for sm_90 and sm_120, smem for sm_86), small ones for corners."""
+
+from pathlib import Path
+
+from gemmrepro import sass
+
+LISTING = (Path(__file__).parent / "data" / "listing.sass").read_text()
+
+
+def function(arch: str, listing: str = LISTING) -> sass.Function:
+    return next(function for function in sass.parse(listing) if function.arch == arch)
+
+
+def listing(*lines: str) -> str:
+    code = "".join(f"        /*{16 * i:04x}*/  {line} ;   /* 0x0000000000000000 */\n" for i, line in enumerate(lines))
+    return f"\tcode for sm_90\n\t\tFunction : f\n{code}"
+
+
+def test_functions_are_found_with_their_architecture():
+    assert [(found.arch, found.name) for found in sass.parse(LISTING)] == [
+        ("sm_90", "vector_add"),
+        ("sm_120", "vector_add"),
+        ("sm_86", "smem"),
+    ]
+
+
+def test_histogram_counts_opcodes_with_modifiers_and_without_predicates():
+    histogram = function("sm_86").histogram
+    assert histogram["LDS.128"] == 8
+    assert histogram["LDS"] == 32
+    assert histogram["STS"] == 2
+    assert histogram["BAR.SYNC.DEFER_BLOCKING"] == 2
+    assert histogram["FFMA"] == 33
+    assert not any(opcode.startswith("@") for opcode in histogram)
+    assert sum(histogram.values()) == len(function("sm_86").instructions)
+
+
+def test_padding_behind_the_last_instruction_is_dropped():
+    for arch in ("sm_90", "sm_120", "sm_86"):
+        code = function(arch).instructions
+        assert code[-1].target != code[-1].address
+        assert code[-1].opcode != "NOP"
+
+
+def test_hot_loop_holds_the_tile_loop_of_smem():
+    loop = function("sm_86").hot_loop
+    opcodes = [instruction.opcode for instruction in loop]
+    assert opcodes.count("FFMA") == 32
+    assert opcodes.count("BAR.SYNC.DEFER_BLOCKING") == 2
+    assert loop[-1].target == loop[0].address
+
+
+def test_innermost_loop_with_most_arithmetic_is_chosen():
+    found = function(
+        "sm_90",
+        listing(
+            "FFMA R0, R0, R0, R0",  # 00: the outer loop starts
+            "FADD R1, R1, R1",  # 10: first inner loop, one addition
+            "@P0 BRA 0x10",  # 20
+            "FFMA R0, R0, R0, R0",  # 30: second inner loop, two multiply-adds
+            "FFMA R0, R0, R0, R0",  # 40
+            "BRA.U UP0, 0x30",  # 50
+            "@!P1 BRA 0x0",  # 60
+            "EXIT",
+        ),
+    )
+    assert [instruction.address for instruction in found.hot_loop] == [0x30, 0x40, 0x50]
+
+
+def test_code_without_a_loop_has_no_hot_loop():
+    assert function("sm_90", listing("FFMA R0, R0, R0, R0", "@P0 BRA 0x30", "NOP", "EXIT")).hot_loop == ()
+
+
+def test_barriers_are_counted_by_name():
+    two = function(
+        "sm_90", listing("BAR.SYNC.DEFER_BLOCKING 0x0", "BAR.SYNC 0x1, 0x80", "@P0 BAR.ARV 0x1, 0x80", "EXIT")
+    )
+    assert two.barriers == 2
+    assert function("sm_86").barriers == 1
+    assert function("sm_90").barriers == 0
+
+
+def test_text_shows_address_predicate_and_operands_without_encodings():
+    text = function("sm_90").text()
+    assert "00060    @P0 EXIT\n" in text
+    assert "LDG.E" in text
+    assert "/*" not in text
+    assert text.count("\n") == len(function("sm_90").instructions)
+
+
+def test_an_empty_listing_has_no_functions():
+    assert sass.parse("") == ()

@@ -1,0 +1,295 @@
+"""Build one kernel with one toolkit: a fat binary, its disassembly, and a record of what the compiler made of it.
+
+    python -m gemmrepro.build --kernel ladder.naive --toolkit cuda13 --archs 80,86,90 --out results/build/cuda13
+
+The fat binary holds machine code for every wanted architecture, so that what runs is what was inspected: no
+driver compiles anything. PTX is added for the newest of them only, for a GPU that is newer than them all.
+nvcc, cuobjdump and nvdisasm are taken from PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import registry, sass
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.files import ROOT, write_atomic, write_json
+
+# Flags that may change the code. Those that cannot (verbosity, search paths, threads) are added in `_compile`.
+# -no-compress: the binaries are small, and any driver and any tool reads them.
+COMMON_FLAGS = ("-fatbin", "-std=c++17", "-O3", "-no-compress")
+
+_TOOL_PACKAGES = {
+    "nvcc": "the CUDA compiler (package nvidia-cuda-nvcc)",
+    "cuobjdump": "nvidia-cuda-cuobjdump",
+    "nvdisasm": "nvidia-cuda-nvdisasm, which cuobjdump calls",
+}
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """The CUDA toolkit on PATH. `archs` are the architectures it can compile for ("80", "90a")."""
+
+    name: str
+    version: str
+    archs: frozenset[str]
+
+
+def find_toolkit(name: str) -> Toolkit:
+    """Find the toolkit called `name` ("cuda12", "cuda13") on PATH.
+
+    Raises:
+        UserError: nvcc, cuobjdump or nvdisasm is missing, or nvcc is of another major version.
+    """
+    if name not in registry.TOOLKITS:
+        raise UserError(f"there is no toolkit '{name}'; known toolkits: {', '.join(registry.TOOLKITS)}.")
+    container = "run Snakemake with --use-singularity, which brings the toolkit in a container, or put it on PATH"
+    for tool, package in _TOOL_PACKAGES.items():
+        if shutil.which(tool) is None:
+            raise UserError(f"{tool} is not on PATH, and {name} builds need it ({package}); {container}.")
+    printed = _run(["nvcc", "--version"]).stdout
+    found = re.search(r"release [\d.]+, V([\d.]+)", printed)
+    if not found:
+        raise UserError(f"nvcc --version printed no version ({printed.strip()[:200]!r}); {container}.")
+    version = found[1]
+    if version.split(".", 1)[0] != name.removeprefix("cuda"):
+        raise UserError(
+            f"the nvcc on PATH ({shutil.which('nvcc')}) is CUDA {version}, and {name} needs CUDA "
+            f"{name.removeprefix('cuda')}; {container}."
+        )
+    archs = _run(["nvcc", "--list-gpu-code"]).stdout.split()
+    return Toolkit(name, version, frozenset(arch.removeprefix("sm_") for arch in archs))
+
+
+def build_key(kernel: registry.Kernel, toolkit_version: str) -> str:
+    """What a measurement of this binary is filed under: 16 hex digits.
+
+    A hash of all that decides the machine code for one architecture: source, headers, flags, toolkit version and
+    the kernel's id. Neither the list of architectures nor any path is part of it, so that a build for one GPU more,
+    or in another folder, is still the same build.
+    """
+    parts = {
+        "kernel": kernel.id,
+        "source": _sha256(kernel.source_path),
+        "headers": [_sha256(path) for path in kernel.header_paths],
+        "flags": COMMON_FLAGS,
+        "toolkit": toolkit_version,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def wanted_archs(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str]) -> list[str]:
+    """Which of `archs` to compile `kernel` for: those it can run on, oldest first.
+
+    Raises:
+        UserError: an architecture that is no architecture, or that the toolkit cannot compile for, or none is left.
+    """
+    for arch in archs:
+        if not re.fullmatch(r"\d{2,3}[af]?", arch):
+            raise UserError(
+                f"'{arch}' is no architecture; write the compute capability without its dot, such as 80 or 90a."
+            )
+        # nvcc's list leaves out the variants: 90a compiles where 90 does (and since CUDA 12.9, 100f where 100 does).
+        if arch not in toolkit.archs and arch.rstrip("af") not in toolkit.archs:
+            known = ", ".join(sorted(toolkit.archs, key=_capability))
+            raise UserError(
+                f"{toolkit.name} ({toolkit.version}) cannot compile for sm_{arch}; it knows {known}. "
+                f"Take {arch} out of build.{toolkit.name} in the config, or use a newer toolkit."
+            )
+    least = kernel.min_capability[0] * 10 + kernel.min_capability[1]
+    chosen = sorted({arch for arch in archs if _capability(arch)[0] >= least}, key=_capability)
+    if not chosen:
+        raise UserError(
+            f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]}, and "
+            f"--archs {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
+        )
+    return chosen
+
+
+def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads: int = 1) -> tuple[bytes, str, dict]:
+    """Compile `kernel` and read what came out.
+
+    Returns: the fat binary, the disassembly of every architecture, and the build record.
+
+    Raises:
+        UserError: see `find_toolkit` and `wanted_archs`; or the source is missing or does not compile.
+    """
+    if toolkit_name in registry.TOOLKITS and toolkit_name not in kernel.toolkits:
+        raise UserError(f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.toolkits)}.")
+    toolkit = find_toolkit(toolkit_name)
+    chosen = wanted_archs(kernel, toolkit, archs)
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
+        binary = Path(folder) / "kernel.fatbin"
+        spills = parse_ptxas(_compile(kernel, toolkit, chosen, threads, binary), kernel.entry)
+        listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
+        usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
+        fatbin = binary.read_bytes()
+
+    functions = {function.arch: function for function in sass.parse(listing) if function.name == kernel.entry}
+    records: dict[str, dict[str, Any]] = {}
+    for arch in (f"sm_{arch}" for arch in chosen):
+        if arch not in functions or arch not in spills or arch not in usage:
+            raise UserError(
+                f"the binary of {kernel.id} has no readable machine code of '{kernel.entry}' for {arch}; check that "
+                f'{_shown(kernel.source_path)} defines it as extern "C" __global__, and that nvcc, cuobjdump and '
+                f"nvdisasm on PATH are of one toolkit."
+            )
+        function = functions[arch]
+        records[arch] = {
+            **spills[arch],
+            "constant_bytes": usage[arch],
+            "barriers": function.barriers,
+            "instructions": function.histogram,
+            "instruction_total": len(function.instructions),
+            "hot_loop": sass.format_instructions(function.hot_loop),
+        }
+    text = "".join(
+        f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{functions[arch].text()}\n" for arch in records
+    )
+    record = {
+        "kernel": kernel.id,
+        "toolkit": toolkit.name,
+        "toolkit_version": toolkit.version,
+        "build_key": build_key(kernel, toolkit.version),
+        "flags": [*COMMON_FLAGS, *_gencode(chosen)],
+        "sources": {_shown(path): _sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
+        "entry": kernel.entry,
+        "archs": records,
+    }
+    return fatbin, text, record
+
+
+def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:
+    """Read ``ptxas -v``: registers, spills, stack and static shared memory of `entry`, by architecture.
+
+    cuobjdump knows no spills, and from sm_90 on it adds the 1024 bytes that the system keeps to the shared memory.
+    """
+    result: dict[str, dict[str, int]] = {}
+    for block in re.split(r"Compiling entry function ", log)[1:]:
+        head = re.match(r"'(\S+)' for '(sm_\w+)'", block)
+        stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", block)
+        registers = re.search(r"Used (\d+) registers", block)
+        if not (head and stack and registers) or head[1] != entry:
+            continue
+        shared = re.search(r"(\d+)(?:\+\d+)? bytes smem", block)
+        result[head[2]] = {
+            "registers": int(registers[1]),
+            "stack_bytes": int(stack[1]),
+            "spill_store_bytes": int(stack[2]),
+            "spill_load_bytes": int(stack[3]),
+            "shared_bytes": int(shared[1]) if shared else 0,
+        }
+    return result
+
+
+def parse_resource_usage(listing: str, entry: str) -> dict[str, int]:
+    """Read ``cuobjdump --dump-resource-usage``: bytes of constant bank 0 of `entry`, by architecture."""
+    result: dict[str, int] = {}
+    arch = function = ""
+    for line in listing.splitlines():
+        if found := re.match(r"\s*arch = (sm_\w+)", line):
+            arch = found[1]
+        elif found := re.match(r"\s*Function (\S+):", line):
+            function = found[1]
+        elif function == entry and (found := re.search(r"CONSTANT\[0\]:(\d+)", line)):
+            result[arch] = int(found[1])
+    return result
+
+
+def _compile(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], threads: int, binary: Path) -> str:
+    """Run nvcc from the repository's root, so that messages name the source as the user knows it; return its log."""
+    if not kernel.source_path.is_file():
+        raise UserError(f"the source {_shown(kernel.source_path)} of {kernel.id} is missing; restore it.")
+    command = ["nvcc", *COMMON_FLAGS, *_gencode(archs), "-Xptxas", "-v", "--threads", str(threads)]
+    command += ["-I", _relative(registry.KERNELS_DIR), "-o", str(binary), _relative(kernel.source_path)]
+    done = _run(command, check=False, env={**os.environ, "TMPDIR": str(binary.parent)})
+    log = done.stdout + done.stderr
+    if done.returncode:
+        said = "\n".join(line for line in log.splitlines() if not line.startswith("ptxas info"))
+        raise UserError(
+            f"{kernel.id} does not compile with {toolkit.name} ({toolkit.version}) for sm_{', sm_'.join(archs)}:\n"
+            f"{said.strip()}\n"
+            f"Correct {_shown(kernel.source_path)} and run the same command again."
+        )
+    return log
+
+
+def _gencode(archs: list[str]) -> list[str]:
+    flags = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+    # A GPU newer than every architecture here can still run the kernel: its driver compiles this PTX. An
+    # architecture-specific target (90a) promises nothing to newer GPUs, so its PTX would serve none.
+    portable = [arch for arch in archs if arch.isdigit()]
+    if portable:
+        flags.append(f"-gencode=arch=compute_{portable[-1]},code=compute_{portable[-1]}")
+    return flags
+
+
+def _capability(arch: str) -> tuple[int, str]:
+    digits = arch.removeprefix("sm_")
+    number = digits.rstrip("af")
+    return int(number), digits[len(number) :]
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        raise UserError(f"{_shown(path)} is missing; restore it, or mend the record in family.py.") from None
+
+
+def _relative(path: Path) -> str:
+    """`path` as nvcc, run in the repository's root, is told of it."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def _shown(path: Path) -> str:
+    """`path` as records and messages show it: relative to the repository's root, or its bare name."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+
+
+def _run(command: list[str], check: bool = True, env: dict[str, str] | None = None) -> subprocess.CompletedProcess:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
+    if check and done.returncode:
+        said = (done.stderr or done.stdout).strip()[-800:]
+        raise UserError(f"{command[0]} failed ({done.returncode}): {said}; check that the toolkit on PATH is whole.")
+    return done
+
+
+def main() -> int:
+    """Command line; writes OUT/<kernel id>.{fatbin,sass,json}, the JSON last."""
+    parser = argparse.ArgumentParser(prog="gemmrepro.build", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--kernel", required=True, help="kernel id, such as ladder.naive")
+    parser.add_argument("--toolkit", required=True, help="cuda12 or cuda13; must be the one on PATH")
+    parser.add_argument("--archs", required=True, help="architectures, comma-separated: 80,86,90")
+    parser.add_argument("--threads", type=int, default=1, help="architectures nvcc compiles at a time (default 1)")
+    parser.add_argument("--out", required=True, type=Path, help="folder of the results")
+    args = parser.parse_args()
+
+    kernel = registry.kernel(args.kernel)
+    started = time.monotonic()
+    archs = [arch.strip() for arch in args.archs.split(",") if arch.strip()]
+    fatbin, text, record = build(kernel, args.toolkit, archs, max(1, args.threads))
+    write_atomic(args.out / f"{kernel.id}.fatbin", fatbin)
+    write_atomic(args.out / f"{kernel.id}.sass", text)
+    write_json(args.out / f"{kernel.id}.json", record)
+    registers = "/".join(str(arch["registers"]) for arch in record["archs"].values())
+    print(
+        f"{kernel.id:24} {args.toolkit} {record['toolkit_version']:10} {record['build_key']}  "
+        f"registers {registers:28} {time.monotonic() - started:.1f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
