@@ -1,0 +1,109 @@
+"""claims.yaml: every published number has a claim, every reference a row, and a wrong file an error that says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gemmrepro import claims, measurements
+from gemmrepro.errors import UserError
+from gemmrepro.registry import KERNELS_DIR, family_names
+
+FILES = sorted(KERNELS_DIR.glob("*/claims.yaml"))
+
+
+def test_every_family_of_an_article_has_claims():
+    from gemmrepro.registry import family
+
+    with_article = [name for name in family_names() if family(name).article]
+    assert with_article
+    assert {path.parent.name for path in FILES} >= set(with_article)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_every_published_row_of_the_article_is_claimed(path: Path):
+    loaded = claims.load_file(path, path.parent.name)
+    article = yaml.safe_load(path.read_text())["article"]
+    published = [tuple(row.items()) for row in measurements.published_rows() if row["article"] == article]
+    referenced = {tuple(row.items()) for claim in loaded for row in claim.published}
+    assert set(published) == referenced
+    assert claims.uncovered(loaded) == []
+
+
+def test_ladder_covers_its_23_rows_and_fills_in_the_values():
+    loaded = {claim.id: claim for claim in claims.load(("ladder",))}
+    assert len({tuple(row.items()) for claim in loaded.values() for row in claim.published}) == 23
+    assert "309 GFLOP/s" in loaded["ladder.throughput.L1"].statement
+    assert "93.7% of cuBLAS" in loaded["ladder.ratio.L7"].statement
+    assert "70 times" in loaded["ladder.speedup.all"].statement
+    assert not [claim.id for claim in loaded.values() if "{" in claim.statement]
+
+
+def broken(tmp_path: Path, change) -> UserError:
+    document = yaml.safe_load((KERNELS_DIR / "ladder" / "claims.yaml").read_text())
+    change(document)
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(UserError) as caught:
+        claims.load_file(path, "ladder")
+    assert str(path) in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d["claims"][3].update(tolerance="wide"), ["ladder.throughput.L4", "'tolerance'", "wide"]),
+        (lambda d: d["claims"][0]["compute"].update(metric="gigaflops"), ["ladder.throughput.L1", "'compute.metric'"]),
+        (lambda d: d["claims"][0]["compute"].update(over="ladder.smem"), ["'compute'", "over"]),
+        (lambda d: d["claims"][0].pop("tolerance"), ["ladder.throughput.L1", "tolerance"]),
+        (lambda d: d["claims"][0].pop("id"), ["claim number 1", "id"]),
+        (lambda d: d["claims"][0]["transfer"].pop("why"), ["'transfer'", "why"]),
+        (lambda d: d["claims"][0].update(colour="red"), ["ladder.throughput.L1", "colour"]),
+        (lambda d: d["claims"][0]["published"][0].update(n=4097), ["ladder.throughput.L1", "published", "0 rows"]),
+        (lambda d: d["claims"][0]["published"][0].update(system="L9"), ["'published'", "L9"]),
+        (lambda d: d["claims"][0]["compute"].update(kernel="ladder.nave"), ["'compute'", "ladder.nave"]),
+        (lambda d: d["claims"][1].update(id="ladder.throughput.L1"), ["used twice"]),
+        (lambda d: d["claims"][0].update(statement="It is {speed}."), ["'statement'"]),
+        (lambda d: d["claims"][7]["compute"]["kernels"].pop(), ["ladder.order", "compute.kernels"]),
+        (lambda d: d.update(article="latter"), ["'article'", "latter"]),
+        (lambda d: d["judge"].update(cache="tepid"), ["'judge.cache'", "tepid"]),
+    ],
+)
+def test_a_wrong_file_is_refused_by_claim_and_key(tmp_path, change, words):
+    message = str(broken(tmp_path, change))
+    assert [word for word in words if word not in message] == [], message
+
+
+def test_broken_yaml_is_one_line(tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text("claims: [")
+    with pytest.raises(UserError, match="is not YAML") as caught:
+        claims.load_file(path, "ladder")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.012512, "0.0125"), (21779.0, "21,779"), (1.0, "1.00"), (0.0, "0"), (3.2e-7, "3.20e-07"), (999.6, "1,000")],
+)
+def test_format_number(value, text):
+    assert claims.format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "to", "expected"),
+    [
+        (2.5e9, "byte/second", "GB/s", 2.5),
+        (2.5, "Gbyte/second", "GB/s", 2.5),
+        (3.0, "Mbyte", "byte", 3e6),
+        (7, "inst", "inst", 7),
+        (1, "byte", "GB/s", None),
+        (1, "%", "GB/s", None),
+    ],
+)
+def test_counter_units(value, unit, to, expected):
+    found = measurements.convert(value, unit, to)
+    assert found is None if expected is None else found == pytest.approx(expected)

@@ -1,0 +1,221 @@
+"""Verdicts follow from rows, by the stated rules, and from nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from synthetic import LEVELS, World
+
+from gemmrepro import claims, verdicts
+from gemmrepro.files import ROOT
+from gemmrepro.verdicts import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, Value, judge_order, judge_value
+
+
+def judged(world: World) -> dict[str, dict]:
+    result = verdicts.judge_all(world.measure, world.gates, world.build, ("ladder",))
+    assert sum(result["counts"].values()) == len(result["claims"])
+    return {entry["id"]: entry for entry in result["claims"]}
+
+
+def value(x: float, low: float | None = None, high: float | None = None) -> Value:
+    return Value("kernel, 4096, warm, cuda12", x, x if low is None else low, x if high is None else high, "ratio", ())
+
+
+@pytest.mark.parametrize(
+    ("measured", "partly", "verdict"),
+    [
+        (value(1.2, 1.19, 1.21), {}, REPRODUCED),
+        (value(1.28, 1.24, 1.30), {}, REPRODUCED),  # overlaps the edge at 1.25
+        (value(1.28, 1.26, 1.30), {}, NOT),
+        (value(1.28, 1.26, 1.30), {"within_factor": 2}, PARTLY),
+        (value(2.1, 2.0, 2.2), {"within_factor": 2}, NOT),
+        (value(1.0, 0.2, 1.9), {}, NOT),  # so wide that it decides nothing
+        (value(1.0, 0.2, 1.9), {"within_factor": 2}, PARTLY),
+    ],
+)
+def test_value_rule(measured, partly, verdict):
+    assert judge_value(measured, 1.0, 0.25, partly)[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("measured", "published", "verdict"),
+    [
+        (value(3.0, 2.9, 3.1), 1.5, PARTLY),
+        (value(1.01, 0.99, 1.03), 1.5, NOT),
+        (value(0.8, 0.79, 0.81), 1.5, NOT),
+        (value(0.3, 0.29, 0.31), 0.7, PARTLY),
+        (value(1.2, 1.19, 1.21), 0.7, NOT),
+    ],
+)
+def test_a_gain_must_stay_a_gain(measured, published, verdict):
+    assert judge_value(measured, published, 0.25, {"same_side_of": 1})[0] == verdict
+
+
+def test_order_rule():
+    rising = [value(1, 0.9, 1.1), value(2, 1.9, 2.1), value(3, 2.9, 3.1), value(4, 3.9, 4.1)]
+    assert judge_order(rising, [1, 2, 3, 4])[0] == REPRODUCED
+    assert judge_order(rising, [4, 3, 2, 1])[0] == NOT
+    touching = [*rising[:3], value(3.05, 2.95, 3.2)]
+    assert judge_order(touching, [1, 2, 3, 4])[0] == PARTLY
+    assert judge_order(rising[:2], [2, 1])[0] == NOT
+
+
+@pytest.mark.parametrize(
+    ("published", "present", "same"),
+    [
+        ("NVIDIA A6000", "NVIDIA RTX A6000", True),
+        ("NVIDIA A6000", "NVIDIA RTX 6000 Ada Generation", False),
+        ("NVIDIA A6000", "NVIDIA RTX A6000 Laptop GPU", False),
+        ("NVIDIA A100", "NVIDIA A100-SXM4-80GB", True),
+        ("RTX 4090", "NVIDIA GeForce RTX 4090", True),
+        ("RTX 4090", "NVIDIA GeForce RTX 4090 D", False),
+        ("NVIDIA A6000", "NVIDIA H200", False),
+        ("NVIDIA A6000", None, False),
+    ],
+)
+def test_same_gpu(published, present, same):
+    assert verdicts.same_gpu(published, present) is same
+
+
+def test_verdicts_follow_the_rows(tmp_path):
+    found = judged(World(tmp_path).write())
+    by = {name: entry["verdict"] for name, entry in found.items()}
+    # The synthetic levels: 0.0125 0.10 0.125 0.40 0.50 0.70 0.90 of the baseline.
+    assert [by[f"ladder.ratio.L{level}"] for level in range(1, 8)] == [
+        REPRODUCED,  # 0.0125 beside 0.013
+        REPRODUCED,  # 0.100 beside 0.085
+        REPRODUCED,  # 0.125 beside 0.128
+        REPRODUCED,  # 0.40 beside 0.365
+        PARTLY,  # 0.50 beside 0.687: 27% below
+        REPRODUCED,  # 0.70 beside 0.784
+        REPRODUCED,  # 0.90 beside 0.937
+    ]
+    assert by["ladder.speedup.L2"] == REPRODUCED  # 8.0 beside 6.4: the edge of ±25%
+    assert by["ladder.speedup.L4"] == REPRODUCED  # 3.2 beside 2.8
+    assert by["ladder.speedup.L5"] == PARTLY  # 1.25 beside 1.9
+    assert by["ladder.order"] == REPRODUCED
+    assert {by[f"ladder.throughput.L{level}"] for level in range(1, 8)} == {NOT_TESTABLE}
+    assert by["ladder.bandwidth.L1"] == by["ladder.bandwidth.L2"] == NOT_TESTABLE
+    assert by["ladder.bandwidth.order"] == REPRODUCED
+    assert by["ladder.loads.L3"] == by["ladder.loads.L5"] == REPRODUCED
+
+
+def test_entries_carry_their_evidence(tmp_path):
+    entry = judged(World(tmp_path).write())["ladder.ratio.L4"]
+    judged_on, other = entry["measured"]
+    assert judged_on["judged"] and not other["judged"]
+    assert entry["judged_on"] == "cuda12"
+    assert judged_on["from"] == ["ladder.blocktile_1d/cuda12/fp32/4096x4096x4096/warm"]
+    assert judged_on["ci_low"] < judged_on["value"] < judged_on["ci_high"]
+    assert "0.400" in entry["explanation"] and "With cuda13: 0.408" in entry["explanation"]
+    assert "Synthetic GPU" in entry["explanation"] and "NVIDIA A6000" in entry["explanation"]
+    assert entry["command"].endswith("results/verdicts.json")
+    untestable = judged(World(tmp_path).write())["ladder.throughput.L7"]
+    assert untestable["measured"][0]["unit"] == "GFLOP/s"
+    assert untestable["measured"][0]["value"] == pytest.approx(45000, rel=0.05)
+
+
+def test_the_published_gpu_is_held_to_the_absolute_figures(tmp_path):
+    found = judged(World(tmp_path, gpu="NVIDIA RTX A6000").write())
+    assert found["ladder.throughput.L7"]["verdict"] == NOT
+    assert found["ladder.bandwidth.L2"]["verdict"] == REPRODUCED  # 102 GB/s beside 110
+    assert found["ladder.bandwidth.L1"]["verdict"] == REPRODUCED  # 14.5 beside 15
+
+
+def test_stale_rows_support_nothing(tmp_path):
+    found = judged(World(tmp_path, stale=("ladder.smem",)).write())
+    for name in ("ladder.ratio.L3", "ladder.speedup.L3", "ladder.speedup.L4", "ladder.order"):
+        assert found[name]["verdict"] == NOT_MEASURED, name
+        assert "stale" in found[name]["explanation"]
+        assert not [each for each in found[name]["measured"] if "ladder.smem" in "".join(each["from"])]
+    assert found["ladder.ratio.L4"]["verdict"] == REPRODUCED
+    assert found["ladder.throughput.L3"]["verdict"] == NOT_TESTABLE
+    # The count of loads is then read off today's machine code: 32 LDG to 512 FFMA.
+    loads = found["ladder.loads.L3"]
+    assert loads["verdict"] == REPRODUCED
+    assert "hot_loop" in "".join(loads["measured"][0]["from"])
+
+
+def test_a_failed_gate_supports_nothing(tmp_path):
+    found = judged(World(tmp_path, failed_gates=("ladder.warptile",)).write())
+    assert found["ladder.ratio.L7"]["verdict"] == NOT_MEASURED
+    assert "failed its gate" in found["ladder.ratio.L7"]["explanation"]
+    assert found["ladder.ratio.L6"]["verdict"] == REPRODUCED
+
+
+def test_an_open_numerical_gate_is_said(tmp_path):
+    found = judged(World(tmp_path, numeric="not run").write())
+    assert found["ladder.ratio.L6"]["verdict"] == REPRODUCED
+    assert "numerical gate has not passed for ladder.vectorized (not run)" in found["ladder.ratio.L6"]["explanation"]
+
+
+def test_without_measurements_nothing_is_claimed(tmp_path):
+    result = World(tmp_path, ladder=False, ceilings=False).write()
+    found = judged(result)
+    kinds = {entry["verdict"] for name, entry in found.items() if "loads" not in name}
+    assert kinds == {NOT_MEASURED, NOT_TESTABLE}
+    whole = verdicts.judge_all(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere", ("ladder",))
+    assert (whole["gpu"], whole["source"]) == (None, "none")
+    assert whole["counts"][REPRODUCED] == whole["counts"][PARTLY] == whole["counts"][NOT] == 0
+
+
+def test_one_toolkit_is_enough_and_is_named(tmp_path):
+    entry = judged(World(tmp_path, toolkits=("cuda13",)).write())["ladder.ratio.L4"]
+    assert (entry["judged_on"], entry["verdict"]) == ("cuda13", REPRODUCED)
+    assert "cuda13" in entry["measured"][0]["label"]
+
+
+def test_a_smaller_sweep_leaves_claims_unmeasured(tmp_path):
+    found = judged(World(tmp_path, sizes=(256, 512), counters=False).write())
+    assert found["ladder.ratio.L4"]["verdict"] == NOT_MEASURED
+    assert "at 4096" in found["ladder.ratio.L4"]["explanation"]
+    assert found["ladder.bandwidth.order"]["verdict"] == NOT_MEASURED
+    assert found["ladder.loads.L5"]["verdict"] == REPRODUCED  # from machine code: 8 LDG to 512 FFMA
+
+
+def test_speedup_interval_takes_the_far_ends():
+    import pandas as pd
+
+    base = {"kernel": "k", "toolkit": "t", "dtype": "fp32", "m": 1, "n": 1, "k": 1, "cache": "warm"}
+    fast = pd.Series({**base, "median_us": 10.0, "ci_low_us": 9.0, "ci_high_us": 11.0})
+    slow = pd.Series({**base, "median_us": 20.0, "ci_low_us": 19.0, "ci_high_us": 22.0})
+    found = verdicts.speedup(fast, slow, "x")
+    assert (found.value, found.ci_low, found.ci_high) == (2.0, pytest.approx(19 / 11), pytest.approx(22 / 9))
+
+
+def test_loads_are_read_off_the_main_loop():
+    code = (
+        "LDG.E R1, [R2] ; LDG.E.128.CONSTANT R4, [R2] ;\n LDGSTS.E [R1], [R2] ; FFMA R0, R1, R2, R0 ;\n FFMA.FTZ R0 ;"
+    )
+    assert verdicts.loads_per_k(code) == 1.0
+    assert verdicts.loads_per_k("FFMA R0 ;") is None
+    assert verdicts.loads_per_k("") is None
+
+
+def test_every_kernel_of_the_claims_is_in_the_synthetic_world():
+    assert {kernel for claim in claims.load(("ladder",)) for kernel in claim.kernels} == set(LEVELS)
+
+
+def test_the_command_line_writes_the_file(tmp_path):
+    world = replace(World(tmp_path), sizes=(4096,)).write()
+    out = tmp_path / "verdicts.json"
+    command = [sys.executable, "-m", "gemmrepro.verdicts", "--measure", world.measure, "--gates", world.gates]
+    command += ["--build", world.build, "--out", out]
+    done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ladder.order" in done.stdout
+    assert json.loads(out.read_text())["gpu"] == "Synthetic GPU"
+
+
+def test_a_foreign_summary_is_one_line(tmp_path):
+    world = World(tmp_path, sizes=(4096,)).write()
+    (world.measure / "ladder" / "summary.csv").write_text("kernel,time\nladder.naive,1\n")
+    command = [sys.executable, "-m", "gemmrepro.verdicts", "--measure", world.measure, "--gates", world.gates]
+    command += ["--build", world.build, "--out", tmp_path / "v.json"]
+    done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "has no column" in done.stderr

@@ -1,0 +1,187 @@
+"""Loads what the articles claim: ``kernels/<family>/claims.yaml``, checked, with the published values looked up."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import floor, log10
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.files import ROOT
+from gemmrepro.measurements import published_rows
+from gemmrepro.registry import KERNELS_DIR, family_names, kernels
+
+SCHEMA = ROOT / "workflow" / "schemas" / "claims.schema.yaml"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim with its published rows (dicts of published.csv's columns) looked up."""
+
+    id: str
+    family: str
+    article: str
+    where: str
+    statement: str
+    published: tuple[Mapping[str, Any], ...]
+    compute: Mapping[str, Any]
+    transfer: Mapping[str, str]
+    tolerance: float | None
+    partly: Mapping[str, float]
+    toolkits: tuple[str, ...]
+    cache: str
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Ids of the kernels whose rows the claim is computed from."""
+        compute = self.compute
+        return tuple(compute.get("kernels") or [compute[key] for key in ("kernel", "over") if key in compute])
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, thousands grouped, never in exponent form between 1e-4 and 1e7."""
+    if value == 0 or not abs(value) < float("inf"):
+        return f"{value:g}"
+    if not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits - 1}e}"
+    decimals = max(0, digits - 1 - floor(log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def as_published(value: float) -> str:
+    """A published value with the digits the article gives."""
+    return f"{value:,.12g}"
+
+
+def _schema() -> dict[str, Any]:
+    return yaml.safe_load(SCHEMA.read_text())
+
+
+def _place(document: Any, error: jsonschema.ValidationError) -> str:
+    """Where in the file an error is: the claim's id where there is one, then the key."""
+    path = list(error.absolute_path)
+    parts = []
+    if len(path) >= 2 and path[0] == "claims" and isinstance(path[1], int):
+        claim = document["claims"][path[1]]
+        name = claim.get("id") if isinstance(claim, dict) else None
+        parts.append(f"claim '{name}'" if name else f"claim number {path[1] + 1}")
+        path = path[2:]
+    if path:
+        parts.append("key '" + ".".join(str(part) for part in path) + "'")
+    return ", ".join(parts) or "the top level"
+
+
+def _message(error: jsonschema.ValidationError) -> str:
+    if error.validator == "unevaluatedProperties":
+        return error.message.replace("Unevaluated properties are not allowed", "unknown keys for this metric")
+    return error.message
+
+
+def load_file(path: Path, family: str) -> list[Claim]:
+    """The claims of one file.
+
+    Raises:
+        UserError: names the file, the claim and the key that is wrong; all findings of a kind at once.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    validator = jsonschema.Draft202012Validator(_schema())
+    errors = sorted(validator.iter_errors(document), key=lambda error: [str(part) for part in error.absolute_path])
+    if errors:
+        shown = "; ".join(f"{_place(document, error)}: {_message(error)}" for error in errors[:8])
+        more = f"; and {len(errors) - 8} more" if len(errors) > 8 else ""
+        raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
+
+    published = [row for row in published_rows() if row["article"] == document["article"]]
+    if not published:
+        raise UserError(f"{path}, key 'article': published.csv has no article '{document['article']}'.")
+    known = {kernel.id for kernel in kernels(family)}
+    claims: list[Claim] = []
+    seen: set[str] = set()
+    problems: list[str] = []
+    for entry in document["claims"]:
+        name = f"claim '{entry['id']}'"
+        if entry["id"] in seen:
+            problems.append(f"{name}, key 'id': used twice")
+        seen.add(entry["id"])
+        rows = []
+        for reference in entry["published"]:
+            found = [row for row in published if all(row[key] == value for key, value in reference.items())]
+            if len(found) != 1:
+                wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
+                problems.append(
+                    f"{name}, key 'published': {len(found)} rows of published.csv match ({wanted}), not one"
+                )
+            rows += found[:1]
+        compute = entry["compute"]
+        claim = Claim(
+            id=entry["id"],
+            family=family,
+            article=document["article"],
+            where=entry["where"],
+            statement=entry["statement"],
+            published=tuple(rows),
+            compute=compute,
+            transfer=entry["transfer"],
+            tolerance=entry.get("tolerance"),
+            partly=entry.get("partly") or {},
+            toolkits=tuple(document["judge"]["toolkits"]),
+            cache=compute.get("cache", document["judge"]["cache"]),
+        )
+        for unknown in [kernel for kernel in claim.kernels if kernel not in known]:
+            problems.append(f"{name}, key 'compute': there is no kernel '{unknown}' in family {family}")
+        if compute["metric"] == "order" and len(compute["kernels"]) != len(entry["published"]):
+            problems.append(f"{name}, key 'compute.kernels': one kernel for each published row is needed")
+        if rows:
+            value = rows[0]["value"]
+            try:
+                statement = entry["statement"].format(value=as_published(value), percent=f"{100 * value:.4g}%")
+            except (KeyError, IndexError, ValueError):
+                problems.append(f"{name}, key 'statement': only {{value}} and {{percent}} may stand in braces")
+                continue
+            claims.append(Claim(**{**claim.__dict__, "statement": " ".join(statement.split())}))
+    if problems:
+        raise UserError(f"{path}: {'; '.join(problems)}.")
+    return claims
+
+
+def load(families: tuple[str, ...] | None = None) -> list[Claim]:
+    """All claims of `families` (default: every family that has a claims.yaml), in the order of the files."""
+    names = family_names() if families is None else families
+    return [claim for name in names for claim in _load_family(name)]
+
+
+def _load_family(name: str) -> Iterator[Claim]:
+    path = KERNELS_DIR / name / "claims.yaml"
+    if path.is_file():
+        yield from load_file(path, name)
+
+
+def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:
+    """Rows of published.csv that no claim refers to, of the articles that `claims` are about."""
+    articles = {claim.article for claim in claims}
+    used = {tuple(row.items()) for claim in claims for row in claim.published}
+    return [row for row in published_rows() if row["article"] in articles and tuple(row.items()) not in used]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check every claims.yaml, and that it covers its article.")
+    parser.parse_args()
+    claims = load()
+    missing = uncovered(claims)
+    for row in missing:
+        print(f"no claim refers to {row['article']}: {row['system']}, {row['metric']}, n {row['n']}")
+    print(f"{len(claims)} claims checked; {len(missing)} published rows without one")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

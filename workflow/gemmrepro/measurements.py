@@ -1,0 +1,208 @@
+"""Reads what a sweep or a recording left in ``results/measure/<family>``, for the stages after it.
+
+A family that was not measured reads as empty tables, never as an error: the report must say so, not fail.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro.errors import UserError
+from gemmrepro.files import ROOT, read_json
+
+PUBLISHED_CSV = ROOT / "kernels" / "published.csv"
+
+SUMMARY_COLUMNS = (
+    "kernel family rung dtype m n k d cache toolkit arch median_us ci_low_us ci_high_us samples rounds tflops gbps "
+    "baseline baseline_median_us ratio ratio_ci_low ratio_ci_high err_scaled_max err_fro clock_mhz power_w temp_c "
+    "throttle build_key status"
+).split()
+COUNTER_COLUMNS = "kernel toolkit m n k metric value unit build_key status".split()
+SAMPLE_COLUMNS = "kernel toolkit dtype m n k d cache round index time_us baseline_us build_key".split()
+PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware note".split()
+
+_TEXT = {
+    "kernel",
+    "family",
+    "rung",
+    "dtype",
+    "cache",
+    "toolkit",
+    "arch",
+    "baseline",
+    "throttle",
+    "build_key",
+    "status",
+    "metric",
+    "unit",
+}
+_SIZES = ("m", "n", "k")
+
+LIBRARY = "library"
+"""The toolkit of a baseline's own rows."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """One family's measurements.
+
+    `summary` has SUMMARY_COLUMNS, `counters` COUNTER_COLUMNS; both may have no rows. `run` is run.json or empty.
+    """
+
+    family: str
+    summary: pd.DataFrame
+    counters: pd.DataFrame
+    run: Mapping[str, Any] = field(default_factory=dict)
+    samples_path: Path | None = None
+
+    @property
+    def source(self) -> str:
+        """``live``, ``recorded`` or ``none``."""
+        return str(self.run.get("source") or "recorded") if len(self.summary) else "none"
+
+    @property
+    def gpu(self) -> str | None:
+        """The name of the GPU, or None where nothing was measured."""
+        return (self.run.get("gpu") or {}).get("name")
+
+    @property
+    def arch(self) -> str | None:
+        """The architecture that ran, ``sm_90``, or None."""
+        archs = [arch for arch in self.summary["arch"] if arch]
+        if archs:
+            return archs[0]
+        capability = str((self.run.get("gpu") or {}).get("compute_capability") or "")
+        digits = re.findall(r"\d+", capability)
+        return "sm_" + "".join(digits) if digits else None
+
+    def samples(self) -> pd.DataFrame:
+        """Every single time (SAMPLE_COLUMNS), read from samples.parquet; empty where there is none."""
+        if self.samples_path is None:
+            return pd.DataFrame(columns=list(SAMPLE_COLUMNS))
+        try:
+            return pd.read_parquet(self.samples_path)
+        except Exception as error:
+            raise UserError(
+                f"{self.samples_path} is not readable Parquet ({error}); remeasure, or restore the recorded file."
+            ) from None
+
+
+def _read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
+    """A CSV with at least `columns`: text columns as str ('' when empty), sizes as Int64, the rest as float."""
+    columns = list(columns)
+    if not path.is_file():
+        table = pd.DataFrame(columns=columns)
+    else:
+        try:
+            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{path} is not a readable CSV ({error}); remeasure, or restore the recorded file."
+            ) from None
+        missing = [column for column in columns if column not in table.columns]
+        if missing:
+            raise UserError(
+                f"{path} has no column {', '.join(missing)}; it was written by another version: remeasure, or restore "
+                "the recorded file."
+            )
+    table = table[columns].copy()
+    for column in columns:
+        if column in _TEXT:
+            table[column] = table[column].astype(object)
+            continue
+        numbers = pd.to_numeric(table[column].replace("", None), errors="coerce")
+        wrong = numbers.isna() & ~table[column].isin(["", "nan", "NaN"])
+        if wrong.any():
+            first = int(wrong.idxmax())
+            raise UserError(f"{path}, line {first + 2}: {column} is '{table[column][first]}', which is not a number.")
+        table[column] = numbers.astype("Int64" if column in _SIZES else float)
+    return table.reset_index(drop=True)
+
+
+def load(measure_dir: Path | str, family: str) -> Measurements:
+    """Read ``<measure_dir>/<family>``.
+
+    Raises:
+        UserError: a file is there but is not what it should be.
+    """
+    folder = Path(measure_dir) / family
+    run = {}
+    if (folder / "run.json").is_file():
+        run = read_json(folder / "run.json", "the run manifest", "remeasure, or restore the recorded file")
+    samples = folder / "samples.parquet"
+    return Measurements(
+        family=family,
+        summary=_read_table(folder / "summary.csv", SUMMARY_COLUMNS),
+        counters=_read_table(folder / "counters.csv", COUNTER_COLUMNS),
+        run=run,
+        samples_path=samples if samples.is_file() else None,
+    )
+
+
+def families_in(measure_dir: Path | str) -> list[str]:
+    """Families with a summary under `measure_dir`, in alphabetical order."""
+    return sorted(path.parent.name for path in Path(measure_dir).glob("*/summary.csv"))
+
+
+def is_current(table: pd.DataFrame) -> pd.Series:
+    """True for the rows that may support a claim: all but the stale ones."""
+    return table["status"] != "stale"
+
+
+def row_key(row: Mapping[str, Any]) -> str:
+    """The name of a summary row: kernel, toolkit, type, shape and cache state."""
+    return f"{row['kernel']}/{row['toolkit']}/{row['dtype']}/{row['m']}x{row['n']}x{row['k']}/{row['cache']}"
+
+
+def counter_key(row: Mapping[str, Any]) -> str:
+    """The name of a row of counters.csv."""
+    return f"{row['kernel']}/{row['toolkit']}/{row['m']}x{row['n']}x{row['k']}/{row['metric']}"
+
+
+def published_rows(path: Path = PUBLISHED_CSV) -> list[dict[str, Any]]:
+    """published.csv as dicts: n and d as int or None, value as float, empty text as ''.
+
+    Raises:
+        UserError: the file is missing, or a cell is not a number.
+    """
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; restore it from the repository.") from None
+    for line, row in enumerate(rows, start=2):
+        absent = [column for column in PUBLISHED_COLUMNS if row.get(column) is None]
+        if absent:
+            raise UserError(f"{path}, line {line}: no value for column {', '.join(absent)}.")
+        try:
+            row["value"] = float(row["value"])
+            row["n"] = int(row["n"]) if row["n"] else None
+            row["d"] = int(row["d"]) if row["d"] else None
+        except ValueError as error:
+            raise UserError(f"{path}, line {line}: {error}.") from None
+    return rows
+
+
+_PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNIT = re.compile(r"^(?P<prefix>[KkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle)s?(?P<rate>/s(ec(ond)?)?)?$")
+
+
+def convert(value: float, unit: str, to: str) -> float | None:
+    """`value` given in `unit`, in the unit `to` (``Gbyte/second`` to ``GB/s``); None where they do not match."""
+    if unit == to:
+        return value
+    have, want = _UNIT.match(unit or ""), _UNIT.match(to or "")
+    if not have or not want:
+        return None
+    base = {"byte": "B", "Byte": "B"}
+    same = base.get(have["base"], have["base"]) == base.get(want["base"], want["base"])
+    if not same or bool(have["rate"]) != bool(want["rate"]):
+        return None
+    return value * _PREFIX[have["prefix"]] / _PREFIX[want["prefix"]]

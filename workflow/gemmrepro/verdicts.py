@@ -1,0 +1,500 @@
+"""Judges every claim from measurement rows: ``results/verdicts.json``.
+
+The rules, which the report prints as well:
+
+* A value is *reproduced* when its 95% interval overlaps [p(1-t), p(1+t)], with p the published value and t the claim's
+  tolerance, and is not itself wider than that band.
+* It is *partly* reproduced when it misses the band but holds what the claim's ``partly`` asks for: the interval lies on
+  the same side of a number (1: a gain stays a gain), or the value lies within a factor.
+* An order is reproduced when every neighbouring pair is in the published order with intervals apart, partly when more
+  than half of the pairs are.
+* A claim with transfer "none" is judged on the published hardware only; elsewhere it is *not testable here*.
+* Rows that are stale, or whose kernel failed its gate, support nothing: without other rows a claim is *not measured*.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro import claims as claims_module
+from gemmrepro import registry
+from gemmrepro.claims import Claim, as_published, format_number
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.files import read_json, write_json
+from gemmrepro.measurements import Measurements, convert, counter_key, is_current, load, row_key
+
+REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
+NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
+VERDICTS = (REPRODUCED, PARTLY, NOT, NOT_TESTABLE, NOT_MEASURED)
+
+SNAKEMAKE = "envs/run snakemake --use-singularity --cores 1"
+COMMAND = f"{SNAKEMAKE} --force results/verdicts.json"
+
+LOADS_COUNTER = "smsp__sass_inst_executed_op_global_ld.sum"
+"""Global load instructions executed, a warp counted once."""
+
+WARP = 32
+
+_PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured number with its 95% interval (equal to the value where the source gives none)."""
+
+    label: str
+    value: float
+    ci_low: float
+    ci_high: float
+    unit: str
+    sources: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "value": self.value,
+            "ci_low": self.ci_low,
+            "ci_high": self.ci_high,
+            "unit": self.unit,
+            "from": list(self.sources),
+        }
+
+    def text(self) -> str:
+        """``0.33 [0.32, 0.34] TFLOP/s``; the interval is left out where there is none."""
+        unit = "" if self.unit in ("ratio", "") else f" {self.unit}"
+        if self.ci_low == self.ci_high:
+            return format_number(self.value) + unit
+        for digits in (3, 4, 5):
+            value, low, high = (format_number(x, digits) for x in (self.value, self.ci_low, self.ci_high))
+            if low != high:
+                break
+        return f"{value} [{low}, {high}]{unit}"
+
+
+class NotMeasured(Exception):
+    """There is no row that may support a claim; the message says why."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a family's claims are judged on."""
+
+    measured: Measurements
+    gates: Mapping[str, Mapping[str, Any]]
+    build_dir: Path
+
+    def toolkits(self, preferred: Sequence[str]) -> list[str]:
+        """`preferred`, cut to begin with the first toolkit that has any current row of the family."""
+        current = self.measured.summary[is_current(self.measured.summary)]
+        have = set(current["toolkit"])
+        return sorted(preferred, key=lambda toolkit: (toolkit not in have, preferred.index(toolkit)))
+
+    def _check_gate(self, kernel: str) -> None:
+        gate = self.gates.get(kernel)
+        if gate is not None and gate.get("passed") is False:
+            raise NotMeasured(f"{kernel} failed its gate, so its rows count for nothing")
+
+    def _pick(self, table: pd.DataFrame, what: str) -> pd.Series:
+        if table.empty:
+            raise NotMeasured(f"there is no row of {what}")
+        current = table[is_current(table)]
+        if current.empty:
+            keys = ", ".join(sorted({key for key in table["build_key"] if key}))
+            raise NotMeasured(
+                f"the only row of {what} is stale: it was taken from another build of the kernel (build key {keys})"
+            )
+        return current.iloc[-1]
+
+    def row(self, kernel: str, n: int, cache: str, toolkit: str) -> pd.Series:
+        """The summary row of a cube of size `n`. Raises NotMeasured."""
+        rows = self.measured.summary
+        if rows.empty:
+            raise NotMeasured(f"the family {self.measured.family} has no measurements")
+        self._check_gate(kernel)
+        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
+        for axis in ("m", "n", "k"):
+            mask &= (rows[axis] == n).fillna(False).astype(bool)
+        return self._pick(rows[mask], f"{kernel} at {n}, {cache}, built by {toolkit}")
+
+    def counter(self, kernel: str, n: int, metric: str, toolkit: str, unit: str) -> Value:
+        """A hardware counter in `unit`. Raises NotMeasured."""
+        rows = self.measured.counters
+        if rows.empty:
+            raise NotMeasured("no hardware counters were read (the profiler could not be used)")
+        self._check_gate(kernel)
+        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["metric"] == metric)
+        for axis in ("m", "n", "k"):
+            mask &= (rows[axis] == n).fillna(False).astype(bool)
+        row = self._pick(rows[mask], f"counter {metric} for {kernel} at {n}, built by {toolkit}")
+        value = convert(row["value"], row["unit"], unit)
+        if value is None or pd.isna(value):
+            raise NotMeasured(f"counter {metric} of {kernel} is in '{row['unit']}', which is not a multiple of {unit}")
+        return Value(f"{kernel}, {n}, {toolkit}", value, value, value, unit, ("counters:" + counter_key(row),))
+
+    def build(self, kernel: str, toolkit: str) -> Mapping[str, Any] | None:
+        """The build record, or None."""
+        path = self.build_dir / toolkit / f"{kernel}.json"
+        return read_json(path, "the build record", "build it again") if path.is_file() else None
+
+
+_RATE = {"tflops": "TFLOP/s", "gbps": "GB/s"}
+_SCALE = {("TFLOP/s", "GFLOP/s"): 1e3, ("GFLOP/s", "TFLOP/s"): 1e-3, ("GB/s", "TB/s"): 1e-3, ("TB/s", "GB/s"): 1e3}
+
+
+def _scale(unit: str, to: str) -> float:
+    if unit == to:
+        return 1.0
+    try:
+        return _SCALE[unit, to]
+    except KeyError:
+        raise UserError(f"claims.yaml: a value in {unit} cannot stand beside a published value in {to}.") from None
+
+
+def _need(row: pd.Series, *columns: str) -> None:
+    empty = [column for column in columns if pd.isna(row[column])]
+    if empty:
+        raise NotMeasured(f"the row {row_key(row)} has no {', '.join(empty)}")
+
+
+def rate(row: pd.Series, metric: str, unit: str, label: str) -> Value:
+    """Throughput of a summary row; its interval follows from that of the median time."""
+    _need(row, metric, "median_us", "ci_low_us", "ci_high_us")
+    value = row[metric] * _scale(_RATE[metric], unit)
+    work = value * row["median_us"]
+    return Value(label, value, work / row["ci_high_us"], work / row["ci_low_us"], unit, (row_key(row),))
+
+
+def baseline_ratio(row: pd.Series, label: str) -> Value:
+    """Time of the baseline over time of the kernel, from their paired samples."""
+    _need(row, "ratio", "ratio_ci_low", "ratio_ci_high")
+    return Value(label, row["ratio"], row["ratio_ci_low"], row["ratio_ci_high"], "ratio", (row_key(row),))
+
+
+def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Median time of `over` divided by that of `row`; the interval takes the far ends of both, so it is a wide one."""
+    for each in (row, over):
+        _need(each, "median_us", "ci_low_us", "ci_high_us")
+    return Value(
+        label,
+        over["median_us"] / row["median_us"],
+        over["ci_low_us"] / row["ci_high_us"],
+        over["ci_high_us"] / row["ci_low_us"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )
+
+
+_OPCODE = re.compile(r"\b(LDG|FFMA)((?:\.[A-Z0-9_]+)*)\b")
+
+
+def loads_per_k(hot_loop: str) -> float | None:
+    """Global load instructions an output, divided by K, read off a main loop's machine code.
+
+    Every output takes K multiply-adds, so loads an output = K x (LDG in the loop) / (FFMA in the loop), whatever
+    the loop is unrolled by. None where the loop lacks either of them.
+    """
+    count = {"LDG": 0, "FFMA": 0}
+    for opcode, _ in _OPCODE.findall(hot_loop):
+        count[opcode] += 1
+    return count["LDG"] / count["FFMA"] if all(count.values()) else None
+
+
+def _global_loads(evidence: Evidence, kernel: str, n: int, toolkit: str) -> Value:
+    """Global load instructions an output, divided by K (= n).
+
+    From the profiler's count where it was read, else from the machine code of the main loop.
+    """
+    label = f"{kernel}, {n}, {toolkit}"
+    try:
+        counted = evidence.counter(kernel, n, LOADS_COUNTER, toolkit, "inst")
+    except NotMeasured as error:
+        record = evidence.build(kernel, toolkit)
+        if record is None:
+            raise NotMeasured(f"{error}, and there is no build record of {kernel} by {toolkit}") from None
+        archs = record.get("archs") or {}
+        arch = evidence.measured.arch if evidence.measured.arch in archs else next(iter(sorted(archs)), None)
+        found = loads_per_k((archs.get(arch) or {}).get("hot_loop") or "")
+        if found is None:
+            raise NotMeasured(
+                f"{error}, and the main loop in the machine code of {kernel} ({arch}) does not show both "
+                "its global loads and its multiply-adds"
+            ) from None
+        source = (f"results/build/{toolkit}/{kernel}.json#archs.{arch}.hot_loop",)
+        return Value(f"{label}, machine code for {arch}", found, found, found, "K", source)
+    value = counted.value * WARP / (n * n) / n
+    return Value(f"{label}, counted", value, value, value, "K", counted.sources)
+
+
+def _measure(claim: Claim, evidence: Evidence, toolkit: str) -> list[Value]:
+    """The measured counterparts of a claim's published values, by one toolkit. Raises NotMeasured."""
+    compute, n, unit = claim.compute, claim.compute["n"], claim.published[0]["unit"]
+
+    def one(kernel: str, metric: str) -> Value:
+        if metric == "counter":
+            return evidence.counter(kernel, n, compute["counter"], toolkit, unit)
+        row = evidence.row(kernel, n, claim.cache, toolkit)
+        label = f"{kernel}, {n}, {claim.cache}, {toolkit}"
+        return baseline_ratio(row, label) if metric == "ratio" else rate(row, metric, unit, label)
+
+    match compute["metric"]:
+        case "order":
+            return [one(kernel, compute["of"]) for kernel in compute["kernels"]]
+        case "speedup":
+            rows = [evidence.row(compute[key], n, claim.cache, toolkit) for key in ("kernel", "over")]
+            label = f"{compute['kernel']} over {compute['over']}, {n}, {claim.cache}, {toolkit}"
+            return [speedup(rows[0], rows[1], label)]
+        case "global_loads":
+            loads = _global_loads(evidence, compute["kernel"], n, toolkit)
+            if "over" not in compute:
+                return [loads]
+            over = _global_loads(evidence, compute["over"], n, toolkit)
+            value = loads.value / over.value
+            label = f"{compute['kernel']} over {compute['over']}, {n}, {toolkit}"
+            if "machine code" in loads.label + over.label:
+                label += ", machine code"
+            return [Value(label, value, value, value, "ratio", loads.sources + over.sources)]
+        case metric:
+            return [one(compute["kernel"], metric)]
+
+
+# Words of a product's name that do not make it another GPU.
+_FORM = {
+    "NVIDIA",
+    "RTX",
+    "GEFORCE",
+    "QUADRO",
+    "TESLA",
+    "SXM",
+    "SXM2",
+    "SXM3",
+    "SXM4",
+    "SXM5",
+    "SXM6",
+    "PCIE",
+    "HBM2",
+    "HBM3",
+}
+
+
+def same_gpu(published: str, present: str | None) -> bool:
+    """Whether two names mean the same GPU, as ``NVIDIA A100`` and ``NVIDIA A100-SXM4-80GB`` do."""
+
+    def words(name: str) -> set[str]:
+        parts = re.split(r"[\s/-]+", name.upper())
+        return {part for part in parts if part and part not in _FORM and not re.fullmatch(r"\d+GB", part)}
+
+    return bool(present) and words(published) == words(present)
+
+
+def _difference(measured: float, published: float) -> str:
+    change = measured / published - 1
+    if abs(change) < 0.005:
+        return "within half a percent of it"
+    if measured / published >= 2 or measured / published <= 0.5:
+        factor = format_number(max(measured / published, published / measured), 2)
+        return f"{factor} times {'higher' if change > 0 else 'lower'}"
+    return f"{abs(100 * change):.0f}% {'higher' if change > 0 else 'lower'}"
+
+
+def judge_value(value: Value, published: float, tolerance: float, partly: Mapping[str, float]) -> tuple[str, str]:
+    """Verdict and reason for one value against its published counterpart."""
+    low, high = sorted((published * (1 - tolerance), published * (1 + tolerance)))
+    band = f"±{100 * tolerance:g}%"
+    overlaps = value.ci_low <= high and value.ci_high >= low
+    wide = value.ci_high - value.ci_low > high - low
+    if overlaps and not wide:
+        inside = low <= value.value <= high
+        return (
+            REPRODUCED,
+            f"inside the tolerance of {band}" if inside else f"its interval reaches the tolerance of {band}",
+        )
+    if overlaps:
+        reason = f"its interval is wider than the tolerance of {band}, so it decides nothing about the size"
+    else:
+        reason = f"outside the tolerance of {band}"
+    if not partly:
+        return NOT, reason
+    held, missed = [], []
+    if "same_side_of" in partly:
+        pivot = partly["same_side_of"]
+        same = value.ci_low > pivot if published > pivot else value.ci_high < pivot
+        side = "above" if published > pivot else "below"
+        (held if same else missed).append(f"{side} {pivot:g} as published" if same else f"not {side} {pivot:g}")
+    if "within_factor" in partly:
+        factor = partly["within_factor"]
+        near = published / factor <= value.value <= published * factor
+        (held if near else missed).append(
+            f"within a factor of {factor:g}" if near else f"off by more than {factor:g} times"
+        )
+    if missed:
+        return NOT, f"{reason}, and {' and '.join(missed)}"
+    return PARTLY, f"{reason}, but {' and '.join(held)}"
+
+
+def judge_order(values: Sequence[Value], published: Sequence[float]) -> tuple[str, str]:
+    """Verdict and reason for an order: neighbours in the published order, intervals apart."""
+    wrong = []
+    for (a, published_a), (b, published_b) in pairwise(zip(values, published, strict=True)):
+        low, high = (a, b) if published_a < published_b else (b, a)
+        if not low.ci_high < high.ci_low:
+            wrong.append(f"{_name(a)} and {_name(b)}")
+    pairs = len(values) - 1
+    if not wrong:
+        return REPRODUCED, (
+            "both are in the published order with intervals apart"
+            if pairs == 1
+            else f"all {pairs} neighbouring pairs are in the published order with intervals apart"
+        )
+    held = pairs - len(wrong)
+    reason = f"{held} of {pairs} neighbouring pairs are in the published order; not so {', '.join(wrong)}"
+    return (PARTLY if held > pairs / 2 else NOT), reason
+
+
+def _name(value: Value) -> str:
+    return value.label.split(",", 1)[0]
+
+
+def _numeric_note(claim: Claim, evidence: Evidence, toolkit: str) -> str:
+    """A sentence where a kernel behind a claim has no passed numerical gate for this binary."""
+    open_gates = []
+    for kernel in claim.kernels:
+        numeric = ((evidence.gates.get(kernel) or {}).get("toolkits", {}).get(toolkit) or {}).get("numeric") or {}
+        if numeric.get("status") not in ("passed", None):
+            open_gates.append(f"{kernel} ({numeric['status']})")
+    return f" The numerical gate has not passed for {', '.join(open_gates)}." if open_gates else ""
+
+
+def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
+    """The verdict on one claim, as its entry in verdicts.json."""
+    toolkits = evidence.toolkits(claim.toolkits)
+    found: dict[str, list[Value]] = {}
+    reasons: dict[str, str] = {}
+    for toolkit in toolkits:
+        try:
+            found[toolkit] = _measure(claim, evidence, toolkit)
+        except NotMeasured as error:
+            reasons[toolkit] = str(error)
+    judged_on = toolkits[0]
+    if "counter" in (claim.compute["metric"], claim.compute.get("of")):
+        # Counters may have been read for one toolkit only.
+        judged_on = judged_on if judged_on in found else next(iter(found), judged_on)
+    values = found.get(judged_on)
+    gpu = evidence.measured.gpu
+    hardware = str(claim.published[0]["hardware"])
+    home = same_gpu(hardware, gpu)
+    kind = claim.transfer["kind"]
+
+    published = [row["value"] for row in claim.published]
+    units = [row["unit"] for row in claim.published]
+    first = as_published(published[0]) + ("" if units[0] == "ratio" else f" {units[0]}")
+    here = gpu or "this machine"
+    if values is None:
+        said = ""
+    elif claim.compute["metric"] == "order":
+        said = f"Measured on {here}: " + ", ".join(f"{_name(value)} {value.text()}" for value in values) + "."
+    else:
+        said = f"Published {first} on {hardware}; measured {values[0].text()} on {here}"
+        said += f" ({values[0].label.split(', ', 1)[1]}), {_difference(values[0].value, published[0])}"
+
+    others = [toolkit for toolkit in toolkits if toolkit in found and toolkit != judged_on]
+    beside = ""
+    if values is not None and len(values) == 1:
+        beside = "".join(f" With {toolkit}: {found[toolkit][0].text()}." for toolkit in others)
+    if kind == "none" and not home:
+        verdict = NOT_TESTABLE
+        explanation = f"{said}.{beside} " if values else ""
+        explanation += f"Only {hardware} can confirm the figure."
+    elif values is None:
+        verdict = NOT_MEASURED
+        explanation = reasons[judged_on][0].upper() + reasons[judged_on][1:] + "."
+    else:
+        if claim.compute["metric"] == "order":
+            verdict, reason = judge_order(values, published)
+            explanation = f"{said} {reason[0].upper()}{reason[1:]}."
+        else:
+            verdict, reason = judge_value(values[0], published[0], claim.tolerance or 0.0, claim.partly)
+            explanation = f"{said}: {reason}."
+        explanation += beside + _numeric_note(claim, evidence, judged_on)
+
+    measured = [{**value.as_json(), "judged": True} for value in values or ()]
+    measured += [{**value.as_json(), "judged": False} for toolkit in others for value in found[toolkit]]
+    return {
+        "id": claim.id,
+        "family": claim.family,
+        "article": claim.article,
+        "where": claim.where,
+        "statement": claim.statement,
+        "kernels": list(claim.kernels),
+        "published": [{key: row[key] for key in _PUBLISHED_KEYS} for row in claim.published],
+        "transfer": dict(claim.transfer),
+        "tolerance": claim.tolerance,
+        "partly": dict(claim.partly),
+        "judged_on": judged_on if values is not None else None,
+        "verdict": verdict,
+        "measured": measured,
+        "explanation": explanation,
+        "command": COMMAND,
+    }
+
+
+def load_gates(gates_dir: Path | str, kernel_ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The gate verdicts that are there, by kernel id."""
+    gates = {}
+    for kernel_id in kernel_ids:
+        path = Path(gates_dir) / f"{kernel_id}.json"
+        if path.is_file():
+            gates[kernel_id] = read_json(path, "the gate verdict", "run the gate again")
+    return gates
+
+
+def judge_all(
+    measure_dir: Path,
+    gates_dir: Path,
+    build_dir: Path,
+    families: tuple[str, ...] | None = None,
+    load_claims: Callable[[tuple[str, ...] | None], list[Claim]] = claims_module.load,
+) -> dict[str, Any]:
+    """Every claim's verdict, and what they rest on."""
+    all_claims = load_claims(families)
+    evidence: dict[str, Evidence] = {}
+    for family in dict.fromkeys(claim.family for claim in all_claims):
+        ids = [kernel.id for kernel in registry.kernels(family)]
+        evidence[family] = Evidence(load(measure_dir, family), load_gates(gates_dir, ids), Path(build_dir))
+    entries = [judge(claim, evidence[claim.family]) for claim in all_claims]
+    sources = {each.measured.source for each in evidence.values()} - {"none"}
+    gpus = {each.measured.gpu for each in evidence.values() if each.measured.gpu}
+    return {
+        "claims": entries,
+        "gpu": ", ".join(sorted(gpus)) or None,
+        "source": "none" if not sources else sources.pop() if len(sources) == 1 else "mixed",
+        "counts": {verdict: sum(entry["verdict"] == verdict for entry in entries) for verdict in VERDICTS},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Judge every claim from the measurement rows.")
+    parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows a family")
+    parser.add_argument("--gates", type=Path, required=True, help="folder with one gate verdict a kernel")
+    parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
+    parser.add_argument("--families", help="only these, separated by commas; default: all with a claims.yaml")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    families = tuple(arguments.families.split(",")) if arguments.families else None
+    verdicts = judge_all(arguments.measure, arguments.gates, arguments.build, families)
+    write_json(arguments.out, verdicts)
+    width = max((len(entry["id"]) for entry in verdicts["claims"]), default=0)
+    for entry in verdicts["claims"]:
+        print(f"{entry['id']:<{width}}  {entry['verdict']}")
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
