@@ -1,0 +1,752 @@
+"""Writes the paper: ``reports/index.html``, one file that opens from disk with no network.
+
+Everything it says follows from the files that the stages before it wrote; the template is in ``reports/template``. A
+stage that did not run, a family that was not measured, or a container that was not built is said, not hidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from gemmrepro import registry
+from gemmrepro.claims import as_published, format_number
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.figures import SIZE, SNAKEMAKE, THEME, figure_names, level_name
+from gemmrepro.files import ROOT, read_json, write_atomic
+from gemmrepro.measurements import LIBRARY, Measurements, load, published_rows
+from gemmrepro.verdicts import VERDICTS, load_gates
+
+TEMPLATES = ROOT / "reports" / "template"
+
+NONE = "\N{EN DASH}"
+"""Stands where a table has no value."""
+
+BY = "\N{MULTIPLICATION SIGN}"
+
+MARKS = {
+    "reproduced": "✓",
+    "partly": "◐",
+    "not reproduced": "✗",
+    "not testable here": NONE,
+    "not measured": "○",
+    "passed": "✓",
+    "failed": "✗",
+    "stale": "○",
+    "not run": "○",
+}
+"""A sign beside each verdict, so that colour is never alone in telling it."""
+
+TRANSFER_WORDS = {
+    "as is": "holds on any GPU",
+    "ratio": "transfers as a ratio",
+    "order": "transfers as an order",
+    "none": "does not transfer",
+}
+
+LOOP_LINES = 320
+"""Lines of a main loop that are shown; the rest is in the .sass file."""
+
+BINS = 32
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything the paper is made of."""
+
+    verdicts: Mapping[str, Any]
+    measured: Mapping[str, Measurements]
+    gates: Mapping[str, Mapping[str, Any]]
+    builds: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    figures: Mapping[str, Sequence[dict[str, Any]]]
+    locks: Sequence[Mapping[str, Any]]
+    config: Mapping[str, Any]
+    families: Sequence[str]
+    out: Path
+    measure_dir: Path
+
+
+# --- small helpers --------------------------------------------------------------------------------------------------
+
+
+def anchor(text: str) -> str:
+    """An id for `text` that needs no escaping in a fragment."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number for reading; an en dash where there is none."""
+    if value is None or (isinstance(value, float) and not np.isfinite(value)) or value is pd.NA:
+        return NONE
+    return format_number(float(value), digits)
+
+
+def time_text(microseconds: Any) -> str:
+    """A time in the unit that reads best."""
+    if microseconds is None or pd.isna(microseconds):
+        return NONE
+    value = float(microseconds)
+    if value >= 1e4:
+        return f"{number(value / 1e3, 4)} ms"
+    return f"{number(value, 4)} µs"
+
+
+def interval(low: Any, high: Any, digits: int = 3) -> str:
+    """``[0.32, 0.34]``, or nothing where there is no interval."""
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return ""
+    return f"[{number(low, digits)}, {number(high, digits)}]"
+
+
+def size_text(row: Mapping[str, Any]) -> str:
+    """4096 for a cube, the length for a vector, else all three."""
+    m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
+    if m == n == k or (m == 1 and k == 1):
+        return f"{n}" if n < 100_000 else f"{n:,}"
+    return f"{m}{BY}{n}{BY}{k}"
+
+
+def relative(path: Path, out: Path) -> str | None:
+    """`path` as a link from the report, or None where either lies outside the repository."""
+    path, out = path.resolve(), out.resolve()
+    if not (path.is_relative_to(ROOT) and out.is_relative_to(ROOT)):
+        return None
+    return os.path.relpath(path, out.parent)
+
+
+def highlighted(code: str, language: str = "cuda") -> Markup:
+    """Source code as HTML spans with classes that begin with ``t-``."""
+    formatter = HtmlFormatter(nowrap=True, classprefix="t-")
+    return Markup(highlight(code, get_lexer_by_name(language), formatter).rstrip("\n"))
+
+
+def inline_svg(svg: str, name: str, title: str, description: str) -> Markup:
+    """An SVG file's text made fit to stand inside the page.
+
+    Ids get the prefix `name`, so that no two figures share any; the literal colours of `figures.THEME` become custom
+    properties, so that the figure follows dark mode; the figure gets a title and a description for screen readers.
+    """
+    found = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
+    if not found:
+        raise UserError(f"figure {name} is not an SVG; draw the figures again.")
+    text = re.sub(r"<metadata>.*?</metadata>|<title>.*?</title>", "", found[0], flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(xlink:href|href)="#', rf'\1="#{name}-', text)
+    text = text.replace("url(#", f"url(#{name}-")
+    for colour, variable in THEME.items():
+        # A presentation attribute takes no var(): it becomes a style.
+        text = re.sub(rf'\b(fill|stroke)="{colour}"', rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
+        text = re.sub(rf"(?<=[: ]){colour}\b", f"var({variable})", text, flags=re.IGNORECASE)
+    text = re.sub(r"(<svg\b[^>]*?) width=\"[^\"]*\"", r"\1", text, count=1)
+    text = re.sub(r"(<svg\b[^>]*?) height=\"[^\"]*\"", r"\1", text, count=1)
+    head = f'<title id="{name}-title">{html.escape(title)}</title>'
+    head += f'<desc id="{name}-desc">{html.escape(description)}</desc>'
+    text = re.sub(
+        r"<svg\b([^>]*)>",
+        lambda match: f'<svg{match[1]} role="img" aria-labelledby="{name}-title {name}-desc">{head}',
+        text,
+        count=1,
+    )
+    return Markup(re.sub(r"\n\s*", "\n", text))
+
+
+def histogram(times: np.ndarray, median: float | None = None) -> Markup:
+    """A small histogram of single times as SVG, the slowest hundredth in its last bar; `median` is marked."""
+    times = np.sort(times[np.isfinite(times)])
+    if not len(times):
+        return Markup("")
+    low, high = float(times[0]), float(np.quantile(times, 0.99))
+    if high <= low:
+        low, high = low * 0.999, low * 1.001 or 1.0
+    counts, _ = np.histogram(np.clip(times, low, high), bins=BINS, range=(low, high))
+    heights = np.ceil(18 * counts / counts.max()).astype(int)
+    path = "M0 20" + "".join(f"V{20 - height}h3" for height in heights) + "V20z"
+    mark = ""
+    if median is not None and np.isfinite(median):
+        x = min(max((median - low) / (high - low), 0), 1) * 3 * BINS
+        mark = f'<path class="mid" d="M{x:.0f} 0V20"/>'
+    label = f"{len(times)} samples from {time_text(times[0])} to {time_text(times[-1])}"
+    return Markup(
+        f'<svg class="spark" viewBox="0 0 {3 * BINS} 20" role="img" aria-label="{label}"><path d="{path}"/>{mark}</svg>'
+    )
+
+
+# --- pieces of the page ---------------------------------------------------------------------------------------------
+
+
+_FAMILIES_OF_OPCODES = (
+    ("FFMA", r"FFMA"),
+    ("global loads", r"LDG(?!STS)"),
+    ("of them 128 bits", r"LDG(?!STS)\b.*\.128"),
+    ("global stores", r"STG"),
+    ("of them 128 bits", r"STG\b.*\.128"),
+    ("shared loads", r"LDS(?!M)"),
+    ("of them 128 bits", r"LDS(?!M)\b.*\.128"),
+    ("shared stores", r"STS"),
+    ("barriers", r"BAR"),
+    ("async copies", r"LDGSTS|UTMALDG|UBLKCP"),
+    ("tensor-core", r"HMMA|IMMA|DMMA|HGMMA|QGMMA|IGMMA|UTCHMMA|OMMA|QMMA"),
+    ("local memory", r"LDL|STL"),
+)
+_ALWAYS = {"FFMA", "global loads", "global stores", "shared loads", "shared stores", "barriers"}
+
+
+def opcode_columns(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The kinds of instruction that any of a kernel's builds has, as (heading, pattern)."""
+    opcodes = {opcode for record in records for opcode in (record.get("instructions") or {})}
+    columns = []
+    parent_shown = False
+    for heading, pattern in _FAMILIES_OF_OPCODES:
+        present = any(re.match(pattern, opcode) for opcode in opcodes)
+        shown = present or (heading in _ALWAYS)
+        if heading.startswith("of them"):
+            shown = present and parent_shown
+        else:
+            parent_shown = shown
+        if shown:
+            columns.append((heading, pattern))
+    return columns
+
+
+def machine_code(kernel: registry.Kernel, inputs: Inputs) -> dict[str, Any]:
+    """The table of builds of a kernel, and its main loop on the architecture that was measured."""
+    arch = next((each.arch for each in inputs.measured.values() if each.arch), None)
+    builds = inputs.builds.get(kernel.id, {})
+    flat = [archs for record in builds.values() for archs in (record.get("archs") or {}).values()]
+    columns = opcode_columns(flat)
+    rows, loops = [], []
+    for toolkit, record in builds.items():
+        archs = record.get("archs") or {}
+        for name in sorted(archs, key=lambda text: [int(part) for part in re.findall(r"\d+", text)] or [0]):
+            built = archs[name]
+            instructions = Counter(built.get("instructions") or {})
+            counts = [
+                sum(count for opcode, count in instructions.items() if re.match(pattern, opcode))
+                for _, pattern in columns
+            ]
+            spills = (built.get("spill_store_bytes") or 0) + (built.get("spill_load_bytes") or 0)
+            rows.append(
+                {
+                    "toolkit": toolkit,
+                    "version": record.get("toolkit_version", ""),
+                    "arch": name,
+                    "registers": built.get("registers"),
+                    "spills": spills,
+                    "stack": built.get("stack_bytes"),
+                    "shared": built.get("shared_bytes"),
+                    "total": built.get("instruction_total"),
+                    "counts": counts,
+                }
+            )
+        chosen = arch if arch in archs else next(iter(sorted(archs)), None)
+        text = ((archs.get(chosen) or {}).get("hot_loop") or "").strip("\n")
+        if text:
+            lines = text.splitlines()
+            loops.append(
+                {
+                    "toolkit": toolkit,
+                    "arch": chosen,
+                    "count": len(lines),
+                    "text": "\n".join(lines[:LOOP_LINES]),
+                    "cut": len(lines) > LOOP_LINES,
+                    "file": f"results/build/{toolkit}/{kernel.id}.sass",
+                }
+            )
+    keys = {toolkit: record.get("build_key", "") for toolkit, record in builds.items()}
+    return {"columns": [heading for heading, _ in columns], "rows": rows, "loops": loops, "keys": keys}
+
+
+def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Static checks, a line for each thing checked, with what each architecture showed.
+
+    The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ.
+    """
+    lines: dict[tuple[str, int], dict[str, Any]] = {}
+    seen: Counter[tuple[Any, str]] = Counter()
+    for check in checks:
+        name, arch = str(check.get("check", "")), check.get("arch")
+        line = lines.setdefault((name, seen[arch, name]), {"check": name, "why": {}, "expected": {}, "found": {}})
+        seen[arch, name] += 1
+        found = str(check.get("found", "")) + ("" if check.get("passed") else " (fails)")
+        line["why"][str(check.get("why", ""))] = True
+        line["expected"][str(check.get("expected", ""))] = True
+        line["found"].setdefault(found, []).append(str(arch))
+        line["passed"] = line.get("passed", True) and bool(check.get("passed"))
+    return [
+        {
+            **line,
+            "why": "; ".join(line["why"]),
+            "expected": " or ".join(line["expected"]),
+            "found": [
+                {"found": found, "archs": "every target" if len(line["found"]) == 1 else ", ".join(archs)}
+                for found, archs in line["found"].items()
+            ],
+        }
+        for line in lines.values()
+    ]
+
+
+def gate_view(gate: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A kernel's gate, its static checks gathered by what they check."""
+    if gate is None:
+        return {"status": "not run", "toolkits": [], "open": ""}
+    toolkits = []
+    for name, verdict in sorted((gate.get("toolkits") or {}).items()):
+        static = verdict.get("static") or {}
+        checks = gather_checks(static.get("checks") or [])
+        numeric = verdict.get("numeric") or {"status": "not run", "source": "none"}
+        cases = numeric.get("cases") or []
+        worst = numeric.get("worst")
+        toolkits.append(
+            {
+                "name": name,
+                "static": "passed" if static.get("passed") else "failed",
+                "checks": checks,
+                "numeric": numeric.get("status") or "not run",
+                "source": numeric.get("source") or "none",
+                "gpu": numeric.get("gpu"),
+                "reason": numeric.get("reason"),
+                "worst": worst if isinstance(worst, Mapping) else None,
+                "cases": cases,
+                "failed": [case for case in cases if not case.get("passed")],
+            }
+        )
+    # A gate passes as long as nothing failed, so what was not run must be said beside it.
+    still = sorted({toolkit["numeric"] for toolkit in toolkits} - {"passed", "failed"})
+    return {
+        "status": "passed" if gate.get("passed") else "failed",
+        "toolkits": toolkits,
+        "open": " or ".join(still),
+    }
+
+
+def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> dict[str, Any]:
+    """A summary row as text, for the tables."""
+    tflops_low = tflops_high = None
+    if pd.notna(row["tflops"]) and pd.notna(row["ci_low_us"]) and row["ci_low_us"] and pd.notna(row["ci_high_us"]):
+        tflops_low = row["tflops"] * row["median_us"] / row["ci_high_us"]
+        tflops_high = row["tflops"] * row["median_us"] / row["ci_low_us"]
+    return {
+        "kernel": row["kernel"],
+        "rung": row["rung"],
+        "size": size_text(row),
+        "n": int(row["n"]),
+        "cache": row["cache"],
+        "toolkit": row["toolkit"],
+        "time": time_text(row["median_us"]),
+        "time_interval": f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]",
+        "tflops": number(row["tflops"]),
+        "tflops_interval": interval(tflops_low, tflops_high, 4),
+        "gbps": number(row["gbps"]),
+        "ratio": number(row["ratio"]),
+        "ratio_value": None if pd.isna(row["ratio"]) else float(row["ratio"]),
+        "ratio_interval": interval(row["ratio_ci_low"], row["ratio_ci_high"], 4),
+        "samples": number(row["samples"], 1) if pd.isna(row["samples"]) else f"{int(row['samples'])}",
+        "error": number(row["err_scaled_max"]),
+        "clock": number(row["clock_mhz"], 4),
+        "power": number(row["power_w"]),
+        "temperature": number(row["temp_c"]),
+        "throttle": row["throttle"] or "none",
+        "stale": row["status"] == "stale",
+        "build_key": row["build_key"],
+        "histogram": histogram(times, row["median_us"]) if times is not None else Markup(""),
+    }
+
+
+def samples_by_row(measured: Measurements) -> dict[tuple[Any, ...], np.ndarray]:
+    """Single times in µs by (kernel, toolkit, m, n, k, cache)."""
+    samples = measured.samples()
+    if samples.empty:
+        return {}
+    keys = ["kernel", "toolkit", "m", "n", "k", "cache"]
+    missing = [column for column in [*keys, "time_us"] if column not in samples.columns]
+    if missing:
+        raise UserError(f"{measured.samples_path} has no column {', '.join(missing)}; remeasure, or restore the file.")
+    return {
+        tuple(str(part) for part in key): group["time_us"].to_numpy(dtype=float)
+        for key, group in samples.groupby(keys, observed=True)
+    }
+
+
+def _times(samples: Mapping[tuple[Any, ...], np.ndarray], row: Mapping[str, Any]) -> np.ndarray | None:
+    return samples.get(tuple(str(row[column]) for column in ("kernel", "toolkit", "m", "n", "k", "cache")))
+
+
+def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, np.ndarray]) -> dict[str, Any]:
+    """A kernel's section of the paper."""
+    measured = inputs.measured[kernel.family]
+    rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
+    counters = measured.counters[measured.counters["kernel"] == kernel.id]
+    source = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
+    path = kernel.source_path.relative_to(ROOT).as_posix()
+    toolkits = [toolkit for toolkit in registry.TOOLKITS if toolkit in kernel.toolkits]
+    commands = [
+        (f"Compile it with {toolkit}", f"{SNAKEMAKE} --force results/build/{toolkit}/{kernel.id}.json")
+        for toolkit in toolkits
+    ]
+    commands.append(("Judge it by its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json"))
+    commands.append(
+        (
+            "Measure its family (on a GPU)",
+            f"{SNAKEMAKE} --config measure=live --force results/measure/{kernel.family}/summary.csv",
+        )
+    )
+    return {
+        "id": kernel.id,
+        "anchor": anchor(kernel.id),
+        "name": level_name(kernel),
+        "heading": f"{kernel.rung} {kernel.title}" if kernel.article else kernel.title,
+        "idea": kernel.idea,
+        "entry": kernel.entry,
+        "params": dict(kernel.params),
+        "multiple_of": {axis.upper(): step for axis, step in kernel.multiple_of.items()},
+        "gate": gate_view(inputs.gates.get(kernel.id)),
+        "code": machine_code(kernel, inputs),
+        "rows": [row_view(row, _times(samples, row)) for _, row in rows.iterrows()],
+        "counters": [
+            {
+                "metric": row["metric"],
+                "value": number(row["value"], 4),
+                "unit": row["unit"],
+                "size": size_text(row),
+                "toolkit": row["toolkit"],
+                "stale": row["status"] == "stale",
+            }
+            for _, row in counters.iterrows()
+        ],
+        "source": highlighted(source) if source else None,
+        "source_lines": source.count("\n"),
+        "source_path": path,
+        "source_link": relative(kernel.source_path, inputs.out),
+        "claims": [claim for claim in inputs.verdicts["claims"] if kernel.id in (claim.get("kernels") or [])],
+        "commands": commands,
+    }
+
+
+def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
+    """A family's results."""
+    family = registry.family(name)
+    measured = inputs.measured[name]
+    samples = samples_by_row(measured)
+    kernels = [kernel_view(kernel, inputs, samples) for kernel in registry.kernels(name)]
+    by_id = {kernel.id: kernel for kernel in registry.kernels(name)}
+    published: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in published_rows():
+        if family.article and row["article"] == family.article and row["n"] == SIZE:
+            published.setdefault(row["system"], {})[row["metric"]] = row
+
+    compared = [kernel for kernel in registry.kernels(name) if kernel.baseline]
+    rows = measured.summary
+    cubes = rows[((rows["m"] == rows["n"]) & (rows["n"] == rows["k"])).fillna(False).astype(bool)] if compared else rows
+    sizes = sorted({int(n) for n in cubes["n"]}) if compared else []
+    size = SIZE if SIZE in sizes or not sizes else sizes[-1]
+    caches = [cache for cache in ("warm", "cold") if (cubes["cache"] == cache).any()]
+    toolkits = [toolkit for toolkit in registry.TOOLKITS if (cubes["toolkit"] == toolkit).any()]
+    summary = []
+    for kernel in compared:
+        here = published.get(kernel.published_system or "", {})
+        entry: dict[str, Any] = {
+            "name": level_name(kernel),
+            "anchor": anchor(kernel.id),
+            "published_rate": here.get("throughput"),
+            "published_ratio": here.get("ratio_to_cublas"),
+            "cells": [],
+        }
+        for toolkit in toolkits:
+            for cache in caches:
+                found = cubes[
+                    (cubes["kernel"] == kernel.id)
+                    & (cubes["toolkit"] == toolkit)
+                    & (cubes["cache"] == cache)
+                    & (cubes["n"] == size).fillna(False).astype(bool)
+                ]
+                entry["cells"].append(row_view(found.iloc[-1]) if len(found) else None)
+        summary.append(entry)
+    baselines = []
+    for baseline in dict.fromkeys(kernel.baseline for kernel in compared):
+        cells = []
+        for _toolkit in toolkits:
+            for cache in caches:
+                found = cubes[
+                    (cubes["kernel"] == baseline)
+                    & (cubes["toolkit"] == LIBRARY)
+                    & (cubes["cache"] == cache)
+                    & (cubes["n"] == size).fillna(False).astype(bool)
+                ]
+                cells.append(row_view(found.iloc[-1]) if len(found) else None)
+        ran = (measured.run.get("baseline_kernels") or {}).get(f"{baseline} {size}")
+        baselines.append({"id": baseline, "cells": cells, "ran": ran})
+    everything = rows.sort_values(["m", "n", "k", "cache", "toolkit"], kind="stable")
+    claims = [claim for claim in inputs.verdicts["claims"] if claim["family"] == name]
+    samples_link = relative(measured.samples_path, inputs.out) if measured.samples_path else None
+    return {
+        "name": name,
+        "anchor": anchor(name),
+        "title": family.title,
+        "summary": family.summary,
+        "article": family.article,
+        "hardware": sorted({row["hardware"] for rows_ in published.values() for row in rows_.values()}),
+        "measured": measured,
+        "source": measured.source,
+        "gpu": measured.gpu,
+        "date": str(measured.run.get("date") or "")[:10],
+        "size": size,
+        "has_size": SIZE in sizes,
+        "caches": caches,
+        "toolkits": toolkits,
+        "table": summary,
+        "baselines": baselines,
+        "rows": [
+            {**row_view(row), "name": _name(by_id.get(row["kernel"]), row), "known": row["kernel"] in by_id}
+            for _, row in everything.iterrows()
+        ],
+        "stale": int((rows["status"] == "stale").sum()),
+        "kernels": kernels,
+        "figures": inputs.figures.get(name, ()),
+        "counts": {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS},
+        "claims": len(claims),
+        "samples_link": samples_link,
+        "counters": len(measured.counters),
+    }
+
+
+def _name(kernel: registry.Kernel | None, row: Mapping[str, Any]) -> str:
+    if kernel is None:
+        return "cuBLAS" if str(row["kernel"]).startswith("cublas") else str(row["kernel"])
+    return level_name(kernel)
+
+
+def headline(families: Sequence[Mapping[str, Any]], inputs: Inputs) -> list[dict[str, Any]]:
+    """For each family with a baseline: its fastest level at the article's size, and how that was published."""
+    found = []
+    for family in families:
+        cells = [
+            (entry, cell)
+            for entry in family["table"]
+            for cell in entry["cells"]
+            if cell and cell["cache"] == "warm" and not cell["stale"] and cell["ratio_value"] is not None
+        ]
+        judged = [(entry, cell) for entry, cell in cells if cell["toolkit"] == family["toolkits"][0]] or cells
+        if not judged:
+            continue
+        entry, cell = max(judged, key=lambda pair: pair[1]["ratio_value"])
+        found.append({"family": family, "entry": entry, "cell": cell})
+    return found
+
+
+def baseline_text(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The GPU kernels that the baseline ran, as (what, name)."""
+    return sorted((str(key), str(value)) for key, value in (run.get("baseline_kernels") or {}).items())
+
+
+def machine_view(measured: Mapping[str, Measurements]) -> dict[str, Any]:
+    """What is known of the GPU and its software, from the first family that was measured."""
+    for each in measured.values():
+        if each.run and len(each.summary):
+            gpu = each.run.get("gpu") or {}
+            size = {"l2_bytes": 1 << 20, "memory_bytes": 1 << 30}
+            facts = [
+                ("GPU", gpu.get("name")),
+                ("Compute capability", gpu.get("compute_capability")),
+                ("Multiprocessors", gpu.get("sm_count")),
+                ("L2 cache", f"{gpu['l2_bytes'] / size['l2_bytes']:.0f} MiB" if gpu.get("l2_bytes") else None),
+                (
+                    "Memory",
+                    f"{gpu['memory_bytes'] / size['memory_bytes']:.0f} GiB" if gpu.get("memory_bytes") else None,
+                ),
+                ("Driver", gpu.get("driver")),
+                ("Highest SM clock", f"{gpu['clock_max_mhz']} MHz" if gpu.get("clock_max_mhz") else None),
+                ("Memory clock", f"{gpu['memory_clock_mhz']} MHz" if gpu.get("memory_clock_mhz") else None),
+                ("Power cap", f"{gpu['power_cap_w']} W" if gpu.get("power_cap_w") else None),
+            ]
+            return {
+                "facts": [(name, value) for name, value in facts if value not in (None, "")],
+                "libraries": sorted((each.run.get("libraries") or {}).items()),
+                "toolkits": sorted((each.run.get("toolkits") or {}).items()),
+                "baseline_kernels": baseline_text(each.run),
+                "commit": each.run.get("git_commit"),
+                "date": each.run.get("date"),
+                "config": each.run.get("config") or {},
+            }
+    empty = {"facts": [], "libraries": [], "toolkits": [], "baseline_kernels": [], "config": {}}
+    return empty | {"commit": None, "date": None}
+
+
+def limits(inputs: Inputs, families: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What this run in particular cannot say."""
+    said = []
+    if inputs.verdicts["source"] in ("recorded", "mixed"):
+        said.append(
+            "No GPU took part in this run. The times, and the numerical gates, were recorded earlier on "
+            f"{inputs.verdicts['gpu']}; each is tied by its build key to the very binary that was compiled in this run."
+        )
+    if inputs.verdicts["source"] == "none":
+        said.append("Nothing was measured: there was neither a usable GPU nor a recording.")
+    stale = sum(family["stale"] for family in families)
+    if stale:
+        said.append(
+            f"{stale} rows are stale: the kernel, its flags or its toolkit changed after they were recorded. They are "
+            "struck out and support no claim."
+        )
+    if any(family["table"] and family["source"] != "none" and not family["counters"] for family in families):
+        said.append(
+            "The profiler could not be used, so there are no hardware counters: counts of loads are read off the "
+            "machine code, memory traffic is unknown, and claims about it are not measured."
+        )
+    open_gates = sorted(
+        {
+            kernel["name"]
+            for family in families
+            for kernel in family["kernels"]
+            for toolkit in kernel["gate"]["toolkits"]
+            if toolkit["numeric"] not in ("passed", "failed")
+        }
+    )
+    if open_gates:
+        said.append(f"The numerical gate has not been run for today's binaries of {', '.join(open_gates)}.")
+    measured = [family for family in families if family["table"] and family["source"] != "none"]
+    if any(not family["has_size"] for family in measured):
+        said.append(f"The article's size, {SIZE}, was not part of this sweep, so claims about it are not measured.")
+    skipped = [entry for each in inputs.measured.values() for entry in each.run.get("skipped") or []]
+    for entry in skipped[:8]:
+        said.append(f"{entry.get('kernel')}, built by {entry.get('toolkit')}, was not timed: {entry.get('reason')}")
+    if len(skipped) > 8:
+        said.append(f"{len(skipped) - 8} more were not timed; run.json lists them.")
+    if not inputs.locks:
+        said.append("This run used no containers, so the versions of its tools are not recorded beyond those listed.")
+    return said
+
+
+# --- reading the inputs ---------------------------------------------------------------------------------------------
+
+
+def read_figures(folder: Path, family: str) -> list[dict[str, Any]]:
+    """The family's figures as inline SVG with their captions; one that was not drawn has no SVG."""
+    found = []
+    for name in figure_names(family):
+        svg, about = folder / family / f"{name}.svg", folder / family / f"{name}.json"
+        entry: dict[str, Any] = {
+            "name": name,
+            "anchor": f"figure-{anchor(family)}-{name}",
+            "title": name,
+            "caption": "This figure was not drawn.",
+            "command": f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg",
+            "svg": None,
+            "columns": [],
+            "table": [],
+        }
+        if svg.is_file() and about.is_file():
+            entry |= read_json(about, "the figure's sidecar", "draw the figures again")
+            entry["svg"] = inline_svg(svg.read_text(), entry["anchor"], entry["title"], entry.get("alt", ""))
+        found.append(entry)
+    return found
+
+
+def read_inputs(arguments: argparse.Namespace) -> Inputs:
+    """Read every input. Raises UserError where a needed one is missing or wrong."""
+    verdicts = read_json(arguments.verdicts, "the verdicts", "make them with gemmrepro.verdicts")
+    config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")
+    families = [name for name in config.get("families") or registry.family_names()]
+    kernels = [kernel for name in families for kernel in registry.kernels(name)]
+    builds: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for kernel in kernels:
+        for toolkit in kernel.toolkits:
+            path = arguments.build / toolkit / f"{kernel.id}.json"
+            if path.is_file():
+                builds.setdefault(kernel.id, {})[toolkit] = read_json(path, "the build record", "build it again")
+    locks = [
+        read_json(path, "the image's lock file", "build the image again")
+        for path in (sorted(arguments.images.glob("*.lock.json")) if arguments.images.is_dir() else [])
+    ]
+    return Inputs(
+        verdicts=verdicts,
+        measured={name: load(arguments.measure, name) for name in families},
+        gates=load_gates(arguments.gates, [kernel.id for kernel in kernels]),
+        builds=builds,
+        figures={name: read_figures(arguments.figures, name) for name in families},
+        locks=locks,
+        config=config,
+        families=families,
+        out=arguments.out,
+        measure_dir=arguments.measure,
+    )
+
+
+def render(inputs: Inputs) -> str:
+    """The whole page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"anchor": anchor, "number": number, "as_published": as_published}
+    families = [family_view(name, inputs) for name in inputs.families]
+    for place, figure in enumerate([figure for family in families for figure in family["figures"]], start=1):
+        figure["number"] = place
+    gates = [kernel["gate"] for family in families for kernel in family["kernels"]]
+    page = environment.get_template("paper.html.j2").render(
+        style=Markup((TEMPLATES / "paper.css").read_text()),
+        script=Markup((TEMPLATES / "paper.js").read_text()),
+        verdicts=inputs.verdicts,
+        counts={verdict: inputs.verdicts["counts"].get(verdict, 0) for verdict in VERDICTS},
+        marks=MARKS,
+        transfer_words=TRANSFER_WORDS,
+        families=families,
+        headlines=headline(families, inputs),
+        gates={
+            "kernels": len(gates),
+            **{
+                kind: sum(
+                    bool(gate["toolkits"]) and all(t[kind] == "passed" for t in gate["toolkits"]) for gate in gates
+                )
+                for kind in ("static", "numeric")
+            },
+            "failed": sum(gate["status"] == "failed" for gate in gates),
+        },
+        machine=machine_view(inputs.measured),
+        locks=inputs.locks,
+        config=inputs.config,
+        limits=limits(inputs, families),
+        articles=sorted({claim["article"] for claim in inputs.verdicts["claims"]}),
+        snakemake=SNAKEMAKE,
+        size=SIZE,
+    )
+    return "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write the report.")
+    parser.add_argument("--verdicts", type=Path, required=True)
+    parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows a family")
+    parser.add_argument("--gates", type=Path, required=True, help="folder with one gate verdict a kernel")
+    parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
+    parser.add_argument("--figures", type=Path, required=True, help="folder with one folder of figures a family")
+    parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
+    parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    page = render(read_inputs(arguments))
+    write_atomic(arguments.out, page)
+    print(f"wrote {arguments.out}, {len(page.encode()) / 1e6:.2f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
