@@ -1,0 +1,478 @@
+"""The GPU at hand: what it is, how kernels are loaded and launched on it, and what its sensors say.
+
+Everything that needs a driver is imported inside functions, so that this module can be imported, and its pure parts
+tested, on a machine without a GPU. CuPy holds the arrays, cuda.core loads and launches, NVML (nvidia-ml-py) reads the
+sensors.
+
+    python -m gemmrepro.gpu            prints the GPU as JSON; exits 1 with the reason where none can be used
+    python -m gemmrepro.gpu --slug     prints the name its recordings go by ("h200")
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.files import read_json
+from gemmrepro.registry import Kernel, Launch, Shape
+
+# Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
+# arithmetic of the stated type, so none of them may be inherited from the caller's shell.
+PRECISION_SWITCHES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "CUPY_TF32",
+    "CUBLAS_EMULATE_SINGLE_PRECISION",
+    "CUBLAS_EMULATE_DOUBLE_PRECISION",
+    "CUBLAS_EMULATION_STRATEGY",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+
+PORTABLE_SHARED_BYTES = 48 * 1024
+
+# Bits of NVML's clocks-event-reasons mask (nvml.h, nvmlClocksEventReason*). "Idle" is no throttling and is left out.
+THROTTLE_REASONS = {
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a GPU is. Bytes, MHz and W; a field NVML does not know is None."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int
+    driver: str
+    driver_cuda: tuple[int, int]
+    clock_max_mhz: int | None
+    memory_clock_mhz: int | None
+    power_cap_w: float | None
+    pci_bus: str
+
+    @property
+    def slug(self) -> str:
+        """The name under which its recordings are filed."""
+        return slug(self.name)
+
+    @property
+    def arch(self) -> str:
+        """Its machine code's name, such as ``sm_90``."""
+        return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
+
+    def describe(self) -> dict[str, Any]:
+        """The ``gpu`` object of run.json."""
+        return {
+            "name": self.name,
+            "compute_capability": "{}.{}".format(*self.compute_capability),
+            "sm_count": self.sm_count,
+            "l2_bytes": self.l2_bytes,
+            "memory_bytes": self.memory_bytes,
+            "driver": self.driver,
+            "clock_max_mhz": self.clock_max_mhz,
+            "memory_clock_mhz": self.memory_clock_mhz,
+            "power_cap_w": self.power_cap_w,
+        }
+
+
+def slug(name: str) -> str:
+    """A GPU's marketing name as a folder name: ``NVIDIA GeForce RTX 4090`` becomes ``rtx-4090``."""
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word not in ("", "nvidia", "geforce")]
+    return "-".join(words) or "gpu"
+
+
+def throttle_names(mask: int) -> list[str]:
+    """Names of the throttle reasons set in NVML's `mask`, lowest bit first."""
+    return [name for bit, name in THROTTLE_REASONS.items() if mask & bit]
+
+
+def pick_arch(archs: list[str], capability: tuple[int, int]) -> str | None:
+    """Which of a fat binary's machine codes a GPU of `capability` runs, or None.
+
+    Machine code runs on its own major version at the same or a later minor one; code for an architecture-specific
+    target (``sm_90a``) runs on exactly that one (CUDA C++ Programming Guide, "Binary Compatibility").
+    """
+    best: tuple[tuple[int, bool], str] | None = None
+    for arch in archs:
+        match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
+        if not match:
+            continue
+        major, minor, special = int(match[1]), int(match[2]), match[3]
+        fits = major == capability[0] and (minor == capability[1] if special else minor <= capability[1])
+        rank = (minor, bool(special))
+        if fits and (best is None or rank > best[0]):
+            best = (rank, arch)
+    return best[1] if best else None
+
+
+class Session:
+    """An open GPU: one stream on which everything runs, in order, and its sensors."""
+
+    def __init__(self, gpu: Gpu, stream: Any, core_stream: Any, nvml: Any, nvml_handle: Any) -> None:
+        self.gpu = gpu
+        self.stream = stream
+        self.core_stream = core_stream
+        self._nvml = nvml
+        self._handle = nvml_handle
+
+    def sync(self) -> None:
+        """Wait for the stream; a kernel that failed on the GPU surfaces here as a UserError."""
+        from cupy.cuda.runtime import CUDARuntimeError
+
+        try:
+            self.stream.synchronize()
+        except CUDARuntimeError as error:
+            raise UserError(
+                f"a kernel failed on the {self.gpu.name} ({error}); run it under compute-sanitizer to find where."
+            ) from None
+
+    def free_bytes(self) -> int:
+        """Free memory of the GPU, CuPy's cached blocks given back first."""
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        return int(cupy.cuda.runtime.memGetInfo()[0])
+
+    def sensors(self) -> dict[str, Any]:
+        """SM clock in MHz, power in W, temperature in °C, throttle mask. A sensor the GPU lacks is None."""
+        nvml, handle = self._nvml, self._handle
+
+        def read(query: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return query(handle, *args)
+            except nvml.NVMLError:
+                return None
+
+        # The plain query averages over a second on recent GPUs, longer than most bursts here.
+        power = None
+        fields = read(nvml.nvmlDeviceGetFieldValues, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        if fields and fields[0].nvmlReturn == nvml.NVML_SUCCESS:
+            power = fields[0].value.uiVal
+        if power is None:
+            power = read(nvml.nvmlDeviceGetPowerUsage)
+        reasons = (
+            getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+            or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+        )
+        return {
+            "clock_mhz": read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            "power_w": None if power is None else power / 1000.0,
+            "temp_c": read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            "throttle": read(reasons),
+        }
+
+    def other_processes(self) -> int:
+        """How many processes but this one and its parent have this GPU open; 0 where the driver does not tell."""
+        try:
+            running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
+        except self._nvml.NVMLError:
+            return 0
+        return sum(1 for process in running if process.pid not in (0, os.getpid(), os.getppid()))
+
+
+def _import_cuda() -> tuple[Any, Any, Any]:
+    try:
+        import cupy
+    except ImportError as error:
+        raise UserError(
+            f"CuPy cannot be imported ({error}); run this stage in the project's torch image, or install "
+            "cupy-cuda13x, cuda-core and nvidia-ml-py."
+        ) from None
+    try:
+        import cuda.core as core
+        import pynvml
+    except ImportError as error:
+        raise UserError(f"{error.name} cannot be imported; install cuda-core and nvidia-ml-py beside CuPy.") from None
+    return cupy, core, pynvml
+
+
+def open_gpu() -> Session:
+    """Open the first visible GPU.
+
+    Raises:
+        UserError: no GPU, no driver, a driver too old for the CUDA libraries, or a Python package is missing.
+    """
+    for name in PRECISION_SWITCHES:
+        if os.environ.pop(name, None) is not None:
+            print(f"gemmrepro: ignoring {name} from the environment; it would change what is measured", file=sys.stderr)
+    cupy, core, nvml = _import_cuda()
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        if "insufficient" in str(error):
+            raise UserError(
+                f"the GPU's driver is too old for CUDA {runtime.runtimeGetVersion() // 1000}; update the driver, or "
+                "use a CuPy built for an older CUDA."
+            ) from None
+        raise UserError(
+            f"no usable NVIDIA GPU ({error}); run on a machine with one, or set 'measure: recorded' in the "
+            "configuration to use the recorded measurements."
+        ) from None
+    if count == 0:
+        raise UserError(
+            "no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES, or set 'measure: recorded' in the configuration."
+        )
+    core.Device(0).set_current()
+    properties = runtime.getDeviceProperties(0)
+    bus = runtime.deviceGetPCIBusId(0)
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByPciBusId(bus)
+
+    def optional(query: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return query(handle, *args)
+        except nvml.NVMLError:
+            return None
+
+    name = properties["name"]
+    version = runtime.driverGetVersion()
+    cap = optional(nvml.nvmlDeviceGetEnforcedPowerLimit)
+    gpu = Gpu(
+        name=name.decode() if isinstance(name, bytes) else name,
+        compute_capability=(properties["major"], properties["minor"]),
+        sm_count=properties["multiProcessorCount"],
+        l2_bytes=properties["l2CacheSize"],
+        memory_bytes=properties["totalGlobalMem"],
+        driver=nvml.nvmlSystemGetDriverVersion(),
+        driver_cuda=(version // 1000, version % 1000 // 10),
+        clock_max_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
+        power_cap_w=None if cap is None else cap / 1000.0,
+        pci_bus=bus if isinstance(bus, str) else bus.decode(),
+    )
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stream.use()
+    return Session(gpu, stream, core.Stream.from_handle(stream.ptr), nvml, handle)
+
+
+@contextlib.contextmanager
+def exclusive(session: Session) -> Iterator[None]:
+    """Hold the GPU against other stages of this project: two jobs on one GPU would time each other.
+
+    Waits, and says so, while another process holds it.
+    """
+    path = Path(tempfile.gettempdir()) / f"gemmrepro-{re.sub(r'[^0-9a-zA-Z]+', '-', session.gpu.pci_bus)}.lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("gemmrepro: waiting for another stage that holds the GPU", file=sys.stderr, flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Arrays and scalars of one launch, by operation.
+
+    gemm: inputs A[m,k], B[k,n], output C[m,n], row-major; alpha and beta as in BLAS.
+    vector_add: inputs x[n], y[n], output z[n].
+    ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
+    ceiling_bytes: input and output of shape.n elements of 16 bytes.
+    """
+
+    op: str
+    shape: Shape
+    inputs: tuple[Any, ...]
+    output: Any
+    alpha: float = 1.0
+    beta: float = 0.0
+    iterations: int = 0
+
+    def arguments(self) -> tuple[Any, ...]:
+        """The kernel's arguments in the order of its C signature."""
+        pointers = tuple(array.data.ptr for array in self.inputs)
+        out, n = self.output.data.ptr, self.shape.n
+        if self.op == "gemm":
+            sizes = (np.int32(self.shape.m), np.int32(n), np.int32(self.shape.k))
+            return (*sizes, np.float32(self.alpha), *pointers, np.float32(self.beta), out)
+        if self.op == "vector_add":
+            return (np.int32(n), *pointers, out)
+        if self.op == "ceiling_flops":
+            return (out, np.int32(self.iterations), np.float32(self.alpha), np.float32(self.beta))
+        if self.op == "ceiling_bytes":
+            return (*pointers, out, np.int64(n))
+        raise UserError(f"there is no launcher for operation '{self.op}'; add it to gemmrepro.gpu.Operands.")
+
+
+def array_floats(op: str, shape: Shape) -> tuple[tuple[int, ...], int]:
+    """How many 4-byte elements each input and the output of `op` hold on `shape`."""
+    m, n, k = shape.m, shape.n, shape.k
+    if op == "gemm":
+        return (m * k, k * n), m * n
+    if op == "vector_add":
+        return (n, n), n
+    if op == "ceiling_bytes":
+        return (4 * n,), 4 * n
+    if op == "ceiling_flops":
+        return (), 1
+    raise UserError(f"the arrays of operation '{op}' are not defined; add them to gemmrepro.gpu.array_floats.")
+
+
+def work(kernel: Kernel, shape: Shape, beta: float = 0.0) -> tuple[float | None, float | None]:
+    """Operations and compulsory bytes of one launch.
+
+    Returns:
+        (floating-point operations, an FMA counted as two; bytes of device memory that any implementation must move,
+        each input read once and each output written once). None where the number says nothing about the operation.
+    """
+    m, n, k = shape.m, shape.n, shape.k
+    if kernel.op == "gemm":
+        return 2.0 * m * n * k, 4.0 * (m * k + k * n + m * n * (2 if beta else 1))
+    if kernel.op == "vector_add":
+        return None, 12.0 * n
+    if kernel.op == "ceiling_bytes":
+        return None, 32.0 * n
+    if kernel.op == "ceiling_flops":
+        launch = kernel.launch(shape)
+        threads = math.prod(launch.grid) * math.prod(launch.block)
+        return 2.0 * threads * kernel.params["iterations"] * kernel.params["ffma_per_iteration"], None
+    raise UserError(f"the work of operation '{kernel.op}' is not defined; add it to gemmrepro.gpu.work.")
+
+
+def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
+    """The build stage's JSON of `kernel`. Raises UserError if it is missing or corrupt."""
+    return read_json(
+        Path(build) / toolkit / f"{kernel.id}.json",
+        "the build record",
+        f"run the build stage: python -m gemmrepro.build --kernel {kernel.id} --toolkit {toolkit}",
+    )
+
+
+class Loaded:
+    """A kernel of the registry, loaded on the GPU from the binary the build stage made."""
+
+    def __init__(self, session: Session, kernel: Kernel, build: Path, toolkit: str) -> None:
+        """Load it.
+
+        Raises:
+            UserError: the binary is missing, has no code for this GPU, needs a newer driver, or cannot be loaded.
+        """
+        record = build_record(kernel, build, toolkit)
+        gpu = session.gpu
+        if gpu.compute_capability < kernel.min_capability:
+            raise UserError(
+                f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]} and the "
+                f"{gpu.name} has {gpu.compute_capability[0]}.{gpu.compute_capability[1]}."
+            )
+        arch = pick_arch(list(record["archs"]), gpu.compute_capability)
+        if arch is None:
+            number = gpu.arch.removeprefix("sm_")
+            raise UserError(
+                f"the {toolkit} binary of {kernel.id} has code for {', '.join(record['archs'])} and none for the "
+                f"{gpu.name} ({gpu.arch}); add {number} to build.{toolkit} in the configuration and build again."
+            )
+        toolkit_major = int(str(record["toolkit_version"]).split(".")[0])
+        if toolkit_major > gpu.driver_cuda[0]:
+            raise UserError(
+                f"driver {gpu.driver} supports CUDA {gpu.driver_cuda[0]}.{gpu.driver_cuda[1]} and cannot load what "
+                f"CUDA {record['toolkit_version']} built; update the driver, or leave {toolkit} out of sweep.toolkits."
+            )
+        path = Path(build) / toolkit / f"{kernel.id}.fatbin"
+        if not path.is_file():
+            raise UserError(f"the binary {path} is missing; run the build stage again.")
+        self._setup(session, kernel, toolkit, record["build_key"], arch, path)
+
+    def _setup(self, session: Session, kernel: Kernel, toolkit: str, build_key: str, arch: str, path: Path) -> None:
+        from cuda.core import ObjectCode
+
+        self.session, self.kernel, self.toolkit = session, kernel, toolkit
+        self.build_key, self.arch = build_key, arch
+        try:
+            self._code = ObjectCode.from_fatbin(path.read_bytes(), name=kernel.id)
+            self.function = self._code.get_kernel(kernel.entry)
+        except Exception as error:
+            raise UserError(
+                f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
+                f"{session.gpu.arch}, and check that its entry point is called '{kernel.entry}'."
+            ) from None
+        self._shared_set = 0
+
+    @classmethod
+    def from_file(cls, session: Session, kernel: Kernel, path: Path, toolkit: str = "test") -> Loaded:
+        """Load `kernel` from any fat binary or cubin, without a build record; for tests of changed sources."""
+        self = cls.__new__(cls)
+        self._setup(session, kernel, toolkit, "unrecorded", session.gpu.arch, Path(path))
+        return self
+
+    def _config(self, launch: Launch) -> Any:
+        from cuda.core import LaunchConfig
+
+        if launch.shared_bytes > PORTABLE_SHARED_BYTES and launch.shared_bytes > self._shared_set:
+            from cuda.bindings import driver
+
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            (status,) = driver.cuKernelSetAttribute(
+                attribute, launch.shared_bytes, driver.CUkernel(int(self.function.handle)), driver.CUdevice(0)
+            )
+            if status != driver.CUresult.CUDA_SUCCESS:
+                raise UserError(
+                    f"{self.kernel.id} wants {launch.shared_bytes} bytes of dynamic shared memory a block, which the "
+                    f"{self.session.gpu.name} does not give ({status.name})."
+                )
+            self._shared_set = launch.shared_bytes
+        grid = launch.grid
+        options: dict[str, Any] = {}
+        if launch.cluster is not None:
+            if any(blocks % size for blocks, size in zip(grid, launch.cluster, strict=True)):
+                raise UserError(f"{self.kernel.id}: grid {grid} is not a multiple of its cluster {launch.cluster}.")
+            # The registry counts the grid in blocks, cuda.core in clusters.
+            grid = tuple(blocks // size for blocks, size in zip(grid, launch.cluster, strict=True))
+            options["cluster"] = launch.cluster
+        return LaunchConfig(grid=grid, block=launch.block, shmem_size=launch.shared_bytes, **options)
+
+    def bind(self, operands: Operands) -> Callable[[], None]:
+        """A function that launches the kernel once on `operands`, asynchronously on the session's stream.
+
+        Raises:
+            UserError: the rung cannot run this shape; it is named.
+        """
+        from cuda.core import launch
+
+        self.kernel.check(operands.shape)
+        config = self._config(self.kernel.launch(operands.shape))
+        arguments, stream, function = operands.arguments(), self.session.core_stream, self.function
+
+        def call() -> None:
+            launch(stream, config, function, *arguments)
+
+        return call
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gpu", description="Describe the GPU at hand.")
+    parser.add_argument("--slug", action="store_true", help="print only the name its recordings go by")
+    arguments = parser.parse_args()
+    gpu = open_gpu().gpu
+    print(gpu.slug if arguments.slug else json.dumps({**gpu.describe(), "slug": gpu.slug}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
