@@ -1,0 +1,278 @@
+"""The numerical gate's comparison, without a GPU: what it must let pass and what it must not."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from gemmrepro import numeric
+from gemmrepro.errors import UserError
+from gemmrepro.registry import Kernel, Launch, Shape
+
+
+def kernel(**multiple_of):
+    return Kernel(
+        "ladder.example", "L9", "", "", "example", lambda shape: Launch((1, 1, 1), (32, 1, 1)), multiple_of=multiple_of
+    )
+
+
+ANY_SIZE = kernel()
+TILED = kernel(m=128, n=128, k=16)
+
+
+def fp32_gemm(a, b, alpha=1.0, beta=0.0, c0=None):
+    """A right kernel: fp32 sums in order of k, as every rung of the ladder makes them (without fused rounding)."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for index in range(a.shape[1]):
+            total += a[:, index : index + 1] * b[index]
+        result = np.float32(alpha) * total
+        return result if beta == 0 else result + np.float32(beta) * c0
+
+
+def tf32(x):
+    """Round to TF32's 11 significant bits, to nearest even, as the tensor cores' inputs are."""
+    bits = x.view(np.uint32)
+    with np.errstate(over="ignore"):
+        rounded = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    return (rounded & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def judge(case, result):
+    a, b, c0 = numeric.draw(case)
+    reference, scale = numeric.reference_gemm(a, b, case.alpha, case.beta, c0)
+    return numeric.compare(
+        result,
+        reference,
+        scale,
+        numeric.gamma(case.shape.k),
+        underflow=numeric.underflow_allowance(case.shape.k, case.alpha),
+    )
+
+
+def small(cases):
+    """The cases a NumPy emulation can run in a unit test."""
+    return [case for case in cases if case.shape.m * case.shape.n * case.shape.k < 3e8]
+
+
+@pytest.mark.parametrize("which", [ANY_SIZE, TILED], ids=["any size", "multiples"])
+def test_plain_fp32_passes_every_case(which):
+    for case in small(numeric.gemm_cases(which, [11])):
+        a, b, c0 = numeric.draw(case)
+        verdict = judge(case, fp32_gemm(a, b, case.alpha, case.beta, c0))
+        assert verdict.passed, f"{case}: {verdict.message}"
+
+
+@pytest.mark.parametrize("which", [ANY_SIZE, TILED], ids=["any size", "multiples"])
+def test_tf32_fails_at_every_shape_and_on_all_ordinary_inputs(which):
+    harmless = {"Inf and NaN", "overflow", "zero rows and columns", "subnormal A", "subnormal products"}
+    rejected = set()
+    for case in small(numeric.gemm_cases(which, [12])):
+        if case.alpha == 0.0 or case.inputs in harmless or case.shape == Shape(1, 1, 1):
+            continue
+        a, b, c0 = numeric.draw(case)
+        verdict = judge(case, fp32_gemm(tf32(a), tf32(b), case.alpha, case.beta, c0))
+        assert not verdict.passed, f"{case} let TF32 pass at {verdict.err_scaled_max:.0f} u"
+        rejected.add(case.shape)
+    assert len(rejected) >= 5
+
+
+@pytest.mark.parametrize("order", ["descending", "ascending", "shuffled", "pairwise"])
+@pytest.mark.parametrize("inputs", ["normal", "uniform", "wide exponents, phi = 4", "cancellation"])
+def test_fp32_sums_in_any_order_pass(order, inputs):
+    case = numeric.Case(Shape(24, 24, 2048), 1.0, 0.0, inputs, 5)
+    a, b, _ = numeric.draw(case)
+    products = a[:, :, None] * b[None]
+    size = np.abs(products)
+    if order == "descending":
+        products = np.take_along_axis(products, np.argsort(-size, axis=1), axis=1)
+    elif order == "ascending":
+        products = np.take_along_axis(products, np.argsort(size, axis=1), axis=1)
+    elif order == "shuffled":
+        products = products[:, np.random.default_rng(0).permutation(2048)]
+    if order == "pairwise":
+        while products.shape[1] > 1:
+            products = products[:, ::2] + products[:, 1::2]
+        result = products[:, 0]
+    else:
+        result = np.zeros((24, 24), np.float32)
+        for index in range(products.shape[1]):
+            result += products[:, index]
+    verdict = judge(case, result)
+    assert verdict.passed, verdict.message
+
+
+NORMAL = numeric.Case(Shape(64, 64, 96), 0.75, -1.5, "normal", 3)
+
+
+def right(case=NORMAL):
+    a, b, c0 = numeric.draw(case)
+    return fp32_gemm(a, b, case.alpha, case.beta, c0)
+
+
+def test_a_right_result_passes_and_its_error_is_a_few_roundings():
+    verdict = judge(NORMAL, right())
+    assert verdict.passed
+    assert 0 < verdict.err_scaled_max < numeric.gamma(96) / 2**-24
+    assert 0 < verdict.err_fro < 1e-5
+
+
+def test_a_transposed_result_fails():
+    assert not judge(NORMAL, np.ascontiguousarray(right().T)).passed
+
+
+def test_one_unwritten_tile_fails_and_is_located():
+    result = right()
+    result[32:48, 16:32] = np.nan
+    verdict = judge(NORMAL, result)
+    assert not verdict.passed
+    assert "256 of 4096" in verdict.message
+    assert "C[32,16] = nan" in verdict.message
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_single_special_value_fails(value):
+    result = right()
+    result[63, 63] = value
+    assert not judge(NORMAL, result).passed
+
+
+def test_a_missing_last_term_fails():
+    a, b, c0 = numeric.draw(NORMAL)
+    assert not judge(NORMAL, fp32_gemm(a[:, :-1], b[:-1], NORMAL.alpha, NORMAL.beta, c0)).passed
+
+
+def test_beta_left_out_and_alpha_left_out_fail():
+    a, b, c0 = numeric.draw(NORMAL)
+    assert not judge(NORMAL, fp32_gemm(a, b, NORMAL.alpha)).passed
+    assert not judge(NORMAL, fp32_gemm(a, b, 1.0, NORMAL.beta, c0)).passed
+
+
+def test_c_must_not_be_read_when_beta_is_zero():
+    case = dataclasses.replace(NORMAL, beta=0.0)
+    a, b, c0 = numeric.draw(case)
+    assert np.isnan(c0).all()
+    assert judge(case, fp32_gemm(a, b, case.alpha)).passed
+    assert not judge(case, fp32_gemm(a, b, case.alpha) + np.float32(0.0) * c0).passed
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_one_wrong_index_of_k_fails(wrong):
+    """A stale tile: the last step of K computed from the step before it."""
+    a, b, c0 = numeric.draw(NORMAL)
+    a[:, -wrong:] = a[:, -2 * wrong : -wrong]
+    assert not judge(NORMAL, fp32_gemm(a, b, NORMAL.alpha, NORMAL.beta, c0)).passed
+
+
+def test_zero_rows_must_be_exactly_zero():
+    case = numeric.Case(Shape(16, 16, 8), 1.0, 0.0, "zero rows and columns", 9)
+    result = right(case)
+    assert judge(case, result).passed
+    result[0, 3] = 1e-44
+    assert not judge(case, result).passed
+
+
+@pytest.mark.parametrize("inputs", ["subnormal A", "subnormal products"])
+def test_flushing_subnormals_to_zero_fails(inputs):
+    case = numeric.Case(Shape(16, 16, 8), 1.0, 0.0, inputs, 9)
+    result = right(case)
+    assert judge(case, result).passed
+    flushed = np.where(np.abs(result) < np.finfo(np.float32).tiny, np.float32(0), result)
+    assert not judge(case, flushed).passed
+
+
+def test_infinities_and_nans_must_be_where_the_reference_has_them():
+    case = numeric.Case(Shape(16, 16, 8), 1.0, 0.0, "Inf and NaN", 9)
+    result = right(case)
+    assert np.isnan(result).any() and np.isinf(result).any() and np.isfinite(result).any()
+    assert judge(case, result).passed
+    for wrong, right_kind in ((0.0, np.isnan), (1.0, np.isinf)):
+        spoiled = result.copy()
+        spoiled[right_kind(result)] = wrong
+        assert not judge(case, spoiled).passed
+    assert not judge(case, np.where(np.isinf(result), -result, result)).passed
+
+
+def test_overflow_is_expected_exactly_where_it_must_happen():
+    case = numeric.Case(Shape(16, 16, 8), 1.0, 0.0, "overflow", 9)
+    result = right(case)
+    assert np.isinf(result[0, 0]) and np.isfinite(result[1:]).all()
+    assert judge(case, result).passed
+    result[0, 0] = np.finfo(np.float32).max
+    assert not judge(case, result).passed
+
+
+def test_at_the_edge_of_overflow_both_outcomes_are_right():
+    largest = float(np.finfo(np.float32).max)
+    reference = np.array([[largest * (1 + 1e-9)]])
+    scale = np.abs(reference)
+    for value, passes in ((np.float32(largest), True), (np.inf, True), (-np.inf, False), (np.nan, False)):
+        verdict = numeric.compare(np.array([[value]], np.float32), reference, scale, 1e-6)
+        assert verdict.passed == passes, value
+
+
+def test_gamma_is_the_smaller_of_both_bounds():
+    unit = 2.0**-24
+    assert numeric.gamma(1) == pytest.approx(4 * unit)  # the worst case, where the sum is short
+    assert numeric.gamma(8192) == pytest.approx(9 * math.sqrt(8195) * unit, rel=1e-3)
+    assert numeric.gamma(8192) < 8195 * unit / 8
+    assert all(numeric.gamma(k) < numeric.gamma(k + 1) for k in range(1, 300))
+
+
+def test_stated_failure_probabilities_hold():
+    assert numeric.failure_probability(Shape.cube(8192)) < 3e-6
+    largest = max(
+        numeric.failure_probability(case.shape)
+        for which in (ANY_SIZE, TILED)
+        for case in numeric.gemm_cases(which, [1])
+    )
+    assert largest < 1e-8
+
+
+def test_cases_hold_what_the_gate_promises():
+    for which in (ANY_SIZE, TILED):
+        cases = numeric.gemm_cases(which, [1, 2])
+        assert {case.seed for case in cases} == {1, 2}
+        assert {case.inputs for case in cases} == set(numeric.INPUTS)
+        scalars = {(case.alpha, case.beta) for case in cases}
+        assert set(numeric.SCALARS) <= scalars
+        assert all(which.takes(case.shape) for case in cases)
+        assert any(len({case.shape.m, case.shape.n, case.shape.k}) == 3 for case in cases)
+    tails = {case.shape for case in numeric.gemm_cases(ANY_SIZE, [1])}
+    assert Shape(1, 1, 1) in tails and any(shape.k == 1 for shape in tails)
+    assert any(shape.m % 32 and shape.n % 32 and shape.k % 32 for shape in tails)
+
+
+def test_cases_are_the_same_for_the_same_seed_and_differ_for_another():
+    case = numeric.Case(Shape(8, 9, 10), 1.0, 1.0, "normal", 4)
+    for first, second in zip(numeric.draw(case), numeric.draw(case), strict=True):
+        assert np.array_equal(first, second)
+    assert not np.array_equal(numeric.draw(case)[0], numeric.draw(dataclasses.replace(case, seed=5))[0])
+
+
+def test_a_size_that_a_rung_cannot_take_is_refused_by_name():
+    with pytest.raises(UserError, match=r"ladder\.example cannot run 256x129x16.*N = 129 is not a multiple of 128"):
+        TILED.check(Shape(256, 129, 16))
+    outcomes = list(numeric.refusal_cases(TILED))
+    assert len(outcomes) == 3 and all(verdict.passed for _, verdict in outcomes)
+    assert not list(numeric.refusal_cases(ANY_SIZE))
+
+
+def test_a_rung_that_refuses_nothing_is_caught():
+    class Careless(Kernel):
+        def check(self, shape):
+            return None
+
+    careless = Careless(**{field.name: getattr(TILED, field.name) for field in dataclasses.fields(TILED)})
+    assert not any(verdict.passed for _, verdict in numeric.refusal_cases(careless))
+
+
+def test_the_emulated_shears_of_a_rotation_stay_bounded_and_others_do_not():
+    assert np.abs(numeric.shears(0.75, -0.75, 96, 8, 128)).max() < 1e6
+    assert np.abs(numeric.shears(1.0, 1.0, 32, 8, 128)).max() > 1e6
+
+
+def test_compare_refuses_arrays_of_unequal_shape():
+    with pytest.raises(ValueError, match="shapes differ"):
+        numeric.compare(np.zeros((2, 3), np.float32), np.zeros((3, 2)), np.zeros((3, 2)), 1e-6)

@@ -1,0 +1,675 @@
+"""The numerical gate: is a kernel's result right, to what its arithmetic can promise?
+
+For C = alpha A B + beta C0 every element must satisfy
+
+    |C - C*|  <=  gamma (|alpha| |A||B| + |beta| |C0|) + underflow,
+
+C* being the same expression in float64. The worst case over all roundings is gamma_n = n u / (1 - n u), with u = 2^-24
+and n = k + 3 roundings on the longest path (k multiply-adds, the product with alpha, beta C0, their sum); it grows like
+n and would let TensorFloat-32 (u = 2^-11) pass from k = 8192 on. Rounding errors do not conspire: treated as
+independent with mean zero, they satisfy
+
+    gamma_n(lambda) = exp(lambda sqrt(n) u + n u^2 / (1 - u)) - 1
+
+for all m n k terms at once with probability at least 1 - 2 m n k exp(-lambda^2 (1 - u)^2 / 2), in *any* order of
+summation (N. J. Higham and T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41
+(5), 2019, theorems 2.4 and 3.1). lambda = 9 makes the chance that a right kernel fails below 3e-6 at 8192 x 8192 x 8192
+and below 1e-9 at the sizes of the gate. The gate uses the smaller of the two bounds. TF32 errs by about 2^-11 / sqrt(k)
+of |A||B| on random data, so it is above this bound wherever k < 2700; the gate's cases reach down to k = 1.
+
+The second term covers results in the subnormal range, where an operation errs by up to 2^-150 absolutely. Where the
+exact scale |A||B| is zero, C must be zero exactly. NaN passes only where the reference is NaN, infinity only where it
+is infinite; outputs are poisoned with NaN before every launch, all arrays stand between guard bands of NaN whose
+payload is checked afterwards, inputs must come back untouched, and launches on the same input must agree bit for bit
+(a difference is a race).
+
+    python -m gemmrepro.numeric --kernel ladder.naive --build results/build --seeds 2 \\
+        --out results/gates/numeric/ladder.naive.json
+    python -m gemmrepro.numeric --family ladder --build results/build --seeds 2 --out-dir results/gates/numeric
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemmrepro import gpu, registry
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.files import write_json
+from gemmrepro.registry import Kernel, Shape
+
+UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp64": 2.0**-53}
+SUBNORMAL_STEP = 2.0**-149
+LAMBDA = 9.0
+FLOAT_MAX = float(np.finfo(np.float32).max)
+
+GUARD = 2048
+"""Guard elements on each side of an array; 8 KB keeps the array's own alignment."""
+GUARD_BITS = 0x7FE5A5A5
+"""A quiet NaN whose payload no arithmetic makes."""
+POISON_BITS = 0x7FC0DEAD
+
+REPEATS = 3
+"""Launches of one case that must agree bit for bit."""
+
+
+def gamma(k: int, unit: float = UNIT_ROUNDOFF["fp32"], extra: int = 3) -> float:
+    """The gate's bound on the error of a sum of `k` products, relative to |A||B| (see the module's docstring)."""
+    n = k + extra
+    worst = n * unit / (1 - n * unit) if n * unit < 1 else math.inf
+    likely = math.expm1(LAMBDA * math.sqrt(n) * unit + n * unit * unit / (1 - unit))
+    return min(worst, likely)
+
+
+def failure_probability(shape: Shape, unit: float = UNIT_ROUNDOFF["fp32"]) -> float:
+    """Upper bound on the chance that the gate fails a right kernel on one input of `shape`."""
+    return min(1.0, 2.0 * shape.m * shape.n * shape.k * math.exp(-(LAMBDA**2) * (1 - unit) ** 2 / 2))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Outcome of comparing one result.
+
+    Attributes:
+        err_scaled_max: largest |C - C*| / (|A||B| scale), in units of the output type's unit roundoff, what subnormal
+            rounding may add taken off; None where no element has a finite reference and a scale above zero.
+        err_fro: Frobenius norm of C - C* over that of C*, over the finite elements; None where that is 0.
+        message: what is wrong, with the first wrong element; empty where nothing is.
+    """
+
+    passed: bool
+    err_scaled_max: float | None
+    err_fro: float | None
+    message: str
+
+
+def compare(
+    result: Any,
+    reference: Any,
+    scale: Any,
+    bound: float,
+    *,
+    unit: float = UNIT_ROUNDOFF["fp32"],
+    underflow: float = 0.0,
+    rows: int = 2048,
+) -> Verdict:
+    """Judge `result` element by element.
+
+    Args:
+        result: [m, n] of the type under test; NumPy or CuPy.
+        reference: [m, n] float64, the exact result to double precision.
+        scale: [m, n] float64, |alpha| |A||B| + |beta| |C0|.
+        bound: gamma.
+        underflow: what subnormal rounding may add, absolutely.
+        rows: elements are judged in blocks of this many rows, which bounds the memory it takes.
+    """
+    if isinstance(result, np.ndarray):
+        xp: Any = np
+    else:
+        import cupy as xp
+    if result.shape != reference.shape or result.shape != scale.shape:
+        raise ValueError(f"shapes differ: {result.shape}, {reference.shape}, {scale.shape}")
+    bad_count, first, worst = 0, None, None
+    square_error = square_reference = 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, result.shape[0], rows):
+            block = slice(start, start + rows)
+            got, want, size = result[block].astype(np.float64), reference[block], scale[block]
+            allowed = bound * size + xp.where(size > 0, underflow, 0.0)
+            want_nan = xp.isnan(want)
+            # Beyond the largest float by more than the bound, every correct sum has overflowed; within the bound of it,
+            # either outcome is right.
+            must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > FLOAT_MAX)
+            may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > FLOAT_MAX)
+            same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
+            close = xp.isfinite(got) & (xp.abs(got - want) <= allowed)
+            good = xp.where(
+                want_nan,
+                xp.isnan(got),
+                xp.where(must_overflow, same_infinity, close | (may_overflow & same_infinity)),
+            )
+            bad = int((~good).sum())
+            if bad and first is None:
+                row, column = (int(axis[0]) for axis in xp.nonzero(~good))
+                first = (start + row, column, float(got[row, column]), float(want[row, column]))
+            bad_count += bad
+            finite = xp.isfinite(got) & xp.isfinite(want) & xp.isfinite(size)
+            difference = xp.where(finite, xp.abs(got - want), 0.0)
+            square_error += float((difference**2).sum())
+            square_reference += float((xp.where(finite, want, 0.0) ** 2).sum())
+            judged = finite & (size > 0)
+            if bool(judged.any()):
+                excess = xp.maximum(difference - underflow, 0.0)
+                scaled = float((excess / xp.where(judged, size, 1.0))[judged].max()) / unit
+                worst = scaled if worst is None else max(worst, scaled)
+    message = ""
+    if first is not None:
+        row, column, got_value, want_value = first
+        message = (
+            f"{bad_count} of {result.size} elements are wrong; the first is C[{row},{column}] = {got_value:.9g}, "
+            f"expected {want_value:.9g}"
+        )
+    fro = math.sqrt(square_error / square_reference) if square_reference > 0 else None
+    return Verdict(bad_count == 0, worst, fro, message)
+
+
+def reference_gemm(a: Any, b: Any, alpha: float, beta: float, c0: Any | None, xp: Any = np) -> tuple[Any, Any]:
+    """C* and the scale |alpha||A||B| + |beta||C0| in float64, of any operands. C0 is not read when beta is 0."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide_a, wide_b = a.astype(xp.float64), b.astype(xp.float64)
+        alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
+        product = alpha * (wide_a @ wide_b)
+        size = abs(alpha) * (xp.abs(wide_a) @ xp.abs(wide_b))
+        if beta != 0.0:
+            product = product + beta * c0.astype(xp.float64)
+            size = size + abs(beta) * xp.abs(c0.astype(xp.float64))
+    return product, size
+
+
+def underflow_allowance(k: int, alpha: float) -> float:
+    """What rounding to subnormals may add over `k` + 3 operations: half a step each, scaled by alpha where above 1."""
+    return 0.5 * (k + 3) * SUBNORMAL_STEP * max(1.0, abs(alpha))
+
+
+# Inputs ---------------------------------------------------------------------------------------------------------------
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def _wide(phi: float) -> Callable[[np.random.Generator, Shape], tuple[np.ndarray, np.ndarray]]:
+    """(u - 1/2) exp(phi g), u uniform and g normal: the exponent range of the Ozaki-scheme literature."""
+
+    def draw(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+        def one(size: tuple[int, int]) -> np.ndarray:
+            return ((rng.random(size) - 0.5) * np.exp(phi * rng.standard_normal(size))).astype(np.float32)
+
+        return one((shape.m, shape.k)), one((shape.k, shape.n))
+
+    return draw
+
+
+def _plain(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    return _normal(rng, (shape.m, shape.k)), _normal(rng, (shape.k, shape.n))
+
+
+def _uniform(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    return rng.random((shape.m, shape.k), dtype=np.float32), rng.random((shape.k, shape.n), dtype=np.float32)
+
+
+def _scaled(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of A and columns of B times powers of two from 2^-30 to 2^30: relative errors must not change."""
+    a, b = _plain(rng, shape)
+    rows = np.exp2(rng.integers(-30, 31, (shape.m, 1))).astype(np.float32)
+    columns = np.exp2(rng.integers(-30, 31, (1, shape.n))).astype(np.float32)
+    return a * rows, b * columns
+
+
+def _zero_rows(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    a, b = _plain(rng, shape)
+    a[rng.random(shape.m) < 0.3, :] = 0.0
+    a[0, :] = 0.0
+    b[:, rng.random(shape.n) < 0.3] = -0.0
+    return a, b
+
+
+def _cancelling(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """The second half of K takes back what the first half adds, but for one part in 10^4."""
+    a, b = _plain(rng, shape)
+    half = shape.k // 2
+    if half:
+        a[:, half : 2 * half] = a[:, :half]
+        b[half : 2 * half] = -b[:half] * np.float32(1 - 1e-4)
+    return a, b
+
+
+def _subnormal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """A in the subnormal range, B around 1: flushing inputs or results to zero shows."""
+    a, b = _plain(rng, shape)
+    return (a * np.float32(2.0**-100) * np.float32(2.0**-32)).astype(np.float32), b
+
+
+def _tiny_products(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Normal inputs whose products are subnormal."""
+    a, b = _plain(rng, shape)
+    return a * np.float32(2.0**-70), b * np.float32(2.0**-66)
+
+
+def _overflowing(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Row 0 of A is so large that each of its products overflows; one sign only, so the order does not matter."""
+    a, b = np.abs(_plain(rng, shape)[0]) + np.float32(0.5), np.abs(_normal(rng, (shape.k, shape.n))) + np.float32(0.5)
+    a[0, :] = np.float32(2.0**127)
+    b[:, 0] *= np.float32(4.0)
+    b[:, 1:] *= np.float32(2.0**-20)
+    return a, b
+
+
+def _infinite(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Infinities of both signs and NaNs in A and B: each reaches exactly the rows and columns that meet it."""
+    a, b = _plain(rng, shape)
+    specials = (np.inf, -np.inf, np.nan)
+    for index, special in enumerate(specials):
+        a[(index * 7) % shape.m, (index * 5) % shape.k] = special
+        if index < 2:
+            b[(index * 3 + 1) % shape.k, (index * 11 + 2) % shape.n] = special
+    return a, b
+
+
+INPUTS: dict[str, Callable[[np.random.Generator, Shape], tuple[np.ndarray, np.ndarray]]] = {
+    "normal": _plain,
+    "uniform": _uniform,
+    "wide exponents, phi = 0": _wide(0.0),
+    "wide exponents, phi = 1": _wide(1.0),
+    "wide exponents, phi = 2": _wide(2.0),
+    "wide exponents, phi = 4": _wide(4.0),
+    "power-of-two rows and columns": _scaled,
+    "zero rows and columns": _zero_rows,
+    "cancellation": _cancelling,
+    "subnormal A": _subnormal,
+    "subnormal products": _tiny_products,
+    "overflow": _overflowing,
+    "Inf and NaN": _infinite,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch to judge. `inputs` is a key of INPUTS; the seed makes it reproducible."""
+
+    shape: Shape
+    alpha: float
+    beta: float
+    inputs: str
+    seed: int
+
+
+SCALARS = ((1.0, 0.0), (0.75, -1.5), (-2.0, 1.0), (1.0, 1.0), (0.0, 2.0), (0.3, 0.0))
+
+
+def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
+    """The shapes a GEMM kernel is judged on.
+
+    Returns:
+        (shapes with tails, or of unequal multiples where the kernel takes no tails; one middling shape for the unusual
+        inputs; one large enough to fill the GPU, where a race shows).
+    """
+    step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mnk"}
+    if max(step.values()) == 1:
+        sizes = [(1, 1, 1), (1, 33, 5), (31, 1, 64), (33, 65, 1), (127, 129, 63), (257, 96, 130), (96, 128, 2048)]
+        return [Shape(*size) for size in sizes], Shape(130, 97, 70), Shape(1000, 1030, 1011)
+
+    def multiple(m: int, n: int, k: int) -> Shape:
+        return Shape(m * step["m"], n * step["n"], k * step["k"])
+
+    def nearest(wanted: int, axis: str) -> int:
+        return max(1, round(wanted / step[axis]))
+
+    shapes = [
+        multiple(1, 1, 1),
+        multiple(2, 3, 5),
+        multiple(3, 1, 1),
+        multiple(1, 4, nearest(72, "k")),
+        multiple(1, 1, nearest(2048, "k")),
+    ]
+    large = multiple(nearest(1024, "m"), nearest(1152, "n"), nearest(1024, "k"))
+    return shapes, multiple(2, 1, nearest(64, "k")), large
+
+
+def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
+    """Every case of a GEMM kernel for each of `seeds`."""
+    shapes, middling, large = gemm_shapes(kernel)
+    cases = []
+    for seed in seeds:
+        for index, shape in enumerate(shapes):
+            # Each shape with alpha = 1, beta = 0 and with one other pair in turn; one shape with all of them.
+            pairs = SCALARS if index == 1 else (SCALARS[0], SCALARS[1 + index % (len(SCALARS) - 1)])
+            cases += [Case(shape, alpha, beta, "normal", seed) for alpha, beta in pairs]
+        for name in INPUTS:
+            cases.append(Case(middling, 1.0, 0.0, name, seed))
+            if name in ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation"):
+                cases.append(Case(middling, 0.75, -1.5, name, seed))
+        cases += [Case(large, 1.0, 0.0, "normal", seed), Case(large, 0.75, -1.5, "uniform", seed)]
+    return cases
+
+
+def draw(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A[m,k], B[k,n] and C0[m,n] of a case, float32, the same on every machine. C0 is NaN where beta is 0."""
+    rng = np.random.default_rng([case.seed, case.shape.m, case.shape.n, case.shape.k])
+    a, b = INPUTS[case.inputs](rng, case.shape)
+    c0 = _normal(rng, (case.shape.m, case.shape.n))
+    if case.beta == 0.0:
+        c0[...] = np.nan
+    else:
+        # The scale of C0 follows that of the product, so that neither drowns the other.
+        with np.errstate(over="ignore"):
+            level = np.abs(a).max(axis=1, keepdims=True) * np.abs(b).max(axis=0, keepdims=True)
+        c0 *= np.where(np.isfinite(level), level, 1.0).astype(np.float32)
+    return np.ascontiguousarray(a, np.float32), np.ascontiguousarray(b, np.float32), np.ascontiguousarray(c0)
+
+
+# On the GPU -----------------------------------------------------------------------------------------------------------
+
+
+class Guarded:
+    """A float32 array on the GPU between two guard bands."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        import cupy
+
+        self._flat = cupy.empty(values.size + 2 * GUARD, dtype=cupy.float32)
+        self._bits = self._flat.view(cupy.uint32)
+        self._bits[...] = GUARD_BITS
+        self.array = self._flat[GUARD : GUARD + values.size].reshape(values.shape)
+        self.array.set(np.ascontiguousarray(values, dtype=np.float32))
+
+    def broken(self) -> int:
+        """How many guard elements something wrote to."""
+        low, high = self._bits[:GUARD], self._bits[-GUARD:]
+        return int((low != GUARD_BITS).sum() + (high != GUARD_BITS).sum())
+
+
+def _bits(array: Any) -> Any:
+    return array.view("uint32")
+
+
+Launcher = Callable[[gpu.Operands], None]
+"""Launches something once on operands, on the current stream."""
+
+
+def run_case(session: gpu.Session, launch: Launcher, case: Case, repeats: int = REPEATS) -> tuple[Verdict, float]:
+    """Run a GEMM `case` `repeats` times and judge it. Returns the verdict and gamma."""
+    import cupy
+
+    host_a, host_b, host_c = draw(case)
+    a, b, c = Guarded(host_a), Guarded(host_b), Guarded(host_c)
+    before = [a.array.copy(), b.array.copy()]
+    operands = gpu.Operands("gemm", case.shape, (a.array, b.array), c.array, case.alpha, case.beta)
+    start = c.array.copy()
+    if case.beta == 0.0:
+        _bits(start)[...] = POISON_BITS
+    results = []
+    for _ in range(repeats):
+        c.array[...] = start
+        launch(operands)
+        session.sync()
+        results.append(c.array.copy())
+    # Widened on the host: CuPy compiles its own kernels to flush fp32 subnormals to zero, which would judge a kernel
+    # that keeps them against a reference that does not. In float64 nothing is flushed.
+    wide = [cupy.asarray(values.astype(np.float64)) for values in (host_a, host_b, host_c)]
+    reference, scale = (array.get() for array in reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], cupy))
+    bound = gamma(case.shape.k)
+    verdict = compare(
+        results[0].get(), reference, scale, bound, underflow=underflow_allowance(case.shape.k, case.alpha)
+    )
+    problems = [verdict.message] if verdict.message else []
+    poisoned = int((_bits(results[0]) == POISON_BITS).sum())
+    if poisoned:
+        problems.append(f"{poisoned} elements were never written")
+    if any(bool((_bits(other) != _bits(results[0])).any()) for other in results[1:]):
+        problems.append("launches on the same input differ: a race")
+    for name, guarded in (("A", a), ("B", b), ("C", c)):
+        if guarded.broken():
+            problems.append(f"{guarded.broken()} elements outside {name} were overwritten")
+    for name, array, old in (("A", a.array, before[0]), ("B", b.array, before[1])):
+        if bool((_bits(array) != _bits(old)).any()):
+            problems.append(f"the input {name} was overwritten")
+    return Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems)), bound
+
+
+def _case_record(case: Case, verdict: Verdict, bound: float) -> dict[str, Any]:
+    worst = verdict.err_scaled_max
+    return {
+        "shape": [case.shape.m, case.shape.n, case.shape.k],
+        "alpha": case.alpha,
+        "beta": case.beta,
+        "inputs": case.inputs,
+        "seed": case.seed,
+        "err_scaled_max": None if worst is None else float(f"{worst:.4g}"),
+        "gamma": float(f"{bound:.4g}"),
+        "passed": verdict.passed,
+        "message": verdict.message,
+    }
+
+
+def refusal_cases(kernel: Kernel) -> Iterator[tuple[Case, Verdict]]:
+    """That a rung which takes only multiples refuses every other size by its own name, before anything is launched."""
+    step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mnk"}
+    for axis, size in step.items():
+        if size == 1:
+            continue
+        shape = Shape(**{other: 2 * step[other] + (1 if other == axis else 0) for other in "mnk"})
+        message = f"{shape} should be refused: {axis} is not a multiple of {size}"
+        try:
+            kernel.check(shape)
+        except UserError as error:
+            message = "" if kernel.id in str(error) and str(getattr(shape, axis)) in str(error) else str(error)
+        yield Case(shape, 1.0, 0.0, "refused size", 0), Verdict(not message, None, None, message)
+
+
+def _exact(
+    session: gpu.Session, launch: Launcher, op: str, shape: Shape, inputs: list[np.ndarray], expected: np.ndarray
+) -> Verdict:
+    """Run an operation whose result is exact and compare bit for bit, guards included."""
+    arrays = [Guarded(values) for values in inputs]
+    poison = np.full(expected.shape, POISON_BITS, np.uint32).view(np.float32)
+    out = Guarded(poison)
+    _bits(out.array)[...] = POISON_BITS
+    launch(gpu.Operands(op, shape, tuple(guarded.array for guarded in arrays), out.array))
+    session.sync()
+    got = out.array.get()
+    wrong = got.view(np.uint32) != expected.view(np.uint32)
+    problems = []
+    if wrong.any():
+        index = int(np.flatnonzero(wrong)[0])
+        problems.append(
+            f"{int(wrong.sum())} of {got.size} elements are wrong; the first is [{index}] = {got.flat[index]:.9g}, "
+            f"expected {expected.flat[index]:.9g}"
+        )
+    broken = out.broken() + sum(guarded.broken() for guarded in arrays)
+    if broken:
+        problems.append(f"{broken} elements outside the arrays were overwritten")
+    return Verdict(not problems, 0.0 if not wrong.any() else None, None, "; ".join(problems))
+
+
+def shears(a: float, b: float, turns: int, pairs: int, threads: int) -> np.ndarray:
+    """What the FFMA ceiling's threads sum up, emulated in NumPy: [threads] float64.
+
+    Each multiply-add is one float64 operation rounded to float32: exact but for the rarest double rounding, so a
+    comparison allows a few units in the last place.
+    """
+    thread = np.arange(threads, dtype=np.float32)[:, None]
+    pair = np.arange(pairs, dtype=np.float32)[None, :]
+
+    def fma(p: Any, q: Any, r: Any) -> np.ndarray:
+        return (np.float64(np.float32(p)) * q.astype(np.float64) + r.astype(np.float64)).astype(np.float32)
+
+    x = fma(0.11, np.broadcast_to(pair, (threads, pairs)), fma(0.03, thread, np.float32(1.0) + 0 * thread) + 0 * pair)
+    y = fma(0.07, np.broadcast_to(pair, (threads, pairs)), fma(-0.02, thread, np.float32(0.5) + 0 * thread) + 0 * pair)
+    for _ in range(turns):
+        x = fma(a, y, x)
+        y = fma(b, x, y)
+    return (x + y).astype(np.float64).sum(axis=1)
+
+
+def _constant(kernel: Kernel, name: str) -> int:
+    """The value of ``constexpr int name`` in the kernel's source."""
+    match = re.search(rf"constexpr int {name} = (\d+);", kernel.source_path.read_text())
+    if not match:
+        raise UserError(f"{kernel.source_path} has no 'constexpr int {name}', which its numerical gate emulates.")
+    return int(match[1])
+
+
+def _flops_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
+    """The FFMA ceiling writes its sum only where it left its bounds, so both outcomes are provoked.
+
+    With a and b of one sign the shears grow exponentially and the value written must be one of the threads' sums; with
+    a = -b they rotate, and nothing may be written.
+    """
+    pairs, turns = _constant(kernel, "PAIRS"), _constant(kernel, "TURNS")
+    shape = Shape(1, 1, 1)
+    threads = math.prod(kernel.launch(shape).block)
+    for a, b, iterations in ((1.0, 1.0, 1), (0.75, 0.5, 2), (0.75, -0.75, 3), (0.25, -0.25, 64)):
+        out = Guarded(np.zeros(1, np.float32))
+        _bits(out.array)[...] = POISON_BITS
+        launch(gpu.Operands(kernel.op, shape, (), out.array, a, b, iterations))
+        session.sync()
+        got = out.array.get()
+        message, error = "", None
+        if a * b < 0:
+            if got.view(np.uint32)[0] != POISON_BITS:
+                message = f"a rotation left its bounds: {got[0]:.9g}"
+        else:
+            sums = shears(a, b, turns * iterations, pairs, threads)
+            error = float(np.min(np.abs(sums - float(got[0])) / np.abs(sums)))
+            # The emulation rounds as the GPU does but for the sum and rare double roundings; a wrong number of turns
+            # is off by a factor.
+            if not error <= 4 * turns * iterations * UNIT_ROUNDOFF["fp32"]:
+                message = f"{got[0]:.9g} is no thread's sum; the nearest is off by {error:.2g}"
+            error = error / UNIT_ROUNDOFF["fp32"]
+        if out.broken():
+            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
+        inputs = f"shears, {iterations} iterations"
+        yield Case(shape, a, b, inputs, 0), Verdict(not message, error, None, message)
+
+
+def _cases(
+    session: gpu.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+) -> Iterator[tuple[Case, Verdict, float]]:
+    if kernel.op == "gemm":
+        for case in gemm_cases(kernel, seeds):
+            verdict, bound = run_case(session, launch, case)
+            yield case, verdict, bound
+        for case, verdict in refusal_cases(kernel):
+            yield case, verdict, gamma(case.shape.k)
+    elif kernel.op in ("vector_add", "ceiling_bytes"):
+        for seed in seeds:
+            for n in (1, 31, 1023, 4096, 100_003, (1 << 20) + 5):
+                shape = Shape(1, n, 1)
+                rng = np.random.default_rng([seed, n])
+                x, y = rng.standard_normal((2, n), dtype=np.float32)
+                special = rng.integers(0, n, 3)
+                x[special], y[special[:1]] = (np.inf, 1e-42, 3e38), 3e38
+                with np.errstate(over="ignore", invalid="ignore"):
+                    if kernel.op == "vector_add":
+                        verdict = _exact(session, launch, kernel.op, shape, [x, y], x + y)
+                    else:
+                        data = np.concatenate([x, y, x[::-1], y[::-1]])
+                        verdict = _exact(session, launch, kernel.op, shape, [data], data)
+                yield Case(shape, 1.0, 0.0, "normal with Inf and subnormals", seed), verdict, 0.0
+    elif kernel.op == "ceiling_flops":
+        for case, verdict in _flops_cases(session, kernel, launch):
+            yield case, verdict, 0.0
+    else:
+        raise UserError(f"{kernel.id}: operation '{kernel.op}' has no numerical gate; add one to gemmrepro.numeric.")
+
+
+def judge(session: gpu.Session, loaded: gpu.Loaded, seeds: Sequence[int]) -> dict[str, Any]:
+    """The gate's verdict on one loaded binary: an entry of ``toolkits`` in the gate's JSON."""
+    kernel = loaded.kernel
+
+    def launch(operands: gpu.Operands) -> None:
+        loaded.bind(operands)()
+
+    records, failures = [], []
+    try:
+        for case, verdict, bound in _cases(session, kernel, launch, seeds):
+            records.append(_case_record(case, verdict, bound))
+            if not verdict.passed:
+                failures.append(f"{case.shape} {case.inputs}: {verdict.message}")
+        reason = f"{len(failures)} of {len(records)} cases failed; {failures[0]}" if failures else ""
+    except UserError as error:
+        # A launch that breaks the GPU's context ends this kernel's gate; that is a verdict too.
+        failures.append(str(error))
+        reason = str(error)
+    return {
+        "status": "failed" if failures else "passed",
+        "build_key": loaded.build_key,
+        "reason": reason,
+        "cases": records,
+    }
+
+
+def gate(session: gpu.Session, kernel: Kernel, build: Path, seeds: Sequence[int]) -> dict[str, Any]:
+    """Judge every toolkit's binary of `kernel` that is in `build`."""
+    toolkits: dict[str, Any] = {}
+    for toolkit in kernel.toolkits:
+        if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
+            continue
+        key = gpu.build_record(kernel, build, toolkit)["build_key"]
+        try:
+            loaded = gpu.Loaded(session, kernel, build, toolkit)
+        except UserError as error:
+            toolkits[toolkit] = {"status": "not run", "build_key": key, "reason": str(error), "cases": []}
+            continue
+        toolkits[toolkit] = judge(session, loaded, seeds)
+    if not toolkits:
+        raise UserError(f"there is no build of {kernel.id} in {build}; run the build stage first.")
+    return {"kernel": kernel.id, "gpu": session.gpu.name, "driver": session.gpu.driver, "toolkits": toolkits}
+
+
+def fresh_seeds(count: int) -> list[int]:
+    """`count` seeds nobody could have tuned for; the report records them, so a failure can be run again."""
+    return [secrets.randbits(31) for _ in range(count)]
+
+
+def summary_line(result: dict[str, Any]) -> str:
+    """One aligned line a kernel."""
+    parts = []
+    for toolkit, verdict in result["toolkits"].items():
+        errors = [
+            (case["err_scaled_max"], case["gamma"]) for case in verdict["cases"] if case["err_scaled_max"] is not None
+        ]
+        unit = UNIT_ROUNDOFF["fp32"]
+        worst = max((error * unit / bound for error, bound in errors if bound), default=0.0)
+        parts.append(
+            f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, worst {100 * worst:5.1f}% of the bound"
+        )
+        if verdict["reason"]:
+            parts.append(verdict["reason"])
+    return f"{result['kernel']:24} " + " | ".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.numeric", description=__doc__.split("\n")[0])
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--kernel", help="a kernel id, such as ladder.naive")
+    which.add_argument("--family", help="every kernel of a family, in one process")
+    parser.add_argument("--build", type=Path, default=Path("results/build"))
+    parser.add_argument("--seeds", type=int, default=2, help="how many fresh seeds each case is drawn with")
+    parser.add_argument("--seed", type=int, action="append", help="a seed to use again, instead of fresh ones")
+    parser.add_argument("--out", type=Path, help="where the verdict goes, with --kernel")
+    parser.add_argument("--out-dir", type=Path, help="folder for one verdict a kernel, with --family")
+    arguments = parser.parse_args()
+    if arguments.seeds < 1:
+        raise UserError("--seeds must be at least 1.")
+    if arguments.kernel:
+        if not arguments.out:
+            raise UserError("--kernel needs --out, the file its verdict goes to.")
+        targets = [(registry.kernel(arguments.kernel), arguments.out)]
+    else:
+        if not arguments.out_dir:
+            raise UserError("--family needs --out-dir, the folder the verdicts go to.")
+        registry.family(arguments.family)
+        targets = [(kernel, arguments.out_dir / f"{kernel.id}.json") for kernel in registry.kernels(arguments.family)]
+    session = gpu.open_gpu()
+    seeds = arguments.seed or fresh_seeds(arguments.seeds)
+    with gpu.exclusive(session):
+        for kernel, path in targets:
+            result = gate(session, kernel, arguments.build, seeds)
+            write_json(path, result)
+            print(summary_line(result), file=sys.stderr, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
