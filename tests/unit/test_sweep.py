@@ -1,0 +1,242 @@
+"""The sweep without a GPU: its journal, what it plans, what it refuses, and how it writes numbers."""
+
+import json
+
+import pytest
+
+from gemmrepro import gpu, sweep, timing
+from gemmrepro.errors import UserError
+from gemmrepro.registry import Kernel, Launch, Shape
+
+MACHINE = {"gpu": "GPU A", "driver": "1.0"}
+
+
+def make(name, op="gemm", baseline="cublas.sgemm", **options):
+    return Kernel(
+        f"ladder.{name}",
+        "L1",
+        "",
+        "",
+        name,
+        lambda shape: Launch((1, 1, 1), (32, 1, 1)),
+        op=op,
+        baseline=baseline,
+        **options,
+    )
+
+
+# The journal
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def journal(tmp_path, said):
+    return sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+
+
+def test_an_entry_comes_back_only_under_the_identity_it_was_made_with(journal):
+    journal.put("a", {"build_key": "1"}, {"times": [1.5]})
+    assert journal.get("a", {"build_key": "1"}) == {"times": [1.5]}
+    assert journal.get("a", {"build_key": "2"}) is None
+    assert journal.get("b", {"build_key": "1"}) is None
+
+
+def test_a_reopened_journal_has_everything(journal, tmp_path, said):
+    journal.put("a", {}, {"x": 1})
+    again = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    assert again.get("a", {}) == {"x": 1}
+    assert not said
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: text.replace("1.5", "2.5"),
+        lambda text: "[]",
+        lambda text: "\x00\x01",
+    ],
+    ids=["cut", "empty", "altered", "not an entry", "binary"],
+)
+def test_a_corrupt_entry_is_reported_and_the_others_stay(journal, said, spoil):
+    journal.put("a", {}, {"times": [1.5]})
+    journal.put("b", {}, {"times": [3.5]})
+    path = journal.folder / "a.json"
+    path.write_text(spoil(path.read_text()))
+    assert journal.get("a", {}) is None
+    assert len(said) == 1 and "a.json is corrupt" in said[0]
+    assert journal.get("b", {}) == {"times": [3.5]}
+    journal.put("a", {}, {"times": [1.5]})
+    assert journal.get("a", {}) == {"times": [1.5]}
+
+
+@pytest.mark.parametrize("other", [{"gpu": "GPU B", "driver": "1.0"}, {"gpu": "GPU A", "driver": "2.0"}])
+def test_a_journal_of_another_machine_is_set_aside_whole(journal, tmp_path, said, other):
+    journal.put("a", {}, {"x": 1})
+    fresh = sweep.Journal(tmp_path / "journal", other, said.append)
+    assert fresh.get("a", {}) is None
+    assert "GPU A" in said[0] and other["gpu"] in said[0] and "set-aside-1" in said[0]
+    assert json.loads((tmp_path / "journal.set-aside-1" / "a.json").read_text())["payload"] == {"x": 1}
+    back = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    assert back.get("a", {}) is None and (tmp_path / "journal.set-aside-2").is_dir()
+
+
+def test_a_folder_that_is_no_journal_is_set_aside_too(tmp_path, said):
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "notes.txt").write_text("mine")
+    sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    assert (tmp_path / "journal.set-aside-1" / "notes.txt").read_text() == "mine"
+
+
+# What is planned
+
+
+def test_every_combination_is_a_point_and_each_baseline_one_too():
+    kernels = [make("a"), make("b"), make("add", op="vector_add", baseline=None)]
+    points, skipped = sweep.plan_points(kernels, [256, 512], ["cuda12", "cuda13"], ["cold", "warm"], lambda *_: None)
+    assert not skipped
+    gemm = [point for point in points if point.kernel in ("ladder.a", "ladder.b")]
+    assert len(gemm) == len(set(gemm)) == 2 * 2 * 2 * 2
+    assert sum(point.kernel == "ladder.add" for point in points) == 2 * 2  # one size, whatever the sizes
+    library = [point for point in points if point.toolkit == "library"]
+    assert len(library) == 2 * 2 and all(point.kernel == point.baseline == "cublas.sgemm" for point in library)
+    assert len({point.entry("r0") for point in points}) == len(points)
+
+
+def test_what_must_not_be_timed_is_left_out_with_the_reason():
+    points, skipped = sweep.plan_points(
+        [make("a"), make("b")],
+        [256],
+        ["cuda13"],
+        ["warm"],
+        lambda kernel, toolkit: "its gate failed" if kernel.id == "ladder.a" else None,
+    )
+    assert {point.kernel for point in points} == {"ladder.b", "cublas.sgemm"}
+    assert skipped == [{"kernel": "ladder.a", "toolkit": "cuda13", "reason": "its gate failed"}]
+
+
+def test_a_size_that_a_rung_cannot_take_is_left_out_by_name():
+    tiled = make("tiled", multiple_of={"m": 128})
+    points, skipped = sweep.plan_points([make("a"), tiled], [100], ["cuda13"], ["warm"], lambda *_: None)
+    assert {point.kernel for point in points} == {"ladder.a", "cublas.sgemm"}
+    assert "ladder.tiled cannot run 100x100x100" in skipped[0]["reason"]
+
+
+def gate(**changes):
+    numeric = {"status": "passed", "build_key": "k1", "source": "live"}
+    return {"kernel": "ladder.a", "passed": True, "toolkits": {"cuda13": {"numeric": {**numeric, **changes}}}}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (gate(), None),
+        ({**gate(), "passed": False}, "its gate failed"),
+        (gate(status="failed"), "'failed'"),
+        (gate(status="stale"), "'stale'"),
+        (gate(status="not run"), "'not run'"),
+        (gate(build_key="k0"), "judged build k0, and this is build k1"),
+        ({"passed": True, "toolkits": {}}, "not gated for cuda13"),
+    ],
+)
+def test_only_what_passed_its_gate_as_this_very_binary_is_timed(tmp_path, content, reason):
+    (tmp_path / "ladder.a.json").write_text(json.dumps(content))
+    found = sweep.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
+    assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"passed": true}', '{"passed": true, "toolkits": {"cuda13": {}}}'])
+def test_a_missing_or_corrupt_verdict_is_an_error(tmp_path, text):
+    if text is not None:
+        (tmp_path / "ladder.a.json").write_text(text)
+    with pytest.raises(UserError, match="gates stage"):
+        sweep.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
+
+
+def test_a_size_that_does_not_fit_is_refused_with_size_and_bytes():
+    points, _ = sweep.plan_points([make("a")], [256, 8192], ["cuda13"], ["cold"], lambda *_: None)
+    l2 = 60 << 20
+    needed = sweep.needed_bytes("gemm", Shape.cube(8192), l2)
+    assert needed > 3 * 4 * 8192**2 + 16 * 8192**2
+    sweep.check_memory(points, needed, l2, "GPU A")
+    with pytest.raises(UserError, match=rf"8192x8192x8192 needs {needed} bytes .* GPU A has {needed - 1} free"):
+        sweep.check_memory(points, needed - 1, l2, "GPU A")
+
+
+def test_needed_memory_covers_the_copies_that_rotation_makes():
+    l2 = 60 << 20
+    operands = 3 * 4 * 256**2
+    assert sweep.needed_bytes("gemm", Shape.cube(256), l2) >= operands * timing.rotation_sets(operands, l2)
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "shape"),
+    [
+        ("gemm", 256, Shape(256, 256, 256)),
+        ("vector_add", 256, Shape(1, 1 << 20, 1)),
+        ("ceiling_bytes", 2, Shape(1, 1 << 27, 1)),
+        ("ceiling_flops", 1, Shape(1, 1, 1)),
+    ],
+)
+def test_what_a_size_means(op, size, shape):
+    assert sweep.shape_of(op, size) == shape
+
+
+# What is written
+
+
+def test_the_table_has_six_digits_and_empty_cells():
+    text = sweep.table([{"a": 1.23456789, "b": None, "c": 7}, {"a": float("nan"), "c": "x,y"}], ["a", "b", "c"])
+    assert text == 'a,b,c\n1.23457,,7\n,,"x,y"\n'
+
+
+def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
+    assert gpu.work(make("a"), Shape(2, 3, 5)) == (60.0, 4.0 * (10 + 15 + 6))
+    assert gpu.work(make("a"), Shape(2, 3, 5), beta=1.0)[1] == 4.0 * (10 + 15 + 12)
+    assert gpu.work(make("v", op="vector_add"), Shape(1, 8, 1)) == (None, 96.0)
+    assert gpu.work(make("c", op="ceiling_bytes"), Shape(1, 8, 1)) == (None, 256.0)
+    loop = make("f", op="ceiling_flops", params={"iterations": 8, "ffma_per_iteration": 512})
+    assert gpu.work(loop, Shape(1, 1, 1)) == (2.0 * 32 * 8 * 512, None)
+
+
+# The GPU's pure parts
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "picked"),
+    [
+        (["sm_80", "sm_86", "sm_90"], (8, 9), "sm_86"),
+        (["sm_80", "sm_86", "sm_90"], (9, 0), "sm_90"),
+        (["sm_90", "sm_90a"], (9, 0), "sm_90a"),
+        (["sm_100a"], (10, 3), None),
+        (["sm_80", "sm_90"], (12, 0), None),
+        (["sm_89"], (8, 6), None),
+        ([], (9, 0), None),
+    ],
+)
+def test_a_gpu_runs_code_of_its_own_major_version_and_no_later_minor(archs, capability, picked):
+    assert gpu.pick_arch(archs, capability) == picked
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"),
+        ("../NVIDIA", "gpu"),
+    ],
+)
+def test_slugs(name, slug):
+    assert gpu.slug(name) == slug
+
+
+def test_throttle_names():
+    assert gpu.throttle_names(0x1) == []
+    assert gpu.throttle_names(0x4 | 0x20) == ["sw_power_cap", "sw_thermal_slowdown"]

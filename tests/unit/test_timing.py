@@ -1,0 +1,121 @@
+"""When a round stops, how many launches a graph holds, how far buffers rotate: the parts of timing that need no GPU."""
+
+import numpy as np
+import pytest
+
+from gemmrepro import timing
+from gemmrepro.timing import Plan
+
+PLAN = Plan(interval=0.01, seconds=0.4, least=3, most=200)
+
+
+class Machine:
+    """A simulated clock and kernel: pairs cost `pair_seconds` and scatter by `noise`."""
+
+    def __init__(self, pair_seconds, noise, baseline=True, seed=0):
+        self.now, self.calls = 0.0, []
+        self._cost, self._noise, self._baseline = pair_seconds, noise, baseline
+        self._random = np.random.default_rng(seed)
+
+    def clock(self):
+        return self.now
+
+    def measure(self, count):
+        self.calls.append(count)
+        self.now += count * self._cost
+        kernel = 100 * (1 + self._noise * self._random.standard_normal(count))
+        baseline = 50 * (1 + self._noise * self._random.standard_normal(count))
+        return [(float(a), float(b) if self._baseline else None) for a, b in zip(kernel, baseline, strict=True)]
+
+    def collect(self, plan=PLAN):
+        return timing.collect(self.measure, plan, self._cost, self.clock)
+
+
+def test_a_quiet_point_stops_as_soon_as_its_interval_is_narrow():
+    machine = Machine(0.001, 0.0005)
+    burst = machine.collect()
+    assert burst.settled(PLAN.interval)
+    assert 6 <= len(burst.times) < 100
+    assert machine.now < PLAN.seconds
+
+
+def test_a_noisy_point_stops_when_its_seconds_are_spent():
+    machine = Machine(0.01, 0.2)
+    burst = machine.collect()
+    assert not burst.settled(PLAN.interval)
+    assert PLAN.seconds <= machine.now + 0.011 <= PLAN.seconds + 0.06
+
+
+def test_never_more_than_the_most():
+    machine = Machine(1e-6, 0.5)
+    assert len(machine.collect().times) == PLAN.most
+
+
+def test_at_least_the_least_even_where_it_takes_longer_than_the_seconds():
+    machine = Machine(0.3, 0.0)
+    assert len(machine.collect().times) == 3
+
+
+def test_one_pair_where_a_single_one_takes_longer_than_the_seconds():
+    machine = Machine(2.2, 0.0)
+    assert machine.collect().times and machine.calls == [1]
+
+
+def test_times_and_baseline_stay_paired():
+    burst = Machine(0.002, 0.05).collect()
+    assert len(burst.times) == len(burst.baseline) > 3
+    assert Machine(0.002, 0.05, baseline=False).collect().baseline == []
+
+
+def test_a_noisy_baseline_keeps_the_round_going():
+    burst = timing.Burst()
+    quiet = [100.0 + 0.001 * index for index in range(20)]
+    burst.add([(time_us, None) for time_us in quiet])
+    assert burst.settled(0.01)
+    noisy = timing.Burst()
+    noisy.add([(time_us, 50.0 + 20 * (index % 2)) for index, time_us in enumerate(quiet)])
+    assert not noisy.settled(0.01)
+
+
+def test_five_samples_settle_nothing():
+    burst = timing.Burst()
+    burst.add([(100.0, 50.0)] * 5)
+    assert not burst.settled(0.01)
+
+
+@pytest.mark.parametrize("size", [1 << 18, 3 << 20, 60 << 20, 1 << 30])
+def test_rotation_puts_twice_the_l2_between_two_uses_of_a_buffer(size):
+    l2 = 60 << 20
+    sets = timing.rotation_sets(size, l2)
+    assert (sets - 1) * size >= 2 * l2
+    assert (sets - 2) * size < 2 * l2
+
+
+def test_graphs_last_long_enough_and_walk_whole_rounds_over_the_copies():
+    assert timing.graph_launches(4.0) * 4.0 >= 900
+    assert timing.graph_launches(0.5) == timing.GRAPH_MOST
+    assert timing.graph_launches(20_000.0) == 1
+    for copies in (1, 2, 11, 161, 300):
+        for launch in (3.0, 40.0, 900.0):
+            count = timing.graph_launches(launch, copies)
+            assert count % copies == 0 and count >= copies
+            assert count * launch >= 700 or count >= timing.GRAPH_MOST
+
+
+def test_a_short_launch_on_either_side_asks_for_graphs():
+    assert timing.wants_graphs(10.0, 3000.0)
+    assert timing.wants_graphs(3000.0, 10.0)
+    assert timing.wants_graphs(10.0, None)
+    assert not timing.wants_graphs(60.0, 70.0)
+
+
+def test_sensors_are_summed_up_and_every_throttle_reason_is_kept():
+    readings = [
+        {"clock_mhz": 1980, "power_w": 300.0, "temp_c": 50, "throttle": 0x1},
+        {"clock_mhz": 1800, "power_w": 690.0, "temp_c": 61, "throttle": 0x4},
+        {"clock_mhz": 1900, "power_w": None, "temp_c": 60, "throttle": 0x40},
+    ]
+    found = timing.summarize_sensors(readings)
+    assert found == {"clock_mhz": 1900, "power_w": 495.0, "temp_c": 61, "throttle": "sw_power_cap+hw_thermal_slowdown"}
+    assert timing.summarize_sensors([{**readings[0]}])["throttle"] == "none"
+    assert set(timing.summarize_sensors([]).values()) == {None}
