@@ -61,7 +61,7 @@ KERNELS = (
             Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4),
             Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4),
         ),
-        baseline=None,
+        baseline="cuda.memcpy",
         idea="A 128-bit copy with four loads in flight a thread.",
     ),
 )

@@ -1,0 +1,202 @@
+"""The sweep on a GPU: killed and continued, spoiled and repaired, and refusing what it must not measure."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from gpu_tools import ROOT, stage
+
+from gemmrepro import recorded, registry
+from gemmrepro.measurements import SUMMARY_COLUMNS
+
+pytestmark = pytest.mark.gpu
+
+SETTINGS = {
+    "rounds": 3,
+    "interval": 0.001,
+    "seconds_per_round": 0.05,
+    "samples_per_round": [3, 60],
+    "caches": ["cold", "warm"],
+    "sizes": {"ladder": [256, 512], "ceilings": [1]},
+    "counters": {},
+}
+
+
+@pytest.fixture(scope="module")
+def world(session, built, toolkit, tmp_path_factory) -> Path:
+    """A folder with a configuration, builds and gates of the ladder: what a sweep starts from."""
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "build").symlink_to(built)
+    write_config(folder, toolkits=[toolkit])
+    answer = stage("numeric", "--family", "ladder", "--build", built, "--seeds", 1, "--out-dir", folder / "numeric")
+    assert answer.returncode == 0, answer.stderr
+    for kernel in registry.kernels("ladder"):
+        verdict = folder / "numeric" / f"{kernel.id}.json"
+        arguments = ("--kernel", kernel.id, "--build", built, "--toolkits", toolkit, "--numeric", verdict)
+        answer = stage("gates", *arguments, "--out", folder / "gates" / f"{kernel.id}.json")
+        assert answer.returncode == 0, answer.stderr
+    return folder
+
+
+def write_config(folder: Path, **changes) -> None:
+    (folder / "config.json").write_text(json.dumps({"sweep": {**SETTINGS, **changes}}))
+
+
+def arguments(folder: Path, journal: str, out: str) -> list[object]:
+    names = ["--family", "ladder", "--config", folder / "config.json", "--build", folder / "build"]
+    places = ["--gates", folder / "gates", "--journal", folder / journal, "--out", folder / out]
+    return [*names, *places, "--no-profile"]
+
+
+def gemm_kernels(folder: Path) -> list[str]:
+    """The GEMM kernels that passed their gates, which alone are timed; most must have."""
+    found = [
+        kernel.id
+        for kernel in registry.kernels("ladder")
+        if kernel.op == "gemm" and json.loads((folder / "gates" / f"{kernel.id}.json").read_text())["passed"]
+    ]
+    assert len(found) >= 5
+    return found
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    found = recorded.read_rows(folder / "summary.csv", SUMMARY_COLUMNS)
+    if importlib.util.find_spec("jsonschema"):  # a machine that only records need not have it
+        recorded.check_rows(found, folder / "summary.csv")
+    return found
+
+
+def test_a_killed_sweep_continues_and_loses_nothing(world):
+    command = [sys.executable, "-m", "gemmrepro.sweep", *map(str, arguments(world, "journal", "out"))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    journal = world / "journal"
+    deadline = time.monotonic() + 120
+    while len(list(journal.glob("*.r*.json"))) < 25 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    before = {path.name: path.read_text() for path in journal.glob("*.json")}
+    finished = [name for name in before if ".check." not in name and ".r" in name]
+    assert len(finished) >= 25
+    for text in before.values():
+        json.loads(text)  # whole, all of them
+    assert not (world / "out").exists()
+
+    answer = stage("sweep", *arguments(world, "journal", "out"))
+    assert answer.returncode == 0, answer.stderr
+    assert f"{len(finished)} of " in answer.stderr
+    after = {path.name: path.read_text() for path in journal.glob("*.json")}
+    assert {name: after[name] for name in before} == before
+    table = rows(world / "out")
+    # the GEMM kernels and cuBLAS at two sizes, and vector addition, cold and warm
+    assert len(table) == (len(gemm_kernels(world)) + 1) * 2 * 2 + 2
+    assert all(row["rounds"] == "3" and row["status"] == "current" for row in table)
+
+
+def test_its_rows_say_what_the_gpu_can_do(world):
+    table = rows(world / "out")
+    for row in table:
+        if row["kernel"] == "cublas.sgemm":
+            # measured against itself
+            assert 0.9 < float(row["ratio"]) < 1.1
+            assert float(row["ratio_ci_low"]) <= 1.02 and float(row["ratio_ci_high"]) >= 0.98
+        if row["kernel"] == "ladder.naive":
+            assert float(row["ratio"]) < 0.5
+        if row["baseline"]:
+            assert 0 < float(row["err_scaled_max"]) < 100
+    by = {(row["kernel"], row["n"], row["cache"]): row for row in table}
+    cold, warm = (by["ladder.vector_add", str(1 << 20), cache] for cache in ("cold", "warm"))
+    assert float(cold["median_us"]) > float(warm["median_us"])
+
+
+def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
+    journal = world / "journal"
+    spoiled = sorted(journal.glob("ladder.smem.*.r1.json"))[0]
+    before = {path.name: path.read_text() for path in journal.glob("*.r*.json")}
+    spoiled.write_text(spoiled.read_text()[:-40])
+    answer = stage("sweep", *arguments(world, "journal", "out"))
+    assert answer.returncode == 0, answer.stderr
+    assert spoiled.name in answer.stderr and "corrupt" in answer.stderr
+    assert answer.stderr.count("] round ") == 1
+    after = {path.name: path.read_text() for path in journal.glob("*.r*.json")}
+    assert set(after) == set(before)
+    assert {name for name in after if after[name] != before[name]} <= {spoiled.name}
+
+
+def test_a_finished_sweep_measures_nothing(world):
+    before = (world / "out" / "summary.csv").read_text()
+    answer = stage("sweep", *arguments(world, "journal", "out"))
+    assert answer.returncode == 0
+    assert "] round " not in answer.stderr
+    assert (world / "out" / "summary.csv").read_text() == before
+
+
+def test_a_kernel_whose_gate_failed_is_never_timed(world, toolkit):
+    for kernel_id in ("ladder.naive", "ladder.smem"):
+        path = world / "gates" / f"{kernel_id}.json"
+        gate = json.loads(path.read_text())
+        saved = path.read_text()
+        try:
+            if kernel_id == "ladder.naive":
+                gate["passed"] = False
+            else:
+                gate["toolkits"][toolkit]["numeric"]["build_key"] = "0" * 16
+            path.write_text(json.dumps(gate))
+            write_config(world, toolkits=[toolkit], sizes={"ladder": [128]}, rounds=1, caches=["warm"])
+            answer = stage("sweep", *arguments(world, f"journal-{kernel_id}", f"out-{kernel_id}"))
+        finally:
+            path.write_text(saved)
+        assert answer.returncode == 0, answer.stderr
+        assert f"not timed: {kernel_id}" in answer.stderr
+        measured = {row["kernel"] for row in rows(world / f"out-{kernel_id}")}
+        assert kernel_id not in measured and "ladder.coalesced" in measured
+        assert not list((world / f"journal-{kernel_id}").glob(f"{kernel_id}.*"))
+
+
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_measured(session, world, toolkit):
+    import cupy
+
+    write_config(world, toolkits=[toolkit], sizes={"ladder": [256, 8192]})
+    hog = cupy.cuda.memory.Memory(session.free_bytes() - (2 << 30))  # leaves 2 GiB, and 8192 takes over 3
+    try:
+        answer = stage("sweep", *arguments(world, "journal-big", "out-big"))
+    finally:
+        del hog
+    assert answer.returncode == 1, answer.stderr
+    assert "8192x8192x8192 needs" in answer.stderr and "bytes" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert not (world / "journal-big").exists()
+
+
+def test_sizes_that_a_rung_cannot_take_are_left_out_by_name(world, toolkit):
+    write_config(world, toolkits=[toolkit], sizes={"ladder": [100]}, rounds=1, caches=["warm"])
+    answer = stage("sweep", *arguments(world, "journal-100", "out-100"))
+    assert answer.returncode == 0, answer.stderr
+    measured = {row["kernel"] for row in rows(world / "out-100")}
+    assert {"ladder.naive", "ladder.coalesced", "ladder.smem", "cublas.sgemm"} <= measured
+    for kernel in registry.kernels("ladder"):
+        if kernel.multiple_of and kernel.id in gemm_kernels(world):
+            assert kernel.id not in measured
+            assert f"{kernel.id} cannot run 100x100x100" in answer.stderr
+
+
+def test_a_budget_ends_the_sweep_and_the_next_call_continues(world, toolkit):
+    write_config(world, toolkits=[toolkit], rounds=2, caches=["warm"])
+    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"), "--budget", 0.5)
+    assert answer.returncode == 75, answer.stderr
+    assert not (world / "out-budget").exists()
+    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"))
+    assert answer.returncode == 0, answer.stderr
+    with (world / "out-budget" / "summary.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == (len(gemm_kernels(world)) + 1) * 2 + 1
