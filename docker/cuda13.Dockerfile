@@ -1,0 +1,20 @@
+# CUDA 13.4: nvcc, cuobjdump, nvdisasm, tileiras, cuTile, CuTe's Python DSL, CuPy and cuda.core.
+#                                                       docker build -f docker/cuda13.Dockerfile .
+ARG BASE=debian:12-slim
+FROM ${BASE}
+
+# nvcc needs a host compiler even where it makes device code alone.
+RUN apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends g++ python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+
+# The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
+COPY envs/requirements/cuda13.txt /opt/requirements.txt
+RUN --mount=type=secret,id=ca_bundle,target=/run/ca_bundle.crt \
+    if [ -s /run/ca_bundle.crt ]; then export PIP_CERT=/run/ca_bundle.crt; fi \
+ && python3 -m venv /opt/venv \
+ && /opt/venv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt \
+ && ln -s /opt/venv/lib/python3*/site-packages/nvidia/cu13 /usr/local/cuda
+
+ENV CUDA_HOME=/usr/local/cuda CUDA_PATH=/usr/local/cuda
+ENV PATH=/opt/venv/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
