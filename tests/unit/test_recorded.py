@@ -201,11 +201,20 @@ def test_a_manifest_without_its_gpu_is_refused(world):
         bring(world)
 
 
-def test_an_unrecorded_gpu_or_family_says_what_there_is(world):
+def test_an_unrecorded_gpu_says_what_there_is(world):
     with pytest.raises(UserError, match="recorded for gpu"):
         recorded.bring("ladder", world / "recorded" / "other", world / "build", world / "out")
     with pytest.raises(UserError, match="never was recorded"):
-        recorded.bring("ada", world / "recorded" / "gpu", world / "build", world / "out")
+        recorded.bring("ada", world / "recorded" / "other", world / "build", world / "out")
+
+
+def test_a_family_not_yet_recorded_has_no_rows(world):
+    from gemmrepro.measurements import load
+
+    assert recorded.bring("ada", world / "recorded" / "gpu", world / "build", world / "out" / "ada") == (0, 0)
+    measured = load(world / "out", "ada")
+    assert measured.summary.empty
+    assert measured.source == "none"
 
 
 def test_comparison_finds_the_points_that_disagree(world):

@@ -164,16 +164,36 @@ def _text(rows: list[dict[str, str]], columns: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
+def write_nothing(out: Path) -> None:
+    """The four files of a measurement that was not made."""
+    import pyarrow
+    import pyarrow.parquet
+
+    write_atomic(out / "summary.csv", _text([], SUMMARY_COLUMNS))
+    write_atomic(out / "counters.csv", _text([], COUNTER_COLUMNS))
+    write_json(out / "run.json", {"source": "none"})
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(
+        pyarrow.table({name: pyarrow.array([], pyarrow.null()) for name in SAMPLE_COLUMNS}), buffer
+    )
+    write_atomic(out / "samples.parquet", buffer.getvalue().to_pybytes())
+
+
 def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set.
+
+    A family that was never recorded on a GPU of which others were has no rows: its claims are "not measured".
 
     Returns:
         (rows, stale rows).
 
     Raises:
-        UserError: a file of the recording is missing or corrupt.
+        UserError: there is no recording of that GPU at all, or a file of this one is missing or corrupt.
     """
     folder, out = Path(recorded) / family, Path(out)
+    if not folder.is_dir() and Path(recorded).is_dir():
+        write_nothing(out)
+        return 0, 0
     if not folder.is_dir():
         others = sorted(path.name for path in Path(recorded).parent.glob("*") if (path / family).is_dir())
         known = (
@@ -258,6 +278,8 @@ def main() -> int:
     if not (arguments.family and arguments.recorded and arguments.out):
         raise UserError("give --family, --recorded and --out, or --compare.")
     count, stale = bring(arguments.family, arguments.recorded, arguments.build, arguments.out)
+    if not count:
+        print(f"recorded: {arguments.family} was never recorded there; record it with workflow/scripts/record.")
     note = f", {stale} of them stale: today's build differs from the one that was measured" if stale else ""
     print(f"recorded: {arguments.family}: {count} rows{note}", file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""Intervals for medians of timings, in NumPy alone.
+"""Intervals for medians of timings.
 
 Two spreads matter and only one of them is visible inside a burst of samples:
 
@@ -64,15 +64,11 @@ def median_ranks(count: int, confidence: float = CONFIDENCE) -> tuple[int, int, 
     """
     if count < 1:
         raise ValueError("a median needs at least one sample")
-    tail, low, coverage = 0.0, 0, 1.0 - 2.0 * 0.5**count
-    for rank in range(count // 2):
-        tail += math.exp(
-            math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1) - count * math.log(2.0)
-        )
-        if 1.0 - 2.0 * tail < confidence:
-            break
-        low, coverage = rank, 1.0 - 2.0 * tail
-    return low, count - 1 - low, max(coverage, 0.0)
+    from scipy.stats import binom
+
+    # ppf is the first count whose probability reaches the tail's, so one less is the last that stays below it.
+    low = max(0, int(binom.ppf((1.0 - confidence) / 2, count, 0.5)) - 1)
+    return low, count - 1 - low, max(0.0, 1.0 - 2.0 * float(binom.cdf(low, count, 0.5)))
 
 
 def median_interval(samples: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:
@@ -82,33 +78,14 @@ def median_interval(samples: Sequence[float] | np.ndarray, confidence: float = C
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
 
 
-def _t_cdf(value: float, freedom: int) -> float:
-    """Student's t distribution function, by Simpson's rule on the density over [0, |value|]."""
-    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi))
-    # tan() maps the half line onto a finite range, so that the heavy tail of 1 and 2 degrees needs no long grid.
-    top = math.atan(abs(value))
-    angle = np.linspace(0.0, top, 2001)
-    x = np.tan(angle)
-    density = scale * (1.0 + x * x / freedom) ** (-(freedom + 1) / 2) * (1.0 + x * x)
-    weights = np.ones(2001)
-    weights[1:-1:2], weights[2:-1:2] = 4.0, 2.0
-    area = float((density * weights).sum()) * top / 2000 / 3
-    return 0.5 + math.copysign(area, value)
-
-
 @lru_cache(maxsize=256)
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
     """Half-width factor of a two-sided Student t interval with `freedom` degrees of freedom."""
+    from scipy.stats import t
+
     if freedom < 1:
         raise ValueError("a t interval needs at least two values")
-    target = 0.5 + confidence / 2
-    low, high = 0.0, 1.0
-    while _t_cdf(high, freedom) < target:
-        high *= 2.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_cdf(middle, freedom) < target else (low, middle)
-    return high
+    return float(t.ppf(0.5 + confidence / 2, freedom))
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:

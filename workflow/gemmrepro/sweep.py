@@ -730,10 +730,8 @@ def libraries(versions: dict[str, str]) -> dict[str, str]:
 def git_commit() -> str | None:
     """The commit of the working tree, with "+changes" where files differ from it.
 
-    Outside a git checkout, what the environment variable GEMMREPRO_COMMIT says; None where that is not set either.
+    Where git does not know the tree, what the environment variable GEMMREPRO_COMMIT says; else None.
     """
-    if not (ROOT / ".git").exists():
-        return os.environ.get("GEMMREPRO_COMMIT") or None
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
         state = subprocess.run(
@@ -744,7 +742,7 @@ def git_commit() -> str | None:
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return os.environ.get("GEMMREPRO_COMMIT") or None
     return head.stdout.strip() + ("+changes" if state.stdout.strip() else "")
 
 
