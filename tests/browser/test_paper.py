@@ -86,7 +86,7 @@ def test_opens_without_errors_or_requests(page, paper):
     wanted = (paper.as_uri(), "data:", "about:")
     assert [url for url in sent if not url.startswith(wanted)] == []
     assert page.execute_script("return performance.getEntriesByType('resource').map(e => e.name)") in ([], ["data:,"])
-    assert "GEMM articles reproduced" in page.title
+    assert "GEMM articles, checked" in page.title
 
 
 def test_filters(page):

@@ -132,7 +132,7 @@ def _rungs(family: str) -> list[registry.Kernel]:
 
 
 def figure_names(family: str) -> tuple[str, ...]:
-    """The figures of a family: those its registry names, else all of them where a baseline is compared with.
+    """The figures of a family: those its registry names.
 
     Raises:
         UserError: the registry names a figure that there is not.
@@ -141,7 +141,7 @@ def figure_names(family: str) -> tuple[str, ...]:
     unknown = [name for name in named if name not in NAMES]
     if unknown:
         raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(NAMES)}.")
-    return named or (NAMES if _rungs(family) else ())
+    return named
 
 
 def level_name(kernel: registry.Kernel) -> str:
@@ -424,8 +424,9 @@ def draw_throughput(measured: Measurements) -> Drawing:
 
 
 def _ceiling(ceilings: Measurements, op: str, column: str) -> tuple[float, str] | None:
-    """The best current value of a ceiling, and the key of its row."""
-    ids = {kernel.id for kernel in registry.kernels("ceilings") if kernel.op == op}
+    """The best current value of a ceiling, our kernel's or its baseline's, and the key of its row."""
+    kernels = [kernel for kernel in registry.kernels("ceilings") if kernel.op == op]
+    ids = {kernel.id for kernel in kernels} | {kernel.baseline for kernel in kernels}
     rows = ceilings.summary
     rows = rows[rows["kernel"].isin(ids) & is_current(rows) & rows[column].notna()]
     if rows.empty:
@@ -650,7 +651,7 @@ def main() -> int:
     names = figure_names(arguments.family)
     if not names:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        print(f"family {arguments.family} has no baseline, so it has no figures")
+        print(f"family {arguments.family} names no figure")
         return 0
     measured = load(arguments.measure, arguments.family)
     drawings = draw(measured, load(arguments.measure, "ceilings"), names)

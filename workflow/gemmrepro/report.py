@@ -450,7 +450,7 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
         if family.article and row["article"] == family.article and row["n"] == SIZE:
             published.setdefault(row["system"], {})[row["metric"]] = row
 
-    compared = [kernel for kernel in registry.kernels(name) if kernel.baseline]
+    compared = [kernel for kernel in registry.kernels(name) if kernel.baseline and kernel.op == "gemm"]
     rows = measured.summary
     cubes = rows[((rows["m"] == rows["n"]) & (rows["n"] == rows["k"])).fillna(False).astype(bool)] if compared else rows
     sizes = sorted({int(n) for n in cubes["n"]}) if compared else []
@@ -532,7 +532,7 @@ def _name(kernel: registry.Kernel | None, row: Mapping[str, Any]) -> str:
 
 
 def headline(families: Sequence[Mapping[str, Any]], inputs: Inputs) -> list[dict[str, Any]]:
-    """For each family with a baseline: its fastest level at the article's size, and how that was published."""
+    """For each family of GEMMs: its fastest level at the article's size, and how that was published."""
     found = []
     for family in families:
         cells = [
