@@ -14,6 +14,11 @@ from gemmrepro.files import ROOT
 SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
 
 
+def toolkits(config: dict[str, Any]) -> list[str]:
+    """The toolkits to build with: those that have architectures to build for."""
+    return [name for name, architectures in config["build"].items() if architectures]
+
+
 def check(config: dict[str, Any]) -> None:
     """Check a whole configuration.
 
@@ -37,10 +42,13 @@ def check(config: dict[str, Any]) -> None:
             for name in config["families"]
             if name not in config["sweep"]["sizes"]
         ]
+        built = toolkits(config)
+        if not built:
+            problems.append("build: no toolkit has an architecture to build for")
         problems += [
-            f"sweep.toolkits: '{toolkit}' is not built (build has {', '.join(config['build'])})"
+            f"sweep.toolkits: '{toolkit}' is not built (build has {', '.join(built)})"
             for toolkit in config["sweep"]["toolkits"]
-            if toolkit not in config["build"]
+            if toolkit not in built
         ]
         least, most = config["sweep"]["samples_per_round"]
         if least > most:

@@ -224,8 +224,8 @@ def open_gpu() -> Session:
     except runtime.CUDARuntimeError as error:
         if "insufficient" in str(error):
             raise UserError(
-                f"the GPU's driver is too old for CUDA {runtime.runtimeGetVersion() // 1000}; update the driver, or "
-                "use a CuPy built for an older CUDA."
+                f"no NVIDIA driver is here, or one too old for CUDA {runtime.runtimeGetVersion() // 1000}; install "
+                "or update it (in a container: pass --nv), or set 'measure: recorded' in the configuration."
             ) from None
         raise UserError(
             f"no usable NVIDIA GPU ({error}); run on a machine with one, or set 'measure: recorded' in the "

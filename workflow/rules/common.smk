@@ -10,7 +10,8 @@ from snakemake.utils import min_version
 
 min_version("9.0")
 
-sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+LIBRARY = str(Path(workflow.basedir) / "workflow")
+sys.path.insert(0, LIBRARY)
 
 import gemmrepro.config
 from gemmrepro import host, modules, registry
@@ -33,7 +34,7 @@ try:
 except UserError as error:
     stop(error)
 
-TOOLKITS = list(config["build"])
+TOOLKITS = gemmrepro.config.toolkits(config)
 RECORDED = f"reports/recorded/{config['recorded_gpu']}"
 DEFAULT_IMAGES = [*TOOLKITS, "report"]
 MEASUREMENTS = ["summary.csv", "samples.parquet", "run.json", "counters.csv"]
@@ -47,9 +48,11 @@ if CONTAINERS and not (shutil.which("apptainer") or shutil.which("singularity"))
 # A bare `snakemake --use-singularity` gets the same environment as one under envs/run.
 os.environ.update(
     container_environment(os.environ)
-    | {"PYTHONPATH": str(Path(workflow.basedir) / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+    | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [LIBRARY, os.environ.get("PYTHONPATH")])),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 )
-
 make_caches(os.environ)
 
 # Two jobs on one GPU would spoil each other's timings.
