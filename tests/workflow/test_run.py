@@ -103,7 +103,7 @@ def test_an_edited_builder_makes_no_image(finished: Path) -> None:
 
 def test_an_edited_recipe_makes_its_image(finished: Path) -> None:
     append(finished / "docker/report.Dockerfile", "\n# an edit\n")
-    assert planned(finished, "images")["image"] == 1
+    assert planned(finished, "images") == {"image_report": 1}
 
 
 def test_single_rules_rerun_on_demand(finished: Path) -> None:

@@ -61,7 +61,6 @@ if "gpu" not in workflow.global_resources:
 
 
 wildcard_constraints:
-    env="cuda12|cuda13|report|torch",
     toolkit="cuda12|cuda13",
     family="|".join(registry.family_names()),
     kernel="|".join(kernel.id.replace(".", "[.]") for kernel in registry.kernels()),

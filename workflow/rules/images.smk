@@ -1,27 +1,35 @@
 # Dockerfile -> docker, podman or buildah -> archive -> SIF. The lock lists what is inside.
 
+# The largest image first: a build takes several times its image, so the peak on disk is least while the others are not
+# there. The one for live measurement stays last; nothing else waits for it.
+for rank, env in enumerate(["torch", "report", "cuda12", "cuda13"]):
 
-rule image:
-    # The one rule that no container can hold: the host's own image builder does the work.
-    input:
-        recipe="docker/{env}.Dockerfile",
-        requirements="envs/requirements/{env}.txt",
-        # An edit of the builder's code makes no other image.
-        code=ancient(code("images")),
-    output:
-        sif="resources/images/{env}.sif",
-        lock="resources/images/{env}.lock.json",
-    log:
-        "results/logs/images/{env}.log",
-    localrule: True
-    threads: 2
-    message:
-        "Building the container image {wildcards.env}"
-    run:
-        shell(
-            "python3 -m gemmrepro.images --env {wildcards.env} --recipe {input.recipe}"
-            " --sif {output.sif} --lock {output.lock} 2>&1 | tee {log}"
-        )
+    rule:
+        # The one rule that no container can hold: the host's own image builder does the work.
+        name:
+            f"image_{env}"
+        input:
+            recipe=f"docker/{env}.Dockerfile",
+            requirements=f"envs/requirements/{env}.txt",
+            # An edit of the builder's code makes no other image.
+            code=ancient(code("images")),
+        output:
+            sif=f"resources/images/{env}.sif",
+            lock=f"resources/images/{env}.lock.json",
+        log:
+            f"results/logs/images/{env}.log",
+        priority: rank
+        localrule: True
+        threads: 2
+        params:
+            env=env,
+        message:
+            "Building the container image {params.env}"
+        run:
+            shell(
+                "python3 -m gemmrepro.images --env {params.env} --recipe {input.recipe}"
+                " --sif {output.sif} --lock {output.lock} 2>&1 | tee {log}"
+            )
 
 
 rule images:
