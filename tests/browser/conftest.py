@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from support import ROOT
 
 UNIT = Path(__file__).resolve().parents[1] / "unit"
 
@@ -54,11 +54,15 @@ def browser(tmp_path_factory):
     driver.quit()
 
 
-@pytest.fixture(scope="session")
-def paper(tmp_path_factory) -> Path:
-    """The paper to test: the one named by GEMMREPRO_PAPER, else one made from synthetic rows, some of them stale."""
-    if os.environ.get("GEMMREPRO_PAPER"):
-        return Path(os.environ["GEMMREPRO_PAPER"]).resolve()
+@pytest.fixture(
+    scope="session",
+    params=["synthetic", pytest.param("default run", marks=pytest.mark.containers)],
+)
+def paper(request, tmp_path_factory) -> Path:
+    """The paper to test: one made from synthetic rows, some of them stale, and the one that the default run makes."""
+    if request.param == "default run":
+        request.getfixturevalue("default_run")
+        return ROOT / "reports" / "index.html"
     sys.path.insert(0, str(UNIT))
     try:
         from synthetic import World

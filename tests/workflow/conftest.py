@@ -1,21 +1,10 @@
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from support import ROOT, copy_sources, snakemake
-
-
-@pytest.fixture(scope="session")
-def default_run() -> str:
-    """The README's main command, for real and in place: containers, binaries, gates, rows, verdicts, report."""
-    if shutil.which("apptainer") is None:
-        pytest.skip("apptainer is not on PATH; run the tests as `envs/run pytest`")
-    run = snakemake("--use-singularity")
-    assert run.returncode == 0, run.stdout[-8000:]
-    return run.stdout
+from support import ROOT, copy_sources
 
 
 @pytest.fixture

@@ -28,21 +28,9 @@ COUNTER_COLUMNS = "kernel toolkit m n k metric value unit build_key status".spli
 SAMPLE_COLUMNS = "kernel toolkit dtype m n k d cache round index time_us baseline_us build_key".split()
 PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware note".split()
 
-_TEXT = {
-    "kernel",
-    "family",
-    "rung",
-    "dtype",
-    "cache",
-    "toolkit",
-    "arch",
-    "baseline",
-    "throttle",
-    "build_key",
-    "status",
-    "metric",
-    "unit",
-}
+TEXT_COLUMNS = set("kernel family rung dtype cache toolkit arch baseline throttle build_key status metric unit".split())
+"""Columns of the tables that hold text; the others hold numbers."""
+
 _SIZES = ("m", "n", "k")
 
 LIBRARY = "library"
@@ -114,7 +102,7 @@ def _read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
             )
     table = table[columns].copy()
     for column in columns:
-        if column in _TEXT:
+        if column in TEXT_COLUMNS:
             table[column] = table[column].astype(object)
             continue
         numbers = pd.to_numeric(table[column].replace("", None), errors="coerce")

@@ -20,25 +20,12 @@ from typing import Any
 
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, read_json, write_atomic, write_json
-from gemmrepro.measurements import COUNTER_COLUMNS, LIBRARY, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measurements import COUNTER_COLUMNS, LIBRARY, SAMPLE_COLUMNS, SUMMARY_COLUMNS, TEXT_COLUMNS
 from gemmrepro.stats import Interval
 
 SCHEMAS = ROOT / "workflow" / "schemas"
 _REMEDY = "restore it from the repository, or record the family again with workflow/scripts/record"
 _INTEGERS = {"m", "n", "k", "d", "samples", "rounds"}
-_TEXTS = {
-    "kernel",
-    "family",
-    "rung",
-    "dtype",
-    "cache",
-    "toolkit",
-    "arch",
-    "baseline",
-    "throttle",
-    "build_key",
-    "status",
-}
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -70,7 +57,7 @@ def typed(row: dict[str, str]) -> dict[str, Any]:
     def value(column: str, cell: str) -> Any:
         if cell == "":
             return None
-        if column in _TEXTS:
+        if column in TEXT_COLUMNS:
             return cell
         try:
             return int(cell) if column in _INTEGERS else float(cell)
