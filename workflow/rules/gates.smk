@@ -33,7 +33,12 @@ rule gate:
         code=code("gates"),
         image=in_image("report"),
     output:
-        "results/gates/{kernel}.json",
+        report(
+            "results/gates/{kernel}.json",
+            caption="../report/gates.rst",
+            category="Gates",
+            labels={"kernel": "{kernel}"},
+        ),
     log:
         "results/logs/gates/{kernel}.log",
     container:

@@ -28,7 +28,13 @@ if MEASURE == "live":
             code=code("sweep") + code("counters"),
             image=in_image("torch"),
         output:
-            expand("results/measure/{{family}}/{name}", name=MEASUREMENTS),
+            report(
+                "results/measure/{family}/summary.csv",
+                caption="../report/measurements.rst",
+                category="Measurements",
+                subcategory="{family}",
+            ),
+            expand("results/measure/{{family}}/{name}", name=MEASUREMENTS[1:]),
         log:
             "results/logs/measure/{family}.log",
         container:
@@ -52,7 +58,13 @@ else:
             code=code("recorded"),
             image=in_image("report"),
         output:
-            expand("results/measure/{{family}}/{name}", name=MEASUREMENTS),
+            report(
+                "results/measure/{family}/summary.csv",
+                caption="../report/measurements.rst",
+                category="Measurements",
+                subcategory="{family}",
+            ),
+            expand("results/measure/{{family}}/{name}", name=MEASUREMENTS[1:]),
         log:
             "results/logs/measure/{family}.log",
         container:
