@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import copy_sources, snakemake
+from support import ROOT, copy_sources, snakemake
+
+from gemmrepro import build, registry
+from gemmrepro.container_env import container_environment, make_caches
+from gemmrepro.errors import UserError
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +32,29 @@ def default_run() -> str:
     run = snakemake("--use-singularity")
     assert run.returncode == 0, run.stdout[-8000:]
     return run.stdout
+
+
+@pytest.fixture(scope="session")
+def toolkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of a real CUDA toolkit on PATH: the machine's own, else the one in the CUDA 13 image."""
+    for name in registry.TOOLKITS:
+        try:
+            yield build.find_toolkit(name).name
+            return
+        except UserError:
+            continue
+    request.getfixturevalue("default_run")
+    environment = os.environ | container_environment(os.environ)
+    make_caches(environment)
+    tools = tmp_path_factory.mktemp("tools")
+    image = shlex.quote(str(ROOT / "resources/images/cuda13.sif"))
+    for tool in ("nvcc", "cuobjdump", "nvdisasm"):
+        (tools / tool).write_text(
+            f'#!/bin/sh\nexec apptainer exec --bind {shlex.quote(str(ROOT))} {image} {tool} "$@"\n'
+        )
+        (tools / tool).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setenv("PATH", f"{tools}{os.pathsep}{environment['PATH']}")
+        yield build.find_toolkit("cuda13").name

@@ -149,23 +149,10 @@ def test_a_missing_header_is_a_user_error():
 # From here on with a real toolkit.
 
 
-def real_toolkit() -> build.Toolkit | None:
-    for name in registry.TOOLKITS:
-        try:
-            return build.find_toolkit(name)
-        except UserError:
-            continue
-    return None
-
-
-REAL = real_toolkit()
-needs_toolkit = pytest.mark.skipif(REAL is None, reason="no CUDA 12 or 13 toolkit (nvcc, cuobjdump, nvdisasm) on PATH")
-
-
-@needs_toolkit
-def test_a_kernel_builds_the_same_twice_and_names_no_path():
-    first = build.build(NAIVE, REAL.name, ["80", "90"])
-    fatbin, text, record = build.build(NAIVE, REAL.name, ["90", "80"], threads=2)
+@pytest.mark.containers
+def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
+    first = build.build(NAIVE, toolkit, ["80", "90"])
+    fatbin, text, record = build.build(NAIVE, toolkit, ["90", "80"], threads=2)
     assert (fatbin, text, record) == first
     assert str(ROOT).encode() not in fatbin
     assert b"/tmp" not in fatbin
@@ -181,33 +168,33 @@ def test_a_kernel_builds_the_same_twice_and_names_no_path():
     assert text.count("// ladder.naive  sm_") == 2
 
 
-@needs_toolkit
-def test_a_build_for_one_architecture_more_keeps_its_key():
-    keys = {build.build(NAIVE, REAL.name, archs)[2]["build_key"] for archs in (["80"], ["80", "86"])}
+@pytest.mark.containers
+def test_a_build_for_one_architecture_more_keeps_its_key(toolkit):
+    keys = {build.build(NAIVE, toolkit, archs)[2]["build_key"] for archs in (["80"], ["80", "86"])}
     assert len(keys) == 1
 
 
-@needs_toolkit
-def test_a_compile_error_is_the_compilers_own_message(tmp_path):
+@pytest.mark.containers
+def test_a_compile_error_is_the_compilers_own_message(toolkit, tmp_path):
     broken = tmp_path / "broken.cu"
     broken.write_text(NAIVE.source_path.read_text().replace("float sum = 0.0f;", "float sum = nought;"))
     with pytest.raises(UserError) as refused:
-        build.build(replace(NAIVE, source=str(broken)), REAL.name, ["80"])
+        build.build(replace(NAIVE, source=str(broken)), toolkit, ["80"])
     assert 'identifier "nought" is undefined' in str(refused.value)
     assert "Correct broken.cu" in str(refused.value)
 
 
-@needs_toolkit
-def test_a_source_without_the_entry_is_refused(tmp_path):
+@pytest.mark.containers
+def test_a_source_without_the_entry_is_refused(toolkit, tmp_path):
     other = tmp_path / "other.cu"
     other.write_text(NAIVE.source_path.read_text().replace("naive(", "simple("))
     with pytest.raises(UserError, match="no readable machine code of 'naive' for sm_80"):
-        build.build(replace(NAIVE, source=str(other)), REAL.name, ["80"])
+        build.build(replace(NAIVE, source=str(other)), toolkit, ["80"])
 
 
-@needs_toolkit
-def test_command_line_writes_three_files_and_nothing_else(tmp_path):
-    command = ["python3", "-m", "gemmrepro.build", "--kernel", "ladder.vector_add", "--toolkit", REAL.name]
+@pytest.mark.containers
+def test_command_line_writes_three_files_and_nothing_else(toolkit, tmp_path):
+    command = ["python3", "-m", "gemmrepro.build", "--kernel", "ladder.vector_add", "--toolkit", toolkit]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(
         [*command, "--archs", "80", "--out", str(tmp_path)], env=environment, capture_output=True, text=True

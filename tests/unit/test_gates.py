@@ -243,18 +243,6 @@ def test_check_prints_a_line_a_kernel_and_exits_with_1_if_any_failed(record, tmp
 
 # Planted in the source, compiled for real.
 
-
-def real_toolkit() -> str | None:
-    for name in registry.TOOLKITS:
-        try:
-            return build.find_toolkit(name).name
-        except UserError:
-            continue
-    return None
-
-
-REAL = real_toolkit()
-
 # Four floats stored one by one, which the compiler may not join.
 SINK = """__device__ void sink(float* to, float4 v) {
     volatile float* p = to;
@@ -271,15 +259,15 @@ SOURCE_PLANTS = {
 }
 
 
-@pytest.mark.skipif(REAL is None, reason="no CUDA 12 or 13 toolkit (nvcc, cuobjdump, nvdisasm) on PATH")
+@pytest.mark.containers
 @pytest.mark.parametrize("plant", SOURCE_PLANTS)
-def test_a_fault_planted_in_the_source_is_seen_in_the_machine_code(tmp_path, plant):
+def test_a_fault_planted_in_the_source_is_seen_in_the_machine_code(toolkit, tmp_path, plant):
     kernel_id, text, replacement, check = SOURCE_PLANTS[plant]
     kernel = registry.kernel(kernel_id)
     source = kernel.source_path.read_text()
     assert text in source
     planted = tmp_path / "planted.cu"
     planted.write_text(source.replace(text, replacement).replace('extern "C"', f'{SINK}extern "C"', 1))
-    record = build.build(replace(kernel, source=str(planted)), REAL, ["80"])[2]
+    record = build.build(replace(kernel, source=str(planted)), toolkit, ["80"])[2]
     failed = {c["check"] for c in gates.static_checks(kernel, "sm_80", record["archs"]["sm_80"]) if not c["passed"]}
     assert (check in failed) if check else not failed
