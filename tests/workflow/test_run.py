@@ -107,6 +107,16 @@ def test_an_edited_recipe_makes_its_image(finished: Path) -> None:
     assert planned(finished, "images") == {"image_report": 1, "images": 1}
 
 
+def test_the_smoke_run_compiles_less_and_keeps_every_row(finished: Path) -> None:
+    run = snakemake("--use-singularity", "--configfile", "workflow/config/smoke.yaml", folder=finished)
+    assert run.returncode == 0, run.stdout[-4000:]
+    for toolkit, archs in {"cuda12": {"sm_86", "sm_90"}, "cuda13": {"sm_90", "sm_120"}}.items():
+        build = json.loads((finished / f"results/build/{toolkit}/ladder.warptile.json").read_text())
+        assert set(build["archs"]) == archs
+    verdicts = json.loads((finished / "results/verdicts.json").read_text())
+    assert verdicts == json.loads((ROOT / "results/verdicts.json").read_text())
+
+
 def test_single_rules_rerun_on_demand(finished: Path) -> None:
     jobs = planned(finished, "--forcerun", "gate", "--", "results/gates/ladder.naive.json")
     assert jobs == {"gate": 1}
