@@ -116,6 +116,6 @@ def find_apptainer(path: str | None = None) -> str:
         if program:
             return program
     raise UserError(
-        "neither apptainer nor singularity is on PATH. Start the command through envs/run, which installs Apptainer, "
-        "or install it yourself."
+        "containers need Apptainer, and neither apptainer nor singularity is on PATH. Put `envs/run` before the "
+        "command, which installs it for this project alone, or install apptainer 1.2 or later."
     )

@@ -644,7 +644,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Draw a family's figures.")
     parser.add_argument("--family", required=True)
     parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows a family")
-    parser.add_argument("--build", type=Path, help="folder with the build records (not needed by today's figures)")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--png", action="store_true", help="write PNG too, for looking at")
     arguments = parser.parse_args()

@@ -134,11 +134,6 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
     )
 
 
-def families_in(measure_dir: Path | str) -> list[str]:
-    """Families with a summary under `measure_dir`, in alphabetical order."""
-    return sorted(path.parent.name for path in Path(measure_dir).glob("*/summary.csv"))
-
-
 def is_current(table: pd.DataFrame) -> pd.Series:
     """True for the rows that may support a claim: all but the stale ones."""
     return table["status"] != "stale"

@@ -256,7 +256,7 @@ class Workspace:
     def __init__(self, session: gpu.Session, op: str, shape: Shape, seed: int) -> None:
         import cupy
 
-        self._session, self.op, self.shape = session, op, shape
+        self.op, self.shape = op, shape
         cupy.get_default_memory_pool().free_all_blocks()
         # Where the buffers land differs from round to round, as it does from run to run.
         spacer = cupy.empty(random.Random(seed).randrange(1, 64) << 20, dtype=cupy.uint8)

@@ -146,11 +146,6 @@ class Timer:
         self._sum = cupy.zeros((), dtype=cupy.float32)
         self._events: list[tuple[Any, Any]] = []
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Bytes the timer holds on the GPU."""
-        return self._written.nbytes + self._read.nbytes
-
     def flush(self) -> None:
         """Leave L2 full of clean lines of nobody's operands; asynchronous."""
         self._cupy.cuda.runtime.memsetAsync(self._written.data.ptr, 0, self._written.nbytes, self.session.stream.ptr)

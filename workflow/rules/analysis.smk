@@ -8,7 +8,7 @@ rule verdicts:
         schema="workflow/schemas/claims.schema.yaml",
         measurements=measurements(FAMILIES),
         gates=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
-        records=all_builds(),
+        records=builds_in(FAMILIES),
         code=code("verdicts"),
         image=in_image("report"),
     output:
@@ -39,7 +39,6 @@ for family, names in FIGURES.items():
         input:
             measurements=measurements(FAMILIES),
             published="kernels/published.csv",
-            records=[path for kernel in kernels_of(family) for path in builds_of(kernel)],
             code=code("figures"),
             image=in_image("report"),
         output:
@@ -59,7 +58,7 @@ for family, names in FIGURES.items():
         message:
             "Drawing the figures of {params.family}"
         shell:
-            "python3 -m gemmrepro.figures --family {params.family} --measure results/measure --build results/build"
+            "python3 -m gemmrepro.figures --family {params.family} --measure results/measure"
             " --out results/figures/{params.family} 2>&1 | tee {log}"
 
 

@@ -30,4 +30,4 @@ rule build_kernel:
 
 rule build:
     input:
-        all_builds(),
+        builds_in(FAMILIES),

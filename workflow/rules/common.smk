@@ -1,6 +1,5 @@
 # What every stage shares: the checked configuration, the machine at hand, and helpers that turn the registry into paths.
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ sys.path.insert(0, LIBRARY)
 
 import gemmrepro.config
 from gemmrepro import host, modules, registry
-from gemmrepro.container_env import container_environment, make_caches
+from gemmrepro.container_env import container_environment, find_apptainer, make_caches
 from gemmrepro.errors import UserError
 
 
@@ -24,12 +23,16 @@ def stop(error):
     raise WorkflowError(str(error))
 
 
+CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+
 # The user's mistakes end here, before any job starts.
 try:
     gemmrepro.config.check(config)
     GPU, NO_GPU = host.find_gpu()
     MEASURE = host.resolve_measure(config["measure"], GPU, NO_GPU)
     FAMILIES = config["families"]
+    if CONTAINERS:
+        find_apptainer()
     KERNELS = {kernel.id: kernel for family in FAMILIES for kernel in registry.kernels(family)}
 except UserError as error:
     stop(error)
@@ -38,12 +41,6 @@ TOOLKITS = gemmrepro.config.toolkits(config)
 RECORDED = f"reports/recorded/{config['recorded_gpu']}"
 DEFAULT_IMAGES = [*TOOLKITS, "report"]
 MEASUREMENTS = ["summary.csv", "samples.parquet", "run.json", "counters.csv"]
-CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
-if CONTAINERS and not (shutil.which("apptainer") or shutil.which("singularity")):
-    stop(
-        "--use-singularity needs Apptainer, and it is not on PATH. Put `envs/run` before the command, which installs it for "
-        "this project alone, or install apptainer 1.2 or later."
-    )
 
 # A bare `snakemake --use-singularity` gets the same environment as one under envs/run.
 os.environ.update(
@@ -105,8 +102,9 @@ def builds_of(kernel, suffix="json"):
     return [f"results/build/{toolkit}/{kernel.id}.{suffix}" for toolkit in toolkits_of(kernel)]
 
 
-def all_builds(suffix="json"):
-    return [path for kernel in KERNELS.values() for path in builds_of(kernel, suffix)]
+def builds_in(families, suffix="json"):
+    """The same of every kernel of some families."""
+    return [path for family in families for kernel in kernels_of(family) for path in builds_of(kernel, suffix)]
 
 
 def recorded(family, *names):

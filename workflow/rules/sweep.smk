@@ -19,10 +19,8 @@ if MEASURE == "live":
 
     rule measure:
         input:
-            binaries=lambda wildcards: [
-                path for kernel in kernels_of(wildcards.family) for path in builds_of(kernel, "fatbin")
-            ],
-            records=lambda wildcards: [path for kernel in kernels_of(wildcards.family) for path in builds_of(kernel)],
+            binaries=lambda wildcards: builds_in([wildcards.family], "fatbin"),
+            records=lambda wildcards: builds_in([wildcards.family]),
             gates=lambda wildcards: [f"results/gates/{kernel.id}.json" for kernel in kernels_of(wildcards.family)],
             config="results/config.json",
             code=code("sweep") + code("counters"),
@@ -54,7 +52,7 @@ else:
     rule measure:
         input:
             recording=lambda wildcards: recorded(wildcards.family, *MEASUREMENTS),
-            records=lambda wildcards: [path for kernel in kernels_of(wildcards.family) for path in builds_of(kernel)],
+            records=lambda wildcards: builds_in([wildcards.family]),
             code=code("recorded"),
             image=in_image("report"),
         output:
