@@ -14,7 +14,8 @@ from gpu_tools import ROOT
 
 from gemmrepro import baselines, gpu, numeric, registry
 from gemmrepro.errors import UserError
-from gemmrepro.registry import Shape
+from gemmrepro.operands import Operands
+from gemmrepro.registry import Problem, Shape
 
 pytestmark = pytest.mark.gpu
 
@@ -115,7 +116,7 @@ def test_the_copy_baseline_copies(session):
 
     source = cupy.asarray(np.random.default_rng(1).standard_normal(4 * 1000, dtype="float32"))
     target = cupy.full(4 * 1000 + 1, 7.0, dtype=cupy.float32)
-    operands = gpu.Operands("ceiling_bytes", Shape(1, 1000, 1), (source,), target)
+    operands = Operands(Problem("ceiling_bytes"), Shape(1, 1000, 1), (source,), target)
     baselines.baseline("cuda.memcpy").bind(session, operands)()
     session.sync()
     assert bool((target[:-1] == source).all()) and float(target[-1]) == 7.0
@@ -126,10 +127,10 @@ def test_a_size_that_a_rung_cannot_take_is_refused_by_name(session, built, toolk
 
     shape = Shape(128, 100, 128)
     buffer = cupy.zeros(128 * 128, dtype=cupy.float32)
-    operands = gpu.Operands("gemm", shape, (buffer, buffer), buffer)
     for kernel_id in GEMM_KERNELS:
         kernel = registry.kernel(kernel_id)
         loaded = gpu.Loaded(session, kernel, built, toolkit)
+        operands = Operands(kernel.problem, shape, (buffer, buffer), buffer)
         if kernel.multiple_of:
             with pytest.raises(UserError, match=rf"{re.escape(kernel_id)} cannot run 128x100x128.*N = 100"):
                 loaded.bind(operands)

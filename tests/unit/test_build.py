@@ -56,6 +56,14 @@ def test_ptxas_log_of_cuda_13_out_of_order_and_with_spills():
     }
 
 
+def test_what_ptxas_could_not_do_is_kept():
+    log = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum registers.\n"
+    assert build.parse_advisories(CUDA13_LOG + log) == [
+        "(C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum registers."
+    ]
+    assert build.parse_advisories(CUDA13_LOG) == []
+
+
 def test_ptxas_log_of_cuda_12_without_shared_memory():
     assert build.parse_ptxas(CUDA12_LOG, "naive")["sm_80"]["shared_bytes"] == 0
     assert build.parse_ptxas(CUDA12_LOG, "another") == {}

@@ -41,7 +41,7 @@ def test_real_machine_code_passes(record, tmp_path):
     assert result["passed"]
     assert failures(result) == set()
     checks = result["toolkits"]["cuda13"]["static"]["checks"]
-    assert {check["arch"] for check in checks} == {"sm_86", "sm_90"}
+    assert {check["arch"] for check in checks} == {"sm_86", "sm_90", "every target"}
     assert all(set(check) == {"arch", "check", "why", "expected", "found", "passed"} for check in checks)
 
 
@@ -111,6 +111,11 @@ def test_a_planted_fault_in_one_architecture_fails(record, tmp_path, plant, chec
     assert not result["passed"]
     assert ("sm_90", check) in failures(result)
     assert not any(arch == "sm_86" for arch, _ in failures(result))
+
+
+def test_a_request_that_the_assembler_ignored_fails(record, tmp_path):
+    record["advisories"] = ["(C7508) Potential Performance Loss: 'setmaxnreg' ignored"]
+    assert failures(judge(record, tmp_path)) == {("every target", "compiler advisories")}
 
 
 def test_registers_are_judged_with_the_block_that_needs_them(record):

@@ -8,7 +8,8 @@ import pytest
 
 from gemmrepro import numeric
 from gemmrepro.errors import UserError
-from gemmrepro.registry import Kernel, Launch, Shape
+from gemmrepro.operands import narrow, widen
+from gemmrepro.registry import Kernel, Launch, Problem, Shape
 
 
 def kernel(**multiple_of):
@@ -234,7 +235,7 @@ def test_cases_hold_what_the_gate_promises():
     for which in (ANY_SIZE, TILED):
         cases = numeric.gemm_cases(which, [1, 2])
         assert {case.seed for case in cases} == {1, 2}
-        assert {case.inputs for case in cases} == set(numeric.INPUTS)
+        assert {case.inputs for case in cases} == set(numeric.LAWS["fp32"])
         scalars = {(case.alpha, case.beta) for case in cases}
         assert set(numeric.SCALARS) <= scalars
         assert all(which.takes(case.shape) for case in cases)
@@ -276,3 +277,58 @@ def test_the_emulated_shears_of_a_rotation_stay_bounded_and_others_do_not():
 def test_compare_refuses_arrays_of_unequal_shape():
     with pytest.raises(ValueError, match="shapes differ"):
         numeric.compare(np.zeros((2, 3), np.float32), np.zeros((3, 2)), np.zeros((3, 2)), 1e-6)
+
+
+# 16-bit types and tensor cores
+
+BF16 = Problem("gemm", "bf16", "bf16", "row,col,row")
+HALVES = dataclasses.replace(
+    ANY_SIZE, dtype_in="bf16", dtype_out="bf16", arguments=("a", "b", "c"), multiple_of={"n": 8, "k": 8}
+)
+
+
+def judged(problem: Problem, k: int, spoil=lambda exact: exact):
+    """The verdict on a product rounded to the problem's type, `spoil` applied to it in float64 before."""
+    rng = np.random.default_rng(k)
+    a, b = (narrow(rng.standard_normal(size, dtype=np.float32), problem.dtype_in) for size in ((96, k), (k, 80)))
+    reference, scale = numeric.reference_gemm(widen(a, problem.dtype_in), widen(b, problem.dtype_in), 1.0, 0.0, None)
+    result = narrow(spoil(reference).astype(np.float32), problem.dtype_out)
+    return numeric.compare(result, reference, scale, numeric.bound(problem, k), dtype=problem.dtype_out)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("k", [8, 72, 1024, 4096])
+def test_a_rounded_product_passes_and_one_off_by_two_roundings_does_not(dtype, k):
+    problem = Problem("gemm", dtype, dtype, "row,col,row")
+    assert judged(problem, k).passed
+    unit = numeric.UNIT_ROUNDOFF[dtype]
+    slack = 2 * numeric.bound(problem, k) * k / unit
+    assert not judged(problem, k, lambda exact: exact * (1 + (4 + slack) * unit)).passed
+
+
+def test_a_lost_product_in_a_long_sum_is_seen_by_the_exact_case():
+    """What the bound on a long sum lets pass, one product of thousands, an exact product does not."""
+    rng = np.random.default_rng(0)
+    a, b = numeric._integers(rng, Shape(64, 64, 4096))
+    exact = narrow((a.astype(np.float64) @ b).astype(np.float32), "bf16")
+    lost = narrow((a[:, :-1].astype(np.float64) @ b[:-1]).astype(np.float32), "bf16")
+    assert (exact != lost).any()
+
+
+def test_halves_are_judged_on_what_they_can_hold():
+    cases = numeric.gemm_cases(HALVES, [1])
+    assert {case.inputs for case in cases} == set(numeric.LAWS["bf16"])
+    assert {(case.alpha, case.beta) for case in cases} == {(1.0, 0.0)}
+    assert all(HALVES.takes(case.shape) for case in cases)
+    assert sum(case.inputs == numeric.EXACT for case in cases) >= 8
+    with np.errstate(over="raise"):
+        for name in set(numeric.LAWS["fp16"]) - {"overflow, fp16", "Inf and NaN"}:
+            a, b, _ = numeric.draw(numeric.Case(Shape(40, 40, 40), 1.0, 0.0, name, 1))
+            assert np.isfinite(narrow(a, "fp16")).all() and np.isfinite(narrow(b, "fp16")).all(), name
+
+
+def test_a_result_beyond_the_type_must_be_infinite():
+    reference, scale = np.array([[7e4, 6.5e4]]), np.array([[7e4, 6.5e4]])
+    good = np.array([[np.inf, 65024.0]], np.float16)
+    assert numeric.compare(good, reference, scale, 1e-6, dtype="fp16").passed
+    assert not numeric.compare(np.array([[65504.0, 65024.0]], np.float16), reference, scale, 1e-6, dtype="fp16").passed

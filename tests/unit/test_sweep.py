@@ -6,7 +6,8 @@ import pytest
 
 from gemmrepro import gpu, sweep, timing
 from gemmrepro.errors import UserError
-from gemmrepro.registry import Kernel, Launch, Shape
+from gemmrepro.operands import work
+from gemmrepro.registry import Kernel, Launch, Problem, Shape
 
 MACHINE = {"gpu": "GPU A", "driver": "1.0"}
 
@@ -105,7 +106,16 @@ def test_every_combination_is_a_point_and_each_baseline_one_too():
     assert sum(point.kernel == "ladder.add" for point in points) == 2 * 2  # one size, whatever the sizes
     library = [point for point in points if point.toolkit == "library"]
     assert len(library) == 2 * 2 and all(point.kernel == point.baseline == "cublas.sgemm" for point in library)
-    assert len({point.entry("r0") for point in points}) == len(points)
+    assert len({point.entry(point.cache, "r0") for point in points}) == len(points)
+
+
+def test_types_of_one_family_are_points_of_their_own():
+    bf16 = {"dtype_in": "bf16", "dtype_out": "bf16", "baseline": "cublas.gemm"}
+    kernels = [make("a", **bf16), make("b", **bf16 | {"dtype_in": "fp16", "dtype_out": "fp16"})]
+    points, _ = sweep.plan_points(kernels, [256], ["cuda13"], ["warm"], lambda *_: None)
+    library = [point for point in points if point.toolkit == "library"]
+    assert {point.problem.dtype_in for point in library} == {"bf16", "fp16"} and len(library) == 2
+    assert len({point.entry(point.cache, "r0") for point in points}) == len(points) == 4
 
 
 def test_what_must_not_be_timed_is_left_out_with_the_reason():
@@ -161,7 +171,7 @@ def test_a_missing_or_corrupt_verdict_is_an_error(tmp_path, text):
 def test_a_size_that_does_not_fit_is_refused_with_size_and_bytes():
     points, _ = sweep.plan_points([make("a")], [256, 8192], ["cuda13"], ["cold"], lambda *_: None)
     l2 = 60 << 20
-    needed = sweep.needed_bytes("gemm", Shape.cube(8192), l2)
+    needed = sweep.needed_bytes(Problem(), Shape.cube(8192), l2)
     assert needed > 3 * 4 * 8192**2 + 16 * 8192**2
     sweep.check_memory(points, needed, l2, "GPU A")
     with pytest.raises(UserError, match=rf"8192x8192x8192 needs {needed} bytes .* GPU A has {needed - 1} free"):
@@ -171,7 +181,7 @@ def test_a_size_that_does_not_fit_is_refused_with_size_and_bytes():
 def test_needed_memory_covers_the_copies_that_rotation_makes():
     l2 = 60 << 20
     operands = 3 * 4 * 256**2
-    assert sweep.needed_bytes("gemm", Shape.cube(256), l2) >= operands * timing.rotation_sets(operands, l2)
+    assert sweep.needed_bytes(Problem(), Shape.cube(256), l2) >= operands * timing.rotation_sets(operands, l2)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +206,13 @@ def test_the_table_has_six_digits_and_empty_cells():
 
 
 def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
-    assert gpu.work(make("a"), Shape(2, 3, 5)) == (60.0, 4.0 * (10 + 15 + 6))
-    assert gpu.work(make("a"), Shape(2, 3, 5), beta=1.0)[1] == 4.0 * (10 + 15 + 12)
-    assert gpu.work(make("v", op="vector_add"), Shape(1, 8, 1)) == (None, 96.0)
-    assert gpu.work(make("c", op="ceiling_bytes"), Shape(1, 8, 1)) == (None, 256.0)
+    assert work(make("a"), Shape(2, 3, 5)) == (60.0, 4.0 * (10 + 15 + 6))
+    halves = make("h", dtype_in="bf16", dtype_out="fp32", layout="row,col,row")
+    assert work(halves, Shape(2, 3, 5)) == (60.0, 2.0 * (10 + 15) + 4.0 * 6)
+    assert work(make("v", op="vector_add"), Shape(1, 8, 1)) == (None, 96.0)
+    assert work(make("c", op="ceiling_bytes"), Shape(1, 8, 1)) == (None, 256.0)
     loop = make("f", op="ceiling_flops", params={"iterations": 8, "ffma_per_iteration": 512})
-    assert gpu.work(loop, Shape(1, 1, 1)) == (2.0 * 32 * 8 * 512, None)
+    assert work(loop, Shape(1, 1, 1)) == (2.0 * 32 * 8 * 512, None)
 
 
 # The GPU's pure parts

@@ -83,7 +83,7 @@ def build_key(kernel: registry.Kernel, toolkit_version: str) -> str:
         "kernel": kernel.id,
         "source": _sha256(kernel.source_path),
         "headers": [_sha256(path) for path in kernel.header_paths],
-        "flags": COMMON_FLAGS,
+        "flags": (*COMMON_FLAGS, *defines(kernel)),
         "toolkit": toolkit_version,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -107,9 +107,13 @@ def wanted_archs(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str]) ->
                 f"{toolkit.name} ({toolkit.version}) cannot compile for sm_{arch}; it knows {known}. "
                 f"Take {arch} out of build.{toolkit.name} in the config, or use a newer toolkit."
             )
-    least = kernel.min_capability[0] * 10 + kernel.min_capability[1]
-    chosen = sorted({arch for arch in archs if _capability(arch)[0] >= least}, key=_capability)
+    chosen = sorted(set(registry.targets(kernel, archs)), key=_capability)
     if not chosen:
+        if kernel.targets:
+            raise UserError(
+                f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone, and --archs {','.join(archs)} "
+                f"has no such GPU; add {kernel.targets[0].rstrip('af')} to build.{toolkit.name} in the config."
+            )
         raise UserError(
             f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]}, and "
             f"--archs {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
@@ -131,7 +135,8 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
     chosen = wanted_archs(kernel, toolkit, archs)
     with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
         binary = Path(folder) / "kernel.fatbin"
-        spills = parse_ptxas(_compile(kernel, toolkit, chosen, threads, binary), kernel.entry)
+        log = _compile(kernel, toolkit, chosen, threads, binary)
+        spills = parse_ptxas(log, kernel.entry)
         listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
         usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
         fatbin = binary.read_bytes()
@@ -162,9 +167,10 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         "toolkit": toolkit.name,
         "toolkit_version": toolkit.version,
         "build_key": build_key(kernel, toolkit.version),
-        "flags": [*COMMON_FLAGS, *_gencode(chosen)],
+        "flags": [*COMMON_FLAGS, *defines(kernel), *_gencode(chosen)],
         "sources": {_shown(path): _sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
         "entry": kernel.entry,
+        "advisories": parse_advisories(log),
         "archs": records,
     }
     return fatbin, text, record
@@ -193,6 +199,11 @@ def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:
     return result
 
 
+def parse_advisories(log: str) -> list[str]:
+    """What ptxas says it could not do as it was asked, such as (C7508) setmaxnreg ignored (C7510) wgmma serialized."""
+    return sorted({found[1].strip() for found in re.finditer(r"ptxas \w+\s*: (\(C\d+\).*)", log)})
+
+
 def parse_resource_usage(listing: str, entry: str) -> dict[str, int]:
     """Read ``cuobjdump --dump-resource-usage``: bytes of constant bank 0 of `entry`, by architecture."""
     result: dict[str, int] = {}
@@ -211,7 +222,7 @@ def _compile(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], thread
     """Run nvcc from the repository's root, so that messages name the source as the user knows it; return its log."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {_shown(kernel.source_path)} of {kernel.id} is missing; restore it.")
-    command = ["nvcc", *COMMON_FLAGS, *_gencode(archs), "-Xptxas", "-v", "--threads", str(threads)]
+    command = ["nvcc", *COMMON_FLAGS, *defines(kernel), *_gencode(archs), "-Xptxas", "-v", "--threads", str(threads)]
     command += ["-I", _relative(registry.KERNELS_DIR), "-o", str(binary), _relative(kernel.source_path)]
     done = _run(command, check=False, env={**os.environ, "TMPDIR": str(binary.parent)})
     log = done.stdout + done.stderr
@@ -223,6 +234,11 @@ def _compile(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], thread
             f"Correct {_shown(kernel.source_path)} and run the same command again."
         )
     return log
+
+
+def defines(kernel: registry.Kernel) -> list[str]:
+    """nvcc's flags for the macros that a record defines."""
+    return [f"-D{name}={value}" for name, value in sorted(kernel.defines.items())]
 
 
 def _gencode(archs: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ import argparse
 import csv
 import io
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 from gemmrepro import gpu, registry
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_atomic
+from gemmrepro.operands import Operands, random
 from gemmrepro.registry import Shape
 
 METRICS = {
@@ -40,6 +42,10 @@ METRICS = {
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "bank conflicts of shared loads",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": "bank conflicts of shared stores",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "achieved occupancy",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": "cycles in which a scheduler issued an instruction",
+    "smsp__inst_executed_pipe_fma.sum": "instructions of the multiply-add pipes, counted once a warp",
+    "sm__inst_executed_pipe_tensor_op_gmma.sum": "warpgroup matrix instructions, counted once a warp",
+    "sm__pipe_tensor_op_gmma_cycles_active.avg.pct_of_peak_sustained_active": "cycles in which the tensor cores worked",
 }
 
 Target = tuple[str, str, Shape]
@@ -128,11 +134,7 @@ def collect(targets: Sequence[Target], build: Path) -> tuple[list[dict[str, Any]
 
 def _launch(targets: Sequence[str], build: Path) -> None:
     """Launch each target once, on random data, and nothing else on the GPU."""
-    import cupy
-    import numpy as np
-
     session = gpu.open_gpu()
-    rng = np.random.default_rng()
     for target in targets:
         try:
             name, toolkit, size = target.split(":")
@@ -140,20 +142,8 @@ def _launch(targets: Sequence[str], build: Path) -> None:
         except (TypeError, ValueError):
             raise UserError(f"'{target}' is not of the form kernel:toolkit:size or kernel:toolkit:MxNxK.") from None
         kernel = registry.kernel(name)
-        counts, output = gpu.array_floats(kernel.op, shape)
-        arrays = []
-        for count in counts:
-            arrays.append(cupy.empty(count, dtype=cupy.float32))
-            arrays[-1].set(rng.standard_normal(count, dtype=np.float32))
-        operands = gpu.Operands(
-            kernel.op,
-            shape,
-            tuple(arrays),
-            cupy.empty(output, dtype=cupy.float32),
-            alpha=kernel.scalars.get("a", 1.0),
-            beta=kernel.scalars.get("b", 0.0),
-            iterations=int(kernel.params.get("iterations", 0)),
-        )
+        inputs, output = random(kernel.problem, shape, secrets.randbits(31))
+        operands = Operands.of(kernel, shape, inputs, output)
         gpu.Loaded(session, kernel, build, toolkit).bind(operands)()
         session.sync()
 

@@ -171,6 +171,8 @@ def gate(
                 for arch in sorted(record["archs"])
                 for check in static_checks(kernel, arch, record["archs"][arch])
             ]
+            if checks:
+                checks.append(_advisory_check(record["advisories"]))
             key = record["build_key"]
             other = record["kernel"] != kernel.id or record["toolkit"] != toolkit
         except (KeyError, TypeError, AttributeError) as error:
@@ -261,6 +263,18 @@ def _numeric_source(
 def _smallest_shape(kernel: registry.Kernel) -> registry.Shape:
     """The smallest problem the kernel takes: enough to ask for its block, which does not depend on the size."""
     return registry.Shape(*(kernel.multiple_of.get(axis, 1) for axis in ("m", "n", "k")))
+
+
+def _advisory_check(advisories: list[str]) -> dict[str, Any]:
+    """Whether ptxas said that it ignored a request, such as register reallocation, or serialized wgmma."""
+    return {
+        "arch": "every target",
+        "check": "compiler advisories",
+        "why": "what the source asks of the assembler is done",
+        "expected": "none",
+        "found": "; ".join(advisories) or "none",
+        "passed": not advisories,
+    }
 
 
 def _shared_limit(arch: str) -> int:

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import fcntl
 import json
-import math
 import os
 import re
 import sys
@@ -24,11 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json
-from gemmrepro.registry import Kernel, Launch, Shape
+from gemmrepro.operands import Operands
+from gemmrepro.registry import Kernel, Launch
 
 # Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
 # arithmetic of the stated type, so none of them may be inherited from the caller's shell.
@@ -287,75 +285,6 @@ def exclusive(session: Session) -> Iterator[None]:
         os.close(handle)
 
 
-@dataclass(frozen=True)
-class Operands:
-    """Arrays and scalars of one launch, by operation.
-
-    gemm: inputs A[m,k], B[k,n], output C[m,n], row-major; alpha and beta as in BLAS.
-    vector_add: inputs x[n], y[n], output z[n].
-    ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
-    ceiling_bytes: input and output of shape.n elements of 16 bytes.
-    """
-
-    op: str
-    shape: Shape
-    inputs: tuple[Any, ...]
-    output: Any
-    alpha: float = 1.0
-    beta: float = 0.0
-    iterations: int = 0
-
-    def arguments(self) -> tuple[Any, ...]:
-        """The kernel's arguments in the order of its C signature."""
-        pointers = tuple(array.data.ptr for array in self.inputs)
-        out, n = self.output.data.ptr, self.shape.n
-        if self.op == "gemm":
-            sizes = (np.int32(self.shape.m), np.int32(n), np.int32(self.shape.k))
-            return (*sizes, np.float32(self.alpha), *pointers, np.float32(self.beta), out)
-        if self.op == "vector_add":
-            return (np.int32(n), *pointers, out)
-        if self.op == "ceiling_flops":
-            return (out, np.int32(self.iterations), np.float32(self.alpha), np.float32(self.beta))
-        if self.op == "ceiling_bytes":
-            return (*pointers, out, np.int64(n))
-        raise UserError(f"there is no launcher for operation '{self.op}'; add it to gemmrepro.gpu.Operands.")
-
-
-def array_floats(op: str, shape: Shape) -> tuple[tuple[int, ...], int]:
-    """How many 4-byte elements each input and the output of `op` hold on `shape`."""
-    m, n, k = shape.m, shape.n, shape.k
-    if op == "gemm":
-        return (m * k, k * n), m * n
-    if op == "vector_add":
-        return (n, n), n
-    if op == "ceiling_bytes":
-        return (4 * n,), 4 * n
-    if op == "ceiling_flops":
-        return (), 1
-    raise UserError(f"the arrays of operation '{op}' are not defined; add them to gemmrepro.gpu.array_floats.")
-
-
-def work(kernel: Kernel, shape: Shape, beta: float = 0.0) -> tuple[float | None, float | None]:
-    """Operations and compulsory bytes of one launch.
-
-    Returns:
-        (floating-point operations, an FMA counted as two; bytes of device memory that any implementation must move,
-        each input read once and each output written once). None where the number says nothing about the operation.
-    """
-    m, n, k = shape.m, shape.n, shape.k
-    if kernel.op == "gemm":
-        return 2.0 * m * n * k, 4.0 * (m * k + k * n + m * n * (2 if beta else 1))
-    if kernel.op == "vector_add":
-        return None, 12.0 * n
-    if kernel.op == "ceiling_bytes":
-        return None, 32.0 * n
-    if kernel.op == "ceiling_flops":
-        launch = kernel.launch(shape)
-        threads = math.prod(launch.grid) * math.prod(launch.block)
-        return 2.0 * threads * kernel.params["iterations"] * kernel.params["ffma_per_iteration"], None
-    raise UserError(f"the work of operation '{kernel.op}' is not defined; add it to gemmrepro.gpu.work.")
-
-
 def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
     """The build stage's JSON of `kernel`. Raises UserError if it is missing or corrupt."""
     return read_json(
@@ -384,6 +313,11 @@ class Loaded:
         arch = pick_arch(list(record["archs"]), gpu.compute_capability)
         if arch is None:
             number = gpu.arch.removeprefix("sm_")
+            if kernel.targets:
+                raise UserError(
+                    f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone and cannot run on the "
+                    f"{gpu.name} ({gpu.arch})."
+                )
             raise UserError(
                 f"the {toolkit} binary of {kernel.id} has code for {', '.join(record['archs'])} and none for the "
                 f"{gpu.name} ({gpu.arch}); add {number} to build.{toolkit} in the configuration and build again."
@@ -457,7 +391,7 @@ class Loaded:
 
         self.kernel.check(operands.shape)
         config = self._config(self.kernel.launch(operands.shape))
-        arguments, stream, function = operands.arguments(), self.session.core_stream, self.function
+        arguments, stream, function = operands.arguments(self.kernel), self.session.core_stream, self.function
 
         def call() -> None:
             launch(stream, config, function, *arguments)

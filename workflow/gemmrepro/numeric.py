@@ -17,6 +17,13 @@ summation (N. J. Higham and T. Mary, "A New Approach to Probabilistic Rounding E
 and below 1e-9 at the sizes of the gate. The gate uses the smaller of the two bounds. TF32 errs by about 2^-11 / sqrt(k)
 of |A||B| on random data, so it is above this bound wherever k < 2700; the gate's cases reach down to k = 1.
 
+That is a kernel of fp32 multiply-adds. **Tensor cores** multiply 16-bit values exactly and add each product block of 16
+to the fp32 accumulator with truncation, aligned to the largest term (M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh,
+"Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021): a bias, to which the probabilistic
+bound does not apply. Their gamma is the worst case of k additions and two roundings a block at a truncation of 2^-23.
+A 16-bit result is rounded once more: u |C*| is allowed beside gamma |A||B|. As this is coarse for long sums, operands
+of small integers are judged too, whose sums are exact in fp32: there C must be C* rounded to nearest, bit for bit.
+
 The second term covers results in the subnormal range, where an operation errs by up to 2^-150 absolutely. Where the
 exact scale |A||B| is zero, C must be zero exactly. NaN passes only where the reference is NaN, infinity only where it
 is infinite; outputs are poisoned with NaN before every launch, all arrays stand between guard bands of NaN whose
@@ -45,18 +52,23 @@ import numpy as np
 from gemmrepro import gpu, registry
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import write_json
-from gemmrepro.registry import Kernel, Shape
+from gemmrepro.operands import Operands, bits, narrow, widen
+from gemmrepro.registry import Kernel, Problem, Shape
 
-UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp64": 2.0**-53}
-SUBNORMAL_STEP = 2.0**-149
+UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53}
+SUBNORMAL_STEP = {"fp16": 2.0**-24, "bf16": 2.0**-133, "fp32": 2.0**-149}
+LARGEST = {"fp16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "fp32": float(np.finfo(np.float32).max)}
 LAMBDA = 9.0
-FLOAT_MAX = float(np.finfo(np.float32).max)
+FP32_GEMM = Problem()
+TRUNCATION = 2.0**-23
+BLOCK = 16
+"""Products that one tensor-core instruction adds along K, for 16-bit operands."""
 
 GUARD = 2048
-"""Guard elements on each side of an array; 8 KB keeps the array's own alignment."""
-GUARD_BITS = 0x7FE5A5A5
-"""A quiet NaN whose payload no arithmetic makes."""
-POISON_BITS = 0x7FC0DEAD
+"""Guard elements on each side of an array; 4 KB or more keeps the array's own alignment."""
+GUARD_BITS = {4: 0x7FE5A5A5, 2: 0x7FE5}
+"""Quiet NaNs whose payload no arithmetic makes, by element size; the 16-bit ones are NaN as fp16 and as bf16."""
+POISON_BITS = {4: 0x7FC0DEAD, 2: 0x7FCD}
 
 REPEATS = 3
 """Launches of one case that must agree bit for bit."""
@@ -68,6 +80,17 @@ def gamma(k: int, unit: float = UNIT_ROUNDOFF["fp32"], extra: int = 3) -> float:
     worst = n * unit / (1 - n * unit) if n * unit < 1 else math.inf
     likely = math.expm1(LAMBDA * math.sqrt(n) * unit + n * unit * unit / (1 - unit))
     return min(worst, likely)
+
+
+def tensor_core_gamma(k: int) -> float:
+    """The gate's bound on a tensor core's fp32 sum of `k` products, relative to |A||B|, before C is rounded."""
+    terms = k + 2 * math.ceil(k / BLOCK)
+    return terms * TRUNCATION / (1 - terms * TRUNCATION)
+
+
+def bound(problem: Problem, k: int) -> float:
+    """The gate's gamma for `problem`: by what unit multiplies its operands."""
+    return gamma(k) if problem.dtype_in == "fp32" else tensor_core_gamma(k)
 
 
 def failure_probability(shape: Shape, unit: float = UNIT_ROUNDOFF["fp32"]) -> float:
@@ -98,17 +121,17 @@ def compare(
     scale: Any,
     bound: float,
     *,
-    unit: float = UNIT_ROUNDOFF["fp32"],
+    dtype: str = "fp32",
     underflow: float = 0.0,
     rows: int = 2048,
 ) -> Verdict:
     """Judge `result` element by element.
 
     Args:
-        result: [m, n] of the type under test; NumPy or CuPy.
+        result: [m, n] stored elements of `dtype`; NumPy or CuPy.
         reference: [m, n] float64, the exact result to double precision.
         scale: [m, n] float64, |alpha| |A||B| + |beta| |C0|.
-        bound: gamma.
+        bound: gamma. Where `dtype` is narrower than fp32, its own rounding of the result is allowed for beside it.
         underflow: what subnormal rounding may add, absolutely.
         rows: elements are judged in blocks of this many rows, which bounds the memory it takes.
     """
@@ -118,18 +141,22 @@ def compare(
         import cupy as xp
     if result.shape != reference.shape or result.shape != scale.shape:
         raise ValueError(f"shapes differ: {result.shape}, {reference.shape}, {scale.shape}")
+    unit, largest = UNIT_ROUNDOFF[dtype], LARGEST[dtype]
+    last_rounding = unit if dtype in ("fp16", "bf16") else 0.0
     bad_count, first, worst = 0, None, None
     square_error = square_reference = 0.0
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, result.shape[0], rows):
             block = slice(start, start + rows)
-            got, want, size = result[block].astype(np.float64), reference[block], scale[block]
+            got, want, size = widen(result[block], dtype), reference[block], scale[block]
             allowed = bound * size + xp.where(size > 0, underflow, 0.0)
+            if last_rounding:
+                allowed = allowed + last_rounding * (xp.where(xp.isfinite(want), xp.abs(want), 0.0) + allowed)
             want_nan = xp.isnan(want)
             # Beyond the largest float by more than the bound, every correct sum has overflowed; within the bound of it,
             # either outcome is right.
-            must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > FLOAT_MAX)
-            may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > FLOAT_MAX)
+            must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > largest)
+            may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > largest)
             same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
             close = xp.isfinite(got) & (xp.abs(got - want) <= allowed)
             good = xp.where(
@@ -175,9 +202,13 @@ def reference_gemm(a: Any, b: Any, alpha: float, beta: float, c0: Any | None, xp
     return product, size
 
 
-def underflow_allowance(k: int, alpha: float) -> float:
-    """What rounding to subnormals may add over `k` + 3 operations: half a step each, scaled by alpha where above 1."""
-    return 0.5 * (k + 3) * SUBNORMAL_STEP * max(1.0, abs(alpha))
+def underflow_allowance(k: int, alpha: float, dtype: str = "fp32") -> float:
+    """What rounding to subnormals may add over `k` + 3 fp32 operations: half a step each, times alpha where above 1.
+
+    A result of `dtype` narrower than fp32 is rounded once more, by half of its own step.
+    """
+    last = 0.5 * SUBNORMAL_STEP[dtype] if dtype != "fp32" else 0.0
+    return 0.5 * (k + 3) * SUBNORMAL_STEP["fp32"] * max(1.0, abs(alpha)) + last
 
 
 # Inputs ---------------------------------------------------------------------------------------------------------------
@@ -282,6 +313,66 @@ INPUTS: dict[str, Callable[[np.random.Generator, Shape], tuple[np.ndarray, np.nd
 }
 
 
+EXACT = "small integers"
+"""The inputs whose result must be exact to the last bit of its rounding."""
+
+
+def _integers(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Integers so small that every partial sum of up to 2^17 of them is one of fp32's exact integers."""
+    one, other = ((shape.m, shape.k), (shape.k, shape.n))
+    return rng.integers(-8, 9, one).astype(np.float32), rng.integers(-8, 9, other).astype(np.float32)
+
+
+def _halves_subnormal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """A in fp16's subnormal range, B large enough that C is not."""
+    a, b = _plain(rng, shape)
+    return a * np.float32(2.0**-18), b * np.float32(2.0**8)
+
+
+def _halves_overflowing(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Sums beyond fp16's largest number in row 0 of C, all of one sign; the others stay inside."""
+    a, b = np.abs(_plain(rng, shape)[0]) + np.float32(0.5), np.abs(_normal(rng, (shape.k, shape.n))) + np.float32(0.5)
+    a[0, :] = np.float32(60000.0)
+    b[:, 0] *= np.float32(4.0)
+    return a, b
+
+
+def _scaled_little(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of A and columns of B times powers of two that keep C within fp16."""
+    a, b = _plain(rng, shape)
+    rows = np.exp2(rng.integers(-4, 4, (shape.m, 1))).astype(np.float32)
+    columns = np.exp2(rng.integers(-4, 4, (1, shape.n))).astype(np.float32)
+    return a * rows, b * columns
+
+
+INPUTS |= {
+    EXACT: _integers,
+    "power-of-two rows and columns, fp16": _scaled_little,
+    "subnormal A, fp16": _halves_subnormal,
+    "overflow, fp16": _halves_overflowing,
+}
+
+LAWS = {
+    "fp32": [name for name in INPUTS if "fp16" not in name and name != EXACT],
+    # Tensor cores add within their own alignment: products below fp32's normal range are not promised anywhere.
+    "bf16": [name for name in INPUTS if "fp16" not in name and name != "subnormal products"],
+    "fp16": [
+        "normal",
+        "uniform",
+        EXACT,
+        "wide exponents, phi = 0",
+        "wide exponents, phi = 1",
+        "power-of-two rows and columns, fp16",
+        "zero rows and columns",
+        "cancellation",
+        "subnormal A, fp16",
+        "overflow, fp16",
+        "Inf and NaN",
+    ],
+}
+"""The inputs that a kernel is judged on, by the type of its operands: those that the type can hold."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One launch to judge. `inputs` is a key of INPUTS; the seed makes it reproducible."""
@@ -304,6 +395,11 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
         inputs; one large enough to fill the GPU, where a race shows).
     """
     step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mnk"}
+    if kernel.dtype_in != "fp32" and max(step.values()) <= 16:
+        # Tails against tiles of 64 to 256, in the steps that TMA and 16-byte loads leave.
+        tails = [(1, 1, 1), (3, 17, 9), (65, 9, 8), (200, 17, 9), (129, 33, 1), (300, 51, 65), (96, 20, 256)]
+        shapes = [Shape(m, n * step["n"], k * step["k"]) for m, n, k in tails]
+        return shapes, Shape(200, 17 * step["n"], 9 * step["k"]), Shape(2000, 140 * step["n"], 127 * step["k"])
     if max(step.values()) == 1:
         sizes = [(1, 1, 1), (1, 33, 5), (31, 1, 64), (33, 65, 1), (127, 129, 63), (257, 96, 130), (96, 128, 2048)]
         return [Shape(*size) for size in sizes], Shape(130, 97, 70), Shape(1000, 1030, 1011)
@@ -328,17 +424,24 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
 def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
     """Every case of a GEMM kernel for each of `seeds`."""
     shapes, middling, large = gemm_shapes(kernel)
+    scalars = SCALARS if kernel.scales else SCALARS[:1]
+    plain = "normal" if kernel.dtype_in == "fp32" else EXACT
     cases = []
     for seed in seeds:
         for index, shape in enumerate(shapes):
             # Each shape with alpha = 1, beta = 0 and with one other pair in turn; one shape with all of them.
-            pairs = SCALARS if index == 1 else (SCALARS[0], SCALARS[1 + index % (len(SCALARS) - 1)])
+            others = scalars[1:]
+            pairs = scalars if index == 1 or not others else (scalars[0], others[index % len(others)])
             cases += [Case(shape, alpha, beta, "normal", seed) for alpha, beta in pairs]
-        for name in INPUTS:
+            if plain != "normal":
+                cases.append(Case(shape, 1.0, 0.0, plain, seed))
+        for name in LAWS[kernel.dtype_in]:
             cases.append(Case(middling, 1.0, 0.0, name, seed))
-            if name in ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation"):
+            scaled = ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation")
+            if kernel.scales and name in scaled:
                 cases.append(Case(middling, 0.75, -1.5, name, seed))
-        cases += [Case(large, 1.0, 0.0, "normal", seed), Case(large, 0.75, -1.5, "uniform", seed)]
+        cases.append(Case(large, 1.0, 0.0, "normal", seed))
+        cases.append(Case(large, 0.75, -1.5, "uniform", seed) if kernel.scales else Case(large, 1.0, 0.0, plain, seed))
     return cases
 
 
@@ -361,42 +464,45 @@ def draw(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 class Guarded:
-    """A float32 array on the GPU between two guard bands."""
+    """An array of stored elements on the GPU between two guard bands."""
 
     def __init__(self, values: np.ndarray) -> None:
         import cupy
 
-        self._flat = cupy.empty(values.size + 2 * GUARD, dtype=cupy.float32)
-        self._bits = self._flat.view(cupy.uint32)
-        self._bits[...] = GUARD_BITS
+        self._flat = cupy.empty(values.size + 2 * GUARD, dtype=values.dtype)
+        self._bits, self._guard = bits(self._flat), GUARD_BITS[values.dtype.itemsize]
+        self._bits[...] = self._guard
         self.array = self._flat[GUARD : GUARD + values.size].reshape(values.shape)
-        self.array.set(np.ascontiguousarray(values, dtype=np.float32))
+        self.array.set(np.ascontiguousarray(values))
 
     def broken(self) -> int:
         """How many guard elements something wrote to."""
         low, high = self._bits[:GUARD], self._bits[-GUARD:]
-        return int((low != GUARD_BITS).sum() + (high != GUARD_BITS).sum())
+        return int((low != self._guard).sum() + (high != self._guard).sum())
 
 
-def _bits(array: Any) -> Any:
-    return array.view("uint32")
-
-
-Launcher = Callable[[gpu.Operands], None]
+Launcher = Callable[[Operands], None]
 """Launches something once on operands, on the current stream."""
 
 
-def run_case(session: gpu.Session, launch: Launcher, case: Case, repeats: int = REPEATS) -> tuple[Verdict, float]:
-    """Run a GEMM `case` `repeats` times and judge it. Returns the verdict and gamma."""
+def run_case(
+    session: gpu.Session, launch: Launcher, case: Case, problem: Problem = FP32_GEMM, repeats: int = REPEATS
+) -> tuple[Verdict, float]:
+    """Run a GEMM `case` of `problem` `repeats` times and judge it. Returns the verdict and gamma."""
     import cupy
 
     host_a, host_b, host_c = draw(case)
-    a, b, c = Guarded(host_a), Guarded(host_b), Guarded(host_c)
+    host_a, host_b = (narrow(values, problem.dtype_in) for values in (host_a, host_b))
+    host_c = narrow(host_c, problem.dtype_out)
+    k_major = problem.layout == "row,col,row"
+    a, c = Guarded(host_a), Guarded(host_c)
+    b = Guarded(np.ascontiguousarray(host_b.T) if k_major else host_b)
     before = [a.array.copy(), b.array.copy()]
-    operands = gpu.Operands("gemm", case.shape, (a.array, b.array), c.array, case.alpha, case.beta)
+    operands = Operands(problem, case.shape, (a.array, b.array), c.array, case.alpha, case.beta)
+    poison = POISON_BITS[c.array.dtype.itemsize]
     start = c.array.copy()
     if case.beta == 0.0:
-        _bits(start)[...] = POISON_BITS
+        bits(start)[...] = poison
     results = []
     for _ in range(repeats):
         c.array[...] = start
@@ -405,28 +511,35 @@ def run_case(session: gpu.Session, launch: Launcher, case: Case, repeats: int = 
         results.append(c.array.copy())
     # Widened on the host: CuPy compiles its own kernels to flush fp32 subnormals to zero, which would judge a kernel
     # that keeps them against a reference that does not. In float64 nothing is flushed.
-    wide = [cupy.asarray(values.astype(np.float64)) for values in (host_a, host_b, host_c)]
+    types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
+    wide = [cupy.asarray(widen(values, dtype)) for values, dtype in zip((host_a, host_b, host_c), types, strict=True)]
     reference, scale = (array.get() for array in reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], cupy))
-    bound = gamma(case.shape.k)
-    verdict = compare(
-        results[0].get(), reference, scale, bound, underflow=underflow_allowance(case.shape.k, case.alpha)
-    )
+    limit = bound(problem, case.shape.k)
+    got = results[0].get()
+    allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
+    verdict = compare(got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance)
     problems = [verdict.message] if verdict.message else []
-    poisoned = int((_bits(results[0]) == POISON_BITS).sum())
+    if case.inputs == EXACT:
+        # + 0.0: a sum of zeros may be of either sign.
+        exact = narrow(reference.astype(np.float32), problem.dtype_out)
+        wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(exact, problem.dtype_out)).sum())
+        if wrong:
+            problems.append(f"{wrong} elements of a product of small integers are not exact")
+    poisoned = int((bits(results[0]) == poison).sum())
     if poisoned:
         problems.append(f"{poisoned} elements were never written")
-    if any(bool((_bits(other) != _bits(results[0])).any()) for other in results[1:]):
+    if any(bool((bits(other) != bits(results[0])).any()) for other in results[1:]):
         problems.append("launches on the same input differ: a race")
     for name, guarded in (("A", a), ("B", b), ("C", c)):
         if guarded.broken():
             problems.append(f"{guarded.broken()} elements outside {name} were overwritten")
     for name, array, old in (("A", a.array, before[0]), ("B", b.array, before[1])):
-        if bool((_bits(array) != _bits(old)).any()):
+        if bool((bits(array) != bits(old)).any()):
             problems.append(f"the input {name} was overwritten")
-    return Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems)), bound
+    return Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems)), limit
 
 
-def _case_record(case: Case, verdict: Verdict, bound: float) -> dict[str, Any]:
+def _case_record(case: Case, verdict: Verdict, limit: float) -> dict[str, Any]:
     worst = verdict.err_scaled_max
     return {
         "shape": [case.shape.m, case.shape.n, case.shape.k],
@@ -435,7 +548,7 @@ def _case_record(case: Case, verdict: Verdict, bound: float) -> dict[str, Any]:
         "inputs": case.inputs,
         "seed": case.seed,
         "err_scaled_max": None if worst is None else float(f"{worst:.4g}"),
-        "gamma": float(f"{bound:.4g}"),
+        "gamma": float(f"{limit:.4g}"),
         "passed": verdict.passed,
         "message": verdict.message,
     }
@@ -457,14 +570,17 @@ def refusal_cases(kernel: Kernel) -> Iterator[tuple[Case, Verdict]]:
 
 
 def _exact(
-    session: gpu.Session, launch: Launcher, op: str, shape: Shape, inputs: list[np.ndarray], expected: np.ndarray
+    session: gpu.Session,
+    launch: Launcher,
+    problem: Problem,
+    shape: Shape,
+    inputs: list[np.ndarray],
+    expected: np.ndarray,
 ) -> Verdict:
     """Run an operation whose result is exact and compare bit for bit, guards included."""
     arrays = [Guarded(values) for values in inputs]
-    poison = np.full(expected.shape, POISON_BITS, np.uint32).view(np.float32)
-    out = Guarded(poison)
-    _bits(out.array)[...] = POISON_BITS
-    launch(gpu.Operands(op, shape, tuple(guarded.array for guarded in arrays), out.array))
+    out = Guarded(np.full(expected.shape, POISON_BITS[4], np.uint32).view(np.float32))
+    launch(Operands(problem, shape, tuple(guarded.array for guarded in arrays), out.array))
     session.sync()
     got = out.array.get()
     wrong = got.view(np.uint32) != expected.view(np.uint32)
@@ -519,14 +635,13 @@ def _flops_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iter
     shape = Shape(1, 1, 1)
     threads = math.prod(kernel.launch(shape).block)
     for a, b, iterations in ((1.0, 1.0, 1), (0.75, 0.5, 2), (0.75, -0.75, 3), (0.25, -0.25, 64)):
-        out = Guarded(np.zeros(1, np.float32))
-        _bits(out.array)[...] = POISON_BITS
-        launch(gpu.Operands(kernel.op, shape, (), out.array, a, b, iterations))
+        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
+        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
         session.sync()
         got = out.array.get()
         message, error = "", None
         if a * b < 0:
-            if got.view(np.uint32)[0] != POISON_BITS:
+            if got.view(np.uint32)[0] != POISON_BITS[4]:
                 message = f"a rotation left its bounds: {got[0]:.9g}"
         else:
             sums = shears(a, b, turns * iterations, pairs, threads)
@@ -547,10 +662,10 @@ def _cases(
 ) -> Iterator[tuple[Case, Verdict, float]]:
     if kernel.op == "gemm":
         for case in gemm_cases(kernel, seeds):
-            verdict, bound = run_case(session, launch, case)
-            yield case, verdict, bound
+            verdict, limit = run_case(session, launch, case, kernel.problem)
+            yield case, verdict, limit
         for case, verdict in refusal_cases(kernel):
-            yield case, verdict, gamma(case.shape.k)
+            yield case, verdict, bound(kernel.problem, case.shape.k)
     elif kernel.op in ("vector_add", "ceiling_bytes"):
         for seed in seeds:
             for n in (1, 31, 1023, 4096, 100_003, (1 << 20) + 5):
@@ -561,10 +676,10 @@ def _cases(
                 x[special], y[special[:1]] = (np.inf, 1e-42, 3e38), 3e38
                 with np.errstate(over="ignore", invalid="ignore"):
                     if kernel.op == "vector_add":
-                        verdict = _exact(session, launch, kernel.op, shape, [x, y], x + y)
+                        verdict = _exact(session, launch, kernel.problem, shape, [x, y], x + y)
                     else:
                         data = np.concatenate([x, y, x[::-1], y[::-1]])
-                        verdict = _exact(session, launch, kernel.op, shape, [data], data)
+                        verdict = _exact(session, launch, kernel.problem, shape, [data], data)
                 yield Case(shape, 1.0, 0.0, "normal with Inf and subnormals", seed), verdict, 0.0
     elif kernel.op == "ceiling_flops":
         for case, verdict in _flops_cases(session, kernel, launch):
@@ -582,8 +697,8 @@ def judge(session: gpu.Session, loaded: gpu.Loaded, seeds: Sequence[int]) -> dic
 
     records, failures = [], []
     try:
-        for case, verdict, bound in _cases(session, kernel, launch, seeds):
-            records.append(_case_record(case, verdict, bound))
+        for case, verdict, limit in _cases(session, kernel, launch, seeds):
+            records.append(_case_record(case, verdict, limit))
             if not verdict.passed:
                 failures.append(f"{case.shape} {case.inputs}: {verdict.message}")
         reason = f"{len(failures)} of {len(records)} cases failed; {failures[0]}" if failures else ""
@@ -629,8 +744,8 @@ def summary_line(result: dict[str, Any]) -> str:
         errors = [
             (case["err_scaled_max"], case["gamma"]) for case in verdict["cases"] if case["err_scaled_max"] is not None
         ]
-        unit = UNIT_ROUNDOFF["fp32"]
-        worst = max((error * unit / bound for error, bound in errors if bound), default=0.0)
+        unit = UNIT_ROUNDOFF[registry.kernel(result["kernel"]).dtype_out]
+        worst = max((error * unit / (limit + unit * (unit > 2**-24)) for error, limit in errors if limit), default=0.0)
         parts.append(
             f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, worst {100 * worst:5.1f}% of the bound"
         )

@@ -7,10 +7,13 @@ and no CUDA package, so the workflow reads the registry while it builds its grap
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from gemmrepro.errors import UserError
@@ -18,6 +21,21 @@ from gemmrepro.files import ROOT
 
 KERNELS_DIR = ROOT / "kernels"
 TOOLKITS = ("cuda12", "cuda13")
+
+GEMM_ARGUMENTS = ("m", "n", "k", "alpha", "a", "b", "beta", "c")
+ARGUMENTS = {
+    "gemm": GEMM_ARGUMENTS,
+    "vector_add": ("n", "a", "b", "c"),
+    "ceiling_flops": ("c", "iterations", "alpha", "beta"),
+    "ceiling_bytes": ("a", "c", "n"),
+}
+"""An operation's usual C signature; see `Kernel.arguments`."""
+
+DTYPES = {"fp32": 4, "fp16": 2, "bf16": 2}
+"""Bytes an element."""
+
+LAYOUTS = ("row,row,row", "row,col,row")
+"""Of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major")."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,19 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """What is computed, whatever computes it: an operation on operands of these types, laid out so."""
+
+    op: str = "gemm"
+    dtype_in: str = "fp32"
+    dtype_out: str = "fp32"
+    layout: str = "row,row,row"
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.dtype_in}"
+
+
+@dataclass(frozen=True)
 class Launch:
     """How one launch is shaped. `shared_bytes` is dynamic shared memory."""
 
@@ -44,6 +75,18 @@ class Launch:
     block: tuple[int, int, int]
     cluster: tuple[int, int, int] | None = None
     shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """The TMA descriptor of one operand: tiles of `box` = (rows, columns) elements of the matrix as it is stored.
+
+    `swizzle` is the span in bytes within which 16-byte pieces are permuted in shared memory: 0, 32, 64 or 128; a row of
+    a swizzled tile must not be wider than it.
+    """
+
+    box: tuple[int, int]
+    swizzle: int = 128
 
 
 @dataclass(frozen=True)
@@ -66,6 +109,11 @@ class Kernel:
 
     `params` are the constants compiled into the source (tile sizes), `scalars` the values its scalar arguments
     must have, by name, where the kernel leaves no choice. `max_elements` bounds each operand: the index type's limit.
+
+    `arguments` names the entry point's parameters in the order of its C signature: ``m n k iterations`` are integers,
+    ``alpha beta`` floats, ``a b c`` pointers and ``map:a map:b map:c`` the descriptors of `tensor_maps`. A GEMM without
+    alpha and beta computes C = A B. `targets` names architecture-specific targets (``90a``) where only those will do.
+    `evidence` names the hardware counters that explain its gain over the rung before.
     """
 
     id: str
@@ -84,13 +132,39 @@ class Kernel:
     multiple_of: Mapping[str, int] = field(default_factory=dict)
     max_elements: int = 2**31 - 1
     min_capability: tuple[int, int] = (8, 0)
+    targets: tuple[str, ...] = ()
     toolkits: tuple[str, ...] = TOOLKITS
     headers: tuple[str, ...] = ()
+    defines: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
     expects: tuple[Expect, ...] = ()
     baseline: str | None = "cublas.sgemm"
     article: str | None = None
     published_system: str | None = None
     idea: str = ""
+    evidence: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.arguments:
+            object.__setattr__(self, "arguments", ARGUMENTS.get(self.op, ()))
+        for name, known in (("dtype_in", DTYPES), ("dtype_acc", DTYPES), ("dtype_out", DTYPES)):
+            if getattr(self, name) not in known:
+                raise UserError(f"{self.id}: {name} '{getattr(self, name)}' is none of {', '.join(known)}.")
+        if self.op == "gemm" and self.layout not in LAYOUTS:
+            raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
+        maps = {name.removeprefix("map:") for name in self.arguments if name.startswith("map:")}
+        if maps != set(self.tensor_maps):
+            raise UserError(f"{self.id}: its arguments name the tensor maps {sorted(maps)}; it registers others.")
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(self.op, self.dtype_in, self.dtype_out, self.layout)
+
+    @property
+    def scales(self) -> bool:
+        """Whether it computes C = alpha A B + beta C rather than C = A B."""
+        return "alpha" in self.arguments
 
     @property
     def family(self) -> str:
@@ -138,6 +212,46 @@ class Kernel:
             )
 
 
+def targets(kernel: Kernel, archs: Sequence[str]) -> list[str]:
+    """Which targets `kernel` is compiled for where the configuration lists `archs`: "90" stands for its "90a" too."""
+    if kernel.targets:
+        return [target for target in kernel.targets if target in archs or target.rstrip("af") in archs]
+    least = kernel.min_capability[0] * 10 + kernel.min_capability[1]
+    return [arch for arch in archs if arch.rstrip("af").isdigit() and int(arch.rstrip("af")) >= least]
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """A rung whose constants may be searched.
+
+    Attributes:
+        id: the id of the kernel with the best constants (``ladder.warptile_tuned``).
+        space: values to try, by constant.
+        allowed: whether a combination can be compiled and launched at all.
+        make: the kernel with these constants; everything in it follows from them.
+    """
+
+    id: str
+    space: Mapping[str, tuple[int, ...]]
+    allowed: Callable[[Mapping[str, int]], bool]
+    make: Callable[[Mapping[str, int]], Kernel]
+
+    def candidates(self) -> Iterator[dict[str, int]]:
+        """Every allowed combination, in the order of the space."""
+        for values in product(*self.space.values()):
+            params = dict(zip(self.space, values, strict=True))
+            if self.allowed(params):
+                yield params
+
+
+def parameters(params: Mapping[str, int], *names: str) -> dict[str, str]:
+    """`Kernel.defines` that hand `params` (those called `names`, or all) to a source's PARAMETERS macro.
+
+    Names are spelled in capitals in the source.
+    """
+    return {"PARAMETERS": ",".join(f"{name.upper()}={params[name]}" for name in names or params)}
+
+
 @dataclass(frozen=True)
 class Family:
     """A folder of kernels that share an article, an operation and a baseline."""
@@ -175,6 +289,60 @@ def kernels(family_name: str | None = None) -> tuple[Kernel, ...]:
     """All kernels of a family in the order of the article, or of every family."""
     names = family_names() if family_name is None else (family_name,)
     return tuple(kernel for name in names for kernel in _module(name).KERNELS)
+
+
+def winners_path(family_name: str, gpu: str | None = None) -> Path:
+    """Where a family's tuned constants for `gpu` are kept.
+
+    Without `gpu`: those that the tuned kernels are built with, which GEMMREPRO_TUNED names (the configuration's
+    `tuned_gpu`; by default an H200).
+    """
+    return KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
+
+
+def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
+    """The kernel with the constants that tuning chose, or nothing where this GPU was never tuned for.
+
+    Raises:
+        UserError: the file of winners is corrupt, or names constants outside the tunable's space.
+    """
+    path = winners_path(tunable.id.split(".", 1)[0])
+    if not path.is_file():
+        return ()
+    try:
+        winner = json.loads(path.read_text()).get(tunable.id)
+        params = None if winner is None else dict(winner["params"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path.relative_to(ROOT)} is corrupt ({error}); restore it, or run the rule tune.") from None
+    if params is None:
+        return ()
+    inside = set(params) == set(tunable.space) and all(params[name] in values for name, values in tunable.space.items())
+    if not inside or not tunable.allowed(params):
+        raise UserError(
+            f"{path.relative_to(ROOT)} gives {tunable.id} constants that its space does not hold ({params}); "
+            "run the rule tune again."
+        )
+    return (tunable.make(params),)
+
+
+def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:
+    """What may be tuned in a family, or in every one."""
+    names = family_names() if family_name is None else (family_name,)
+    return tuple(one for name in names for one in getattr(_module(name), "TUNABLES", ()))
+
+
+def tunable(kernel_id: str) -> Tunable:
+    """The tunable called `kernel_id`. Raises UserError if there is none."""
+    for candidate in tunables():
+        if candidate.id == kernel_id:
+            return candidate
+    known = ", ".join(candidate.id for candidate in tunables()) or "none"
+    raise UserError(f"'{kernel_id}' cannot be tuned; what can: {known}.")
+
+
+def compiled_from(kernel: Kernel) -> str:
+    """What the build stage reads of a record beside its source files, as text that changes when it does."""
+    return repr((kernel.entry, kernel.min_capability, kernel.targets, sorted(kernel.defines.items())))
 
 
 def fingerprint(kernel: Kernel) -> str:

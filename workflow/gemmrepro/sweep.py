@@ -40,13 +40,14 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro import baselines, counters, gpu, numeric, registry, stats, timing
+from gemmrepro import baselines, counters, gpu, numeric, operands, registry, stats, timing
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, read_json, write_atomic, write_json
 from gemmrepro.measurements import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.registry import Kernel, Shape
+from gemmrepro.operands import Operands
+from gemmrepro.registry import Kernel, Problem, Shape
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised when the meaning of a sample changes, so that journals of before do not mix with those of after."""
 LIBRARY = "library"
 VECTOR_ELEMENTS = 1 << 20
@@ -61,22 +62,22 @@ class Point:
 
     kernel: str
     toolkit: str
-    op: str
+    problem: Problem
     shape: Shape
     cache: str
     baseline: str | None
 
     @property
-    def subject(self) -> tuple[str, str, Shape]:
+    def subject(self) -> tuple[str, str, Problem, Shape]:
         """What is checked once for all cache states and rounds."""
-        return self.kernel, self.toolkit, self.shape
+        return self.kernel, self.toolkit, self.problem, self.shape
 
     def __str__(self) -> str:
-        return f"{self.kernel} {self.toolkit} {self.shape} {self.cache}"
+        return f"{self.kernel} {self.toolkit} {self.problem.dtype_in} {self.shape} {self.cache}"
 
-    def entry(self, part: str) -> str:
-        """The name of its journal entry for round `part`."""
-        return f"{self.kernel}.{self.toolkit}.{self.shape}.{self.cache}.{part}"
+    def entry(self, *parts: str) -> str:
+        """The name of its journal entry for `parts`: a cache state and a round, or the check."""
+        return ".".join((self.kernel, self.toolkit, self.problem.dtype_in, str(self.shape), *parts))
 
 
 # Journal --------------------------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def plan_points(
     """
     points: list[Point] = []
     skipped: list[dict[str, str]] = []
-    used: dict[tuple[str, str, Shape], None] = {}
+    used: dict[tuple[str, Problem, Shape], None] = {}
     for kernel in kernels:
         for toolkit in (name for name in toolkits if name in kernel.toolkits):
             reason = refuse(kernel, toolkit)
@@ -206,28 +207,30 @@ def plan_points(
                 except UserError as error:
                     skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": str(error)})
                     continue
-                points += [Point(kernel.id, toolkit, kernel.op, shape, cache, kernel.baseline) for cache in caches]
+                points += [Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.baseline) for cache in caches]
                 if kernel.baseline:
-                    used.setdefault((kernel.baseline, kernel.op, shape))
-    for name, op, shape in used:
-        points += [Point(name, LIBRARY, op, shape, cache, name) for cache in caches]
-    points.sort(key=lambda point: sum(gpu.array_floats(point.op, point.shape)[0]))
+                    used.setdefault((kernel.baseline, kernel.problem, shape))
+    for name, problem, shape in used:
+        points += [Point(name, LIBRARY, problem, shape, cache, name) for cache in caches]
+    points.sort(key=lambda point: sum(operands.counts(point.problem, point.shape)[0]))
     return points, skipped
 
 
-def needed_bytes(op: str, shape: Shape, l2_bytes: int) -> int:
+def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
     """Device memory that a point takes at most, in bytes: operands, their copies, the float64 reference, the flush."""
-    inputs, output = gpu.array_floats(op, shape)
-    operands = 4 * (sum(inputs) + output)
-    copies = max(operands, operands + timing.EVICTION * l2_bytes)
+    size = operands.nbytes(problem, shape)
+    copies = max(size, size + timing.EVICTION * l2_bytes)
     check = 0
-    if op == "gemm":
+    if problem.op == "gemm":
         # C* and its scale whole, and B twice in float64 for the block of rows at hand.
         block = min(shape.m, REFERENCE_ROWS)
         check = 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
-    elif op != "ceiling_flops":
-        check = operands
-    return max(copies, operands + check) + 2 * timing.EVICTION * l2_bytes + baselines.WORKSPACE_BYTES
+    elif problem.op != "ceiling_flops":
+        check = size
+    # Inputs are drawn in fp32, the largest last.
+    drawn = 4 * max(operands.counts(problem, shape)[0], default=0)
+    workspaces = 2 * baselines.WORKSPACE_BYTES
+    return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
 
 
 def check_memory(points: Iterable[Point], free: int, l2_bytes: int, name: str) -> None:
@@ -236,12 +239,12 @@ def check_memory(points: Iterable[Point], free: int, l2_bytes: int, name: str) -
     Raises:
         UserError: names the largest such size, what it needs and what there is.
     """
-    for op, shape in dict.fromkeys((point.op, point.shape) for point in reversed(list(points))):
-        needed = needed_bytes(op, shape, l2_bytes)
+    for problem, shape in dict.fromkeys((point.problem, point.shape) for point in reversed(list(points))):
+        needed = needed_bytes(problem, shape, l2_bytes)
         if needed > free:
             raise UserError(
-                f"{op} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that size "
-                "out of sweep.sizes, or free the GPU."
+                f"{problem} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that "
+                "size out of sweep.sizes, or free the GPU."
             )
 
 
@@ -253,43 +256,28 @@ REFERENCE_ROWS = 1024
 class Workspace:
     """The operands of one problem in one round, and its reference while a check needs it."""
 
-    def __init__(self, session: gpu.Session, op: str, shape: Shape, seed: int) -> None:
+    def __init__(self, session: gpu.Session, problem: Problem, shape: Shape, seed: int) -> None:
         import cupy
 
-        self.op, self.shape = op, shape
+        self.problem, self.shape = problem, shape
         cupy.get_default_memory_pool().free_all_blocks()
         # Where the buffers land differs from round to round, as it does from run to run.
         spacer = cupy.empty(random.Random(seed).randrange(1, 64) << 20, dtype=cupy.uint8)
-        rng = np.random.default_rng(seed)
-        counts, output = gpu.array_floats(op, shape)
-        self._inputs = []
-        for count in counts:
-            array = cupy.empty(count, dtype=cupy.float32)
-            array.set(rng.standard_normal(count, dtype=np.float32))
-            self._inputs.append(array)
-        self._output = cupy.empty(output, dtype=cupy.float32)
+        self._inputs, self._output = operands.random(problem, shape, seed)
         self._copies: list[tuple[list[Any], Any]] = [(self._inputs, self._output)]
         self._reference: tuple[Any, Any] | None = None
         del spacer
 
-    def operands(self, kernel: Kernel | None, index: int = 0) -> gpu.Operands:
+    def operands(self, kernel: Kernel | None, index: int = 0) -> Operands:
         """Operands for `kernel` (None: for a baseline) on copy `index`."""
         inputs, output = self._copies[index]
-        scalars = kernel.scalars if kernel else {}
-        return gpu.Operands(
-            self.op,
-            self.shape,
-            tuple(inputs),
-            output,
-            alpha=scalars.get("a", 1.0),
-            beta=scalars.get("b", 0.0),
-            iterations=int(kernel.params.get("iterations", 0)) if kernel else 0,
-        )
+        if kernel is None:
+            return Operands(self.problem, self.shape, tuple(inputs), output)
+        return Operands.of(kernel, self.shape, inputs, output)
 
     def copies(self, l2_bytes: int) -> int:
         """Make as many copies of the operands as rotation needs, and return their number."""
-        size = 4 * (sum(array.size for array in self._inputs) + self._output.size)
-        wanted = timing.rotation_sets(size, l2_bytes)
+        wanted = timing.rotation_sets(operands.nbytes(self.problem, self.shape), l2_bytes)
         while len(self._copies) < wanted:
             self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
         return wanted
@@ -300,19 +288,17 @@ class Workspace:
         Returns:
             {passed, message, err_scaled_max, err_fro, first_us, estimate_us}.
         """
-        import cupy
-
-        bits = self._output.view(cupy.uint32)
-        bits[...] = numeric.POISON_BITS
+        bits = operands.bits(self._output)
+        bits[...] = poison = numeric.POISON_BITS[self._output.dtype.itemsize]
         first = timer.once(call)
-        if self.op == "gemm":
+        if self.problem.op == "gemm":
             verdict = self._judge_gemm()
-        elif self.op == "ceiling_flops":
-            untouched = bool((bits == numeric.POISON_BITS).all())
+        elif self.problem.op == "ceiling_flops":
+            untouched = bool((bits == poison).all())
             verdict = numeric.Verdict(untouched, None, None, "" if untouched else "the loop left its bounds")
         else:
             expected = self._inputs[0] if len(self._inputs) == 1 else self._inputs[0] + self._inputs[1]
-            wrong = int((bits != expected.view(cupy.uint32)).sum())
+            wrong = int((bits != operands.bits(expected)).sum())
             verdict = numeric.Verdict(
                 not wrong,
                 0.0 if not wrong else None,
@@ -332,18 +318,26 @@ class Workspace:
         import cupy
 
         m, n, k = self.shape.m, self.shape.n, self.shape.k
-        a, b = self._inputs[0].reshape(m, k), self._inputs[1].reshape(k, n)
+        problem = self.problem
         if self._reference is None:
+            a, b = (
+                array.reshape(size)
+                for array, size in zip(self._inputs, operands.matrices(problem, self.shape)[0], strict=True)
+            )
+            wide_b = operands.widen(b, problem.dtype_in)
+            wide_b = wide_b.T if problem.layout == "row,col,row" else wide_b
             whole = cupy.empty((2, m, n), dtype=cupy.float64)
             for start in range(0, m, REFERENCE_ROWS):
                 rows = slice(start, start + REFERENCE_ROWS)
-                whole[0, rows], whole[1, rows] = numeric.reference_gemm(a[rows], b, 1.0, 0.0, None, cupy)
+                wide_a = operands.widen(a[rows], problem.dtype_in)
+                whole[0, rows], whole[1, rows] = numeric.reference_gemm(wide_a, wide_b, 1.0, 0.0, None, cupy)
             self._reference = (whole[0], whole[1])
         return numeric.compare(
             self._output.reshape(m, n),
             *self._reference,
-            numeric.gamma(k),
-            underflow=numeric.underflow_allowance(k, 1.0),
+            numeric.bound(problem, k),
+            dtype=problem.dtype_out,
+            underflow=numeric.underflow_allowance(k, 1.0, problem.dtype_out),
             rows=REFERENCE_ROWS,
         )
 
@@ -420,12 +414,11 @@ class Sweep:
 
     def checked(self, point: Point) -> dict[str, Any] | None:
         """The journal's record of the checked execution of `point`'s subject, if there is one."""
-        kernel, toolkit, shape = point.subject
-        return self.journal.get(f"{kernel}.{toolkit}.{shape}.check", self._check_identity(point))
+        return self.journal.get(point.entry("check"), self._check_identity(point))
 
     def finished(self, point: Point, number: int) -> dict[str, Any] | None:
         """The journal's record of round `number` of `point`, if there is one."""
-        return self.journal.get(point.entry(f"r{number}"), self.identity(point))
+        return self.journal.get(point.entry(point.cache, f"r{number}"), self.identity(point))
 
     def _bind(self, point: Point, workspace: Workspace, index: int = 0) -> Callable[[], None]:
         if point.toolkit == LIBRARY:
@@ -437,10 +430,9 @@ class Sweep:
         found = self.checked(point)
         if found is None:
             found = workspace.check(self._bind(point, workspace), timer)
-            kernel, toolkit, shape = point.subject
-            self.journal.put(f"{kernel}.{toolkit}.{shape}.check", self._check_identity(point), found)
+            self.journal.put(point.entry("check"), self._check_identity(point), found)
             if not found["passed"]:
-                self._say(f"not timed: {kernel} {toolkit} at {shape} is wrong: {found['message']}")
+                self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {found['message']}")
         return found
 
     def todo(self) -> list[tuple[int, Point]]:
@@ -465,14 +457,14 @@ class Sweep:
             self._say("another process has this GPU open; if it computes, that will show in these times")
         timer = timing.Timer(self.session)
         for number in dict.fromkeys(number for number, _ in todo):
-            groups: dict[tuple[str, Shape], list[Point]] = {}
+            groups: dict[tuple[Problem, Shape], list[Point]] = {}
             for wanted, point in todo:
                 if wanted == number:
-                    groups.setdefault((point.op, point.shape), []).append(point)
-            for (op, shape), members in groups.items():
+                    groups.setdefault((point.problem, point.shape), []).append(point)
+            for (problem, shape), members in groups.items():
                 if deadline is not None and time.monotonic() > deadline:
                     return False
-                finished = self._run_group(number, op, shape, members, timer, deadline, (done, total))
+                finished = self._run_group(number, problem, shape, members, timer, deadline, (done, total))
                 if finished is None:
                     return False
                 done += finished
@@ -481,7 +473,7 @@ class Sweep:
     def _run_group(
         self,
         number: int,
-        op: str,
+        problem: Problem,
         shape: Shape,
         members: list[Point],
         timer: timing.Timer,
@@ -489,10 +481,10 @@ class Sweep:
         progress: tuple[int, int],
     ) -> int | None:
         """Round `number` of the points that share a problem. Returns how many, or None where the deadline passed."""
-        workspace = Workspace(self.session, op, shape, numeric.fresh_seeds(1)[0])
+        workspace = Workspace(self.session, problem, shape, numeric.fresh_seeds(1)[0])
         checks = {point.subject: self._ensure_checked(point, workspace, timer) for point in members}
         own = {
-            name: self._ensure_checked(Point(name, LIBRARY, op, shape, "", name), workspace, timer)
+            name: self._ensure_checked(Point(name, LIBRARY, problem, shape, "", name), workspace, timer)
             for name in dict.fromkeys(point.baseline for point in members)
             if name
         }
@@ -512,12 +504,12 @@ class Sweep:
             sides = [self._bind(point, workspace, index) for index in range(copies)]
             against = None
             if point.baseline:
-                partner = Point(point.baseline, LIBRARY, op, shape, point.cache, point.baseline)
+                partner = Point(point.baseline, LIBRARY, problem, shape, point.cache, point.baseline)
                 against = [self._bind(partner, workspace, index) for index in range(copies)]
             start = time.monotonic()
             burst = timer.burst(sides, against, point.cache, self.plan, estimates, graphs)
             self.journal.put(
-                point.entry(f"r{number}"),
+                point.entry(point.cache, f"r{number}"),
                 self.identity(point),
                 {
                     "times": [round(value, 4) for value in burst.times],
@@ -553,8 +545,10 @@ class Sweep:
     def row(self, point: Point, rounds: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
         """The summary row of a point."""
         kernel = self.kernels.get(point.kernel)
-        label = kernel or next(other for other in self.kernels.values() if other.baseline == point.kernel)
-        flops, moved = gpu.work(label, point.shape)
+        label = kernel or next(
+            other for other in self.kernels.values() if (other.baseline, other.problem) == (point.kernel, point.problem)
+        )
+        flops, moved = operands.work(label, point.shape)
         times = [record["times"] for _, record in rounds]
         check = self.checked(point) or {}
         tick = stats.resolution(np.concatenate(times))
@@ -563,7 +557,7 @@ class Sweep:
             "kernel": point.kernel,
             "family": self.family,
             "rung": kernel.rung if kernel else baselines.baseline(point.kernel).rung,
-            "dtype": label.dtype_in,
+            "dtype": point.problem.dtype_in,
             "m": point.shape.m,
             "n": point.shape.n,
             "k": point.shape.k,
@@ -613,7 +607,7 @@ class Sweep:
                         {
                             "kernel": point.kernel,
                             "toolkit": point.toolkit,
-                            "dtype": "fp32",
+                            "dtype": point.problem.dtype_in,
                             "m": point.shape.m,
                             "n": point.shape.n,
                             "k": point.shape.k,
@@ -658,17 +652,16 @@ class Sweep:
         checks = {point.subject: self.checked(point) or {"passed": True} for point in self.points}
         return [
             {"kernel": kernel, "toolkit": toolkit, "reason": f"wrong at {shape}: {check['message']}"}
-            for (kernel, toolkit, shape), check in checks.items()
+            for (kernel, toolkit, _, shape), check in checks.items()
             if not check["passed"]
         ]
 
     def _baseline_kernels(self) -> dict[str, str]:
         """Names of the GPU kernels behind the baselines, from the journal or by asking the profiler once."""
-        wanted: dict[str, list[int]] = {}
-        for point in self.points:
-            if point.toolkit == LIBRARY and point.shape.n not in wanted.setdefault(point.kernel, []):
-                wanted[point.kernel].append(point.shape.n)
-        identity = {**self.machine, "versions": self.versions, "wanted": wanted}
+        library = [point for point in self.points if point.toolkit == LIBRARY]
+        wanted = list(dict.fromkeys((point.kernel, point.problem, point.shape.n) for point in library))
+        named = [[name, str(problem), size] for name, problem, size in wanted]
+        identity = {**self.machine, "versions": self.versions, "wanted": named}
         found = self.journal.get("baseline-kernels", identity)
         if found is None:
             found = baselines.gpu_kernel_names(wanted)
@@ -681,7 +674,7 @@ class Sweep:
         targets = [
             (point.kernel, point.toolkit, point.shape)
             for point in dict.fromkeys(
-                Point(kernel, toolkit, self.kernels[kernel].op, shape_of(self.kernels[kernel].op, size), "", None)
+                Point(kernel, toolkit, self.kernels[kernel].problem, shape_of(self.kernels[kernel].op, size), "", None)
                 for kernel, toolkit in self._loaded
                 for size in sizes
             )
