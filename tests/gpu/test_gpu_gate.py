@@ -14,8 +14,8 @@ from gpu_tools import ROOT
 
 from gemmrepro import baselines, gpu, numeric, registry
 from gemmrepro.errors import UserError
-from gemmrepro.operands import Operands
-from gemmrepro.registry import Problem, Shape
+from gemmrepro.operands import Operands, random, widen
+from gemmrepro.registry import LAYOUTS, Problem, Shape
 
 pytestmark = pytest.mark.gpu
 
@@ -109,6 +109,54 @@ def test_the_baseline_keeps_blas_semantics(session):
             continue  # what a library does at the ends of the range is its own business
         verdict, _ = numeric.run_case(session, lambda operands: library.sgemm(operands)(), case)
         assert verdict.passed, f"{case}: {verdict.message}"
+
+
+HALVES = [Problem("gemm", dtype, dtype, layout) for dtype in ("bf16", "fp16") for layout in LAYOUTS]
+
+
+@pytest.mark.parametrize("problem", HALVES, ids=lambda problem: f"{problem.dtype_in} {problem.layout}")
+def test_every_way_of_the_16_bit_baseline_is_right(session, problem):
+    """cublasGemmEx and all that cublasLt offers, in both layouts, exact on small integers."""
+    shape = Shape(520, 264, 136)
+    inputs, output = random(problem, shape, 1)
+    ways = 1 + len(baselines.cublas_lt(session).candidates(Operands(problem, shape, tuple(inputs), output), 8))
+    assert ways > 2, "cublasLt offered next to nothing"
+
+    def way(index: int):
+        def launch(operands: Operands) -> None:
+            library = baselines.cublas(session)
+            [library.gemm_ex(operands), *baselines.cublas_lt(session).candidates(operands, 8)][index]()
+
+        return launch
+
+    for index in range(ways):
+        for inputs in ("normal", numeric.EXACT):
+            verdict, _ = numeric.run_case(session, way(index), numeric.Case(shape, 1.0, 0.0, inputs, 7), problem)
+            assert verdict.passed, f"way {index}, {inputs}: {verdict.message}"
+
+
+def test_the_16_bit_baseline_takes_the_fastest_way(session):
+    problem, shape = HALVES[1], Shape.cube(4096)
+    assert problem.layout == "row,col,row"
+    inputs, output = random(problem, shape, 1)
+    operands = Operands(problem, shape, tuple(inputs), output)
+    call = baselines.baseline("cublas.gemm").bind(session, operands)
+    again = baselines.baseline("cublas.gemm").bind(session, operands)
+    for one in (call, again):
+        output.fill(0)
+        one()
+        session.sync()
+        assert bool(output.any())
+    assert (problem, shape, session.gpu.pci_bus) in baselines._fastest
+
+
+def test_operands_are_standard_normal_and_differ_by_seed(session):
+    problem = HALVES[0]
+    first, _ = random(problem, Shape.cube(512), 1)
+    second, _ = random(problem, Shape.cube(512), 2)
+    values = widen(first[0], "bf16")
+    assert abs(float(values.mean())) < 0.01 and abs(float(values.std()) - 1) < 0.01
+    assert bool((first[0] != second[0]).any()) and bool((first[0] != first[1]).any())
 
 
 def test_the_copy_baseline_copies(session):
