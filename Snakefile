@@ -9,6 +9,7 @@ include: "workflow/rules/gates.smk"
 include: "workflow/rules/sweep.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/tune.smk"
 
 
 rule all:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support import ROOT, call, snakemake
 
-TARGETS = ["images", "build", "gates", "sweep", "verdicts", "figures", "report", "all"]
+TARGETS = ["images", "build", "gates", "sweep", "verdicts", "figures", "report", "tune", "all"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -26,7 +26,7 @@ from gemmrepro import registry, sass
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_atomic, write_json
 
-# Flags that may change the code. Those that cannot (verbosity, search paths, threads) are added in `_compile`.
+# Flags that may change the code. Those that cannot (verbosity, search paths, threads) are added in `compile_fatbin`.
 # -no-compress: the binaries are small, and any driver and any tool reads them.
 COMMON_FLAGS = ("-fatbin", "-std=c++17", "-O3", "-no-compress")
 
@@ -135,7 +135,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
     chosen = wanted_archs(kernel, toolkit, archs)
     with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
         binary = Path(folder) / "kernel.fatbin"
-        log = _compile(kernel, toolkit, chosen, threads, binary)
+        log = compile_fatbin(kernel, toolkit, chosen, threads, binary)
         spills = parse_ptxas(log, kernel.entry)
         listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
         usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
@@ -218,7 +218,7 @@ def parse_resource_usage(listing: str, entry: str) -> dict[str, int]:
     return result
 
 
-def _compile(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], threads: int, binary: Path) -> str:
+def compile_fatbin(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], threads: int, binary: Path) -> str:
     """Run nvcc from the repository's root, so that messages name the source as the user knows it; return its log."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {_shown(kernel.source_path)} of {kernel.id} is missing; restore it.")
@@ -237,8 +237,8 @@ def _compile(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], thread
 
 
 def defines(kernel: registry.Kernel) -> list[str]:
-    """nvcc's flags for the macros that a record defines."""
-    return [f"-D{name}={value}" for name, value in sorted(kernel.defines.items())]
+    """nvcc's flags for the macros that a record defines. It would split a value at a bare comma."""
+    return [f"-D{name}={value}".replace(",", "\\,") for name, value in sorted(kernel.defines.items())]
 
 
 def _gencode(archs: list[str]) -> list[str]:

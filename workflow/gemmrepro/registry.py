@@ -300,6 +300,9 @@ def winners_path(family_name: str, gpu: str | None = None) -> Path:
     return KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
 
 
+TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
+
+
 def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
     """The kernel with the constants that tuning chose, or nothing where this GPU was never tuned for.
 
@@ -313,16 +316,14 @@ def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
         winner = json.loads(path.read_text()).get(tunable.id)
         params = None if winner is None else dict(winner["params"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path.relative_to(ROOT)} is corrupt ({error}); restore it, or run the rule tune.") from None
+        raise UserError(f"{path} is corrupt ({error}); restore it, or {TUNE_AGAIN}.") from None
     if params is None:
         return ()
     inside = set(params) == set(tunable.space) and all(params[name] in values for name, values in tunable.space.items())
     if not inside or not tunable.allowed(params):
-        raise UserError(
-            f"{path.relative_to(ROOT)} gives {tunable.id} constants that its space does not hold ({params}); "
-            "run the rule tune again."
-        )
-    return (tunable.make(params),)
+        raise UserError(f"{path} gives {tunable.id} constants that its space does not hold ({params}); {TUNE_AGAIN}.")
+    # In the order of the space: the order of the definitions is part of the build key.
+    return (tunable.make({name: params[name] for name in tunable.space}),)
 
 
 def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:

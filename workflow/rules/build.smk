@@ -19,7 +19,7 @@ rule build_kernel:
     params:
         architectures=architectures,
         # What the build reads of the record beside the files above: another launch shape, say, compiles nothing anew.
-        registered=lambda wildcards: str((kernel_of(wildcards).entry, kernel_of(wildcards).min_capability)),
+        registered=lambda wildcards: registry.compiled_from(kernel_of(wildcards)),
         folder=subpath(output.record, parent=True),
     message:
         "Compiling {wildcards.kernel} with {wildcards.toolkit} for sm_{params.architectures}"

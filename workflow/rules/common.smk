@@ -28,6 +28,8 @@ CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployme
 # The user's mistakes end here, before any job starts.
 try:
     gemmrepro.config.check(config)
+    # The registry reads it, here and in every job.
+    os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     GPU, NO_GPU = host.find_gpu()
     MEASURE = host.resolve_measure(config["measure"], GPU, NO_GPU)
     FAMILIES = config["families"]
@@ -89,12 +91,32 @@ def kernel_of(wildcards):
     return registry.kernel(wildcards.kernel)
 
 
+def candidates_of(wildcards):
+    """Every kernel that a tunable may become."""
+    tunable = registry.tunable(wildcards.tunable)
+    return [tunable.make(params) for params in tunable.candidates()]
+
+
 def kernels_of(family):
     return [kernel for kernel in KERNELS.values() if kernel.family == family]
 
 
+def architectures_of(toolkit):
+    """The configured architectures, and the GPU's own where the toolkit may know it and the config does not list it."""
+    wanted = set(config["build"][toolkit])
+    newest = {"cuda12": 90, "cuda13": 121}[toolkit]
+    if GPU and GPU.capability <= newest:
+        wanted.add(GPU.capability)
+    return [str(arch) for arch in sorted(wanted)]
+
+
 def toolkits_of(kernel):
-    return [toolkit for toolkit in TOOLKITS if toolkit in kernel.toolkits]
+    """Those that build a kernel: it may name them, and be written for a GPU that they are not configured for."""
+    return [
+        toolkit
+        for toolkit in TOOLKITS
+        if toolkit in kernel.toolkits and registry.targets(kernel, architectures_of(toolkit))
+    ]
 
 
 def builds_of(kernel, suffix="json"):
@@ -113,12 +135,7 @@ def recorded(family, *names):
 
 
 def architectures(wildcards):
-    """The configured architectures, and the GPU's own where the toolkit may know it and the config does not list it."""
-    wanted = set(config["build"][wildcards.toolkit])
-    newest = {"cuda12": 90, "cuda13": 121}[wildcards.toolkit]
-    if GPU and GPU.capability <= newest:
-        wanted.add(GPU.capability)
-    return ",".join(str(arch) for arch in sorted(wanted))
+    return ",".join(architectures_of(wildcards.toolkit))
 
 
 def numeric_evidence(wildcards):

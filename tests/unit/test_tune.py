@@ -1,0 +1,649 @@
+"""Tuning without a GPU: the space, the search on invented timings, what is left out and why, winners, supervision."""
+
+import contextlib
+import csv
+import io
+import json
+import math
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from gemmrepro import baselines, build, candidates, gpu, numeric, registry, search, stats, sweep, timing, tune
+from gemmrepro.errors import UserError
+from gemmrepro.registry import Kernel, Launch, Shape, Tunable
+
+SOURCE = """\
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS TILE = 32, STEPS = 4
+#endif
+constexpr int PARAMETERS;
+static_assert(TILE * STEPS <= 256, "the tile is too large");
+__global__ void unrelated() {}
+extern "C" __global__ void scale(int m, int n, int k, float alpha, const float* A, const float* B, float beta,
+                                 float* C) {
+    __shared__ float tile[TILE];
+    tile[threadIdx.x % TILE] = A[threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < STEPS; ++i) C[blockIdx.x * STEPS + i] = alpha * tile[i];
+}
+"""
+SIZES = [1024, 2048]
+
+
+def kernel_of(params, source) -> Kernel:
+    return Kernel(
+        id="ladder.scale_tuned",
+        rung="T",
+        title="",
+        source=str(source),
+        entry="scale",
+        launch=lambda shape: Launch((shape.n // params["tile"], 1, 1), (params["tile"], 1, 1), shared_bytes=1024),
+        params=dict(params),
+        multiple_of={"n": params["tile"]},
+        defines=registry.parameters(params),
+    )
+
+
+@pytest.fixture
+def tunable(tmp_path, monkeypatch) -> Tunable:
+    """A tunable of six candidates over a source of its own, in a folder of kernels of its own."""
+    source = tmp_path / "kernels" / "scale.cu"
+    source.parent.mkdir()
+    source.write_text(SOURCE)
+    made = Tunable(
+        "ladder.scale_tuned",
+        {"tile": (32, 64, 128), "steps": (2, 4, 8)},
+        lambda params: params["tile"] * params["steps"] <= 256,
+        lambda params: kernel_of(params, source),
+    )
+    monkeypatch.setattr(registry, "KERNELS_DIR", source.parent)
+    monkeypatch.setattr(registry, "tunables", lambda family=None: (made,))
+    return made
+
+
+# The space
+
+
+def test_every_allowed_combination_is_a_candidate_with_a_name_of_its_own(tunable):
+    found = candidates.candidates(tunable)
+    assert [tuple(candidate.params.values()) for candidate in found] == [
+        (32, 2),
+        (32, 4),
+        (32, 8),
+        (64, 2),
+        (64, 4),
+        (128, 2),
+    ]
+    assert len({candidate.digest for candidate in found}) == len(found)
+    assert len({build.build_key(candidate.kernel, "13.0") for candidate in found}) == len(found)
+    assert found[0].digest == candidates.Candidate({"steps": 2, "tile": 32}, found[0].kernel).digest
+    assert str(found[0]) == "tile=32 steps=2"
+
+
+def test_a_space_that_allows_nothing_is_refused(tunable):
+    with pytest.raises(UserError, match=r"the space of ladder\.scale_tuned allows no combination"):
+        candidates.candidates(replace(tunable, allowed=lambda params: False))
+
+
+# The compile step's files
+
+
+def row(candidate, **changes):
+    return {
+        "digest": candidate.digest,
+        "params": dict(candidate.params),
+        "build_key": build.build_key(candidate.kernel, "13.0.88"),
+        "target": "90",
+        "error": None,
+        "registers": 40,
+        "spill_bytes": 0,
+        "shared_bytes": 512,
+        **changes,
+    }
+
+
+def listing_file(folder, tunable, changes=lambda candidate: {}, **top):
+    """A candidates.json of an invented compilation, its binaries empty."""
+    field = candidates.candidates(tunable)
+    content = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.0.88", "target": "90"}
+    content["candidates"] = [row(candidate, **changes(candidate)) for candidate in field]
+    folder.mkdir(exist_ok=True)
+    (folder / "candidates.json").write_text(json.dumps({**content, **top}))
+    for candidate in field:
+        (folder / f"{candidate.digest}.fatbin").write_bytes(b"")
+    return folder
+
+
+def test_a_listing_of_todays_sources_is_read(tunable, tmp_path):
+    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable), tunable)
+    assert (listing.toolkit, listing.target, len(listing.rows)) == ("cuda13", "90", 6)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path, tunable: path.unlink(), r"is missing; run the compile step again: .*--kernel ladder\.scale"),
+        (lambda path, tunable: path.write_text("{"), "is corrupt"),
+        (lambda path, tunable: path.write_text("[]"), "is corrupt"),
+        (lambda path, tunable: path.write_text('{"candidates": [{}]}'), "is corrupt"),
+        (lambda path, tunable: path.write_text(path.read_text().replace("registers", "r")), "is corrupt"),
+        (
+            lambda path, tunable: path.write_text(path.read_text().replace("scale_tuned", "else")),
+            r"lists candidates of ladder\.else",
+        ),
+        (lambda path, tunable: tunable.space.update(tile=(32,)), "another space or other sources"),
+        (
+            lambda path, tunable: next(iter(candidates.candidates(tunable))).kernel.source_path.write_text("// new"),
+            "another space or other sources",
+        ),
+    ],
+    ids=["missing", "cut", "no record", "empty rows", "a field less", "another tunable", "another space", "edited"],
+)
+def test_a_listing_that_does_not_fit_is_refused(tunable, tmp_path, spoil, said):
+    folder = listing_file(tmp_path / "built", tunable)
+    spoil(folder / "candidates.json", tunable)
+    with pytest.raises(UserError, match=said):
+        candidates.Listing.read(folder, tunable)
+
+
+LIMITS = candidates.Limits(shared_bytes=2048, registers=65536, threads=1024)
+
+
+@pytest.mark.parametrize(
+    ("changes", "limits", "said"),
+    [
+        ({}, LIMITS, None),
+        ({"error": "ptxas error: too much"}, LIMITS, "does not compile: ptxas error: too much"),
+        ({"spill_bytes": 8}, LIMITS, "spills 8 bytes"),
+        ({"shared_bytes": 1025}, LIMITS, "2049 bytes of shared memory a block are over the GPU's 2048"),
+        ({}, replace(LIMITS, threads=16), "32 threads a block are over"),
+        # 40 registers a thread are given to a warp as 5 * 256.
+        ({}, replace(LIMITS, registers=1279), "1280 registers a block are over the GPU's 1279"),
+    ],
+)
+def test_what_does_not_fit_is_left_out_with_the_reason(tunable, tmp_path, changes, limits, said):
+    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable, lambda _: changes), tunable)
+    found = listing.unfit(next(iter(listing.rows)), [Shape.cube(1024)], limits)
+    assert found is None if said is None else said in found
+
+
+def test_a_size_that_a_candidate_cannot_run_leaves_it_out(tunable, tmp_path):
+    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable), tunable)
+    reasons = [listing.unfit(name, [Shape.cube(64), Shape.cube(96)], LIMITS) for name in listing.rows]
+    assert [reason is None for reason in reasons] == [True, True, True, False, False, False]
+    assert "N = 96 is not a multiple of 64" in reasons[3]
+
+
+def test_the_compilers_first_error_is_kept():
+    log = "x does not compile:\na.cu(3): warning: unused\na.cu(5): error: static assertion failed\n1 error detected\n"
+    assert candidates.complaint(log) == "a.cu(5): error: static assertion failed"
+    assert candidates.complaint("nothing of the kind") == "nothing of the kind"
+
+
+# The search
+
+
+def point(ratio):
+    return search.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
+
+
+def test_the_score_is_the_geometric_mean_of_the_ratios():
+    assert search.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
+
+
+def halved(speed, wrong=lambda stage, name: False, names=None):
+    """A search where `speed(stage, name, size)` is the ratio found; returns the standings and who was timed where."""
+    timed = {}
+
+    def measure(stage, names, sizes):
+        timed[stage.name] = (list(names), list(sizes))
+        return {
+            name: {size: point(speed(stage.name, name, size)) for size in sizes}
+            for name in names
+            if not wrong(stage.name, name)
+        }
+
+    names = [f"c{index:02}" for index in range(30)] if names is None else names
+    return search.halve(names, SIZES, measure), timed
+
+
+def test_a_third_and_then_five_go_on_and_the_fastest_wins():
+    standings, timed = halved(lambda stage, name, size: 0.5 + int(name[1:]) / 100)
+    assert [len(names) for names, _ in timed.values()] == [30, 10, 5]
+    assert [sizes for _, sizes in timed.values()] == [SIZES[:1], SIZES, SIZES]
+    assert timed["final"][0] == ["c29", "c28", "c27", "c26", "c25"]
+    assert list(standings)[:6] == ["c29", "c28", "c27", "c26", "c25", "c24"]
+    assert [standings[name].stage for name in ("c25", "c24", "c20", "c19")] == ["final", "close", "close", "coarse"]
+    assert len(standings) == 30
+
+
+def test_a_later_stage_overrules_an_earlier_one():
+    def speed(stage, name, size):
+        if stage == "final":
+            return 2.0 if name == "c25" else 1.0
+        return 0.5 + int(name[1:]) / 100
+
+    assert next(iter(halved(speed)[0])) == "c25"
+
+
+def test_what_is_found_wrong_on_the_way_is_gone():
+    standings, timed = halved(
+        lambda stage, name, size: 0.5 + int(name[1:]) / 100,
+        lambda stage, name: (stage, name) in (("close", "c29"), ("final", "c28"), ("coarse", "c00")),
+    )
+    assert not {"c29", "c28", "c00"} & set(standings)
+    assert timed["final"][0] == ["c28", "c27", "c26", "c25", "c24"]
+    assert next(iter(standings)) == "c27"
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_small_field_goes_through_every_stage(count):
+    standings, timed = halved(lambda stage, name, size: 1.0, names=[f"c{index}" for index in range(count)])
+    assert {standing.stage for standing in standings.values()} == ({"final"} if count else set())
+    assert list(timed) == ([stage.name for stage in search.STAGES] if count else [])
+
+
+# The bench, on an invented GPU
+
+
+class FakeLoaded:
+    """A kernel whose launches take (tile * steps) µs; one that was told to fails."""
+
+    broken = False
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def bind(self, operands):
+        return lambda: self.kernel.params["tile"] * self.kernel.params["steps"]
+
+
+class FakeWorkspace:
+    def __init__(self, session, problem, shape, seed):
+        self.shape = shape
+
+    def operands(self, kernel):
+        return self
+
+    def check(self, call, timer):
+        wrong = self.shape.n == 2048 and call() == 128
+        return {"passed": not wrong, "message": "2 elements are wrong" * wrong, "estimate_us": float(call())}
+
+
+class FakeTimer:
+    launches = 0
+
+    def __init__(self, session):
+        pass
+
+    def burst(self, sides, against, cache, plan, estimates, graphs):
+        assert cache == "warm"
+        type(self).launches += 1
+        return timing.Burst([float(sides[0]())] * 6, [float(against[0]())] * 6, [{"clock_mhz": 1500, "power_w": 600.0}])
+
+
+@pytest.fixture
+def session(monkeypatch):
+    """An invented H200 on which the candidate of tile 64 and 2 steps computes wrong sums."""
+    broken = []
+
+    def sync():
+        if broken:
+            raise UserError("a kernel failed")
+
+    def run_case(session, launch, case, problem):
+        params = current[-1].kernel.params
+        wrong = (params["tile"], params["steps"]) == (64, 2)
+        return numeric.Verdict(not wrong, None, None, "7 elements are wrong" * wrong), 0.0
+
+    current = []
+
+    def from_file(session, kernel, path, toolkit):
+        current.append(FakeLoaded(kernel))
+        return current[-1]
+
+    FakeTimer.launches = 0
+    monkeypatch.setattr(gpu.Loaded, "from_file", from_file)
+    monkeypatch.setattr(numeric, "run_case", run_case)
+    monkeypatch.setattr(sweep, "Workspace", FakeWorkspace)
+    monkeypatch.setattr(timing, "Timer", FakeTimer)
+    monkeypatch.setattr(candidates.Limits, "here", lambda: LIMITS)
+    library = baselines.Baseline("cublas.sgemm", "", "gemm", lambda *_: lambda: 100.0, lambda _: "cuBLAS 13.1")
+    monkeypatch.setattr(baselines, "baseline", lambda name: library)
+    described = SimpleNamespace(
+        name="NVIDIA H200",
+        slug="h200",
+        arch="sm_90",
+        compute_capability=(9, 0),
+        driver="580.1",
+        driver_cuda=(13, 0),
+    )
+    return SimpleNamespace(gpu=described, sync=sync, broken=broken, other_processes=lambda: 0)
+
+
+@pytest.fixture
+def bench(session, tunable, tmp_path):
+    """Opens the bench anew, as a second process would."""
+
+    def spill(candidate):
+        return {"spill_bytes": 16} if candidate.params["steps"] == 8 else {}
+
+    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable, spill), tunable)
+    return lambda **options: search.Bench(session, tunable, listing, tmp_path / "journal", **options)
+
+
+def test_a_search_from_the_listing_to_the_winner(bench, tunable, tmp_path):
+    out, table = tmp_path / "out.json", tmp_path / "out.csv"
+    search.search(bench(), tunable, SIZES, out, table)
+    result = json.loads(out.read_text())
+    # Of six, (32, 8) spills, (64, 2) is wrong in the gate's case, and (32, 4) at 2048 only.
+    assert result["count"] == {"candidates": 6, "compiled": 6, "fitting": 5, "right": 4, "timed": 3}
+    assert result["winner"]["params"] == {"tile": 32, "steps": 2}
+    assert result["winner"]["score"] == pytest.approx(100 / 64, abs=1e-4)
+    found = result["winner"]["sizes"]["2048"]
+    assert found["ratio"] == pytest.approx(100 / 64, abs=1e-4)
+    assert found["tflops"] == pytest.approx(2 * 2048**3 / 64e-6 * 1e-12, rel=1e-3)
+    assert (found["clock_mhz"], found["power_w"]) == (1500, 600.0)
+    assert result["gpu"]["slug"] == "h200" and result["baseline"]["version"] == "cuBLAS 13.1"
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert len(rows) == 6
+    assert (rows[0]["tile"], rows[0]["steps"], rows[0]["stage"]) == ("32", "2", "final")
+    left_out = {(entry["tile"], entry["steps"]): entry["left_out"] for entry in rows if entry["left_out"]}
+    assert left_out[("32", "8")] == "spills 16 bytes"
+    assert "7 elements are wrong" in left_out[("64", "2")]
+    assert left_out[("32", "4")] == "wrong at 2048: 2 elements are wrong"
+    assert float(rows[0]["us_1024"]) == 64.0
+
+
+def test_a_second_run_takes_everything_from_the_journal(bench, tunable, tmp_path):
+    search.search(bench(), tunable, SIZES, tmp_path / "one.json", tmp_path / "one.csv")
+    launches = FakeTimer.launches
+    search.search(bench(), tunable, SIZES, tmp_path / "two.json", tmp_path / "two.csv")
+    assert FakeTimer.launches == launches
+    one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
+    assert one["winner"] == two["winner"]
+
+
+def test_the_budget_ends_a_search_and_what_it_found_stays(bench, tunable, tmp_path):
+    with pytest.raises(search.Unfinished):
+        search.search(bench(deadline=-math.inf), tunable, SIZES, tmp_path / "out.json", tmp_path / "out.csv")
+    assert not (tmp_path / "out.json").exists()
+    search.search(bench(), tunable, SIZES, tmp_path / "out.json", tmp_path / "out.csv")
+
+
+def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(bench, session, monkeypatch):
+    first = bench()
+    names = list(first.listing.field)
+
+    def crash(session_, kernel, path, toolkit):
+        session.broken.append(kernel)
+        raise RuntimeError("illegal memory access")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu.Loaded, "from_file", crash)
+        with pytest.raises(search.Broken):
+            first.judge(names[:2])
+    session.broken.clear()
+    again = bench()
+    assert again.verdict(names[0]) == "illegal memory access"
+    assert again.judge(names[:2]) == names[1:2]
+
+
+def test_a_full_disk_is_not_blamed_on_the_candidate(bench, monkeypatch):
+    first = bench()
+    name = next(iter(first.listing.field))
+
+    def full():
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        first._attempt(name, full)
+    assert bench().verdict(name) is None
+
+
+def test_the_supervisors_word_on_a_hung_candidate_becomes_its_verdict(bench, tmp_path):
+    first = bench()
+    name = next(iter(first.listing.field))
+    search.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
+    assert bench().verdict(name) == "it did not end within 60 s"
+    assert not search.marker(tmp_path / "journal").exists()
+    search.marker(tmp_path / "journal").write_text(list(first.listing.field)[1])
+    assert bench().verdict(list(first.listing.field)[1]) is None
+
+
+def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, session):
+    session.gpu.compute_capability, session.gpu.arch = (8, 6), "sm_86"
+    with pytest.raises(UserError, match=r"compiled for sm_90 and this is the NVIDIA H200 \(sm_86\).*--arch 86"):
+        bench()
+    session.gpu.compute_capability, session.gpu.driver_cuda = (9, 0), (12, 4)
+    with pytest.raises(UserError, match=r"driver 580\.1 is too old for what CUDA 13\.0\.88 compiled"):
+        bench()
+
+
+def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session, tunable, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "end_with_parent", lambda: None)
+    monkeypatch.setattr(gpu, "open_gpu", lambda: session)
+    monkeypatch.setattr(gpu, "exclusive", lambda session: contextlib.nullcontext())
+    monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
+    out = tmp_path / "out.json"
+
+    def run(*options):
+        paths = ("--candidates", str(tmp_path / "built"), "--out", str(out), "--journal", str(tmp_path / "journal"))
+        command = ["tune", "measure", "--worker", "--kernel", tunable.id, "--sizes", "1024,2048", *paths, *options]
+        monkeypatch.setattr(sys, "argv", command)
+        return tune.main()
+
+    assert run("--deadline", "1.0") == search.UNFINISHED == 75
+    assert not out.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(numeric, "run_case", lambda *_: session.broken.append(1) or 1 / 0)
+        assert run() == search.REPLACE
+    session.broken.clear()
+    assert run() == 0
+    assert json.loads(out.read_text())["count"]["right"] == 3
+    assert out.with_suffix(".csv").is_file()
+    tune.install([out])
+    monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
+    (winner,) = registry.tuned(tunable)
+    measured = {build.build_key(candidate.kernel, "13.0") for candidate in candidates.candidates(tunable)}
+    assert build.build_key(winner, "13.0") in measured
+
+
+# The supervisor
+
+WORKER = """\
+import os, pathlib, sys, time
+journal = pathlib.Path(sys.argv[1])
+runs = journal / "runs"
+runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+marker = journal / "at-work"
+number = len(runs.read_text())
+(journal / f"seen-{number}").write_text(marker.read_text() if marker.exists() else "")
+if number == 1:
+    marker.write_text("abc")
+    DOES
+marker.unlink(missing_ok=True)
+sys.exit(ENDS)
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "ends", "code", "runs", "seen"),
+    [
+        ("pass", 0, 0, 1, None),
+        ("pass", 1, 1, 1, None),
+        ("pass", 75, 75, 1, None),
+        ("sys.exit(76)", 0, 0, 2, ""),
+        ("os.abort()", 0, 0, 2, "abc its process ended with code -6"),
+        ("time.sleep(60)", 0, 0, 2, "abc it did not end within 1 s"),
+        ("os.kill(os.getpid(), 15)", 0, -15, 1, None),
+    ],
+    ids=["well", "error", "budget", "broken", "crash", "hang", "ended by somebody"],
+)
+def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, does, ends, code, runs, seen):
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER.replace("DOES", does).replace("ENDS", str(ends)))
+    search.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
+    assert search.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=1.0) == code
+    assert len((tmp_path / "runs").read_text()) == runs
+    assert (tmp_path / "seen-1").read_text() == ""
+    if seen is not None:
+        assert (tmp_path / "seen-2").read_text() == seen
+
+
+def test_a_process_that_cannot_begin_is_not_begun_again(tmp_path):
+    search.marker(tmp_path).write_text("abc it did not end within 60 s")
+    assert search.supervise([sys.executable, "-c", "raise SystemExit(1)"], tmp_path) == 1
+    assert search.suspect(tmp_path) == "abc it did not end within 60 s"
+
+
+# Winners
+
+
+def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
+    sizes = {"4096": {"tflops": 46.5, "ratio": 0.95}, "8192": {"tflops": 47.25, "ratio": 0.96}}
+    content = {
+        "kernel": kernel,
+        "gpu": {"name": "", "slug": gpu},
+        "driver": "580.1",
+        "toolkit": "cuda13",
+        "toolkit_version": "13.4.92",
+        "baseline": {"id": "cublas.sgemm", "version": "cuBLAS 13.1"},
+        "count": {"candidates": 6},
+        "winner": {"params": params, "sizes": sizes},
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monkeypatch):
+    (target,) = tune.install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 4})])
+    assert target == registry.KERNELS_DIR / "ladder" / "tuned" / "h200.json"
+    assert json.loads(target.read_text()) == {
+        "ladder.scale_tuned": {
+            "params": {"tile": 64, "steps": 4},
+            "toolkit": "cuda13",
+            "toolkit_version": "13.4.92",
+            "driver": "580.1",
+            "baseline": "cuBLAS 13.1",
+            "candidates": 6,
+            "tflops": {"4096": 46.5, "8192": 47.25},
+            "ratio": {"4096": 0.95, "8192": 0.96},
+        }
+    }
+    monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
+    (kernel,) = registry.tuned(tunable)
+    assert kernel.params == {"tile": 64, "steps": 4}
+    before = registry.compiled_from(kernel)
+    tune.install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 2})])
+    assert registry.compiled_from(registry.tuned(tunable)[0]) != before
+    monkeypatch.setenv("GEMMREPRO_TUNED", "a100")
+    assert registry.tuned(tunable) == ()
+
+
+def test_winners_are_merged_and_a_second_install_changes_nothing(tunable, tmp_path):
+    target = registry.winners_path("ladder", "h200")
+    target.parent.mkdir(parents=True)
+    target.write_text('{"ladder.another": {"params": {"a": 1}}}')
+    paths = [
+        result_file(tmp_path / "a.json", {"tile": 64, "steps": 4}),
+        result_file(tmp_path / "b.json", {"tile": 32, "steps": 4}, gpu="rtx-4090"),
+    ]
+    assert len(tune.install(paths)) == 2
+    text = target.read_text()
+    assert list(json.loads(text)) == ["ladder.another", "ladder.scale_tuned"]
+    assert registry.winners_path("ladder", "rtx-4090").is_file()
+    tune.install(paths)
+    assert target.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"tile": 48, "steps": 4}, "the space of ladder.scale_tuned does not hold"),
+        ({"tile": 128, "steps": 4}, "does not hold"),
+        ({"tile": 32}, "does not hold"),
+        (None, "is no tuning result"),
+    ],
+    ids=["no value of the space", "not allowed", "a constant less", "no constants"],
+)
+def test_a_winner_outside_the_space_is_refused_and_nothing_is_written(tunable, tmp_path, params, said):
+    good = result_file(tmp_path / "good.json", {"tile": 64, "steps": 4})
+    with pytest.raises(UserError, match=said):
+        tune.install([good, result_file(tmp_path / "bad.json", params)])
+    assert not registry.winners_path("ladder", "h200").exists()
+
+
+def test_what_is_no_result_or_of_no_tunable_is_refused(tunable, tmp_path):
+    path = tmp_path / "a.json"
+    for text, said in (("{", "is corrupt"), ("{}", "is no tuning result"), ("[]", "is no tuning result")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=said):
+            tune.install([path])
+    with pytest.raises(UserError, match="is missing"):
+        tune.install([tmp_path / "none.json"])
+    with pytest.raises(UserError, match=r"'ladder\.nope' cannot be tuned; what can: ladder\.scale_tuned"):
+        tune.install([result_file(path, {"tile": 64, "steps": 4}, kernel="ladder.nope")])
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_corrupt_file_of_winners_is_refused(tunable, tmp_path, text):
+    target = registry.winners_path("ladder", "h200")
+    target.parent.mkdir(parents=True)
+    target.write_text(text)
+    with pytest.raises(UserError, match="corrupt"):
+        tune.install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 4})])
+    assert target.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["", "4096,big", "0", "-1"])
+def test_sizes_that_are_none_are_refused(text):
+    with pytest.raises(UserError, match="not of the form"):
+        tune.parse_sizes(text)
+
+
+# With a real toolkit
+
+
+@pytest.mark.containers
+def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(toolkit, tunable, tmp_path, monkeypatch):
+    roomy = replace(tunable, allowed=lambda params: params["steps"] == 4)  # (128, 4) fails its static_assert
+    folder = tmp_path / "built"
+    listing = candidates.compile_all(roomy, toolkit, "90", folder, 2)
+    rows = {entry["params"]["tile"]: entry for entry in listing["candidates"]}
+    assert [entry["error"] is None for entry in rows.values()] == [True, True, False]
+    assert "the tile is too large" in rows[128]["error"]
+    assert (rows[32]["shared_bytes"], rows[64]["shared_bytes"]) == (128, 256)
+    assert rows[32]["spill_bytes"] == 0 and 8 <= rows[32]["registers"] <= 64
+    assert (folder / f"{rows[32]['digest']}.fatbin").stat().st_size > 500
+    assert not (folder / f"{rows[128]['digest']}.fatbin").exists()
+    assert candidates.Listing.read(folder, roomy).rows[rows[32]["digest"]] == rows[32]
+
+    compiled = []
+    real = build.compile_fatbin
+
+    def noted(kernel, *rest):
+        compiled.append(kernel.params)
+        return real(kernel, *rest)
+
+    monkeypatch.setattr(build, "compile_fatbin", noted)
+    assert candidates.compile_all(roomy, toolkit, "90", folder, 1) == listing
+    assert compiled == []
+    (folder / f"{rows[64]['digest']}.fatbin").unlink()
+    (folder / f"{rows[32]['digest']}.json").write_text("{")
+    assert candidates.compile_all(roomy, toolkit, "90", folder, 1) == listing
+    assert [params["tile"] for params in compiled] == [32, 64]
+
+
+@pytest.mark.containers
+def test_a_space_of_which_nothing_compiles_is_an_error(toolkit, tunable, tmp_path):
+    hopeless = replace(tunable, allowed=lambda params: params["tile"] * params["steps"] > 256)
+    with pytest.raises(UserError, match=r"no candidate of ladder\.scale_tuned compiles.*the tile is too large"):
+        candidates.compile_all(hopeless, toolkit, "90", tmp_path, 1)
+    source = next(iter(candidates.candidates(tunable))).kernel.source_path
+    source.write_text(SOURCE.replace("scale(", "other("))
+    with pytest.raises(UserError, match="defines no 'scale' for sm_90"):
+        candidates.compile_all(tunable, toolkit, "90", tmp_path, 1)

@@ -1,0 +1,100 @@
+# Constants for this machine's GPU: every combination that the registry declares is compiled, judged and timed, and the
+# best goes into kernels/<family>/tuned/<gpu>.json. No other rule reads what is made here, and none of it runs unasked.
+from hashlib import sha256
+
+TUNE = config["tune"]
+TUNABLES = {tunable.id: tunable for family in FAMILIES for tunable in registry.tunables(family)}
+UNSIZED = sorted(
+    {name.split(".")[0] for name in TUNABLES} - {family for family, sizes in TUNE["sizes"].items() if sizes}
+)
+if UNSIZED:
+    stop(f"the configuration is wrong: tune.sizes: family '{UNSIZED[0]}' has no sizes.")
+
+
+wildcard_constraints:
+    tunable="|".join(name.replace(".", "[.]") for name in TUNABLES) or "none",
+
+
+rule tune_compile:
+    input:
+        sources=lambda wildcards: sorted(
+            {
+                os.path.relpath(path)
+                for kernel in candidates_of(wildcards)
+                for path in (kernel.source_path, *kernel.header_paths)
+            }
+        ),
+        code=[*code("candidates"), "workflow/gemmrepro/tune.py"],
+        image=in_image(TUNE["toolkit"]),
+    output:
+        "results/tune/build/{tunable}/candidates.json",
+    log:
+        "results/logs/tune/{tunable}.compile.log",
+    container:
+        image(TUNE["toolkit"])
+    threads: TUNE["jobs"]
+    params:
+        toolkit=TUNE["toolkit"],
+        arch=GPU.capability if GPU else TUNE["arch"],
+        # A text that changes with the space and with what the registry makes of it.
+        declared=lambda wildcards: sha256(
+            "".join(map(registry.fingerprint, candidates_of(wildcards))).encode()
+        ).hexdigest(),
+        folder=subpath(output[0], parent=True),
+    message:
+        "Compiling the candidates of {wildcards.tunable} (those that are compiled already are kept)"
+    shell:
+        "python3 -m gemmrepro.tune compile --kernel {wildcards.tunable} --toolkit {params.toolkit}"
+        " --arch {params.arch} --jobs {threads} --out {params.folder} 2>&1 | tee {log}"
+
+
+if MEASURE == "live":
+
+    rule tune_measure:
+        input:
+            candidates="results/tune/build/{tunable}/candidates.json",
+            code=code("tune"),
+            image=in_image("torch"),
+        output:
+            winner="results/tune/{tunable}.json",
+            table="results/tune/{tunable}.csv",
+        log:
+            "results/logs/tune/{tunable}.log",
+        container:
+            image("torch")
+        resources:
+            gpu=1,
+        params:
+            folder=subpath(input.candidates, parent=True),
+            sizes=lambda wildcards: ",".join(map(str, TUNE["sizes"][wildcards.tunable.split(".")[0]])),
+        message:
+            "Tuning {wildcards.tunable} on the GPU (what was timed is kept if this is interrupted)"
+        shell:
+            "python3 -m gemmrepro.tune measure --kernel {wildcards.tunable} --candidates {params.folder}"
+            " --sizes {params.sizes} --out {output.winner} --table {output.table} 2>&1 | tee {log}"
+
+    rule tune:
+        input:
+            results=expand("results/tune/{tunable}.json", tunable=list(TUNABLES)),
+            image=in_image("torch"),
+        log:
+            "results/logs/tune/install.log",
+        container:
+            image("torch")
+        message:
+            "Entering the winners into kernels/*/tuned/"
+        shell:
+            "python3 -m gemmrepro.tune install {input.results} 2>&1 | tee {log}"
+
+else:
+
+    rule tune:
+        log:
+            "results/logs/tune/install.log",
+        localrule: True
+        params:
+            why=f"measure is '{MEASURE}'" if GPU else NO_GPU,
+        message:
+            "Tuning times candidates on an NVIDIA GPU, and here {params.why}"
+        run:
+            stop(f"the target tune needs a usable NVIDIA GPU, and {params.why}; run it on a machine with one.")
