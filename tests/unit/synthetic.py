@@ -9,12 +9,15 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from gemmrepro import registry, rungs
 from gemmrepro.measurements import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 
 LEVELS = {
@@ -31,7 +34,49 @@ SIZES = (256, 512, 1024, 2048, 4096, 8192)
 TOOLKITS = ("cuda12", "cuda13")
 ARCHS = {"cuda12": ("sm_80", "sm_90"), "cuda13": ("sm_80", "sm_90", "sm_120")}
 GPU = "Synthetic GPU"
-PEAK_TFLOPS = 50.0
+PEAK_TFLOPS = {"fp32": 50.0, "bf16": 700.0, "fp16": 680.0}
+CEILINGS = {
+    # kernel: (size, TFLOP/s, GB/s)
+    "ceilings.ffma": (1, 60.0, ""),
+    "ceilings.ffma_rrr": (1, 57.0, ""),
+    "ceilings.wgmma": (1, 850.0, ""),
+    "ceilings.dram_copy": (1 << 28, "", 3000.0),
+}
+STAND_INS = Path(__file__).parent / "kernels"
+"""Families with everything that a family may hold; see `stand_in`."""
+
+
+def stand_in(monkeypatch, folder: Path) -> Path:
+    """Make the registry read STAND_INS instead of the real families, in this process, until the test ends.
+
+    Returns:
+        their copy in `folder`, with the real families' discussions; a test may change it.
+    """
+    from gemmrepro import claims
+
+    kernels = folder / "kernels"
+    shutil.copytree(STAND_INS, kernels, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in registry.KERNELS_DIR.glob("*/discussion.html.j2"):
+        if (kernels / path.parent.name).is_dir():
+            shutil.copy(path, kernels / path.parent.name)
+    monkeypatch.setattr(registry, "KERNELS_DIR", kernels)
+    monkeypatch.setattr(claims, "KERNELS_DIR", kernels)
+    cached = registry._module
+    monkeypatch.setattr(registry, "_module", cache(cached.__wrapped__))
+    return kernels
+
+
+def share(kernel: registry.Kernel) -> float:
+    """A kernel's share of its baseline's speed: LEVELS where it is one, else by its place in its ladder."""
+    if kernel.id in LEVELS:
+        return LEVELS[kernel.id][1]
+    if rungs.is_tuned(kernel):
+        return 1.1 * share(rungs.before(kernel))
+    ladder = rungs.steps(kernel.family, kernel.dtype_in)
+    place = [step.id for step in ladder].index(kernel.id)
+    if kernel.family == "ladder":
+        return 0.88 + 0.02 * place
+    return 0.45 + 0.6 * place / len(ladder) - (0.01 if kernel.dtype_in == "fp16" else 0.0)
 
 
 def hot_loop(loads: int, multiply_adds: int) -> str:
@@ -44,9 +89,14 @@ def hot_loop(loads: int, multiply_adds: int) -> str:
 
 @dataclass
 class World:
-    """What to write. `ratios` overrides a level's share of the baseline; `gpu` the GPU's name."""
+    """What to write. `ratios` overrides a level's share of the baseline; `gpu` the GPU's name.
+
+    Of the ladder only LEVELS are measured unless `whole`; a tuned twin or a step past the article has builds and gates.
+    """
 
     root: Path
+    families: tuple[str, ...] = ("ladder", "ceilings")
+    whole: bool = False
     sizes: tuple[int, ...] = SIZES
     toolkits: tuple[str, ...] = TOOLKITS
     caches: tuple[str, ...] = ("cold", "warm")
@@ -62,6 +112,12 @@ class World:
     numeric: str = "passed"
     failed_gates: tuple[str, ...] = ()
     spread: float = 0.002
+    instructions: dict[str, int] = field(
+        default_factory=lambda: {
+            **{"LDG.E": 8, "LDG.E.128": 4, "STG.E": 1, "STG.E.128": 2, "FADD": 1, "FFMA": 512},
+            **{"BAR.SYNC.DEFER_BLOCKING": 2, "LDS.128": 32, "EXIT": 1},
+        }
+    )
 
     @property
     def measure(self) -> Path:
@@ -87,15 +143,16 @@ class World:
         """Write all of it; returns itself."""
         for folder in (self.measure, self.build, self.gates, self.images):
             folder.mkdir(parents=True, exist_ok=True)
-        for kernel in ("ladder.vector_add", *LEVELS):
-            self._write_build(kernel)
-            self._write_gate(kernel)
-        if self.ladder:
-            self._write_ladder()
-        if self.ceilings:
-            for kernel in ("ceilings.ffma", "ceilings.dram_copy"):
-                self._write_build(kernel)
-                self._write_gate(kernel)
+        for family in self.families:
+            if family == "ceilings" and not self.ceilings:
+                continue
+            for kernel in registry.kernels(family):
+                self._write_build(kernel.id)
+                self._write_gate(kernel.id)
+        for family in self.families:
+            if family != "ceilings" and self.ladder:
+                self._write_ladder(family)
+        if self.ceilings and "ceilings" in self.families:
             self._write_ceilings()
         if self.locks:
             for env in ("cuda12", "cuda13", "report"):
@@ -109,7 +166,7 @@ class World:
                     "python": [{"name": "numpy", "version": "2.0"}],
                 }
                 _json(self.images / f"{env}.lock.json", lock)
-        _json(self.config, {"measure": "auto", "families": ["ladder", "ceilings"], "sweep": {"interval": 0.01}})
+        _json(self.config, {"measure": "auto", "families": list(self.families), "sweep": {"interval": 0.01}})
         return self
 
     def key(self, kernel: str, toolkit: str) -> str:
@@ -127,7 +184,7 @@ class World:
                     "shared_bytes": 8192,
                     "barriers": 1,
                     "constant_bytes": 400,
-                    "instructions": {"LDG.E": 8, "FFMA": 512, "BAR.SYNC.DEFER_BLOCKING": 2, "LDS.128": 32, "EXIT": 1},
+                    "instructions": dict(self.instructions),
                     "instruction_total": 700,
                     "hot_loop": hot_loop(max(1, round(loads * 512)), 512),
                 }
@@ -205,7 +262,11 @@ class World:
             },
             "libraries": {"cublas": "0.0.0"},
             "toolkits": {"cuda12": "12.4.131", "cuda13": "13.0.88"},
-            "baseline_kernels": {"cublas.sgemm 4096": "synthetic_sgemm_128x128"},
+            "baseline_kernels": {
+                "cublas.sgemm 4096": "synthetic_sgemm_128x128",
+                "cublas.gemm bf16 4096": "synthetic_bf16_128x256",
+                "cublas.gemm fp16 4096": "synthetic_fp16_128x256",
+            },
             "git_commit": "0" * 40,
             "date": "2000-01-01T00:00:00Z",
             "config": {"sizes": {"ladder": list(self.sizes)}},
@@ -214,14 +275,14 @@ class World:
     def _row(self, **cells) -> dict:
         return {column: cells.get(column, "") for column in SUMMARY_COLUMNS}
 
-    def _gemm_row(self, kernel, rung, n, cache, toolkit, tflops, base_tflops) -> dict:
+    def _gemm_row(self, kernel, rung, dtype, baseline, n, cache, toolkit, tflops, base_tflops) -> dict:
         flops = 2 * n**3
         median, base = flops / tflops / 1e6, flops / base_tflops / 1e6
         row = self._row(
             kernel=kernel,
-            family="ladder",
+            family=kernel.split(".")[0],
             rung=rung,
-            dtype="fp32",
+            dtype=dtype,
             m=n,
             n=n,
             k=n,
@@ -239,10 +300,10 @@ class World:
             temp_c=50,
             status="current",
         )
-        if kernel == "cublas.sgemm":
-            return row | {"build_key": "0.0.0"}
+        if kernel == baseline:
+            return row | {"build_key": "0.0.0", "baseline": baseline, "ratio": 1.0}
         return row | {
-            "baseline": "cublas.sgemm",
+            "baseline": baseline,
             "baseline_median_us": base,
             "ratio": base / median,
             "ratio_ci_low": base / median * (1 - self.spread),
@@ -253,37 +314,47 @@ class World:
             "status": "stale" if kernel in self.stale else "current",
         }
 
-    def _write_ladder(self) -> None:
+    def _write_ladder(self, family: str) -> None:
         rows, samples, counters = [], [], []
         rng = np.random.default_rng(7)
+        kernels = [k for k in rungs.compared(family) if self.whole or family != "ladder" or k.id in LEVELS]
         for n in self.sizes:
-            for cache in self.caches:
-                # cuBLAS nears its peak as the problem fills the GPU.
-                base = PEAK_TFLOPS * n**2 / (n**2 + 600**2) * (1.0 if cache == "warm" else 0.9)
-                rows.append(self._gemm_row("cublas.sgemm", "cuBLAS", n, cache, "library", base, base))
-                for kernel, (rung, share, _) in LEVELS.items():
-                    share = self.ratios.get(kernel, share)
-                    for toolkit in self.toolkits:
-                        speed = base * share * (1.0 if toolkit == "cuda12" else 1.02)
-                        row = self._gemm_row(kernel, rung, n, cache, toolkit, speed, base)
-                        rows.append(row)
-                        times = row["median_us"] * (1 + 0.004 * rng.standard_gamma(2.0, 60) - 0.0067)
-                        for index, time in enumerate(times):
-                            sample = (kernel, toolkit, "fp32", n, n, n, None, cache, index // 12, index % 12, time)
-                            samples.append((*sample, row["baseline_median_us"], row["build_key"]))
+            for cache_state in self.caches:
+                for dtype, baseline in dict.fromkeys((kernel.dtype_in, kernel.baseline) for kernel in kernels):
+                    # cuBLAS nears its peak as the problem fills the GPU.
+                    base = PEAK_TFLOPS[dtype] * n**2 / (n**2 + 600**2) * (1.0 if cache_state == "warm" else 0.9)
+                    at = (dtype, baseline, n, cache_state)
+                    rows.append(self._gemm_row(baseline, "cuBLAS", *at, "library", base, base))
+                    for kernel in kernels:
+                        if kernel.dtype_in != dtype:
+                            continue
+                        part = self.ratios.get(kernel.id, share(kernel))
+                        for toolkit in self.toolkits:
+                            speed = base * part * (1.0 if toolkit == "cuda12" else 1.02)
+                            row = self._gemm_row(kernel.id, kernel.rung, *at, toolkit, speed, base)
+                            rows.append(row)
+                            times = row["median_us"] * (1 + 0.004 * rng.standard_gamma(2.0, 60) - 0.0067)
+                            point = (kernel.id, toolkit, dtype, n, n, n, None, cache_state)
+                            for index, time in enumerate(times):
+                                last = (row["baseline_median_us"], row["build_key"])
+                                samples.append((*point, index // 12, index % 12, time, *last))
         n = 4096
-        for kernel, (_, _, loads) in LEVELS.items():
+        for kernel in kernels:
+            loads = LEVELS.get(kernel.id, ("", 0, 2 / 512))[2]
             for toolkit in self.toolkits:
-                status = "stale" if kernel in self.stale else "current"
+                status = "stale" if kernel.id in self.stale else "current"
                 values = {
                     "smsp__sass_inst_executed_op_global_ld.sum": (loads * n**3 / 32, "inst"),
                     "dram__bytes.sum": (12 * n * n * (1 + 40 * loads), "byte"),
-                    "dram__bytes.sum.per_second": (1e9 * (2 + LEVELS[kernel][1] * 1000), "byte/second"),
+                    "dram__bytes.sum.per_second": (1e9 * (2 + share(kernel) * 1000), "byte/second"),
+                    "smsp__issue_active.avg.pct_of_peak_sustained_active": (40 + 50 * share(kernel), "%"),
+                    "smsp__inst_executed_pipe_fma.sum": (n**3 / 32, "inst"),
+                    "smsp__inst_executed.sum": (n**3 / 32 / min(0.95, share(kernel)), "inst"),
                 }
                 for metric, (value, unit) in values.items():
-                    row = (kernel, toolkit, n, n, n, metric, value, unit, self.key(kernel, toolkit), status)
+                    row = (kernel.id, toolkit, n, n, n, metric, value, unit, self.key(kernel.id, toolkit), status)
                     counters.append(row)
-        folder = self.measure / "ladder"
+        folder = self.measure / family
         _csv(folder / "summary.csv", SUMMARY_COLUMNS, [[row[column] for column in SUMMARY_COLUMNS] for row in rows])
         _csv(folder / "counters.csv", COUNTER_COLUMNS, counters if self.counters else [])
         if self.samples:
@@ -292,13 +363,16 @@ class World:
 
     def _write_ceilings(self) -> None:
         rows = []
-        for kernel, n, tflops, gbps in (("ceilings.ffma", 1, 60.0, ""), ("ceilings.dram_copy", 1 << 28, "", 3000.0)):
+        for each in registry.kernels("ceilings"):
+            if each.id not in CEILINGS:
+                continue
+            kernel, (n, tflops, gbps) = each.id, CEILINGS[each.id]
             for toolkit in self.toolkits:
                 row = self._row(
                     kernel=kernel,
                     family="ceilings",
                     rung="ceiling",
-                    dtype="fp32",
+                    dtype=each.dtype_in,
                     m=1,
                     n=n,
                     k=1,
@@ -312,6 +386,8 @@ class World:
                     rounds=5,
                     tflops=tflops,
                     gbps=gbps,
+                    clock_mhz=1000,
+                    power_w=90,
                     build_key=self.key(kernel, toolkit),
                     status="current",
                 )

@@ -8,17 +8,21 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
-from synthetic import LEVELS, World
+from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import figures
+from gemmrepro import ceilings, drawing, figures, measurements, rungs
 from gemmrepro.files import ROOT
 
 
 def run(world: World, out: Path, family: str = "ladder", **environment: str) -> None:
     command = [sys.executable, "-m", "gemmrepro.figures", "--family", family, "--measure", world.measure, "--out", out]
+    command += ["--figures", ",".join(figures.NAMES)] if family == "ladder" else []
     env = {**os.environ, "PYTHONPATH": "workflow", **environment}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -42,7 +46,7 @@ def test_svg_is_well_formed_and_draws_text_as_outlines(drawn, name):
     assert not list(tree.getroot().iter("{http://www.w3.org/2000/svg}text"))
     text = (drawn / f"{name}.svg").read_text()
     assert "<dc:date>" not in text
-    assert figures.INK in text
+    assert drawing.INK in text
 
 
 def test_same_rows_same_bytes(drawn, tmp_path):
@@ -98,13 +102,13 @@ def test_stale_rows_are_marked(tmp_path):
         said = about(tmp_path / "out", name)
         assert said["stale"] is True
         assert "stale" in said["caption"]
-        assert {row["level"] for row in said["table"] if row["stale"]} == {"L3 smem"}
+        assert {row["level"] for row in said["table"] if row.get("stale")} == {"L3 smem"}
 
 
 def test_a_smaller_sweep_takes_its_largest_size_and_says_so(tmp_path):
     run(World(tmp_path, sizes=(256, 512), caches=("cold", "warm")).write(), tmp_path / "out")
     assert "M = N = K = 512" in about(tmp_path / "out", "ratio")["caption"]
-    assert "4096, was not measured" in about(tmp_path / "out", "ratio")["caption"]
+    assert "4096 was not measured" in about(tmp_path / "out", "ratio")["caption"]
 
 
 def test_nothing_measured_still_draws(tmp_path):
@@ -139,8 +143,119 @@ def test_every_series_stands_out_from_paper_light_and_dark():
     dark = dark.split("* { box-sizing")[0]
     for block in (light, dark):
         values = dict(re.findall(r"(--[a-z0-9-]+): (#[0-9a-f]{6})", block))
-        for variable in figures.THEME.values():
+        for variable in drawing.THEME.values():
             if variable not in ("--grid", "--paper"):
                 assert contrast(values[variable], values["--paper"]) >= 3, variable
-    for colour, variable in figures.THEME.items():
+    for colour, variable in drawing.THEME.items():
         assert f"{variable}: {colour}" in light, "the page and the SVG file must agree in light mode"
+
+
+# With stand-ins for all that a family may hold: two types, tuned twins, steps past the article.
+
+
+@pytest.fixture
+def whole(tmp_path, monkeypatch) -> Iterator[dict[str, dict[str, drawing.Drawing]]]:
+    stand_in(monkeypatch, tmp_path)
+    sizes = (1024, 4096, 8192, 16384)
+    world = World(tmp_path, families=("ladder", "hopper", "ceilings"), whole=True, sizes=sizes).write()
+    roofs = measurements.load(world.measure, "ceilings")
+    yield {name: figures.draw(measurements.load(world.measure, name), roofs) for name in ("ladder", "hopper")}
+    plt.close("all")
+
+
+def test_ratio_puts_twins_beside_their_level(whole):
+    table = {row["level"]: row for row in whole["ladder"]["ratio"].table}
+    assert table["L7 warptile"]["published"] == 0.937
+    assert table["L7 warptile, tuned"]["measured, cuda12"] == pytest.approx(0.99)
+    assert "published" not in table["L7 warptile, tuned"] and "published" not in table["L7.1 async_copy"]
+    levels = list(table)
+    assert levels.index("L7 warptile, tuned") == levels.index("L7 warptile") + 1 < levels.index("L7.1 async_copy")
+    said = whole["ladder"]["ratio"].caption
+    assert "constants found on this GPU" in said and "fp32" in said
+    hopper = whole["hopper"]["ratio"]
+    assert "Hatched" not in hopper.caption and "bf16 and fp16" in hopper.caption
+    assert {"H1 wgmma", "H1 wgmma, fp16"} <= {row["level"] for row in hopper.table}
+
+
+def test_throughput_keeps_types_apart(whole):
+    table = whole["hopper"]["throughput"].table
+    assert {row["type"] for row in table if row["level"] == "H1 wgmma"} == {"bf16"}
+    assert {row["type"] for row in table if row["level"] == "H1 wgmma, fp16"} == {"fp16"}
+    blas = {
+        (row["type"], row["size"]): row["TFLOP/s"]
+        for row in table
+        if row["level"] == "cuBLAS" and row["cache"] == "warm"
+    }
+    assert blas["bf16", 4096] > blas["fp16", 4096]
+    levels = {row["level"] for row in whole["ladder"]["throughput"].table}
+    assert "L7 warptile, tuned" in levels and "L6 vectorized, tuned" not in levels
+    assert "type" not in whole["ladder"]["throughput"].table[0]
+
+
+def test_climb_shows_the_ceilings_of_its_type(whole):
+    climb = whole["hopper"]["climb"]
+    rows = {row["level"]: row for row in climb.table}
+    assert rows["WGMMA loop, measured"]["TFLOP/s"] == 850 and rows["WGMMA loop, measured"]["power, W"] == 90
+    assert rows["computed peak"]["TFLOP/s"] == pytest.approx(100 * 4096 * 1000 / 1e6)
+    assert {row["size"] for row in climb.table if row["level"] == "H8 hilbert"} == {4096, 8192, 16384}
+    assert not [row for row in climb.table if "fp16" in row["level"]]
+    assert {key.split("/")[2] for key in climb.rows} == {"bf16"}
+    assert "850 TFLOP/s at 1,000 MHz, 90 W" in climb.caption
+    ladder = {row["level"] for row in whole["ladder"]["climb"].table}
+    assert {"FFMA loop, measured", "FFMA from registers loop, measured", "L7 warptile, tuned"} <= ladder
+    assert "WGMMA loop, measured" not in ladder
+
+
+def test_roofline_takes_ceiling_and_traffic_of_its_type(whole, tmp_path):
+    roofline = whole["hopper"]["roofline"]
+    assert any(key.startswith("ceilings.wgmma/") for key in roofline.rows)
+    assert not any(key.startswith("ceilings.ffma") for key in roofline.rows)
+    assert "bf16" in roofline.caption
+    lower = whole["ladder"]["roofline"]
+    assert [key.split("/")[0] for key in lower.rows if key.startswith("ceilings.ffma")] == [
+        "ceilings.ffma",
+        "ceilings.ffma_rrr",
+    ]
+
+
+def test_least_traffic_counts_the_bytes_of_the_type(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, families=("hopper", "ceilings"), counters=False, sizes=(4096,)).write()
+    drawn = figures.draw(
+        measurements.load(world.measure, "hopper"), measurements.load(world.measure, "ceilings"), ["roofline"]
+    )
+    assert drawn["roofline"].table[0]["FLOP/byte"] == pytest.approx(2 * 4096**3 / (3 * 2 * 4096**2))
+
+
+def test_peaks_follow_from_clock_and_multiprocessors():
+    h200 = {"compute_capability": "9.0", "sm_count": 132, "clock_max_mhz": 1980}
+    assert ceilings.computed_peak(h200, "fp32")[0] == pytest.approx(66.9, abs=0.05)
+    # NVIDIA gives 989 TFLOP/s dense for the H100 SXM, at its boost clock of 1830 MHz.
+    assert ceilings.computed_peak({**h200, "clock_max_mhz": 1830}, "bf16")[0] == pytest.approx(989, abs=1)
+    assert ceilings.computed_peak({**h200, "compute_capability": "9.9"}, "bf16") is None
+    assert ceilings.computed_peak({}, "fp32") is None
+
+
+def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    from gemmrepro.registry import kernel
+
+    def before(name):
+        found = rungs.before(kernel(name))
+        return found and found.id
+
+    assert before("ladder.naive") is None and before("ladder.vector_add") is None
+    assert before("ladder.coalesced") == "ladder.naive"
+    assert before("ladder.warptile_tuned") == "ladder.warptile"
+    assert before("ladder.async_copy") == "ladder.warptile"
+    assert before("hopper.tiles_fp16") == "hopper.wgmma_fp16"
+    assert rungs.dtypes("hopper") == ["bf16", "fp16"]
+    assert rungs.how_made(kernel("hopper.tiles_fp16")) == "fp16"
+
+
+def test_labels_keep_their_distance_and_their_order():
+    places = drawing.spread([0.5, 0.5, 0.51, 0.1], 0.1, 0.0, 1.0)
+    assert places[3] == pytest.approx(0.1)
+    inner = sorted(places[:3])
+    assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(inner))
+    assert places[0] < places[2] and max(drawing.spread([0.99, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0

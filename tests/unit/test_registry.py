@@ -1,5 +1,6 @@
 """The registry: every record agrees with its source, and refusals name what is wrong."""
 
+import math
 import re
 from pathlib import Path
 
@@ -14,7 +15,8 @@ BY_ID = {"argnames": "kernel", "argvalues": EVERY, "ids": [kernel.id for kernel 
 
 
 def test_the_ladder_has_its_eight_rungs_in_order():
-    assert [kernel.rung for kernel in registry.kernels("ladder")] == [f"L{level}" for level in range(8)]
+    rungs = [kernel.rung for kernel in registry.kernels("ladder")]
+    assert rungs[:8] == [f"L{level}" for level in range(8)]
     assert len({kernel.id for kernel in EVERY}) == len(EVERY)
 
 
@@ -41,6 +43,11 @@ def test_constants_of_the_record_stand_in_the_source(kernel):
 @pytest.mark.parametrize("kernel", [kernel for kernel in EVERY if kernel.op == "gemm"], ids=lambda kernel: kernel.id)
 def test_launch_covers_the_output_once(kernel):
     """Blocks times the block's tile cover C, and no block lies wholly outside it."""
+    large, small = kernel.launch(Shape.cube(16384)), kernel.launch(Shape(1, 8, 8))
+    if math.prod(large.grid) <= 132:
+        assert kernel.family == "hopper", "blocks stay on the GPU and take tile after tile"
+        assert math.prod(small.grid) == math.prod(small.cluster or (1,)), "one tile needs one cluster of blocks"
+        return
     step = kernel.multiple_of
     shape = Shape(3 * step.get("m", 43), 5 * step.get("n", 29), step.get("k", 7))
     grid = kernel.launch(shape).grid

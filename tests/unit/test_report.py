@@ -6,14 +6,18 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
-from synthetic import LEVELS, World
+from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import report
+from gemmrepro import discussion, figures, measurements, registry, report, verdicts
+from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT
 
 VOID = set("area base br col embed hr img input link meta source track wbr".split())
@@ -25,17 +29,24 @@ def stage(module: str, *arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 
 
+def call(module: ModuleType, *arguments: object) -> None:
+    """Run a stage's main in this process, so that it sees the registry as a test has set it."""
+    before, sys.argv = sys.argv, [module.__name__, *map(str, arguments)]
+    try:
+        assert not module.main()
+    finally:
+        sys.argv = before
+
+
 def make(world: World) -> Path:
     """Verdicts, figures and the paper from a synthetic world; returns the paper's path."""
     root = world.root
     inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build]
-    done = stage("verdicts", *inputs, "--out", root / "verdicts.json")
-    assert done.returncode == 0, done.stderr
-    done = stage("figures", "--family", "ladder", "--measure", world.measure, "--out", root / "figures" / "ladder")
-    assert done.returncode == 0, done.stderr
+    call(verdicts, *inputs, "--families", ",".join(world.families), "--out", root / "verdicts.json")
+    for family in world.families:
+        call(figures, "--family", family, "--measure", world.measure, "--out", root / "figures" / family)
     inputs += ["--verdicts", root / "verdicts.json", "--figures", root / "figures", "--images", world.images]
-    done = stage("report", *inputs, "--config", world.config, "--out", root / "index.html")
-    assert done.returncode == 0, done.stderr
+    call(report, *inputs, "--config", world.config, "--out", root / "index.html")
     return root / "index.html"
 
 
@@ -127,21 +138,23 @@ def test_structure_for_screen_readers(full):
 def test_it_states_counts_origin_and_headline(full):
     _, page = full
     words = page.words
-    assert "25 statements in numbers from 1 article (ladder)" in words
+    assert "28 statements from 1 article (ladder)" in words
     assert "recorded earlier on Synthetic GPU" in words
     assert "L7 warptile built by cuda12, runs at 44.1 TFLOP/s" in words
     assert "the article gives 0.937 on NVIDIA A6000" in words
-    assert "10 of 10 kernels pass the static gate, 10 the numerical one" in words
+    count = len(registry.kernels("ladder")) + len(registry.kernels("ceilings"))
+    assert f"{count} of {count} kernels pass the static gate, {count} the numerical one" in words
     assert "33\N{MULTIPLICATION SIGN}65\N{MULTIPLICATION SIGN}17" in words
 
 
 def test_each_kernel_has_its_section(full):
     text, page = full
-    for kernel in ("ladder.vector_add", *LEVELS, "ceilings.ffma", "ceilings.dram_copy"):
+    kernels = [kernel.id for family in ("ladder", "ceilings") for kernel in registry.kernels(family)]
+    for kernel in kernels:
         assert report.anchor(kernel) in page.ids
         assert f"--force results/gates/{kernel}.json" in page.words
         assert f"--force results/build/cuda13/{kernel}.json" in page.words
-    assert text.count("Main loop, cuda12 for sm_90") == 10
+    assert text.count("Main loop, cuda12 for sm_90") == len(kernels)
     assert 'class="t-' in text
     assert text.count('class="spark"') == len(LEVELS) * 6 * 2 * 2
 
@@ -149,7 +162,7 @@ def test_each_kernel_has_its_section(full):
 def test_svg_colours_follow_the_page(full):
     text, _ = full
     plots = re.findall(r'<div class="plot".*?</svg></div>', text, re.DOTALL)
-    assert len(plots) == 3
+    assert len(plots) == len(figures.figure_names("ladder"))
     for plot in plots:
         assert "var(--ink)" in plot and "var(--paper)" in plot
         assert not re.search(r"#1b1f26|#0072b2|#ffffff", plot, re.IGNORECASE)
@@ -250,3 +263,180 @@ def test_links_lead_only_into_the_repository(tmp_path):
     inside = ROOT / "kernels" / "published.csv"
     assert report.relative(inside, ROOT / "reports" / "index.html") == "../kernels/published.csv"
     assert report.relative(inside, tmp_path / "index.html") is None
+
+
+# With stand-ins for all that a family may hold: two types, tuned twins, steps past the article.
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Iterator[tuple[str, Page]]:
+    root = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch, root)
+        families = ("ladder", "hopper", "ceilings")
+        world = World(root, families=families, whole=True, sizes=(4096, 8192), stale=("ladder.stages",))
+        text = make(world.write()).read_text()
+        yield text, Page(text)
+
+
+def section(text: str, ident: str) -> str:
+    """The text of the section with this id, up to the next kernel's."""
+    found = re.search(rf'<section class="kernel" id="{ident}".*?(?=<section class="kernel"|</main>)', text, re.DOTALL)
+    return found[0]
+
+
+def words_of(markup: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", markup).split())
+
+
+def test_the_whole_page_nests_and_resolves(whole):
+    _, page = whole
+    assert len(page.ids) == len(set(page.ids))
+    assert [link for link in page.links if link.startswith("#") and link[1:] not in page.ids] == []
+    assert all(after - before <= 1 for before, after in pairwise(page.headings))
+    assert page.tables == page.captions and page.bare_headers == 0
+
+
+def test_types_have_a_column_where_there_are_several(whole):
+    text, page = whole
+    hopper = text.split('id="results-hopper"')[1].split('id="results-ceilings"')[0]
+    assert ">Type</th>" in hopper and "Published" not in hopper
+    ladder = text.split('id="results-ladder"')[1].split('id="results-hopper"')[0]
+    assert ">Type</th>" not in ladder and "Published" in ladder
+    assert re.search(r"H1 wgmma</a></th><td>bf16</td>", hopper)
+    assert re.search(r"H1 wgmma, fp16</a></th><td>fp16</td>", hopper)
+    assert "cublas.gemm in bf16 at 4096 ran synthetic_bf16_128x256" in page.words
+    assert "cublas.gemm in fp16 at 4096 ran synthetic_fp16_128x256" in page.words
+    # Both baselines stand in the table with their own speed.
+    found = re.findall(
+        r'cuBLAS<span class="ci">cublas.gemm</span></th><td>(\w+)</td>\s*<td class="n group">([\d.]+)', hopper
+    )
+    assert dict(found) == {"bf16": "685", "fp16": "666"}
+
+
+def test_the_headline_names_both_ends_of_the_ladder(whole):
+    _, page = whole
+    assert "In fp32 at M = N = K = 4096 with a warm cache the fastest level, L7.4 block_order" in page.words
+    assert "with the article's own constants the best is L7 warptile at 0.900" in page.words
+    assert "In bf16 at M = N = K = 4096 with a warm cache the fastest level, H8 hilbert" in page.words
+
+
+def test_a_gain_is_shown_with_its_counters(whole):
+    text, _ = whole
+    found = words_of(section(text, "ladder-async-copy"))
+    assert "beside L7 warptile" in found and "cycles in which a scheduler issued an instruction" in found
+    assert "85.0%" in found and "44.1 TFLOP/s" in found
+    assert "What it gains" not in section(text, "ladder-naive")
+    tuned = words_of(section(text, "ladder-warptile-tuned"))
+    assert "beside L7 warptile ." in tuned and "\N{MULTIPLICATION SIGN} 1.10" in tuned
+    assert "beside H1 wgmma, fp16" in words_of(section(text, "hopper-tiles-fp16"))
+    assert "Where it begins" in section(text, "hopper-wgmma-fp16")
+
+
+def test_a_stale_counter_makes_no_change(whole):
+    text, _ = whole
+    rows = re.findall(r"<tr>.*?</tr>", section(text, "ladder-stages").split("</table>")[0], re.DOTALL)
+    assert len(rows) == 4 and all('<s class="stale">' in row for row in rows[1:])
+    assert all(row.rstrip().endswith('<td class="n">\N{EN DASH}</td></tr>') for row in rows[1:])
+
+
+def test_one_source_is_printed_once(whole):
+    text, _ = whole
+    assert 'That of <a href="#hopper-tiles">H2 tiles</a>' in section(text, "hopper-tiles-fp16")
+
+
+def test_the_discussion_speaks_in_live_numbers(whole):
+    text, page = whole
+    assert "Why the A6000\N{RIGHT SINGLE QUOTATION MARK}s ratios do not carry over" in page.words
+    assert "put its cuBLAS at 23.2 TFLOP/s: 60% of the 38.7 TFLOP/s" in page.words
+    assert '<a href="#samples-ladder-warptile">0.900</a>' in text
+    assert (
+        "L7 warptile : from 0.900 of cuBLAS to 0.990 , 1.10 times as fast (BM 128 \N{RIGHTWARDS ARROW} 64)"
+        in words_of(text.split('id="discussion-ladder"')[1])
+    )
+    # A stale level's numbers are struck.
+    assert re.search(r'<s class="stale"><a href="#samples-ladder-stages">[\d.]+ TFLOP/s</a></s>', text)
+    assert "draws 90 W of the 100 W that this GPU may draw" in page.words
+
+
+def test_without_rows_the_discussion_says_not_measured(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, families=("ladder", "hopper", "ceilings"), ladder=False, ceilings=False).write()
+    text = make(world).read_text()
+    page = Page(text)
+    discussed = words_of(text.split('id="discussion-hopper"')[1].split("</section>")[0])
+    assert "runs at not measured and draws not measured" in discussed
+    assert "power cap, so" not in discussed
+    assert "carry over, or do not" in page.words
+
+
+def fragment(tmp_path, monkeypatch, text: str) -> str:
+    kernels = stand_in(monkeypatch, tmp_path)
+    (kernels / "ladder" / discussion.FILE).write_text(text)
+    world = World(tmp_path, whole=True, sizes=(4096,), stale=("ladder.smem",)).write()
+    measured = {name: measurements.load(world.measure, name) for name in ("ladder", "ceilings")}
+    return discussion.render("ladder", measured, report.anchor)
+
+
+SHARE = '<a href="#samples-ladder-warptile">73%</a>'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{{ tflops("ladder.warptile") }}', '<a href="#samples-ladder-warptile">44.1 TFLOP/s</a>'),
+        ('{{ tflops("cublas.sgemm") }}', '<a href="#rows-ladder">48.9 TFLOP/s</a>'),
+        ('{{ ratio("ladder.warptile", 64) }}', '<span class="muted">not measured</span>'),
+        ('{{ ratio("ladder.never_tuned") }}', '<span class="muted">not measured</span>'),
+        ('{{ level("ladder.never_tuned") }}', "<code>ladder.never_tuned</code>"),
+        (
+            '{{ tflops("hopper.wgmma") }} {{ level("hopper.wgmma") }}',
+            '<span class="muted">not measured</span> H1 wgmma',
+        ),
+        ('{% if ratio("ladder.warptile") > 0.89 %}yes{% endif %}', "yes"),
+        ('{% if ratio("ladder.warptile", 64) > 0 or ratio("ladder.warptile", 64) <= 0 %}yes{% endif %}', ""),
+        ('{% if ratio("ladder.smem") > 0 or ratio("ladder.smem").known %}yes{% endif %}', ""),  # stale
+        (
+            '{{ share(tflops("ladder.warptile"), ceiling("ceilings.ffma")) }}',
+            '<a href="#samples-ladder-warptile">73%</a>',
+        ),
+        ('{{ peak("fp32") }}', "25.6 TFLOP/s"),
+        ('{{ waves("ladder.warptile") }}', '<span class="muted">not measured</span>'),
+        ('{{ published("L7 warptile") }}', "0.937"),
+        ('{{ past_article() | join(" ") }}', "ladder.async_copy ladder.stages ladder.conflict_free ladder.block_order"),
+    ],
+)
+def test_what_a_fragment_may_ask(tmp_path, monkeypatch, text, said):
+    assert fragment(tmp_path, monkeypatch, text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{{ tflops("ladder.nave") }}', ["ladder.nave", "ladder.naive"]),
+        ('{{ published("L9") }}', ["L9"]),
+        ('{{ ceiling("ladder.naive") }}', ["measures no ceiling"]),
+        ("{{ gflops(1) }}", ["gflops"]),
+        ("line\n{% if %}", ["line 2"]),
+        ('{{ tflops("ladder.naive", m=1) }}', ["may ask"]),
+    ],
+)
+def test_a_wrong_fragment_is_one_clear_error(tmp_path, monkeypatch, text, words):
+    with pytest.raises(UserError) as caught:
+        fragment(tmp_path, monkeypatch, text)
+    message = str(caught.value)
+    assert "discussion.html.j2" in message and "\n" not in message
+    assert [word for word in words if word not in message] == [], message
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (62.34, "%", "62.3%"),
+        (4.2e9, "byte", "4.20 GB"),
+        (5.2e11, "byte/second", "520 GB/s"),
+        (2.7e8, "inst", "270 million"),
+    ],
+)
+def test_counters_in_words(value, unit, text):
+    assert discussion.in_words(value, unit) == text

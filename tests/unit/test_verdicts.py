@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from synthetic import LEVELS, World
+from synthetic import LEVELS, World, stand_in
 
 from gemmrepro import claims, verdicts
 from gemmrepro.files import ROOT
@@ -156,7 +156,7 @@ def test_an_open_numerical_gate_is_said(tmp_path):
 def test_without_measurements_nothing_is_claimed(tmp_path):
     result = World(tmp_path, ladder=False, ceilings=False).write()
     found = judged(result)
-    kinds = {entry["verdict"] for name, entry in found.items() if "loads" not in name}
+    kinds = {entry["verdict"] for name, entry in found.items() if "loads" not in name and "code" not in name}
     assert kinds == {NOT_MEASURED, NOT_TESTABLE}
     whole = verdicts.judge_all(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere", ("ladder",))
     assert (whole["gpu"], whole["source"]) == (None, "none")
@@ -197,7 +197,92 @@ def test_loads_are_read_off_the_main_loop():
 
 
 def test_every_kernel_of_the_claims_is_in_the_synthetic_world():
-    assert {kernel for claim in claims.load(("ladder",)) for kernel in claim.kernels} == set(LEVELS)
+    named = {kernel for claim in claims.load(("ladder",)) for kernel in claim.kernels}
+    assert named == {"ladder.vector_add", *LEVELS}
+
+
+def without_figure(tmp_path, **compute) -> claims.Claim:
+    """A claim on the stand-in hopper family that the article gives no figure for."""
+    kind = "as is" if compute["metric"] == "opcodes" else "none"
+    rest = {"where": "level 8", "statement": "Level 8.", "transfer": {"kind": kind, "why": "There is no figure."}}
+    return claims.Claim(
+        id="hopper.x",
+        family="hopper",
+        article="ladder",
+        published=(),
+        compute=compute,
+        tolerance=None,
+        partly={},
+        toolkits=("cuda12", "cuda13"),
+        cache="warm",
+        **rest,
+    )
+
+
+def judged_one(world: World, claim: claims.Claim) -> dict:
+    result = verdicts.judge_all(world.measure, world.gates, world.build, ("hopper",), lambda families: [claim])
+    return result["claims"][0]
+
+
+@pytest.mark.parametrize(
+    ("compute", "verdict", "word"),
+    [
+        ({"pattern": r"HGMMA\.64x64x16\..*", "least": 4}, REPRODUCED, "4 of"),
+        ({"pattern": r"HGMMA\.64x64x16\..*", "least": 5}, NOT, "at least 5"),
+        ({"pattern": r"UTMALDG\..*"}, REPRODUCED, "each of 5 builds"),
+        ({"pattern": "HGMMA"}, NOT, "at least 1"),  # the whole opcode must match
+        ({"pattern": r"LDG(\..*)?", "least": 0, "most": 0}, REPRODUCED, "none of"),
+        ({"pattern": r"HGMMA\..*", "least": 1, "most": 2}, NOT, "1 to 2"),
+    ],
+)
+def test_machine_code_is_judged_by_its_opcodes(tmp_path, monkeypatch, compute, verdict, word):
+    stand_in(monkeypatch, tmp_path)
+    code = {"HGMMA.64x64x16.F32.BF16": 4, "UTMALDG.2D": 2, "SYNCS.EXCH.64": 1}
+    world = World(tmp_path, families=("hopper",), instructions=code, ladder=False, sizes=(4096,)).write()
+    entry = judged_one(world, without_figure(tmp_path, metric="opcodes", kernel="hopper.wgmma", **compute))
+    assert entry["verdict"] == verdict
+    assert word in entry["explanation"].lower()
+    assert entry["published"] == [] and entry["measured"][0]["unit"] == "instructions"
+    assert entry["measured"][0]["from"][0].endswith(".instructions")
+
+
+def test_machine_code_that_was_not_built_or_failed_its_gate_shows_nothing(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    claim = without_figure(tmp_path, metric="opcodes", kernel="hopper.wgmma", pattern="LDG.E")
+    world = World(tmp_path, families=("hopper",), ladder=False, failed_gates=("hopper.wgmma",)).write()
+    assert judged_one(world, claim)["verdict"] == NOT_MEASURED
+    for path in world.build.rglob("*.json"):
+        path.unlink()
+    assert judged_one(world, claim)["verdict"] == NOT_MEASURED
+
+
+def test_without_a_figure_the_measured_ratio_stands_beside_the_reason(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, families=("hopper",), sizes=(4096,)).write()
+    entry = judged_one(world, without_figure(tmp_path, metric="ratio", kernel="hopper.wgmma", n=4096))
+    assert entry["verdict"] == NOT_TESTABLE
+    assert "0.450" in entry["explanation"] and entry["explanation"].endswith("There is no figure.")
+    assert entry["measured"][0]["from"] == ["hopper.wgmma/cuda12/bf16/4096x4096x4096/warm"]
+
+
+def test_a_level_is_judged_with_the_articles_constants_and_the_tuned_value_stands_beside(tmp_path, monkeypatch):
+    real = claims.load(("ladder",))
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, families=("ladder",), whole=True, sizes=(4096,)).write()
+    result = verdicts.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: real)
+    found = {entry["id"]: entry for entry in result["claims"]}
+    entry = found["ladder.ratio.L7"]
+    assert entry["measured"][0]["value"] == pytest.approx(0.9) and entry["verdict"] == REPRODUCED
+    assert "ladder.warptile_tuned), which the verdict leaves out: 0.990" in entry["explanation"]
+    assert all("tuned" not in "".join(each["from"]) for each in entry["measured"])
+    assert "_tuned" not in found["ladder.ratio.L3"]["explanation"]
+
+
+def test_a_family_without_claims_still_counts_as_measured(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, families=("hopper",), sizes=(4096,)).write()
+    result = verdicts.judge_all(world.measure, world.gates, world.build, ("hopper",))
+    assert (result["claims"], result["source"], result["gpu"]) == ([], "recorded", "Synthetic GPU")
 
 
 def test_the_command_line_writes_the_file(tmp_path):

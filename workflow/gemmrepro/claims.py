@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import floor, log10
@@ -22,7 +23,11 @@ SCHEMA = ROOT / "workflow" / "schemas" / "claims.schema.yaml"
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim with its published rows (dicts of published.csv's columns) looked up."""
+    """One claim with its published rows (dicts of published.csv's columns) looked up.
+
+    There are none where the article gives no figure: for a statement about machine code, and for what only stands
+    beside the article.
+    """
 
     id: str
     family: str
@@ -80,6 +85,8 @@ def _place(document: Any, error: jsonschema.ValidationError) -> str:
 def _message(error: jsonschema.ValidationError) -> str:
     if error.validator == "unevaluatedProperties":
         return error.message.replace("Unevaluated properties are not allowed", "unknown keys for this metric")
+    if error.validator == "not":
+        return "may not stand in such a claim"
     return error.message
 
 
@@ -113,7 +120,7 @@ def load_file(path: Path, family: str) -> list[Claim]:
             problems.append(f"{name}, key 'id': used twice")
         seen.add(entry["id"])
         rows = []
-        for reference in entry["published"]:
+        for reference in entry.get("published", ()):
             found = [row for row in published if all(row[key] == value for key, value in reference.items())]
             if len(found) != 1:
                 wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
@@ -140,12 +147,20 @@ def load_file(path: Path, family: str) -> list[Claim]:
             problems.append(f"{name}, key 'compute': there is no kernel '{unknown}' in family {family}")
         if compute["metric"] == "order" and len(compute["kernels"]) != len(entry["published"]):
             problems.append(f"{name}, key 'compute.kernels': one kernel for each published row is needed")
-        if rows:
-            value = rows[0]["value"]
+        if "pattern" in compute:
             try:
-                statement = entry["statement"].format(value=as_published(value), percent=f"{100 * value:.4g}%")
+                re.compile(compute["pattern"])
+            except re.error as error:
+                problems.append(f"{name}, key 'compute.pattern': {error}")
+        if rows or "published" not in entry:
+            values = (
+                {"value": as_published(rows[0]["value"]), "percent": f"{100 * rows[0]['value']:.4g}%"} if rows else {}
+            )
+            try:
+                statement = entry["statement"].format(**values)
             except (KeyError, IndexError, ValueError):
-                problems.append(f"{name}, key 'statement': only {{value}} and {{percent}} may stand in braces")
+                allowed = "only {value} and {percent} may stand in braces" if rows else "without a figure, no braces"
+                problems.append(f"{name}, key 'statement': {allowed}")
                 continue
             claims.append(Claim(**{**claim.__dict__, "statement": " ".join(statement.split())}))
     if problems:

@@ -139,6 +139,32 @@ def is_current(table: pd.DataFrame) -> pd.Series:
     return table["status"] != "stale"
 
 
+def select(rows: pd.DataFrame, **cells: Any) -> pd.DataFrame:
+    """The rows that have these values in these columns; an empty cell equals nothing."""
+    for column, value in cells.items():
+        rows = rows[(rows[column] == value).fillna(False).astype(bool)]
+    return rows
+
+
+def cubes(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with m = n = k."""
+    same = (rows["m"] == rows["n"]) & (rows["n"] == rows["k"])
+    return rows[same.fillna(False).astype(bool)]
+
+
+TOOLKIT_ORDER = ("cuda12", "cuda13")
+"""The order in which toolkits are preferred where one must stand for a family: the articles' came first."""
+
+
+def toolkit_of(measured: Measurements) -> str | None:
+    """The toolkit that stands for a family: the first of TOOLKIT_ORDER that has current rows, else any rows."""
+    for rows in (measured.summary[is_current(measured.summary)], measured.summary):
+        for toolkit in TOOLKIT_ORDER:
+            if (rows["toolkit"] == toolkit).any():
+                return toolkit
+    return None
+
+
 def row_key(row: Mapping[str, Any]) -> str:
     """The name of a summary row: kernel, toolkit, type, shape and cache state."""
     return f"{row['kernel']}/{row['toolkit']}/{row['dtype']}/{row['m']}x{row['n']}x{row['k']}/{row['cache']}"

@@ -24,12 +24,25 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from gemmrepro import registry
+from gemmrepro import discussion, registry, rungs
 from gemmrepro.claims import as_published, format_number
+from gemmrepro.counters import METRICS
+from gemmrepro.discussion import in_words
+from gemmrepro.drawing import SIZE, THEME
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.figures import SIZE, SNAKEMAKE, THEME, figure_names, level_name
+from gemmrepro.figures import SNAKEMAKE, figure_names
 from gemmrepro.files import ROOT, read_json, write_atomic
-from gemmrepro.measurements import LIBRARY, Measurements, load, published_rows
+from gemmrepro.measurements import (
+    LIBRARY,
+    Measurements,
+    cubes,
+    is_current,
+    load,
+    published_rows,
+    select,
+    toolkit_of,
+)
+from gemmrepro.rungs import level_name
 from gemmrepro.verdicts import VERDICTS, load_gates
 
 TEMPLATES = ROOT / "reports" / "template"
@@ -63,6 +76,9 @@ LOOP_LINES = 320
 """Lines of a main loop that are shown; the rest is in the .sass file."""
 
 BINS = 32
+
+SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")
+"""What names a row's samples."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +216,8 @@ _FAMILIES_OF_OPCODES = (
     ("shared stores", r"STS"),
     ("barriers", r"BAR"),
     ("async copies", r"LDGSTS|UTMALDG|UBLKCP"),
+    ("TMA stores", r"UTMASTG|UTMAREDG"),
+    ("mbarrier operations", r"SYNCS"),
     ("tensor-core", r"HMMA|IMMA|DMMA|HGMMA|QGMMA|IGMMA|UTCHMMA|OMMA|QMMA"),
     ("local memory", r"LDL|STL"),
 )
@@ -344,6 +362,7 @@ def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> dict[st
     return {
         "kernel": row["kernel"],
         "rung": row["rung"],
+        "dtype": row["dtype"],
         "size": size_text(row),
         "n": int(row["n"]),
         "cache": row["cache"],
@@ -369,22 +388,72 @@ def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> dict[st
 
 
 def samples_by_row(measured: Measurements) -> dict[tuple[Any, ...], np.ndarray]:
-    """Single times in µs by (kernel, toolkit, m, n, k, cache)."""
+    """Single times in µs by SAMPLE_KEYS."""
     samples = measured.samples()
     if samples.empty:
         return {}
-    keys = ["kernel", "toolkit", "m", "n", "k", "cache"]
-    missing = [column for column in [*keys, "time_us"] if column not in samples.columns]
+    missing = [column for column in [*SAMPLE_KEYS, "time_us"] if column not in samples.columns]
     if missing:
         raise UserError(f"{measured.samples_path} has no column {', '.join(missing)}; remeasure, or restore the file.")
     return {
         tuple(str(part) for part in key): group["time_us"].to_numpy(dtype=float)
-        for key, group in samples.groupby(keys, observed=True)
+        for key, group in samples.groupby(list(SAMPLE_KEYS), observed=True)
     }
 
 
 def _times(samples: Mapping[tuple[Any, ...], np.ndarray], row: Mapping[str, Any]) -> np.ndarray | None:
-    return samples.get(tuple(str(row[column]) for column in ("kernel", "toolkit", "m", "n", "k", "cache")))
+    return samples.get(tuple(str(row[column]) for column in SAMPLE_KEYS))
+
+
+def evidence_view(kernel: registry.Kernel, measured: Measurements) -> dict[str, Any] | None:
+    """The counters that explain a kernel's gain, beside those of what it gained over; None where it names none.
+
+    The size is the article's where both were counted there, else the largest where both were. A stale number is shown,
+    and no change is made of it.
+    """
+    if not kernel.evidence:
+        return None
+    before = rungs.before(kernel)
+    toolkit = toolkit_of(measured)
+    counters = select(measured.counters, toolkit=toolkit)
+    counters = counters[counters["metric"].isin(kernel.evidence) & counters["value"].notna()]
+    counted = {each: set(select(counters, kernel=each)["n"]) for each in (kernel.id, before.id if before else "")}
+    common = counted[kernel.id] & counted[before.id] if before else counted[kernel.id]
+    sizes = sorted(int(n) for n in (common or counted[kernel.id]))
+    size = SIZE if SIZE in sizes or not sizes else sizes[-1]
+
+    def cell(rows: pd.DataFrame, column: str, unit: str | None = None) -> dict[str, Any] | None:
+        if rows.empty:
+            return None
+        current = rows[is_current(rows)]
+        row = (current if len(current) else rows).iloc[-1]
+        if pd.isna(row[column]):
+            return None
+        value = float(row[column])
+        stale = row["status"] == "stale"
+        return {"text": in_words(value, unit or row["unit"]), "value": value, "stale": stale}
+
+    def line(name: str, meaning: str, now: dict[str, Any] | None, then: dict[str, Any] | None) -> dict[str, Any]:
+        sound = now and then and not (now["stale"] or then["stale"]) and then["value"]
+        change = f"{BY} {number(now['value'] / then['value'])}" if sound else NONE
+        return {"name": name, "meaning": meaning, "before": then, "here": now, "change": change}
+
+    def speed(of: registry.Kernel) -> dict[str, Any] | None:
+        rows = select(cubes(measured.summary), kernel=of.id, dtype=of.dtype_in, toolkit=toolkit, n=size, cache="warm")
+        found = cell(rows, "tflops", "TFLOP/s")
+        return found and {**found, "text": f"{number(found['value'])} TFLOP/s"}
+
+    lines = [line("", "speed, warm", speed(kernel), speed(before) if before else None)]
+    for metric in kernel.evidence:
+        at = select(cubes(counters), metric=metric, n=size)
+        then = cell(select(at, kernel=before.id), "value") if before else None
+        lines.append(line(metric, METRICS.get(metric, ""), cell(select(at, kernel=kernel.id), "value"), then))
+    return {
+        "before": {"name": level_name(before), "anchor": anchor(before.id)} if before else None,
+        "size": size,
+        "toolkit": toolkit,
+        "lines": lines,
+    }
 
 
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, np.ndarray]) -> dict[str, Any]:
@@ -393,7 +462,8 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
     source = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
-    path = kernel.source_path.relative_to(ROOT).as_posix()
+    path = f"kernels/{kernel.family}/{kernel.source}"
+    first = rungs.original(kernel)
     toolkits = [toolkit for toolkit in registry.TOOLKITS if toolkit in kernel.toolkits]
     commands = [
         (f"Compile it with {toolkit}", f"{SNAKEMAKE} --force results/build/{toolkit}/{kernel.id}.json")
@@ -410,8 +480,11 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "id": kernel.id,
         "anchor": anchor(kernel.id),
         "name": level_name(kernel),
-        "heading": f"{kernel.rung} {kernel.title}" if kernel.article else kernel.title,
+        "heading": rungs.heading(kernel),
         "idea": kernel.idea,
+        "types": types_text(kernel),
+        "same_source": {"name": level_name(first), "anchor": anchor(first.id)} if first else None,
+        "evidence": evidence_view(kernel, measured),
         "entry": kernel.entry,
         "params": dict(kernel.params),
         "multiple_of": {axis.upper(): step for axis, step in kernel.multiple_of.items()},
@@ -438,6 +511,17 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
     }
 
 
+def types_text(kernel: registry.Kernel) -> str:
+    """What a GEMM multiplies, how it sums, and how its operands lie."""
+    if kernel.op != "gemm":
+        return ""
+    types = kernel.dtype_in
+    if (kernel.dtype_acc, kernel.dtype_out) != (types, types):
+        types += f", sums in {kernel.dtype_acc}, output in {kernel.dtype_out}"
+    order = "B column-major (K contiguous)" if kernel.layout == "row,col,row" else "all row-major"
+    return f"{types}; {order}"
+
+
 def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
     """A family's results."""
     family = registry.family(name)
@@ -450,48 +534,42 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
         if family.article and row["article"] == family.article and row["n"] == SIZE:
             published.setdefault(row["system"], {})[row["metric"]] = row
 
-    compared = [kernel for kernel in registry.kernels(name) if kernel.baseline and kernel.op == "gemm"]
+    compared = rungs.compared(name)
+    types = rungs.dtypes(name)
     rows = measured.summary
-    cubes = rows[((rows["m"] == rows["n"]) & (rows["n"] == rows["k"])).fillna(False).astype(bool)] if compared else rows
-    sizes = sorted({int(n) for n in cubes["n"]}) if compared else []
+    gemm = cubes(rows) if compared else rows
+    sizes = sorted({int(n) for n in gemm["n"]}) if compared else []
     size = SIZE if SIZE in sizes or not sizes else sizes[-1]
-    caches = [cache for cache in ("warm", "cold") if (cubes["cache"] == cache).any()]
-    toolkits = [toolkit for toolkit in registry.TOOLKITS if (cubes["toolkit"] == toolkit).any()]
+    gemm = select(gemm, n=size)
+    caches = [cache for cache in ("warm", "cold") if (gemm["cache"] == cache).any()]
+    toolkits = [toolkit for toolkit in registry.TOOLKITS if (gemm["toolkit"] == toolkit).any()]
     summary = []
     for kernel in compared:
         here = published.get(kernel.published_system or "", {})
         entry: dict[str, Any] = {
             "name": level_name(kernel),
             "anchor": anchor(kernel.id),
+            "dtype": kernel.dtype_in,
             "published_rate": here.get("throughput"),
             "published_ratio": here.get("ratio_to_cublas"),
             "cells": [],
         }
         for toolkit in toolkits:
             for cache in caches:
-                found = cubes[
-                    (cubes["kernel"] == kernel.id)
-                    & (cubes["toolkit"] == toolkit)
-                    & (cubes["cache"] == cache)
-                    & (cubes["n"] == size).fillna(False).astype(bool)
-                ]
+                found = select(gemm, kernel=kernel.id, dtype=kernel.dtype_in, toolkit=toolkit, cache=cache)
                 entry["cells"].append(row_view(found.iloc[-1]) if len(found) else None)
         summary.append(entry)
     baselines = []
-    for baseline in dict.fromkeys(kernel.baseline for kernel in compared):
+    for baseline, dtype in dict.fromkeys((kernel.baseline, kernel.dtype_in) for kernel in compared):
         cells = []
         for _toolkit in toolkits:
             for cache in caches:
-                found = cubes[
-                    (cubes["kernel"] == baseline)
-                    & (cubes["toolkit"] == LIBRARY)
-                    & (cubes["cache"] == cache)
-                    & (cubes["n"] == size).fillna(False).astype(bool)
-                ]
+                found = select(gemm, kernel=baseline, dtype=dtype, toolkit=LIBRARY, cache=cache)
                 cells.append(row_view(found.iloc[-1]) if len(found) else None)
-        ran = (measured.run.get("baseline_kernels") or {}).get(f"{baseline} {size}")
-        baselines.append({"id": baseline, "cells": cells, "ran": ran})
-    everything = rows.sort_values(["m", "n", "k", "cache", "toolkit"], kind="stable")
+        key = f"{baseline} {size}" if dtype == "fp32" else f"{baseline} {dtype} {size}"
+        ran = (measured.run.get("baseline_kernels") or {}).get(key)
+        baselines.append({"id": baseline, "dtype": dtype, "cells": cells, "ran": ran})
+    everything = rows.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
     claims = [claim for claim in inputs.verdicts["claims"] if claim["family"] == name]
     samples_link = relative(measured.samples_path, inputs.out) if measured.samples_path else None
     return {
@@ -500,7 +578,17 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
         "title": family.title,
         "summary": family.summary,
         "article": family.article,
-        "hardware": sorted({row["hardware"] for rows_ in published.values() for row in rows_.values()}),
+        "hardware": sorted(
+            {
+                row["hardware"]
+                for entry in summary
+                for row in (entry["published_rate"], entry["published_ratio"])
+                if row is not None
+            }
+        ),
+        "published": any(entry["published_rate"] or entry["published_ratio"] for entry in summary),
+        "types": types,
+        "discussion": discussion.render(name, inputs.measured, anchor),
         "measured": measured,
         "source": measured.source,
         "gpu": measured.gpu,
@@ -532,20 +620,27 @@ def _name(kernel: registry.Kernel | None, row: Mapping[str, Any]) -> str:
 
 
 def headline(families: Sequence[Mapping[str, Any]], inputs: Inputs) -> list[dict[str, Any]]:
-    """For each family of GEMMs: its fastest level at the article's size, and how that was published."""
+    """For each family of GEMMs: its fastest level at the article's size, and what was published."""
     found = []
     for family in families:
         cells = [
             (entry, cell)
             for entry in family["table"]
             for cell in entry["cells"]
-            if cell and cell["cache"] == "warm" and not cell["stale"] and cell["ratio_value"] is not None
+            if cell
+            and cell["cache"] == "warm"
+            and not cell["stale"]
+            and cell["ratio_value"] is not None
+            and entry["dtype"] == family["types"][0]
         ]
         judged = [(entry, cell) for entry, cell in cells if cell["toolkit"] == family["toolkits"][0]] or cells
         if not judged:
             continue
         entry, cell = max(judged, key=lambda pair: pair[1]["ratio_value"])
-        found.append({"family": family, "entry": entry, "cell": cell})
+        # Where a later kernel is ahead, what became of the article's own best stands beside it.
+        named = [pair for pair in judged if pair[0]["published_ratio"]]
+        own = max(named, key=lambda pair: pair[1]["ratio_value"], default=None)
+        found.append({"family": family, "entry": entry, "cell": cell, "own": own if own and own[0] != entry else None})
     return found
 
 
@@ -578,7 +673,7 @@ def machine_view(measured: Mapping[str, Measurements]) -> dict[str, Any]:
                 "facts": [(name, value) for name, value in facts if value not in (None, "")],
                 "libraries": sorted((each.run.get("libraries") or {}).items()),
                 "toolkits": sorted((each.run.get("toolkits") or {}).items()),
-                "baseline_kernels": baseline_text(each.run),
+                "baseline_kernels": sorted(pair for one in measured.values() for pair in baseline_text(one.run)),
                 "commit": each.run.get("git_commit"),
                 "date": each.run.get("date"),
                 "config": each.run.get("config") or {},

@@ -9,6 +9,9 @@ The rules, which the report prints as well:
 * An order is reproduced when every neighbouring pair is in the published order with intervals apart, partly when more
   than half of the pairs are.
 * A claim with transfer "none" is judged on the published hardware only; elsewhere it is *not testable here*.
+* A statement about machine code is *reproduced* when the instruction stands in it as often as stated, in every build.
+* Where the article gives no figure, what was measured is shown, and the claim is *not testable here*.
+* A level is judged with the article's constants; what tuning makes of it stands beside.
 * Rows that are stale, or whose kernel failed its gate, support nothing: without other rows a claim is *not measured*.
 """
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,7 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro import claims as claims_module
-from gemmrepro import registry
+from gemmrepro import registry, rungs
 from gemmrepro.claims import Claim, as_published, format_number
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json, write_json
@@ -97,7 +100,8 @@ class Evidence:
         have = set(current["toolkit"])
         return sorted(preferred, key=lambda toolkit: (toolkit not in have, preferred.index(toolkit)))
 
-    def _check_gate(self, kernel: str) -> None:
+    def check_gate(self, kernel: str) -> None:
+        """Raises NotMeasured for a kernel that failed its gate."""
         gate = self.gates.get(kernel)
         if gate is not None and gate.get("passed") is False:
             raise NotMeasured(f"{kernel} failed its gate, so its rows count for nothing")
@@ -118,7 +122,7 @@ class Evidence:
         rows = self.measured.summary
         if rows.empty:
             raise NotMeasured(f"the family {self.measured.family} has no measurements")
-        self._check_gate(kernel)
+        self.check_gate(kernel)
         mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
         for axis in ("m", "n", "k"):
             mask &= (rows[axis] == n).fillna(False).astype(bool)
@@ -129,7 +133,7 @@ class Evidence:
         rows = self.measured.counters
         if rows.empty:
             raise NotMeasured("no hardware counters were read (the profiler could not be used)")
-        self._check_gate(kernel)
+        self.check_gate(kernel)
         mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["metric"] == metric)
         for axis in ("m", "n", "k"):
             mask &= (rows[axis] == n).fillna(False).astype(bool)
@@ -233,9 +237,50 @@ def _global_loads(evidence: Evidence, kernel: str, n: int, toolkit: str) -> Valu
     return Value(f"{label}, counted", value, value, value, "K", counted.sources)
 
 
+def _opcodes(evidence: Evidence, compute: Mapping[str, Any], toolkit: str) -> list[Value]:
+    """How many instructions of a pattern stand in the machine code, a value for each target. Raises NotMeasured."""
+    kernel = compute["kernel"]
+    evidence.check_gate(kernel)
+    record = evidence.build(kernel, toolkit)
+    archs = (record or {}).get("archs") or {}
+    if not archs:
+        raise NotMeasured(f"there is no build record of {kernel} by {toolkit}")
+    values = []
+    for arch in sorted(archs):
+        opcodes = archs[arch].get("instructions") or {}
+        count = float(sum(number for opcode, number in opcodes.items() if re.fullmatch(compute["pattern"], opcode)))
+        source = (f"results/build/{toolkit}/{kernel}.json#archs.{arch}.instructions",)
+        values.append(Value(f"{kernel}, {toolkit}, {arch}", count, count, count, "instructions", source))
+    return values
+
+
+def judge_opcodes(found: Mapping[str, Sequence[Value]], compute: Mapping[str, Any]) -> tuple[str, str]:
+    """Verdict and reason for a statement about machine code, from the counts of every toolkit's builds."""
+    least, most = compute.get("least", 1), compute.get("most")
+    every = [value for values in found.values() for value in values]
+    wrong = [v for v in every if v.value < least or (most is not None and v.value > most)]
+    asked = f"at least {least}" if most is None else "none" if not most else f"{least} to {most}"
+    if wrong:
+        named = ", ".join(f"{v.value:g} ({v.label.split(', ', 1)[1]})" for v in wrong[:4])
+        return NOT, f"{asked} of {compute['pattern']} should stand in every build; found {named}"
+    counts = sorted({int(value.value) for value in every})
+    told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    if most == 0:
+        return REPRODUCED, f"none of {compute['pattern']} stands in any of {len(every)} builds, as it should be"
+    builds = f"each of {len(every)} builds" if len(every) > 1 else f"the build for {every[0].label.split(', ')[-1]}"
+    return REPRODUCED, f"{told} of {compute['pattern']} stand in {builds}, where {asked} should"
+
+
+_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s", "ratio": "ratio"}
+
+
 def _measure(claim: Claim, evidence: Evidence, toolkit: str) -> list[Value]:
     """The measured counterparts of a claim's published values, by one toolkit. Raises NotMeasured."""
-    compute, n, unit = claim.compute, claim.compute["n"], claim.published[0]["unit"]
+    compute = claim.compute
+    if compute["metric"] == "opcodes":
+        return _opcodes(evidence, compute, toolkit)
+    n = compute["n"]
+    unit = claim.published[0]["unit"] if claim.published else _UNITS[compute["metric"]]
 
     def one(kernel: str, metric: str) -> Value:
         if metric == "counter":
@@ -372,6 +417,24 @@ def _numeric_note(claim: Claim, evidence: Evidence, toolkit: str) -> str:
     return f" The numerical gate has not passed for {', '.join(open_gates)}." if open_gates else ""
 
 
+def _tuned_note(claim: Claim, evidence: Evidence, toolkit: str) -> str:
+    """A sentence on what the claim's kernel reaches with constants found on this GPU, where that was measured."""
+    if claim.compute["metric"] not in ("ratio", "tflops") or claim.cache != "warm":
+        return ""
+    kernel = registry.kernel(claim.compute["kernel"])
+    said = ""
+    for twin in rungs.twins(kernel):
+        if not rungs.is_tuned(twin) or twin.dtype_in != kernel.dtype_in:
+            continue
+        tuned = replace(claim, compute={**claim.compute, "kernel": twin.id})
+        try:
+            (value,) = _measure(tuned, evidence, toolkit)
+        except NotMeasured:
+            continue
+        said += f" Tuned for this GPU ({twin.id}), which the verdict leaves out: {value.text()}."
+    return said
+
+
 def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     """The verdict on one claim, as its entry in verdicts.json."""
     toolkits = evidence.toolkits(claim.toolkits)
@@ -386,20 +449,25 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     if "counter" in (claim.compute["metric"], claim.compute.get("of")):
         # Counters may have been read for one toolkit only.
         judged_on = judged_on if judged_on in found else next(iter(found), judged_on)
+    if claim.compute["metric"] == "opcodes":
+        # Machine code needs no measurement: whatever toolkit built the kernel counts.
+        judged_on = judged_on if judged_on in found else next(iter(found), judged_on)
     values = found.get(judged_on)
     gpu = evidence.measured.gpu
-    hardware = str(claim.published[0]["hardware"])
-    home = same_gpu(hardware, gpu)
+    hardware = str(claim.published[0]["hardware"]) if claim.published else ""
+    home = bool(hardware) and same_gpu(hardware, gpu)
     kind = claim.transfer["kind"]
 
     published = [row["value"] for row in claim.published]
     units = [row["unit"] for row in claim.published]
-    first = as_published(published[0]) + ("" if units[0] == "ratio" else f" {units[0]}")
+    first = as_published(published[0]) + ("" if units[0] == "ratio" else f" {units[0]}") if published else ""
     here = gpu or "this machine"
     if values is None:
         said = ""
     elif claim.compute["metric"] == "order":
         said = f"Measured on {here}: " + ", ".join(f"{_name(value)} {value.text()}" for value in values) + "."
+    elif not published:
+        said = f"Measured {values[0].text()} on {here} ({values[0].label.split(', ', 1)[1]})"
     else:
         said = f"Published {first} on {hardware}; measured {values[0].text()} on {here}"
         said += f" ({values[0].label.split(', ', 1)[1]}), {_difference(values[0].value, published[0])}"
@@ -408,10 +476,13 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     beside = ""
     if values is not None and len(values) == 1:
         beside = "".join(f" With {toolkit}: {found[toolkit][0].text()}." for toolkit in others)
-    if kind == "none" and not home:
+    if claim.compute["metric"] == "opcodes" and values is not None:
+        verdict, reason = judge_opcodes(found, claim.compute)
+        explanation = f"{reason[0].upper()}{reason[1:]}."
+    elif kind == "none" and not home:
         verdict = NOT_TESTABLE
-        explanation = f"{said}.{beside} " if values else ""
-        explanation += f"Only {hardware} can confirm the figure."
+        explanation = f"{said}.{beside}{_tuned_note(claim, evidence, judged_on)} " if values else ""
+        explanation += f"Only {hardware} can confirm the figure." if published else claim.transfer["why"]
     elif values is None:
         verdict = NOT_MEASURED
         explanation = reasons[judged_on][0].upper() + reasons[judged_on][1:] + "."
@@ -422,8 +493,13 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         else:
             verdict, reason = judge_value(values[0], published[0], claim.tolerance or 0.0, claim.partly)
             explanation = f"{said}: {reason}."
-        explanation += beside + _numeric_note(claim, evidence, judged_on)
+        explanation += beside + _tuned_note(claim, evidence, judged_on) + _numeric_note(claim, evidence, judged_on)
 
+    if claim.compute["metric"] == "opcodes" and values:
+        # One count stands for all targets: that of the GPU at hand, or else the smallest.
+        here_first = [value for value in values if value.label.endswith(str(evidence.measured.arch))]
+        values = here_first[:1] or [min(values, key=lambda value: value.value)]
+        others = []
     measured = [{**value.as_json(), "judged": True} for value in values or ()]
     measured += [{**value.as_json(), "judged": False} for toolkit in others for value in found[toolkit]]
     return {
@@ -465,7 +541,7 @@ def judge_all(
     """Every claim's verdict, and what they rest on."""
     all_claims = load_claims(families)
     evidence: dict[str, Evidence] = {}
-    for family in dict.fromkeys(claim.family for claim in all_claims):
+    for family in dict.fromkeys((*(families or ()), *(claim.family for claim in all_claims))):
         ids = [kernel.id for kernel in registry.kernels(family)]
         evidence[family] = Evidence(load(measure_dir, family), load_gates(gates_dir, ids), Path(build_dir))
     entries = [judge(claim, evidence[claim.family]) for claim in all_claims]

@@ -21,11 +21,13 @@ rule verdicts:
         "results/logs/verdicts.log",
     container:
         image("report")
+    params:
+        families=",".join(FAMILIES),
     message:
         "Judging the published claims"
     shell:
         "python3 -m gemmrepro.verdicts --measure results/measure --gates results/gates --build results/build"
-        " --out {output} 2>&1 | tee {log}"
+        " --families {params.families} --out {output} 2>&1 | tee {log}"
 
 
 FIGURES = {family: registry.family(family).figures for family in FAMILIES if registry.family(family).figures}

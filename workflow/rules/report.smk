@@ -12,6 +12,7 @@ rule report:
         sources=[os.path.relpath(kernel.source_path) for kernel in KERNELS.values()],
         measurements=measurements(FAMILIES),
         figures=rules.figures.input,
+        discussions=[path for family in FAMILIES if Path(path := f"kernels/{family}/discussion.html.j2").is_file()],
         template=sorted(str(path) for path in Path("reports/template").iterdir()),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         code=code("report"),

@@ -1,0 +1,36 @@
+"""A stand-in for a ladder in two types, each source compiled for both."""
+
+from gemmrepro.registry import Family, Kernel, Launch
+
+FAMILY = Family(
+    name="hopper",
+    title="A ladder in bf16",
+    article="ladder",
+    summary="Stand-ins.",
+    figures=("climb", "throughput", "ratio", "roofline"),
+)
+
+STEPS = "wgmma tiles specialized two_consumers persistent multicast tma_store hilbert".split()
+
+
+def _kernel(number, name, dtype):
+    return Kernel(
+        id=f"hopper.{name}" + ("" if dtype == "bf16" else f"_{dtype}"),
+        rung=f"H{number}",
+        title=name.capitalize(),
+        source=f"{number}_{name}.cu",
+        entry=name,
+        launch=lambda shape: Launch((1, 1, 1), (128, 1, 1)),
+        dtype_in=dtype,
+        dtype_out=dtype,
+        layout="row,col,row",
+        targets=("90a",),
+        params={"bm": 128, "bn": 256, "bk": 64},
+        baseline="cublas.gemm",
+        article="ladder" if number == 1 else None,
+        idea=f"What {name} adds.",
+        evidence=("sm__pipe_tensor_op_gmma_cycles_active.avg.pct_of_peak_sustained_active", "dram__bytes.sum"),
+    )
+
+
+KERNELS = tuple(_kernel(n, name, dtype) for n, name in enumerate(STEPS, start=1) for dtype in ("bf16", "fp16"))

@@ -1,0 +1,370 @@
+"""Renders a family's discussion, ``kernels/<family>/discussion.html.j2``: prose whose numbers are read from the rows.
+
+A fragment is HTML with Jinja2. Its functions answer with a `Live` number: rendered, it is a link to the samples behind
+it, struck out where its row is stale, and "not measured" where there is none; compared in a condition, it is the
+number, and an unknown one is neither above nor below anything. So a sentence about a direction stands in an ``if``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from gemmrepro import ceilings as physical
+from gemmrepro import registry, rungs
+from gemmrepro.claims import as_published, format_number
+from gemmrepro.drawing import SIZE
+from gemmrepro.errors import UserError
+from gemmrepro.files import ROOT
+from gemmrepro.measurements import LIBRARY, Measurements, convert, is_current, published_rows, select, toolkit_of
+
+FILE = "discussion.html.j2"
+
+
+@dataclass(frozen=True)
+class Live:
+    """A number in the text: how it reads, what it is, and where its samples are. Unknown without a value."""
+
+    text: str = ""
+    value: float | None = None
+    link: str | None = None
+    stale: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a number that the text may rest on."""
+        return self.value is not None and not self.stale
+
+    def __html__(self) -> str:
+        if self.value is None:
+            return '<span class="muted">not measured</span>'
+        text = escape(self.text)
+        text = f'<a href="#{self.link}">{text}</a>' if self.link else text
+        return f'<s class="stale">{text}</s><span class="flag">stale</span>' if self.stale else text
+
+    def __str__(self) -> str:
+        return self.__html__()
+
+    def _compare(self, other: Any, test: Callable[[float, float], bool]) -> bool:
+        if isinstance(other, Live):
+            return self.known and other.known and test(self.value, other.value)
+        return self.known and test(self.value, float(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compare(other, lambda a, b: a > b)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compare(other, lambda a, b: a >= b)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compare(other, lambda a, b: a < b)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compare(other, lambda a, b: a <= b)
+
+
+UNKNOWN = Live()
+
+
+def in_words(value: float, unit: str) -> str:
+    """A counter's value as one reads it: ``12.3%``, ``1.45 GB``, ``2.1 TB/s``, ``268 million``."""
+    if unit == "%":
+        return f"{format_number(value)}%"
+    if convert(1.0, unit, "byte") or convert(1.0, unit, "byte/s"):
+        base = "byte" if convert(1.0, unit, "byte") else "byte/s"
+        number, suffix = convert(value, unit, base) or 0.0, "" if base == "byte" else "/s"
+        for factor, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+            if number >= factor:
+                return f"{format_number(number / factor)} {name}{suffix}"
+        return f"{format_number(number)} B{suffix}"
+    for factor, name in ((1e9, "billion"), (1e6, "million")):
+        if abs(value) >= factor:
+            return f"{format_number(value / factor)} {name}"
+    return format_number(value)
+
+
+def _with(value: float, unit: str) -> str:
+    return format_number(value) + ("" if not unit else unit if unit == "%" else f" {unit}")
+
+
+class Numbers:
+    """What a fragment may ask for. Sizes are of cubes; rows are warm and by the toolkit that stands for the family."""
+
+    def __init__(self, family: str, measured: Mapping[str, Measurements], anchor: Callable[[str], str]) -> None:
+        self.family, self._measured, self._anchor = family, measured, anchor
+
+    def functions(self) -> dict[str, Any]:
+        """The names that a fragment sees."""
+        return {
+            "tflops": self.tflops,
+            "ratio": self.ratio,
+            "speedup": self.speedup,
+            "clock": self.clock,
+            "power": self.power,
+            "counter": self.counter,
+            "ceiling": self.ceiling,
+            "peak": self.peak,
+            "published": self.published,
+            "number": self.number,
+            "percent": lambda part: Live(f"{100 * part:.0f}%", float(part)),
+            "quotient": self.quotient,
+            "product": self.product,
+            "share": self.share,
+            "waves": self.waves,
+            "gpu": self._gpu(),
+            "level": self.level,
+            "registered": lambda kernel: any(kernel == each.id for each in registry.kernels()),
+            "idea": lambda kernel: self._kernel(kernel).idea,
+            "steps": self.steps,
+            "past_article": self.past_article,
+            "last": self.last,
+            "before": self.before,
+            "tuned": self.tuned,
+            "constants": self.constants,
+            "size": SIZE,
+        }
+
+    # What there is.
+
+    def _kernel(self, kernel_id: str) -> registry.Kernel | None:
+        """The kernel, or None for a tunable that was never tuned for this GPU. Raises UserError for any other name."""
+        try:
+            return registry.kernel(kernel_id)
+        except UserError:
+            if any(kernel_id == tunable.id for tunable in registry.tunables()):
+                return None
+            raise
+
+    def _place(self, kernel_id: str) -> tuple[str, str]:
+        """(family, dtype) whose rows hold a kernel; a baseline's are in this family."""
+        kernel = self._kernel(kernel_id)
+        return (kernel.family, kernel.dtype_in) if kernel else (kernel_id.split(".", 1)[0], "")
+
+    def _link(self, kernel_id: str) -> str | None:
+        family = kernel_id.split(".", 1)[0]
+        return f"samples-{self._anchor(kernel_id)}" if family in self._measured else None
+
+    def _gpu(self) -> dict[str, Any]:
+        measured = self._measured.get(self.family)
+        facts = (measured.run.get("gpu") or {}) if measured else {}
+        unknown = dict.fromkeys(("sm_count", "clock_max_mhz", "power_cap_w", "compute_capability"))
+        return {"name": "this GPU", **unknown, **facts}
+
+    def steps(self, dtype: str | None = None) -> list[str]:
+        """Ids of the family's steps in a type (its first)."""
+        return [kernel.id for kernel in rungs.steps(self.family, dtype)]
+
+    def past_article(self) -> list[str]:
+        """Ids of the steps behind the last one that the article gives a figure for."""
+        everything = rungs.steps(self.family)
+        named = [place for place, kernel in enumerate(everything) if kernel.published_system]
+        return [kernel.id for kernel in everything[(named[-1] + 1 if named else 0) :]]
+
+    def last(self, dtype: str | None = None) -> str:
+        """The id of the last step."""
+        found = self.steps(dtype)
+        if not found:
+            raise UserError(f"the family {self.family} has no step in {dtype or 'any type'}.")
+        return found[-1]
+
+    def before(self, kernel: str) -> str | None:
+        """The id of what a kernel's gain is a gain over."""
+        found = self._kernel(kernel)
+        earlier = rungs.before(found) if found else None
+        return earlier.id if earlier else None
+
+    def tuned(self, kernel: str) -> str | None:
+        """The id of the same source with constants found by tuning, if there is one."""
+        found = self._kernel(kernel)
+        return next((each.id for each in rungs.twins(found) if rungs.is_tuned(each)), None) if found else None
+
+    def constants(self, kernel: str) -> str:
+        """How a tuned kernel's constants differ from those of its step: ``BK 16 → 8, WM 64 → 32``."""
+        found = self._kernel(kernel)
+        earlier = rungs.before(found) if found else None
+        if not found or not earlier:
+            return ""
+        changes = [
+            f"{name.upper()} {earlier.params.get(name, 'none')} \N{RIGHTWARDS ARROW} {value}"
+            for name, value in found.params.items()
+            if earlier.params.get(name) != value
+        ]
+        return ", ".join(changes) or "the same"
+
+    def level(self, kernel: str) -> Markup:
+        """A kernel's name, linked to its section."""
+        found = self._kernel(kernel)
+        if found is None:
+            return Markup("<code>{}</code>").format(kernel)
+        if found.family not in self._measured:
+            return Markup("{}").format(rungs.level_name(found))
+        return Markup('<a href="#{}">{}</a>').format(self._anchor(found.id), rungs.level_name(found))
+
+    # Numbers from rows.
+
+    def _row(self, kernel: str, n: int, cache: str, dtype: str | None) -> tuple[pd.Series | None, str | None]:
+        """The row of a kernel, or of a baseline in a type, and the anchor of its samples."""
+        baselines = {each.baseline for each in rungs.compared(self.family)}
+        if kernel in baselines:
+            family, toolkit, link = self.family, LIBRARY, f"rows-{self._anchor(self.family)}"
+            dtype = dtype or next(iter(rungs.dtypes(self.family)))
+        else:
+            family, dtype = self._place(kernel)
+            link = self._link(kernel)
+            toolkit = toolkit_of(self._measured[family]) if family in self._measured else None
+        if family not in self._measured:
+            return None, None
+        rows = select(self._measured[family].summary, kernel=kernel, toolkit=toolkit, cache=cache, m=n, n=n, k=n)
+        rows = select(rows, dtype=dtype) if dtype else rows
+        return (rows.iloc[-1] if len(rows) else None), link
+
+    def _cell(
+        self, column: str, write: Callable[[float], str], kernel: str, n: int, cache: str, dtype: str | None = None
+    ) -> Live:
+        row, link = self._row(kernel, n, cache, dtype)
+        if row is None or pd.isna(row[column]):
+            return UNKNOWN
+        value = float(row[column])
+        return Live(write(value), value, link, row["status"] == "stale")
+
+    def tflops(self, kernel: str, n: int = SIZE, cache: str = "warm", dtype: str | None = None) -> Live:
+        """Throughput of a kernel, or of the family's baseline (in `dtype`)."""
+        return self._cell("tflops", lambda x: f"{format_number(x)} TFLOP/s", kernel, n, cache, dtype)
+
+    def ratio(self, kernel: str, n: int = SIZE, cache: str = "warm") -> Live:
+        """Speed relative to the baseline."""
+        return self._cell("ratio", format_number, kernel, n, cache)
+
+    def clock(self, kernel: str, n: int = SIZE, cache: str = "warm", dtype: str | None = None) -> Live:
+        """SM clock while it ran, in MHz."""
+        return self._cell("clock_mhz", lambda x: f"{x:,.0f} MHz", kernel, n, cache, dtype)
+
+    def power(self, kernel: str, n: int = SIZE, cache: str = "warm", dtype: str | None = None) -> Live:
+        """Power while it ran, in W."""
+        return self._cell("power_w", lambda x: f"{x:,.0f} W", kernel, n, cache, dtype)
+
+    def speedup(self, kernel: str, over: str, n: int = SIZE, cache: str = "warm") -> Live:
+        """How many times faster a kernel is than another."""
+        found = self.quotient(self.tflops(kernel, n, cache), self.tflops(over, n, cache))
+        return Live(f"{found.text} times", found.value, found.link, found.stale) if found.value else found
+
+    def counter(self, kernel: str, metric: str, n: int = SIZE) -> Live:
+        """A hardware counter of one launch."""
+        family, _ = self._place(kernel)
+        if family not in self._measured:
+            return UNKNOWN
+        measured = self._measured[family]
+        rows = select(measured.counters, kernel=kernel, toolkit=toolkit_of(measured), metric=metric, m=n, n=n, k=n)
+        rows = rows[rows["value"].notna()]
+        if rows.empty:
+            return UNKNOWN
+        current = rows[is_current(rows)]
+        row = (current if len(current) else rows).iloc[-1]
+        value = float(row["value"])
+        return Live(in_words(value, row["unit"]), value, self._link(kernel), row["status"] == "stale")
+
+    def ceiling(self, kernel: str) -> Live:
+        """What a micro-kernel of the family `ceilings` reaches, in TFLOP/s or GB/s."""
+        self._kernel(kernel)
+        if physical.FAMILY not in self._measured:
+            return UNKNOWN
+        found = physical.measured_ceiling(self._measured[physical.FAMILY], kernel)
+        if found is None:
+            return UNKNOWN
+        return Live(f"{format_number(found.value)} {found.unit}", found.value, self._link(kernel))
+
+    def peak(self, dtype: str | None = None, clock: Live | float | None = None) -> Live:
+        """TFLOP/s that the GPU's cores add up to, at its highest clock or at another one, in MHz."""
+        facts = dict(self._gpu())
+        if isinstance(clock, Live):
+            if not clock.known:
+                return UNKNOWN
+            clock = clock.value
+        if clock:
+            facts["clock_max_mhz"] = clock
+        found = physical.computed_peak(facts, dtype or next(iter(rungs.dtypes(self.family)), "fp32"))
+        return Live(f"{format_number(found[0])} TFLOP/s", found[0]) if found else UNKNOWN
+
+    def waves(self, kernel: str, n: int = SIZE) -> Live:
+        """Output tiles of a kernel at a size, divided by the multiprocessors, each of which takes one at a time."""
+        found, sms = self._kernel(kernel), self._gpu().get("sm_count")
+        if not found or not sms or not {"bm", "bn"} <= set(found.params):
+            return UNKNOWN
+        tiles = math.ceil(n / found.params["bm"]) * math.ceil(n / found.params["bn"])
+        return Live(format_number(tiles / sms), tiles / sms)
+
+    # Numbers from print, and arithmetic.
+
+    def published(self, system: str, metric: str = "ratio_to_cublas", n: int = SIZE) -> Live:
+        """A figure of the family's article, throughput in TFLOP/s.
+
+        Raises:
+            UserError: the article prints no such figure.
+        """
+        article = registry.family(self.family).article
+        wanted = {"article": article, "system": system, "metric": metric, "n": n}
+        rows = [row for row in published_rows() if all(row[key] == value for key, value in wanted.items())]
+        if len(rows) != 1:
+            raise UserError(f"published.csv has {len(rows)} rows of {article}: {system}, {metric}, {n}; name one.")
+        value = rows[0]["value"]
+        if rows[0]["unit"] == "GFLOP/s":
+            return Live(f"{format_number(value / 1e3)} TFLOP/s", value / 1e3)
+        return Live(as_published(value), value)
+
+    def number(self, value: float, unit: str = "", digits: int = 3) -> Live:
+        """A number that the text itself gives, such as one of a data sheet."""
+        return Live(f"{format_number(value, digits)}{f' {unit}' if unit else ''}", float(value))
+
+    def _combined(self, numbers: Sequence[Live], value: Callable[[], float], write: Callable[[float], str]) -> Live:
+        if any(each.value is None for each in numbers):
+            return UNKNOWN
+        result = value()
+        link = next((each.link for each in numbers if each.link), None)
+        return Live(write(result), result, link, any(each.stale for each in numbers))
+
+    def quotient(self, a: Live, b: Live, unit: str = "") -> Live:
+        """a / b, which must be in the same unit, unless `unit` names that of the quotient."""
+        if b.value == 0:
+            return UNKNOWN
+        return self._combined((a, b), lambda: a.value / b.value, lambda x: _with(x, unit))
+
+    def product(self, a: Live, b: Live, unit: str = "", scale: float = 1.0) -> Live:
+        """a b scale."""
+        return self._combined((a, b), lambda: a.value * b.value * scale, lambda x: _with(x, unit))
+
+    def share(self, a: Live, b: Live) -> Live:
+        """a / b, written in per cent; its value is the quotient."""
+        if b.value == 0:
+            return UNKNOWN
+        return self._combined((a, b), lambda: a.value / b.value, lambda x: f"{100 * x:.0f}%")
+
+
+def render(family: str, measured: Mapping[str, Measurements], anchor: Callable[[str], str]) -> Markup | None:
+    """The family's discussion as HTML, or None where it has none.
+
+    Raises:
+        UserError: the fragment is not a template, or names what there is not.
+    """
+    path = registry.KERNELS_DIR / family / FILE
+    if not path.is_file():
+        return None
+    where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    try:
+        text = environment.from_string(path.read_text()).render(Numbers(family, measured, anchor).functions())
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    except jinja2.TemplateSyntaxError as error:
+        raise UserError(f"{where}, line {error.lineno}: {error.message}.") from None
+    except (jinja2.TemplateError, TypeError, AttributeError) as error:
+        raise UserError(f"{where}: {error}; see gemmrepro.discussion for what a fragment may ask.") from None
+    return Markup(text.strip())

@@ -1,0 +1,98 @@
+"""How the kernels of a family relate: which are its steps, which share a source file, what each is called.
+
+A *step* is a source file: the first kernel made from it in a type. Kernels made from it later are its *twins*, of the
+same type with other constants ("tuned"), or of another type.
+"""
+
+from __future__ import annotations
+
+from gemmrepro import registry
+from gemmrepro.registry import Kernel
+
+
+def compared(family: str) -> list[Kernel]:
+    """The GEMM kernels of a family that stand beside a baseline, in the order of the registry."""
+    return [kernel for kernel in registry.kernels(family) if kernel.baseline and kernel.op == "gemm"]
+
+
+def dtypes(family: str) -> list[str]:
+    """The input types that a family multiplies, the one that it is about first."""
+    return list(dict.fromkeys(kernel.dtype_in for kernel in compared(family)))
+
+
+def steps(family: str, dtype: str | None = None) -> list[Kernel]:
+    """The steps of a family in a type (its first): of every source file the first kernel."""
+    dtype = dtype or next(iter(dtypes(family)), None)
+    first: dict[str, Kernel] = {}
+    for kernel in compared(family):
+        if kernel.dtype_in == dtype:
+            first.setdefault(kernel.source, kernel)
+    return list(first.values())
+
+
+def original(kernel: Kernel) -> Kernel | None:
+    """The first kernel made from the same source, or None if it is this one."""
+    for other in registry.kernels(kernel.family):
+        if other.source == kernel.source:
+            return None if other.id == kernel.id else other
+    return None
+
+
+def is_tuned(kernel: Kernel) -> bool:
+    """Whether it is an earlier kernel of the same type with other constants."""
+    return any(other.source == kernel.source and other.dtype_in == kernel.dtype_in for other in _until(kernel))
+
+
+def twins(kernel: Kernel) -> list[Kernel]:
+    """What is made from the source of `kernel` after it."""
+    everything = registry.kernels(kernel.family)
+    after = everything[[other.id for other in everything].index(kernel.id) + 1 :]
+    return [other for other in after if other.source == kernel.source]
+
+
+def before(kernel: Kernel) -> Kernel | None:
+    """What a kernel's gain is a gain over: a tuned one's own step, else the step before it, in the same type.
+
+    A ladder's second type may leave steps out; then there is nothing to compare with.
+    """
+    if not kernel.baseline or kernel.op != "gemm":
+        return None
+    ladder = steps(kernel.family, kernel.dtype_in)
+    if is_tuned(kernel):
+        return next(step for step in ladder if step.source == kernel.source)
+    first = steps(kernel.family)
+    sources = [step.source for step in first]
+    if kernel.source not in sources:
+        first, sources = ladder, [step.source for step in ladder]
+    place = sources.index(kernel.source)
+    wanted = first[place - 1].source if place else None
+    return next((step for step in ladder if step.source == wanted), None)
+
+
+def how_made(kernel: Kernel) -> str:
+    """What sets it apart from the first kernel made from its source: ``tuned``, ``fp16``; empty for the first."""
+    if (first := original(kernel)) is None:
+        return ""
+    other_type = kernel.dtype_in if kernel.dtype_in != first.dtype_in else ""
+    return " ".join(filter(None, (other_type, "tuned" if is_tuned(kernel) else "")))
+
+
+def level_name(kernel: Kernel) -> str:
+    """What figures and tables call a kernel: as its article does, if it has a name there."""
+    first = original(kernel)
+    if first is not None and kernel.baseline:
+        return f"{level_name(first)}, {how_made(kernel)}"
+    ladder = kernel.article or (kernel.op == "gemm" and kernel.baseline)
+    return kernel.published_system or (f"{kernel.rung} {kernel.name}" if ladder else kernel.title)
+
+
+def heading(kernel: Kernel) -> str:
+    """The heading of its section."""
+    ladder = kernel.article or (kernel.op == "gemm" and kernel.baseline)
+    return f"{kernel.rung} {kernel.title}" if ladder else kernel.title
+
+
+def _until(kernel: Kernel) -> list[Kernel]:
+    """The kernels of its family that stand before it."""
+    everything = registry.kernels(kernel.family)
+    return list(everything[: [other.id for other in everything].index(kernel.id)])
