@@ -1,12 +1,13 @@
 """The numerical gate's comparison, without a GPU: what it must let pass and what it must not."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from gemmrepro import numeric
+from gemmrepro import ceiling_gate, numeric
 from gemmrepro.errors import UserError
 from gemmrepro.operands import narrow, widen
 from gemmrepro.registry import Kernel, Launch, Problem, Shape
@@ -270,8 +271,8 @@ def test_a_rung_that_refuses_nothing_is_caught():
 
 
 def test_the_emulated_shears_of_a_rotation_stay_bounded_and_others_do_not():
-    assert np.abs(numeric.shears(0.75, -0.75, 96, 8, 128)).max() < 1e6
-    assert np.abs(numeric.shears(1.0, 1.0, 32, 8, 128)).max() > 1e6
+    assert np.abs(ceiling_gate.shears(0.75, -0.75, 96, 8, 128)).max() < 1e6
+    assert np.abs(ceiling_gate.shears(1.0, 1.0, 32, 8, 128)).max() > 1e6
 
 
 def test_compare_refuses_arrays_of_unequal_shape():
@@ -332,3 +333,16 @@ def test_a_result_beyond_the_type_must_be_infinite():
     good = np.array([[np.inf, 65024.0]], np.float16)
     assert numeric.compare(good, reference, scale, 1e-6, dtype="fp16").passed
     assert not numeric.compare(np.array([[65504.0, 65024.0]], np.float16), reference, scale, 1e-6, dtype="fp16").passed
+
+
+def test_the_tensor_core_loop_returns_to_zero_after_four_iterations():
+    sums = [ceiling_gate.wgmma_sum(count, 1.0, 1.0) for count in range(1, 6)]
+    assert abs(sums[3]) < 1e-9 and sums[4] == pytest.approx(sums[0])
+    assert min(abs(one - other) for one, other in itertools.pairwise(sums)) > 50, "a tile more or less shows"
+    assert ceiling_gate.wgmma_sum(2, 0.5, 2.0) == pytest.approx(sums[1])
+
+
+def test_scattered_elements_look_normal():
+    drawn = ceiling_gate.scatter(0, 100_000)
+    assert abs(float(drawn.mean())) < 0.02 and abs(float(drawn.std()) - 1.15) < 0.02
+    assert len(np.unique(drawn)) > 50_000

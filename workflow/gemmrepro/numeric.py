@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +68,9 @@ GUARD = 2048
 GUARD_BITS = {4: 0x7FE5A5A5, 2: 0x7FE5}
 """Quiet NaNs whose payload no arithmetic makes, by element size; the 16-bit ones are NaN as fp16 and as bf16."""
 POISON_BITS = {4: 0x7FC0DEAD, 2: 0x7FCD}
+
+CEILING_BOUND = 1e6
+"""The loops that measure ceilings keep their sums below this."""
 
 REPEATS = 3
 """Launches of one case that must agree bit for bit."""
@@ -597,66 +599,6 @@ def _exact(
     return Verdict(not problems, 0.0 if not wrong.any() else None, None, "; ".join(problems))
 
 
-def shears(a: float, b: float, turns: int, pairs: int, threads: int) -> np.ndarray:
-    """What the FFMA ceiling's threads sum up, emulated in NumPy: [threads] float64.
-
-    Each multiply-add is one float64 operation rounded to float32: exact but for the rarest double rounding, so a
-    comparison allows a few units in the last place.
-    """
-    thread = np.arange(threads, dtype=np.float32)[:, None]
-    pair = np.arange(pairs, dtype=np.float32)[None, :]
-
-    def fma(p: Any, q: Any, r: Any) -> np.ndarray:
-        return (np.float64(np.float32(p)) * q.astype(np.float64) + r.astype(np.float64)).astype(np.float32)
-
-    x = fma(0.11, np.broadcast_to(pair, (threads, pairs)), fma(0.03, thread, np.float32(1.0) + 0 * thread) + 0 * pair)
-    y = fma(0.07, np.broadcast_to(pair, (threads, pairs)), fma(-0.02, thread, np.float32(0.5) + 0 * thread) + 0 * pair)
-    for _ in range(turns):
-        x = fma(a, y, x)
-        y = fma(b, x, y)
-    return (x + y).astype(np.float64).sum(axis=1)
-
-
-def _constant(kernel: Kernel, name: str) -> int:
-    """The value of ``constexpr int name`` in the kernel's source."""
-    match = re.search(rf"constexpr int {name} = (\d+);", kernel.source_path.read_text())
-    if not match:
-        raise UserError(f"{kernel.source_path} has no 'constexpr int {name}', which its numerical gate emulates.")
-    return int(match[1])
-
-
-def _flops_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
-    """The FFMA ceiling writes its sum only where it left its bounds, so both outcomes are provoked.
-
-    With a and b of one sign the shears grow exponentially and the value written must be one of the threads' sums; with
-    a = -b they rotate, and nothing may be written.
-    """
-    pairs, turns = _constant(kernel, "PAIRS"), _constant(kernel, "TURNS")
-    shape = Shape(1, 1, 1)
-    threads = math.prod(kernel.launch(shape).block)
-    for a, b, iterations in ((1.0, 1.0, 1), (0.75, 0.5, 2), (0.75, -0.75, 3), (0.25, -0.25, 64)):
-        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
-        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
-        session.sync()
-        got = out.array.get()
-        message, error = "", None
-        if a * b < 0:
-            if got.view(np.uint32)[0] != POISON_BITS[4]:
-                message = f"a rotation left its bounds: {got[0]:.9g}"
-        else:
-            sums = shears(a, b, turns * iterations, pairs, threads)
-            error = float(np.min(np.abs(sums - float(got[0])) / np.abs(sums)))
-            # The emulation rounds as the GPU does but for the sum and rare double roundings; a wrong number of turns
-            # is off by a factor.
-            if not error <= 4 * turns * iterations * UNIT_ROUNDOFF["fp32"]:
-                message = f"{got[0]:.9g} is no thread's sum; the nearest is off by {error:.2g}"
-            error = error / UNIT_ROUNDOFF["fp32"]
-        if out.broken():
-            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
-        inputs = f"shears, {iterations} iterations"
-        yield Case(shape, a, b, inputs, 0), Verdict(not message, error, None, message)
-
-
 def _cases(
     session: gpu.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
 ) -> Iterator[tuple[Case, Verdict, float]]:
@@ -682,7 +624,9 @@ def _cases(
                         verdict = _exact(session, launch, kernel.problem, shape, [data], data)
                 yield Case(shape, 1.0, 0.0, "normal with Inf and subnormals", seed), verdict, 0.0
     elif kernel.op == "ceiling_flops":
-        for case, verdict in _flops_cases(session, kernel, launch):
+        from gemmrepro import ceiling_gate
+
+        for case, verdict in ceiling_gate.cases(session, kernel, launch):
             yield case, verdict, 0.0
     else:
         raise UserError(f"{kernel.id}: operation '{kernel.op}' has no numerical gate; add one to gemmrepro.numeric.")
