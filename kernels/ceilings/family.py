@@ -25,6 +25,11 @@ def _launch_dram_copy(shape: Shape) -> Launch:
     return Launch(grid=(min(-(-shape.n // 1024), 1 << 20), 1, 1), block=(256, 1, 1))
 
 
+def _launch_wgmma(shape: Shape) -> Launch:
+    """A block a multiprocessor of an H100 or H200; `shape.n` is the number of such waves."""
+    return Launch(grid=(132 * shape.n, 1, 1), block=(256, 1, 1), shared_bytes=4 * (128 + 256) * 64 * 2)
+
+
 KERNELS = (
     Kernel(
         id="ceilings.ffma",
@@ -45,6 +50,31 @@ KERNELS = (
         ),
         baseline=None,
         idea="A register-only loop of independent FFMA chains.",
+    ),
+    Kernel(
+        id="ceilings.wgmma",
+        rung="wgmma",
+        title="bf16 wgmma from shared memory",
+        source="wgmma.cu",
+        entry="wgmma_loop",
+        launch=_launch_wgmma,
+        op="ceiling_flops",
+        dtype_in="bf16",
+        layout="registers",
+        # An iteration: two warpgroups, 16 wgmma of 64 x 256 x 16 each. 4.5 TFLOP a launch, some 5 ms on an H200.
+        params={"iterations": 2048, "flops_per_block_iteration": 2 * 16 * 2 * 64 * 256 * 16},
+        scalars={"a": 1.0, "b": 1.0},
+        min_capability=(9, 0),
+        targets=("90a",),
+        headers=("common/element.cuh", "common/mbarrier.cuh", "common/wgmma.cuh"),
+        expects=(
+            Expect(r"HGMMA\.64x256x16\.F32\.BF16", "the loop is 16 wgmma of the widest kind", least=16, most=16),
+            Expect(r"WARPGROUP\.DEPBAR.*", "the loop waits once an iteration, not after every wgmma", most=2),
+            Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
+            Expect(r"STL(\..*)?", "nothing spills", least=0, most=0),
+        ),
+        baseline=None,
+        idea="A loop of wgmma on tiles that already lie in shared memory, on data that look like a real matrix.",
     ),
     Kernel(
         id="ceilings.dram_copy",

@@ -1,0 +1,317 @@
+"""Hopper: ten rungs from one wgmma to a GEMM at the power cap, in bf16 and fp16, as the article's level 8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap
+
+FAMILY = Family(
+    name="hopper",
+    title="Hopper: wgmma and TMA",
+    article="ladder",
+    summary="C = A B in bf16 (and fp16) with fp32 sums, B K-major, one new idea a rung, against cuBLAS at its fastest.",
+    figures=("ratio", "throughput", "roofline"),
+)
+
+BLOCKS = 132
+"""Blocks of the rungs that stay on the GPU: the multiprocessors of an H100 or H200. Any number gives right results."""
+
+_HEADERS = ("common/element.cuh", "common/mbarrier.cuh", "common/tma.cuh", "common/wgmma.cuh")
+_STAGE = (128 + 256) * 64 * 2
+"""Bytes of a stage of the ring: a 128 x 64 tile of A, a 256 x 64 tile of B."""
+_PIECES = 8 * 2 * 16 * 64 * 2
+"""Bytes in which eight warps stage two pieces each of C."""
+_BARRIERS = 2 * 4 * 8
+"""Bytes of the barriers of a ring of four stages."""
+_TO_MEMORY = ("map:a", "map:b", "c", "m", "n", "k")
+_TO_ENGINE = ("map:a", "map:b", "map:c", "m", "n", "k")
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _tiled(bm: int, bn: int, threads: int, shared_bytes: int = 0) -> Callable[[Shape], Launch]:
+    """A block a tile of bm x bn, x over columns and y over rows of C."""
+
+    def launch(shape: Shape) -> Launch:
+        grid = (_ceil(shape.n, bn), _ceil(shape.m, bm), 1)
+        return Launch(grid=grid, block=(threads, 1, 1), shared_bytes=shared_bytes)
+
+    return launch
+
+
+def _staying(bm: int, bn: int, shared_bytes: int, cluster: int = 1) -> Callable[[Shape], Launch]:
+    """As many blocks as fit the GPU, fewer for small problems; a cluster's tile is bm x bn."""
+
+    def launch(shape: Shape) -> Launch:
+        clusters = min(BLOCKS // cluster, _ceil(shape.m, bm) * _ceil(shape.n, bn))
+        return Launch(
+            grid=(clusters * cluster, 1, 1),
+            block=(384, 1, 1),
+            cluster=(cluster, 1, 1) if cluster > 1 else None,
+            shared_bytes=shared_bytes,
+        )
+
+    return launch
+
+
+# Opcodes as cuobjdump prints them.
+def _hgmma(shape: str, element: str, least: int) -> Expect:
+    kind = {"bf16": r"\.BF16", "fp16": ""}[element]
+    return Expect(rf"HGMMA\.{shape}\.F32{kind}", f"wgmma {shape}, from shared memory into fp32", least=least)
+
+
+_LOADS = Expect(r"UTMALDG\.2D", "tiles of A and B are loaded by the copy engine", least=2)
+_LOAD_A = Expect(r"UTMALDG\.2D", "tiles of A are loaded by the copy engine", least=1)
+_MULTICAST = Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1)
+_NO_MULTICAST = Expect(r"UTMALDG.*MULTICAST.*", "every block loads for itself", least=0, most=0)
+_WAITS = Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "threads wait on mbarriers", least=1)
+_RING = Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "the producer waits for empty stages, consumers for full ones", least=2)
+_ARRIVES = Expect(r"SYNCS\.ARRIVE\..*", "the copy engine is told how many bytes to report", least=1)
+_REGISTERS = Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2)
+_ENGINE_STORES = (
+    Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=16),
+    Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=4),
+)
+_NO_STG = (Expect(r"STG\..*", "no thread stores to C itself", least=0, most=0),)
+_IN_STEP = (
+    Expect(r"STG\..*", "the one ordinary store sets the counter of the meetings back", least=1, most=1),
+    Expect(r"LDG\..*", "the one ordinary load reads that counter", least=1, most=1),
+    Expect(r"(RED|ATOM)G?\..*", "producers count themselves, at meetings and at the end", least=2),
+)
+_THREADS_STORE = Expect(r"STG\.E", "C is stored two elements at a time", least=16)
+_NEVER = (
+    Expect(r"LDG\..*", "no thread loads from A or B", least=0, most=0),
+    Expect(r"(LDS|LDSM)(\..*)?", "no thread reads a tile from shared memory", least=0, most=0),
+    Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+    Expect(r"[HF]?MMA\..*|HMMA.*", "no older tensor core instruction", least=0, most=0),
+)
+_DRAM = "dram__bytes_read.sum"
+_L2 = "lts__t_bytes.sum"
+_TENSOR = "sm__inst_executed_pipe_tensor_op_gmma.sum"
+_TIME = "gpu__time_duration.sum"
+
+
+def _kernel(
+    name: str,
+    rung: str,
+    title: str,
+    source: str,
+    entry: str,
+    launch: Callable[[Shape], Launch],
+    boxes: dict[str, tuple[int, int]],
+    hgmma: tuple[str, int],
+    expects: tuple[Expect, ...],
+    params: dict[str, int],
+    idea: str,
+    evidence: tuple[str, ...],
+    element: str = "bf16",
+) -> Kernel:
+    """A rung. `hgmma`: shape and least number of its wgmma. A box of C says that the copy engine stores."""
+    suffix, title_suffix = ("_fp16", ", fp16") if element == "fp16" else ("", "")
+    return Kernel(
+        id=f"hopper.{name}{suffix}",
+        rung=rung,
+        title=title + title_suffix,
+        source=source,
+        entry=entry,
+        launch=launch,
+        dtype_in=element,
+        dtype_out=element,
+        layout="row,col,row",
+        params=params,
+        multiple_of={"n": 8, "k": 8},
+        min_capability=(9, 0),
+        targets=("90a",),
+        headers=_HEADERS,
+        defines={"ELEMENT": element} if element == "fp16" else {},
+        arguments=_TO_ENGINE if "c" in boxes else _TO_MEMORY,
+        tensor_maps={operand: TensorMap(box=box, swizzle=128) for operand, box in boxes.items()},
+        expects=(_hgmma(hgmma[0], element, hgmma[1]), *expects),
+        baseline="cublas.gemm",
+        article="ladder",
+        idea=idea,
+        evidence=evidence,
+    )
+
+
+def _wgmma(element: str) -> Kernel:
+    return _kernel(
+        name="wgmma",
+        rung="H1",
+        title="wgmma and TMA",
+        source="1_wgmma.cu",
+        entry="wgmma_tma",
+        launch=_tiled(64, 64, 128),
+        boxes={"a": (64, 64), "b": (64, 64)},
+        hgmma=("64x64x16", 4),
+        expects=(_LOADS, _NO_MULTICAST, _WAITS, _ARRIVES, _THREADS_STORE, *_NEVER),
+        params={"bm": 64, "bn": 64, "bk": 64},
+        idea="Four warps give one instruction; the copy engine brings its operands.",
+        evidence=(_TENSOR, _TIME, _L2),
+        element=element,
+    )
+
+
+_WIDE = {"bm": 128, "bn": 256, "bk": 64, "stages": 4}
+_RING_OF_TWO_WARPGROUPS = (_RING, _ARRIVES, _REGISTERS)
+
+
+def _stored_by_engine(
+    number: int,
+    name: str,
+    entry: str,
+    title: str,
+    idea: str,
+    evidence: tuple[str, ...],
+    wgmmas: int,
+    element: str = "bf16",
+) -> Kernel:
+    """One of the rungs H7 to H10: clusters of two, C through the copy engine."""
+    in_step = name == "lockstep"
+    return _kernel(
+        name=name,
+        rung=f"H{number}",
+        title=title,
+        source=f"{number}_{name}.cu",
+        entry=entry,
+        launch=_staying(256, 256, 4 * _STAGE + _PIECES + _BARRIERS, cluster=2),
+        boxes={"a": (128, 64), "b": (128, 64), "c": (16, 64)},
+        hgmma=("64x256x16", wgmmas),
+        expects=(
+            *(_LOAD_A, _MULTICAST, *_RING_OF_TWO_WARPGROUPS),
+            *(_IN_STEP if in_step else _NO_STG),
+            *_ENGINE_STORES,
+            *(_NEVER[1:] if in_step else _NEVER),
+        ),
+        params={**_WIDE, "group": 8, "cluster": 2, **({"every": 4} if in_step else {})},
+        idea=idea,
+        evidence=evidence,
+        element=element,
+    )
+
+
+def _overlapped(element: str) -> Kernel:
+    return _stored_by_engine(
+        9,
+        "overlapped",
+        "overlapped",
+        "Stored behind the next tile",
+        "A finished tile is rounded into registers of its own and stored while the next is multiplied.",
+        (_TIME,),
+        20,
+        element,
+    )
+
+
+def _lockstep(element: str) -> Kernel:
+    return _stored_by_engine(
+        10,
+        "lockstep",
+        "lockstep",
+        "Blocks in step",
+        "Producers meet before every fourth tile, so that the L2 still holds what the others need.",
+        (_DRAM, _TIME),
+        20,
+        element,
+    )
+
+
+KERNELS = (
+    _wgmma("bf16"),
+    _kernel(
+        name="tiles",
+        rung="H2",
+        title="Larger tiles",
+        source="2_tiles.cu",
+        entry="tiles",
+        launch=_tiled(128, 128, 128),
+        boxes={"a": (128, 64), "b": (128, 64)},
+        hgmma=("64x128x16", 8),
+        expects=(_LOADS, _NO_MULTICAST, _WAITS, _ARRIVES, _THREADS_STORE, *_NEVER),
+        params={"bm": 128, "bn": 128, "bk": 64},
+        idea="Twice the tile each way halves the loads; eight wgmma in flight.",
+        evidence=(_L2, _TIME),
+    ),
+    _kernel(
+        name="specialized",
+        rung="H3",
+        title="Producer and consumer",
+        source="3_specialized.cu",
+        entry="specialized",
+        launch=_tiled(128, 128, 160, shared_bytes=3 * (128 + 128) * 64 * 2 + 2 * 3 * 8),
+        boxes={"a": (128, 64), "b": (128, 64)},
+        hgmma=("64x128x16", 8),
+        expects=(_LOADS, _NO_MULTICAST, _RING, _ARRIVES, _THREADS_STORE, *_NEVER),
+        params={"bm": 128, "bn": 128, "bk": 64, "stages": 3},
+        idea="One warp keeps a ring of tiles filling; four multiply what is full.",
+        evidence=(_TIME,),
+    ),
+    _kernel(
+        name="two_consumers",
+        rung="H4",
+        title="Two consumers",
+        source="4_two_consumers.cu",
+        entry="two_consumers",
+        launch=_tiled(128, 256, 384, shared_bytes=4 * _STAGE + _BARRIERS),
+        boxes={"a": (128, 64), "b": (256, 64)},
+        hgmma=("64x256x16", 4),
+        expects=(_LOADS, _NO_MULTICAST, *_RING_OF_TWO_WARPGROUPS, _THREADS_STORE, *_NEVER),
+        params=_WIDE,
+        idea="Two warpgroups share a tile of B; registers move to where the sums are.",
+        evidence=(_TENSOR, _L2, _TIME),
+    ),
+    _kernel(
+        name="persistent",
+        rung="H5",
+        title="Persistent",
+        source="5_persistent.cu",
+        entry="persistent",
+        launch=_staying(128, 256, 4 * _STAGE + _BARRIERS),
+        boxes={"a": (128, 64), "b": (256, 64)},
+        hgmma=("64x256x16", 4),
+        expects=(_LOADS, _NO_MULTICAST, *_RING_OF_TWO_WARPGROUPS, _THREADS_STORE, *_NEVER),
+        params={**_WIDE, "group": 16},
+        idea="Blocks stay and walk tiles in an order that shares rows and columns in the L2.",
+        evidence=(_DRAM, _TIME),
+    ),
+    _kernel(
+        name="multicast",
+        rung="H6",
+        title="Clusters and multicast",
+        source="6_multicast.cu",
+        entry="multicast",
+        launch=_staying(256, 256, 4 * _STAGE + _BARRIERS, cluster=2),
+        boxes={"a": (128, 64), "b": (128, 64)},
+        hgmma=("64x256x16", 4),
+        expects=(_LOAD_A, _MULTICAST, *_RING_OF_TWO_WARPGROUPS, _THREADS_STORE, *_NEVER),
+        params={**_WIDE, "group": 8, "cluster": 2},
+        idea="Two blocks load half a tile of B each, for both.",
+        evidence=(_L2, _TIME),
+    ),
+    _stored_by_engine(
+        7,
+        "tma_store",
+        "tma_store_c",
+        "Stored by TMA",
+        "Sums go through shared memory to the copy engine, which writes whole lines.",
+        (_TIME,),
+        4,
+    ),
+    _stored_by_engine(
+        8,
+        "in_flight",
+        "in_flight",
+        "A step in flight",
+        "The next step's wgmma are issued before the last step's have ended.",
+        (_TIME,),
+        4,
+    ),
+    _overlapped("bf16"),
+    _lockstep("bf16"),
+    _wgmma("fp16"),
+    _overlapped("fp16"),
+    _lockstep("fp16"),
+)
