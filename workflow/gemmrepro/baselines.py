@@ -40,8 +40,9 @@ LT_TRANSA = 3
 LT_MAX_WORKSPACE = 1
 """cublasLtMatmulPreferenceAttributes_t."""
 LT_CANDIDATES = 8
-TRIAL_ROUNDS = 5
-TRIAL_SECONDS = 0.02
+TRIAL_SAMPLE_MS, TRIAL_MS = 0.2, 800.0
+"""A sample of a trial lasts at least the one, and a trial about the other, within the fewest and most rounds of it."""
+TRIAL_ROUNDS = (5, 60)
 MATH_MODES = {"default": 0, "tf32": 3}
 """cublasMath_t values. "tf32" exists so that tests can show that the gate rejects it."""
 WORKSPACE_BYTES = 32 << 20
@@ -300,7 +301,7 @@ def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     """The fastest of cublasGemmEx and the ways that cublasLt's heuristic offers, each tried here and now.
 
     What a kernel is compared with must be the library's best: cublasGemmEx may choose a slower kernel than cublasLt
-    knows. They are tried in turn, in rounds, on the operands themselves, and the least median wins.
+    knows. They are tried on the operands themselves, and the least median wins.
     """
     calls = [cublas(session).gemm_ex(operands), *cublas_lt(session).candidates(operands, LT_CANDIDATES)]
     key = (operands.problem, operands.shape, session.gpu.pci_bus)
@@ -312,24 +313,31 @@ def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
 
 
 def _try(session: gpu.Session, calls: list[Callable[[], None]]) -> int:
-    """Index of the fastest of `calls`."""
+    """Index of the fastest of `calls`, launched in turn so that a drift of the clock touches them all alike."""
     import cupy
 
-    first, last = cupy.cuda.Event(), cupy.cuda.Event()
-
-    def once(call: Callable[[], None], launches: int) -> float:
+    def sample(call: Callable[[], None], launches: int) -> tuple[Any, Any]:
+        first, last = cupy.cuda.Event(), cupy.cuda.Event()
         first.record(session.stream)
         for _ in range(launches):
             call()
         last.record(session.stream)
-        session.sync()
-        return cupy.cuda.get_elapsed_time(first, last) / launches
+        return first, last
+
+    def elapsed(pair: tuple[Any, Any]) -> float:
+        return float(cupy.cuda.get_elapsed_time(*pair))
 
     for call in calls:
-        once(call, 1)
-    launches = max(1, int(1000 * TRIAL_SECONDS / max(1e-3, min(once(call, 1) for call in calls))))
-    times = [[once(call, launches) for call in calls] for _ in range(TRIAL_ROUNDS)]
-    medians = [statistics.median(column) for column in zip(*times, strict=True)]
+        call()
+    once = [sample(call, 1) for call in calls]
+    session.sync()
+    least = max(1e-3, min(elapsed(pair) for pair in once))
+    launches = max(1, round(TRIAL_SAMPLE_MS / least))
+    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(TRIAL_MS / (launches * least * len(calls)))))
+    samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]
+    session.sync()
+    columns = zip(*samples, strict=True)
+    medians = [statistics.median(elapsed(pair) for pair in column) for column in columns]
     return medians.index(min(medians))
 
 

@@ -151,8 +151,9 @@ class Operands:
         Raises:
             UserError: the driver refuses it: a row of the matrix is no multiple of 16 bytes, or a box is too large.
         """
-        from cuda.core import StridedMemoryView
+        # cuda.core encodes it with cuda.bindings' cuTensorMapEncodeTiled; its enumerations have no public name yet.
         from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
+        from cuda.core.utils import StridedMemoryView
 
         inputs, output = matrices(self.problem, self.shape)
         rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
