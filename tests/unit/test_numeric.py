@@ -346,3 +346,9 @@ def test_scattered_elements_look_normal():
     drawn = ceiling_gate.scatter(0, 100_000)
     assert abs(float(drawn.mean())) < 0.02 and abs(float(drawn.std()) - 1.15) < 0.02
     assert len(np.unique(drawn)) > 50_000
+
+
+def test_an_outer_product_that_returns_leaves_what_it_began_with():
+    x, y = 2.0 * (1.0 + 0.03 * 5 + 0.11 * np.arange(8)), 3.0 * (0.5 - 0.02 * 5 + 0.07 * np.arange(16))
+    want = (x[:, None] - y).sum()
+    assert ceiling_gate.outer_sums(2.0, 3.0, 8, 16, 128)[5] == pytest.approx(want)

@@ -26,7 +26,11 @@ def cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iterator[tu
     Raises:
         UserError: no recipe for this kernel is known.
     """
-    recipes = {"ceilings.ffma": _shear_cases, "ceilings.wgmma": _wgmma_cases}
+    recipes = {
+        "ceilings.ffma": _shear_cases,
+        "ceilings.ffma_rrr": _outer_cases,
+        "ceilings.wgmma": _wgmma_cases,
+    }
     if kernel.id not in recipes:
         raise UserError(f"{kernel.id} has no numerical gate; add its recipe to gemmrepro.ceiling_gate.")
     yield from recipes[kernel.id](session, kernel, launch)
@@ -90,6 +94,46 @@ def _shear_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iter
             message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
         inputs = f"shears, {iterations} iterations"
         yield Case(shape, a, b, inputs, 0), Verdict(not message, error, None, message)
+
+
+# The outer product of registers
+
+
+def outer_sums(a: float, b: float, rows: int, columns: int, threads: int) -> np.ndarray:
+    """What the threads of the outer-product loop sum up at its end, without rounding: [threads] float64.
+
+    Steps add and take away the same products in turn, so what is left is what the sums began with, x - y.
+    """
+    thread = np.arange(threads, dtype=np.float64)[:, None]
+    x = a * (1.0 + 0.03 * thread + 0.11 * np.arange(rows))
+    y = b * (0.5 - 0.02 * thread + 0.07 * np.arange(columns))
+    return columns * x.sum(axis=1) - rows * y.sum(axis=1)
+
+
+def _outer_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
+    """Values so large that the sum is written; products that overflow, which shows that they are made; and neither."""
+    rows, columns = kernel.params["rows"], kernel.params["columns"]
+    shape = Shape(1, 1, 1)
+    threads = math.prod(kernel.launch(shape).block)
+    for a, b, iterations in ((1e6, 1e-3, 1), (-3e5, 2e-2, 3), (1e20, 1e20, 1), (0.75, -0.75, 2)):
+        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
+        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
+        session.sync()
+        got, message = out.array.get(), ""
+        written = got.view(np.uint32)[0] != POISON_BITS[4]
+        if abs(a * b) > 1e38:
+            message = "" if written and np.isnan(got[0]) else "products beyond all bounds left no trace"
+        elif abs(a) > 1e3:
+            sums = outer_sums(a, b, rows, columns, threads)
+            error = float(np.min(np.abs(sums - float(got[0])) / np.abs(sums))) if written else math.inf
+            # Sums of 128 values, each of which took 8 roundings an iteration.
+            if not error <= (128 + 8 * iterations) * UNIT_ROUNDOFF["fp32"]:
+                message = f"{got[0]:.9g} is no thread's sum; the nearest is off by {error:.2g}"
+        elif written:
+            message = f"the sums left their bounds: {got[0]:.9g}"
+        if out.broken():
+            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
+        yield Case(shape, a, b, f"outer product, {iterations} iterations", 0), Verdict(not message, None, None, message)
 
 
 # The tensor-core loop
