@@ -20,6 +20,11 @@ def _launch_ffma(shape: Shape) -> Launch:
     return Launch(grid=(BLOCKS * shape.n, 1, 1), block=(128, 1, 1))
 
 
+def _launch_ffma_rrr(shape: Shape) -> Launch:
+    """An eighth of the blocks and four times the loop of `_launch_ffma`: its blocks take longer to set up."""
+    return Launch(grid=(BLOCKS // 8 * shape.n, 1, 1), block=(128, 1, 1))
+
+
 def _launch_dram_copy(shape: Shape) -> Launch:
     """`shape.n` is the number of float4 to copy; a block moves 1024 of them a step."""
     return Launch(grid=(min(-(-shape.n // 1024), 1 << 20), 1, 1), block=(256, 1, 1))
@@ -50,6 +55,25 @@ KERNELS = (
         ),
         baseline=None,
         idea="A register-only loop of independent FFMA chains.",
+    ),
+    Kernel(
+        id="ceilings.ffma_rrr",
+        rung="FFMA of registers",
+        title="fp32 multiply-add, three register operands",
+        source="ffma_rrr.cu",
+        entry="ffma_rrr",
+        launch=_launch_ffma_rrr,
+        op="ceiling_flops",
+        layout="registers",
+        params={"iterations": 32, "ffma_per_iteration": 1024, "rows": 8, "columns": 16},
+        scalars={"a": 0.75, "b": -0.75},
+        expects=(
+            Expect(r"FFMA(\..*)?", "the loop is 1024 FFMA", least=1024),
+            Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
+            Expect(r"STG(\..*)?", "results stay alive through a store that is never taken", least=1, most=1),
+        ),
+        baseline=None,
+        idea="An outer product over and over: what a GEMM's inner step reaches if nothing else takes its time.",
     ),
     Kernel(
         id="ceilings.wgmma",

@@ -1,4 +1,4 @@
-"""Hopper: ten rungs from one wgmma to a GEMM at the power cap, in bf16 and fp16, as the article's level 8."""
+"""Hopper: eleven rungs from one wgmma to a GEMM at the power cap, in bf16 and fp16, as the article's level 8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAMILY = Family(
     title="Hopper: wgmma and TMA",
     article="ladder",
     summary="C = A B in bf16 (and fp16) with fp32 sums, B K-major, one new idea a rung, against cuBLAS at its fastest.",
-    figures=("ratio", "throughput", "roofline"),
+    figures=("climb", "throughput", "ratio", "roofline"),
 )
 
 BLOCKS = 132
@@ -80,6 +80,12 @@ _IN_STEP = (
     Expect(r"STG\..*", "the one ordinary store sets the counter of the meetings back", least=1, most=1),
     Expect(r"LDG\..*", "the one ordinary load reads that counter", least=1, most=1),
     Expect(r"(RED|ATOM)G?\..*", "producers count themselves, at meetings and at the end", least=2),
+)
+_HANDS_OVER = (
+    Expect(r"STG\.E\.128\..*", "the sums of a tile's end are handed over, 16 bytes a store", least=32, most=32),
+    Expect(r"LDG\.E\.128\..*", "and read by whoever has its beginning", least=32, most=32),
+    Expect(r"STG\..*", "beside these, a flag is raised and taken down", least=34, most=34),
+    Expect(r"LDG\..*", "and waited for", least=33, most=33),
 )
 _THREADS_STORE = Expect(r"STG\.E", "C is stored two elements at a time", least=16)
 _NEVER = (
@@ -169,8 +175,9 @@ def _stored_by_engine(
     wgmmas: int,
     element: str = "bf16",
 ) -> Kernel:
-    """One of the rungs H7 to H10: clusters of two, C through the copy engine."""
-    in_step = name == "lockstep"
+    """One of the rungs H7 to H11: clusters of two, C through the copy engine."""
+    by_threads = {"lockstep": _IN_STEP, "stream_k": _HANDS_OVER}.get(name)
+    constants = {"lockstep": {"every": 4}, "stream_k": {"worth": 48}}.get(name, {})
     return _kernel(
         name=name,
         rung=f"H{number}",
@@ -182,11 +189,11 @@ def _stored_by_engine(
         hgmma=("64x256x16", wgmmas),
         expects=(
             *(_LOAD_A, _MULTICAST, *_RING_OF_TWO_WARPGROUPS),
-            *(_IN_STEP if in_step else _NO_STG),
+            *(by_threads or _NO_STG),
             *_ENGINE_STORES,
-            *(_NEVER[1:] if in_step else _NEVER),
+            *(_NEVER[1:] if by_threads else _NEVER),
         ),
-        params={**_WIDE, "group": 8, "cluster": 2, **({"every": 4} if in_step else {})},
+        params={**_WIDE, "group": 8, "cluster": 2, **constants},
         idea=idea,
         evidence=evidence,
         element=element,
@@ -214,6 +221,19 @@ def _lockstep(element: str) -> Kernel:
         "Blocks in step",
         "Producers meet before every fourth tile, so that the L2 still holds what the others need.",
         (_DRAM, _TIME),
+        20,
+        element,
+    )
+
+
+def _stream_k(element: str) -> Kernel:
+    return _stored_by_engine(
+        11,
+        "stream_k",
+        "stream_k",
+        "The last turn shared",
+        "Tiles of an unfinished last turn are cut along K, so that every cluster has the same to do.",
+        (_TIME,),
         20,
         element,
     )
@@ -311,7 +331,9 @@ KERNELS = (
     ),
     _overlapped("bf16"),
     _lockstep("bf16"),
+    _stream_k("bf16"),
     _wgmma("fp16"),
     _overlapped("fp16"),
     _lockstep("fp16"),
+    _stream_k("fp16"),
 )

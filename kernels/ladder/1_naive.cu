@@ -7,14 +7,17 @@
 // Published:  309 GFLOP/s, 1.3% of cuBLAS, 15 GB/s of 768 (NVIDIA A6000, m = n = k = 4096).
 // Takes:      any m, n, k (guarded); each matrix below 2^31 elements (32-bit indices). C is not read when beta is 0.
 
-constexpr int TILE = 32;  // edge of the square of C that a block makes
-static_assert(TILE * TILE <= 1024, "one thread an output, and a block has at most 1024 threads");
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS BM = 32, BN = 32
+#endif
+constexpr int PARAMETERS;  // a block makes BM x BN of C
+static_assert(BM * BN <= 1024, "one thread an output, and a block has at most 1024 threads");
 
-extern "C" __global__ void __launch_bounds__(TILE * TILE)
+extern "C" __global__ void __launch_bounds__(BM * BN)
 naive(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
-    // A: [m, k]   B: [k, n]   C: [m, n]   grid: (ceil(m / TILE), ceil(n / TILE))   block: (TILE, TILE)
-    const int row = blockIdx.x * TILE + threadIdx.x;
-    const int col = blockIdx.y * TILE + threadIdx.y;
+    // A: [m, k]   B: [k, n]   C: [m, n]   grid: (ceil(m / BM), ceil(n / BN))   block: (BM, BN)
+    const int row = blockIdx.x * BM + threadIdx.x;
+    const int col = blockIdx.y * BN + threadIdx.y;
     if (row >= m || col >= n) {
         return;
     }

@@ -6,15 +6,18 @@
 // Published:  1987 GFLOP/s, 8.5% of cuBLAS, 110 GB/s of 768, 6.4 times level 1 (NVIDIA A6000, m = n = k = 4096).
 // Takes:      any m, n, k (guarded); each matrix below 2^31 elements (32-bit indices). C is not read when beta is 0.
 
-constexpr int TILE = 32;  // edge of the square of C that a block makes
-static_assert(TILE % 32 == 0, "a warp lies within one row of the tile");
-static_assert(TILE * TILE <= 1024, "one thread an output, and a block has at most 1024 threads");
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS BM = 32, BN = 32
+#endif
+constexpr int PARAMETERS;  // a block makes BM x BN of C
+static_assert(BN % 32 == 0, "a warp lies within one row of the tile");
+static_assert(BM * BN <= 1024, "one thread an output, and a block has at most 1024 threads");
 
-extern "C" __global__ void __launch_bounds__(TILE * TILE)
+extern "C" __global__ void __launch_bounds__(BM * BN)
 coalesced(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
-    // A: [m, k]   B: [k, n]   C: [m, n]   grid: (ceil(n / TILE), ceil(m / TILE))   block: TILE * TILE
-    const int row = blockIdx.y * TILE + threadIdx.x / TILE;
-    const int col = blockIdx.x * TILE + threadIdx.x % TILE;
+    // A: [m, k]   B: [k, n]   C: [m, n]   grid: (ceil(n / BN), ceil(m / BM))   block: BM * BN
+    const int row = blockIdx.y * BM + threadIdx.x / BN;
+    const int col = blockIdx.x * BN + threadIdx.x % BN;
     if (row >= m || col >= n) {
         return;
     }

@@ -8,8 +8,11 @@
 // Published:  2980 GFLOP/s, 12.8% of cuBLAS, 1.5 times level 2 (NVIDIA A6000, m = n = k = 4096).
 // Takes:      any m, n, k (guarded); each matrix below 2^31 elements (32-bit indices). C is not read when beta is 0.
 
-constexpr int TILE = 32;  // edge of the square tiles of A, B and C
-static_assert(TILE % 32 == 0, "a warp lies within one row of the tile");
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS TILE = 32, UNROLL = 32
+#endif
+constexpr int PARAMETERS;  // edge of the square tiles of A, B and C; steps of p in one go
+static_assert(32 % TILE == 0, "a warp is whole rows of the tile");
 static_assert(TILE * TILE <= 1024, "one thread an output, and a block has at most 1024 threads");
 
 extern "C" __global__ void __launch_bounds__(TILE * TILE)
@@ -30,6 +33,7 @@ smem(int m, int n, int k, float alpha, const float* A, const float* B, float bet
         Bs[r][c] = p0 + r < k && col < n ? B[(p0 + r) * n + col] : 0.0f;
         __syncthreads();  // both tiles are whole
 
+#pragma unroll UNROLL
         for (int p = 0; p < TILE; ++p) {
             sum += As[r][p] * Bs[p][c];
         }

@@ -8,9 +8,12 @@
 // Takes:      m and n multiples of 64, k of 8 (no guards from here on); each matrix below 2^31 elements. C is not
 //             read when beta is 0.
 
-constexpr int BM = 64, BN = 64, BK = 8;  // the block's tile of C is BM x BN; it walks K in steps of BK
-constexpr int TM = 8;                    // outputs a thread, down a column
-constexpr int THREADS = BM * BN / TM;    // 512
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS BM = 64, BN = 64, BK = 8, TM = 8
+#endif
+constexpr int PARAMETERS;
+// The block's tile of C is BM x BN, and it walks K in steps of BK; a thread makes TM outputs, down a column.
+constexpr int THREADS = BM * BN / TM;  // 512
 static_assert(BM % TM == 0, "threads tile the columns of C exactly");
 static_assert(BN % 32 == 0, "a warp lies within one row of threads: its reads of A broadcast, its stores coalesce");
 static_assert(BM * BK == THREADS && BK * BN == THREADS, "each thread loads one element of each tile");

@@ -8,8 +8,12 @@
 // Published:  15972 GFLOP/s, 68.7% of cuBLAS, 1.9 times level 4 (NVIDIA A6000, m = n = k = 4096).
 // Takes:      m and n multiples of 128, k of 8; each matrix below 2^31 elements. C is not read when beta is 0.
 
-constexpr int BM = 128, BN = 128, BK = 8;     // the block's tile of C is BM x BN; it walks K in steps of BK
-constexpr int TM = 8, TN = 8;                 // the thread's tile of C
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS BM = 128, BN = 128, BK = 8, TM = 8, TN = 8, BLOCKS = 2
+#endif
+constexpr int PARAMETERS;
+// The block's tile of C is BM x BN, a thread's TM x TN; the block walks K in steps of BK. BLOCKS of them shall fit a
+// multiprocessor.
 constexpr int THREADS = BM * BN / (TM * TN);  // 256
 constexpr int A_ROWS = THREADS / BK;          // 32 rows of the A tile are loaded at a time
 constexpr int B_ROWS = THREADS / BN;          // 2 rows of the B tile
@@ -17,7 +21,7 @@ static_assert(BM % TM == 0 && BN % TN == 0, "threads tile C exactly");
 static_assert(THREADS % BK == 0 && BM % A_ROWS == 0, "threads load the A tile in whole passes");
 static_assert(THREADS % BN == 0 && BK % B_ROWS == 0, "threads load the B tile in whole passes");
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 blocktile_2d(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
     __shared__ float As[BM][BK];  // [row of C, p]

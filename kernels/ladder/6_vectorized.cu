@@ -8,8 +8,12 @@
 // Takes:      m and n multiples of 128, k of 8; each matrix below 2^31 elements and aligned to 16 bytes. C is not
 //             read when beta is 0.
 
-constexpr int BM = 128, BN = 128, BK = 8;     // the block's tile of C is BM x BN; it walks K in steps of BK
-constexpr int TM = 8, TN = 8;                 // the thread's tile of C
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS BM = 128, BN = 128, BK = 8, TM = 8, TN = 8, BLOCKS = 2
+#endif
+constexpr int PARAMETERS;
+// The block's tile of C is BM x BN, a thread's TM x TN; the block walks K in steps of BK. BLOCKS of them shall fit a
+// multiprocessor.
 constexpr int THREADS = BM * BN / (TM * TN);  // 256
 static_assert(BM % TM == 0 && BN % TN == 0, "threads tile C exactly");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && BK % 4 == 0, "everything is read four at a time");
@@ -29,7 +33,7 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
     registers[0] = v.x, registers[1] = v.y, registers[2] = v.z, registers[3] = v.w;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 vectorized(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
     alignas(16) __shared__ float As[BK][BM];  // [p, row of C]: transposed

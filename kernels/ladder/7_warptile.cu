@@ -12,10 +12,14 @@
 // Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
 //             read when beta is 0.
 
-constexpr int BM = 128, BN = 128, BK = 16;     // the block's tile of C is BM x BN; it walks K in steps of BK
-constexpr int WM = 64, WN = 64;                // the warp's tile
-constexpr int TM = 8, TN = 4;                  // the thread's tile in one sub-tile
-constexpr int WNITER = 4;                      // sub-tiles along N
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS \
+    BM = 128, BN = 128, BK = 16, WM = 64, WN = 64, WNITER = 4, TM = 8, TN = 4, BLOCKS = 3, UNROLL = 2, PAD = 0
+#endif
+constexpr int PARAMETERS;
+// The block's tile of C is BM x BN, a warp's WM x WN, a thread's TM x TN in each of the warp's sub-tiles, of which
+// WNITER lie along N. The block walks K in steps of BK, UNROLL of them in one go of the loop. BLOCKS of them shall fit
+// a multiprocessor. PAD floats behind each row of the transposed A tile may spare its stores bank conflicts.
 constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);  // 1: along M
 constexpr int SUBM = WM / WMITER, SUBN = WN / WNITER;      // a sub-tile is 64 x 16
 constexpr int THREADS = BM / WM * (BN / WN) * 32;          // 128
@@ -25,7 +29,7 @@ static_assert(BM % WM == 0 && BN % WN == 0, "warps tile the block's tile exactly
 static_assert(WMITER * WNITER * 32 * TM * TN == WM * WN, "sub-tiles tile the warp's tile exactly");
 static_assert(SUBM * WMITER == WM && SUBN * WNITER == WN, "sub-tiles have whole edges");
 static_assert(SUBM % TM == 0 && SUBN % TN == 0 && SUBM / TM * (SUBN / TN) == 32, "a warp's lanes tile a sub-tile");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && BK % 4 == 0, "everything is read four at a time");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BK % 4 == 0 && PAD % 4 == 0, "everything is read four at a time");
 static_assert(THREADS % (BK / 4) == 0 && BM % A_ROWS == 0, "threads load the A tile in whole passes");
 static_assert(THREADS % (BN / 4) == 0 && BK % B_ROWS == 0, "threads load the B tile in whole passes");
 
@@ -43,10 +47,10 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
     registers[0] = v.x, registers[1] = v.y, registers[2] = v.z, registers[3] = v.w;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 warptile(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
-    alignas(16) __shared__ float As[BK][BM];  // [p, row of C]: transposed
+    alignas(16) __shared__ float As[BK][BM + PAD];  // [p, row of C]: transposed
     alignas(16) __shared__ float Bs[BK][BN];  // [p, column of C]
 
     const int block_row = blockIdx.y * BM;
@@ -75,7 +79,7 @@ warptile(int m, int n, int k, float alpha, const float* A, const float* B, float
         }
         __syncthreads();
 
-#pragma unroll 2
+#pragma unroll UNROLL
         for (int p = 0; p < BK; ++p) {
             float a[WMITER * TM], b[WNITER * TN];
 #pragma unroll

@@ -1,15 +1,19 @@
-"""The ladder: eight rungs from vector addition to a warp-tiled GEMM in fp32, as the article `ladder` climbs them."""
+"""The ladder: eight rungs from vector addition to a warp-tiled GEMM in fp32, as the article `ladder` climbs them, five
+more on top, and levels 1 to 7 again with constants tuned for the GPU."""
 
 from __future__ import annotations
 
-from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap, Tunable, parameters, tuned
 
 FAMILY = Family(
     name="ladder",
-    title="The ladder: fp32 GEMM from naive to warp tiles",
+    title="The ladder: fp32 GEMM from naive to past cuBLAS",
     article="ladder",
     summary="C = alpha A B + beta C in fp32, row-major, one new idea a rung, against cuBLAS with TF32 off.",
-    figures=("ratio", "throughput", "roofline"),
+    figures=("ratio", "throughput", "climb", "roofline"),
 )
 
 
@@ -21,16 +25,21 @@ def _launch_vector_add(shape: Shape) -> Launch:
     return Launch(grid=(_ceil(shape.n, 256), 1, 1), block=(256, 1, 1))
 
 
-def _launch_naive(shape: Shape) -> Launch:
-    """x walks rows, in the grid as in the block: the rung's point."""
-    return Launch(grid=(_ceil(shape.m, 32), _ceil(shape.n, 32), 1), block=(32, 32, 1))
+def _by_rows(bm: int, bn: int):
+    """A launch of 2-D blocks whose x walks rows, in the grid as in the block: level 1's point."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(_ceil(shape.m, bm), _ceil(shape.n, bn), 1), block=(bm, bn, 1))
+
+    return launch
 
 
-def _tiled(bm: int, bn: int, threads: int):
+def _tiled(bm: int, bn: int, threads: int, shared_bytes: int = 0):
     """A launch of 1-D blocks, x over columns and y over rows of C tiles of bm x bn."""
 
     def launch(shape: Shape) -> Launch:
-        return Launch(grid=(_ceil(shape.n, bn), _ceil(shape.m, bm), 1), block=(threads, 1, 1))
+        grid = (_ceil(shape.n, bn), _ceil(shape.m, bm), 1)
+        return Launch(grid=grid, block=(threads, 1, 1), shared_bytes=shared_bytes)
 
     return launch
 
@@ -46,6 +55,8 @@ _LDS_128 = r"LDS(\..*)?\.128(\..*)?"
 _STS = r"STS(\..*)?"
 _BAR = r"BAR\.SYNC(\..*)?"
 _FFMA = r"FFMA(\..*)?"
+_LDGSTS_32 = r"LDGSTS\.E"
+_LDGSTS_128 = r"LDGSTS\.E(\..*)?\.128(\..*)?"
 
 _NO_SHARED = (
     Expect(_LDS, "this rung uses no shared memory", least=0, most=0),
@@ -65,7 +76,30 @@ _VECTOR = (
     Expect(_STG_32, "nothing of C is stored by single floats", least=0, most=0),
 )
 
-KERNELS = (
+_RING = (
+    Expect(_LDGSTS_32, "A is copied asynchronously by single floats, which turns it", least=16),
+    Expect(_LDGSTS_128, "B is copied asynchronously by float4", least=4),
+    Expect(_LDG_32, "nothing is loaded by single floats", least=0, most=0),
+    Expect(_STS, "no tile goes through registers", least=0, most=0),
+    Expect(_LDS_128, "A and B are read from shared memory by float4, 16 steps unrolled", least=16 * 6),
+    Expect(_FFMA, "a tile's 16 steps of 8 * 16 products are unrolled", least=16 * 128),
+)
+_ENGINE = (
+    Expect(r"UTMALDG\.2D(\..*)?", "B is loaded by the copy engine", least=2),
+    Expect(r"SYNCS(\..*)?TRYWAIT(\..*)?", "its arrival is awaited on a barrier in shared memory", least=2),
+    Expect(r"LDGSTS(\..*)?", "no copy takes a thread's time but A's", least=0, most=0),
+    Expect(_LDG_128, "A is loaded by float4", least=2),
+    Expect(_STS, "and stored, turned, by single floats", least=8),
+    Expect(_LDS_128, "A and B are read from shared memory by float4, 16 steps unrolled", least=16 * 6),
+    Expect(_FFMA, "a tile's 16 steps of 8 * 16 products are unrolled", least=16 * 128),
+)
+_RING_BYTES = 4 * 4 * 16 * (132 + 128)
+"""Four slots: 16 rows of 128 floats of A, padded by 4, and of 128 floats of B."""
+_ENGINE_BYTES = 4 * 2 * 16 * (128 + 256) + 2 * 8
+"""Two slots: 16 rows of 128 floats of A and of 256 floats of B; two barriers."""
+_THREAD = {"wm": 64, "wn": 64, "wniter": 4, "tn": 4}
+
+_ROOT = (
     Kernel(
         id="ladder.vector_add",
         rung="L0",
@@ -92,7 +126,7 @@ KERNELS = (
         title="Naive",
         source="1_naive.cu",
         entry="naive",
-        launch=_launch_naive,
+        launch=_by_rows(32, 32),
         params={"bm": 32, "bn": 32},
         expects=(
             Expect(_LDG_32, "A and B are loaded 32 bits a lane", least=2),
@@ -209,3 +243,296 @@ KERNELS = (
         idea="A warp owns a tile: its lanes share operands, and shared memory answers by broadcast.",
     ),
 )
+
+_PAST = (
+    Kernel(
+        id="ladder.async_copy",
+        rung="L7.1",
+        title="Asynchronous copies",
+        source="7.1_async_copy.cu",
+        entry="async_copy",
+        launch=_tiled(128, 128, 128, _RING_BYTES),
+        params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4},
+        multiple_of={"m": 128, "n": 128, "k": 16},
+        expects=_RING,
+        idea="Tiles travel by cp.async into a ring of slots: no multiplication waits for global memory.",
+    ),
+    Kernel(
+        id="ladder.fragments",
+        rung="L7.2",
+        title="Fragments ahead",
+        source="7.2_fragments.cu",
+        entry="fragments",
+        launch=_tiled(128, 128, 128, _RING_BYTES),
+        params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4},
+        multiple_of={"m": 128, "n": 128, "k": 16},
+        expects=_RING,
+        idea="Operands of the next step are read while this one is multiplied, across tiles; products go in a snake.",
+    ),
+    Kernel(
+        id="ladder.spread",
+        rung="L7.3",
+        title="Copies spread",
+        source="7.3_spread.cu",
+        entry="spread",
+        launch=_tiled(128, 128, 128, _RING_BYTES),
+        params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4},
+        multiple_of={"m": 128, "n": 128, "k": 16},
+        expects=_RING,
+        idea="A tile's copies start a few at each step, so that reads of operands need not queue behind them.",
+    ),
+    Kernel(
+        id="ladder.tma",
+        rung="L7.4",
+        title="Copy engine",
+        source="7.4_tma.cu",
+        entry="tma",
+        launch=_tiled(128, 256, 256, _ENGINE_BYTES),
+        params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 8, "store_at": 12},
+        multiple_of={"m": 128, "n": 256, "k": 16},
+        min_capability=(9, 0),
+        targets=("90",),  # the assembler for sm_120 spills two registers
+        headers=("common/mbarrier.cuh", "common/tma.cuh"),
+        arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
+        tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
+        expects=_ENGINE,
+        idea="TMA brings B, registers bring A, and tiles are wider: 93% of the loop's instructions multiply.",
+    ),
+    Kernel(
+        id="ladder.pinned",
+        rung="L7.5",
+        title="Reads pinned",
+        source="7.5_pinned.cu",
+        entry="pinned",
+        launch=_tiled(128, 256, 256, _ENGINE_BYTES),
+        params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12},
+        multiple_of={"m": 128, "n": 256, "k": 16},
+        min_capability=(9, 0),
+        targets=("90",),  # the assembler for sm_120 spills two registers
+        headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
+        arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
+        tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
+        expects=_ENGINE,
+        idea="Lanes share addresses in pairs, which halves a read's cost, and the compiler may not put reads off.",
+    ),
+)
+
+_BY_ID = {kernel.id: kernel for kernel in _ROOT}
+Params = Mapping[str, int]
+
+
+def _retuned(
+    base_id: str, params: Params, launch, multiple_of: Mapping[str, int], expects: tuple[Expect, ...]
+) -> Kernel:
+    """A rung of the article with other constants: the same source, held to the rung's idea, not to its counts."""
+    base = _BY_ID[base_id]
+    return replace(
+        base,
+        id=f"{base.id}_tuned",
+        rung=f"{base.rung} tuned",
+        title=f"{base.title}, tuned",
+        launch=launch,
+        params=dict(params),
+        defines=parameters(params),
+        multiple_of=multiple_of,
+        expects=expects,
+        published_system=None,
+        idea=f"{base.rung} with the constants that are fastest on this GPU.",
+    )
+
+
+def _tile(p: Params) -> dict[str, int]:
+    return {"m": p["bm"], "n": p["bn"], "k": p["bk"]}
+
+
+def _shared_fits(p: Params, pad: int = 0) -> bool:
+    """Two tiles in the 48 KB that a block may declare."""
+    return 4 * p["bk"] * (p["bm"] + pad + p["bn"]) <= 48 * 1024
+
+
+# Level 1 and 2: the block's shape.
+_MANY = Expect(_FFMA, "multiply and add are one instruction")
+
+
+def _naive(p: Params) -> Kernel:
+    return _retuned("ladder.naive", p, _by_rows(p["bm"], p["bn"]), {}, (_MANY, *_NO_SHARED))
+
+
+def _coalesced(p: Params) -> Kernel:
+    return _retuned("ladder.coalesced", p, _tiled(p["bm"], p["bn"], p["bm"] * p["bn"]), {}, (_MANY, *_NO_SHARED))
+
+
+def _smem(p: Params) -> Kernel:
+    tile = p["tile"]
+    return _retuned("ladder.smem", p, _tiled(tile, tile, tile**2), {}, (*_SHARED, _MANY))
+
+
+# Level 4: a thread loads one element of each tile, so two constants make the other two.
+def _blocktile_1d(p: Params) -> Kernel:
+    products = Expect(_FFMA, "BK * TM products a tile, all unrolled", least=p["bk"] * p["tm"])
+    launch = _tiled(p["bm"], p["bn"], p["bm"] * p["bn"] // p["tm"])
+    return _retuned("ladder.blocktile_1d", p, launch, _tile(p), (*_SHARED, products))
+
+
+def _blocktile_1d_allowed(p: Params) -> bool:
+    threads = p["bm"] * p["bn"] // p["tm"]
+    return threads <= 1024 and p["bm"] * p["bk"] == threads and p["bk"] * p["bn"] == threads
+
+
+# Levels 5 and 6: a block fills a share of the registers, of which a thread holds its sums, two fragments and addresses.
+def _threads_2d(p: Params) -> int:
+    return p["bm"] * p["bn"] // (p["tm"] * p["tn"])
+
+
+def _registers_fit(threads: int, sums: int, fragments: int, blocks: int) -> bool:
+    return 128 <= threads and threads * blocks <= 1024 and (sums + fragments + 24) * threads * blocks <= 65536
+
+
+def _launch_2d(p: Params):
+    return _tiled(p["bm"], p["bn"], _threads_2d(p))
+
+
+def _products_2d(p: Params) -> Expect:
+    return Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=p["bk"] * p["tm"] * p["tn"])
+
+
+def _blocktile_2d(p: Params) -> Kernel:
+    return _retuned("ladder.blocktile_2d", p, _launch_2d(p), _tile(p), (*_SHARED, _products_2d(p)))
+
+
+def _blocktile_2d_allowed(p: Params) -> bool:
+    threads = _threads_2d(p)
+    passes = threads % p["bk"] == 0 and p["bm"] % max(threads // p["bk"], 1) == 0
+    passes = passes and threads % p["bn"] == 0 and p["bk"] % max(threads // p["bn"], 1) == 0
+    return passes and _shared_fits(p) and _registers_fit(threads, p["tm"] * p["tn"], p["tm"] + p["tn"], p["blocks"])
+
+
+def _vectorized(p: Params) -> Kernel:
+    return _retuned("ladder.vectorized", p, _launch_2d(p), _tile(p), (*_SHARED, *_VECTOR, _products_2d(p)))
+
+
+def _vectorized_allowed(p: Params) -> bool:
+    threads = _threads_2d(p)
+    one_each = p["bm"] * p["bk"] == 4 * threads and p["bk"] * p["bn"] == 4 * threads
+    return one_each and _registers_fit(threads, p["tm"] * p["tn"], p["tm"] + p["tn"], p["blocks"])
+
+
+# Level 7
+def _warptile_threads(p: Params) -> int:
+    return p["bm"] // p["wm"] * (p["bn"] // p["wn"]) * 32
+
+
+def _warptile(p: Params) -> Kernel:
+    products = Expect(_FFMA, "the products of UNROLL steps", least=p["unroll"] * p["wm"] * p["wn"] // 32)
+    launch = _tiled(p["bm"], p["bn"], _warptile_threads(p))
+    return _retuned("ladder.warptile", p, launch, _tile(p), (*_SHARED, *_VECTOR, products))
+
+
+def _warptile_allowed(p: Params) -> bool:
+    sums, threads = p["wm"] * p["wn"] // 32, _warptile_threads(p)
+    wmiter = sums // (p["tm"] * p["tn"] * p["wniter"])
+    if not wmiter or p["bm"] % p["wm"] or p["bn"] % p["wn"] or p["unroll"] > p["bk"]:
+        return False
+    lanes = p["wm"] // wmiter // p["tm"] * (p["wn"] // p["wniter"] // p["tn"])
+    a_rows, b_rows = threads // (p["bk"] // 4), threads // (p["bn"] // 4)
+    passes = a_rows and b_rows and p["bm"] % a_rows == 0 and p["bk"] % b_rows == 0
+    full = threads * p["blocks"] == (384 if sums == 128 else 512)  # of the registers, at 168 and 128 a thread
+    return bool(lanes == 32 and passes and full and _shared_fits(p, p["pad"]))
+
+
+_SLOW = (1024, 2048)
+"""Sizes for the rungs whose candidates would take minutes each at 4096."""
+
+TUNABLES = (
+    Tunable(
+        "ladder.naive_tuned",
+        {"bm": (2, 4, 8, 16, 32), "bn": (8, 16, 32, 64)},
+        lambda p: p["bm"] * p["bn"] <= 1024,
+        _naive,
+        sizes=_SLOW,
+    ),
+    Tunable(
+        "ladder.coalesced_tuned",
+        {"bm": (2, 4, 8, 16, 32), "bn": (32, 64, 128)},
+        lambda p: 64 <= p["bm"] * p["bn"] <= 1024,
+        _coalesced,
+        sizes=_SLOW,
+    ),
+    Tunable(
+        "ladder.smem_tuned",
+        {"tile": (16, 32), "unroll": (4, 8, 16, 32)},
+        lambda p: p["unroll"] <= p["tile"],
+        _smem,
+        sizes=_SLOW,
+    ),
+    Tunable(
+        "ladder.blocktile_1d_tuned",
+        {"bm": (32, 64, 128), "bn": (32, 64, 128), "bk": (4, 8, 16, 32), "tm": (2, 4, 8, 16, 32)},
+        _blocktile_1d_allowed,
+        _blocktile_1d,
+    ),
+    Tunable(
+        "ladder.blocktile_2d_tuned",
+        {"bm": (64, 128), "bn": (64, 128), "bk": (8, 16), "tm": (4, 8), "tn": (4, 8), "blocks": (2, 4)},
+        _blocktile_2d_allowed,
+        _blocktile_2d,
+    ),
+    Tunable(
+        "ladder.vectorized_tuned",
+        {
+            "bm": (64, 128),
+            "bn": (64, 128),
+            "bk": (4, 8, 16),
+            "tm": (4, 8, 16),
+            "tn": (4, 8, 16),
+            "blocks": (1, 2, 3, 4),
+        },
+        _vectorized_allowed,
+        _vectorized,
+    ),
+    Tunable(
+        "ladder.warptile_tuned",
+        {
+            **{"bm": (128,), "bn": (128,), "bk": (16, 32), "wm": (64,), "wn": (32, 64), "wniter": (1, 2)},
+            **{"tm": (4, 8), "tn": (4, 8), "blocks": (2, 3), "unroll": (16,), "pad": (0, 4)},
+        },
+        _warptile_allowed,
+        _warptile,
+    ),
+)
+
+
+_ISSUED = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+_ALL = "smsp__inst_executed.sum"
+_LOADS = "smsp__sass_inst_executed_op_global_ld.sum"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+_L2 = "lts__t_bytes.sum"
+_EVIDENCE = {
+    "coalesced": (_SECTORS, _L2),
+    "smem": (_LOADS, _SECTORS, _L2),
+    "blocktile_1d": (_LOADS, _ALL, _L2),
+    "blocktile_2d": (_LOADS, _ALL, _CONFLICTS),
+    "vectorized": (_LOADS, _ALL, _ISSUED),
+    "warptile": (_CONFLICTS, _ALL, _ISSUED),
+    "async_copy": (_LOADS, _ISSUED),
+    "fragments": (_ALL, _ISSUED),
+    "spread": (_ALL, _ISSUED),
+    "tma": (_ALL, _ISSUED, _L2),
+    "pinned": (_CONFLICTS, _ISSUED),
+}
+"""Counters that explain each rung's gain over the one before."""
+
+
+def _with_tuned(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Every rung, and behind it the one with tuned constants where this GPU has been tuned for."""
+    tunables = {tunable.id: tunable for tunable in TUNABLES}
+    rows: list[Kernel] = []
+    for kernel in kernels:
+        rows.append(replace(kernel, evidence=_EVIDENCE.get(kernel.name, ())))
+        if f"{kernel.id}_tuned" in tunables:
+            rows.extend(tuned(tunables[f"{kernel.id}_tuned"]))
+    return tuple(rows)
+
+
+KERNELS = _with_tuned((*_ROOT, *_PAST))

@@ -1,8 +1,11 @@
 // Runs a device-only .cu on the CPU: one block at a time, each thread a fiber with a stack of its own.
 //
 // __syncthreads suspends a fiber until all the block's threads that still run have reached it. Between two barriers a
-// thread runs to its end alone, lowest index first (or highest, if `reversed`): a legal order on a GPU, and the one in
-// which a missing barrier shows at once, since a thread then reads what the next one has not written yet.
+// thread runs alone, lowest index first (or highest, if `reversed`), unless it waits for a copy: a legal order on a GPU,
+// and the one in which a missing barrier shows at once, since a thread then reads what the next one has not written yet.
+//
+// Asynchronous copies are made as late as a GPU may make them, when they are waited for; or, if `reversed`, as early, at
+// once. So a missing wait shows in one order, and a slot that is filled while it is still read in the other.
 #pragma once
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +13,10 @@
 #include <ucontext.h>
 
 #include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
 #include <vector>
 
 #define __global__
@@ -17,6 +24,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
+#define __grid_constant__
 
 struct Index {
     unsigned x = 0, y = 0, z = 0;
@@ -32,12 +40,18 @@ namespace cpu_grid {
 struct Fiber {
     ucontext_t context;
     std::vector<char> stack;
-    bool done = false;
+    bool done = false, at_barrier = false;
+    std::deque<std::vector<std::function<void()>>> copies;  // cp.async: closed groups, oldest first, and the open one
 };
 
 inline ucontext_t scheduler;
 inline Fiber* running = nullptr;
 inline void (*body)() = nullptr;
+inline bool early = false;  // asynchronous copies are made at once
+
+inline void suspend() {
+    swapcontext(&running->context, &scheduler);
+}
 
 inline void run_body() {
     body();
@@ -48,7 +62,7 @@ inline void run_body() {
 // Runs `kernel_call`, which calls the kernel with its arguments, for every thread of every block.
 inline void launch(Index grid, Index block, void (*kernel_call)(), bool reversed) {
     const unsigned threads = block.x * block.y * block.z;
-    gridDim = grid, blockDim = block, body = kernel_call;
+    gridDim = grid, blockDim = block, body = kernel_call, early = reversed;
     std::vector<Fiber> fibers(threads);
     for (Fiber& fiber : fibers) {
         fiber.stack.resize(1 << 16);
@@ -56,7 +70,8 @@ inline void launch(Index grid, Index block, void (*kernel_call)(), bool reversed
     for (unsigned b = 0; b < grid.x * grid.y * grid.z; ++b) {
         blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
         for (Fiber& fiber : fibers) {
-            fiber.done = false;
+            fiber.done = fiber.at_barrier = false;
+            fiber.copies.assign(1, {});
             getcontext(&fiber.context);
             fiber.context.uc_stack.ss_sp = fiber.stack.data();
             fiber.context.uc_stack.ss_size = fiber.stack.size();
@@ -64,13 +79,20 @@ inline void launch(Index grid, Index block, void (*kernel_call)(), bool reversed
         }
         for (bool left = true; left;) {
             left = false;
+            bool ran = false;
             for (unsigned i = 0; i < threads; ++i) {
                 const unsigned t = reversed ? threads - 1 - i : i;
-                if (!fibers[t].done) {
+                if (!fibers[t].done && !fibers[t].at_barrier) {
                     threadIdx = {t % block.x, t / block.x % block.y, t / (block.x * block.y)};
                     running = &fibers[t];
                     swapcontext(&scheduler, &fibers[t].context);
-                    left = left || !fibers[t].done;
+                    ran = true;
+                }
+                left = left || !fibers[t].done;
+            }
+            if (!ran) {  // all have reached the barrier: open it
+                for (Fiber& fiber : fibers) {
+                    fiber.at_barrier = false;
                 }
             }
         }
@@ -80,5 +102,93 @@ inline void launch(Index grid, Index block, void (*kernel_call)(), bool reversed
 }  // namespace cpu_grid
 
 inline void __syncthreads() {
-    swapcontext(&cpu_grid::running->context, &cpu_grid::scheduler);
+    cpu_grid::running->at_barrier = true;
+    cpu_grid::suspend();
+}
+
+// <cuda_pipeline.h>: cp.async
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
+    auto copy = [=] { memcpy(to, from, bytes); };
+    if (cpu_grid::early) {
+        copy();
+    } else {
+        cpu_grid::running->copies.back().push_back(copy);
+    }
+}
+
+inline void __pipeline_commit() {
+    cpu_grid::running->copies.push_back({});
+}
+
+inline void __pipeline_wait_prior(size_t open) {
+    auto& groups = cpu_grid::running->copies;  // the last is not closed yet
+    for (; groups.size() > open + 1; groups.pop_front()) {
+        for (auto& copy : groups.front()) {
+            copy();
+        }
+    }
+}
+
+// common/mbarrier.cuh and common/tma.cuh, for barriers with one arrival a phase and fp32 tiles without a swizzle
+using Barrier = unsigned long long;
+
+struct TensorMap {
+    const float* data = nullptr;
+    int rows = 0, columns = 0, box_rows = 0, box_columns = 0;
+};
+
+namespace cpu_grid {
+struct Phases {
+    unsigned long long started = 0, ended = 0;
+    std::vector<std::function<void()>> copies;
+};
+inline std::map<Barrier*, Phases> phases;
+}  // namespace cpu_grid
+
+inline void barrier_init(Barrier* barrier, int) {
+    cpu_grid::phases[barrier] = {};
+}
+
+inline void barrier_init_fence() {}
+
+inline void barrier_expect(Barrier* barrier, int) {
+    ++cpu_grid::phases.at(barrier).started;
+}
+
+inline void tma_load(void* to, const TensorMap& map, Barrier* barrier, int column, int row) {
+    auto copy = [=] {
+        for (int r = 0; r < map.box_rows; ++r) {
+            for (int c = 0; c < map.box_columns; ++c) {
+                const bool inside = row + r < map.rows && column + c < map.columns;
+                static_cast<float*>(to)[r * map.box_columns + c] =
+                    inside ? map.data[size_t(row + r) * map.columns + column + c] : 0.0f;
+            }
+        }
+    };
+    if (cpu_grid::early) {
+        copy();
+    } else {
+        cpu_grid::phases.at(barrier).copies.push_back(copy);
+    }
+}
+
+// Returns once the phase of this parity has ended: a phase ends when a thread that waits for it makes its copies.
+inline void barrier_wait(Barrier* barrier, int parity) {
+    cpu_grid::Phases& phase = cpu_grid::phases.at(barrier);
+    while ((phase.ended & 1) == unsigned(parity)) {
+        if (phase.ended < phase.started) {
+            for (auto& copy : phase.copies) {
+                copy();
+            }
+            phase.copies.clear();
+            ++phase.ended;
+        } else {
+            cpu_grid::suspend();
+        }
+    }
+}
+
+// common/pinned.cuh
+inline void read4_pinned(float* registers, const float* shared) {
+    memcpy(registers, shared, 16);
 }

@@ -6,6 +6,7 @@ This is no measurement and no replacement for the numerical gate on a GPU. It co
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -26,6 +27,7 @@ static int m, n, k;
 static float alpha, beta;
 static std::vector<float> A, B, C;
 static float *a, *b, *c;
+static TensorMap map_b;
 
 // Room for `count` floats from a 16-byte boundary on, as cudaMalloc gives at least.
 static float* aligned(std::vector<float>& room, size_t count) {
@@ -41,6 +43,7 @@ int main(int, char** v) {
     FILE* in = fopen(v[6], "rb");
     if (fread(a, 4, of_a, in) + fread(b, 4, of_b, in) + fread(c, 4, of_c, in) != of_a + of_b + of_c) return 2;
     fclose(in);
+    map_b = {b, k, n, MAP_BOX};
     cpu_grid::launch({(unsigned)atoi(v[8]), (unsigned)atoi(v[9]), 1}, {(unsigned)atoi(v[10]), (unsigned)atoi(v[11]), 1},
                      [] { CALL; }, atoi(v[12]));
     FILE* out = fopen(v[7], "wb");
@@ -48,7 +51,6 @@ int main(int, char** v) {
     fclose(out);
 }
 """
-CALLS = {"gemm": "ENTRY(m, n, k, alpha, a, b, beta, c)", "vector_add": "ENTRY(n, a, b, c)"}
 A_COUNTS = {"gemm": "size_t(m) * k", "vector_add": "n"}
 
 
@@ -60,13 +62,21 @@ def compile_for_cpu(kernel: registry.Kernel, folder: Path, plant: tuple[str, str
         pieces = source.split(text)
         assert len(pieces) > which + 1, f"{text!r} is not in {kernel.source}"
         source = text.join(pieces[: which + 1]) + replacement + text.join(pieces[which + 1 :])
+    # The headers' functions stand in cpu_grid.hpp; shared memory whose size is given at launch is ample here.
+    source = re.sub(r"^#include .*$", "", source, flags=re.MULTILINE)
+    source = re.sub(
+        r"extern __shared__ .*\bdynamic_shared\[\];", "alignas(128) static float4 dynamic_shared[1 << 14];", source
+    )
+    box = kernel.tensor_maps["b"].box if kernel.tensor_maps else (0, 0)
+    arguments = ", ".join(argument.replace("map:b", "map_b") for argument in kernel.arguments)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / kernel.id
     code = DRIVER.replace("A_COUNT", A_COUNTS[kernel.op]).replace("SOURCE", source)
-    code = code.replace("CALL", CALLS[kernel.op].replace("ENTRY", kernel.entry))
+    code = code.replace("MAP_BOX", f"{box[0]}, {box[1]}").replace("CALL", f"{kernel.entry}({arguments})")
     (folder / f"{kernel.id}.cpp").write_text(code)
     subprocess.run(
-        ["g++", "-std=c++17", "-O1", "-w", "-I", Path(__file__).parent, "-o", program, folder / f"{kernel.id}.cpp"],
+        ["g++", "-std=c++17", "-O1", "-w", "-I", Path(__file__).parent, "-o", program, folder / f"{kernel.id}.cpp"]
+        + [f"-D{name}={value}" for name, value in kernel.defines.items()],
         check=True,
     )
     return program
@@ -146,6 +156,23 @@ PLANTS = [
     ("ladder.warptile", "no barrier before the reads", "__syncthreads();", "", 0),
     ("ladder.naive", "B read transposed", "B[p * n + col]", "B[col * k + p]", 0),
     ("ladder.warptile", "last sub-tile not written", "j < WNITER * TN; j += 4)", "j < (WNITER - 1) * TN; j += 4)", 1),
+    ("ladder.async_copy", "no wait for the copies", "__pipeline_wait_prior(STAGES - 2);", "", 0),
+    ("ladder.async_copy", "no barrier before the reads", "__syncthreads();", "", 0),
+    ("ladder.async_copy", "slot filled while it is read", "copy_tile(t + STAGES - 1);", "copy_tile(t + STAGES);", 0),
+    ("ladder.fragments", "no wait for the next tile", "__pipeline_wait_prior(STAGES - 2);", "", 1),
+    ("ladder.fragments", "no barrier between tiles", "__syncthreads();", "", 1),
+    ("ladder.spread", "one part too few", "(part + 1) * COPIES / STEPS", "(part + 1) * (COPIES - 1) / STEPS", 0),
+    (
+        "ladder.spread",
+        "waits for one group too few",
+        "__pipeline_wait_prior(STAGES - 2);",
+        "__pipeline_wait_prior(3);",
+        1,
+    ),
+    ("ladder.tma", "no wait for B", "barrier_wait(&arrived[slot ^ 1], (t + 1) / 2 % 2);", "", 0),
+    ("ladder.tma", "B of the wrong columns", "block_col, t * BK", "block_row, t * BK", 0),
+    ("ladder.pinned", "A stored where it is read", "store_a(slot ^ 1);", "store_a(slot);", 0),
+    ("ladder.pinned", "A never stored again", "store_a(slot ^ 1);", "", 0),
     ("ladder.coalesced", "C read although beta is 0", "beta == 0.0f ? 0.0f : ", "", 0),
 ]
 
@@ -155,7 +182,7 @@ def test_planted_bug_shows(plant, tmp_path):
     kernel = registry.kernel(plant[0])
     program = compile_for_cpu(kernel, tmp_path, plant[2:])
     step = kernel.multiple_of or {"m": 32, "n": 32, "k": 32}
-    shape = Shape(2 * step["m"], step["n"] * 2, step["k"] * 2)
+    shape = Shape(2 * step["m"], step["n"] * 2, step["k"] * 6)
     wrong = []
     for reverse in (False, True):
         a, b, c = operands(shape)

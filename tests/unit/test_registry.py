@@ -63,7 +63,8 @@ def test_block_matches_the_sources_launch_bounds(kernel):
     block = kernel.launch(Shape(*(kernel.multiple_of.get(axis, 1) for axis in "mnk"))).block
     threads = block[0] * block[1] * block[2]
     bound = re.search(r"__launch_bounds__\(([^,)]+)", source)[1]
-    names = {found[1]: found[2] for found in re.finditer(r"\b([A-Z]\w*) = ([^,;]+)[,;]", source)}
+    names = {found[1]: found[2] for found in re.finditer(r"\b([A-Z]\w*) = ([^,;\n]+)[,;\n]", source)}
+    names |= dict(pair.split("=") for value in kernel.defines.values() if "=" in value for pair in value.split(","))
     while re.search("[A-Z]", bound):
         bound = re.sub(r"\b[A-Z]\w*\b", lambda name: f"({names[name[0]]})", bound)
     assert eval(bound.replace("/", "//")) == threads

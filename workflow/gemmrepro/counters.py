@@ -45,7 +45,7 @@ METRICS = {
     "smsp__issue_active.avg.pct_of_peak_sustained_active": "cycles in which a scheduler issued an instruction",
     "smsp__inst_executed_pipe_fma.sum": "instructions of the multiply-add pipes, counted once a warp",
     "sm__inst_executed_pipe_tensor_op_gmma.sum": "warpgroup matrix instructions, counted once a warp",
-    "sm__pipe_tensor_op_gmma_cycles_active.avg.pct_of_peak_sustained_active": "cycles in which the tensor cores worked",
+    "sm__cycles_elapsed.max": "cycles of the launch",
 }
 
 Target = tuple[str, str, Shape]

@@ -229,12 +229,14 @@ class Tunable:
         space: values to try, by constant.
         allowed: whether a combination can be compiled and launched at all.
         make: the kernel with these constants; everything in it follows from them.
+        sizes: what to time it at, where the configuration's sizes would take too long.
     """
 
     id: str
     space: Mapping[str, tuple[int, ...]]
     allowed: Callable[[Mapping[str, int]], bool]
     make: Callable[[Mapping[str, int]], Kernel]
+    sizes: tuple[int, ...] = ()
 
     def candidates(self) -> Iterator[dict[str, int]]:
         """Every allowed combination, in the order of the space."""

@@ -66,7 +66,9 @@ if MEASURE == "live":
             gpu=1,
         params:
             folder=subpath(input.candidates, parent=True),
-            sizes=lambda wildcards: ",".join(map(str, TUNE["sizes"][wildcards.tunable.split(".")[0]])),
+            sizes=lambda wildcards: ",".join(
+                map(str, TUNABLES[wildcards.tunable].sizes or TUNE["sizes"][wildcards.tunable.split(".")[0]])
+            ),
         message:
             "Tuning {wildcards.tunable} on the GPU (what was timed is kept if this is interrupted)"
         shell:

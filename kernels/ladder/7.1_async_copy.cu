@@ -1,0 +1,127 @@
+// Level 7.1: asynchronous copies into a ring of tiles.
+//
+// New:        tiles of A and B travel from global to shared memory by cp.async, without registers, into a ring of
+//             STAGES slots: while tile t is multiplied, tile t + STAGES - 1 is on its way. A is still transposed, which
+//             takes copies of single floats (cp.async moves 4, 8 or 16 bytes and cannot turn them). One barrier a tile,
+//             not two: behind it, tile t has arrived for all, and the slot of tile t - 1 is free to be filled again.
+// Parameters: the warp's and the thread's tile are level 7's. Eight lanes read 32 neighbouring bytes of a row of A; a
+//             row of the tile in shared memory is padded by four floats, so that what a warp writes falls in 32 banks.
+//             67 KB of shared memory a block, two blocks a multiprocessor, all registers that leaves.
+// Measured:   44.7 TFLOP/s on an H200 at 4096, where level 7 makes 39.1 and cuBLAS 51.2 (NOTES.md).
+// Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not read
+//             when beta is 0.
+
+#include <cuda_pipeline.h>
+
+#ifndef PARAMETERS  // the tuner may pass its own
+#define PARAMETERS BM = 128, BN = 128, BK = 16, WM = 64, WN = 64, WNITER = 4, TM = 8, TN = 4, STAGES = 4, BLOCKS = 2
+#endif
+constexpr int PARAMETERS;
+constexpr int WMITER = WM * WN / (32 * TM * TN * WNITER);  // 1: sub-tiles along M
+constexpr int SUBM = WM / WMITER, SUBN = WN / WNITER;      // a sub-tile is 64 x 16
+constexpr int THREADS = BM / WM * (BN / WN) * 32;          // 128
+constexpr int A_LANES = 8;                                 // lanes along a row of A, one float each
+constexpr int A_ROWS = THREADS / A_LANES;                  // 16 rows of the A tile are copied at a time
+constexpr int B_ROWS = THREADS / (BN / 4);                 // 4 rows of the B tile
+constexpr int PITCH = BM + 32 / A_LANES;                   // floats from one row of the transposed A tile to the next
+static_assert(BM % WM == 0 && BN % WN == 0, "warps tile the block's tile exactly");
+static_assert(WMITER * WNITER * 32 * TM * TN == WM * WN, "sub-tiles tile the warp's tile exactly");
+static_assert(SUBM % TM == 0 && SUBN % TN == 0 && SUBM / TM * (SUBN / TN) == 32, "a warp's lanes tile a sub-tile");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && PITCH % 4 == 0, "fragments are read four at a time");
+static_assert(BK % A_LANES == 0 && BM % A_ROWS == 0 && BK % B_ROWS == 0, "threads copy the tiles in whole passes");
+static_assert(STAGES >= 2, "one slot is multiplied while another is filled");
+
+__device__ __forceinline__ float4 load4(const float* from) {
+    return *reinterpret_cast<const float4*>(from);
+}
+
+__device__ __forceinline__ void store4(float* to, float4 value) {
+    *reinterpret_cast<float4*>(to) = value;
+}
+
+// Four floats of shared memory into four registers of an array.
+__device__ __forceinline__ void read4(float* registers, const float* shared) {
+    const float4 v = load4(shared);
+    registers[0] = v.x, registers[1] = v.y, registers[2] = v.z, registers[3] = v.w;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+async_copy(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
+    // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
+    extern __shared__ float4 dynamic_shared[];
+    float* As = reinterpret_cast<float*>(dynamic_shared);  // [STAGES][BK][PITCH]: [slot, p, row of C]
+    float* Bs = As + STAGES * BK * PITCH;                  // [STAGES][BK][BN]: [slot, p, column of C]
+
+    const int block_row = blockIdx.y * BM;
+    const int block_col = blockIdx.x * BN;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = warp / (BN / WN) * WM + lane / (SUBN / TN) * TM;  // corner of this thread's outputs in the first
+    const int col = warp % (BN / WN) * WN + lane % (SUBN / TN) * TN;  // sub-tile; the others lie SUBM and SUBN apart
+    const int a_row = threadIdx.x / A_LANES, a_col = threadIdx.x % A_LANES;        // the first float it copies of A
+    const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;  // and the first float4 of B
+    const float* a_from = &A[(block_row + a_row) * k + a_col];
+    const float* b_from = &B[b_row * n + block_col + b_col];
+
+    // Start the copies of tile t; past the last tile there is nothing to copy, and the group stays empty.
+    auto copy_tile = [&](int t) {
+        if (t < k / BK) {
+            float* a_to = &As[t % STAGES * BK * PITCH + a_col * PITCH + a_row];
+            float* b_to = &Bs[t % STAGES * BK * BN + b_row * BN + b_col];
+#pragma unroll
+            for (int r = 0; r < BM; r += A_ROWS) {
+#pragma unroll
+                for (int c = 0; c < BK; c += A_LANES) {
+                    __pipeline_memcpy_async(&a_to[c * PITCH + r], &a_from[t * BK + r * k + c], 4);
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < BK; r += B_ROWS) {
+                __pipeline_memcpy_async(&b_to[r * BN], &b_from[(t * BK + r) * n], 16);
+            }
+        }
+        __pipeline_commit();
+    };
+
+    for (int t = 0; t < STAGES - 1; ++t) {
+        copy_tile(t);
+    }
+    float sums[WMITER * TM][WNITER * TN] = {};
+    for (int t = 0; t < k / BK; ++t) {
+        __pipeline_wait_prior(STAGES - 2);  // this thread's part of tile t is there
+        __syncthreads();                    // everyone's is, and everyone is done with tile t - 1
+        copy_tile(t + STAGES - 1);
+
+        const float* a_tile = &As[t % STAGES * BK * PITCH + row];
+        const float* b_tile = &Bs[t % STAGES * BK * BN + col];
+#pragma unroll
+        for (int p = 0; p < BK; ++p) {
+            float a[WMITER * TM], b[WNITER * TN];
+#pragma unroll
+            for (int i = 0; i < WMITER * TM; i += 4) {
+                read4(&a[i], &a_tile[p * PITCH + i / TM * SUBM + i % TM]);
+            }
+#pragma unroll
+            for (int j = 0; j < WNITER * TN; j += 4) {
+                read4(&b[j], &b_tile[p * BN + j / TN * SUBN + j % TN]);
+            }
+#pragma unroll
+            for (int i = 0; i < WMITER * TM; ++i) {
+#pragma unroll
+                for (int j = 0; j < WNITER * TN; ++j) {
+                    sums[i][j] += a[i] * b[j];
+                }
+            }
+        }
+    }
+
+#pragma unroll
+    for (int i = 0; i < WMITER * TM; ++i) {
+#pragma unroll
+        for (int j = 0; j < WNITER * TN; j += 4) {
+            float* out = &C[(block_row + row + i / TM * SUBM + i % TM) * n + block_col + col + j / TN * SUBN + j % TN];
+            const float4 old = beta == 0.0f ? float4{} : load4(out);
+            store4(out, {alpha * sums[i][j + 0] + beta * old.x, alpha * sums[i][j + 1] + beta * old.y,
+                         alpha * sums[i][j + 2] + beta * old.z, alpha * sums[i][j + 3] + beta * old.w});
+        }
+    }
+}
