@@ -7,7 +7,7 @@
 // Parameters: the warp's and the thread's tile are level 7's. Eight lanes read 32 neighbouring bytes of a row of A; a
 //             row of the tile in shared memory is padded by four floats, so that what a warp writes falls in 32 banks.
 //             67 KB of shared memory a block, two blocks a multiprocessor, all registers that leaves.
-// Measured:   44.7 TFLOP/s on an H200 at 4096, where level 7 makes 39.1 and cuBLAS 51.2 (NOTES.md).
+// Expected:   no stall for global memory: 42 to 46 TFLOP/s on an H200, where level 7 makes 39 (NOTES.md).
 // Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not read
 //             when beta is 0.
 

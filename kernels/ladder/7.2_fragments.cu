@@ -6,7 +6,7 @@
 // Parameters: those of level 7.1, with the products of a step in a snake over the thread's tile: column by column, down
 //             and up, so that each differs from the one before in one operand, and the other comes from the operand
 //             cache. An FFMA then reads two registers; the register file delivers two a cycle, one from each bank.
-// Measured:   48.8 TFLOP/s on an H200 at 4096, where level 7.1 makes 44.7 (NOTES.md).
+// Expected:   46 to 48 TFLOP/s on an H200 (NOTES.md).
 // Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not read
 //             when beta is 0.
 

@@ -5,7 +5,7 @@
 //             pass.
 // Parameters: those of level 7.2. Past the last tile the last one is copied again, into a slot that no one reads any
 //             more: a guard around each copy would cost more than the copies.
-// Measured:   51.2 TFLOP/s on an H200 at 4096, where level 7.2 makes 48.8 (NOTES.md).
+// Expected:   two or three TFLOP/s more than level 7.2 on an H200 (NOTES.md).
 // Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not read
 //             when beta is 0.
 

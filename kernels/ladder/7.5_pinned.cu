@@ -7,7 +7,7 @@
 //             first use, which is too late when eight warps read at once (common/pinned.cuh).
 // Parameters: those of level 7.4, with TM = 4: two sub-tiles of 32x16 along M, whose reads of A touch 128 bytes in
 //             a row.
-// Measured:   53.3 TFLOP/s on an H200 at 4096, where level 7.4 makes 52.5 and cuBLAS 51.2 (NOTES.md).
+// Expected:   fewer stalls on shared memory: two or three per cent more than level 7.4 on an H200 (NOTES.md).
 // Takes:      m a multiple of 128, n of 256, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
 //             read when beta is 0. Compute capability 9.0 or later.
 
