@@ -328,6 +328,12 @@ def test_halves_are_judged_on_what_they_can_hold():
             assert np.isfinite(narrow(a, "fp16")).all() and np.isfinite(narrow(b, "fp16")).all(), name
 
 
+def test_a_kernels_own_shapes_are_tried_with_exact_products_too():
+    own = dataclasses.replace(HALVES, gate_shapes=(Shape(64, 80, 4096),))
+    extra = [case for case in numeric.gemm_cases(own, [1]) if case.shape == Shape(64, 80, 4096)]
+    assert [case.inputs for case in extra] == ["normal", numeric.EXACT]
+
+
 def test_a_result_beyond_the_type_must_be_infinite():
     reference, scale = np.array([[7e4, 6.5e4]]), np.array([[7e4, 6.5e4]])
     good = np.array([[np.inf, 65024.0]], np.float16)

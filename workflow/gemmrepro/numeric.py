@@ -401,7 +401,8 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
         # Tails against tiles of 64 to 256, in the steps that TMA and 16-byte loads leave.
         tails = [(1, 1, 1), (3, 17, 9), (65, 9, 8), (200, 17, 9), (129, 33, 1), (300, 51, 65), (96, 20, 256)]
         shapes = [Shape(m, n * step["n"], k * step["k"]) for m, n, k in tails]
-        return shapes, Shape(200, 17 * step["n"], 9 * step["k"]), Shape(2000, 140 * step["n"], 127 * step["k"])
+        # The large one has 216 tiles of 128 x 256, so that blocks that stay on a GPU take more than one.
+        return shapes, Shape(200, 17 * step["n"], 9 * step["k"]), Shape(3000, 280 * step["n"], 127 * step["k"])
     if max(step.values()) == 1:
         sizes = [(1, 1, 1), (1, 33, 5), (31, 1, 64), (33, 65, 1), (127, 129, 63), (257, 96, 130), (96, 128, 2048)]
         return [Shape(*size) for size in sizes], Shape(130, 97, 70), Shape(1000, 1030, 1011)
@@ -442,6 +443,8 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
             scaled = ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation")
             if kernel.scales and name in scaled:
                 cases.append(Case(middling, 0.75, -1.5, name, seed))
+        for shape in kernel.gate_shapes:
+            cases += [Case(shape, 1.0, 0.0, name, seed) for name in dict.fromkeys(("normal", plain))]
         cases.append(Case(large, 1.0, 0.0, "normal", seed))
         cases.append(Case(large, 0.75, -1.5, "uniform", seed) if kernel.scales else Case(large, 1.0, 0.0, plain, seed))
     return cases

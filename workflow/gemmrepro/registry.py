@@ -113,7 +113,8 @@ class Kernel:
     `arguments` names the entry point's parameters in the order of its C signature: ``m n k iterations`` are integers,
     ``alpha beta`` floats, ``a b c`` pointers and ``map:a map:b map:c`` the descriptors of `tensor_maps`. A GEMM without
     alpha and beta computes C = A B. `targets` names architecture-specific targets (``90a``) where only those will do.
-    `evidence` names the hardware counters that explain its gain over the rung before.
+    `evidence` names the hardware counters that explain its gain over the rung before, `gate_shapes` the shapes on which
+    it does what it does on no smaller one, for the numerical gate to try.
     """
 
     id: str
@@ -144,6 +145,7 @@ class Kernel:
     published_system: str | None = None
     idea: str = ""
     evidence: tuple[str, ...] = ()
+    gate_shapes: tuple[Shape, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.arguments:
