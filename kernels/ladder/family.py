@@ -165,7 +165,7 @@ _ROOT = (
         source="3_smem.cu",
         entry="smem",
         launch=_tiled(32, 32, 1024),
-        params={"bm": 32, "bn": 32, "bk": 32},
+        params={"bm": 32, "bn": 32, "bk": 32, "tile": 32, "unroll": 32},
         expects=(*_SHARED, Expect(_FFMA, "a tile's 32 steps are unrolled", least=32)),
         article="ladder",
         published_system="L3 smem",
@@ -192,7 +192,7 @@ _ROOT = (
         source="5_blocktile_2d.cu",
         entry="blocktile_2d",
         launch=_tiled(128, 128, 256),
-        params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8},
+        params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8, "blocks": 2},
         multiple_of={"m": 128, "n": 128, "k": 8},
         expects=(
             *_SHARED,
@@ -210,7 +210,7 @@ _ROOT = (
         source="6_vectorized.cu",
         entry="vectorized",
         launch=_tiled(128, 128, 256),
-        params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8},
+        params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8, "blocks": 2},
         multiple_of={"m": 128, "n": 128, "k": 8},
         expects=(
             *_SHARED,
@@ -230,7 +230,7 @@ _ROOT = (
         launch=_tiled(128, 128, 128),
         params={
             **{"bm": 128, "bn": 128, "bk": 16, "wm": 64, "wn": 64},
-            **{"wmiter": 1, "wniter": 4, "tm": 8, "tn": 4},
+            **{"wmiter": 1, "wniter": 4, "tm": 8, "tn": 4, "blocks": 3, "unroll": 2, "pad": 0},
         },
         multiple_of={"m": 128, "n": 128, "k": 16},
         expects=(
