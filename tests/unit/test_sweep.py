@@ -1,10 +1,11 @@
 """The sweep without a GPU: its journal, what it plans, what it refuses, and how it writes numbers."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro import gpu, sweep, timing
+from gemmrepro import baselines, gpu, sweep, timing
 from gemmrepro.errors import UserError
 from gemmrepro.operands import work
 from gemmrepro.registry import Kernel, Launch, Problem, Shape
@@ -251,3 +252,24 @@ def test_slugs(name, slug):
 def test_throttle_names():
     assert gpu.throttle_names(0x1) == []
     assert gpu.throttle_names(0x4 | 0x20) == ["sw_power_cap", "sw_thermal_slowdown"]
+
+
+def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said, monkeypatch):
+    """One sweep compares with one and the same way of the library, whatever a trial would say this time."""
+    monkeypatch.setattr(baselines, "_fastest", {})
+    one = sweep.Sweep.__new__(sweep.Sweep)
+    one.session = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0"))
+    one.machine, one.versions, one._say = MACHINE, {"cublas.gemm": "cuBLAS 1"}, said.append
+    one.journal = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    problem, shape = Problem("gemm", "bf16", "bf16", "row,col,row"), Shape.cube(256)
+    point = sweep.Point("cublas.gemm", sweep.LIBRARY, problem, shape, "", "cublas.gemm")
+    workspace = SimpleNamespace(check=lambda call, timer: {"passed": True, "message": "", "estimate_us": 1.0})
+
+    def bind(*_):
+        baselines.take_way(one.session, problem, shape, 5)  # what the trial finds
+
+    one._bind = bind
+    assert one._ensure_checked(point, workspace, None)["way"] == 5
+    baselines._fastest.clear()
+    assert one._ensure_checked(point, workspace, None)["way"] == 5
+    assert baselines.way(one.session, problem, shape) == 5

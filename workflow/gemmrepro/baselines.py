@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -43,6 +44,7 @@ LT_CANDIDATES = 8
 TRIAL_SAMPLE_MS, TRIAL_MS = 0.2, 800.0
 """A sample of a trial lasts at least the one, and a trial about the other, within the fewest and most rounds of it."""
 TRIAL_ROUNDS = (5, 60)
+WARM_UP_MS = 300.0
 MATH_MODES = {"default": 0, "tf32": 3}
 """cublasMath_t values. "tf32" exists so that tests can show that the gate rejects it."""
 WORKSPACE_BYTES = 32 << 20
@@ -297,6 +299,16 @@ _fastest: dict[tuple[Any, ...], int] = {}
 """Which of the library's ways won at a problem and shape, in this process."""
 
 
+def way(session: gpu.Session, problem: Problem, shape: Shape) -> int | None:
+    """Which of the library's ways `cublas.gemm` takes here; None where it was not asked yet."""
+    return _fastest.get((problem, shape, session.gpu.pci_bus))
+
+
+def take_way(session: gpu.Session, problem: Problem, shape: Shape, chosen: int) -> None:
+    """Have `cublas.gemm` take the way that an earlier process chose: one sweep compares with one and the same."""
+    _fastest[problem, shape, session.gpu.pci_bus] = chosen
+
+
 def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     """The fastest of cublasGemmEx and the ways that cublasLt's heuristic offers, each tried here and now.
 
@@ -332,6 +344,10 @@ def _try(session: gpu.Session, calls: list[Callable[[], None]]) -> int:
     once = [sample(call, 1) for call in calls]
     session.sync()
     least = max(1e-3, min(elapsed(pair) for pair in once))
+    # At the clock that this load leaves, not at that of an idle GPU: the ranking may differ.
+    for index in range(math.ceil(WARM_UP_MS / least)):
+        calls[index % len(calls)]()
+    session.sync()
     launches = max(1, round(TRIAL_SAMPLE_MS / least))
     rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(TRIAL_MS / (launches * least * len(calls)))))
     samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]

@@ -431,9 +431,13 @@ class Sweep:
         found = self.checked(point)
         if found is None:
             found = workspace.check(self._bind(point, workspace), timer)
+            if point.toolkit == LIBRARY:
+                found["way"] = baselines.way(self.session, point.problem, point.shape)
             self.journal.put(point.entry("check"), self._check_identity(point), found)
             if not found["passed"]:
                 self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {found['message']}")
+        elif found.get("way") is not None:
+            baselines.take_way(self.session, point.problem, point.shape, found["way"])
         return found
 
     def todo(self) -> list[tuple[int, Point]]:
