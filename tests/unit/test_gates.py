@@ -254,11 +254,11 @@ SINK = """__device__ void sink(float* to, float4 v) {
     p[0] = v.x, p[1] = v.y, p[2] = v.z, p[3] = v.w;
 }
 """
-WALK = "threadIdx.x / TILE;\n    const int col = blockIdx.x * TILE + threadIdx.x % TILE;"
+WALK = "threadIdx.x / BN;\n    const int col = blockIdx.x * BN + threadIdx.x % BN;"
 SOURCE_PLANTS = {
     "no barrier": ("ladder.smem", "__syncthreads();  // every reader is done with them", "", r"BAR\.SYNC(\..*)?"),
     "narrow stores": ("ladder.vectorized", "store4(out, {", "sink(out, {", r"STG\.E(\..*)?\.128(\..*)?"),
-    "spills": ("ladder.blocktile_2d", "THREADS, 2)", "THREADS, 4)", "spilled bytes"),
+    "spills": ("ladder.blocktile_2d", "THREADS, BLOCKS)", "THREADS, 4)", "spilled bytes"),
     # What opcodes cannot show: level 2 with level 1's walk is as slow as level 1, and passes.
     "uncoalesced": ("ladder.coalesced", WALK, WALK.replace("/", ":").replace("%", "/").replace(":", "%"), None),
 }

@@ -387,6 +387,8 @@ class Sweep:
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
 
     def _refusal(self, kernel: Kernel, toolkit: str, gates: Path) -> str | None:
+        if kernel.targets and not (self.build / toolkit / f"{kernel.id}.json").is_file():
+            return f"it is written for sm_{', sm_'.join(kernel.targets)} alone, and was not built"
         record = gpu.build_record(kernel, self.build, toolkit)
         reason = not_timeable(kernel.id, toolkit, record["build_key"], gates)
         if reason is None:

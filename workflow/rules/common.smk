@@ -119,6 +119,10 @@ def toolkits_of(kernel):
     ]
 
 
+# A kernel written for one architecture is left out where no toolkit is configured for it.
+KERNELS = {kernel.id: kernel for kernel in KERNELS.values() if toolkits_of(kernel)}
+
+
 def builds_of(kernel, suffix="json"):
     """Build records (or binaries) of one kernel, by every toolkit that makes it."""
     return [f"results/build/{toolkit}/{kernel.id}.{suffix}" for toolkit in toolkits_of(kernel)]
