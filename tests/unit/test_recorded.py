@@ -241,7 +241,7 @@ def test_the_committed_recordings_are_whole(folder):
     samples = pd.read_parquet(folder / "samples.parquet")
     for row in map(recorded.typed, rows):
         match = samples
-        for column in ("kernel", "toolkit", "m", "n", "k", "cache"):
+        for column in ("kernel", "toolkit", "dtype", "m", "n", "k", "cache"):
             match = match[match[column] == row[column]]
         assert len(match) == row["samples"]
         # The reported median is the median of the rounds' medians, to the digits that are printed.

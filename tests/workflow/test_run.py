@@ -45,7 +45,8 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
     assert gate["passed"] is True
     for toolkit, newest in {"cuda12": "sm_90", "cuda13": "sm_120"}.items():
         build = json.loads((ROOT / f"results/build/{toolkit}/{kernel.id}.json").read_text())
-        assert {"sm_80", "sm_86", "sm_89", "sm_90", newest} <= set(build["archs"])
+        configured = ["80", "86", "89", "90", newest.removeprefix("sm_")]
+        assert {f"sm_{arch}" for arch in registry.targets(kernel, configured)} <= set(build["archs"])
         assert all(arch["spill_store_bytes"] == arch["spill_load_bytes"] == 0 for arch in build["archs"].values())
         judged = gate["toolkits"][toolkit]
         assert judged["build_key"] == build["build_key"]
@@ -63,9 +64,16 @@ def test_the_recorded_rows_belong_to_todays_binaries(default_run: str) -> None:
     assert set(rows.loc[rows["family"] == "ladder", "kernel"]) >= {
         k.id for k in KERNELS if k.family == "ladder" and k.baseline
     }
+    families = {kernel.family for kernel in KERNELS}
+    recorded = {
+        name
+        for family in families
+        for name in json.loads((ROOT / f"reports/recorded/h200/{family}/gates.json").read_text())
+    }
+    assert {kernel.id for kernel in KERNELS if kernel.baseline} <= recorded
     for kernel in KERNELS:
         for judged in json.loads((ROOT / f"results/gates/{kernel.id}.json").read_text())["toolkits"].values():
-            assert judged["numeric"]["status"] == "passed", kernel.id
+            assert judged["numeric"]["status"] == ("passed" if kernel.id in recorded else "not run"), kernel.id
 
 
 def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> None:
@@ -87,8 +95,9 @@ def test_nothing_is_left_to_do(default_run: str) -> None:
 def test_an_edited_kernel_reruns_its_own_chain_and_no_other(finished: Path) -> None:
     append(finished / "kernels/ladder/3_smem.cu", "\n// an edit\n")
     jobs = planned(finished)
-    assert jobs.pop("build_kernel") == 2
-    assert jobs.pop("gate") == 1
+    # The rung, and its twin with other constants from the same source.
+    assert jobs.pop("build_kernel") == 2 * 2
+    assert jobs.pop("gate") == 2
     assert jobs == {"measure": 1, "verdicts": 1, "figures_ladder": 1, "report": 1}
 
 
@@ -113,8 +122,12 @@ def test_the_smoke_run_compiles_less_and_keeps_every_row(finished: Path) -> None
     for toolkit, archs in {"cuda12": {"sm_86", "sm_90"}, "cuda13": {"sm_90", "sm_120"}}.items():
         build = json.loads((finished / f"results/build/{toolkit}/ladder.warptile.json").read_text())
         assert set(build["archs"]) == archs
-    verdicts = json.loads((finished / "results/verdicts.json").read_text())
-    assert verdicts == json.loads((ROOT / "results/verdicts.json").read_text())
+    smoke, whole = (json.loads((folder / "results/verdicts.json").read_text()) for folder in (finished, ROOT))
+    assert smoke["counts"] == whole["counts"]
+    for one, other in zip(smoke["claims"], whole["claims"], strict=True):
+        assert one["verdict"] == other["verdict"]
+        if ".code." not in one["id"]:  # a statement about machine code counts the builds, and there are fewer
+            assert one == other
 
 
 def test_single_rules_rerun_on_demand(finished: Path) -> None:
