@@ -316,12 +316,13 @@ def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     knows. They are tried on the operands themselves, and the least median wins.
     """
     calls = [cublas(session).gemm_ex(operands), *cublas_lt(session).candidates(operands, LT_CANDIDATES)]
-    key = (operands.problem, operands.shape, session.gpu.pci_bus)
-    if key not in _fastest:
+    chosen = way(session, operands.problem, operands.shape)
+    if chosen is None:
         if session.stream.is_capturing():
             raise UserError("a baseline must be bound before its launches are captured.")
-        _fastest[key] = _try(session, calls)
-    return calls[_fastest[key]]  # the heuristic answers the same question with the same list
+        chosen = _try(session, calls)
+        take_way(session, operands.problem, operands.shape, chosen)
+    return calls[chosen]  # the heuristic answers the same question with the same list
 
 
 def _try(session: gpu.Session, calls: list[Callable[[], None]]) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import build
+from gemmrepro import build, gates
 from gemmrepro.errors import UserError
 from gemmrepro.files import read_json, write_atomic, write_json
 from gemmrepro.registry import Kernel, Shape, Tunable
@@ -225,8 +225,7 @@ class Listing:
         shared = row["shared_bytes"] + launch.shared_bytes
         if shared > limits.shared_bytes:
             return f"{shared} bytes of shared memory a block are over the GPU's {limits.shared_bytes}"
-        # A warp is given registers by 256.
-        registers = math.ceil(threads / 32) * 256 * math.ceil(row["registers"] * 32 / 256)
+        registers = gates.allocated_registers(row["registers"], threads)
         if registers > limits.registers:
             return f"{registers} registers a block are over the GPU's {limits.registers}"
         return None

@@ -36,6 +36,11 @@ _SHARED_LIMIT_KIB = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 2
 _REBUILD = "run the target 'build' again"
 
 
+def allocated_registers(registers: int, threads: int) -> int:
+    """Registers that a block of `threads` takes: they are given out to warps in units of 256, that is 8 a thread."""
+    return -(-registers // 8) * 8 * 32 * -(-threads // 32)
+
+
 def static_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> list[dict[str, Any]]:
     """Check one architecture's entry of a build record against the registry.
 
@@ -67,9 +72,8 @@ def static_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> 
     local = _count(r"(LDL|STL)(\..*)?", built["instructions"])
     add("local loads and stores", "the machine code agrees: it never touches local memory", "0", local, local == 0)
 
-    # Registers are given out to warps in units of 256, that is 8 a thread.
     registers = built["registers"]
-    allocated = -(-registers // 8) * 8 * 32 * -(-threads // 32)
+    allocated = allocated_registers(registers, threads)
     add(
         "registers a block",
         f"{registers} a thread, {threads} threads: the block fits the register file",

@@ -131,7 +131,7 @@ class Operands:
         """
         if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
-        arrays = {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
+        arrays = self._arrays()
         index = np.int64 if self.problem.op == "ceiling_bytes" else np.int32
         scalars: dict[str, Any] = {axis: index(getattr(self.shape, axis)) for axis in "mnk"}
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
@@ -144,6 +144,10 @@ class Operands:
             return scalars[name] if name in scalars else arrays[name].data.ptr
 
         return tuple(argument(name) for name in kernel.arguments)
+
+    def _arrays(self) -> dict[str, Any]:
+        """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
+        return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
 
     def tensor_map(self, operand: str, wanted: TensorMap, who: str) -> Any:
         """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
@@ -158,7 +162,7 @@ class Operands:
         inputs, output = matrices(self.problem, self.shape)
         rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
         dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
-        array = {**dict(zip("ab", self.inputs, strict=True)), "c": self.output}[operand].reshape(rows_columns)
+        array = self._arrays()[operand].reshape(rows_columns)
         try:
             return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(
                 box_dim=wanted.box,

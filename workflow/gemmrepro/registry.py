@@ -22,9 +22,8 @@ from gemmrepro.files import ROOT
 KERNELS_DIR = ROOT / "kernels"
 TOOLKITS = ("cuda12", "cuda13")
 
-GEMM_ARGUMENTS = ("m", "n", "k", "alpha", "a", "b", "beta", "c")
 ARGUMENTS = {
-    "gemm": GEMM_ARGUMENTS,
+    "gemm": ("m", "n", "k", "alpha", "a", "b", "beta", "c"),
     "vector_add": ("n", "a", "b", "c"),
     "ceiling_flops": ("c", "iterations", "alpha", "beta"),
     "ceiling_bytes": ("a", "c", "n"),
@@ -150,9 +149,9 @@ class Kernel:
     def __post_init__(self) -> None:
         if not self.arguments:
             object.__setattr__(self, "arguments", ARGUMENTS.get(self.op, ()))
-        for name, known in (("dtype_in", DTYPES), ("dtype_acc", DTYPES), ("dtype_out", DTYPES)):
-            if getattr(self, name) not in known:
-                raise UserError(f"{self.id}: {name} '{getattr(self, name)}' is none of {', '.join(known)}.")
+        for name in ("dtype_in", "dtype_acc", "dtype_out"):
+            if getattr(self, name) not in DTYPES:
+                raise UserError(f"{self.id}: {name} '{getattr(self, name)}' is none of {', '.join(DTYPES)}.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
             raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
         maps = {name.removeprefix("map:") for name in self.arguments if name.startswith("map:")}
@@ -247,13 +246,18 @@ class Tunable:
             if self.allowed(params):
                 yield params
 
+    def holds(self, params: Mapping[str, int]) -> bool:
+        """Whether `params` are one of the candidates."""
+        return (
+            set(params) == set(self.space)
+            and all(params[name] in values for name, values in self.space.items())
+            and self.allowed(params)
+        )
 
-def parameters(params: Mapping[str, int], *names: str) -> dict[str, str]:
-    """`Kernel.defines` that hand `params` (those called `names`, or all) to a source's PARAMETERS macro.
 
-    Names are spelled in capitals in the source.
-    """
-    return {"PARAMETERS": ",".join(f"{name.upper()}={params[name]}" for name in names or params)}
+def parameters(params: Mapping[str, int]) -> dict[str, str]:
+    """`Kernel.defines` that hand `params` to a source's PARAMETERS macro; names are in capitals in the source."""
+    return {"PARAMETERS": ",".join(f"{name.upper()}={value}" for name, value in params.items())}
 
 
 @dataclass(frozen=True)
@@ -323,8 +327,7 @@ def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
         raise UserError(f"{path} is corrupt ({error}); restore it, or {TUNE_AGAIN}.") from None
     if params is None:
         return ()
-    inside = set(params) == set(tunable.space) and all(params[name] in values for name, values in tunable.space.items())
-    if not inside or not tunable.allowed(params):
+    if not tunable.holds(params):
         raise UserError(f"{path} gives {tunable.id} constants that its space does not hold ({params}); {TUNE_AGAIN}.")
     # In the order of the space: the order of the definitions is part of the build key.
     return (tunable.make({name: params[name] for name in tunable.space}),)

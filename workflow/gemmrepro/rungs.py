@@ -82,14 +82,17 @@ def level_name(kernel: Kernel) -> str:
     first = original(kernel)
     if first is not None and kernel.baseline:
         return f"{level_name(first)}, {how_made(kernel)}"
-    ladder = kernel.article or (kernel.op == "gemm" and kernel.baseline)
-    return kernel.published_system or (f"{kernel.rung} {kernel.name}" if ladder else kernel.title)
+    return kernel.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
 
 
 def heading(kernel: Kernel) -> str:
     """The heading of its section."""
-    ladder = kernel.article or (kernel.op == "gemm" and kernel.baseline)
-    return f"{kernel.rung} {kernel.title}" if ladder else kernel.title
+    return f"{kernel.rung} {kernel.title}" if _on_a_ladder(kernel) else kernel.title
+
+
+def _on_a_ladder(kernel: Kernel) -> bool:
+    """Whether its rung says something to a reader: a ceiling's does not."""
+    return bool(kernel.article or (kernel.op == "gemm" and kernel.baseline))
 
 
 def _until(kernel: Kernel) -> list[Kernel]:

@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,6 @@ from gemmrepro import registry
 from gemmrepro.candidates import Listing, compile_all, say
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json, write_atomic
-from gemmrepro.registry import Tunable
-
-
-def inside(tunable: Tunable, params: Mapping[str, int]) -> bool:
-    """Whether `params` are one of the tunable's candidates."""
-    return (
-        set(params) == set(tunable.space)
-        and all(params[name] in values for name, values in tunable.space.items())
-        and tunable.allowed(params)
-    )
 
 
 def install(paths: Sequence[Path]) -> list[Path]:
@@ -64,7 +54,7 @@ def install(paths: Sequence[Path]) -> list[Path]:
             raise UserError(
                 f"{path} is no tuning result ({type(error).__name__}: {error}); run the measure step again."
             ) from None
-        if not inside(tunable, params):
+        if not tunable.holds(params):
             raise UserError(
                 f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
                 "measure steps again."
