@@ -244,6 +244,28 @@ _ROOT = (
     ),
 )
 
+MULTIPROCESSORS = 132
+"""Blocks of a turn of the rung that cuts tiles: an H100's or H200's. Any number gives right results."""
+_MOST_PIECES = 2 * MULTIPROCESSORS
+"""Pieces of cut tiles that the rung has memory for."""
+_PIECE_STEPS = 4
+"""What a piece costs beside its share of the steps along K, in steps: filling the pipeline, leaving 128 KB of sums."""
+
+
+def _cut(shape: Shape) -> Launch:
+    """Whole turns of tiles, then the pieces of the other tiles: as many a tile as should take the least time."""
+    tiles, steps = (shape.m // 128) * (shape.n // 256), shape.k // 16
+    over = tiles % MULTIPROCESSORS
+    pieces, least = 1, float(steps)
+    for count in range(2, _MOST_PIECES // over + 1 if over else 0):
+        queue = -(-over * (count - 1) // (MULTIPROCESSORS - over))
+        brief = (steps - queue * _PIECE_STEPS) // (queue + count - 1)
+        time = max(steps - (count - 1) * brief, queue * (brief + _PIECE_STEPS)) + _PIECE_STEPS
+        if brief > 0 and time < least:
+            pieces, least = count, time
+    return Launch(grid=(tiles + over * (pieces - 1), 1, 1), block=(256, 1, 1), shared_bytes=_ENGINE_BYTES)
+
+
 _PAST = (
     Kernel(
         id="ladder.async_copy",
@@ -314,6 +336,25 @@ _PAST = (
         tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
         expects=_ENGINE,
         idea="Lanes share addresses in pairs, which halves a read's cost, and the compiler may not put reads off.",
+    ),
+    Kernel(
+        id="ladder.cut",
+        rung="L7.6",
+        title="Last turn cut",
+        source="7.6_cut.cu",
+        entry="cut",
+        launch=_cut,
+        params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "turn": MULTIPROCESSORS},
+        multiple_of={"m": 128, "n": 256, "k": 16},
+        min_capability=(9, 0),
+        targets=("90",),
+        headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
+        arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
+        tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
+        expects=_ENGINE,
+        # One whole turn and 84 tiles, of which 48 multiprocessors take the ends; and 32 tiles in four pieces each.
+        gate_shapes=(Shape(2304, 3072, 416), Shape(1024, 1024, 1008)),
+        idea="Tiles of an unfinished last turn are cut along K; whoever finishes a tile's last piece adds them up.",
     ),
 )
 
@@ -508,6 +549,7 @@ _LOADS = "smsp__sass_inst_executed_op_global_ld.sum"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 _L2 = "lts__t_bytes.sum"
+_TIME = "gpu__time_duration.sum"
 _EVIDENCE = {
     "coalesced": (_SECTORS, _L2),
     "smem": (_LOADS, _SECTORS, _L2),
@@ -520,6 +562,7 @@ _EVIDENCE = {
     "spread": (_ALL, _ISSUED),
     "tma": (_ALL, _ISSUED, _L2),
     "pinned": (_CONFLICTS, _ISSUED),
+    "cut": (_ISSUED, _TIME),
 }
 """Counters that explain each rung's gain over the one before."""
 
