@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gpu_tools import ROOT, stage
+from gpu_tools import ROOT, runs, stage
 
 from gemmrepro import build, gpu, registry
 from gemmrepro.errors import UserError
@@ -33,45 +35,64 @@ def toolkit() -> str:
     return "cuda" + re.search(r"release (\d+)\.", text)[1]
 
 
-def current(folder: Path, toolkit: str) -> bool:
-    """Whether `folder` holds every kernel, compiled from today's sources by whatever version of `toolkit`."""
-    for kernel in registry.kernels():
-        try:
-            record = json.loads((folder / toolkit / f"{kernel.id}.json").read_text())
-        except (OSError, ValueError):
-            return False
-        if record["build_key"] != build.build_key(kernel, record["toolkit_version"]):
-            return False
-    return True
+def current(kernel: registry.Kernel, folder: Path, session: gpu.Session) -> bool:
+    """Whether `folder` holds `kernel` for this GPU, compiled from today's source by whatever version of its toolkit."""
+    try:
+        record = json.loads((folder / f"{kernel.id}.json").read_text())
+    except (OSError, ValueError):
+        return False
+    fits = gpu.pick_arch(list(record["archs"]), session.gpu.compute_capability) is not None
+    return fits and record["build_key"] == build.build_key(kernel, record["toolkit_version"], record.get("packages"))
 
 
 @pytest.fixture(scope="session")
 def built(session: gpu.Session, toolkit: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build folder with every kernel for this GPU: the workflow's where it is current, else made here."""
-    if current(ROOT / "results" / "build", toolkit):
-        return ROOT / "results" / "build"
+    """A build folder with every kernel that runs here: the workflow's binaries where current, others made now."""
+    ready = ROOT / "results" / "build"
+    wanted = [kernel for kernel in registry.kernels() if toolkit in kernel.toolkits and runs(kernel, session)]
+    missing = [kernel for kernel in wanted if not current(kernel, ready / toolkit, session)]
+    if not missing:
+        return ready
     folder = tmp_path_factory.mktemp("build")
+    (folder / toolkit).mkdir()
+    for kernel in wanted:
+        if kernel not in missing:
+            for kind in ("json", "fatbin"):
+                shutil.copy(ready / toolkit / f"{kernel.id}.{kind}", folder / toolkit)
     number = session.gpu.arch.removeprefix("sm_")
-    for kernel in registry.kernels():
-        answer = stage(
-            *("build", "--kernel", kernel.id, "--toolkit", toolkit, "--archs", number, "--out", folder / toolkit)
-        )
-        assert answer.returncode == 0, answer.stderr
+
+    def make(kernel: registry.Kernel) -> str:
+        options = ("--kernel", kernel.id, "--toolkit", toolkit, "--archs", number, "--out", folder / toolkit)
+        answer = stage("build", *options)
+        return answer.stderr if answer.returncode else ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failures = [text for text in pool.map(make, missing) if text]
+    assert not failures, "\n".join(failures)
     return folder
 
 
-@pytest.fixture(scope="session")
-def compiled(session: gpu.Session, toolkit: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Compiles a kernel from a changed text of its source; returns the fat binary's path."""
+Sources = Mapping[str, tuple[registry.Kernel, str]]
+"""Records of kernels and the text to compile, by any name."""
 
-    def make(kernel: registry.Kernel, text: str) -> Path:
-        folder = tmp_path_factory.mktemp("changed")
-        source = folder / kernel.source
-        source.write_text(text)
-        number = (kernel.targets or (session.gpu.arch.removeprefix("sm_"),))[0]
-        target = f"-gencode=arch=compute_{number},code=sm_{number}"
-        command = ["nvcc", *build.COMMON_FLAGS, *build.defines(kernel), target, "-I", str(ROOT / "kernels"), "-o"]
-        subprocess.run([*command, str(folder / "changed.fatbin"), str(source)], check=True)
-        return folder / "changed.fatbin"
+
+@pytest.fixture(scope="session")
+def compiled(toolkit: str, session: gpu.Session, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
+    """Compiles kernels from other texts of their sources, all at once; returns the fat binaries' paths by name."""
+
+    def make(sources: Sources) -> dict[str, Path]:
+        def one(kernel: registry.Kernel, text: str, folder: Path) -> Path:
+            source = folder / Path(kernel.source).name
+            source.write_text(text)
+            number = (kernel.targets or (session.gpu.arch.removeprefix("sm_"),))[0]
+            target = f"-gencode=arch=compute_{number},code=sm_{number}"
+            command = ["nvcc", *build.COMMON_FLAGS, *build.defines(kernel), target, "-I", str(ROOT / "kernels"), "-o"]
+            subprocess.run([*command, str(folder / "changed.fatbin"), str(source)], check=True)
+            return folder / "changed.fatbin"
+
+        folders = [tmp_path_factory.mktemp("changed") for _ in sources]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            paths = pool.map(lambda job: one(*job[0], job[1]), zip(sources.values(), folders, strict=True))
+            return dict(zip(sources, paths, strict=True))
 
     return make

@@ -1,4 +1,4 @@
-"""How the tests on a GPU run the project's stages."""
+"""How the tests on a GPU run the project's stages, and what runs on it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from gemmrepro import gpu, registry
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -15,3 +17,10 @@ def stage(module: str, *arguments: object, **options) -> subprocess.CompletedPro
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", f"gemmrepro.{module}", *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+
+
+def runs(kernel: registry.Kernel, session: gpu.Session) -> bool:
+    """Whether `kernel` has machine code for the GPU at hand."""
+    archs = [f"sm_{target}" for target in kernel.targets] or [session.gpu.arch]
+    capability = session.gpu.compute_capability
+    return capability >= kernel.min_capability and gpu.pick_arch(archs, capability) is not None

@@ -106,6 +106,19 @@ inline void __syncthreads() {
     cpu_grid::suspend();
 }
 
+// Between blocks, of which one runs at a time.
+inline void __threadfence() {}
+
+inline unsigned atomicAdd(unsigned* counter, unsigned value) {
+    const unsigned before = *counter;
+    *counter += value;
+    return before;
+}
+
+inline float4 __ldcg(const float4* from) {
+    return *from;
+}
+
 // <cuda_pipeline.h>: cp.async
 inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
     auto copy = [=] { memcpy(to, from, bytes); };

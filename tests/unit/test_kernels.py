@@ -109,12 +109,17 @@ def operands(shape: Shape, seed: int = 0, beta: float = 0.0):
 GEMMS = [kernel for kernel in registry.kernels("ladder") if kernel.op == "gemm"]
 
 
+CUT = Shape(256, 512, 31 * 16)
+"""Level 7.6 cuts each of its four tiles into three pieces or more."""
+
+
 def shapes(kernel: registry.Kernel) -> list[Shape]:
     """Unequal sizes with more than one block each way; tails where the rung takes them."""
     if not kernel.multiple_of:
         return [Shape(37, 70, 45), Shape(33, 1, 64), Shape(1, 65, 1)]
     step = kernel.multiple_of
-    return [Shape(2 * step["m"], 3 * step["n"], 3 * step["k"]), Shape(step["m"], step["n"], step["k"])]
+    cut = [CUT] if kernel.id == "ladder.cut" else []
+    return [Shape(2 * step["m"], 3 * step["n"], 3 * step["k"]), Shape(step["m"], step["n"], step["k"]), *cut]
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +139,10 @@ def test_gemm_is_exact_on_integers(kernel, programs, reverse):
             if beta:
                 want = want + beta * c
             np.testing.assert_array_equal(got, want.astype(np.float32), err_msg=f"{shape} alpha={alpha} beta={beta}")
+
+
+def test_the_shape_meant_to_be_cut_is():
+    assert registry.kernel("ladder.cut").launch(CUT).grid[0] >= 3 * 4
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 7])
@@ -173,6 +182,9 @@ PLANTS = [
     ("ladder.tma", "B of the wrong columns", "block_col, t * BK", "block_row, t * BK", 0),
     ("ladder.pinned", "A stored where it is read", "store_a(slot ^ 1);", "store_a(slot);", 0),
     ("ladder.pinned", "A never stored again", "store_a(slot ^ 1);", "", 0),
+    ("ladder.cut", "a piece ends early", "to = steps - (pieces", "to = steps - 1 - (pieces", 0),
+    ("ladder.cut", "a piece forgotten", "other < piece.pieces; ++other", "other < piece.pieces - 1; ++other", 0),
+    ("ladder.cut", "A from the tile's first step", " + piece.from * BK", "", 0),
     ("ladder.coalesced", "C read although beta is 0", "beta == 0.0f ? 0.0f : ", "", 0),
 ]
 
@@ -182,7 +194,7 @@ def test_planted_bug_shows(plant, tmp_path):
     kernel = registry.kernel(plant[0])
     program = compile_for_cpu(kernel, tmp_path, plant[2:])
     step = kernel.multiple_of or {"m": 32, "n": 32, "k": 32}
-    shape = Shape(2 * step["m"], step["n"] * 2, step["k"] * 6)
+    shape = CUT if kernel.id == "ladder.cut" else Shape(2 * step["m"], step["n"] * 2, step["k"] * 6)
     wrong = []
     for reverse in (False, True):
         a, b, c = operands(shape)

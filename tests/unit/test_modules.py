@@ -1,5 +1,5 @@
 from gemmrepro.files import ROOT
-from gemmrepro.modules import closure
+from gemmrepro.modules import PACKAGE, closure, imports
 
 
 def test_closure_holds_what_a_stage_imports_and_all_of_it_exists():
@@ -13,3 +13,9 @@ def test_closure_holds_what_a_stage_imports_and_all_of_it_exists():
 def test_an_edit_of_the_report_reruns_no_build():
     assert "workflow/gemmrepro/report.py" not in closure("build")
     assert "workflow/gemmrepro/sweep.py" not in closure("build")
+
+
+def test_no_two_modules_need_each_other():
+    for path in sorted(PACKAGE.glob("*.py")):
+        for name in imports(path):
+            assert f"workflow/gemmrepro/{path.name}" not in closure(name), f"{path.stem} and {name} import each other"

@@ -97,3 +97,13 @@ def test_a_kernel_without_alpha_refuses_to_scale():
 def test_a_record_that_contradicts_itself_is_refused(wrong, said):
     with pytest.raises(UserError, match=said):
         kernel(**wrong)
+
+
+def test_a_copy_is_of_a_matrix_read_once_and_written_once():
+    copy = kernel(op="copy", dtype_in="bf16", dtype_out="bf16")
+    shape = operands.shape_of("copy", 4096)
+    assert shape == Shape(4096, 4096, 1) and copy.arguments == ("a", "c", "m", "n")
+    assert operands.counts(copy.problem, shape) == ((4096 * 4096,), 4096 * 4096)
+    assert operands.work(copy, shape) == (None, 2 * 2 * 4096 * 4096)
+    bound = Operands(copy.problem, shape, (Array(16),), Array(32)).arguments(copy)
+    assert bound == (16, 32, 4096, 4096)

@@ -12,15 +12,17 @@ from gemmrepro.registry import Shape
 
 EVERY = registry.kernels()
 BY_ID = {"argnames": "kernel", "argvalues": EVERY, "ids": [kernel.id for kernel in EVERY]}
+IN_CUDA = [kernel for kernel in EVERY if kernel.compiler == "nvcc"]
+IN_CUDA_BY_ID = {"argnames": "kernel", "argvalues": IN_CUDA, "ids": [kernel.id for kernel in IN_CUDA]}
 
 
 def test_the_ladder_has_its_eight_rungs_in_order():
     rungs = [kernel.rung for kernel in registry.kernels("ladder") if "tuned" not in kernel.rung]
-    assert rungs == [*(f"L{level}" for level in range(8)), *(f"L7.{step}" for step in range(1, 6))]
+    assert rungs == [*(f"L{level}" for level in range(8)), *(f"L7.{step}" for step in range(1, 7))]
     assert len({kernel.id for kernel in EVERY}) == len(EVERY)
 
 
-@pytest.mark.parametrize(**BY_ID)
+@pytest.mark.parametrize(**IN_CUDA_BY_ID)
 def test_source_defines_the_entry_and_no_host_code(kernel):
     source = kernel.source_path.read_text()
     assert re.search(rf'extern "C" __global__[^;{{]*\b{kernel.entry}\(', source)
@@ -45,21 +47,39 @@ def test_constants_of_the_record_stand_in_the_source(kernel):
 def test_launch_covers_the_output_once(kernel):
     """Blocks times the block's tile cover C, and no block lies wholly outside it."""
     large, small = kernel.launch(Shape.cube(16384)), kernel.launch(Shape(1, 8, 8))
-    if math.prod(large.grid) <= 132:
-        assert kernel.family == "hopper", "blocks stay on the GPU and take tile after tile"
+    if math.prod(large.grid) <= 264:  # blocks stay on the GPU and take tile after tile
         assert math.prod(small.grid) == math.prod(small.cluster or (1,)), "one tile needs one cluster of blocks"
         return
     step = kernel.multiple_of
     shape = Shape(3 * step.get("m", 43), 5 * step.get("n", 29), step.get("k", 7))
     grid = kernel.launch(shape).grid
-    by_rows = kernel.source == "1_naive.cu"
-    rows, cols = (grid[0], grid[1]) if by_rows else (grid[1], grid[0])
     bm, bn = (kernel.params.get(name, kernel.params.get("tile")) for name in ("bm", "bn"))
-    for blocks, tile, length in ((rows, bm, shape.m), (cols, bn, shape.n)):
-        assert (blocks - 1) * tile < length <= blocks * tile
+    tiles = [-(-length // tile) for length, tile in ((shape.m, bm), (shape.n, bn))]
+    if grid[1:] == (1, 1):  # blocks are numbered, and walk the tiles in an order of their own
+        assert grid[0] == math.prod(tiles)
+        return
+    by_rows = kernel.source == "1_naive.cu"
+    assert list(grid[:2]) == (tiles if by_rows else tiles[::-1])
 
 
-@pytest.mark.parametrize(**BY_ID)
+@pytest.mark.parametrize("n", [256, 512, 1024, 2048, 4096, 8192, 16384])
+def test_tiles_of_an_unfinished_turn_are_cut_alike_and_every_piece_has_steps(n):
+    """What 7.6_cut.cu computes from its grid, for the grids it is given."""
+    kernel = registry.kernel("ladder.cut")
+    tiles, steps, turn = (n // 128) * (n // 256), n // 16, kernel.params["turn"]
+    over = tiles % turn
+    pieces, left = divmod(math.prod(kernel.launch(Shape.cube(n)).grid) - (tiles - over), over)
+    assert left == 0
+    assert 1 <= pieces
+    assert pieces * over <= 2 * turn, "its memory for sums"
+    if pieces > 1:
+        queue = -(-over * (pieces - 1) // (turn - over))
+        brief = (steps - 4 * queue) // (queue + pieces - 1)
+        assert 1 <= brief <= steps - (pieces - 1) * brief
+        assert steps - (pieces - 1) * brief < steps
+
+
+@pytest.mark.parametrize(**IN_CUDA_BY_ID)
 def test_block_matches_the_sources_launch_bounds(kernel):
     source = kernel.source_path.read_text()
     block = kernel.launch(Shape(*(kernel.multiple_of.get(axis, 1) for axis in "mnk"))).block

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro import baselines, gpu, sweep, timing
+from gemmrepro import baselines, gpu, operands, sweep, timing
 from gemmrepro.errors import UserError
 from gemmrepro.operands import work
 from gemmrepro.registry import Kernel, Launch, Problem, Shape
+from gemmrepro.tables import csv_text
 
 MACHINE = {"gpu": "GPU A", "driver": "1.0"}
 
@@ -195,14 +196,14 @@ def test_needed_memory_covers_the_copies_that_rotation_makes():
     ],
 )
 def test_what_a_size_means(op, size, shape):
-    assert sweep.shape_of(op, size) == shape
+    assert operands.shape_of(op, size) == shape
 
 
 # What is written
 
 
 def test_the_table_has_six_digits_and_empty_cells():
-    text = sweep.table([{"a": 1.23456789, "b": None, "c": 7}, {"a": float("nan"), "c": "x,y"}], ["a", "b", "c"])
+    text = csv_text([{"a": 1.23456789, "b": None, "c": 7}, {"a": float("nan"), "c": "x,y"}], ["a", "b", "c"])
     assert text == 'a,b,c\n1.23457,,7\n,,"x,y"\n'
 
 

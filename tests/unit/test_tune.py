@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemmrepro import baselines, build, candidates, gpu, numeric, registry, search, stats, sweep, timing, tune
+from gemmrepro.comparison import Verdict
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel, Launch, Shape, Tunable
 
@@ -297,7 +298,7 @@ def session(monkeypatch):
     def run_case(session, launch, case, problem):
         params = current[-1].kernel.params
         wrong = (params["tile"], params["steps"]) == (64, 2)
-        return numeric.Verdict(not wrong, None, None, "7 elements are wrong" * wrong), 0.0
+        return Verdict(not wrong, None, None, "7 elements are wrong" * wrong), 0.0
 
     current = []
 

@@ -1,7 +1,7 @@
 """The numerical gate of the micro-kernels that measure arithmetic ceilings: did they really do the sums they count?
 
 Each makes the same result that NumPy makes from the same recipe. Their loops leave a trace only where they are told to:
-the multiply-add loops write a sum when their values leave all bounds, the tensor-core loop writes one thread's sums.
+the multiply-add loops write a sum when their values leave all bounds, the tensor-core loops write one thread's sums.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import gpu
+from gemmrepro.comparison import Verdict
+from gemmrepro.error_bounds import UNIT_ROUNDOFF
 from gemmrepro.errors import UserError
-from gemmrepro.numeric import POISON_BITS, UNIT_ROUNDOFF, Case, Guarded, Launcher, Verdict
-from gemmrepro.operands import Operands, narrow, widen
+from gemmrepro.gate_cases import Case
+from gemmrepro.guarded import POISON_BITS, Guarded
+from gemmrepro.operands import Launcher, Operands, narrow, widen
 from gemmrepro.registry import Kernel, Shape
+
+CEILING_BOUND = 1e6
+"""The loops that measure ceilings keep their sums below this."""
 
 
 def cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
@@ -30,6 +36,7 @@ def cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iterator[tu
         "ceilings.ffma": _shear_cases,
         "ceilings.ffma_rrr": _outer_cases,
         "ceilings.wgmma": _wgmma_cases,
+        "ceilings.mma_f16": _mma_cases,
     }
     if kernel.id not in recipes:
         raise UserError(f"{kernel.id} has no numerical gate; add its recipe to gemmrepro.ceiling_gate.")
@@ -122,7 +129,9 @@ def _outer_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iter
         got, message = out.array.get(), ""
         written = got.view(np.uint32)[0] != POISON_BITS[4]
         if abs(a * b) > 1e38:
-            message = "" if written and np.isnan(got[0]) else "products beyond all bounds left no trace"
+            # A product is exact inside a multiply-add, so the sums are infinite and stay so. A thread whose columns
+            # are all of one sign writes an infinity, the others NaN, and whose write comes last is not defined.
+            message = "" if written and not np.isfinite(got[0]) else "products beyond all bounds left no trace"
         elif abs(a) > 1e3:
             sums = outer_sums(a, b, rows, columns, threads)
             error = float(np.min(np.abs(sums - float(got[0])) / np.abs(sums))) if written else math.inf
@@ -136,7 +145,7 @@ def _outer_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iter
         yield Case(shape, a, b, f"outer product, {iterations} iterations", 0), Verdict(not message, None, None, message)
 
 
-# The tensor-core loop
+# The tensor-core loops
 
 WGMMA_TOLERANCE = 1e-2
 """Of sums of some hundreds, in fp32 with truncation; a wrong tile, or one left out, is off by tens."""
@@ -192,5 +201,47 @@ def _wgmma_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iter
             message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
         yield (
             Case(shape, a, b, f"scattered tiles, {iterations} iterations", 0),
+            Verdict(not message, None, None, message),
+        )
+
+
+def mma_sum(iterations: int, a: float, b: float) -> float:
+    """The sum that the register loop of mma.sync writes after `iterations` with amplitudes `a` and `b`, in float64.
+
+    The first warp's A [64, 16] and B [64, 16] follow each other in the hash; A is scaled by `a` in even iterations and
+    by `b` in odd ones. The first thread holds rows 0 and 8 of every 16 and columns 0 and 1 of every 8.
+    """
+    rows, depth = 64, 16
+    place = np.arange(rows)
+
+    def operand(first: int, amplitude: float, held: np.ndarray) -> np.ndarray:
+        values = np.float32(amplitude) * scatter(first, rows * depth)
+        return widen(narrow(values, "fp16"), "fp16").reshape(rows, depth)[held]
+
+    right = operand(rows * depth, 1.0, place % 8 < 2)
+    even, odd = (float((operand(0, amplitude, place % 8 == 0) @ right.T).sum()) for amplitude in (a, b))
+    return even * ((iterations + 1) // 2) + odd * (iterations // 2)
+
+
+def _mma_cases(session: gpu.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
+    """Sums of iterations that add up, with one that the loop's end adds alone, and of ones that cancel, as measured."""
+    shape = Shape(1, 1, 1)
+    for a, b, iterations in (
+        (1.0, -1.0, 1),
+        (1.0, -1.0, 2),
+        (1.0, 0.5, 2),
+        (1.0, 0.5, 3),
+        (0.5, 2.0, 6),
+        (-1.0, 0.25, 9),
+    ):
+        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
+        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
+        session.sync()
+        got, want = float(out.array.get()[0]), mma_sum(iterations, a, b)
+        message = "" if abs(got - want) <= WGMMA_TOLERANCE else f"the sum is {got:.9g}, expected {want:.9g}"
+        if out.broken():
+            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
+        yield (
+            Case(shape, a, b, f"scattered fragments, {iterations} iterations", 0),
             Verdict(not message, None, None, message),
         )

@@ -25,8 +25,9 @@ from typing import Any
 from gemmrepro import gpu, registry
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_atomic
-from gemmrepro.operands import Operands, random
+from gemmrepro.operands import Operands, random, shape_of
 from gemmrepro.registry import Shape
+from gemmrepro.tables import csv_text
 
 METRICS = {
     "gpu__time_duration.sum": "time of the launch under the profiler",
@@ -45,6 +46,14 @@ METRICS = {
     "smsp__issue_active.avg.pct_of_peak_sustained_active": "cycles in which a scheduler issued an instruction",
     "smsp__inst_executed_pipe_fma.sum": "instructions of the multiply-add pipes, counted once a warp",
     "sm__inst_executed_pipe_tensor_op_gmma.sum": "warpgroup matrix instructions, counted once a warp",
+    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active": "cycles in which mma.sync was under way",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": "accesses of threads to shared memory, a cycle each",
+    "sm__inst_executed_pipe_tensor_op_hmma.sum": "tensor core instructions, counted once a warp",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "32-byte sectors that global stores touch",
+    "lts__t_sector_hit_rate.pct": "requests that the L2 could serve itself",
+    "launch__occupancy_limit_registers": "blocks that a multiprocessor's registers hold",
+    "launch__occupancy_limit_shared_mem": "blocks that its shared memory holds, as it was split for this launch",
+    "launch__waves_per_multiprocessor": "blocks of the launch, divided by those that run at the same time",
     "sm__cycles_elapsed.max": "cycles of the launch",
 }
 
@@ -87,7 +96,7 @@ def collect(targets: Sequence[Target], build: Path) -> tuple[list[dict[str, Any]
     if ncu is None:
         return [], "ncu is not on PATH (Nsight Compute)"
     metrics = list(METRICS)
-    entries = "|".join(sorted({registry.kernel(kernel).entry for kernel, _, _ in targets}))
+    entries = "|".join(sorted({registry.kernel(kernel).at(shape).entry for kernel, _, shape in targets}))
     while True:
         command = [
             *(ncu, "--csv", "--clock-control", "none", "--print-units", "base", "--metrics", ",".join(metrics)),
@@ -163,7 +172,6 @@ def main() -> int:
     if not arguments.family or not arguments.out:
         raise UserError("give --family and --out, or --launch.")
     from gemmrepro.measurements import COUNTER_COLUMNS
-    from gemmrepro.sweep import shape_of, table
 
     try:
         sizes = [int(size) for size in arguments.sizes.split(",")]
@@ -179,7 +187,7 @@ def main() -> int:
     rows, reason = collect(list(targets), arguments.build)
     if reason:
         print(f"gemmrepro: no hardware counters: {reason}", file=sys.stderr)
-    write_atomic(arguments.out, table(rows, COUNTER_COLUMNS))
+    write_atomic(arguments.out, csv_text(rows, COUNTER_COLUMNS))
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 
 
-def _imports(path: Path) -> set[str]:
+def imports(path: Path) -> set[str]:
     """Names of the gemmrepro modules that the file imports, at any depth of its code."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
@@ -34,5 +34,5 @@ def closure(stage: str) -> tuple[str, ...]:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += _imports(PACKAGE / f"{name}.py")
+            waiting += imports(PACKAGE / f"{name}.py")
     return tuple(sorted(f"workflow/gemmrepro/{name}.py" for name in seen))

@@ -7,7 +7,7 @@ or CuPy alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,28 @@ def widen(array: Any, dtype: str) -> Any:
         return array.astype(np.float64)
 
 
+VECTOR_ELEMENTS = 1 << 20
+COPY_ELEMENTS = 1 << 26
+
+
+def shape_of(op: str, size: int) -> Shape:
+    """The problem of operation `op` that `size` stands for.
+
+    m = n = k for GEMM; a matrix of m = n to copy; 2^20 elements, whatever the size, for vector addition; size x 2^26
+    elements of 16 bytes (1 GiB read and 1 GiB written at size 1) for the copy ceiling; size x the registered grid for
+    the arithmetic ceilings.
+    """
+    if op == "gemm":
+        return Shape.cube(size)
+    if op == "copy":
+        return Shape(size, size, 1)
+    if op == "vector_add":
+        return Shape(1, VECTOR_ELEMENTS, 1)
+    if op == "ceiling_bytes":
+        return Shape(1, size * COPY_ELEMENTS, 1)
+    return Shape(1, size, 1)
+
+
 def matrices(problem: Problem, shape: Shape) -> tuple[tuple[tuple[int, int], ...], tuple[int, int]]:
     """Stored (rows, columns) of a GEMM's inputs A and B, and of its output C. Columns are contiguous."""
     b = (shape.n, shape.k) if problem.layout == "row,col,row" else (shape.k, shape.n)
@@ -61,6 +83,8 @@ def counts(problem: Problem, shape: Shape) -> tuple[tuple[int, ...], int]:
         return tuple(rows * columns for rows, columns in inputs), output[0] * output[1]
     if problem.op == "vector_add":
         return (shape.n, shape.n), shape.n
+    if problem.op == "copy":
+        return (shape.m * shape.n,), shape.m * shape.n
     if problem.op == "ceiling_bytes":
         return (4 * shape.n,), 4 * shape.n
     if problem.op == "ceiling_flops":
@@ -98,6 +122,7 @@ class Operands:
 
     gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
     vector_add: inputs x[n], y[n], output z[n].
+    copy: input and output matrices [m,n].
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
     ceiling_bytes: input and output of shape.n elements of 16 bytes.
     """
@@ -175,6 +200,10 @@ class Operands:
                 f"{who}: no tensor map of {operand.upper()} {rows_columns} {dtype} with tiles {wanted.box} can be made "
                 f"({error}); TMA wants rows of whole 16 bytes and boxes of at most 256 elements a side."
             ) from None
+
+
+Launcher = Callable[[Operands], None]
+"""Launches something once on operands, on the current stream."""
 
 
 def random(problem: Problem, shape: Shape, seed: int) -> tuple[list[Any], Any]:

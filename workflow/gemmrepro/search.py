@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import baselines, gpu, numeric, operands, stats, sweep, timing
+from gemmrepro import baselines, gate_cases, gpu, numeric, operands, stats, sweep, timing
 from gemmrepro.candidates import Limits, Listing, say
 from gemmrepro.errors import UserError
 from gemmrepro.files import write_atomic, write_json
 from gemmrepro.registry import Shape, Tunable
+from gemmrepro.tables import csv_text
 
 PROTOCOL = 1
 """Raised when the meaning of a sample or of a verdict changes; the journal of before then counts for nothing."""
@@ -241,8 +242,8 @@ class Bench:
 
         def run(name: str) -> str:
             loaded = self._load(name)
-            large = numeric.gemm_shapes(loaded.kernel)[2]
-            for case in numeric.gemm_cases(loaded.kernel, seeds):
+            large = gate_cases.gemm_shapes(loaded.kernel)[2]
+            for case in gate_cases.gemm_cases(loaded.kernel, seeds):
                 if case.shape == large:
                     verdict, _ = numeric.run_case(
                         self.session, lambda given: loaded.bind(given)(), case, loaded.kernel.problem
@@ -383,7 +384,7 @@ def table(tunable: Tunable, listing: Listing, standings: Mapping[str, Standing],
         rows.append(cells)
     measured = [column for size in sizes for column in (f"us_{size}", f"ratio_{size}")]
     columns = [*tunable.space, *USAGE, "stage", "score", *measured, "left_out", "build_key"]
-    return sweep.table(rows, columns)
+    return csv_text(rows, columns)
 
 
 def describe(listing: Listing, name: str, standing: Standing) -> dict[str, Any]:

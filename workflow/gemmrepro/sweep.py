@@ -9,9 +9,6 @@ sweep agrees with the first within their intervals (see gemmrepro.stats). Each f
 the journal, a folder of one small file each, written whole or not at all: a killed sweep continues where it stopped. An
 entry counts only for the same binary (build key), GPU, driver, baseline and timing settings.
 
-What a size means: m = n = k for GEMM; 2^20 elements, whatever the size, for vector addition; size x 2^26 elements of 16
-bytes (1 GiB read and 1 GiB written at size 1) for the copy ceiling; size x the registered grid for the FFMA ceiling.
-
 GEMM is timed as C = AB (alpha = 1, beta = 0). The baseline is a point of its own too, measured against itself: its
 ratio must be 1, and how far its interval reaches is the noise of every other ratio.
 """
@@ -19,7 +16,6 @@ ratio must be 1, and how far its interval reaches is the noise of every other ra
 from __future__ import annotations
 
 import argparse
-import csv
 import ctypes
 import datetime
 import hashlib
@@ -41,17 +37,21 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import baselines, counters, gpu, numeric, operands, registry, stats, timing
+from gemmrepro.ceiling_gate import CEILING_BOUND
+from gemmrepro.comparison import Verdict, compare, reference_gemm
+from gemmrepro.cublas import WORKSPACE_BYTES
+from gemmrepro.error_bounds import bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, read_json, write_atomic, write_json
+from gemmrepro.guarded import POISON_BITS
 from gemmrepro.measurements import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.operands import Operands
+from gemmrepro.operands import Operands, shape_of
 from gemmrepro.registry import Kernel, Problem, Shape
+from gemmrepro.tables import csv_text
 
 PROTOCOL = 2
 """Raised when the meaning of a sample changes, so that journals of before do not mix with those of after."""
 LIBRARY = "library"
-VECTOR_ELEMENTS = 1 << 20
-COPY_ELEMENTS = 1 << 26
 UNFINISHED = 75
 """Exit code of a sweep whose time budget ended before its points (sysexits' EX_TEMPFAIL): run it again."""
 
@@ -139,17 +139,6 @@ class Journal:
 # Points ---------------------------------------------------------------------------------------------------------------
 
 
-def shape_of(op: str, size: int) -> Shape:
-    """The problem that `size` stands for (see the module's docstring)."""
-    if op == "gemm":
-        return Shape.cube(size)
-    if op == "vector_add":
-        return Shape(1, VECTOR_ELEMENTS, 1)
-    if op == "ceiling_bytes":
-        return Shape(1, size * COPY_ELEMENTS, 1)
-    return Shape(1, size, 1)
-
-
 def not_timeable(kernel_id: str, toolkit: str, build_key: str, gates: Path) -> str | None:
     """Why this binary must not be timed, or None if it may be: only what passed its gate is ever timed.
 
@@ -229,7 +218,7 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
         check = size
     # Inputs are drawn in fp32, the largest last.
     drawn = 4 * max(operands.counts(problem, shape)[0], default=0)
-    workspaces = 2 * baselines.WORKSPACE_BYTES
+    workspaces = 2 * WORKSPACE_BYTES
     return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
 
 
@@ -289,18 +278,18 @@ class Workspace:
             {passed, message, err_scaled_max, err_fro, first_us, estimate_us}.
         """
         bits = operands.bits(self._output)
-        bits[...] = poison = numeric.POISON_BITS[self._output.dtype.itemsize]
+        bits[...] = poison = POISON_BITS[self._output.dtype.itemsize]
         first = timer.once(call)
         if self.problem.op == "gemm":
             verdict = self._judge_gemm()
         elif self.problem.op == "ceiling_flops":
             # A loop that writes its sum at all writes a small one, unless its values left all bounds.
-            bounded = bool((bits == poison).all()) or abs(float(self._output[0])) < numeric.CEILING_BOUND
-            verdict = numeric.Verdict(bounded, None, None, "" if bounded else "the loop left its bounds")
+            bounded = bool((bits == poison).all()) or abs(float(self._output[0])) < CEILING_BOUND
+            verdict = Verdict(bounded, None, None, "" if bounded else "the loop left its bounds")
         else:
             expected = self._inputs[0] if len(self._inputs) == 1 else self._inputs[0] + self._inputs[1]
             wrong = int((bits != operands.bits(expected)).sum())
-            verdict = numeric.Verdict(
+            verdict = Verdict(
                 not wrong,
                 0.0 if not wrong else None,
                 0.0 if not wrong else None,
@@ -315,7 +304,7 @@ class Workspace:
             "estimate_us": estimate,
         }
 
-    def _judge_gemm(self) -> numeric.Verdict:
+    def _judge_gemm(self) -> Verdict:
         import cupy
 
         m, n, k = self.shape.m, self.shape.n, self.shape.k
@@ -331,14 +320,14 @@ class Workspace:
             for start in range(0, m, REFERENCE_ROWS):
                 rows = slice(start, start + REFERENCE_ROWS)
                 wide_a = operands.widen(a[rows], problem.dtype_in)
-                whole[0, rows], whole[1, rows] = numeric.reference_gemm(wide_a, wide_b, 1.0, 0.0, None, cupy)
+                whole[0, rows], whole[1, rows] = reference_gemm(wide_a, wide_b, 1.0, 0.0, None, cupy)
             self._reference = (whole[0], whole[1])
-        return numeric.compare(
+        return compare(
             self._output.reshape(m, n),
             *self._reference,
-            numeric.bound(problem, k),
+            bound(problem, k),
             dtype=problem.dtype_out,
-            underflow=numeric.underflow_allowance(k, 1.0, problem.dtype_out),
+            underflow=underflow_allowance(k, 1.0, problem.dtype_out),
             rows=REFERENCE_ROWS,
         )
 
@@ -364,7 +353,7 @@ class Sweep:
         """Plan a sweep; `only` names the one round that this process measures."""
         self.only = only
         self.session, self.family, self.settings, self.build, self._say = session, family, settings, Path(build), say
-        self.kernels = {kernel.id: kernel for kernel in registry.kernels(family)}
+        self.kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timed}
         self._loaded: dict[tuple[str, str], gpu.Loaded] = {}
         self.points, self.skipped = plan_points(
             list(self.kernels.values()),
@@ -605,7 +594,7 @@ class Sweep:
 
         out = Path(out)
         results = self.results()
-        write_atomic(out / "summary.csv", table([self.row(*result) for result in results], SUMMARY_COLUMNS))
+        write_atomic(out / "summary.csv", csv_text([self.row(*result) for result in results], SUMMARY_COLUMNS))
         frames = []
         for point, rounds in results:
             for number, record in rounds:
@@ -681,7 +670,14 @@ class Sweep:
         targets = [
             (point.kernel, point.toolkit, point.shape)
             for point in dict.fromkeys(
-                Point(kernel, toolkit, self.kernels[kernel].problem, shape_of(self.kernels[kernel].op, size), "", None)
+                Point(
+                    kernel,
+                    toolkit,
+                    self.kernels[kernel].problem,
+                    shape_of(self.kernels[kernel].op, size),
+                    "",
+                    None,
+                )
                 for kernel, toolkit in self._loaded
                 for size in sizes
             )
@@ -697,22 +693,7 @@ class Sweep:
             found = {"rows": rows}
             if not reason:
                 self.journal.put("counters", identity, found)
-        write_atomic(Path(out) / "counters.csv", table(found["rows"], COUNTER_COLUMNS))
-
-
-def table(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as CSV text: six significant digits, an empty cell where a value does not apply."""
-
-    def cell(value: Any) -> str:
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return ""
-        return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
-    return buffer.getvalue()
+        write_atomic(Path(out) / "counters.csv", csv_text(found["rows"], COUNTER_COLUMNS))
 
 
 def libraries(versions: dict[str, str]) -> dict[str, str]:

@@ -1,0 +1,119 @@
+"""Bugs to plant in kernels: what the numerical gate must not let pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gemmrepro import registry
+from gemmrepro.gate_cases import gemm_shapes
+from gemmrepro.registry import Kernel, Shape, TensorMap
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A bug in the source of `kernel`, or in what its record says.
+
+    Attributes:
+        pattern, replacement, count: what changes in the source (re.sub; a count of 0 means everywhere).
+        record: fields of the record that change.
+        seen_on: where alone it can show: "large", the gate's large shape, or "own", the kernel's own shapes.
+    """
+
+    kernel: str
+    pattern: str = ""
+    replacement: str = ""
+    count: int = 1
+    record: Mapping[str, Any] = field(default_factory=dict)
+    seen_on: str = ""
+
+    def apply(self) -> tuple[Kernel, str]:
+        """The kernel's record and its source with the bug in them."""
+        kernel = registry.kernel(self.kernel)
+        source = kernel.source_path.read_text()
+        if self.pattern:
+            changed, times = re.subn(self.pattern, self.replacement, source, count=self.count)
+            assert times >= 1 and changed != source, f"the source of {self.kernel} no longer has {self.pattern}"
+            source = changed
+        planted = replace(kernel, **self.record)
+        assert self.pattern or planted != kernel, f"the record of {self.kernel} says so already: {self.record}"
+        return planted, source
+
+    def shapes(self) -> set[Shape] | None:
+        """The shapes on which alone it shows; None where it may on any."""
+        kernel = registry.kernel(self.kernel)
+        return {"large": {gemm_shapes(kernel)[2]}, "own": set(kernel.gate_shapes)}.get(self.seen_on)
+
+
+BARRIERS = r"__syncthreads\(\);"
+STORE = r"C\[row \* n \+ col\] = "
+TAILS = r"if \(r < m && c < n\)"
+FULL = r"        barrier_wait\(&full, parity\);\n        parity \^= 1;\n"
+RING_FULL = r"            barrier_wait\(&shared\.full\[stage\], parity\);\n"
+
+LADDER = {
+    "first barrier missing": Plant("ladder.smem", BARRIERS),
+    "every barrier missing": Plant("ladder.smem", BARRIERS, count=0),
+    "C stored transposed": Plant("ladder.coalesced", STORE, "C[col * m + row] = "),
+    "B indexed transposed": Plant("ladder.naive", r"B\[p \* n \+ col\]", "B[col * k + p]"),
+    "a tile never written": Plant(
+        "ladder.blocktile_2d",
+        r"(float\* C\) \{)",
+        r"\1 if (blockIdx.x == gridDim.x - 1 && blockIdx.y == gridDim.y - 1) return;",
+    ),
+    "one NaN": Plant(
+        "ladder.coalesced",
+        r"alpha \* sum \+ old",
+        "(row == m - 1 && col == n - 1 ? __int_as_float(0x7fffffff) : alpha * sum + old)",
+    ),
+    "C read although beta is 0": Plant("ladder.naive", r"beta == 0\.0f \? 0\.0f : "),
+    "one row too many written": Plant("ladder.smem", r"if \(row < m && col < n\)", "if (row <= m && col < n)"),
+    "the last of K left out": Plant("ladder.naive", r"p < k;", "p < k - 1;"),
+}
+
+# None of these can hang: a phase that nobody waits for, or a byte that is not counted, may leave a barrier waiting.
+HOPPER = {
+    "multiplied before the tiles have come": Plant(
+        "hopper.tiles",
+        rf"(?s){FULL}(.*?)(?=        __syncthreads\(\);  // all four)",
+        r"\1        barrier_wait(&full, parity);\n        parity ^= 1;\n",
+    ),
+    "multiplied before the ring's tiles have come": Plant(
+        "hopper.specialized",
+        rf"(?s){RING_FULL}(.*?wgmma_wait<0>\(\);\n)",
+        r"\1            barrier_wait(&shared.full[stage], parity);\n",
+    ),
+    "the last step along K left out": Plant("hopper.specialized", r"p0 < k;", "p0 + BK < k;", count=0),
+    "a quarter of each step left out": Plant("hopper.two_consumers", r"s < BK / 16;", "s < BK / 16 - 1;"),
+    "sums of the tile before kept": Plant("hopper.persistent", r"p > 0 \|\| s > 0", "true", seen_on="large"),
+    "a block's second tile left out": Plant(
+        "hopper.persistent", r"t \+= gridDim\.x", "t += rows * cols", count=0, seen_on="large"
+    ),
+    "both blocks load the same half of B": Plant(
+        "hopper.multicast", r"tile\.col \* BN \+ rank \* SHARE", "tile.col * BN"
+    ),
+    "the last columns of a tile never stored": Plant(
+        "hopper.tma_store", r"piece < BN / 64; \+\+piece", "piece < BN / 64 - 1; ++piece"
+    ),
+    "pieces staged without the swizzle": Plant(
+        "hopper.in_flight", r"\(\(chunk \+ lane / 16\) \^ lane % 8\)", "(chunk + lane / 16)"
+    ),
+    "the rest of a cut tile not added": Plant(
+        "hopper.stream_k", r"sums\[4 \* i\] \+ rest\.x", "sums[4 * i]", seen_on="own"
+    ),
+    "the last row never stored": Plant("hopper.wgmma", TAILS, "if (r < m - 1 && c < n)"),
+    "a row too many stored": Plant("hopper.tiles", TAILS, "if (r <= m && c < n)"),
+    "rounded towards zero": Plant(
+        "hopper.wgmma",
+        r"pack<Element>\(sums\[i\], sums\[i \+ 1\]\)",
+        "__float_as_uint(sums[i]) >> 16 | (__float_as_uint(sums[i + 1]) & 0xffff0000u)",
+    ),
+    "B loaded without the swizzle": Plant(
+        "hopper.wgmma", record={"tensor_maps": {"a": TensorMap((64, 64), 128), "b": TensorMap((64, 64), 0)}}
+    ),
+    "fp16 taken for bf16": Plant("hopper.wgmma_fp16", record={"defines": {}}),
+}
+
+PLANTS = LADDER | HOPPER

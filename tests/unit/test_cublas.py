@@ -1,0 +1,126 @@
+"""What is asked of cuBLAS, with a library that only takes notes."""
+
+import ctypes
+import gc
+from types import SimpleNamespace
+
+import pytest
+
+from gemmrepro import cublas
+from gemmrepro.errors import UserError
+from gemmrepro.operands import Operands
+from gemmrepro.registry import Problem, Shape
+
+HALF = Problem("gemm", "fp16", "fp32", "row,col,row")
+SHAPE = Shape(48, 40, 24)
+
+
+class Library:
+    """Counts what is made and destroyed, and keeps the arguments of the other calls."""
+
+    def __init__(self):
+        self.alive, self.made, self.calls, self.ways, self.status = set(), 0, [], 3, {}
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            if name.endswith("Create"):
+                self.made += 1
+                arguments[0]._obj.value = self.made
+                if name != "cublasLtCreate":
+                    self.alive.add(self.made)
+            elif name.endswith("Destroy"):
+                self.alive.remove(arguments[0].value)
+            elif name == "cublasLtMatmulAlgoGetHeuristic":
+                arguments[-1]._obj.value = self.ways
+            self.calls.append((name, arguments))
+            return self.status.get(name, 0)
+
+        return call
+
+    def named(self, name):
+        return [arguments for called, arguments in self.calls if called == name]
+
+
+def operands(problem=HALF, base=0):
+    a, b, c = (SimpleNamespace(data=SimpleNamespace(ptr=base + place)) for place in (1 << 12, 2 << 12, 3 << 12))
+    return Operands(problem, SHAPE, (a, b), c)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    fake = Library()
+    monkeypatch.setattr(cublas, "_load", lambda name: fake)
+    monkeypatch.setattr(cublas, "_workspace", lambda: SimpleNamespace(data=SimpleNamespace(ptr=0)))
+    return fake
+
+
+@pytest.fixture
+def lt(library):
+    return cublas.CublasLt(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
+
+
+def test_the_heuristic_is_asked_once_for_a_problem_and_shape(library, lt):
+    first = lt.candidates(operands(), 8)
+    made = library.made
+    second = lt.candidates(operands(base=1 << 20), 8)
+    assert len(first) == len(second) == 3
+    assert library.made == made and len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 1
+    for call in (*first, *second):
+        call()
+    # B comes first for a column-major library, and each call has its own arrays.
+    assert [arguments[3].value for arguments in library.named("cublasLtMatmul")] == [2 << 12] * 3 + [
+        (2 << 12) + (1 << 20)
+    ] * 3
+    lt.candidates(operands(Problem("gemm", "bf16", "bf16", "row,row,row")), 8)
+    assert len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 2
+
+
+def test_types_and_layout_are_as_asked_for(library, lt):
+    lt.candidates(operands(), 8)
+    layouts = [[value.value for value in arguments[1:]] for arguments in library.named("cublasLtMatrixLayoutCreate")]
+    fp16, fp32, k, m, n = 2, 0, SHAPE.k, SHAPE.m, SHAPE.n
+    assert layouts == [[fp16, k, n, k], [fp16, k, m, k], [fp32, n, m, n]]
+    library.calls.clear()
+    lt.candidates(operands(Problem("gemm", "bf16", "bf16", "row,row,row")), 8)
+    layouts = [[value.value for value in arguments[1:]] for arguments in library.named("cublasLtMatrixLayoutCreate")]
+    assert layouts == [[14, n, k, n], [14, k, m, k], [14, n, m, n]]
+
+
+def test_what_was_made_is_destroyed(library, lt):
+    calls = lt.candidates(operands(), 8)
+    assert len(library.alive) == 4, "the preference ends with the question; three layouts and the product stay"
+    lt._plans.clear()
+    gc.collect()
+    assert len(library.alive) == 4, "the calls still need them"
+    calls.clear()
+    gc.collect()
+    assert not library.alive
+
+
+def test_nothing_stays_of_a_question_that_failed(library, lt):
+    library.status["cublasLtMatmulAlgoGetHeuristic"] = 7
+    with pytest.raises(UserError, match="cublasLtMatmulAlgoGetHeuristic failed with cuBLAS status 7"):
+        lt.candidates(operands(), 8)
+    assert not library.alive
+
+
+def test_no_way_is_no_error(library, lt):
+    library.status["cublasLtMatmulAlgoGetHeuristic"] = cublas.NOT_SUPPORTED
+    library.ways = 0
+    assert lt.candidates(operands(), 8) == []
+
+
+def test_a_handle_that_keeps_another_math_mode_is_refused(library):
+    with pytest.raises(UserError, match="math mode -1"):
+        cublas.Cublas(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
+
+
+def test_a_call_that_fails_says_so(library, lt):
+    call = lt.candidates(operands(), 8)[0]
+    library.status["cublasLtMatmul"] = 14
+    with pytest.raises(UserError, match="cublasLtMatmul failed with status 14"):
+        call()
+
+
+def test_the_result_of_the_heuristic_is_laid_out_as_in_the_header():
+    assert ctypes.sizeof(cublas._HeuristicResult) == 96
