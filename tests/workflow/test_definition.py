@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support import ROOT, call, snakemake
 
-TARGETS = ["images", "build", "gates", "sweep", "verdicts", "figures", "report", "tune", "all"]
+TARGETS = ["images", "build", "gates", "sweep", "experiments", "verdicts", "figures", "report", "tune", "all"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -90,6 +90,18 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
     assert "Measuring ladder on the GPU" in plan.stdout
+
+
+@pytest.mark.parametrize(("family", "declares"), [("ada", True), ("ceilings", False)])
+def test_experiments_are_planned_where_a_family_declares_them(
+    family: str, declares: bool, tree: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump({"families": [family], "sweep": {"sizes": {family: [256]}}}))
+    plan = snakemake("--dry-run", "--configfile", str(file), folder=tree)
+    assert plan.returncode == 0, plan.stdout
+    assert (f"Taking the recorded experiment accumulation of {family}" in plan.stdout) is declares
+    assert (f"results/experiments/{family}/alignment.csv" in plan.stdout) is declares
 
 
 def test_without_apptainer_the_error_says_what_to_do(tree: Path) -> None:

@@ -18,10 +18,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from gemmrepro import ceilings as physical
-from gemmrepro import registry, rungs
+from gemmrepro import experiments, registry, rungs
 from gemmrepro.claims import as_published, format_number
 from gemmrepro.drawing import SIZE
 from gemmrepro.errors import UserError
+from gemmrepro.experiment_rows import Results
 from gemmrepro.files import ROOT
 from gemmrepro.measurements import LIBRARY, Measurements, convert, is_current, published_rows, select, toolkit_of
 
@@ -97,8 +98,15 @@ def _with(value: float, unit: str) -> str:
 class Numbers:
     """What a fragment may ask for. Sizes are of cubes; rows are warm and by the toolkit that stands for the family."""
 
-    def __init__(self, family: str, measured: Mapping[str, Measurements], anchor: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        family: str,
+        measured: Mapping[str, Measurements],
+        anchor: Callable[[str], str],
+        results: Mapping[str, Results] | None = None,
+    ) -> None:
         self.family, self._measured, self._anchor = family, measured, anchor
+        self._results = results or {}
 
     def functions(self) -> dict[str, Any]:
         """The names that a fragment sees."""
@@ -109,6 +117,7 @@ class Numbers:
             "clock": self.clock,
             "power": self.power,
             "counter": self.counter,
+            "experiment": self.experiment,
             "ceiling": self.ceiling,
             "peak": self.peak,
             "published": self.published,
@@ -270,6 +279,32 @@ class Numbers:
         value = float(row["value"])
         return Live(in_words(value, row["unit"]), value, self._link(kernel), row["status"] == "stale")
 
+    def experiment(self, name: str, column: str, kernel: str, unit: str = "", **where: Any) -> Live:
+        """A cell of one of the family's experiments: the row of a kernel or library whose columns are as `where` says.
+
+        Raises:
+            UserError: there is no such experiment or column, or several rows are meant.
+        """
+        if name not in self._results:
+            experiments.experiment(self.family, name)  # a name that is not declared is an error
+            return UNKNOWN
+        results = self._results[name]
+        for asked in (column, *where):
+            results.experiment.column(asked)
+        rows = results.of(kernel, results.toolkit, **where)
+        rows = rows[rows[column].notna()]
+        if rows.empty:
+            return UNKNOWN
+        if len(rows) > 1:
+            raise UserError(f"the experiment {name} has {len(rows)} rows of {kernel} where {where}; name one.")
+        row = rows.iloc[0]
+        link = f"experiment-{self._anchor(f'{self.family}.{name}')}"
+        if results.experiment.column(column).kind == "text":
+            return Live(str(row[column]), math.nan, link, row["status"] == "stale")
+        value = float(row[column])
+        text = f"{value:.0f}" if value == round(value) and abs(value) < 1e4 else format_number(value, 2)
+        return Live(f"{text}{f' {unit}' if unit else ''}", value, link, row["status"] == "stale")
+
     def ceiling(self, kernel: str) -> Live:
         """What a micro-kernel of the family `ceilings` reaches, in TFLOP/s or GB/s."""
         self._kernel(kernel)
@@ -294,7 +329,8 @@ class Numbers:
 
     def waves(self, kernel: str, n: int = SIZE) -> Live:
         """Output tiles of a kernel at a size, divided by the multiprocessors, each of which takes one at a time."""
-        found, sms = self._kernel(kernel), self._gpu().get("sm_count")
+        named, sms = self._kernel(kernel), self._gpu().get("sm_count")
+        found = named and named.at(registry.Shape.cube(n))
         if not found or not sms or not {"bm", "bn"} <= set(found.params):
             return UNKNOWN
         tiles = math.ceil(n / found.params["bm"]) * math.ceil(n / found.params["bn"])
@@ -346,8 +382,13 @@ class Numbers:
         return self._combined((a, b), lambda: a.value / b.value, lambda x: f"{100 * x:.0f}%")
 
 
-def render(family: str, measured: Mapping[str, Measurements], anchor: Callable[[str], str]) -> Markup | None:
-    """The family's discussion as HTML, or None where it has none.
+def render(
+    family: str,
+    measured: Mapping[str, Measurements],
+    anchor: Callable[[str], str],
+    results: Mapping[str, Results] | None = None,
+) -> Markup | None:
+    """The family's discussion as HTML, or None where it has none; `results` are its experiments'.
 
     Raises:
         UserError: the fragment is not a template, or names what there is not.
@@ -360,7 +401,7 @@ def render(family: str, measured: Mapping[str, Measurements], anchor: Callable[[
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     try:
-        text = environment.from_string(path.read_text()).render(Numbers(family, measured, anchor).functions())
+        text = environment.from_string(path.read_text()).render(Numbers(family, measured, anchor, results).functions())
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except jinja2.TemplateSyntaxError as error:

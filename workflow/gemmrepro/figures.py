@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from gemmrepro import figure_climb, figure_ratio, figure_roofline, figure_throughput, registry
+from gemmrepro import (
+    experiment_rows,
+    experiments,
+    figure_climb,
+    figure_lines,
+    figure_ratio,
+    figure_roofline,
+    figure_throughput,
+    registry,
+)
 from gemmrepro.drawing import Drawing, set_style
 from gemmrepro.errors import UserError, run_stage
+from gemmrepro.experiment_rows import Results
 from gemmrepro.files import write_atomic, write_json
 from gemmrepro.measurements import Measurements, load
 
@@ -28,16 +39,19 @@ SNAKEMAKE = "envs/run snakemake --use-singularity --cores 1"
 
 
 def figure_names(family: str) -> tuple[str, ...]:
-    """The figures of a family: those its registry names.
+    """The figures of a family: those its registry names, then those of its experiments.
 
     Raises:
-        UserError: the registry names a figure that there is not.
+        UserError: the registry names a figure that there is not, or an experiment's figure has the name of another.
     """
-    named = registry.family(family).figures
-    unknown = [name for name in named if name not in NAMES]
+    unknown = [name for name in registry.family(family).figures if name not in NAMES]
     if unknown:
         raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(NAMES)}.")
-    return named
+    if taken := set(NAMES) & set(experiments.figures(family)):
+        raise UserError(
+            f"an experiment of {family} calls a figure {', '.join(taken)}, as others are called; rename it."
+        )
+    return experiments.figure_names(family)
 
 
 def svg_of(drawing: Drawing) -> str:
@@ -59,8 +73,13 @@ def _clean(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def draw(measured: Measurements, ceilings: Measurements, names: Sequence[str] = NAMES) -> dict[str, Drawing]:
-    """The named figures of a family."""
+def draw(
+    measured: Measurements,
+    ceilings: Measurements,
+    names: Sequence[str] = NAMES,
+    results: Mapping[str, Results] | None = None,
+) -> dict[str, Drawing]:
+    """The named figures of a family; `results` are its experiments'."""
     set_style()
     draw_one = {
         "climb": lambda: figure_climb.draw(measured, ceilings),
@@ -68,6 +87,10 @@ def draw(measured: Measurements, ceilings: Measurements, names: Sequence[str] = 
         "throughput": lambda: figure_throughput.draw(measured),
         "roofline": lambda: figure_roofline.draw(measured, ceilings),
     }
+    for name, (experiment, lines) in experiments.figures(measured.family).items():
+        if name in names:
+            found = (results or {}).get(experiment.name) or experiment_rows.nothing(experiment)
+            draw_one[name] = partial(figure_lines.draw, measured.family, lines, found)
     return {name: draw_one[name]() for name in names}
 
 
@@ -75,19 +98,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Draw a family's figures.")
     parser.add_argument("--family", required=True)
     parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows a family")
+    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments a family")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--figures", help="only these, separated by commas; default: those that the family names")
     parser.add_argument("--png", action="store_true", help="write PNG too, for looking at")
     arguments = parser.parse_args()
     names = arguments.figures.split(",") if arguments.figures else figure_names(arguments.family)
-    if unknown := [name for name in names if name not in NAMES]:
-        raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(NAMES)}.")
+    known = (*NAMES, *experiments.figures(arguments.family))
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
     if not names:
         arguments.out.mkdir(parents=True, exist_ok=True)
         print(f"family {arguments.family} names no figure")
         return 0
     measured = load(arguments.measure, arguments.family)
-    drawings = draw(measured, load(arguments.measure, "ceilings"), names)
+    results = experiment_rows.load(arguments.experiments, arguments.family)
+    of_experiment = {name: results[each.name] for name, (each, _) in experiments.figures(arguments.family).items()}
+    drawings = draw(measured, load(arguments.measure, "ceilings"), names, results)
     for name, drawing in drawings.items():
         if arguments.png:
             arguments.out.mkdir(parents=True, exist_ok=True)
@@ -104,8 +131,8 @@ def main() -> int:
             "columns": list(dict.fromkeys(key for row in drawing.table for key in row if key != "stale")),
             "table": _clean(drawing.table),
             "stale": bool(drawing.stale),
-            "source": measured.source,
-            "gpu": measured.gpu,
+            "source": of_experiment.get(name, measured).source,
+            "gpu": of_experiment.get(name, measured).gpu,
         }
         write_json(arguments.out / f"{name}.json", about)
     return 0

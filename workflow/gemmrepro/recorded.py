@@ -178,7 +178,9 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
         UserError: there is no recording of that GPU at all, or a file of this one is missing or corrupt.
     """
     folder, out = Path(recorded) / family, Path(out)
-    if not folder.is_dir() and Path(recorded).is_dir():
+    # Gates and experiments may have been recorded without any times.
+    timed = any((folder / name).exists() for name in ("summary.csv", "samples.parquet", "run.json", "counters.csv"))
+    if not timed and Path(recorded).is_dir():
         write_nothing(out)
         return 0, 0
     if not folder.is_dir():

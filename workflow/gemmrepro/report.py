@@ -12,7 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,14 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from gemmrepro import discussion, registry, rungs
+from gemmrepro import discussion, experiment_rows, registry, rungs
 from gemmrepro.claims import as_published, format_number
 from gemmrepro.counters import METRICS
 from gemmrepro.discussion import in_words
 from gemmrepro.drawing import SIZE, THEME
 from gemmrepro.errors import UserError, run_stage
+from gemmrepro.experiment_rows import Results
+from gemmrepro.experiments import Column
 from gemmrepro.figures import SNAKEMAKE, figure_names
 from gemmrepro.files import ROOT, read_json, write_atomic
 from gemmrepro.measurements import (
@@ -95,6 +97,7 @@ class Inputs:
     families: Sequence[str]
     out: Path
     measure_dir: Path
+    experiments: Mapping[str, Mapping[str, Results]] = field(default_factory=dict)
 
 
 # --- small helpers --------------------------------------------------------------------------------------------------
@@ -508,6 +511,12 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "source_link": relative(kernel.source_path, inputs.out),
         "claims": [claim for claim in inputs.verdicts["claims"] if kernel.id in (claim.get("kernels") or [])],
         "commands": commands,
+        "experiments": [
+            {"anchor": f"experiment-{anchor(f'{family}.{name}')}", "title": results.experiment.title}
+            for family, found in inputs.experiments.items()
+            for name, results in found.items()
+            if kernel.id in results.experiment.kernels and not kernel.timed
+        ],
     }
 
 
@@ -520,6 +529,45 @@ def types_text(kernel: registry.Kernel) -> str:
         types += f", sums in {kernel.dtype_acc}, output in {kernel.dtype_out}"
     order = "B column-major (K contiguous)" if kernel.layout == "row,col,row" else "all row-major"
     return f"{types}; {order}"
+
+
+def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, Any]:
+    """An experiment's entry in its family's section: what it asks, what ran, and its rows by one toolkit as text."""
+    experiment = results.experiment
+    shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
+
+    def cell(row: Mapping[str, Any], column: Column) -> str:
+        found = row[column.name]
+        if pd.isna(found):
+            return NONE
+        return str(found) if column.kind == "text" else str(int(found)) if column.kind == "integer" else number(found)
+
+    ids = {kernel.id for each in inputs.families for kernel in registry.kernels(each)}
+    return {
+        "name": experiment.name,
+        "anchor": f"experiment-{anchor(f'{family}.{experiment.name}')}",
+        "title": experiment.title,
+        "question": experiment.question,
+        "columns": [(column.name, column.meaning, column.kind != "text") for column in experiment.columns],
+        "rows": [
+            {
+                "kernel": row["kernel"],
+                "known": row["kernel"] in ids,
+                "stale": row["status"] == "stale",
+                "cells": [cell(row, column) for column in experiment.columns],
+            }
+            for _, row in shown.iterrows()
+        ],
+        "total": len(results.rows),
+        "stale": results.stale,
+        "toolkit": results.toolkit,
+        "source": results.source,
+        "gpu": results.gpu,
+        "date": str(results.run.get("date") or "")[:10],
+        "skipped": results.run.get("skipped") or [],
+        "link": relative(results.path, inputs.out) if results.path else None,
+        "command": f"{SNAKEMAKE} --config measure=live --force results/experiments/{family}/{experiment.name}.csv",
+    }
 
 
 def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
@@ -588,7 +636,10 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
         ),
         "published": any(entry["published_rate"] or entry["published_ratio"] for entry in summary),
         "types": types,
-        "discussion": discussion.render(name, inputs.measured, anchor),
+        "discussion": discussion.render(name, inputs.measured, anchor, inputs.experiments.get(name)),
+        "experiments": [
+            experiment_view(name, results, inputs) for results in inputs.experiments.get(name, {}).values()
+        ],
         "measured": measured,
         "source": measured.source,
         "gpu": measured.gpu,
@@ -703,6 +754,12 @@ def limits(inputs: Inputs, families: Sequence[Mapping[str, Any]]) -> list[str]:
             "The profiler could not be used, so there are no hardware counters: counts of loads are read off the "
             "machine code, memory traffic is unknown, and claims about it are not measured."
         )
+    stale = sum(each["stale"] for family in families for each in family["experiments"])
+    if stale:
+        said.append(
+            f"{stale} rows of experiments are stale: a kernel, or what the experiment does, changed after they were "
+            "recorded. They are struck out and support no claim."
+        )
     open_gates = sorted(
         {
             kernel["name"]
@@ -779,6 +836,7 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         families=families,
         out=arguments.out,
         measure_dir=arguments.measure,
+        experiments={name: experiment_rows.load(arguments.experiments, name) for name in families},
     )
 
 
@@ -834,6 +892,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
     parser.add_argument("--figures", type=Path, required=True, help="folder with one folder of figures a family")
     parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
+    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments a family")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

@@ -7,6 +7,7 @@ rule verdicts:
         published="kernels/published.csv",
         schema="workflow/schemas/claims.schema.yaml",
         measurements=measurements(FAMILIES),
+        experiments=experiment_files(FAMILIES),
         gates=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
         records=builds_in(FAMILIES),
         code=code("verdicts"),
@@ -27,10 +28,10 @@ rule verdicts:
         "Judging the published claims"
     shell:
         "python3 -m gemmrepro.verdicts --measure results/measure --gates results/gates --build results/build"
-        " --families {params.families} --out {output} 2>&1 | tee {log}"
+        " --families {params.families} --experiments results/experiments --out {output} 2>&1 | tee {log}"
 
 
-FIGURES = {family: registry.family(family).figures for family in FAMILIES if registry.family(family).figures}
+FIGURES = {family: names for family in FAMILIES if (names := experiments.figure_names(family))}
 
 
 for family, names in FIGURES.items():
@@ -40,6 +41,7 @@ for family, names in FIGURES.items():
             f"figures_{family}"
         input:
             measurements=measurements(sorted({family, "ceilings"} & set(FAMILIES))),
+            experiments=experiment_files([family]),
             published="kernels/published.csv",
             code=code("figures"),
             image=in_image("report"),
@@ -61,7 +63,7 @@ for family, names in FIGURES.items():
             "Drawing the figures of {params.family}"
         shell:
             "python3 -m gemmrepro.figures --family {params.family} --measure results/measure"
-            " --out results/figures/{params.family} 2>&1 | tee {log}"
+            " --experiments results/experiments --out results/figures/{params.family} 2>&1 | tee {log}"
 
 
 rule figures:

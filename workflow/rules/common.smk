@@ -13,7 +13,7 @@ LIBRARY = str(Path(workflow.basedir) / "workflow")
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.config
-from gemmrepro import host, modules, registry
+from gemmrepro import experiments, host, modules, registry
 from gemmrepro.container_env import container_environment, find_apptainer, make_caches
 from gemmrepro.errors import UserError
 
@@ -36,6 +36,7 @@ try:
     if CONTAINERS:
         find_apptainer()
     KERNELS = {kernel.id: kernel for family in FAMILIES for kernel in registry.kernels(family)}
+    EXPERIMENTS = {family: experiments.declared(family) for family in FAMILIES}
 except UserError as error:
     stop(error)
 
@@ -62,6 +63,7 @@ if "gpu" not in workflow.global_resources:
 wildcard_constraints:
     toolkit="cuda12|cuda13",
     family="|".join(registry.family_names()),
+    experiment="[a-z0-9_]+",
     kernel="|".join(kernel.id.replace(".", "[.]") for kernel in registry.kernels()),
 
 
@@ -150,3 +152,19 @@ def numeric_evidence(wildcards):
 
 def measurements(families):
     return expand("results/measure/{family}/{name}", family=families, name=MEASUREMENTS)
+
+
+def experiment_files(families):
+    """Rows and circumstances of every experiment that some families declare."""
+    return [
+        f"results/experiments/{family}/{experiment.name}.{suffix}"
+        for family in families
+        for experiment in EXPERIMENTS[family]
+        for suffix in ("csv", "json")
+    ]
+
+
+def kernels_in_experiment(wildcards):
+    """The kernels that an experiment runs, of the families that are configured."""
+    declared = experiments.experiment(wildcards.family, wildcards.experiment)
+    return [KERNELS[name] for name in declared.kernels if name in KERNELS]

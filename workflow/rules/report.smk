@@ -11,6 +11,7 @@ rule report:
         sass=builds_in(FAMILIES, "sass"),
         sources=[os.path.relpath(kernel.source_path) for kernel in KERNELS.values()],
         measurements=measurements(FAMILIES),
+        experiments=experiment_files(FAMILIES),
         figures=rules.figures.input,
         discussions=[path for family in FAMILIES if Path(path := f"kernels/{family}/discussion.html.j2").is_file()],
         template=sorted(str(path) for path in Path("reports/template").iterdir()),
@@ -32,4 +33,5 @@ rule report:
     shell:
         "python3 -m gemmrepro.report --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
+        " --experiments results/experiments"
         " --out {output} 2>&1 | tee {log}"

@@ -1,0 +1,99 @@
+"""Experiments on a GPU: small ones, continued from their journal, and refusing what must not run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gpu_tools import runs, stage
+
+from gemmrepro import experiment, experiment_rows, experiments, registry
+
+pytestmark = pytest.mark.gpu
+
+SMALL = {"m": 100, "n": 72, "ks": [64, 4096], "laws": ["uniform", "integers"], "seeds": [5]}
+
+
+@pytest.fixture(scope="module")
+def accumulation() -> experiments.Experiment:
+    declared = experiments.experiment("ada", "accumulation")
+    return replace(declared, parameters={**declared.parameters, **SMALL})
+
+
+@pytest.fixture(scope="module")
+def gates(session, built, toolkit, tmp_path_factory) -> Path:
+    """Gates of the kernels that ada's experiments run here."""
+    folder = tmp_path_factory.mktemp("gates")
+    ids = {name: None for each in experiments.declared("ada") for name in each.kernels}
+    for kernel in map(registry.kernel, ids):
+        if not runs(kernel, session):
+            continue
+        verdict = folder / "numeric" / f"{kernel.id}.json"
+        answer = stage("numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
+        assert answer.returncode == 0, answer.stderr
+        arguments = ("--kernel", kernel.id, "--build", built, "--toolkits", toolkit, "--numeric", verdict)
+        answer = stage("gates", *arguments, "--out", folder / f"{kernel.id}.json")
+        assert answer.returncode == 0, answer.stderr
+        assert json.loads((folder / f"{kernel.id}.json").read_text())["passed"], answer.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(session, built, toolkit, gates, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("experiment")
+
+    def once(which: experiments.Experiment, out: str, gates: Path = gates) -> tuple[experiment_rows.Results, list[str]]:
+        said: list[str] = []
+        paths = (built, gates, folder / f"journal-{out}", folder / out / "ada")
+        assert experiment.run(session, "ada", which, [toolkit], *paths, said.append)
+        return experiment_rows.load(folder / out, "ada")[which.name], said
+
+    return once
+
+
+def test_sums_err_as_they_should(run, accumulation):
+    results, _ = run(accumulation, "whole")
+    rows = results.rows.set_index(["kernel", "law", "k"])
+    assert len(rows) == (len(accumulation.kernels) + 1) * 4
+    assert (rows["status"] == "current").all()
+    # Sums of integers under 2^24 are exact wherever they are kept.
+    assert (results.rows[results.rows["law"] == "integers"]["right"] == 1).all()
+    inside, outside, compensated = (
+        rows.loc[(f"ada.accumulate_{name}", "uniform", 4096)] for name in ("inside", "outside", "compensated")
+    )
+    assert compensated["rms_u"] < outside["rms_u"] < inside["rms_u"]
+    assert inside["bias_u"] < -10 * abs(outside["bias_u"]), "the tensor core truncates"
+
+
+def test_a_finished_experiment_runs_nothing_again(run, accumulation):
+    results, said = run(accumulation, "whole")
+    assert not [line for line in said if "/4]" in line]
+    assert len(results.rows)
+
+
+def test_what_failed_its_gate_is_left_out_and_said(run, accumulation, gates, tmp_path):
+    for path in gates.glob("*.json"):
+        verdict = json.loads(path.read_text())
+        if path.stem == "ada.accumulate_outside":
+            verdict["passed"] = False
+        if path.stem != "ada.accumulate_ffma":
+            (tmp_path / path.name).write_text(json.dumps(verdict))
+    results, said = run(accumulation, "less", tmp_path)
+    assert not set(results.rows["kernel"]) & {"ada.accumulate_outside", "ada.accumulate_ffma"}
+    assert any("ada.accumulate_outside" in line and "gate failed" in line for line in said)
+    assert any("ada.accumulate_ffma" in line and "gate was not run" in line for line in said)
+    assert {entry["kernel"] for entry in results.run["skipped"]} == {"ada.accumulate_outside", "ada.accumulate_ffma"}
+
+
+def test_probes_tell_one_story(run):
+    """Whatever a tensor core keeps: a mma.sync's terms count alike wherever they stand, and sums lose, never gain."""
+    results, _ = run(experiments.experiment("ada", "alignment"), "probes")
+    rows = results.rows
+    assert set(rows["kernel"]) >= {"ada.accumulate_inside"}
+    assert not rows["found"].str.contains("differ").any()
+    assert (rows["kept"] >= 22).all()
+    for _, row in rows.iterrows():
+        found = [float(value) for value in row["found"].split()]
+        assert all(abs(value) <= abs(row["exact"]) for value in found), "truncated, not rounded up"

@@ -1,0 +1,514 @@
+"""Experiments: what is declared, how one is run and continued, how a recording is marked, and what rests on it."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from synthetic import World, stand_in
+
+from gemmrepro import (
+    claims,
+    discussion,
+    experiment,
+    experiment_recorded,
+    experiment_rows,
+    experiments,
+    figures,
+    recorded,
+    registry,
+    report,
+    verdicts,
+)
+from gemmrepro.errors import UserError
+from gemmrepro.experiment import Context, Subject
+from gemmrepro.files import ROOT, read_json
+from gemmrepro.registry import KERNELS_DIR
+from gemmrepro.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
+
+FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
+
+
+@pytest.fixture
+def sums(monkeypatch, tmp_path) -> experiments.Experiment:
+    """The stand-in family's experiment."""
+    stand_in(monkeypatch, tmp_path)
+    return experiments.experiment("sums", "errors")
+
+
+def world(folder: Path, **options) -> World:
+    """Builds and gates of the stand-in kernels."""
+    return World(folder, families=("sums",), ladder=False, ceilings=False, **options).write()
+
+
+def subjects(made: World) -> list[Subject]:
+    kernels = [
+        Subject(kernel.id, toolkit, made.key(kernel.id, toolkit))
+        for kernel in registry.kernels("sums")
+        for toolkit in ("cuda12", "cuda13")
+    ]
+    return [*kernels, Subject("cublas.gemm", "library", "cuBLAS 0.0")]
+
+
+def write_recording(made: World, which: experiments.Experiment, folder: Path, **changes) -> Path:
+    """A recording of `which` as the stage would leave it; `changes` replace fields of its JSON."""
+    context = SimpleNamespace(subjects=subjects(made), row=Context(None, which, {}, {}).row)
+    rows = [row for point in which.points(which.parameters) for row in which.measure(context, point)]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{which.name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, which.header)
+        writer.writeheader()
+        writer.writerows(rows)
+    about = {
+        "source": "live",
+        "family": "sums",
+        "experiment": which.name,
+        "declared": experiments.fingerprint(which),
+        "version": which.version,
+        "parameters": which.parameters,
+        "gpu": {"name": "Synthetic GPU", "driver": "000.00"},
+        "libraries": {"cuBLAS": "0.0"},
+        "toolkits": {"cuda12": "12.4.131"},
+        "git_commit": None,
+        "date": "2000-01-01T00:00:00Z",
+        "skipped": [],
+    }
+    (folder / f"{which.name}.json").write_text(json.dumps(about | changes))
+    return folder
+
+
+@pytest.fixture
+def brought(sums, tmp_path) -> tuple[World, Path]:
+    """Builds, gates, and the experiment's files as the workflow has them."""
+    made = world(tmp_path / "world")
+    write_recording(made, sums, tmp_path / "recorded" / "gpu" / "sums" / "experiments")
+    counts = experiment_recorded.bring("sums", sums, tmp_path / "recorded/gpu", made.build, tmp_path / "out" / "sums")
+    assert counts == (3 * 3 * 5, 0)
+    return made, tmp_path / "out"
+
+
+# Declarations
+
+
+@pytest.mark.parametrize("family", FAMILIES_WITH)
+def test_declared_experiments_fit_the_registry(family):
+    for each in experiments.declared(family):
+        assert (each.kernels or each.libraries) and each.points(each.parameters)
+        assert json.loads(json.dumps(each.parameters)) == dict(each.parameters)
+        for figure in each.figures:
+            assert set(figure.series) <= {*each.kernels, *each.libraries}
+        assert all(registry.kernel(name) for name in each.kernels)
+    assert set(experiments.figures(family)) <= set(figures.figure_names(family))
+
+
+def test_a_family_without_experiments_has_none_and_no_files():
+    assert experiments.declared("ceilings") == ()
+    assert experiments.figure_names("ceilings") == ()
+    assert experiment_rows.load(None, "ceilings") == {}
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(sums):
+    with pytest.raises(UserError, match="no experiment 'error'; its experiments: errors"):
+        experiments.experiment("sums", "error")
+    with pytest.raises(UserError, match="no column 'rms'"):
+        sums.column("rms")
+
+
+def test_the_fingerprint_follows_what_decides_the_rows(sums):
+    same = experiments.fingerprint(sums)
+    assert experiments.fingerprint(replace(sums, title="Other words")) == same
+    assert experiments.fingerprint(replace(sums, version=2)) != same
+    assert experiments.fingerprint(replace(sums, parameters={**sums.parameters, "ks": [64]})) != same
+    assert experiments.fingerprint(replace(sums, columns=sums.columns[:-1])) != same
+
+
+def test_kernels_of_experiments_alone_are_not_swept(sums):
+    from gemmrepro.sweep import plan_points
+
+    timed = [kernel for kernel in registry.kernels("sums") if kernel.timed]
+    assert plan_points(timed, [256], ["cuda12"], ["warm"], lambda kernel, toolkit: None) == ([], [])
+
+
+# Running
+
+
+class Loaded:
+    """Stands for a loaded binary."""
+
+    def __init__(self, session, kernel, build, toolkit):
+        self.kernel, self.toolkit = kernel, toolkit
+        self.build_key = read_json(build / toolkit / f"{kernel.id}.json", "", "")["build_key"]
+
+
+@pytest.fixture
+def runner(sums, monkeypatch, tmp_path):
+    """Runs the stage with a GPU that is none; returns (rows, what was said, whether it was finished)."""
+    made = world(tmp_path / "world")
+    session = SimpleNamespace(
+        gpu=SimpleNamespace(
+            name="Synthetic GPU", driver="000.00", describe=lambda: {"name": "Synthetic GPU", "driver": "0"}
+        ),
+        sync=lambda: None,
+    )
+    monkeypatch.setattr(experiment.gpu, "Loaded", Loaded)
+    library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
+    monkeypatch.setitem(experiment.baselines.BASELINES, "cublas.gemm", library)
+
+    def run(which=sums, deadline=None, gates=made.gates):
+        said = []
+        paths = (made.build, gates, tmp_path / "journal", tmp_path / "out" / "sums")
+        done = experiment.run(session, "sums", which, ["cuda12", "cuda13"], *paths, said.append, deadline)
+        rows = experiment_rows.load(tmp_path / "out", "sums")["errors"].rows if done else None
+        return rows, said, done
+
+    return made, run
+
+
+def test_a_run_writes_rows_and_circumstances_and_is_not_repeated(runner, tmp_path):
+    _, run = runner
+    rows, said, done = run()
+    assert done and len(rows) == 3 * 3 * 5
+    assert sum("/9]" in line for line in said) == 9
+    text = (tmp_path / "out/sums/errors.csv").read_text()
+    _, said, _ = run()
+    assert said == [] and (tmp_path / "out/sums/errors.csv").read_text() == text
+    about = read_json(tmp_path / "out/sums/errors.json", "", "")
+    assert about["declared"] == experiments.fingerprint(experiments.experiment("sums", "errors"))
+    experiment_recorded.check(about, "experiment.schema.yaml", "it")
+
+
+def test_an_interrupted_run_goes_on_and_a_changed_declaration_starts_anew(runner, sums, tmp_path):
+    _, run = runner
+    assert run(deadline=0.0)[2] is False
+    assert not (tmp_path / "out").exists()
+    stop = {"left": 4}
+
+    def measure(context, point):
+        if not stop["left"]:
+            raise KeyboardInterrupt
+        stop["left"] -= 1
+        return sums.measure(context, point)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(replace(sums, measure=measure))
+    _, said, done = run()
+    assert done and sum("/9]" in line for line in said) == 5
+    _, said, _ = run(replace(sums, version=2))
+    assert sum("/9]" in line for line in said) == 9
+
+
+def test_what_was_not_built_or_failed_its_gate_is_left_out(runner, tmp_path):
+    made, run = runner
+    path = made.gates / "sums.outside.json"
+    path.write_text(path.read_text().replace('"passed": true', '"passed": false'))
+    (made.build / "cuda13" / "sums.inside.json").unlink()
+    rows, said, _ = run()
+    assert set(zip(rows["kernel"], rows["toolkit"], strict=True)) == {
+        ("sums.inside", "cuda12"),
+        ("cublas.gemm", "library"),
+    }
+    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 3
+    assert any("sums.inside cuda13: it was not built" in line for line in said)
+
+
+def test_a_library_is_a_baseline_or_a_package_and_may_be_absent(runner, sums):
+    _, run = runner
+    rows, said, _ = run(replace(sums, libraries=("cublas.gemm", "numpy.dot", "nonesuch.call")))
+    keys = dict(zip(rows["kernel"], rows["build_key"], strict=True))
+    assert (keys["cublas.gemm"], keys["numpy.dot"]) == ("cuBLAS 0.0", f"numpy {np.__version__}")
+    assert "nonesuch.call" not in keys and any("package nonesuch is not installed" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("cells", "word"),
+    [({"law": "normal"}, "differ by"), ({"rms_u": float("nan")}, "finite"), ({"colour": "red"}, "colour")],
+)
+def test_a_row_that_does_not_fit_is_refused(sums, cells, word):
+    whole = {"law": "a", "k": 1, "rms_u": 1.0, "rms_low_u": 1.0, "rms_high_u": 1.0, "note": ""}
+    cells = cells if word == "differ by" else whole | cells
+    with pytest.raises(UserError, match=word):
+        Context(None, sums, {}, {}).row(Subject("sums.inside", "cuda12", "key"), **cells)
+
+
+# Recordings
+
+
+def test_an_experiment_never_recorded_has_no_rows(sums, tmp_path):
+    made = world(tmp_path / "world")
+    (tmp_path / "recorded").mkdir()
+    assert experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums") == (0, 0)
+    results = experiment_rows.load(tmp_path / "out", "sums")["errors"]
+    assert (results.source, results.toolkit, len(results.rows)) == ("none", None, 0)
+
+
+def test_a_family_recorded_without_times_has_no_rows(sums, tmp_path):
+    made = world(tmp_path / "world")
+    write_recording(made, sums, tmp_path / "recorded/sums/experiments")
+    assert recorded.bring("sums", tmp_path / "recorded", made.build, tmp_path / "measure/sums") == (0, 0)
+    assert read_json(tmp_path / "measure/sums/run.json", "", "") == {"source": "none"}
+
+
+def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
+    made = world(tmp_path / "world")
+    folder = write_recording(made, sums, tmp_path / "recorded/sums/experiments")
+    path = made.build / "cuda12" / "sums.inside.json"
+    path.write_text(path.read_text().replace(made.key("sums.inside", "cuda12"), "f" * 16))
+    bring = lambda: experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")  # noqa: E731
+    assert bring() == (45, 9)
+    write_recording(made, sums, folder, declared="0" * 16)
+    assert bring() == (45, 45)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "word"),
+    [
+        (lambda folder: (folder / "errors.json").unlink(), "errors.json is missing"),
+        (lambda folder: (folder / "errors.csv").unlink(), "errors.csv is missing"),
+        (lambda folder: (folder / "errors.json").write_text("{"), "corrupt"),
+        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,many"), "k is 'many'"),
+        (lambda folder: _replace(folder / "errors.csv", "kernel,toolkit", "kernel,tool"), "does not begin with"),
+        (lambda folder: _replace(folder / "errors.json", '"version": 1', '"version": "one"'), "version"),
+    ],
+)
+def test_a_spoiled_recording_is_refused_by_name(sums, tmp_path, spoil, word):
+    made = world(tmp_path / "world")
+    spoil(write_recording(made, sums, tmp_path / "recorded/sums/experiments"))
+    with pytest.raises(UserError, match=word):
+        experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
+
+
+COMMITTED = sorted((ROOT / "reports" / "recorded").glob("*/*/experiments/*.json"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parts[-4]}-{path.parts[-3]}-{path.stem}")
+def test_the_committed_recordings_are_whole(path):
+    about = read_json(path, "", "")
+    experiment_recorded.check(about, "experiment.schema.yaml", path.name)
+    family, name = path.parts[-3], path.stem
+    assert (about["family"], about["experiment"]) == (family, name)
+    declared = experiments.experiment(family, name)
+    if about["declared"] == experiments.fingerprint(declared):
+        rows = recorded.read_rows(path.with_suffix(".csv"), declared.header)
+        experiment_recorded.check_rows(declared, rows, path)
+        assert rows and {row["status"] for row in rows} == {"current"}
+
+
+def _replace(path: Path, text: str, other: str) -> None:
+    assert text in path.read_text()
+    path.write_text(path.read_text().replace(text, other))
+
+
+# What rests on them
+
+
+def claim(**compute) -> claims.Claim:
+    compute = {"metric": "experiment", "experiment": "errors", "value": "rms_u", "kernel": "sums.inside", **compute}
+    return claims.Claim(
+        id="sums.x",
+        family="sums",
+        article="ada",
+        where="text",
+        statement="Outside errs less.",
+        published=(),
+        compute=compute,
+        transfer={"kind": "order", "why": "It is an order."},
+        tolerance=None,
+        partly={},
+        toolkits=("cuda12", "cuda13"),
+        cache="warm",
+    )
+
+
+def judged(made: World, folder: Path | None, one: claims.Claim) -> dict:
+    paths = (made.measure, made.gates, made.build)
+    return verdicts.judge_all(*paths, ("sums",), lambda families: [one], folder)["claims"][0]
+
+
+EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
+
+
+@pytest.mark.parametrize(
+    ("compute", "verdict", "words"),
+    [
+        ({"over": "sums.outside", "above": 1, "where": EVERY}, REPRODUCED, "at all 6 points, from 8.00 (normal, k 64)"),
+        ({"over": "sums.outside", "above": 1, "where": EVERY}, REPRODUCED, "at 3 more neither errs"),
+        ({"over": "sums.outside", "above": 8, "where": EVERY}, PARTLY, "4 of 6 points"),
+        ({"over": "sums.outside", "above": 20, "where": EVERY}, NOT, "2 of 6 points"),
+        ({"over": "cublas.gemm", "above": 1, "where": EVERY}, REPRODUCED, "over that of cublas.gemm"),
+        ({"most": 5, "where": {"law": "normal", "k": 64}}, REPRODUCED, "rms_u of sums.inside is 4"),
+        ({"most": 4.2, "where": {"law": "normal", "k": 64}}, NOT, "rms_u of sums.inside is 4"),  # 4.4 at its upper end
+        ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
+        ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
+        ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of sums.inside"),
+        ({"above": 1, "where": {"k": 64}}, NOT_MEASURED, "must name more columns"),
+    ],
+)
+def test_a_claim_follows_from_the_rows(brought, compute, verdict, words):
+    entry = judged(*brought, claim(**compute))
+    assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
+    assert json.loads(json.dumps(entry, allow_nan=False)) == entry
+    if verdict != NOT_MEASURED:
+        (value,) = entry["measured"]
+        assert value["experiment"] == "errors" and value["from"][0].startswith("sums/errors/sums.inside/cuda12/")
+
+
+def test_stale_rows_and_failed_gates_support_nothing(brought, sums, tmp_path):
+    made, folder = brought
+    one = claim(over="sums.outside", above=1, where=EVERY)
+    path = made.gates / "sums.outside.json"
+    saved = path.read_text()
+    path.write_text(saved.replace('"passed": true', '"passed": false'))
+    entry = judged(made, folder, one)
+    assert entry["verdict"] == NOT_MEASURED and "failed its gate" in entry["explanation"]
+    path.write_text(saved)
+    _replace(folder / "sums" / "errors.csv", ",current", ",stale")
+    entry = judged(made, folder, one)
+    assert entry["verdict"] == NOT_MEASURED and "stale" in entry["explanation"]
+    assert judged(made, None, one)["verdict"] == NOT_MEASURED
+
+
+def test_the_other_toolkit_stands_in_where_one_has_no_rows(brought):
+    made, folder = brought
+    path = folder / "sums" / "errors.csv"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if ",cuda12," not in line))
+    entry = judged(made, folder, claim(over="sums.outside", above=1, where=EVERY))
+    assert (entry["verdict"], entry["judged_on"]) == (REPRODUCED, "cuda13")
+
+
+CLAIMS = """
+article: ada
+judge: {toolkits: [cuda12], cache: warm}
+claims:
+  - id: sums.outside
+    where: text
+    statement: Outside errs less.
+    published: [{system: accumulate outside mma, metric: numerics}]
+    compute: {metric: experiment, experiment: errors, value: rms_u, kernel: sums.inside, over: sums.outside, above: 1%s}
+    transfer: {kind: order, why: It is an order.}
+"""
+
+
+def test_claims_on_experiments_are_checked(sums, tmp_path):
+    path = tmp_path / "claims.yaml"
+    path.write_text(CLAIMS % ", where: {law: [normal], k: 64}")
+    (one,) = claims.load_file(path, "sums")
+    assert one.kernels == ("sums.inside", "sums.outside") and one.published[0]["value"] == 0
+    for change, word in (
+        (("errors", "misses"), "no experiment 'misses'"),
+        (("rms_u", "rms"), "no column 'rms'"),
+        (("where: {law: [normal]", "where: {colour: [red]"), "no column 'colour'"),
+        (("over: sums.outside", "over: sums.nowhere"), "no kernel 'sums.nowhere'"),
+        ((", above: 1", ""), "claim 'sums.outside'"),
+        (("kind: order", "kind: ratio"), "transfer.kind"),
+        ((", k: 64}", ", k: []}"), "where"),
+    ):
+        path.write_text((CLAIMS % ", where: {law: [normal], k: 64}").replace(*change))
+        with pytest.raises(UserError, match=word):
+            claims.load_file(path, "sums")
+
+
+def draw(made: World, folder: Path | None):
+    results = experiment_rows.load(folder, "sums")
+    nothing = figures.load(made.measure, "sums")
+    return figures.draw(nothing, nothing, figures.figure_names("sums"), results)["errors"]
+
+
+def test_a_figure_holds_every_row_of_one_toolkit(brought):
+    drawing = draw(*brought)
+    assert len(drawing.rows) == 3 * 3 * 3
+    assert len(drawing.table) == 9
+    assert drawing.table[0] == {"law": "N(0, 1)", "K": 64, "inside": 4.0, "outside": 0.5, "cuBLAS": 0.5, "stale": False}
+    assert "Recorded earlier on Synthetic GPU, 2000-01-01" in drawing.caption and "cuda12" in drawing.caption
+    assert "uniform, outside: 2 at K 1024" in drawing.alt
+    svg = figures.svg_of(drawing)
+    assert svg == figures.svg_of(draw(*brought))
+    assert not drawing.stale
+
+
+def test_a_figure_marks_what_is_stale_and_says_what_is_missing(brought):
+    made, folder = brought
+    _replace(folder / "sums" / "errors.csv", ",current", ",stale")
+    drawing = draw(made, folder)
+    assert drawing.stale and "Hollow" in drawing.caption
+    drawing = draw(made, None)
+    assert drawing.rows == [] and "Nothing was measured." in drawing.caption
+    assert len(figures.svg_of(drawing)) > 1000
+
+
+def test_a_discussion_asks_for_cells(brought):
+    _, folder = brought
+    results = experiment_rows.load(folder, "sums")
+    numbers = discussion.Numbers("sums", {}, report.anchor, results)
+    found = numbers.experiment("errors", "rms_u", "sums.inside", law="uniform", k=1024)
+    assert (found.value, found.text, found.link) == (64.0, "64", "experiment-sums-errors")
+    assert numbers.experiment("errors", "rms_u", "cublas.gemm", law="uniform", k=1024).value == 2.0
+    assert not numbers.experiment("errors", "rms_u", "sums.inside", law="cubic", k=1024).known
+    with pytest.raises(UserError, match="3 rows of sums"):
+        numbers.experiment("errors", "rms_u", "sums.inside", law="uniform")
+    with pytest.raises(UserError, match="no experiment 'misses'"):
+        discussion.Numbers("sums", {}, report.anchor).experiment("misses", "rms_u", "sums.inside")
+    assert not discussion.Numbers("sums", {}, report.anchor).experiment("errors", "rms_u", "sums.inside").known
+
+
+def test_the_report_has_a_section_for_it(brought, tmp_path):
+    _, folder = brought
+    results = experiment_rows.load(folder, "sums")["errors"]
+    inputs = SimpleNamespace(families=["sums"], out=tmp_path / "index.html")
+    view = report.experiment_view("sums", results, inputs)
+    assert (view["total"], len(view["rows"]), view["toolkit"]) == (45, 27, "cuda12")
+    assert view["rows"][0]["cells"][:3] == ["normal", "64", "4.00"]
+    assert view["command"].endswith("--force results/experiments/sums/errors.csv")
+
+
+# The declared ones' own arithmetic, on the CPU
+
+
+@pytest.fixture(scope="module")
+def ada():
+    if "ada" not in FAMILIES_WITH:
+        pytest.skip("the family ada is not there")
+    experiments.declared("ada")
+    return importlib.import_module("gemmrepro_experiments_ada")
+
+
+def test_inputs_are_finite_reproducible_and_as_named(ada):
+    for law in ada.LAWS:
+        a, b = ada.draw(law, 24, 16, 512, 3, np)
+        again = ada.draw(law, 24, 16, 512, 3, np)
+        assert (a.shape, b.shape, a.dtype) == ((24, 512), (16, 512), np.float16)
+        assert np.isfinite(a).all() and np.isfinite(b).all()
+        assert (a == again[0]).all() and (b == again[1]).all()
+        assert (a != ada.draw(law, 24, 16, 512, 4, np)[0]).any()
+        exact, scale = ada.reference(a, b, np)
+        size = np.abs(exact / scale).max()
+        assert size < (0.01 if law == "cancellation" else 0.6 if law == "normal" else 1.01), law
+    integers = ada.draw("integers", 24, 16, 512, 3, np)[0]
+    assert (integers == np.floor(integers)).all() and integers.max() == ada.LARGEST_INTEGER
+
+
+def test_errors_are_what_they_say(ada):
+    exact = np.array([[4.0, -8.0], [0.0, 2.0]])
+    scale = np.array([[8.0, 16.0], [0.0, 8.0]])
+    step = np.array([[2.0**-21, -(2.0**-20)], [0.0, 0.0]])  # away from zero by 1 u and 1 u
+    errors = ada.Errors()
+    errors.add((exact + step).astype(np.float32), exact, scale, np)
+    cells = errors.cells()
+    assert cells["max_u"] == 1.0 and cells["rms_u"] == pytest.approx(0.5**0.5) and cells["bias_u"] == 0.5
+    assert cells["right"] == 0.5 and cells["fro"] == pytest.approx((2.0**-42 + 2.0**-40) ** 0.5 / 84**0.5)
+    errors.add(exact.astype(np.float32), exact, scale, np)
+    cells = errors.cells()
+    assert (cells["rms_low_u"], cells["right"], cells["rms_u"]) == (0.0, 0.75, pytest.approx(0.5))
+
+
+def test_probes_cancel_but_for_the_small_terms(ada):
+    for exact, factors in ada.probes().values():
+        assert len(factors) == 16 * ada.STEPS
+        for p, row in zip((16, 31), ada.probe_matrix(factors, [16, 31]), strict=True):
+            assert sum(row) == exact * 2.0 ** (ada.BIG - p)
+            assert (np.array(row, np.float16).astype(float) == row).all()

@@ -1,0 +1,272 @@
+"""Run a family's experiments on the GPU at hand, with the binaries that the build stage made and the gates passed.
+
+    python -m gemmrepro.experiment --family ada --toolkits cuda12,cuda13 --build results/build --gates results/gates \\
+        --journal results/sweep/experiments/ada --out results/experiments/ada
+    python -m gemmrepro.experiment --family ada --name accumulation ...      (only this one)
+
+Writes ``<name>.csv`` and ``<name>.json`` for each experiment (see gemmrepro.experiments) once it is complete. Finished
+points are kept in the journal, so that an interrupted experiment goes on where it stopped; a point counts only for the
+same GPU, driver, binaries and libraries, the same declaration, and the same text of the file that declares it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import importlib.metadata
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import baselines, experiments, gpu, registry
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.experiments import Experiment
+from gemmrepro.files import write_atomic, write_json
+from gemmrepro.measurements import LIBRARY
+from gemmrepro.operands import Operands
+from gemmrepro.sweep import UNFINISHED, Journal, git_commit, libraries, not_timeable
+from gemmrepro.tables import csv_text
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a row is about: one kernel's binary by one toolkit, or a library, whose build key is its version."""
+
+    kernel: str
+    toolkit: str
+    build_key: str
+
+
+class Context:
+    """What an experiment's `measure` works with.
+
+    Attributes:
+        session: the open GPU; CuPy's current stream is its stream.
+        parameters: the experiment's.
+        subjects: what can be run here, kernels by toolkit in the experiment's order, then libraries.
+    """
+
+    def __init__(
+        self,
+        session: gpu.Session,
+        experiment: Experiment,
+        loaded: Mapping[Subject, gpu.Loaded],
+        versions: Mapping[str, str],
+    ) -> None:
+        self.session, self.experiment, self.parameters = session, experiment, experiment.parameters
+        self._loaded = dict(loaded)
+        self.subjects = (*loaded, *(Subject(name, LIBRARY, version) for name, version in versions.items()))
+
+    def kernel(self, subject: Subject) -> registry.Kernel:
+        """The registry's record of a kernel's subject."""
+        return registry.kernel(subject.kernel)
+
+    def bind(self, subject: Subject, operands: Operands) -> Callable[[], None]:
+        """A function that launches `subject` once on `operands`, asynchronously on the session's stream.
+
+        cuBLAS's 16-bit GEMM is the plain cublasGemmEx, which chooses by itself, and not the fastest way that the sweep
+        looks for.
+        """
+        if subject.toolkit != LIBRARY:
+            return self._loaded[subject].bind(operands)
+        if subject.kernel == "cublas.gemm":
+            return baselines.cublas(self.session).gemm_ex(operands)
+        return baselines.baseline(subject.kernel).bind(self.session, operands)
+
+    def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
+        """A row about `subject`.
+
+        Raises:
+            UserError: a declared column has no cell, or a cell no column, or a number is not finite.
+        """
+        names = {column.name for column in self.experiment.columns}
+        if names != set(cells):
+            wrong = ", ".join(sorted(names ^ set(cells)))
+            raise UserError(f"experiment {self.experiment.name}: a row and the declared columns differ by {wrong}.")
+        bad = [name for name, cell in cells.items() if isinstance(cell, float) and not math.isfinite(cell)]
+        if bad:
+            raise UserError(
+                f"experiment {self.experiment.name}: {subject.kernel} by {subject.toolkit} gave {bad[0]} = "
+                f"{cells[bad[0]]} at {cells}; a row holds finite numbers, or None where one does not apply."
+            )
+        about = {"kernel": subject.kernel, "toolkit": subject.toolkit, "build_key": subject.build_key}
+        return {**about, **cells, "status": "current"}
+
+
+def gather(
+    session: gpu.Session,
+    experiment: Experiment,
+    toolkits: Sequence[str],
+    build: Path,
+    gates: Path,
+) -> tuple[dict[Subject, gpu.Loaded], dict[str, str], list[dict[str, str]]]:
+    """What of an experiment can run here.
+
+    Returns:
+        (loaded binaries, versions of the libraries, [{kernel, toolkit, reason}] of what is left out).
+    """
+    loaded: dict[Subject, gpu.Loaded] = {}
+    skipped = []
+    for kernel in map(registry.kernel, experiment.kernels):
+        for toolkit in (name for name in toolkits if name in kernel.toolkits):
+            if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
+                reason: str | None = "it was not built"
+            elif not (Path(gates) / f"{kernel.id}.json").is_file():
+                reason = "its gate was not run"
+            else:
+                key = gpu.build_record(kernel, build, toolkit)["build_key"]
+                reason = not_timeable(kernel.id, toolkit, key, gates)
+            if reason is None:
+                try:
+                    found = gpu.Loaded(session, kernel, build, toolkit)
+                    loaded[Subject(kernel.id, toolkit, found.build_key)] = found
+                except UserError as error:
+                    reason = str(error)
+            if reason:
+                skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
+    versions = {}
+    for name in experiment.libraries:
+        try:
+            versions[name] = version_of(session, name)
+        except UserError as error:
+            skipped.append({"kernel": name, "toolkit": LIBRARY, "reason": str(error)})
+    return loaded, versions, skipped
+
+
+def version_of(session: gpu.Session, name: str) -> str:
+    """The version of a baseline, or of the Python package that `name` begins with: "torch 2.11.0" for torch.compile.
+
+    Raises:
+        UserError: neither is there.
+    """
+    if name in baselines.BASELINES:
+        return baselines.baseline(name).version(session)
+    package = name.split(".", 1)[0]
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(f"the Python package {package} is not installed; install it, or leave {name} out.") from None
+
+
+def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
+    """The name of a point's journal entry: readable, and told apart by a digest."""
+    text = ".".join(str(value) for value in point.values())
+    digest = hashlib.sha256(repr(sorted(point.items())).encode()).hexdigest()[:8]
+    return f"{experiment.name}.{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:60]}.{digest}"
+
+
+def run(
+    session: gpu.Session,
+    family: str,
+    experiment: Experiment,
+    toolkits: Sequence[str],
+    build: Path,
+    gates: Path,
+    journal: Path,
+    out: Path,
+    say: Callable[[str], None],
+    deadline: float | None = None,
+) -> bool:
+    """Run one experiment and write its files. Returns False where `deadline` passed before it was complete."""
+    loaded, versions, skipped = gather(session, experiment, toolkits, build, gates)
+    for entry in skipped:
+        say(f"{experiment.name}: not run: {entry['kernel']} {entry['toolkit']}: {entry['reason']}")
+    context = Context(session, experiment, loaded, versions)
+    machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
+    kept = Journal(journal, machine, say)
+    identity = {
+        **machine,
+        "declared": experiments.fingerprint(experiment),
+        "source": hashlib.sha256(experiments.path_of(family).read_bytes()).hexdigest(),
+        "subjects": [[subject.kernel, subject.toolkit, subject.build_key] for subject in context.subjects],
+    }
+    rows: list[dict[str, Any]] = []
+    points = list(experiment.points(experiment.parameters))
+    for number, point in enumerate(points, 1):
+        name = entry_name(experiment, point)
+        found = kept.get(name, identity)
+        if found is None:
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            start = time.monotonic()
+            found = {"rows": list(experiment.measure(context, point))}
+            session.sync()
+            kept.put(name, identity, found)
+            told = " ".join(f"{key} {value}" for key, value in point.items())
+            say(f"{experiment.name} [{number}/{len(points)}] {told}: {time.monotonic() - start:.2f} s")
+        rows += found["rows"]
+    write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
+    toolkits_used = {subject.toolkit: one for subject, one in loaded.items()}
+    write_json(
+        Path(out) / f"{experiment.name}.json",
+        {
+            "source": "live",
+            "family": family,
+            "experiment": experiment.name,
+            "declared": experiments.fingerprint(experiment),
+            "version": experiment.version,
+            "parameters": experiment.parameters,
+            "gpu": session.gpu.describe(),
+            "libraries": libraries(dict(versions)),
+            "toolkits": {
+                toolkit: gpu.build_record(one.kernel, build, toolkit)["toolkit_version"]
+                for toolkit, one in toolkits_used.items()
+            },
+            "git_commit": git_commit(),
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "skipped": skipped,
+        },
+    )
+    return True
+
+
+def chosen(family: str, names: str | None) -> Iterable[Experiment]:
+    """The experiments of `family` that `names` lists, separated by commas; all of them without it."""
+    if names is None:
+        return experiments.declared(family)
+    return [experiments.experiment(family, name) for name in names.split(",")]
+
+
+def say(text: str) -> None:
+    """A line of progress, on stderr."""
+    print(f"experiment: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.experiment", description=__doc__.split("\n")[0])
+    parser.add_argument("--family", required=True)
+    parser.add_argument("--name", help="only these experiments, separated by commas; default: all of the family")
+    parser.add_argument("--toolkits", default=",".join(registry.TOOLKITS), help="comma-separated (default all)")
+    parser.add_argument("--build", type=Path, default=Path("results/build"))
+    parser.add_argument("--gates", type=Path, default=Path("results/gates"))
+    parser.add_argument("--journal", type=Path, required=True, help="folder of finished points; kept between runs")
+    parser.add_argument("--out", type=Path, required=True, help="folder for <name>.csv and <name>.json")
+    parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
+    arguments = parser.parse_args()
+    start = time.monotonic()
+    registry.family(arguments.family)
+    wanted = list(chosen(arguments.family, arguments.name))
+    if not wanted:
+        say(f"family {arguments.family} declares no experiment")
+        return 0
+    toolkits = [name.strip() for name in arguments.toolkits.split(",") if name.strip()]
+    deadline = None if arguments.budget is None else start + arguments.budget
+    session = gpu.open_gpu()
+    with gpu.exclusive(session):
+        for experiment in wanted:
+            folders = (arguments.build, arguments.gates, arguments.journal, arguments.out)
+            if not run(session, arguments.family, experiment, toolkits, *folders, say, deadline):
+                say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
+                return UNFINISHED
+    say(f"{arguments.family}: done in {time.monotonic() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
