@@ -154,6 +154,65 @@ def test_a_missing_header_is_a_user_error():
         build.build_key(replace(NAIVE, headers=("common/none.cuh",)), "13.0.88")
 
 
+class Distribution:
+    """As much of an installed package as headers need."""
+
+    def __init__(self, folder, version="4.2.0.0"):
+        self.folder, self.version = folder, version
+
+    def locate_file(self, path):
+        return self.folder / path
+
+
+WITH_HEADERS = replace(NAIVE, packages=("nvidia-cutlass",))
+
+
+def install(monkeypatch, distribution):
+    monkeypatch.setattr(build.importlib.metadata, "distribution", lambda name: distribution)
+
+
+def test_the_version_of_a_package_of_headers_is_part_of_the_key(tmp_path, monkeypatch):
+    (tmp_path / "cutlass_library/source/include").mkdir(parents=True)
+    install(monkeypatch, Distribution(tmp_path))
+    (package,) = build.header_packages(WITH_HEADERS)
+    assert (package.name, package.version) == ("nvidia-cutlass", "4.2.0.0") and package.include.is_dir()
+    key = build.build_key(WITH_HEADERS, "13.0.88")
+    assert key != build.build_key(NAIVE, "13.0.88")
+    install(monkeypatch, Distribution(tmp_path, "4.3.0"))
+    assert build.build_key(WITH_HEADERS, "13.0.88") != key
+
+
+def test_a_missing_package_of_headers_is_a_user_error(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="'boost', and it is not known where"):
+        build.header_packages(replace(NAIVE, packages=("boost",)))
+    install(monkeypatch, Distribution(tmp_path))
+    with pytest.raises(UserError, match=r"nvidia-cutlass 4\.2\.0\.0 has no headers in cutlass_library/source/include"):
+        build.header_packages(WITH_HEADERS)
+
+    def missing(name):
+        raise build.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(build.importlib.metadata, "distribution", missing)
+    with pytest.raises(UserError, match="nvidia-cutlass, which is not installed; run Snakemake with --use-singularity"):
+        build.build_key(WITH_HEADERS, "13.0.88")
+
+
+def test_a_kernels_own_flags_and_ptx_change_its_key_and_no_other():
+    key = build.build_key(NAIVE, "13.0.88")
+    relaxed = replace(NAIVE, flags=("--expt-relaxed-constexpr",))
+    assert len({key, build.build_key(relaxed, "13.0.88"), build.build_key(replace(NAIVE, ptx="80"), "13.0.88")}) == 3
+    assert registry.compiled_from(NAIVE) != registry.compiled_from(relaxed)
+    assert registry.compiled_from(NAIVE) == repr(("naive", (8, 0), (), []))
+
+
+def test_one_ptx_may_serve_every_architecture():
+    assert build._gencode(["80", "90"], "80") == [
+        "-gencode=arch=compute_80,code=sm_80",
+        "-gencode=arch=compute_80,code=sm_90",
+        "-gencode=arch=compute_80,code=compute_80",
+    ]
+
+
 # From here on with a real toolkit.
 
 

@@ -4,13 +4,15 @@
 
 The fat binary holds machine code for every wanted architecture, so that what runs is what was inspected: no
 driver compiles anything. PTX is added for the newest of them only, for a GPU that is newer than them all.
-nvcc, cuobjdump and nvdisasm are taken from PATH.
+nvcc, cuobjdump and nvdisasm are taken from PATH. A kernel whose record names another compiler than nvcc (`COMPILERS`)
+is compiled by that one, assembled and packed by the toolkit's ptxas and fatbinary, and read the same way.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -18,11 +20,13 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from gemmrepro import registry, sass
+from gemmrepro import build_dsl, registry, sass
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_atomic, write_json
 
@@ -30,11 +34,33 @@ from gemmrepro.files import ROOT, write_atomic, write_json
 # -no-compress: the binaries are small, and any driver and any tool reads them.
 COMMON_FLAGS = ("-fatbin", "-std=c++17", "-O3", "-no-compress")
 
+_DEFINED = {"nvcc": ' as extern "C" __global__'}
+
 _TOOL_PACKAGES = {
     "nvcc": "the CUDA compiler (package nvidia-cuda-nvcc)",
     "cuobjdump": "nvidia-cuda-cuobjdump",
     "nvdisasm": "nvidia-cuda-nvdisasm, which cuobjdump calls",
 }
+
+
+COMPILERS: Mapping[str, ModuleType] = {"cute_dsl": build_dsl}
+"""Compilers beside nvcc, by the name that a record gives them: modules with three functions.
+
+`packages(kernel)` says which packages of which versions compile it, `flags(kernel)` what else decides the machine code,
+and `compile_images(kernel, archs, threads, folder)` makes a file an architecture: ``.ptx``, which ptxas assembles.
+"""
+
+HEADER_PACKAGES = {"nvidia-cutlass": "cutlass_library/source/include"}
+"""Python packages that carry C++ headers, and the folder in them that a source's includes start from."""
+
+
+@dataclass(frozen=True)
+class HeaderPackage:
+    """An installed package of C++ headers."""
+
+    name: str
+    version: str
+    include: Path
 
 
 @dataclass(frozen=True)
@@ -72,20 +98,70 @@ def find_toolkit(name: str) -> Toolkit:
     return Toolkit(name, version, frozenset(arch.removeprefix("sm_") for arch in archs))
 
 
-def build_key(kernel: registry.Kernel, toolkit_version: str) -> str:
+def header_packages(kernel: registry.Kernel) -> tuple[HeaderPackage, ...]:
+    """The packages of headers that `kernel` names, as the environment has them.
+
+    Raises:
+        UserError: one is not known to this module, not installed, or holds no headers where they should be.
+    """
+    found = []
+    for name in kernel.packages:
+        if name not in HEADER_PACKAGES:
+            known = ", ".join(sorted(HEADER_PACKAGES))
+            raise UserError(
+                f"{kernel.id} wants headers of '{name}', and it is not known where that package keeps them; known "
+                f"packages: {known}. Add it to gemmrepro.build.HEADER_PACKAGES."
+            )
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            raise UserError(
+                f"{kernel.id} is compiled with the headers of the Python package {name}, which is not installed; run "
+                f"Snakemake with --use-singularity, which brings it in a container, or pip install --no-deps {name}."
+            ) from None
+        include = Path(str(distribution.locate_file(HEADER_PACKAGES[name])))
+        if not include.is_dir():
+            raise UserError(
+                f"{name} {distribution.version} has no headers in {HEADER_PACKAGES[name]}; install the version that "
+                f"envs/requirements/cuda13.txt pins."
+            )
+        found.append(HeaderPackage(name, distribution.version, include))
+    return tuple(found)
+
+
+def packages(kernel: registry.Kernel) -> dict[str, str]:
+    """Versions of the Python packages that decide the machine code of `kernel`. Raises UserError if one is missing."""
+    if kernel.compiler in COMPILERS:
+        return COMPILERS[kernel.compiler].packages(kernel)
+    return {package.name: package.version for package in header_packages(kernel)}
+
+
+def compile_flags(kernel: registry.Kernel) -> tuple[str, ...]:
+    """What the compiler of `kernel` is told, architectures aside, that may change the code."""
+    if kernel.compiler in COMPILERS:
+        return COMPILERS[kernel.compiler].flags(kernel)
+    return (*COMMON_FLAGS, *kernel.flags, *defines(kernel))
+
+
+def build_key(kernel: registry.Kernel, toolkit_version: str, installed: Mapping[str, str] | None = None) -> str:
     """What a measurement of this binary is filed under: 16 hex digits.
 
-    A hash of all that decides the machine code for one architecture: source, headers, flags, toolkit version and
-    the kernel's id. Neither the list of architectures nor any path is part of it, so that a build for one GPU more,
-    or in another folder, is still the same build.
+    A hash of all that decides the machine code for one architecture: source, headers, flags, versions of the toolkit
+    and of packages that compile or are compiled in, and the kernel's id. Neither the list of architectures nor any path
+    is part of it, so that a build for one GPU more, or in another folder, is still the same build. `installed` gives
+    the packages' versions, as a build record does, where the packages themselves are not.
     """
     parts = {
         "kernel": kernel.id,
         "source": _sha256(kernel.source_path),
         "headers": [_sha256(path) for path in kernel.header_paths],
-        "flags": (*COMMON_FLAGS, *defines(kernel)),
+        "flags": compile_flags(kernel),
         "toolkit": toolkit_version,
     }
+    if used := packages(kernel) if installed is None else installed:
+        parts["packages"] = dict(used)
+    if kernel.ptx:
+        parts["ptx"] = kernel.ptx
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -136,19 +212,49 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
     with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
         binary = Path(folder) / "kernel.fatbin"
         log = compile_fatbin(kernel, toolkit, chosen, threads, binary)
-        spills = parse_ptxas(log, kernel.entry)
-        listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
-        usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
+        read = {part.entry: _machine_code(part, chosen, log, binary) for part in kernel.parts}
         fatbin = binary.read_bytes()
 
+    text = "".join(
+        f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{code}\n"
+        for _, listings in read.values()
+        for arch, code in listings.items()
+    )
+    record = {
+        "kernel": kernel.id,
+        "toolkit": toolkit.name,
+        "toolkit_version": toolkit.version,
+        "build_key": build_key(kernel, toolkit.version),
+        "flags": [*compile_flags(kernel), *_gencode(chosen, kernel.ptx)],
+        "sources": {_shown(path): _sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
+        "entry": kernel.entry,
+        "advisories": parse_advisories(log),
+        "archs": read[kernel.entry][0],
+    }
+    if kernel.variants:
+        record["variants"] = {entry: archs for entry, (archs, _) in read.items()}
+    if used := packages(kernel):
+        record["packages"] = used
+    if kernel.compiler in COMPILERS:
+        record["compiler"] = kernel.compiler
+    return fatbin, text, record
+
+
+def _machine_code(
+    kernel: registry.Kernel, archs: list[str], log: str, binary: Path
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """What the compiler made of one entry point: a record, and its disassembly, an architecture."""
+    spills = parse_ptxas(log, kernel.entry)
+    listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
+    usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
     functions = {function.arch: function for function in sass.parse(listing) if function.name == kernel.entry}
     records: dict[str, dict[str, Any]] = {}
-    for arch in (f"sm_{arch}" for arch in chosen):
+    for arch in (f"sm_{arch}" for arch in archs):
         if arch not in functions or arch not in spills or arch not in usage:
             raise UserError(
                 f"the binary of {kernel.id} has no readable machine code of '{kernel.entry}' for {arch}; check that "
-                f'{_shown(kernel.source_path)} defines it as extern "C" __global__, and that nvcc, cuobjdump and '
-                f"nvdisasm on PATH are of one toolkit."
+                f"{_shown(kernel.source_path)} defines it{_DEFINED.get(kernel.compiler, '')}, and that nvcc, cuobjdump "
+                f"and nvdisasm on PATH are of one toolkit."
             )
         function = functions[arch]
         records[arch] = {
@@ -159,21 +265,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
             "instruction_total": len(function.instructions),
             "hot_loop": sass.format_instructions(function.hot_loop),
         }
-    text = "".join(
-        f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{functions[arch].text()}\n" for arch in records
-    )
-    record = {
-        "kernel": kernel.id,
-        "toolkit": toolkit.name,
-        "toolkit_version": toolkit.version,
-        "build_key": build_key(kernel, toolkit.version),
-        "flags": [*COMMON_FLAGS, *defines(kernel), *_gencode(chosen)],
-        "sources": {_shown(path): _sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
-        "entry": kernel.entry,
-        "advisories": parse_advisories(log),
-        "archs": records,
-    }
-    return fatbin, text, record
+    return records, {arch: functions[arch].text() for arch in records}
 
 
 def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:
@@ -219,10 +311,22 @@ def parse_resource_usage(listing: str, entry: str) -> dict[str, int]:
 
 
 def compile_fatbin(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], threads: int, binary: Path) -> str:
-    """Run nvcc from the repository's root, so that messages name the source as the user knows it; return its log."""
+    """Compile `kernel` into a fat binary at `binary`; return what ptxas said.
+
+    nvcc runs in the repository's root, so that messages name the source as the user knows it.
+
+    Raises:
+        UserError: the source is missing, or does not compile; holds what the compiler said.
+    """
+    if kernel.compiler in COMPILERS:
+        images = COMPILERS[kernel.compiler].compile_images(kernel, archs, threads, binary.parent)
+        return assemble(images, binary)
     if not kernel.source_path.is_file():
         raise UserError(f"the source {_shown(kernel.source_path)} of {kernel.id} is missing; restore it.")
-    command = ["nvcc", *COMMON_FLAGS, *defines(kernel), *_gencode(archs), "-Xptxas", "-v", "--threads", str(threads)]
+    command = ["nvcc", *COMMON_FLAGS, *kernel.flags, *defines(kernel), *_gencode(archs, kernel.ptx)]
+    command += ["-Xptxas", "-v", "--threads", str(threads)]
+    # As system headers: their warnings are not ours to mend.
+    command += [word for package in header_packages(kernel) for word in ("-isystem", str(package.include))]
     command += ["-I", _relative(registry.KERNELS_DIR), "-o", str(binary), _relative(kernel.source_path)]
     done = _run(command, check=False, env={**os.environ, "TMPDIR": str(binary.parent)})
     log = done.stdout + done.stderr
@@ -236,19 +340,47 @@ def compile_fatbin(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], 
     return log
 
 
+def assemble(images: Mapping[str, Path], binary: Path) -> str:
+    """Assemble PTX, a file an architecture ("90a"), into the fat binary that nvcc would make; return ptxas's log.
+
+    Raises:
+        UserError: the toolkit lacks its assembler or packer, or ptxas refuses the PTX.
+    """
+    for tool in ("ptxas", "fatbinary"):
+        if shutil.which(tool) is None:
+            raise UserError(f"{tool} is not on PATH; it comes with nvcc (package nvidia-cuda-nvcc): put both there.")
+    log, contents = "", []
+    for arch, ptx in images.items():
+        cubin = ptx.with_suffix(".cubin")
+        done = _run(["ptxas", "-v", f"-arch=sm_{arch}", "-m64", str(ptx), "-o", str(cubin)])
+        log += done.stdout + done.stderr
+        contents.append(f"kind=elf,sm={arch},file={cubin}")
+    if portable := _portable(images):
+        contents.append(f"kind=ptx,sm={portable},file={images[portable]}")
+    _run(["fatbinary", f"--create={binary}", "-64", "-compress=false", *(f"--image3={one}" for one in contents)])
+    return log
+
+
 def defines(kernel: registry.Kernel) -> list[str]:
     """nvcc's flags for the macros that a record defines. It would split a value at a bare comma."""
     return [f"-D{name}={value}".replace(",", "\\,") for name, value in sorted(kernel.defines.items())]
 
 
-def _gencode(archs: list[str]) -> list[str]:
-    flags = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
-    # A GPU newer than every architecture here can still run the kernel: its driver compiles this PTX. An
-    # architecture-specific target (90a) promises nothing to newer GPUs, so its PTX would serve none.
-    portable = [arch for arch in archs if arch.isdigit()]
-    if portable:
-        flags.append(f"-gencode=arch=compute_{portable[-1]},code=compute_{portable[-1]}")
+def _gencode(archs: list[str], ptx: str = "") -> list[str]:
+    flags = [f"-gencode=arch=compute_{ptx or arch},code=sm_{arch}" for arch in archs]
+    if portable := _portable(archs):
+        portable = ptx or portable
+        flags.append(f"-gencode=arch=compute_{portable},code=compute_{portable}")
     return flags
+
+
+def _portable(archs: Iterable[str]) -> str | None:
+    """The architecture whose PTX goes into the binary: the newest that is not architecture-specific.
+
+    A GPU newer than every architecture here can still run the kernel: its driver compiles this PTX. An
+    architecture-specific target (90a) promises nothing to newer GPUs, so its PTX would serve none.
+    """
+    return next((arch for arch in reversed(list(archs)) if arch.isdigit()), None)
 
 
 def _capability(arch: str) -> tuple[int, str]:

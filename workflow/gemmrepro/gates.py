@@ -171,9 +171,12 @@ def gate(
         record = read_json(path, "the build record", _REBUILD)
         try:
             checks = [
-                check
-                for arch in sorted(record["archs"])
-                for check in static_checks(kernel, arch, record["archs"][arch])
+                {**check, "check": f"{part.entry}: {check['check']}"} if kernel.variants else check
+                for part in kernel.parts
+                for arch, built in sorted(
+                    (record["variants"][part.entry] if kernel.variants else record["archs"]).items()
+                )
+                for check in static_checks(part, arch, built)
             ]
             if checks:
                 checks.append(_advisory_check(record["advisories"]))

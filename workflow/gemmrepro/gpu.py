@@ -340,13 +340,13 @@ class Loaded:
         self.build_key, self.arch = build_key, arch
         try:
             self._code = ObjectCode.from_fatbin(path.read_bytes(), name=kernel.id)
-            self.function = self._code.get_kernel(kernel.entry)
+            self._functions = {part.entry: self._code.get_kernel(part.entry) for part in kernel.parts}
         except Exception as error:
             raise UserError(
                 f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
                 f"{session.gpu.arch}, and check that its entry point is called '{kernel.entry}'."
             ) from None
-        self._shared_set = 0
+        self._shared_set = dict.fromkeys(self._functions, 0)
 
     @classmethod
     def from_file(cls, session: Session, kernel: Kernel, path: Path, toolkit: str = "test") -> Loaded:
@@ -355,22 +355,22 @@ class Loaded:
         self._setup(session, kernel, toolkit, "unrecorded", session.gpu.arch, Path(path))
         return self
 
-    def _config(self, launch: Launch) -> Any:
+    def _config(self, launch: Launch, entry: str) -> Any:
         from cuda.core import LaunchConfig
 
-        if launch.shared_bytes > PORTABLE_SHARED_BYTES and launch.shared_bytes > self._shared_set:
+        if launch.shared_bytes > PORTABLE_SHARED_BYTES and launch.shared_bytes > self._shared_set[entry]:
             from cuda.bindings import driver
 
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             (status,) = driver.cuKernelSetAttribute(
-                attribute, launch.shared_bytes, driver.CUkernel(int(self.function.handle)), driver.CUdevice(0)
+                attribute, launch.shared_bytes, driver.CUkernel(int(self._functions[entry].handle)), driver.CUdevice(0)
             )
             if status != driver.CUresult.CUDA_SUCCESS:
                 raise UserError(
                     f"{self.kernel.id} wants {launch.shared_bytes} bytes of dynamic shared memory a block, which the "
                     f"{self.session.gpu.name} does not give ({status.name})."
                 )
-            self._shared_set = launch.shared_bytes
+            self._shared_set[entry] = launch.shared_bytes
         grid = launch.grid
         options: dict[str, Any] = {}
         if launch.cluster is not None:
@@ -381,8 +381,11 @@ class Loaded:
             options["cluster"] = launch.cluster
         return LaunchConfig(grid=grid, block=launch.block, shmem_size=launch.shared_bytes, **options)
 
-    def bind(self, operands: Operands) -> Callable[[], None]:
+    def bind(self, operands: Operands, part: Kernel | None = None) -> Callable[[], None]:
         """A function that launches the kernel once on `operands`, asynchronously on the session's stream.
+
+        Args:
+            part: which of the kernel's parts; by default the one that it chooses for the shape.
 
         Raises:
             UserError: the rung cannot run this shape; it is named.
@@ -390,8 +393,9 @@ class Loaded:
         from cuda.core import launch
 
         self.kernel.check(operands.shape)
-        config = self._config(self.kernel.launch(operands.shape))
-        arguments, stream, function = operands.arguments(self.kernel), self.session.core_stream, self.function
+        part = part or self.kernel.at(operands.shape)
+        config = self._config(part.launch(operands.shape), part.entry)
+        arguments, stream, function = operands.arguments(part), self.session.core_stream, self._functions[part.entry]
 
         def call() -> None:
             launch(stream, config, function, *arguments)

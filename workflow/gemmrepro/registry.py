@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -25,6 +25,7 @@ TOOLKITS = ("cuda12", "cuda13")
 ARGUMENTS = {
     "gemm": ("m", "n", "k", "alpha", "a", "b", "beta", "c"),
     "vector_add": ("n", "a", "b", "c"),
+    "copy": ("a", "c", "m", "n"),
     "ceiling_flops": ("c", "iterations", "alpha", "beta"),
     "ceiling_bytes": ("a", "c", "n"),
 }
@@ -32,6 +33,9 @@ ARGUMENTS = {
 
 DTYPES = {"fp32": 4, "fp16": 2, "bf16": 2}
 """Bytes an element."""
+
+COMPILERS = ("nvcc", "cute_dsl")
+"""What compiles a source: CUDA C++, or CuTe's Python DSL."""
 
 LAYOUTS = ("row,row,row", "row,col,row")
 """Of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major")."""
@@ -103,6 +107,17 @@ class Expect:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """One of several entry points of a source, for some of the shapes: what differs from the kernel's record."""
+
+    entry: str
+    launch: Callable[[Shape], Launch]
+    params: Mapping[str, int] = field(default_factory=dict)
+    tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
+    expects: tuple[Expect, ...] = ()
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One rung: a source file, its entry point and everything the stages need to know of it.
 
@@ -112,8 +127,18 @@ class Kernel:
     `arguments` names the entry point's parameters in the order of its C signature: ``m n k iterations`` are integers,
     ``alpha beta`` floats, ``a b c`` pointers and ``map:a map:b map:c`` the descriptors of `tensor_maps`. A GEMM without
     alpha and beta computes C = A B. `targets` names architecture-specific targets (``90a``) where only those will do.
+    `compiler` says what compiles the source (`COMPILERS`); a kernel of the Python DSL has for `entry` the name that the
+    DSL gives it, its function's with ``_0`` behind.
+    `packages` are Python packages whose C++ headers the source includes (``nvidia-cutlass``), `flags` what nvcc needs
+    for it beyond the flags of every kernel. `ptx` (``80``) has the machine code of every architecture made from the PTX
+    for that one: where templates take nvcc's front end seconds, they take them once.
+    `gain_over` is the id of what it improves on, where that is not the rung before it.
     `evidence` names the hardware counters that explain its gain over the rung before, `gate_shapes` the shapes on which
-    it does what it does on no smaller one, for the numerical gate to try.
+    it does what it does on no smaller one, for the numerical gate to try. What an experiment alone runs is not `timed`.
+
+    A kernel that runs different code on different shapes names its entry points as `variants`, and `choose` says which
+    of them runs a shape (`at`). Every one of them passes the gates (`parts`). What the record itself says of entry and
+    tensor maps is the first one's, and its `expects` hold for each.
     """
 
     id: str
@@ -136,6 +161,10 @@ class Kernel:
     toolkits: tuple[str, ...] = TOOLKITS
     headers: tuple[str, ...] = ()
     defines: Mapping[str, str] = field(default_factory=dict)
+    compiler: str = "nvcc"
+    packages: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    ptx: str = ""
     arguments: tuple[str, ...] = ()
     tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
     expects: tuple[Expect, ...] = ()
@@ -145,6 +174,10 @@ class Kernel:
     idea: str = ""
     evidence: tuple[str, ...] = ()
     gate_shapes: tuple[Shape, ...] = ()
+    gain_over: str = ""
+    timed: bool = True
+    variants: tuple[Variant, ...] = ()
+    choose: Callable[[Shape], Variant] | None = None
 
     def __post_init__(self) -> None:
         if not self.arguments:
@@ -152,6 +185,10 @@ class Kernel:
         for name in ("dtype_in", "dtype_acc", "dtype_out"):
             if getattr(self, name) not in DTYPES:
                 raise UserError(f"{self.id}: {name} '{getattr(self, name)}' is none of {', '.join(DTYPES)}.")
+        if self.compiler not in COMPILERS:
+            raise UserError(f"{self.id}: compiler '{self.compiler}' is none of {', '.join(COMPILERS)}.")
+        if self.compiler != "nvcc" and (self.defines or self.flags or self.packages or self.ptx or self.tensor_maps):
+            raise UserError(f"{self.id}: defines, flags, packages, ptx and tensor maps are for what nvcc compiles.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
             raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
         maps = {name.removeprefix("map:") for name in self.arguments if name.startswith("map:")}
@@ -182,6 +219,32 @@ class Kernel:
     @property
     def header_paths(self) -> tuple[Path, ...]:
         return tuple(KERNELS_DIR / header for header in self.headers)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int, int], ...]:
+        """Every shape of block that it is launched with, as far as a few usual problems show."""
+        return tuple(sorted({self.launch(shape).block for shape in _SHAPES if self.takes(shape)}))
+
+    @property
+    def parts(self) -> tuple[Kernel, ...]:
+        """The kernel as records of a single entry point: one a variant, or itself."""
+        return tuple(map(self._part, self.variants)) or (self,)
+
+    def at(self, shape: Shape) -> Kernel:
+        """The one of `parts` that runs `shape`."""
+        return self._part(self.choose(shape)) if self.choose else self
+
+    def _part(self, variant: Variant) -> Kernel:
+        return replace(
+            self,
+            entry=variant.entry,
+            launch=variant.launch,
+            params=variant.params,
+            tensor_maps=variant.tensor_maps,
+            expects=(*self.expects, *variant.expects),
+            variants=(),
+            choose=None,
+        )
 
     def takes(self, shape: Shape) -> bool:
         """Whether this rung can run `shape`."""
@@ -348,9 +411,20 @@ def tunable(kernel_id: str) -> Tunable:
     raise UserError(f"'{kernel_id}' cannot be tuned; what can: {known}.")
 
 
+_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
+"""Shapes for which a launch is asked, to tell it from another."""
+
+
 def compiled_from(kernel: Kernel) -> str:
     """What the build stage reads of a record beside its source files, as text that changes when it does."""
-    return repr((kernel.entry, kernel.min_capability, kernel.targets, sorted(kernel.defines.items())))
+    record = (kernel.entry, kernel.min_capability, kernel.targets, sorted(kernel.defines.items()))
+    # Named only where there are any, so that most kernels' text stays what it was.
+    extra = (kernel.packages, kernel.flags) if kernel.packages or kernel.flags else ()
+    extra = (*extra, kernel.ptx) if kernel.ptx else extra
+    extra = (*extra, *(variant.entry for variant in kernel.variants))
+    if kernel.compiler != "nvcc":
+        extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
+    return repr((*record, *extra))
 
 
 def fingerprint(kernel: Kernel) -> str:
@@ -359,9 +433,12 @@ def fingerprint(kernel: Kernel) -> str:
     Rules take it as a parameter, so that a new rung in ``family.py`` reruns nothing of its neighbours. The launch
     is a function, hence it counts by what it answers for a few shapes.
     """
-    shapes = [Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512)]
-    record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name != "launch"}
-    launches = [str(kernel.launch(shape)) for shape in shapes if kernel.takes(shape)]
+    functions = ("launch", "variants", "choose")
+    record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
+    launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
+    if kernel.variants:
+        launches += [kernel.at(shape).entry for shape in _SHAPES if kernel.takes(shape)]
+        launches += [fingerprint(part) for part in kernel.parts]
     return repr((sorted(record.items(), key=lambda item: item[0]), launches))
 
 

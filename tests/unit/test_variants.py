@@ -1,0 +1,101 @@
+"""A kernel of several entry points: one runs a shape, every one passes the gates."""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gemmrepro import build, gates, numeric, registry
+from gemmrepro.comparison import Verdict
+from gemmrepro.gate_cases import Case
+from gemmrepro.registry import Shape, Variant
+
+RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
+WARPTILE = registry.kernel("ladder.warptile")
+BY_SIZE = registry.kernel("hopper.by_size")
+
+
+def doubled():
+    """warptile as if its source had two entry points, the second one for large problems."""
+    variants = tuple(Variant(entry, WARPTILE.launch, WARPTILE.params) for entry in (WARPTILE.entry, "large"))
+    return replace(WARPTILE, variants=variants, choose=lambda shape: variants[shape.m > 1000])
+
+
+def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
+    kernel = doubled()
+    assert [part.entry for part in kernel.parts] == [WARPTILE.entry, "large"]
+    assert kernel.at(Shape.cube(1024)).entry == "large"
+    assert kernel.at(Shape.cube(512)) == kernel.parts[0] == WARPTILE
+    assert WARPTILE.parts == (WARPTILE,)
+    assert WARPTILE.at(Shape.cube(512)) is WARPTILE
+
+
+def test_fingerprints_follow_every_variant_and_no_address():
+    kernel = doubled()
+    assert registry.fingerprint(kernel) == registry.fingerprint(doubled())
+    other = replace(kernel, variants=(kernel.variants[0], replace(kernel.variants[1], params={"bm": 1})))
+    assert registry.fingerprint(other) != registry.fingerprint(kernel)
+    assert registry.compiled_from(kernel) != registry.compiled_from(WARPTILE)
+    assert build.build_key(kernel, "13.0") == build.build_key(WARPTILE, "13.0"), "the source decides"
+
+
+@pytest.mark.parametrize("spilled", [None, WARPTILE.entry, "large"])
+def test_the_static_gate_looks_at_every_variant(tmp_path, spilled):
+    record = copy.deepcopy(RECORD)
+    record["variants"] = {part.entry: copy.deepcopy(record["archs"]) for part in doubled().parts}
+    if spilled:
+        record["variants"][spilled]["sm_90"]["spill_store_bytes"] = 8
+    folder = tmp_path / record["toolkit"]
+    folder.mkdir()
+    (folder / f"{record['kernel']}.json").write_text(json.dumps(record))
+    result = gates.gate(doubled(), tmp_path, ["cuda13"], None, None)
+    checks = result["toolkits"]["cuda13"]["static"]["checks"]
+    failed = [(check["arch"], check["check"]) for check in checks if not check["passed"]]
+    assert failed == ([("sm_90", f"{spilled}: spilled bytes")] if spilled else [])
+
+
+def test_the_numerical_gate_launches_every_variant(monkeypatch):
+    launched = []
+
+    class Loaded:
+        kernel, build_key = doubled(), "key"
+
+        def bind(self, operands, part):
+            return lambda: launched.append((operands, part.entry))
+
+    def cases(session, kernel, launch, seeds):
+        launch("operands")
+        good = kernel.entry != "large"
+        case = Case(Shape.cube(8), 1.0, 0.0, "normal", 1)
+        yield case, Verdict(good, 0.0, 0.0, "" if good else "wrong"), 1.0
+
+    monkeypatch.setattr(numeric, "_cases", cases)
+    judged = numeric.judge(None, Loaded(), [1])
+    assert launched == [("operands", WARPTILE.entry), ("operands", "large")]
+    assert [case["entry"] for case in judged["cases"]] == [WARPTILE.entry, "large"]
+    assert judged["status"] == "failed"
+    assert "large 8x8x8 normal: wrong" in judged["reason"]
+
+
+@pytest.mark.parametrize(
+    ("n", "entry"),
+    [
+        (1024, "tile_64x128"),
+        (2048, "tile_128x128"),
+        (4096, "tile_128x112"),
+        (8192, "tile_128x192"),
+        (16384, "tile_128x144"),
+    ],
+)
+def test_the_tile_whose_turns_end_soonest_is_taken(n, entry):
+    part = BY_SIZE.at(Shape.cube(n))
+    assert part.entry == entry
+    assert BY_SIZE.launch(Shape.cube(n)) == part.launch(Shape.cube(n))
+    assert part.tensor_maps["b"].box[0] == part.params["bn"]
+
+
+def test_a_block_of_every_variant_fits_a_multiprocessor():
+    for part in BY_SIZE.parts:
+        assert part.launch(Shape.cube(4096)).shared_bytes <= 227 * 1024
