@@ -1,11 +1,11 @@
-"""Hopper: eleven rungs from one wgmma to a GEMM at the power cap, in bf16 and fp16, as the article's level 8."""
+"""Hopper: thirteen rungs from one wgmma to a GEMM at the power cap, in bf16 and fp16, as the article's level 8."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap
+from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap, Variant
 
 FAMILY = Family(
     name="hopper",
@@ -242,6 +242,119 @@ def _stream_k(element: str) -> Kernel:
     return replace(kernel, gate_shapes=(Shape(2048, 2304, 3400),))
 
 
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of C of levels H12 and H13, and the constants that go with it in the source."""
+
+    bm: int
+    bn: int
+    stages: int
+    piece: int
+    group: int
+
+    def cycles(self, shape: Shape) -> int:
+        """Cycles that a step of K of all turns of BLOCKS tiles takes, the last turn counted whole."""
+        turns = _ceil(_ceil(shape.m, self.bm) * _ceil(shape.n, self.bn), BLOCKS)
+        # 2048 multiply-adds a cycle, and what a step was measured to take beside them.
+        return turns * (self.bm * self.bn * 64 // 2048 + 14)
+
+    def variant(self, entry: str) -> Variant:
+        ring = self.stages * (self.bm + self.bn) * 64 * 2
+        shared = ring + 8 * 16 * self.piece * 2 + (2 * self.stages + 2) * 8
+        halves = self.bm // 64
+        pieces = halves * self.bn // self.piece
+        stored = TensorMap(box=(16, self.piece), swizzle=128 if self.piece == 64 else 0)
+        return Variant(
+            entry=entry,
+            launch=_staying(self.bm, self.bn, shared),
+            params={"bm": self.bm, "bn": self.bn, "bk": 64, "stages": self.stages, "group": self.group},
+            tensor_maps={"a": TensorMap(box=(self.bm, 64)), "b": TensorMap(box=(self.bn, 64)), "c": stored},
+            expects=(
+                Expect(rf"HGMMA\.64x{self.bn}x16\.F32(\.BF16)?", "wgmma as wide as the tile", least=4 * halves),
+                Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=pieces),
+                Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=pieces * (self.piece // 16)),
+            ),
+        )
+
+
+_PING_PONG = _Tile(128, 128, stages=6, piece=64, group=8)
+_TILES = (
+    _Tile(64, 128, stages=8, piece=64, group=8),
+    _Tile(128, 112, stages=7, piece=56, group=8),
+    _PING_PONG,
+    _Tile(128, 144, stages=6, piece=72, group=12),
+    _Tile(128, 192, stages=5, piece=64, group=16),
+)
+"""The tiles of level H13, from the smallest on."""
+_SEVERAL_TILES = (Shape(2300, 3208, 200), Shape(2300, 3208, 1000))
+"""More than two turns of the largest tile, so that both consumers work; with fewer steps than stages, and with more."""
+
+
+def best_tile(shape: Shape) -> int:
+    """Which of H13's tiles ends soonest."""
+    return min(range(len(_TILES)), key=lambda index: _TILES[index].cycles(shape))
+
+
+def _taking_turns(
+    name: str, rung: str, title: str, source: str, variants: tuple[Variant, ...], idea: str, element: str = "bf16"
+) -> Kernel:
+    """H12 and H13: a consumer a tile, no clusters. The first of `variants` stands in the record itself."""
+    first = variants[0]
+    return _kernel(
+        name=name,
+        rung=rung,
+        title=title,
+        source=source,
+        entry=first.entry,
+        launch=first.launch,
+        boxes={operand: made.box for operand, made in first.tensor_maps.items()},
+        hgmma=(f"64x{first.params['bn']}x16", 4),
+        expects=(_LOADS, _NO_MULTICAST, *_RING_OF_TWO_WARPGROUPS, *_NO_STG, *_NEVER),
+        params=dict(first.params),
+        idea=idea,
+        evidence=(_TIME, _L2),
+        element=element,
+    )
+
+
+def _ping_pong(element: str) -> Kernel:
+    variant = _PING_PONG.variant("ping_pong")
+    kernel = _taking_turns(
+        "ping_pong",
+        "H12",
+        "Consumers in turn",
+        "12_ping_pong.cu",
+        (variant,),
+        "A consumer multiplies a whole tile while the other stores the one before; no clusters.",
+        element,
+    )
+    return replace(kernel, expects=(*kernel.expects[1:], *variant.expects), gate_shapes=_SEVERAL_TILES)
+
+
+def _by_size(element: str) -> Kernel:
+    variants = tuple(tile.variant(f"tile_{tile.bm}x{tile.bn}") for tile in _TILES)
+    kernel = _taking_turns(
+        "by_size",
+        "H13",
+        "The tile by the size",
+        "13_by_size.cu",
+        variants,
+        "Of five tiles the host takes the one whose turns end soonest.",
+        element,
+    )
+    return replace(
+        kernel,
+        launch=lambda shape: variants[best_tile(shape)].launch(shape),
+        params={"bk": 64, "tiles": len(variants)},
+        headers=(*_HEADERS, "common/wgmma_widths.cuh"),
+        # Every variant expects its own width.
+        expects=kernel.expects[1:],
+        gate_shapes=_SEVERAL_TILES,
+        variants=variants,
+        choose=lambda shape: variants[best_tile(shape)],
+    )
+
+
 KERNELS = (
     _wgmma("bf16"),
     _kernel(
@@ -335,8 +448,11 @@ KERNELS = (
     _overlapped("bf16"),
     _lockstep("bf16"),
     _stream_k("bf16"),
+    _ping_pong("bf16"),
+    _by_size("bf16"),
     _wgmma("fp16"),
     _overlapped("fp16"),
     _lockstep("fp16"),
     _stream_k("fp16"),
+    _by_size("fp16"),
 )
