@@ -35,6 +35,15 @@ def _launch_wgmma(shape: Shape) -> Launch:
     return Launch(grid=(132 * shape.n, 1, 1), block=(256, 1, 1), shared_bytes=4 * (128 + 256) * 64 * 2)
 
 
+MMA_BLOCKS = 4224
+"""Blocks of the mma.sync ceiling, one a multiprocessor: 32 waves of 132 (H100, H200), 33 of 128 (RTX 4090)."""
+
+
+def _launch_mma(shape: Shape) -> Launch:
+    """`shape.n` scales the work; 1 is 18 TFLOP at the registered iterations, some 30 ms on an H200."""
+    return Launch(grid=(MMA_BLOCKS * shape.n, 1, 1), block=(256, 1, 1))
+
+
 KERNELS = (
     Kernel(
         id="ceilings.ffma",
@@ -99,6 +108,29 @@ KERNELS = (
         ),
         baseline=None,
         idea="A loop of wgmma on tiles that already lie in shared memory, on data that look like a real matrix.",
+    ),
+    Kernel(
+        id="ceilings.mma_f16",
+        rung="mma.sync",
+        title="fp16 mma.sync from registers",
+        source="mma_f16.cu",
+        entry="mma_loop",
+        launch=_launch_mma,
+        op="ceiling_flops",
+        dtype_in="fp16",
+        layout="registers",
+        # An iteration: eight warps, 32 mma of 16 x 8 x 16 each.
+        params={"iterations": 4096, "flops_per_block_iteration": 8 * 32 * 2 * 16 * 8 * 16},
+        scalars={"a": 1.0, "b": -1.0},
+        headers=("common/element.cuh", "common/mma.cuh"),
+        expects=(
+            Expect(r"HMMA\.16816\.F32", "the loop is 64 mma.sync, and 32 more for an odd count", least=96, most=96),
+            Expect(r"LD[GS](\..*)?|LDSM.*", "nothing is loaded", least=0, most=0),
+            Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+            Expect(r"STG(\..*)?", "one thread writes one sum", least=1, most=1),
+        ),
+        baseline=None,
+        idea="A loop of mma.sync on fragments that stay in registers, on data that look like a real matrix.",
     ),
     Kernel(
         id="ceilings.dram_copy",

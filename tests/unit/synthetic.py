@@ -40,6 +40,7 @@ CEILINGS = {
     "ceilings.ffma": (1, 60.0, ""),
     "ceilings.ffma_rrr": (1, 57.0, ""),
     "ceilings.wgmma": (1, 850.0, ""),
+    "ceilings.mma_f16": (1, 600.0, ""),
     "ceilings.dram_copy": (1 << 28, "", 3000.0),
 }
 STAND_INS = Path(__file__).parent / "kernels"

@@ -37,6 +37,14 @@ def test_ladder_covers_its_23_rows_and_fills_in_the_values():
     assert not [claim.id for claim in loaded.values() if "{" in claim.statement]
 
 
+def test_cute_covers_its_14_rows_and_fills_in_quotients():
+    loaded = {claim.id: claim for claim in claims.load(("cute",))}
+    assert len({tuple(row.items()) for claim in loaded.values() for row in claim.published}) == 14
+    assert "makes it 1.099 times as fast" in loaded["cute.step.double_buffer"].statement
+    assert loaded["cute.parity"].value == pytest.approx(0.1158 / 0.1155)
+    assert loaded["cute.copy.share"].value is None and loaded["cute.copy.share"].figure == ""
+
+
 def broken(tmp_path: Path, change) -> UserError:
     document = yaml.safe_load((KERNELS_DIR / "ladder" / "claims.yaml").read_text())
     change(document)
@@ -55,6 +63,13 @@ def broken(tmp_path: Path, change) -> UserError:
         (lambda d: d["claims"][0]["compute"].update(metric="gigaflops"), ["ladder.throughput.L1", "'compute.metric'"]),
         (lambda d: d["claims"][0]["compute"].update(over="ladder.smem"), ["'compute'", "over"]),
         (lambda d: d["claims"][0].pop("tolerance"), ["ladder.throughput.L1", "tolerance"]),
+        (lambda d: d["claims"][0].update(published=d["claims"][0]["published"] * 2), ["ladder.throughput.L1"]),
+        (
+            lambda d: d["claims"][0].update(
+                compute={"metric": "faster", "kernel": "ladder.naive", "over": "ladder.smem", "n": 4096}
+            ),
+            ["ladder.throughput.L1", "'tolerance'"],
+        ),
         (lambda d: d["claims"][0].pop("id"), ["claim number 1", "id"]),
         (lambda d: d["claims"][0]["transfer"].pop("why"), ["'transfer'", "why"]),
         (lambda d: d["claims"][0].update(colour="red"), ["ladder.throughput.L1", "colour"]),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -236,6 +237,16 @@ def test_peaks_follow_from_clock_and_multiprocessors():
     assert ceilings.computed_peak({}, "fp32") is None
 
 
+def test_the_toolkit_that_built_most_kernels_stands_for_a_family(tmp_path):
+    world = World(tmp_path, families=("ladder",), sizes=(2048,)).write()
+    measured = measurements.load(world.measure, "ladder")
+    assert measurements.toolkit_of(measured) == "cuda12"
+    rows = measured.summary
+    fewer = rows[(rows["toolkit"] != "cuda12") | (rows["kernel"] != "ladder.smem")]
+    assert measurements.toolkit_of(replace(measured, summary=fewer)) == "cuda13"
+    assert measurements.toolkit_of(replace(measured, summary=rows[:0])) is None
+
+
 def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):
     stand_in(monkeypatch, tmp_path)
     from gemmrepro.registry import kernel
@@ -248,6 +259,7 @@ def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):
     assert before("ladder.coalesced") == "ladder.naive"
     assert before("ladder.warptile_tuned") == "ladder.warptile"
     assert before("ladder.async_copy") == "ladder.warptile"
+    assert rungs.before(replace(kernel("ladder.smem"), gain_over="ladder.naive")).id == "ladder.naive"
     assert before("hopper.tiles_fp16") == "hopper.wgmma_fp16"
     assert rungs.dtypes("hopper") == ["bf16", "fp16"]
     assert rungs.how_made(kernel("hopper.tiles_fp16")) == "fp16"

@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import claims, verdicts
+from gemmrepro import claims, registry, verdicts
 from gemmrepro.files import ROOT
 from gemmrepro.verdicts import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, Value, judge_order, judge_value
 
@@ -187,6 +189,17 @@ def test_speedup_interval_takes_the_far_ends():
     assert (found.value, found.ci_low, found.ci_high) == (2.0, pytest.approx(19 / 11), pytest.approx(22 / 9))
 
 
+def test_a_change_of_clock_cancels_in_a_quotient_through_the_baseline():
+    rest = {"kernel": "x", "toolkit": "cuda13", "dtype": "bf16", "m": 1, "n": 1, "k": 1, "cache": "warm"}
+    rest["baseline"] = "cublas.gemm"
+    slow = pd.Series({"ratio": 0.5, "ratio_ci_low": 0.49, "ratio_ci_high": 0.51, **rest})
+    fast = pd.Series({"ratio": 0.6, "ratio_ci_low": 0.59, "ratio_ci_high": 0.61, **rest})
+    found = verdicts.speedup_through_baseline(fast, slow, "x")
+    assert (found.value, found.ci_low, found.ci_high) == pytest.approx((1.2, 0.59 / 0.51, 0.61 / 0.49))
+    with pytest.raises(verdicts.NotMeasured, match="different baselines"):
+        verdicts.speedup_through_baseline(fast, slow.replace("cublas.gemm", "cuda.memcpy"), "x")
+
+
 def test_loads_are_read_off_the_main_loop():
     code = (
         "LDG.E R1, [R2] ; LDG.E.128.CONSTANT R4, [R2] ;\n LDGSTS.E [R1], [R2] ; FFMA R0, R1, R2, R0 ;\n FFMA.FTZ R0 ;"
@@ -199,6 +212,53 @@ def test_loads_are_read_off_the_main_loop():
 def test_every_kernel_of_the_claims_is_in_the_synthetic_world():
     named = {kernel for claim in claims.load(("ladder",)) for kernel in claim.kernels}
     assert named == {"ladder.vector_add", *LEVELS}
+
+
+@pytest.fixture(scope="module")
+def steps_of_cute(tmp_path_factory):
+    """Verdicts on the article about CuTe in a world where each of its kernels is faster than the one before."""
+    world = World(tmp_path_factory.mktemp("cute"), families=("cute",), sizes=(2048,)).write()
+    for path in world.build.rglob("cute.*.json"):
+        record = json.loads(path.read_text())
+        for arch in record["archs"].values():
+            arch["shared_bytes"] = 0  # all of theirs is dynamic
+        path.write_text(json.dumps(record))
+    result = verdicts.judge_all(world.measure, world.gates, world.build, ("cute",))
+    return {entry["id"]: entry for entry in result["claims"]}
+
+
+def test_a_step_is_held_against_the_quotient_of_two_published_rows(steps_of_cute):
+    entry = steps_of_cute["cute.step.double_buffer"]
+    assert "Published 1.099 on NVIDIA A100" in entry["explanation"]
+    assert [row["value"] for row in entry["published"]] == [1.11, 1.01]
+    assert entry["measured"][0]["unit"] == "ratio" and entry["measured"][0]["value"] > 1
+
+
+def test_of_two_published_times_the_quotient_is_that_of_speeds(steps_of_cute):
+    entry = steps_of_cute["cute.parity"]
+    assert "Published 1.003 on NVIDIA A100" in entry["explanation"]  # 0.1158 ms over 0.1155 ms
+
+
+def test_which_kernel_is_faster_needs_no_figure(steps_of_cute):
+    entry = steps_of_cute["cute.epilogue"]
+    assert entry["verdict"] == NOT and "it is the slower one" in entry["explanation"]
+    assert verdicts.judge_faster(value(1.1, 1.05, 1.2))[0] == REPRODUCED
+    assert verdicts.judge_faster(value(1.1, 0.99, 1.2))[0] == NOT
+
+
+def test_shared_memory_is_read_from_build_and_launch(steps_of_cute):
+    entry = steps_of_cute["cute.shared_memory"]
+    assert entry["verdict"] == REPRODUCED and entry["measured"][0]["value"] == 1.5
+    assert "98304 and 65536 bytes" in entry["measured"][0]["label"]
+    assert entry["measured"][0]["from"][0].startswith("results/build/")
+
+
+def test_times_and_rates_of_another_gpu_stand_beside_the_reason(steps_of_cute):
+    entry = steps_of_cute["cute.time.cpp"]
+    assert entry["verdict"] == NOT_TESTABLE and entry["measured"][0]["unit"] == "ms"
+    assert entry["measured"][0]["ci_low"] <= entry["measured"][0]["value"] <= entry["measured"][0]["ci_high"]
+    library = steps_of_cute["cute.throughput.cublas"]["measured"][0]
+    assert library["unit"] == "TFLOP/s" and library["label"].startswith("baseline of")
 
 
 def without_figure(tmp_path, **compute) -> claims.Claim:
@@ -254,6 +314,27 @@ def test_machine_code_that_was_not_built_or_failed_its_gate_shows_nothing(tmp_pa
     for path in world.build.rglob("*.json"):
         path.unlink()
     assert judged_one(world, claim)["verdict"] == NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "word"),
+    [
+        ("a = 1\n" * 3, REPRODUCED, "0.750 times as many, 0.700 to 0.800"),
+        ("a = 1\n" * 2, PARTLY, "fewer all the same"),
+        ("a = 1\n" * 4, NOT, "1.00 times as many, not 0.700 to 0.800"),
+        ("a = 1\n" * 5, NOT, "has 5 lines of code"),
+    ],
+)
+def test_lengths_of_sources_are_judged_by_their_lines(tmp_path, monkeypatch, code, verdict, word):
+    (tmp_path / "x.py").write_text(f'"""A docstring."""\n\n{code}')
+    (tmp_path / "x.cu").write_text("// a comment\n\nint a;\nint b;\nint c;\nint d;\n")
+    sources = {"hopper.a": tmp_path / "x.py", "hopper.b": tmp_path / "x.cu"}
+    monkeypatch.setattr(registry, "kernel", lambda name: SimpleNamespace(source_path=sources[name]))
+    monkeypatch.setattr(registry, "KERNELS_DIR", tmp_path / "kernels")
+    claim = without_figure(tmp_path, metric="lines", kernel="hopper.a", over="hopper.b", least=0.7, most=0.8)
+    entry = verdicts.judge_lines(claim)
+    assert entry["verdict"] == verdict and word in entry["explanation"]
+    assert entry["measured"][0]["from"] == ["x.py", "x.cu"]
 
 
 def test_without_a_figure_the_measured_ratio_stands_beside_the_reason(tmp_path, monkeypatch):

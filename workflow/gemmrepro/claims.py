@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import yaml
 
+from gemmrepro import experiments
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT
 from gemmrepro.measurements import published_rows
@@ -47,6 +48,25 @@ class Claim:
         """Ids of the kernels whose rows the claim is computed from."""
         compute = self.compute
         return tuple(compute.get("kernels") or [compute[key] for key in ("kernel", "over") if key in compute])
+
+    @property
+    def value(self) -> float | None:
+        """The published figure to compare with; of a speed-up that two rows give, their quotient."""
+        if not self.published:
+            return None
+        first = self.published[0]
+        if self.compute["metric"] != "speedup" or len(self.published) < 2:
+            return first["value"]
+        quotient = first["value"] / self.published[1]["value"]
+        return 1 / quotient if first["metric"] == "time" else quotient
+
+    @property
+    def figure(self) -> str:
+        """`value` as text, without its unit: with the article's digits, a quotient with four."""
+        if self.value is None:
+            return ""
+        quotient = len(self.published) > 1 and self.compute["metric"] == "speedup"
+        return format_number(self.value, 4) if quotient else as_published(self.value)
 
 
 def format_number(value: float, digits: int = 3) -> str:
@@ -143,8 +163,14 @@ def load_file(path: Path, family: str) -> list[Claim]:
             toolkits=tuple(document["judge"]["toolkits"]),
             cache=compute.get("cache", document["judge"]["cache"]),
         )
-        for unknown in [kernel for kernel in claim.kernels if kernel not in known]:
+        of_experiment: set[str] = set()
+        if compute["metric"] == "experiment":
+            wrong, of_experiment = _check_experiment(family, compute)
+            problems += [f"{name}, key 'compute': {each}" for each in wrong]
+        for unknown in [kernel for kernel in claim.kernels if kernel not in known | of_experiment]:
             problems.append(f"{name}, key 'compute': there is no kernel '{unknown}' in family {family}")
+        if "ceiling" in compute and compute["ceiling"] not in {kernel.id for kernel in kernels("ceilings")}:
+            problems.append(f"{name}, key 'compute': there is no kernel '{compute['ceiling']}' in family ceilings")
         if compute["metric"] == "order" and len(compute["kernels"]) != len(entry["published"]):
             problems.append(f"{name}, key 'compute.kernels': one kernel for each published row is needed")
         if "pattern" in compute:
@@ -153,9 +179,7 @@ def load_file(path: Path, family: str) -> list[Claim]:
             except re.error as error:
                 problems.append(f"{name}, key 'compute.pattern': {error}")
         if rows or "published" not in entry:
-            values = (
-                {"value": as_published(rows[0]["value"]), "percent": f"{100 * rows[0]['value']:.4g}%"} if rows else {}
-            )
+            values = {"value": claim.figure, "percent": f"{100 * claim.value:.4g}%"} if rows else {}
             try:
                 statement = entry["statement"].format(**values)
             except (KeyError, IndexError, ValueError):
@@ -166,6 +190,17 @@ def load_file(path: Path, family: str) -> list[Claim]:
     if problems:
         raise UserError(f"{path}: {'; '.join(problems)}.")
     return claims
+
+
+def _check_experiment(family: str, compute: Mapping[str, Any]) -> tuple[list[str], set[str]]:
+    """What is wrong with a claim on an experiment, and the kernels and libraries that one may name."""
+    try:
+        found = experiments.experiment(family, compute["experiment"])
+        for column in (compute["value"], *(compute.get("where") or {})):
+            found.column(column)
+    except UserError as error:
+        return [str(error).rstrip(".")], set()
+    return [], {*found.kernels, *found.libraries}
 
 
 def load(families: tuple[str, ...] | None = None) -> list[Claim]:

@@ -71,6 +71,7 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
                         "size": size,
                         "TFLOP/s": row["tflops"],
                         "ratio to cuBLAS": row["ratio"],
+                        **({"of the highest loop": row["tflops"] / measured_roofs[0].value} if measured_roofs else {}),
                         "clock, MHz": row["clock_mhz"],
                         "power, W": row["power_w"],
                         "stale": bool(stale),
@@ -120,7 +121,7 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
         clock = (measured.run.get("gpu") or {}).get("clock_max_mhz")
         drawing.table.append({"level": "computed peak", "TFLOP/s": computed[0], "clock, MHz": clock})
     first = panels[0][0]
-    first.set_yticks(range(len(steps)), [rungs.level_name(kernel) for kernel in steps])
+    first.set_yticks(range(len(steps)), [rungs.label(kernel) for kernel in steps])
     first.set_ylim(len(steps) - 0.45, -0.55)
     first.set_xlim(0, 1.04 * reach)
 

@@ -118,7 +118,7 @@ def draw(measured: Measurements) -> Drawing:
         ticks.append((top + y) / 2)
         y += GAP
     axes.axvline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
-    axes.set_yticks(ticks, [rungs.level_name(kernel) for kernel in steps])
+    axes.set_yticks(ticks, [rungs.label(kernel) for kernel in steps])
     axes.set_ylim(max(y, 0.5), -GAP)
     axes.set_xlim(0, (1.24 if drawing.stale else 1.14) * reach)
     axes.set_xlabel("speed relative to cuBLAS (1 = as fast; higher is better)")

@@ -148,7 +148,7 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
     label_right(
         axes,
         [
-            (point.x, point.y, rungs.level_name(point.kernel) + " (stale)" * point.stale, point.colour, point.last)
+            (point.x, point.y, rungs.label(point.kernel) + " (stale)" * point.stale, point.colour, point.last)
             for point in points
         ],
     )

@@ -34,7 +34,7 @@ def _series(measured: Measurements, dtype: str, toolkit: str) -> list[dict]:
         {
             "id": kernel.id,
             "toolkit": toolkit,
-            "label": rungs.level_name(kernel),
+            "label": rungs.label(kernel),
             "short": kernel.rung,
             "colour": ramp(place, len(steps)),
             "marker": MARKERS[place % len(MARKERS)],

@@ -157,11 +157,14 @@ TOOLKIT_ORDER = ("cuda12", "cuda13")
 
 
 def toolkit_of(measured: Measurements) -> str | None:
-    """The toolkit that stands for a family: the first of TOOLKIT_ORDER that has current rows, else any rows."""
+    """The toolkit that stands for a family: the one with current rows of the most kernels, else with any rows.
+
+    Of two with as many, the first of TOOLKIT_ORDER.
+    """
     for rows in (measured.summary[is_current(measured.summary)], measured.summary):
-        for toolkit in TOOLKIT_ORDER:
-            if (rows["toolkit"] == toolkit).any():
-                return toolkit
+        kernels = {toolkit: rows.loc[rows["toolkit"] == toolkit, "kernel"].nunique() for toolkit in TOOLKIT_ORDER}
+        if any(kernels.values()):
+            return max(TOOLKIT_ORDER, key=lambda toolkit: kernels[toolkit])
     return None
 
 

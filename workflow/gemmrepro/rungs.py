@@ -9,6 +9,9 @@ from __future__ import annotations
 from gemmrepro import registry
 from gemmrepro.registry import Kernel
 
+LABEL = 28
+"""Characters of a kernel's name beside the axes of a figure."""
+
 
 def compared(family: str) -> list[Kernel]:
     """The GEMM kernels of a family that stand beside a baseline, in the order of the registry."""
@@ -51,12 +54,14 @@ def twins(kernel: Kernel) -> list[Kernel]:
 
 
 def before(kernel: Kernel) -> Kernel | None:
-    """What a kernel's gain is a gain over: a tuned one's own step, else the step before it, in the same type.
+    """What a kernel's gain is a gain over: what it names, a tuned one's own step, or the step before it, in its type.
 
     A ladder's second type may leave steps out; then there is nothing to compare with.
     """
     if not kernel.baseline or kernel.op != "gemm":
         return None
+    if kernel.gain_over:
+        return registry.kernel(kernel.gain_over)
     ladder = steps(kernel.family, kernel.dtype_in)
     if is_tuned(kernel):
         return next(step for step in ladder if step.source == kernel.source)
@@ -83,6 +88,12 @@ def level_name(kernel: Kernel) -> str:
     if first is not None and kernel.baseline:
         return f"{level_name(first)}, {how_made(kernel)}"
     return kernel.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
+
+
+def label(kernel: Kernel) -> str:
+    """`level_name` as a figure has room for it: a long one gives way to the rung and the kernel's own name."""
+    name = level_name(kernel)
+    return name if len(name) <= LABEL or original(kernel) is not None else f"{kernel.rung} {kernel.name}"
 
 
 def heading(kernel: Kernel) -> str:

@@ -9,7 +9,13 @@ The rules, which the report prints as well:
 * An order is reproduced when every neighbouring pair is in the published order with intervals apart, partly when more
   than half of the pairs are.
 * A claim with transfer "none" is judged on the published hardware only; elsewhere it is *not testable here*.
+* A share of the peak is taken of a ceiling that this GPU was measured to have, never of a data sheet.
 * A statement about machine code is *reproduced* when the instruction stands in it as often as stated, in every build.
+* A statement that one kernel is the faster is *reproduced* when the whole interval of the quotient says so.
+* A statement about an experiment is *reproduced* when it holds at every point asked for, intervals included, and partly
+  when at more than half of them.
+* A statement about the length of sources is *reproduced* when the quotient of their lines of code lies in the stated
+  range, and partly when it lies on the same side of 1.
 * Where the article gives no figure, what was measured is shown, and the claim is *not testable here*.
 * A level is judged with the article's constants; what tuning makes of it stands beside.
 * Rows that are stale, or whose kernel failed its gate, support nothing: without other rows a claim is *not measured*.
@@ -18,21 +24,24 @@ The rules, which the report prints as well:
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from gemmrepro import ceilings as physical
 from gemmrepro import claims as claims_module
-from gemmrepro import registry, rungs
-from gemmrepro.claims import Claim, as_published, format_number
+from gemmrepro import experiment_claims, experiment_rows, lines, registry, rungs
+from gemmrepro.claims import Claim, format_number
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json, write_json
 from gemmrepro.measurements import Measurements, convert, counter_key, is_current, load, row_key
+from gemmrepro.operands import shape_of
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
 NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
@@ -93,6 +102,8 @@ class Evidence:
     measured: Measurements
     gates: Mapping[str, Mapping[str, Any]]
     build_dir: Path
+    experiments: Mapping[str, experiment_rows.Results] = field(default_factory=dict)
+    ceilings: Measurements | None = None
 
     def toolkits(self, preferred: Sequence[str]) -> list[str]:
         """`preferred`, cut to begin with the first toolkit that has any current row of the family."""
@@ -118,14 +129,15 @@ class Evidence:
         return current.iloc[-1]
 
     def row(self, kernel: str, n: int, cache: str, toolkit: str) -> pd.Series:
-        """The summary row of a cube of size `n`. Raises NotMeasured."""
+        """The summary row at size `n`: of a cube, of a matrix of `n` rows and columns to copy. Raises NotMeasured."""
         rows = self.measured.summary
         if rows.empty:
             raise NotMeasured(f"the family {self.measured.family} has no measurements")
         self.check_gate(kernel)
         mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
+        shape = shape_of(registry.kernel(kernel).op, n)
         for axis in ("m", "n", "k"):
-            mask &= (rows[axis] == n).fillna(False).astype(bool)
+            mask &= (rows[axis] == getattr(shape, axis)).fillna(False).astype(bool)
         return self._pick(rows[mask], f"{kernel} at {n}, {cache}, built by {toolkit}")
 
     def counter(self, kernel: str, n: int, metric: str, toolkit: str, unit: str) -> Value:
@@ -176,10 +188,36 @@ def rate(row: pd.Series, metric: str, unit: str, label: str) -> Value:
     return Value(label, value, work / row["ci_high_us"], work / row["ci_low_us"], unit, (row_key(row),))
 
 
+def duration(row: pd.Series, unit: str, label: str) -> Value:
+    """Median time of a launch, in ``ms`` or ``us``."""
+    _need(row, "median_us", "ci_low_us", "ci_high_us")
+    scale = {"ms": 1e-3, "us": 1.0}[unit]
+    times = (scale * row[column] for column in ("median_us", "ci_low_us", "ci_high_us"))
+    return Value(label, *times, unit, (row_key(row),))
+
+
+def baseline_rate(row: pd.Series, unit: str, label: str) -> Value:
+    """Throughput of the baseline beside a summary row, which keeps no interval of it."""
+    _need(row, "tflops", "median_us", "baseline_median_us")
+    value = row["tflops"] * row["median_us"] / row["baseline_median_us"] * _scale("TFLOP/s", unit)
+    return Value(f"baseline of {label}", value, value, value, unit, (row_key(row),))
+
+
 def baseline_ratio(row: pd.Series, label: str) -> Value:
     """Time of the baseline over time of the kernel, from their paired samples."""
     _need(row, "ratio", "ratio_ci_low", "ratio_ci_high")
     return Value(label, row["ratio"], row["ratio_ci_low"], row["ratio_ci_high"], "ratio", (row_key(row),))
+
+
+def ceiling_share(row: pd.Series, ceilings: Measurements | None, ceiling_id: str, label: str) -> Value:
+    """Throughput of a summary row over a measured ceiling; the interval is the row's own. Raises NotMeasured."""
+    ceiling = physical.measured_ceiling(ceilings, ceiling_id) if ceilings is not None else None
+    if ceiling is None:
+        raise NotMeasured(f"the ceiling {ceiling_id} was not measured")
+    made = rate(row, "tflops", "TFLOP/s", label)
+    value, low, high = (each / ceiling.value for each in (made.value, made.ci_low, made.ci_high))
+    label = f"{label}, of {format_number(ceiling.value)} {ceiling.unit}"
+    return Value(label, value, low, high, "ratio", (*made.sources, ceiling.key))
 
 
 def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
@@ -191,6 +229,25 @@ def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
         over["median_us"] / row["median_us"],
         over["ci_low_us"] / row["ci_high_us"],
         over["ci_high_us"] / row["ci_low_us"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )
+
+
+def speedup_through_baseline(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Ratio of `row` divided by that of `over`, to one and the same baseline; a wide interval, as in `speedup`.
+
+    Each was timed in turn with the baseline, so a clock that changes between the two cancels, as it does not in times.
+    """
+    for each in (row, over):
+        _need(each, "ratio", "ratio_ci_low", "ratio_ci_high")
+    if row["baseline"] != over["baseline"]:
+        raise NotMeasured(f"{row_key(row)} and {row_key(over)} were timed beside different baselines")
+    return Value(
+        f"{label}, through the baseline",
+        row["ratio"] / over["ratio"],
+        row["ratio_ci_low"] / over["ratio_ci_high"],
+        row["ratio_ci_high"] / over["ratio_ci_low"],
         "ratio",
         (row_key(row), row_key(over)),
     )
@@ -271,7 +328,17 @@ def judge_opcodes(found: Mapping[str, Sequence[Value]], compute: Mapping[str, An
     return REPRODUCED, f"{told} of {compute['pattern']} stand in {builds}, where {asked} should"
 
 
-_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s", "ratio": "ratio"}
+_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s", "ratio": "ratio", "ceiling_share": "ratio", "time": "ms"}
+
+
+def _shared_bytes(evidence: Evidence, kernel_id: str, n: int, toolkit: str) -> int:
+    """Shared memory of a block, static and dynamic, in bytes. Raises NotMeasured."""
+    record = evidence.build(kernel_id, toolkit)
+    if record is None:
+        raise NotMeasured(f"there is no build record of {kernel_id} by {toolkit}")
+    kernel = registry.kernel(kernel_id)
+    static = max((arch["shared_bytes"] for arch in record["archs"].values()), default=0)
+    return static + kernel.launch(shape_of(kernel.op, n)).shared_bytes
 
 
 def _measure(claim: Claim, evidence: Evidence, toolkit: str) -> list[Value]:
@@ -287,14 +354,29 @@ def _measure(claim: Claim, evidence: Evidence, toolkit: str) -> list[Value]:
             return evidence.counter(kernel, n, compute["counter"], toolkit, unit)
         row = evidence.row(kernel, n, claim.cache, toolkit)
         label = f"{kernel}, {n}, {claim.cache}, {toolkit}"
+        if metric == "time":
+            return duration(row, unit, label)
+        if metric == "baseline_tflops":
+            return baseline_rate(row, unit, label)
+        if metric == "ceiling_share":
+            return ceiling_share(row, evidence.ceilings, compute["ceiling"], label)
         return baseline_ratio(row, label) if metric == "ratio" else rate(row, metric, unit, label)
 
     match compute["metric"]:
         case "order":
             return [one(kernel, compute["of"]) for kernel in compute["kernels"]]
-        case "speedup":
+        case "shared_bytes":
+            ids = (compute["kernel"], compute["over"])
+            one_block, other = (_shared_bytes(evidence, kernel, n, toolkit) for kernel in ids)
+            value = one_block / other
+            label = f"{ids[0]} over {ids[1]}, {one_block} and {other} bytes, {toolkit}"
+            sources = tuple(f"results/build/{toolkit}/{kernel}.json" for kernel in ids)
+            return [Value(label, value, value, value, "ratio", sources)]
+        case "speedup" | "faster":
             rows = [evidence.row(compute[key], n, claim.cache, toolkit) for key in ("kernel", "over")]
             label = f"{compute['kernel']} over {compute['over']}, {n}, {claim.cache}, {toolkit}"
+            if "through" in compute:
+                return [speedup_through_baseline(rows[0], rows[1], label)]
             return [speedup(rows[0], rows[1], label)]
         case "global_loads":
             loads = _global_loads(evidence, compute["kernel"], n, toolkit)
@@ -384,6 +466,15 @@ def judge_value(value: Value, published: float, tolerance: float, partly: Mappin
     return PARTLY, f"{reason}, but {' and '.join(held)}"
 
 
+def judge_faster(value: Value) -> tuple[str, str]:
+    """Verdict and reason for the statement that a quotient of speeds is above 1."""
+    if value.ci_low > 1:
+        return REPRODUCED, "the whole interval is above 1"
+    if value.ci_high < 1:
+        return NOT, "it is the slower one"
+    return NOT, "the interval holds 1, so no difference shows"
+
+
 def judge_order(values: Sequence[Value], published: Sequence[float]) -> tuple[str, str]:
     """Verdict and reason for an order: neighbours in the published order, intervals apart."""
     wrong = []
@@ -435,8 +526,65 @@ def _tuned_note(claim: Claim, evidence: Evidence, toolkit: str) -> str:
     return said
 
 
+def judge_experiment(claim: Claim, evidence: Evidence) -> dict[str, Any]:
+    """The verdict on a claim that rests on an experiment, as its entry in verdicts.json."""
+    compute = claim.compute
+    results = evidence.experiments.get(compute["experiment"])
+    reason = f"the experiment {compute['experiment']} was not run"
+    for toolkit in claim.toolkits if results is not None else ():
+        try:
+            for kernel in claim.kernels:
+                evidence.check_gate(kernel)
+            found, exact = experiment_claims.values(results, compute, claim.family, toolkit)
+        except (experiment_claims.Missing, NotMeasured) as error:
+            reason = str(error)
+            continue
+        if not found:
+            reason = f"at all {exact} points neither errs at all"
+            continue
+        good = sum(experiment_claims.holds(each, compute) for each in found)
+        verdict = REPRODUCED if good == len(found) else PARTLY if good > len(found) / 2 else NOT
+        # The point that speaks loudest against the claim stands in the table.
+        worst = (max if "most" in compute and not {"above", "least"} & set(compute) else min)(
+            found, key=lambda each: each.value
+        )
+        unit = "ratio" if "over" in compute else results.experiment.column(compute["value"]).unit
+        value = Value(f"{worst.point}, {toolkit}", worst.value, worst.low, worst.high, unit, worst.rows).as_json()
+        # JSON has no infinity, which a quotient by zero is.
+        value = {key: None if cell in (math.inf, -math.inf) else cell for key, cell in value.items()}
+        measured = [{**value, "judged": True, "experiment": compute["experiment"]}]
+        said = experiment_claims.tell(found, exact, compute)
+        explanation = f"On {results.gpu or 'this machine'} {said}.{_numeric_note(claim, evidence, toolkit)}"
+        return _entry(claim, verdict, explanation, measured, toolkit)
+    return _entry(claim, NOT_MEASURED, reason[0].upper() + reason[1:] + ".", [], None)
+
+
+def judge_lines(claim: Claim) -> dict[str, Any]:
+    """The verdict on a claim about lengths of source files, as its entry in verdicts.json. Needs no measurement."""
+    compute = claim.compute
+    paths = [registry.kernel(compute[key]).source_path for key in ("kernel", "over")]
+    one, other = (lines.of_file(path) for path in paths)
+    value, least, most = one / other, compute["least"], compute["most"]
+    said = f"{paths[0].name} has {one} lines of code, {paths[1].name} {other}"
+    asked = f"{format_number(least)} to {format_number(most)} times as many"
+    if least <= value <= most:
+        verdict, reason = REPRODUCED, f"{asked}, as stated"
+    elif (value < 1) == (most <= 1):
+        verdict, reason = PARTLY, f"not {asked}, but {'fewer' if value < 1 else 'more'} all the same"
+    else:
+        verdict, reason = NOT, f"not {asked}"
+    sources = tuple(path.relative_to(registry.KERNELS_DIR.parent).as_posix() for path in paths)
+    measured = Value(f"{compute['kernel']} over {compute['over']}", value, value, value, "ratio", sources)
+    entry = {**measured.as_json(), "judged": True, "static": True}
+    return _entry(claim, verdict, f"{said}: {format_number(value)} times as many, {reason}.", [entry], None)
+
+
 def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     """The verdict on one claim, as its entry in verdicts.json."""
+    if claim.compute["metric"] == "experiment":
+        return judge_experiment(claim, evidence)
+    if claim.compute["metric"] == "lines":
+        return judge_lines(claim)
     toolkits = evidence.toolkits(claim.toolkits)
     found: dict[str, list[Value]] = {}
     reasons: dict[str, str] = {}
@@ -458,14 +606,20 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     home = bool(hardware) and same_gpu(hardware, gpu)
     kind = claim.transfer["kind"]
 
+    metric = claim.compute["metric"]
     published = [row["value"] for row in claim.published]
-    units = [row["unit"] for row in claim.published]
-    first = as_published(published[0]) + ("" if units[0] == "ratio" else f" {units[0]}") if published else ""
+    if metric != "order" and published:
+        published = [claim.value]
+    unit = "ratio" if len(claim.published) > 1 else claim.published[0]["unit"] if claim.published else ""
+    first = claim.figure + ("" if unit == "ratio" else f" {unit}")
     here = gpu or "this machine"
     if values is None:
         said = ""
     elif claim.compute["metric"] == "order":
         said = f"Measured on {here}: " + ", ".join(f"{_name(value)} {value.text()}" for value in values) + "."
+    elif metric == "faster":
+        compared = f"{claim.compute['kernel']} is {values[0].text()} times as fast as {claim.compute['over']}"
+        said = f"Measured on {here}: {compared} ({values[0].label.split(', ', 1)[1]})"
     elif not published:
         said = f"Measured {values[0].text()} on {here} ({values[0].label.split(', ', 1)[1]})"
     else:
@@ -491,7 +645,10 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
             verdict, reason = judge_order(values, published)
             explanation = f"{said} {reason[0].upper()}{reason[1:]}."
         else:
-            verdict, reason = judge_value(values[0], published[0], claim.tolerance or 0.0, claim.partly)
+            if metric == "faster":
+                verdict, reason = judge_faster(values[0])
+            else:
+                verdict, reason = judge_value(values[0], published[0], claim.tolerance or 0.0, claim.partly)
             explanation = f"{said}: {reason}."
         explanation += beside + _tuned_note(claim, evidence, judged_on) + _numeric_note(claim, evidence, judged_on)
 
@@ -502,6 +659,13 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         others = []
     measured = [{**value.as_json(), "judged": True} for value in values or ()]
     measured += [{**value.as_json(), "judged": False} for toolkit in others for value in found[toolkit]]
+    return _entry(claim, verdict, explanation, measured, judged_on if values is not None else None)
+
+
+def _entry(
+    claim: Claim, verdict: str, explanation: str, measured: list[dict[str, Any]], judged_on: str | None
+) -> dict[str, Any]:
+    """A claim's entry in verdicts.json."""
     return {
         "id": claim.id,
         "family": claim.family,
@@ -513,7 +677,7 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         "transfer": dict(claim.transfer),
         "tolerance": claim.tolerance,
         "partly": dict(claim.partly),
-        "judged_on": judged_on if values is not None else None,
+        "judged_on": judged_on,
         "verdict": verdict,
         "measured": measured,
         "explanation": explanation,
@@ -537,13 +701,18 @@ def judge_all(
     build_dir: Path,
     families: tuple[str, ...] | None = None,
     load_claims: Callable[[tuple[str, ...] | None], list[Claim]] = claims_module.load,
+    experiments_dir: Path | None = None,
 ) -> dict[str, Any]:
     """Every claim's verdict, and what they rest on."""
     all_claims = load_claims(families)
     evidence: dict[str, Evidence] = {}
+    ceilings = load(measure_dir, physical.FAMILY)
     for family in dict.fromkeys((*(families or ()), *(claim.family for claim in all_claims))):
-        ids = [kernel.id for kernel in registry.kernels(family)]
-        evidence[family] = Evidence(load(measure_dir, family), load_gates(gates_dir, ids), Path(build_dir))
+        results = experiment_rows.load(experiments_dir, family)
+        ids = {kernel.id for kernel in registry.kernels(family)}
+        ids |= {kernel for each in results.values() for kernel in each.experiment.kernels}
+        gates = load_gates(gates_dir, sorted(ids))
+        evidence[family] = Evidence(load(measure_dir, family), gates, Path(build_dir), results, ceilings)
     entries = [judge(claim, evidence[claim.family]) for claim in all_claims]
     sources = {each.measured.source for each in evidence.values()} - {"none"}
     gpus = {each.measured.gpu for each in evidence.values() if each.measured.gpu}
@@ -561,10 +730,12 @@ def main() -> int:
     parser.add_argument("--gates", type=Path, required=True, help="folder with one gate verdict a kernel")
     parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
     parser.add_argument("--families", help="only these, separated by commas; default: all with a claims.yaml")
+    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments a family")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     families = tuple(arguments.families.split(",")) if arguments.families else None
-    verdicts = judge_all(arguments.measure, arguments.gates, arguments.build, families)
+    folders = (arguments.measure, arguments.gates, arguments.build)
+    verdicts = judge_all(*folders, families, experiments_dir=arguments.experiments)
     write_json(arguments.out, verdicts)
     width = max((len(entry["id"]) for entry in verdicts["claims"]), default=0)
     for entry in verdicts["claims"]:

@@ -1,0 +1,394 @@
+"""Ada: the article's six rungs of mma.sync in fp16, and five more tuned on Hopper, against cuBLAS and the ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap
+
+FAMILY = Family(
+    name="ada",
+    title="Ada: mma.sync by hand",
+    article="ada",
+    summary="C = A B, fp16 in and fp32 out, B K-major, by the warp's tensor core instruction; "
+    "against cuBLAS at its fastest and against what that instruction can do at most.",
+    figures=("climb", "throughput", "ratio", "roofline"),
+)
+
+BLOCKS = 132
+"""Blocks of the rungs that stay on the GPU: the multiprocessors of an H100 or H200. Any number gives right results."""
+
+THREADS = 256
+"""Eight warps: every rung that has no producer."""
+
+_HEADERS = ("common/element.cuh", "common/mma.cuh")
+_ASYNC = (*_HEADERS, "common/cp_async.cuh")
+_ENGINE = (*_HEADERS, "common/mbarrier.cuh", "common/tma.cuh", "common/wgmma.cuh")
+_ROOMY = ("80", "90", "100")
+"""Targets whose multiprocessors give a block the 144 KB of the large tiles; 8.6, 8.9 and 12.0 give 99 KB."""
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _tiled(bm: int, bn: int, shared_bytes: int = 0) -> Callable[[Shape], Launch]:
+    """A block a tile of bm x bn, x over columns and y over rows of C."""
+
+    def launch(shape: Shape) -> Launch:
+        grid = (_ceil(shape.n, bn), _ceil(shape.m, bm), 1)
+        return Launch(grid=grid, block=(THREADS, 1, 1), shared_bytes=shared_bytes)
+
+    return launch
+
+
+def _in_line(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
+    """A block a tile of bm x bn, in one dimension."""
+
+    def launch(shape: Shape) -> Launch:
+        tiles = _ceil(shape.m, bm) * _ceil(shape.n, bn)
+        return Launch(grid=(tiles, 1, 1), block=(THREADS, 1, 1), shared_bytes=shared_bytes)
+
+    return launch
+
+
+def _staying(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
+    """As many blocks as fit the GPU, fewer for small problems; a producer warpgroup beside the eight warps."""
+
+    def launch(shape: Shape) -> Launch:
+        blocks = min(BLOCKS, _ceil(shape.m, bm) * _ceil(shape.n, bn))
+        return Launch(grid=(blocks, 1, 1), block=(THREADS + 128, 1, 1), shared_bytes=shared_bytes)
+
+    return launch
+
+
+# Opcodes as cuobjdump prints them.
+def _mma(least: int) -> Expect:
+    return Expect(r"HMMA\.16816\.F32", f"mma.sync m16n8k16 into fp32, at least {least} a step", least=least)
+
+
+def _ldmatrix(least: int) -> Expect:
+    return Expect(r"LDSM\.16\.M88\.4", "fragments come by ldmatrix, four 8 x 8 blocks at a time", least=least)
+
+
+def _copies(least: int) -> Expect:
+    return Expect(
+        r"LDGSTS\.E\.BYPASS\.(LTC128B\.)?128(\..*)?", "16 bytes a copy, past the registers and the L1", least=least
+    )
+
+
+_NO_SPILL = Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0)
+_NO_WGMMA = Expect(r"HGMMA.*", "no warpgroup instruction", least=0, most=0)
+_NO_ENGINE = Expect(r"UTMA.*", "no copy engine", least=0, most=0)
+_NO_ASYNC = Expect(r"LDGSTS.*", "every element passes through registers", least=0, most=0)
+_NO_LDSM = Expect(r"LDSM.*", "fragments are read word by word", least=0, most=0)
+_WIDE_LOADS = Expect(r"LDG\.E\.128(\..*)?", "eight elements a load", least=4)
+_WIDE_STORES = Expect(r"STS\.128", "eight elements a store to shared memory", least=4)
+_NO_LDG = Expect(r"LDG\..*", "no thread loads from A or B into registers", least=0, most=0)
+_NO_STS = Expect(r"STS(\..*)?", "no thread stores to shared memory", least=0, most=0)
+_PAIRS = Expect(r"STG\.E\.64(\..*)?", "C is stored two sums at a time", least=8)
+_GROUPS = Expect(r"LDGDEPBAR", "copies are committed in groups", least=1)
+_WAITS = Expect(r"DEPBAR\.LE(\..*)?", "and waited for, all but the youngest", least=1)
+_RING = (
+    Expect(r"UTMALDG\.2D", "tiles of A and B are loaded by the copy engine", least=2),
+    Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "the producer waits for empty slots, consumers for full ones", least=2),
+    Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
+)
+
+_TIME = "gpu__time_duration.sum"
+_CYCLES = "sm__cycles_elapsed.max"
+_L2 = "lts__t_bytes.sum"
+_DRAM = "dram__bytes_read.sum"
+_INSTRUCTIONS = "smsp__inst_executed.sum"
+_LOAD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+_STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+
+
+def _kernel(
+    name: str,
+    rung: str,
+    title: str,
+    launch: Callable[[Shape], Launch],
+    expects: tuple[Expect, ...],
+    params: dict[str, int],
+    idea: str,
+    evidence: tuple[str, ...],
+    headers: tuple[str, ...] = _HEADERS,
+    entry: str | None = None,
+    published: str | None = None,
+    k: int = 8,
+    targets: tuple[str, ...] = (),
+    min_capability: tuple[int, int] = (8, 0),
+    tensor_maps: dict[str, TensorMap] | None = None,
+    gate_shapes: tuple[Shape, ...] = (),
+) -> Kernel:
+    """A rung. `k`: what K must be a multiple of. A tensor map of C says that the copy engine stores."""
+    maps = tensor_maps or {}
+    operands = tuple(f"map:{one}" if one in maps else one for one in "abc")
+    return Kernel(
+        id=f"ada.{name}",
+        rung=rung,
+        title=title,
+        source=f"{rung}_{name}.cu",
+        entry=entry or name,
+        launch=launch,
+        dtype_in="fp16",
+        dtype_acc="fp32",
+        dtype_out="fp32",
+        layout="row,col,row",
+        params=params,
+        multiple_of={"n": 4, "k": k} if "c" in maps else {"k": k},
+        min_capability=min_capability,
+        targets=targets,
+        headers=headers,
+        arguments=(*operands, "m", "n", "k"),
+        tensor_maps=maps,
+        expects=(*expects, _NO_SPILL, _NO_WGMMA),
+        baseline="cublas.gemm",
+        article="ada",
+        published_system=published,
+        idea=idea,
+        evidence=evidence,
+        gate_shapes=gate_shapes,
+    )
+
+
+_LARGE = {"bm": 256, "bn": 128, "bk": 64, "mma_m": 4, "mma_n": 8}
+_SLOT = (256 + 128) * 64 * 2
+"""Bytes of a slot of the large tiles' ring."""
+_BARRIERS = 2 * 8
+"""Bytes of a slot's two barriers."""
+_MAPS = {"a": TensorMap(box=(256, 64), swizzle=128), "b": TensorMap(box=(128, 64), swizzle=128)}
+_PIPELINE = (_GROUPS, _WAITS, _NO_LDG, _NO_STS, _PAIRS, _NO_ENGINE)
+_SEVERAL_TILES = (Shape(2816, 1800, 520),)
+"""165 tiles of 256 x 128, so that blocks which stay take more than one, and groups of 8 rows with a lower last one."""
+
+
+# What the experiment `accumulation` runs: the same sums, kept in different places. No sweep times them.
+def _sums(
+    name: str,
+    title: str,
+    idea: str,
+    expects: tuple[Expect, ...],
+    defines: dict[str, str] | None = None,
+    source: str = "mma",
+    threads: int = 128,
+) -> Kernel:
+    """One way to keep a running sum; a block makes 64 x 64 of C, x over columns and y over rows."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(_ceil(shape.n, 64), _ceil(shape.m, 64), 1), block=(threads, 1, 1))
+
+    return Kernel(
+        id=f"ada.accumulate_{name}",
+        rung="numerics",
+        title=title,
+        source=f"numerics_{source}.cu",
+        entry=f"accumulate_{source}",
+        launch=launch,
+        dtype_in="fp16",
+        layout="row,col,row",
+        params={"bm": 64, "bn": 64},
+        multiple_of={"k": 16},
+        defines=defines or {},
+        arguments=("a", "b", "c", "m", "n", "k"),
+        expects=(*expects, _NO_SPILL),
+        baseline=None,
+        idea=idea,
+        timed=False,
+    )
+
+
+def _outside(least: int) -> Expect:
+    return Expect(r"FADD(\..*)?", "what an instruction gives is added outside", least=least)
+
+
+_NUMERICS = (
+    _sums(
+        "inside",
+        "Sum kept inside mma",
+        "Every instruction gets the running sum and gives it back, in the tensor core's own arithmetic.",
+        (_mma(8), Expect(r"FADD(\..*)?", "nothing is added outside", least=0, most=0)),
+        {"INSIDE": "0"},
+    ),
+    _sums(
+        "outside4",
+        "Sum kept outside, after four mma",
+        "Four instructions add up inside; their sum of 64 products is added by an ordinary fp32 addition.",
+        (_mma(4 * 8), _outside(32)),
+        {"INSIDE": "4"},
+    ),
+    _sums(
+        "outside",
+        "Sum kept outside mma",
+        "Every instruction begins at zero; its sum of 16 products is added by an ordinary fp32 addition.",
+        (_mma(8), _outside(32)),
+        {"INSIDE": "1"},
+    ),
+    _sums(
+        "compensated",
+        "Sum kept outside, compensated",
+        "What each addition outside rounds away is kept and added at the end: only the instruction's own errors stay.",
+        (_mma(8), _outside((7 + 1) * 32)),
+        {"INSIDE": "1", "COMPENSATED": "1"},
+    ),
+    _sums(
+        "ffma",
+        "Sum by fp32 multiply-adds",
+        "No tensor core: one product after the other, each step rounded to nearest.",
+        (
+            Expect(r"FFMA(\..*)?", "products are added one by one", least=32),
+            Expect(r"HMMA(\..*)?", "no tensor core takes part", least=0, most=0),
+        ),
+        source="ffma",
+        threads=256,
+    ),
+)
+
+KERNELS = (
+    _kernel(
+        name="naive",
+        rung="1.0",
+        title="Naive",
+        launch=_tiled(32, 32),
+        expects=(_mma(1), _NO_LDSM, _NO_ASYNC, _NO_ENGINE),
+        params={"bm": 32, "bn": 32, "bk": 16, "mma_m": 1, "mma_n": 1},
+        idea="A warp multiplies one 16 x 8 tile, its fragments read from shared memory word by word.",
+        evidence=(_SECTORS, _LOAD_CONFLICTS, _STORE_CONFLICTS, _TIME),
+        published="1.0 naive",
+        k=2,
+    ),
+    _kernel(
+        name="tiled_2x",
+        rung="1.1",
+        title="Two by two tiles",
+        launch=_tiled(64, 64),
+        expects=(_mma(4), _NO_LDSM, _NO_ASYNC, _NO_ENGINE),
+        params={"bm": 64, "bn": 64, "bk": 16, "mma_m": 2, "mma_n": 2},
+        idea="2 x 2 tiles a warp: half the loads, reads and barriers a product.",
+        evidence=(_L2, _INSTRUCTIONS, _TIME),
+        published="1.1 naive 2x tiling",
+        k=2,
+    ),
+    _kernel(
+        name="permuted",
+        rung="2.0",
+        title="Permuted shared memory",
+        launch=_tiled(64, 64),
+        expects=(_mma(16), _ldmatrix(12), _WIDE_LOADS, _WIDE_STORES, _NO_ASYNC, _PAIRS, _NO_ENGINE),
+        params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2},
+        idea="128-bit loads, pieces of 16 bytes permuted by XOR, ldmatrix: no bank conflicts.",
+        evidence=(_LOAD_CONFLICTS, _STORE_CONFLICTS, _INSTRUCTIONS, _TIME),
+        published="2.0 permuted smem",
+    ),
+    _kernel(
+        name="registers",
+        rung="2.1",
+        title="Next step in registers",
+        launch=_tiled(64, 64),
+        expects=(_mma(16), _ldmatrix(12), _WIDE_LOADS, _WIDE_STORES, _NO_ASYNC, _PAIRS, _NO_ENGINE),
+        params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2},
+        idea="The next step's pieces are loaded into registers before this step is multiplied.",
+        evidence=(_LOAD_CONFLICTS, _TIME),
+        published="2.1 permuted smem + register tweak",
+    ),
+    _kernel(
+        name="pipelined",
+        rung="3.0",
+        title="Asynchronous pipeline",
+        launch=_tiled(64, 64, 3 * (64 + 64) * 64 * 2),
+        expects=(_mma(16), _ldmatrix(12), _copies(4), *_PIPELINE),
+        params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2, "stages": 3},
+        idea="cp.async fills a ring of three slots; one barrier a step.",
+        evidence=(_LOAD_CONFLICTS, _INSTRUCTIONS, _TIME),
+        headers=_ASYNC,
+        published="3.0 n-stage async pipeline",
+    ),
+    _kernel(
+        name="tiled_4x",
+        rung="3.1",
+        title="Four by four tiles",
+        launch=_tiled(128, 128, 3 * (128 + 128) * 64 * 2),
+        expects=(_mma(64), _ldmatrix(24), _copies(8), *_PIPELINE),
+        params={"bm": 128, "bn": 128, "bk": 64, "mma_m": 4, "mma_n": 4, "stages": 3},
+        idea="4 x 4 tiles a warp, 128 x 128 a block: the article's last.",
+        evidence=(_L2, _LOAD_CONFLICTS, _CYCLES, _TIME),
+        headers=_ASYNC,
+        published="3.1 n-stage + 4x tiling",
+    ),
+    _kernel(
+        name="warp_tiles",
+        rung="3.2",
+        title="64 x 64 a warp",
+        launch=_tiled(256, 128, 3 * _SLOT),
+        expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
+        params={**_LARGE, "stages": 3},
+        idea="4 x 8 tiles a warp, 256 x 128 a block: a third fewer bytes read from shared memory a product.",
+        evidence=(_L2, _LOAD_CONFLICTS, _CYCLES, _TIME),
+        headers=_ASYNC,
+        targets=_ROOMY,
+    ),
+    _kernel(
+        name="fragments",
+        rung="3.3",
+        title="Fragments ahead",
+        launch=_tiled(256, 128, 3 * _SLOT),
+        expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
+        params={**_LARGE, "stages": 3},
+        idea="Fragments of the next slice are fetched before this one is multiplied.",
+        evidence=(_LOAD_CONFLICTS, _CYCLES, _TIME),
+        headers=_ASYNC,
+        targets=_ROOMY,
+    ),
+    _kernel(
+        name="l2_order",
+        rung="3.4",
+        title="Blocks in L2 order",
+        launch=_in_line(256, 128, 3 * _SLOT),
+        expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
+        params={**_LARGE, "stages": 3, "group": 8},
+        idea="Blocks that run at a time share rows of A and columns of B in the L2.",
+        evidence=(_DRAM, _TIME),
+        headers=_ASYNC,
+        targets=_ROOMY,
+        gate_shapes=_SEVERAL_TILES,
+    ),
+    _kernel(
+        name="tma",
+        rung="3.5",
+        title="Fed by TMA",
+        launch=_staying(256, 128, 4 * (_SLOT + _BARRIERS)),
+        expects=(_mma(128), _ldmatrix(32), *_RING, _NO_ASYNC, _NO_LDG, _NO_STS, _PAIRS),
+        params={**_LARGE, "stages": 4, "group": 8},
+        idea="The copy engine fills the ring, mbarriers say when, and blocks stay: no warp waits for all others.",
+        evidence=(_INSTRUCTIONS, _CYCLES, _TIME),
+        headers=_ENGINE,
+        entry="mma_tma",
+        targets=("90a",),
+        min_capability=(9, 0),
+        tensor_maps=_MAPS,
+        gate_shapes=_SEVERAL_TILES,
+    ),
+    _kernel(
+        name="stored",
+        rung="3.6",
+        title="Stored by TMA",
+        launch=_staying(256, 128, 3 * (_SLOT + _BARRIERS) + 8 * 2 * 16 * 64 * 4),
+        expects=(
+            *(_mma(128), _ldmatrix(32), *_RING, _NO_ASYNC, _NO_LDG),
+            Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=2),
+            Expect(r"STG\..*", "no thread stores to C itself", least=0, most=0),
+        ),
+        params={**_LARGE, "stages": 3, "group": 8},
+        idea="Sums leave through shared memory and the copy engine, half of a tile behind the next one.",
+        evidence=(_CYCLES, _TIME),
+        headers=_ENGINE,
+        entry="mma_stored",
+        targets=("90a",),
+        min_capability=(9, 0),
+        tensor_maps={**_MAPS, "c": TensorMap(box=(16, 32), swizzle=128)},
+        gate_shapes=_SEVERAL_TILES,
+    ),
+    *_NUMERICS,
+)
