@@ -1,0 +1,117 @@
+// CuTe 1: cp.async into swizzled shared memory, ldmatrix, mma.sync; load, wait, compute.
+//
+// New:        the first of the family. A block walks K in tiles; of each it copies A and B with 16-byte cp.async,
+//             waits until they are there, and multiplies. Everything about who holds what is a CuTe layout.
+// Parameters: 128 x 128 x 64 a block, 2 x 2 warps of 64 x 64 each, mma.sync m16n8k16, ldmatrix.x4: the article's. A
+//             row of a tile is 64 elements, 128 bytes, all 32 banks; the swizzle XORs the 16-byte chunk's number with
+//             the row's number modulo 8, so that the eight rows that ldmatrix reads at once lie in different banks.
+// Published:  1.01 of cuBLAS (A100, n = 2048).
+// Expected:   a block computes or waits for memory, never both; two blocks a multiprocessor fill each other's waits in
+//             part.
+// Takes:      any m; n and k that are multiples of 8. Rows beyond m or n and columns beyond k are copied as zeros.
+
+#include <cute/tensor.hpp>
+
+using namespace cute;
+
+using Element = bfloat16_t;
+constexpr int BM = 128, BN = 128, BK = 64;  // the block's tile of C is BM x BN; it walks K in steps of BK
+constexpr int THREADS = 128;
+
+// Eight rows of 64 elements, swizzled: 3 bits of the row into the 3 bits above the 8 elements of a chunk.
+using Atom = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, _64>, Stride<_64, _1>>{}));
+using TileA = decltype(tile_to_shape(Atom{}, Shape<Int<BM>, Int<BK>>{}));
+using TileB = decltype(tile_to_shape(Atom{}, Shape<Int<BN>, Int<BK>>{}));
+
+// 16 rows of 8 threads, each of them 8 elements: 16 bytes.
+using FromGlobal = decltype(make_tiled_copy(Copy_Atom<SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<uint128_t>, Element>{},
+                                            Layout<Shape<_16, _8>, Stride<_8, _1>>{}, Layout<Shape<_1, _8>>{}));
+// 2 x 2 warps; 32 columns at a time, so that one ldmatrix.x4 brings a warp two instructions' share of B.
+using Mma = TiledMMA<MMA_Atom<SM80_16x8x16_F32BF16BF16F32_TN>, Layout<Shape<_2, _2, _1>>, Tile<_32, _32, _16>>;
+using FromShared = Copy_Atom<SM75_U32x4_LDSM_N, Element>;
+
+struct Shared {
+    alignas(128) Element a[cosize_v<TileA>];
+    alignas(128) Element b[cosize_v<TileB>];
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+base(const Element* a, const Element* b, Element* c, int m, int n, int k) {
+    // a: [m, k]   b: [n, k]   c: [m, n]   grid: (columns, rows) of tiles   block: THREADS
+    extern __shared__ __align__(128) unsigned char shared_bytes[];
+    Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+    const int row = blockIdx.y, col = blockIdx.x;
+
+    const Tensor A = make_tensor(make_gmem_ptr(a), make_shape(m, k), make_stride(k, _1{}));  // (m, k)
+    const Tensor B = make_tensor(make_gmem_ptr(b), make_shape(n, k), make_stride(k, _1{}));  // (n, k)
+    const Tensor C = make_tensor(make_gmem_ptr(c), make_shape(m, n), make_stride(n, _1{}));  // (m, n)
+    const Tensor gA = local_tile(A, Shape<Int<BM>, Int<BK>>{}, make_coord(row, _));          // (BM, BK, tiles)
+    const Tensor gB = local_tile(B, Shape<Int<BN>, Int<BK>>{}, make_coord(col, _));          // (BN, BK, tiles)
+    const Tensor gC = local_tile(C, Shape<Int<BM>, Int<BN>>{}, make_coord(row, col));        // (BM, BN)
+    const Tensor sA = make_tensor(make_smem_ptr(shared.a), TileA{});                         // (BM, BK)
+    const Tensor sB = make_tensor(make_smem_ptr(shared.b), TileB{});                         // (BN, BK)
+
+    // What this thread copies: COPY is the 8 elements of a chunk, ROWS the chunks, one every 16 rows.
+    const auto from_global = FromGlobal{}.get_slice(threadIdx.x);
+    const Tensor copyA = from_global.partition_S(gA);  // (COPY, ROWS, 1, tiles)
+    const Tensor copyB = from_global.partition_S(gB);
+    Tensor toA = from_global.partition_D(sA);  // (COPY, ROWS, 1)
+    Tensor toB = from_global.partition_D(sB);
+    const Tensor place = from_global.partition_S(make_identity_tensor(Shape<Int<BM>, Int<BK>>{}));  // (row, column)
+    Tensor insideA = make_tensor<bool>(make_shape(size<1>(toA), _1{}));
+    Tensor insideB = make_tensor<bool>(make_shape(size<1>(toB), _1{}));
+    const auto load = [&](int tile) {
+        const bool inside = tile * BK + get<1>(place(0)) < k;
+        CUTE_UNROLL
+        for (int i = 0; i < size<1>(toA); ++i) {
+            insideA(i, 0) = inside && row * BM + get<0>(place(0, i, 0)) < m;
+            insideB(i, 0) = inside && col * BN + get<0>(place(0, i, 0)) < n;
+        }
+        copy_if(FromGlobal{}, insideA, copyA(_, _, _, tile), toA);
+        copy_if(FromGlobal{}, insideB, copyB(_, _, _, tile), toB);
+    };
+
+    // What this thread multiplies: registers as the instruction wants them, and the ldmatrix that fills them.
+    const auto mma = Mma{}.get_slice(threadIdx.x);
+    Tensor rA = mma.partition_fragment_A(sA);  // (MMA, 4, K_BLOCKS): 16 x 16 of A
+    Tensor rB = mma.partition_fragment_B(sB);  // (MMA, 8, K_BLOCKS): 8 x 16 of B
+    Tensor sums = mma.partition_fragment_C(gC);  // (MMA, 4, 8): 16 x 8 of C
+    const auto readA = make_tiled_copy_A(FromShared{}, Mma{}).get_slice(threadIdx.x);
+    const auto readB = make_tiled_copy_B(FromShared{}, Mma{}).get_slice(threadIdx.x);
+    const Tensor fromA = readA.partition_S(sA);  // (COPY, 4, K_BLOCKS)
+    const Tensor fromB = readB.partition_S(sB);
+    Tensor intoA = readA.retile_D(rA);
+    Tensor intoB = readB.retile_D(rB);
+    clear(sums);
+
+    const int tiles = size<3>(copyA);
+    for (int tile = 0; tile < tiles; ++tile) {
+        load(tile);
+        cp_async_fence();
+        cp_async_wait<0>();
+        __syncthreads();
+        CUTE_UNROLL
+        for (int block = 0; block < size<2>(rA); ++block) {
+            copy(FromShared{}, fromA(_, _, block), intoA(_, _, block));
+            copy(FromShared{}, fromB(_, _, block), intoB(_, _, block));
+            gemm(Mma{}, rA(_, _, block), rB(_, _, block), sums);
+        }
+        __syncthreads();
+    }
+
+    // Each thread rounds its sums and stores them where they belong, two neighbours at a time.
+    Tensor rounded = make_tensor_like<Element>(sums);
+    CUTE_UNROLL
+    for (int i = 0; i < size(sums); ++i) {
+        rounded(i) = Element(sums(i));
+    }
+    const Tensor pairs = recast<uint32_t>(rounded);
+    Tensor out = recast<uint32_t>(mma.partition_C(gC));                                         // (MMA, 4, 8)
+    const Tensor spot = mma.partition_C(make_identity_tensor(Shape<Int<BM>, Int<BN>>{}));  // (row, column)
+    CUTE_UNROLL
+    for (int i = 0; i < size(pairs); ++i) {
+        if (row * BM + get<0>(spot(2 * i)) < m && col * BN + get<1>(spot(2 * i)) < n) {
+            out(i) = pairs(i);
+        }
+    }
+}

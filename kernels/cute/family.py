@@ -1,0 +1,350 @@
+"""CuTe: a GEMM from its first step to three stages, in C++ and in the Python DSL, and what CuTe gives on Hopper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap
+
+FAMILY = Family(
+    name="cute",
+    title="CuTe, in C++ and in Python",
+    article="cute",
+    summary="C = A B in bf16 with fp32 sums, B K-major, by CuTe's layouts: mma.sync step by step, then wgmma and TMA.",
+    figures=("climb", "throughput", "ratio", "roofline"),
+)
+
+PACKAGES = ("nvidia-cutlass",)
+"""Where CuTe's C++ headers come from."""
+FLAGS = ("--expt-relaxed-constexpr",)
+"""CuTe calls constexpr functions of the host's library in device code."""
+
+BLOCKS = 132
+"""Blocks of the rung that stays on the GPU: the multiprocessors of an H100 or H200. Any number gives right results."""
+
+_STAGE = (128 + 128) * 64 * 2
+"""Bytes of a stage: a 128 x 64 tile of A, one of B."""
+_TILE = {"bm": 128, "bn": 128, "bk": 64}
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _grid(stages: int) -> Callable[[Shape], Launch]:
+    """A block a tile of 128 x 128, x over columns and y over rows of C."""
+
+    def launch(shape: Shape) -> Launch:
+        grid = (_ceil(shape.n, 128), _ceil(shape.m, 128), 1)
+        return Launch(grid=grid, block=(128, 1, 1), shared_bytes=stages * _STAGE)
+
+    return launch
+
+
+def _line(stages: int) -> Callable[[Shape], Launch]:
+    """A block a tile of 128 x 128, in one dimension: the kernel works out which tile."""
+
+    def launch(shape: Shape) -> Launch:
+        tiles = _ceil(shape.n, 128) * _ceil(shape.m, 128)
+        return Launch(grid=(tiles, 1, 1), block=(128, 1, 1), shared_bytes=stages * _STAGE)
+
+    return launch
+
+
+# Opcodes as cuobjdump prints them.
+_MMA = Expect(r"HMMA\.16816\.F32\.BF16", "mma.sync m16n8k16, bf16 into fp32", least=128)
+_LDSM = Expect(r"LDSM\.16\.M88\.4", "ldmatrix.x4 fills the registers", least=32)
+_NARROW = Expect(r"LDSM\.16\.M88(\.2)?", "and no narrower ldmatrix", least=0, most=0)
+_ASYNC = Expect(r"LDGSTS\.E\.BYPASS(\..*)?\.128(\..*)?", "cp.async of 16 bytes into shared memory", least=16)
+_PLAIN = (
+    Expect(r"LDG\..*", "no thread loads from A or B through registers", least=0, most=0),
+    Expect(r"STS(\..*)?", "shared memory is written by cp.async alone", least=0, most=0),
+)
+_WIDE_STORES = (Expect(r"STG\.E(\..*)?\.128(\..*)?", "C is stored 16 bytes at a time", least=16, most=16),)
+_BARRIER = Expect(r"BAR\.SYNC.*", "the block meets once a tile", least=1)
+
+_TIME = "gpu__time_duration.sum"
+_DRAM = "dram__bytes_read.sum"
+_L2 = "lts__t_bytes.sum"
+_CYCLES = "sm__cycles_elapsed.max"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+_ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+_HMMA = "sm__inst_executed_pipe_tensor_op_hmma.sum"
+_HIT = "lts__t_sector_hit_rate.pct"
+_WAVES = "launch__waves_per_multiprocessor"
+_BY_REGISTERS = "launch__occupancy_limit_registers"
+_BY_SHARED = "launch__occupancy_limit_shared_mem"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
+
+
+def _rung(
+    name: str,
+    rung: str,
+    title: str,
+    source: str,
+    launch: Callable[[Shape], Launch],
+    published: str | None,
+    idea: str,
+    evidence: tuple[str, ...],
+    params: dict[str, int],
+    expects: tuple[Expect, ...] = _PLAIN,
+    gain_over: str = "",
+) -> Kernel:
+    """A step of the article, on mma.sync."""
+    return Kernel(
+        id=f"cute.{name}",
+        rung=rung,
+        title=title,
+        source=source,
+        entry=name,
+        launch=launch,
+        dtype_in="bf16",
+        dtype_out="bf16",
+        layout="row,col,row",
+        params={**_TILE, **params},
+        multiple_of={"n": 8, "k": 8},
+        packages=PACKAGES,
+        flags=FLAGS,
+        ptx="80",
+        arguments=("a", "b", "c", "m", "n", "k"),
+        expects=(_MMA, _LDSM, _NARROW, _ASYNC, _BARRIER, *expects),
+        baseline="cublas.gemm",
+        article="cute",
+        published_system=published,
+        idea=idea,
+        evidence=evidence,
+        gain_over=gain_over,
+    )
+
+
+def _bands(shape: Shape) -> Launch:
+    """A block a tile of 128 x 128: x over the rows of tiles and within a band of columns, y over the bands."""
+    cols = _ceil(shape.n, 128)
+    band = 8 if cols > 5 else 4 if cols > 2 else 2 if cols > 1 else 1
+    return Launch(
+        grid=(_ceil(shape.m, 128) * band, _ceil(cols, band), 1), block=(128, 1, 1), shared_bytes=3 * _STAGE // 2
+    )
+
+
+def _dsl(
+    name: str,
+    rung: str,
+    title: str,
+    launch: Callable[[Shape], Launch],
+    published: str | None,
+    idea: str,
+    evidence: tuple[str, ...],
+    params: dict[str, int],
+    expects: tuple[Expect, ...],
+    gain_over: str = "",
+) -> Kernel:
+    """A kernel of the Python DSL, whose entry point the DSL names after its function."""
+    return Kernel(
+        id=f"cute.{name}",
+        rung=rung,
+        title=title,
+        source=f"{name}.py",
+        entry=f"{name}_0",
+        launch=launch,
+        dtype_in="bf16",
+        dtype_out="bf16",
+        layout="row,col,row",
+        params={**_TILE, "stages": 3, **params},
+        multiple_of={"n": 8, "k": 8},
+        toolkits=("cuda13",),
+        compiler="cute_dsl",
+        arguments=("a", "b", "c", "m", "n", "k"),
+        expects=(_NARROW, _BARRIER, *expects),
+        baseline="cublas.gemm",
+        article="cute",
+        published_system=published,
+        idea=idea,
+        evidence=evidence,
+        gain_over=gain_over,
+    )
+
+
+_DSL = (
+    _dsl(
+        "dsl_three_stages",
+        "4p",
+        "Three stages, in the Python DSL",
+        _line(3),
+        "cute_dsl 3-stage",
+        "Step 4 in Python, compiled ahead of time.",
+        (_CYCLES, _TIME),
+        {"group": 8},
+        (_MMA, _LDSM, _ASYNC, *_PLAIN),
+        gain_over="cute.three_stages",
+    ),
+    _dsl(
+        "dsl_serpentine",
+        "4p.1",
+        "The order of C++'s gemm, in the Python DSL",
+        _line(3),
+        None,
+        "Instructions one by one, in an order in which neighbours always share an operand, as C++'s gemm has it.",
+        (_CYCLES, _TIME),
+        {"group": 8},
+        (_MMA, _LDSM, _ASYNC, *_PLAIN),
+    ),
+    _dsl(
+        "dsl_nvidia_design",
+        "4n",
+        "The design of NVIDIA's example, in the Python DSL",
+        _bands,
+        "NVIDIA CuTe DSL example",
+        "Tiles half as deep, C stored through shared memory, tiles walked in bands.",
+        (_L2, _CYCLES, _TIME),
+        {"bk": 32},
+        (
+            Expect(r"HMMA\.16816\.F32\.BF16", "mma.sync m16n8k16, bf16 into fp32", least=64),
+            Expect(r"LDSM\.16\.M88\.4", "ldmatrix.x4 fills the registers", least=16),
+            Expect(r"LDGSTS\.E\.BYPASS(\..*)?\.128(\..*)?", "cp.async of 16 bytes into shared memory", least=8),
+            Expect(r"STS", "sums are written to shared memory", least=64),
+            Expect(r"STG\.E\.128", "C is stored in pieces of 16 bytes", least=16),
+        ),
+        gain_over="cute.dsl_three_stages",
+    ),
+)
+
+
+def _copy() -> Kernel:
+    """The article's copy of a matrix, tile by tile."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(_ceil(shape.n, 64), _ceil(shape.m, 128), 1), block=(256, 1, 1))
+
+    return Kernel(
+        id="cute.copy",
+        rung="0",
+        title="Copy by tiles",
+        source="0_copy.cu",
+        entry="copy_tiles",
+        launch=launch,
+        op="copy",
+        dtype_in="bf16",
+        dtype_out="bf16",
+        params={"bm": 128, "bn": 64},
+        multiple_of={"n": 8},
+        packages=PACKAGES,
+        flags=FLAGS,
+        ptx="80",
+        expects=(
+            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4, most=4),
+            Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4, most=4),
+            Expect(r"(LDS|STS)(\..*)?", "nothing passes through shared memory", least=0, most=0),
+        ),
+        baseline="cuda.memcpy",
+        article="cute",
+        published_system="cute copy kernel 128x64 tile",
+        idea="A layout says which thread has which 16 bytes; the copy follows from it.",
+    )
+
+
+def _hopper() -> Kernel:
+    """Past the article: wgmma and TMA through CuTe, in the shape of kernels/hopper/9_overlapped.cu."""
+    shared = 4 * (128 + 256) * 64 * 2 + 2 * 128 * 64 * 2 + 2 * 4 * 8
+
+    def launch(shape: Shape) -> Launch:
+        clusters = min(BLOCKS // 2, _ceil(shape.m, 256) * _ceil(shape.n, 256))
+        return Launch(grid=(2 * clusters, 1, 1), block=(384, 1, 1), cluster=(2, 1, 1), shared_bytes=shared)
+
+    return Kernel(
+        id="cute.hopper",
+        rung="5",
+        title="wgmma and TMA",
+        source="5_hopper.cu",
+        entry="hopper",
+        launch=launch,
+        dtype_in="bf16",
+        dtype_out="bf16",
+        layout="row,col,row",
+        params={"bm": 128, "bn": 256, "bk": 64, "stages": 4, "group": 8, "cluster": 2},
+        multiple_of={"n": 8, "k": 8},
+        min_capability=(9, 0),
+        targets=("90a",),
+        packages=PACKAGES,
+        flags=FLAGS,
+        arguments=("map:a", "map:b", "map:c", "m", "n", "k"),
+        tensor_maps={"a": TensorMap((128, 64)), "b": TensorMap((128, 64)), "c": TensorMap((16, 64))},
+        expects=(
+            Expect(r"HGMMA\.64x256x16\.F32\.BF16", "wgmma of the widest kind, from shared memory into fp32", least=20),
+            Expect(r"UTMALDG\.2D", "tiles of A are loaded by the copy engine", least=1),
+            Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1),
+            Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=4),
+            Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=16),
+            Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait for each other's stages", least=2),
+            Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
+            Expect(r"(LDG|STG)\..*", "no thread touches A, B or C itself", least=0, most=0),
+            Expect(r"(LDSM|HMMA)\..*", "nothing of an older GPU's way", least=0, most=0),
+        ),
+        baseline="cublas.gemm",
+        idea="The same layouts over wgmma, TMA, mbarriers and clusters.",
+        evidence=(_L2, _CYCLES, _TIME),
+        gain_over="cute.three_stages",
+    )
+
+
+_CPP = (
+    _copy(),
+    _rung(
+        "base",
+        "1",
+        "Swizzled cp.async",
+        "1_base.cu",
+        _grid(1),
+        "cute_cpp swizzled async copy",
+        "cp.async into swizzled shared memory, ldmatrix, mma.sync; load, wait, compute.",
+        (_CONFLICTS, _HMMA, _WAVES, _HIT, _CYCLES, _TIME),
+        {"stages": 1},
+    ),
+    _rung(
+        "double_buffer",
+        "2",
+        "Double buffer",
+        "2_double_buffer.cu",
+        _grid(2),
+        "cute_cpp double buffer",
+        "The next tile is copied, and the next fragments are read, while this one is multiplied.",
+        (_ISSUE, _BY_REGISTERS, _CYCLES, _TIME),
+        {"stages": 2},
+    ),
+    _rung(
+        "l2_swizzle",
+        "3",
+        "L2 grid swizzle",
+        "3_l2_swizzle.cu",
+        _line(2),
+        "cute_cpp L2 swizzle",
+        "Blocks in groups of eight rows share tiles in the L2.",
+        (_DRAM, _HIT, _L2, _CYCLES, _TIME),
+        {"stages": 2, "group": 8},
+    ),
+    _rung(
+        "three_stages",
+        "4",
+        "Three stages",
+        "4_three_stages.cu",
+        _line(3),
+        "cute_cpp 3-stage",
+        "Two tiles on their way while one is multiplied.",
+        (_ISSUE, _BY_REGISTERS, _BY_SHARED, _CYCLES, _TIME),
+        {"stages": 3, "group": 8},
+    ),
+    _rung(
+        "shared_epilogue",
+        "4.1",
+        "C through shared memory",
+        "4.1_shared_epilogue.cu",
+        _line(3),
+        None,
+        "Whole rows of C go out from shared memory.",
+        (_SECTORS, _CYCLES, _TIME),
+        {"stages": 3, "group": 8},
+        (_PLAIN[0], Expect(r"STS(\..*)?", "sums are written to shared memory", least=64), *_WIDE_STORES),
+        gain_over="cute.three_stages",
+    ),
+)
+
+KERNELS = (*_CPP, *_DSL, _hopper())
