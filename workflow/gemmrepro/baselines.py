@@ -1,7 +1,8 @@
 """What kernels are measured against: vendor libraries, called the plain way.
 
-``cublas.sgemm`` is cuBLAS's fp32 GEMM. ``cublas.gemm`` is the 16-bit GEMM with fp32 accumulation, stored in 16 bits or
-in fp32: the fastest of cublasGemmEx and of what cublasLt offers. ``cuda.memcpy`` is the driver's device-to-device copy.
+``cublas.sgemm`` is cuBLAS's fp32 GEMM. ``cublas.gemm`` is the GEMM of every other type, accumulated as its problem says
+(16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
+cublasLt offers. ``cuda.memcpy`` is the driver's device-to-device copy.
 
     python -m gemmrepro.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
     prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import gpu
-from gemmrepro.cublas import Cublas, CublasLt
+from gemmrepro.cublas import LT_ONLY, Cublas, CublasLt
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_json
 from gemmrepro.operands import Operands, random, shape_of
@@ -84,8 +85,18 @@ def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
 
     What a kernel is compared with must be the library's best: cublasGemmEx may choose a slower kernel than cublasLt
     knows. They are tried on the operands themselves, and the least median wins.
+
+    Raises:
+        UserError: the library multiplies no such types, or not in this layout.
     """
-    calls = [cublas(session).gemm_ex(operands), *cublas_lt(session).candidates(operands, LT_CANDIDATES)]
+    calls = list(cublas_lt(session).candidates(operands, LT_CANDIDATES))
+    if operands.problem.dtype_in not in LT_ONLY:
+        calls.insert(0, cublas(session).gemm_ex(operands))
+    if not calls:
+        raise UserError(
+            f"cuBLAS has no way to multiply {operands.problem} in layout {operands.problem.layout}; "
+            "8-bit floats want a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
+        )
     chosen = way(session, operands.problem, operands.shape)
     if chosen is None:
         if session.stream.is_capturing():

@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gemmrepro import build_dsl, registry, sass
+from gemmrepro import build_cutile, build_dsl, registry, sass
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_atomic, write_json
 
@@ -43,11 +44,12 @@ _TOOL_PACKAGES = {
 }
 
 
-COMPILERS: Mapping[str, ModuleType] = {"cute_dsl": build_dsl}
+COMPILERS: Mapping[str, ModuleType] = {"cute_dsl": build_dsl, "cutile": build_cutile}
 """Compilers beside nvcc, by the name that a record gives them: modules with three functions.
 
 `packages(kernel)` says which packages of which versions compile it, `flags(kernel)` what else decides the machine code,
-and `compile_images(kernel, archs, threads, folder)` makes a file an architecture: ``.ptx``, which ptxas assembles.
+and `compile_images(kernel, archs, threads, folder)` makes a file an architecture: ``.ptx``, which ptxas assembles, or a
+``.cubin``. One whose refusals a record may expect has `refusals` too, of the same arguments.
 """
 
 HEADER_PACKAGES = {"nvidia-cutlass": "cutlass_library/source/include"}
@@ -209,7 +211,19 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         raise UserError(f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.toolkits)}.")
     toolkit = find_toolkit(toolkit_name)
     chosen = wanted_archs(kernel, toolkit, archs)
+    unwanted = [arch for arch in chosen if any(arch in refusal.archs for refusal in kernel.refusals)]
+    if unwanted == chosen:
+        raise UserError(
+            f"{kernel.id} is expected not to compile for sm_{', sm_'.join(unwanted)}, and --archs has no other; add "
+            f"one to build.{toolkit.name} in the config."
+        )
+    chosen = [arch for arch in chosen if arch not in unwanted]
     with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
+        refused = {}
+        if unwanted:
+            tried = Path(folder) / "refused"
+            tried.mkdir()
+            refused = COMPILERS[kernel.compiler].refusals(kernel, unwanted, threads, tried)
         binary = Path(folder) / "kernel.fatbin"
         log = compile_fatbin(kernel, toolkit, chosen, threads, binary)
         read = {part.entry: _machine_code(part, chosen, log, binary) for part in kernel.parts}
@@ -225,7 +239,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         "toolkit": toolkit.name,
         "toolkit_version": toolkit.version,
         "build_key": build_key(kernel, toolkit.version),
-        "flags": [*compile_flags(kernel), *_gencode(chosen, kernel.ptx)],
+        "flags": [*compile_flags(kernel), *([] if kernel.compiler == "cutile" else _gencode(chosen, kernel.ptx))],
         "sources": {_shown(path): _sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
         "entry": kernel.entry,
         "advisories": parse_advisories(log),
@@ -237,6 +251,8 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         record["packages"] = used
     if kernel.compiler in COMPILERS:
         record["compiler"] = kernel.compiler
+    if refused:
+        record["refused"] = {f"sm_{arch}": said for arch, said in refused.items()}
     return fatbin, text, record
 
 
@@ -244,10 +260,17 @@ def _machine_code(
     kernel: registry.Kernel, archs: list[str], log: str, binary: Path
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """What the compiler made of one entry point: a record, and its disassembly, an architecture."""
-    spills = parse_ptxas(log, kernel.entry)
     listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
-    usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
+    resources = _run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout
+    usage = parse_resource_usage(resources, kernel.entry)
     functions = {function.arch: function for function in sass.parse(listing) if function.name == kernel.entry}
+    if kernel.compiler == "cutile":
+        # Asked for sm_90 it makes code for sm_90a: wgmma and its like are architecture-specific.
+        functions = {arch.rstrip("af"): function for arch, function in functions.items()}
+        blocks = parse_blocks(_run(["cuobjdump", "-elf", str(binary)]).stdout, kernel.entry)
+        spills = without_a_log(parse_resources(resources, kernel.entry), blocks, functions)
+    else:
+        spills = parse_ptxas(log, kernel.entry)
     records: dict[str, dict[str, Any]] = {}
     for arch in (f"sm_{arch}" for arch in archs):
         if arch not in functions or arch not in spills or arch not in usage:
@@ -289,6 +312,67 @@ def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:
             "shared_bytes": int(shared[1]) if shared else 0,
         }
     return result
+
+
+def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
+    """Read ``cuobjdump --dump-resource-usage``: registers, stack and shared memory of `entry`, by architecture."""
+    result: dict[str, dict[str, int]] = {}
+    arch = function = ""
+    for line in listing.splitlines():
+        if found := re.match(r"\s*arch = (sm_\w+)", line):
+            arch = found[1]
+        elif found := re.match(r"\s*Function (\S+):", line):
+            function = found[1]
+        elif function == entry and (found := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line)):
+            names = ("registers", "stack_bytes", "shared_bytes")
+            result[arch] = dict(zip(names, map(int, found.groups()), strict=True))
+    return result
+
+
+def parse_blocks(listing: str, entry: str) -> dict[str, int]:
+    """Read ``cuobjdump -elf``: the threads of a block that the machine code of `entry` asks for, by architecture."""
+    result: dict[str, int] = {}
+    arch = section = attribute = ""
+    for line in listing.splitlines():
+        if found := re.match(r"arch = (sm_\w+)", line):
+            arch = found[1]
+        elif found := re.match(r"\.(nv\.info\S*|\S+)\s*$", line):
+            section = found[1]
+        elif found := re.match(r"\s*Attribute:\s*(\w+)", line):
+            attribute = found[1]
+        elif attribute == "EIATTR_REQNTID" and section == f"nv.info.{entry}" and "Value:" in line:
+            sizes = [int(size, 16) for size in re.findall(r"0x[0-9a-f]+", line)]
+            result[arch], attribute = math.prod(sizes), ""
+    return result
+
+
+def without_a_log(
+    resources: Mapping[str, dict[str, int]], blocks: Mapping[str, int], functions: Mapping[str, sass.Function]
+) -> dict[str, dict[str, int]]:
+    """What `parse_ptxas` reads, of a compiler that says nothing: spills are the stores and loads of local memory.
+
+    The threads of a block stand beside it, since only the compiler knows them. From sm_90 on the 1024 bytes that the
+    system keeps are part of the shared memory.
+    """
+    found = {}
+    for arch, facts in resources.items():
+        if arch in blocks and arch in functions:
+            instructions = functions[arch].histogram
+            spills = {
+                f"spill_{name}_bytes": sum(count * local_bytes(opcode, unit) for opcode, count in instructions.items())
+                for name, unit in (("store", "STL"), ("load", "LDL"))
+            }
+            found[arch] = {**facts, **spills, "threads": blocks[arch]}
+    return found
+
+
+def local_bytes(opcode: str, unit: str) -> int:
+    """Bytes of local memory that an instruction moves for a thread, if it is one of `unit` (STL, LDL); else 0."""
+    parts = opcode.split(".")
+    if parts[0] != unit:
+        return 0
+    sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+    return next((sizes[part] for part in parts if part in sizes), 4)
 
 
 def parse_advisories(log: str) -> list[str]:
@@ -343,6 +427,8 @@ def compile_fatbin(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], 
 def assemble(images: Mapping[str, Path], binary: Path) -> str:
     """Assemble PTX, a file an architecture ("90a"), into the fat binary that nvcc would make; return ptxas's log.
 
+    A cubin is packed as it is.
+
     Raises:
         UserError: the toolkit lacks its assembler or packer, or ptxas refuses the PTX.
     """
@@ -350,12 +436,13 @@ def assemble(images: Mapping[str, Path], binary: Path) -> str:
         if shutil.which(tool) is None:
             raise UserError(f"{tool} is not on PATH; it comes with nvcc (package nvidia-cuda-nvcc): put both there.")
     log, contents = "", []
-    for arch, ptx in images.items():
-        cubin = ptx.with_suffix(".cubin")
-        done = _run(["ptxas", "-v", f"-arch=sm_{arch}", "-m64", str(ptx), "-o", str(cubin)])
-        log += done.stdout + done.stderr
+    for arch, image in images.items():
+        cubin = image.with_suffix(".cubin")
+        if image != cubin:
+            done = _run(["ptxas", "-v", f"-arch=sm_{arch}", "-m64", str(image), "-o", str(cubin)])
+            log += done.stdout + done.stderr
         contents.append(f"kind=elf,sm={arch},file={cubin}")
-    if portable := _portable(images):
+    if portable := _portable([arch for arch, image in images.items() if image.suffix == ".ptx"]):
         contents.append(f"kind=ptx,sm={portable},file={images[portable]}")
     _run(["fatbinary", f"--create={binary}", "-64", "-compress=false", *(f"--image3={one}" for one in contents)])
     return log

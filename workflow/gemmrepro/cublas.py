@@ -27,8 +27,15 @@ OP_N, OP_T = 0, 1
 """cublasOperation_t."""
 COMPUTE_32F = 68
 """cublasComputeType_t: fp32 accumulation."""
-CUDA_TYPES = {"fp32": 0, "fp16": 2, "bf16": 14}
+COMPUTE = {"tf32": 77, "fp64": 70, "int8": 72}
+"""The same by operand type, where it is another: TF32 products, fp64, int32 accumulation."""
+CUDA_TYPES = {
+    **{"fp32": 0, "tf32": 0, "fp64": 1, "fp16": 2, "int8": 3, "int32": 10, "bf16": 14},
+    **{"fp8_e4m3": 28, "fp8_e5m2": 29},
+}
 """cudaDataType_t values."""
+LT_ONLY = ("fp8_e4m3", "fp8_e5m2")
+"""Operand types that cublasLt alone multiplies."""
 DEFAULT_ALGORITHM = -1
 """cublasGemmAlgo_t."""
 NOT_SUPPORTED = 15
@@ -76,6 +83,23 @@ def _repeatable(name: str, function: Any, arguments: tuple[Any, ...], kept: tupl
 
     call.kept = kept  # type: ignore[attr-defined]
     return call
+
+
+def compute_type(problem: Problem) -> int:
+    """The cublasComputeType_t of a problem."""
+    return COMPUTE.get(problem.dtype_in, COMPUTE_32F)
+
+
+def scale_type(problem: Problem) -> str:
+    """The dtype of alpha and beta."""
+    return {"fp64": "fp64", "int8": "int32"}.get(problem.dtype_in, "fp32")
+
+
+def scalars(operands: Operands) -> tuple[Any, Any]:
+    """alpha and beta of `operands` as the library takes them for its problem."""
+    kind = {"fp64": ctypes.c_double, "int32": ctypes.c_int32, "fp32": ctypes.c_float}[scale_type(operands.problem)]
+    whole = int if kind is ctypes.c_int32 else float
+    return kind(whole(operands.alpha)), kind(whole(operands.beta))
 
 
 def _pointer(array: Any) -> ctypes.c_void_p:
@@ -161,17 +185,17 @@ class Cublas:
         return _repeatable("cublasSgemm", self._library.cublasSgemm_v2, arguments, (alpha, beta))
 
     def gemm_ex(self, operands: Operands) -> Callable[[], None]:
-        """C[m,n] = alpha A B + beta C in the problem's types and layout, accumulated in fp32; cuBLAS chooses how."""
+        """C[m,n] = alpha A B + beta C in the problem's types and layout; cuBLAS chooses how."""
         form = ColumnMajor.of(operands.problem, operands.shape)
         a, b = operands.inputs
-        alpha, beta = ctypes.c_float(operands.alpha), ctypes.c_float(operands.beta)
+        alpha, beta = scalars(operands)
         arguments = (
             *(self._handle, ctypes.c_int(form.op_first), ctypes.c_int(OP_N)),
             *(ctypes.c_int(value) for value in (form.m, form.n, form.k)),
             *(ctypes.byref(alpha), _pointer(b), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_first)),
             *(_pointer(a), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_second), ctypes.byref(beta)),
             *(_pointer(operands.output), ctypes.c_int(form.type_out), ctypes.c_int(form.ld_out)),
-            *(ctypes.c_int(COMPUTE_32F), ctypes.c_int(DEFAULT_ALGORITHM)),
+            *(ctypes.c_int(compute_type(operands.problem)), ctypes.c_int(DEFAULT_ALGORITHM)),
         )
         return _repeatable("cublasGemmEx", self._library.cublasGemmEx, arguments, (alpha, beta))
 
@@ -230,12 +254,12 @@ class CublasLt:
     def _plan(self, problem: Problem, shape: Shape, most: int) -> _Plan:
         """The heuristic's answer, asked for once."""
         if (problem, shape, most) not in self._plans:
-            self._plans[problem, shape, most] = self._ask(ColumnMajor.of(problem, shape), most)
+            self._plans[problem, shape, most] = self._ask(problem, ColumnMajor.of(problem, shape), most)
         return self._plans[problem, shape, most]
 
-    def _ask(self, form: ColumnMajor, most: int) -> _Plan:
+    def _ask(self, problem: Problem, form: ColumnMajor, most: int) -> _Plan:
         with ExitStack() as owner:
-            compute, scale = ctypes.c_int(COMPUTE_32F), ctypes.c_int(CUDA_TYPES["fp32"])
+            compute, scale = ctypes.c_int(compute_type(problem)), ctypes.c_int(CUDA_TYPES[scale_type(problem)])
             matmul = self._made(owner, "MatmulDesc", compute, scale)
             self._set("MatmulDesc", matmul, LT_TRANSA, ctypes.c_int32(form.op_first))
 
@@ -270,7 +294,7 @@ class CublasLt:
         """
         plan = self._plan(operands.problem, operands.shape, most)
         a, b = operands.inputs
-        alpha, beta = ctypes.c_float(operands.alpha), ctypes.c_float(operands.beta)
+        alpha, beta = scalars(operands)
         out, layouts = _pointer(operands.output), plan.layouts
         calls = []
         for result in plan.found:

@@ -24,6 +24,13 @@ bound does not apply. Their gamma is the worst case of k additions and two round
 A 16-bit result is rounded once more: u |C*| is allowed beside gamma |A||B|. As this is coarse for long sums, operands
 of small integers are judged too, whose sums are exact in fp32: there C must be C* rounded to nearest, bit for bit.
 
+**TF32** is multiplied by the same units, four or eight products a block. **8-bit floats** are multiplied exactly too,
+but Hopper keeps only about 14 bits of an aligned sum inside the unit: their gamma is that of a truncation at 2^-13, 32
+products a block, which is coarse; it is the exact case that tells a right kernel from one that loses a product, with
+integers so small that every partial sum of the gate's shapes fits into those 14 bits. **fp64** is judged by the bound
+of fp32 with its own unit roundoff, twice, since the reference is computed in float64 as well. **8-bit integers** are
+exact: their gamma is 0.
+
 The second term covers results in the subnormal range, where an operation errs by up to 2^-150 absolutely.
 """
 
@@ -35,13 +42,23 @@ import numpy as np
 
 from gemmrepro.registry import Problem, Shape
 
-UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53}
-SUBNORMAL_STEP = {"fp16": 2.0**-24, "bf16": 2.0**-133, "fp32": 2.0**-149}
-LARGEST = {"fp16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "fp32": float(np.finfo(np.float32).max)}
+UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53, "int32": 2.0**-31}
+SUBNORMAL_STEP = {"fp16": 2.0**-24, "bf16": 2.0**-133, "fp32": 2.0**-149, "fp64": 2.0**-1074, "int32": 0.0}
+LARGEST = {
+    "fp16": 65504.0,
+    "bf16": float.fromhex("0x1.fep127"),
+    "fp32": float(np.finfo(np.float32).max),
+    "fp64": float(np.finfo(np.float64).max),
+    "int32": 2.0**31 - 1,
+}
 LAMBDA = 9.0
 TRUNCATION = 2.0**-23
+COARSE_TRUNCATION = 2.0**-13
+"""Of an aligned sum of products of 8-bit floats, on the GPUs that keep least of it."""
 BLOCK = 16
 """Products that one tensor-core instruction adds along K, for 16-bit operands."""
+BLOCKS = {"tf32": 4, "fp8_e4m3": 32, "fp8_e5m2": 32}
+"""The same for operands of other types, the fewest of any instruction."""
 
 
 def gamma(k: int, unit: float = UNIT_ROUNDOFF["fp32"], extra: int = 3) -> float:
@@ -52,15 +69,20 @@ def gamma(k: int, unit: float = UNIT_ROUNDOFF["fp32"], extra: int = 3) -> float:
     return min(worst, likely)
 
 
-def tensor_core_gamma(k: int) -> float:
-    """The gate's bound on a tensor core's fp32 sum of `k` products, relative to |A||B|, before C is rounded."""
-    terms = k + 2 * math.ceil(k / BLOCK)
-    return terms * TRUNCATION / (1 - terms * TRUNCATION)
+def tensor_core_gamma(k: int, dtype: str = "fp16") -> float:
+    """The gate's bound on a tensor core's fp32 sum of `k` products of `dtype`, relative to |A||B|; C is rounded later."""
+    terms = k + 2 * math.ceil(k / BLOCKS.get(dtype, BLOCK))
+    lost = terms * (COARSE_TRUNCATION if dtype.startswith("fp8") else TRUNCATION)
+    return lost / (1 - lost) if lost < 1 else math.inf
 
 
 def bound(problem: Problem, k: int) -> float:
     """The gate's gamma for `problem`: by what unit multiplies its operands."""
-    return gamma(k) if problem.dtype_in == "fp32" else tensor_core_gamma(k)
+    if problem.dtype_in == "int8":
+        return 0.0
+    if problem.dtype_in == "fp64":
+        return 2 * gamma(k, UNIT_ROUNDOFF["fp64"])
+    return gamma(k) if problem.dtype_in == "fp32" else tensor_core_gamma(k, problem.dtype_in)
 
 
 def failure_probability(shape: Shape, unit: float = UNIT_ROUNDOFF["fp32"]) -> float:
@@ -71,7 +93,10 @@ def failure_probability(shape: Shape, unit: float = UNIT_ROUNDOFF["fp32"]) -> fl
 def underflow_allowance(k: int, alpha: float, dtype: str = "fp32") -> float:
     """What rounding to subnormals may add over `k` + 3 fp32 operations: half a step each, times alpha where above 1.
 
-    A result of `dtype` narrower than fp32 is rounded once more, by half of its own step.
+    A result of `dtype` narrower than fp32 is rounded once more, by half of its own step. Results of fp64 and of
+    integers are summed in their own type.
     """
+    if dtype in ("fp64", "int32"):
+        return 0.5 * (k + 3) * SUBNORMAL_STEP[dtype] * max(1.0, abs(alpha))
     last = 0.5 * SUBNORMAL_STEP[dtype] if dtype != "fp32" else 0.0
     return 0.5 * (k + 3) * SUBNORMAL_STEP["fp32"] * max(1.0, abs(alpha)) + last

@@ -148,10 +148,101 @@ INPUTS |= {
     "overflow, fp16": _halves_overflowing,
 }
 
+INTEGERS_8 = "8-bit integers"
+"""Their whole range; every sum is exact in int32."""
+EXTREMES_8 = "extreme 8-bit integers"
+SMALLEST = "smallest integers"
+"""As EXACT, for 8-bit floats."""
+
+
+def _small_counts(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """1 and 2, a sign a row: sums of up to 2048 products stay within 2^13, and grow beyond what fp16 would keep."""
+    signs = np.where(rng.random((shape.m, 1)) < 0.5, -1, 1)
+    return (
+        (signs * rng.integers(1, 3, (shape.m, shape.k))).astype(np.float32),
+        rng.integers(1, 3, (shape.k, shape.n)).astype(np.float32),
+    )
+
+
+def _whole_bytes(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    return (
+        rng.integers(-128, 128, (shape.m, shape.k)).astype(np.float32),
+        rng.integers(-128, 128, (shape.k, shape.n)).astype(np.float32),
+    )
+
+
+def _extreme_bytes(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of -128 or 127 throughout, so that sums are the largest there are, of either sign."""
+    a = np.where(rng.random((shape.m, 1)) < 0.5, -128, 127) * np.ones((1, shape.k))
+    b = np.where(rng.random((1, shape.n)) < 0.5, -128, 127) * np.ones((shape.k, 1))
+    return a.astype(np.float32), b.astype(np.float32)
+
+
+def _bytes_normal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Normal with a deviation of 32, rounded, -128 and 127 at the ends: what a sweep multiplies."""
+    a, b = _plain(rng, shape)
+    return tuple(np.clip(np.round(values * np.float32(32)), -128, 127) for values in (a, b))
+
+
+def _bytes_subnormal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """A mostly in the subnormal range of an 8-bit float with three bits of fraction, B around 1."""
+    a, b = _plain(rng, shape)
+    return a * np.float32(2.0**-8), b
+
+
+def _bytes_in_range(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of A and columns of B times powers of two that keep all within 8-bit floats and C within fp16."""
+    a, b = _plain(rng, shape)
+    rows = np.exp2(rng.integers(-3, 4, (shape.m, 1))).astype(np.float32)
+    columns = np.exp2(rng.integers(-3, 4, (1, shape.n))).astype(np.float32)
+    return np.clip(a, -4, 4) * rows, np.clip(b, -4, 4) * columns
+
+
+def _bytes_nan(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """NaNs, which every 8-bit float has, in A and in B."""
+    a, b = _plain(rng, shape)
+    a[(shape.m - 1) // 2, 0] = np.nan
+    b[shape.k - 1, (shape.n - 1) // 2] = np.nan
+    return a, b
+
+
+INPUTS |= {
+    INTEGERS_8: _whole_bytes,
+    EXTREMES_8: _extreme_bytes,
+    SMALLEST: _small_counts,
+    "subnormal A, fp8": _bytes_subnormal,
+    "power-of-two rows and columns, fp8": _bytes_in_range,
+    "NaN, fp8": _bytes_nan,
+    "normal, int8": _bytes_normal,
+}
+
+EXACT_LAWS = {
+    **dict.fromkeys(("fp16", "bf16", "tf32", "fp64"), EXACT),
+    **dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), SMALLEST),
+    "int8": INTEGERS_8,
+}
+"""The inputs whose result must be exact but for its last rounding, by type."""
+
+_FP32_LAWS = [name for name in INPUTS if not any(word in name for word in ("fp16", "fp8", "int8", "integers"))]
+_BF16_LAWS = [*(name for name in _FP32_LAWS if name != "subnormal products"), EXACT]
+_BEYOND_FP32 = ("subnormal A", "subnormal products", "overflow")
+"""Laws at the ends of fp32's range, which are nothing special to fp64."""
+_FP8_LAWS = [
+    *("normal", "uniform", SMALLEST, "power-of-two rows and columns, fp8", "zero rows and columns"),
+    *("subnormal A, fp8", "NaN, fp8"),
+]
+
 LAWS = {
-    "fp32": [name for name in INPUTS if "fp16" not in name and name != EXACT],
+    "fp32": _FP32_LAWS,
     # Tensor cores add within their own alignment: products below fp32's normal range are not promised anywhere.
-    "bf16": [name for name in INPUTS if "fp16" not in name and name != "subnormal products"],
+    "bf16": _BF16_LAWS,
+    # Whether TF32's subnormals are kept is said nowhere.
+    "tf32": [name for name in _BF16_LAWS if name != "subnormal A"],
+    "fp64": [*(name for name in _FP32_LAWS if name not in _BEYOND_FP32), EXACT],
+    "fp8_e4m3": _FP8_LAWS,
+    # Its infinities too.
+    "fp8_e5m2": [*_FP8_LAWS, "Inf and NaN"],
+    "int8": [INTEGERS_8, EXTREMES_8, "normal, int8"],
     "fp16": [
         "normal",
         "uniform",
@@ -222,7 +313,7 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
     """Every case of a GEMM kernel for each of `seeds`."""
     shapes, middling, large = gemm_shapes(kernel)
     scalars = SCALARS if kernel.scales else SCALARS[:1]
-    plain = "normal" if kernel.dtype_in == "fp32" else EXACT
+    plain = EXACT_LAWS.get(kernel.dtype_in, "normal")
     cases = []
     for seed in seeds:
         for index, shape in enumerate(shapes):
@@ -242,6 +333,12 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
         cases.append(Case(large, 1.0, 0.0, "normal", seed))
         cases.append(Case(large, 0.75, -1.5, "uniform", seed) if kernel.scales else Case(large, 1.0, 0.0, plain, seed))
     return cases
+
+
+def deepen(values: np.ndarray, seed: int) -> np.ndarray:
+    """float32 `values` as float64 with bits beyond fp32's: what a kernel that rounds its inputs to fp32 loses."""
+    beyond = np.random.default_rng([seed, values.size]).uniform(-1.0, 1.0, values.shape)
+    return values.astype(np.float64) * (1.0 + 2.0**-25 * beyond)
 
 
 def draw(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -8,9 +8,10 @@ from gemmrepro.operands import bits
 
 GUARD = 2048
 """Guard elements on each side of an array; 4 KB or more keeps the array's own alignment."""
-GUARD_BITS = {4: 0x7FE5A5A5, 2: 0x7FE5}
-"""Quiet NaNs whose payload no arithmetic makes, by element size; the 16-bit ones are NaN as fp16 and as bf16."""
-POISON_BITS = {4: 0x7FC0DEAD, 2: 0x7FCD}
+GUARD_BITS = {8: 0x7FFE5A5A5A5A5A5A, 4: 0x7FE5A5A5, 2: 0x7FE5, 1: 0x7F}
+"""Quiet NaNs whose payload no arithmetic makes, by element size; the 16-bit ones are NaN as fp16 and as bf16, that of 8
+bits as e4m3 and as e5m2. As an integer each is a number, near the largest where it is signed."""
+POISON_BITS = {8: 0x7FFC0DEADC0DEAD0, 4: 0x7FC0DEAD, 2: 0x7FCD, 1: 0x7F}
 
 
 class Guarded:

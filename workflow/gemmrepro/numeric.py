@@ -27,9 +27,9 @@ from gemmrepro.comparison import Verdict, compare, reference_gemm
 from gemmrepro.error_bounds import UNIT_ROUNDOFF, bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import write_json
-from gemmrepro.gate_cases import EXACT, Case, draw, gemm_cases
+from gemmrepro.gate_cases import EXACT_LAWS, Case, deepen, draw, gemm_cases
 from gemmrepro.guarded import POISON_BITS, Guarded
-from gemmrepro.operands import Launcher, Operands, bits, narrow, widen
+from gemmrepro.operands import INTEGERS, Launcher, Operands, bits, narrow, widen
 from gemmrepro.registry import Kernel, Problem, Shape
 
 FP32_GEMM = Problem()
@@ -47,6 +47,11 @@ def run_case(
     import cupy
 
     host_a, host_b, host_c = draw(case)
+    exact = case.inputs in EXACT_LAWS.values()
+    if problem.dtype_in == "fp64" and not exact:
+        host_a, host_b = deepen(host_a, case.seed), deepen(host_b, case.seed + 1)
+    if problem.dtype_out in INTEGERS:
+        host_c = np.zeros_like(host_c)  # no integer is NaN
     host_a, host_b = (narrow(values, problem.dtype_in) for values in (host_a, host_b))
     host_c = narrow(host_c, problem.dtype_out)
     k_major = problem.layout == "row,col,row"
@@ -74,10 +79,11 @@ def run_case(
     allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
     verdict = compare(got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, rows=ROWS)
     problems = [verdict.message] if verdict.message else []
-    if case.inputs == EXACT:
+    if exact:
         # + 0.0: a sum of zeros may be of either sign.
-        exact = narrow(reference.astype(np.float32), problem.dtype_out)
-        wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(exact, problem.dtype_out)).sum())
+        wide_out = problem.dtype_out == "fp64" or problem.dtype_out in INTEGERS
+        right = narrow(reference if wide_out else reference.astype(np.float32), problem.dtype_out)
+        wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(right, problem.dtype_out)).sum())
         if wrong:
             problems.append(f"{wrong} elements of a product of small integers are not exact")
     poisoned = int((bits(results[0]) == poison).sum())

@@ -1,7 +1,12 @@
 """The arrays and scalars of a launch: how each type is stored, what an operation takes, in which order it is passed.
 
-CuPy has no bfloat16, so a bf16 array is held as its bits, in uint16. `narrow` and `widen` convert on either side, NumPy
-or CuPy alike.
+CuPy has neither bfloat16 nor 8-bit floats, so their arrays are held as bits, in unsigned integers. TF32 is fp32 whose
+lower 13 bits are zero: whoever multiplies it need not round it. `narrow` and `widen` convert on either side, NumPy or
+CuPy alike.
+
+8-bit floats are those of the Open Compute Project (OCP 8-bit Floating Point Specification, revision 1.0), converted
+without saturation: what rounds beyond the largest number becomes an infinity in e5m2, and NaN in e4m3, which has none.
+Integers saturate, and NaN has no integer.
 """
 
 from __future__ import annotations
@@ -16,19 +21,63 @@ import numpy as np
 from gemmrepro.errors import UserError
 from gemmrepro.registry import DTYPES, Kernel, Problem, Shape, TensorMap
 
-STORAGE = {"fp32": np.float32, "fp16": np.float16, "bf16": np.uint16}
+STORAGE = {
+    "fp32": np.float32,
+    "fp16": np.float16,
+    "bf16": np.uint16,
+    "tf32": np.float32,
+    "fp64": np.float64,
+    "fp8_e4m3": np.uint8,
+    "fp8_e5m2": np.uint8,
+    "int8": np.int8,
+    "int32": np.int32,
+}
 """How an element lies in memory, by dtype."""
+
+INTEGERS = {"int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
+"""Least and greatest number of the integer types."""
+
+
+@dataclass(frozen=True)
+class Float8:
+    """An 8-bit float: bits of its fraction, exponent bias, and the codes of its largest number, overflow and NaN."""
+
+    fraction: int
+    bias: int
+    largest: int
+    overflow: int
+    nan: int
+
+
+FLOAT8 = {"fp8_e4m3": Float8(3, 7, 0x7E, 0x7F, 0x7F), "fp8_e5m2": Float8(2, 15, 0x7B, 0x7C, 0x7F)}
+
+SPREAD = {"int8": 32.0}
+"""Standard deviation of random elements, by dtype; 1 where it says nothing."""
 
 _CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16"}
 
 
 def bits(array: Any) -> Any:
     """`array` seen as unsigned integers of its element size."""
-    return array.view(np.uint32 if array.dtype.itemsize == 4 else np.uint16)
+    return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[array.dtype.itemsize])
 
 
 def narrow(values: Any, dtype: str) -> Any:
-    """float32 `values` rounded to nearest, ties to even, as stored elements of `dtype`. NaN stays NaN."""
+    """float32 `values` (float64 too, for fp64, fp32, fp16 and integers) rounded to nearest, ties to even, as stored
+    elements of `dtype`; see the module's docstring for what is too large. NaN stays NaN.
+    """
+    if dtype in INTEGERS:
+        low, high = INTEGERS[dtype]
+        return values.round().clip(low, high).astype(STORAGE[dtype])
+    if dtype in FLOAT8:
+        return _narrow_to_8_bits(values, FLOAT8[dtype])
+    if dtype == "tf32":
+        word = values.view(np.uint32)
+        finite = (word & np.uint32(0x7F800000)) != np.uint32(0x7F800000)
+        rounded = (word + np.uint32(0xFFF) + ((word >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+        # Some NaNs would lose all of their fraction: the lowest bit of it that TF32 keeps is set for them.
+        special = (word & np.uint32(0xFFFFE000)) | (((word & np.uint32(0x7FFFFF)) != 0) * np.uint32(1 << 13))
+        return (rounded * finite + special * ~finite).astype(np.uint32).view(np.float32)
     if dtype != "bf16":
         with np.errstate(over="ignore"):
             return values.astype(STORAGE[dtype], copy=False)
@@ -40,8 +89,45 @@ def narrow(values: Any, dtype: str) -> Any:
     return (rounded * ~nan + quiet * nan).astype(np.uint16)
 
 
+def _narrow_to_8_bits(values: Any, kind: Float8) -> Any:
+    word = values.view(np.uint32)
+    sign, size = (word >> np.uint32(24)) & np.uint32(0x80), word & np.uint32(0x7FFFFFFF)
+    dropped = 23 - kind.fraction
+    # A carry out of the fraction moves into the exponent, as it should.
+    rounded = size + np.uint32((1 << (dropped - 1)) - 1) + ((size >> np.uint32(dropped)) & np.uint32(1))
+    normal = (rounded >> np.uint32(dropped)).astype(np.int32) - ((127 - kind.bias) << kind.fraction)
+    # Below the normal range numbers stand at even steps, the code of which is how many.
+    least = 1 - kind.bias
+    small = size < np.uint32((127 + least) << 23)
+    with np.errstate(invalid="ignore"):  # of infinities and NaNs, which `small` leaves out
+        steps = (abs(values) * np.float32(2.0 ** (kind.fraction - least))).round().clip(0, 256).astype(np.int32)
+    code = normal * ~small + steps * small
+    code = code * (code <= kind.largest) + kind.overflow * (code > kind.largest)
+    nan = size > np.uint32(0x7F800000)
+    return (code * ~nan + kind.nan * nan + sign).astype(np.uint8)
+
+
+def float8_values(dtype: str) -> np.ndarray:
+    """What each of the 256 codes of an 8-bit float stands for, float64."""
+    kind = FLOAT8[dtype]
+    codes = np.arange(128)
+    exponent, fraction = codes >> kind.fraction, codes & ((1 << kind.fraction) - 1)
+    leading = np.where(exponent > 0, 1.0, 0.0)
+    values = (leading + fraction / 2.0**kind.fraction) * 2.0 ** (np.maximum(exponent, 1) - kind.bias)
+    values[kind.largest + 1 :] = np.nan
+    if kind.overflow != kind.nan:
+        values[kind.overflow] = np.inf
+    return np.concatenate([values, -values])
+
+
 def widen(array: Any, dtype: str) -> Any:
     """Stored elements of `dtype` as float64, exactly."""
+    if dtype in FLOAT8:
+        if isinstance(array, np.ndarray):
+            return float8_values(dtype)[array]
+        import cupy
+
+        return cupy.asarray(float8_values(dtype))[array]
     if dtype == "bf16":
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     with np.errstate(invalid="ignore"):  # a signalling NaN, which becomes a quiet one
@@ -162,13 +248,24 @@ class Operands:
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
         scalars |= {"iterations": np.int32(self.iterations)}
 
-        def argument(name: str) -> Any:
+        def argument(name: str) -> tuple[Any, ...]:
             if name.startswith("map:"):
                 operand = name.removeprefix("map:")
-                return self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id)
-            return scalars[name] if name in scalars else arrays[name].data.ptr
+                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id),)
+            if name.startswith("array:"):
+                operand = name.removeprefix("array:")
+                lengths = self._lengths(operand)
+                strides = (lengths[1], 1) if len(lengths) == 2 else (1,)
+                return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
+            return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
-        return tuple(argument(name) for name in kernel.arguments)
+        return tuple(one for name in kernel.arguments for one in argument(name))
+
+    def _lengths(self, operand: str) -> tuple[int, ...]:
+        """The shape of operand ``a``, ``b`` or ``c`` as it is stored: of a GEMM's (rows, columns), else its length."""
+        inputs, output = (matrices if self.problem.op == "gemm" else counts)(self.problem, self.shape)
+        found = output if operand == "c" else inputs["ab".index(operand)]
+        return found if isinstance(found, tuple) else (found,)
 
     def _arrays(self) -> dict[str, Any]:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
@@ -207,13 +304,16 @@ Launcher = Callable[[Operands], None]
 
 
 def random(problem: Problem, shape: Shape, seed: int) -> tuple[list[Any], Any]:
-    """Inputs with N(0, 1) elements and an output not yet written, on the GPU."""
+    """Inputs with normal elements of deviation 1 (or `SPREAD`) and an output not yet written, on the GPU."""
     import cupy
 
     rng = cupy.random.default_rng(seed)
     inputs, output = counts(problem, shape)
     arrays = []
     for count in inputs:
-        values = rng.standard_normal(count, dtype=cupy.float32)
+        wide = cupy.float64 if problem.dtype_in == "fp64" else cupy.float32
+        values = rng.standard_normal(count, dtype=wide)
+        if problem.dtype_in in SPREAD:
+            values *= wide(SPREAD[problem.dtype_in])
         arrays.append(narrow(values, problem.dtype_in))
     return arrays, cupy.empty(output, dtype=STORAGE[problem.dtype_out])

@@ -31,11 +31,11 @@ ARGUMENTS = {
 }
 """An operation's usual C signature; see `Kernel.arguments`."""
 
-DTYPES = {"fp32": 4, "fp16": 2, "bf16": 2}
-"""Bytes an element."""
+DTYPES = {"fp32": 4, "fp16": 2, "bf16": 2, "tf32": 4, "fp64": 8, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "int32": 4}
+"""Bytes an element. tf32 lies in memory as fp32."""
 
-COMPILERS = ("nvcc", "cute_dsl")
-"""What compiles a source: CUDA C++, or CuTe's Python DSL."""
+COMPILERS = ("nvcc", "cute_dsl", "cutile")
+"""What compiles a source: CUDA C++, CuTe's Python DSL, or cuTile Python."""
 
 LAYOUTS = ("row,row,row", "row,col,row")
 """Of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major")."""
@@ -97,13 +97,27 @@ class Expect:
     """One thing the article says of a kernel's machine code, as a count of SASS opcodes.
 
     `opcode` is a regular expression matched against a whole opcode with its modifiers
-    (``LDG\\.E\\.128(\\..*)?``); the count over the kernel must lie in [`least`, `most`].
+    (``LDG\\.E\\.128(\\..*)?``); the count over the kernel must lie in [`least`, `most`]. `archs` (``90``) says on which
+    architectures, where the compiler makes something else of the source on others; by default on all.
     """
 
     opcode: str
     why: str
     least: int = 1
     most: int | None = None
+    archs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Architectures (``80``) for which the compiler refuses a source, and what its message must match (a search).
+
+    The build leaves them out, having seen the refusal; the static gate fails once the compiler accepts the source.
+    """
+
+    archs: tuple[str, ...]
+    message: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -125,10 +139,14 @@ class Kernel:
     must have, by name, where the kernel leaves no choice. `max_elements` bounds each operand: the index type's limit.
 
     `arguments` names the entry point's parameters in the order of its C signature: ``m n k iterations`` are integers,
-    ``alpha beta`` floats, ``a b c`` pointers and ``map:a map:b map:c`` the descriptors of `tensor_maps`. A GEMM without
-    alpha and beta computes C = A B. `targets` names architecture-specific targets (``90a``) where only those will do.
+    ``alpha beta`` floats, ``a b c`` pointers and ``map:a map:b map:c`` the descriptors of `tensor_maps`. ``array:a`` is
+    an array as cuTile passes it: its pointer, then its lengths, then its strides, all in elements and int32. A GEMM
+    without alpha and beta computes C = A B. `targets` names architecture-specific targets (``90a``) where only those
+    will do.
     `compiler` says what compiles the source (`COMPILERS`); a kernel of the Python DSL has for `entry` the name that the
-    DSL gives it, its function's with ``_0`` behind.
+    DSL gives it, its function's with ``_0`` behind. One in cuTile has for entry the function, and for constants those
+    parameters that `defines` names (`parameters`); the compiler chooses the threads of its block, and every launch is
+    told one. `refusals` are targets that its compiler must refuse, `spills` those where it must be seen to spill.
     `packages` are Python packages whose C++ headers the source includes (``nvidia-cutlass``), `flags` what nvcc needs
     for it beyond the flags of every kernel. `ptx` (``80``) has the machine code of every architecture made from the PTX
     for that one: where templates take nvcc's front end seconds, they take them once.
@@ -165,6 +183,8 @@ class Kernel:
     packages: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     ptx: str = ""
+    refusals: tuple[Refusal, ...] = ()
+    spills: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
     expects: tuple[Expect, ...] = ()
@@ -187,8 +207,11 @@ class Kernel:
                 raise UserError(f"{self.id}: {name} '{getattr(self, name)}' is none of {', '.join(DTYPES)}.")
         if self.compiler not in COMPILERS:
             raise UserError(f"{self.id}: compiler '{self.compiler}' is none of {', '.join(COMPILERS)}.")
-        if self.compiler != "nvcc" and (self.defines or self.flags or self.packages or self.ptx or self.tensor_maps):
+        defines = self.defines if self.compiler == "cute_dsl" else {}
+        if self.compiler != "nvcc" and (defines or self.flags or self.packages or self.ptx or self.tensor_maps):
             raise UserError(f"{self.id}: defines, flags, packages, ptx and tensor maps are for what nvcc compiles.")
+        if self.refusals and self.compiler != "cutile":
+            raise UserError(f"{self.id}: only of cuTile's compiler may a record expect a refusal.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
             raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
         maps = {name.removeprefix("map:") for name in self.arguments if name.startswith("map:")}
@@ -424,6 +447,8 @@ def compiled_from(kernel: Kernel) -> str:
     extra = (*extra, *(variant.entry for variant in kernel.variants))
     if kernel.compiler != "nvcc":
         extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
+    if kernel.compiler == "cutile":
+        extra = (*extra, kernel.op, kernel.layout, sorted(kernel.multiple_of.items()), kernel.refusals)
     return repr((*record, *extra))
 
 

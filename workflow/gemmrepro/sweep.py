@@ -216,8 +216,9 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
         check = 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
     elif problem.op != "ceiling_flops":
         check = size
-    # Inputs are drawn in fp32, the largest last.
-    drawn = 4 * max(operands.counts(problem, shape)[0], default=0)
+    # Inputs are drawn in fp32 (fp64 in fp64), the largest last; bytes more pass while 8-bit floats are rounded.
+    drawn = {"fp64": 8, "fp8_e4m3": 16, "fp8_e5m2": 16}.get(problem.dtype_in, 4)
+    drawn *= max(operands.counts(problem, shape)[0], default=0)
     workspaces = 2 * WORKSPACE_BYTES
     return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
 

@@ -1,0 +1,214 @@
+"""cuTile Python: vector addition, and the matrix product by tiles in every type that ct.mma takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gemmrepro.registry import DTYPES, Expect, Family, Kernel, Launch, Refusal, Shape, parameters
+
+FAMILY = Family(
+    name="cutile",
+    title="cuTile Python",
+    article="cutile",
+    summary="C = A B written in tiles: the compiler picks threads, pipeline and instruction, by architecture and type.",
+    figures=("throughput", "ratio"),
+)
+
+ONE_THREAD = (1, 1, 1)
+"""What a launch is told of the block: its threads are the compiler's affair, and stand in the machine code."""
+
+AMPERE = ("80", "86", "89")
+WITH_TMA = ("90", "100", "120")
+SYNC = (*AMPERE, "120")
+"""Without wgmma and tcgen05.mma: operands and sums share the registers, and tiles chosen for Hopper may not fit."""
+
+# Opcodes as cuobjdump prints them, by type: of Hopper, of a B200, of a GPU with mma.sync and no more.
+_TENSOR: Mapping[str, tuple[str, str, str]] = {
+    "fp16": (r"HGMMA\.64x\d+x16\.F32", r"UTCHMMA(\..*)?", r"HMMA\.16816\.F32"),
+    "bf16": (r"HGMMA\.64x\d+x16\.F32\.BF16", r"UTCHMMA(\..*)?", r"HMMA\.16816\.F32\.BF16"),
+    "tf32": (r"HGMMA\.64x\d+x8\.F32\.TF32", r"UTCHMMA(\..*)?", r"HMMA\.1688\.F32\.TF32"),
+    "fp8_e4m3": (r"QGMMA\.64x\d+x32\.F32\.E4M3\.E4M3", r"UTCQMMA(\..*)?", r"QMMA\.16832\.F32\.E4M3\.E4M3"),
+    "fp8_e5m2": (r"QGMMA\.64x\d+x32\.F32\.E5M2\.E5M2", r"UTCQMMA(\..*)?", r"QMMA\.16832\.F32\.E5M2\.E5M2"),
+    "int8": (r"IGMMA\.64x\d+x32\.S8\.S8\.SAT", r"UTCIMMA(\..*)?", r"IMMA\.16832\.S8\.S8\.SAT"),
+}
+_OUT = {"tf32": "fp32", "fp8_e4m3": "fp16", "fp8_e5m2": "fp16", "int8": "int32"}
+_SUMS = {"fp64": "fp64", "int8": "int32"}
+
+_NO_FP8 = Refusal(
+    AMPERE,
+    r"float8_e\dm\d\w* is not supported on sm_8\d",
+    "cuTile multiplies 8-bit floats from Hopper on, although sm_89 has an instruction for them",
+)
+
+_COPIES = (
+    Expect(r"UTMALDG\.2D(\..*)?", "tiles of A and of B are loaded by the copy engine", 2, archs=WITH_TMA),
+    Expect(r"UTMASTG\.2D(\..*)?", "C is stored by the copy engine", archs=WITH_TMA),
+    Expect(r"LDGSTS(\..*)?\.128(\..*)?", "without one, cp.async of 16 bytes brings them", 8, archs=AMPERE),
+)
+_ELEMENTWISE = (
+    Expect(r"(HGMMA|UTCHMMA|HMMA)\..*|UTCHMMA", "the tensor core multiplies all the same", 4),
+    Expect(r"LDG\.E\.U16", "rows that begin anywhere are loaded element by element", 32),
+    Expect(r"UTMALDG\.2D(\..*)?", "which no copy engine does", 0, 0),
+)
+_FP64 = (
+    Expect(r"UTMALDG\.2D(\..*)?", "tiles of A and of B are loaded by the copy engine", 2, archs=("90", "100")),
+    Expect(r"\w*MMA(\..*)?", "the compiler maps fp64 to no tensor core: neither DMMA nor any other", 0, 0),
+    Expect(r"DFMA(\..*)?", "and fuses no product with its sum", 0, 0),
+    Expect(r"DMUL(\..*)?", "it multiplies by the ordinary unit", 64),
+    Expect(r"DADD(\..*)?", "and adds in an instruction of its own", 64),
+)
+
+
+def _expects(dtype: str) -> tuple[Expect, ...]:
+    """What the machine code of a matrix product in `dtype` must hold, by architecture."""
+    if dtype == "fp64":
+        return _FP64
+    hopper, blackwell, sync = _TENSOR[dtype]
+    return (
+        Expect(hopper, "wgmma, a warpgroup an instruction", 4, archs=("90",)),
+        Expect(blackwell, "tcgen05.mma, sums in tensor memory", 1, archs=("100",)),
+        Expect(sync, "mma.sync, a warp an instruction", 64, archs=SYNC),
+        *_COPIES,
+    )
+
+
+def _grid(bm: int, bn: int) -> Callable[[Shape], Launch]:
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(-(-shape.m // bm) * -(-shape.n // bn), 1, 1), block=ONE_THREAD)
+
+    return launch
+
+
+def _product(
+    source: str,
+    dtype: str,
+    tile: tuple[int, int, int],
+    rung: str,
+    title: str,
+    idea: str,
+    name: str = "",
+    published: str | None = None,
+    constants: Mapping[str, int] | None = None,
+    k_major: bool = False,
+    baseline: str | None = "cublas.gemm",
+    spills: tuple[str, ...] = (),
+    gain_over: str = "",
+    aligned: bool = True,
+    expects: tuple[Expect, ...] | None = None,
+    timed: bool = True,
+) -> Kernel:
+    """A matrix product. Without `aligned` nothing is promised of the lengths of rows."""
+    bm, bn, bk = tile
+    params = {"bm": bm, "bn": bn, "bk": bk, "group": 8, **(constants or {})}
+    out, entry = _OUT.get(dtype, dtype), source.split("_", 1)[1].removesuffix(".py")
+    step = 16 // DTYPES[dtype]
+    return Kernel(
+        id=f"cutile.{name or f'{entry}_{dtype}'}",
+        rung=rung,
+        title=title,
+        source=source,
+        entry=entry,
+        launch=_grid(bm, bn),
+        dtype_in=dtype,
+        dtype_acc=_SUMS.get(dtype, "fp32"),
+        dtype_out=out,
+        layout="row,col,row" if k_major else "row,row,row",
+        params=params,
+        multiple_of={"n": step, "k": step} if aligned else {},
+        toolkits=("cuda13",),
+        compiler="cutile",
+        defines=parameters(params),
+        arguments=("array:a", "array:b", "array:c"),
+        refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
+        spills=spills,
+        expects=_expects(dtype) if expects is None else expects,
+        baseline=baseline,
+        article="cutile",
+        published_system=published,
+        idea=idea,
+        gain_over=gain_over,
+        timed=timed,
+    )
+
+
+def _by_rows(dtype: str, tile: tuple[int, int, int], idea: str, **options) -> Kernel:
+    return _product("1_matmul.py", dtype, tile, "C1", f"Tile matmul, {dtype}", idea, **options)
+
+
+def _by_columns(dtype: str, tile: tuple[int, int, int], idea: str, fast: int = 0, **options) -> Kernel:
+    return _product(
+        *("2_k_major.py", dtype, tile, "C2", f"B K-major, {dtype}", idea),
+        constants={"fast": fast},
+        k_major=True,
+        **options,
+    )
+
+
+_VECTOR_ADD = Kernel(
+    id="cutile.vector_add",
+    rung="C0",
+    title="Vector addition",
+    source="0_vector_add.py",
+    entry="vector_add",
+    launch=lambda shape: Launch(grid=(-(-shape.n // 16), 1, 1), block=ONE_THREAD),
+    op="vector_add",
+    params={"tile": 16},
+    toolkits=("cuda13",),
+    compiler="cutile",
+    defines=parameters({"tile": 16}),
+    arguments=("array:a", "array:b", "array:c"),
+    expects=(
+        Expect(r"LDG\.E(\..*)?", "one load of x and one of y", 2, 2),
+        Expect(r"STG\.E(\..*)?", "one store of z", 1, 1),
+        Expect(r"FADD(\..*)?", "one addition", 1, 1),
+    ),
+    baseline=None,
+    article="cutile",
+    idea="A block a tile of 16 elements; what a thread does is nowhere said.",
+)
+
+KERNELS = (
+    _VECTOR_ADD,
+    _by_rows("fp16", (128, 128, 64), "ct.load, ct.mma, ct.store: no more.", published="cuTile matmul", spills=("80",)),
+    _by_rows("bf16", (128, 128, 64), "The same in bf16.", spills=("80",)),
+    _by_rows("tf32", (128, 128, 32), "fp32 in memory, cast as a tile.", published="cuTile matmul", spills=SYNC),
+    _by_rows(
+        *("fp8_e5m2", (128, 64, 128), "8-bit floats; B must be turned round for Hopper's wgmma."),
+        published="cuTile matmul",
+        baseline=None,  # cuBLAS multiplies no e5m2 by e5m2, and no B by rows
+    ),
+    _by_rows("fp8_e4m3", (128, 64, 128), "The other 8-bit float.", baseline=None),
+    _by_rows("int8", (128, 128, 128), "8-bit integers, summed in int32.", spills=SYNC),
+    _by_rows(
+        *("fp64", (128, 128, 16), "fp64 with fp64 sums, and no tensor core."),
+        published="cuTile matmul",
+        spills=(*SYNC, "90", "100"),
+    ),
+    _by_rows(
+        *("fp64", (32, 32, 16), "Tiles so small that their sums stay in registers."),
+        name="matmul_fp64_small",
+        published="cuTile matmul, smaller tiles",
+        gain_over="cutile.matmul_fp64",
+        spills=AMPERE,
+    ),
+    _by_rows(
+        *("fp16", (64, 64, 32), "Nothing promised of the rows: any shape, element by element."),
+        name="any_shape",
+        aligned=False,
+        baseline=None,
+        timed=False,
+        expects=_ELEMENTWISE,
+    ),
+    _by_columns("fp16", (128, 128, 64), "K is contiguous in A and in B.", spills=("80",)),
+    _by_columns("bf16", (128, 128, 64), "The same in bf16.", spills=("80",)),
+    _by_columns("tf32", (128, 128, 32), "The order in which wgmma reads 32-bit operands."),
+    _by_columns("fp8_e4m3", (128, 64, 128), "The order in which wgmma reads 8-bit operands."),
+    _by_columns("fp8_e5m2", (128, 64, 128), "The same in e5m2.", baseline=None),
+    _by_columns("int8", (128, 128, 128), "The same for 8-bit integers."),
+    _by_columns(
+        *("fp8_e4m3", (128, 128, 128), "Sums stay in the tensor core, to some 14 bits."),
+        fast=1,
+        name="k_major_fp8_e4m3_fast",
+        gain_over="cutile.k_major_fp8_e4m3",
+    ),
+)
