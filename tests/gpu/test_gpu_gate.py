@@ -37,7 +37,7 @@ def test_the_kernels_pass(session, built, toolkit, kernel_id):
     verdict = numeric.judge(session, gpu.Loaded(session, kernel, built, toolkit), numeric.fresh_seeds(1))
     assert verdict["status"] == "passed", verdict["reason"]
     assert len(verdict["cases"]) >= 4
-    if kernel.op == "gemm":
+    if kernel.op == "gemm" and kernel.dtype_in != "int8":  # whose every result is exact
         errors = [case["err_scaled_max"] for case in verdict["cases"] if case["err_scaled_max"] is not None]
         assert max(errors) > 0, "an error of exactly zero everywhere means that nothing was compared"
 

@@ -107,3 +107,92 @@ def test_a_copy_is_of_a_matrix_read_once_and_written_once():
     assert operands.work(copy, shape) == (None, 2 * 2 * 4096 * 4096)
     bound = Operands(copy.problem, shape, (Array(16),), Array(32)).arguments(copy)
     assert bound == (16, 32, 4096, 4096)
+
+
+EIGHT_BITS = ("fp8_e4m3", "fp8_e5m2")
+
+
+@pytest.mark.parametrize(("dtype", "largest", "least"), [("fp8_e4m3", 448.0, 2.0**-9), ("fp8_e5m2", 57344.0, 2.0**-16)])
+def test_the_256_codes_of_an_8_bit_float(dtype, largest, least):
+    """What the OCP specification's table gives: range, steps, signs, and how many codes are no number."""
+    values = operands.float8_values(dtype)
+    finite = values[np.isfinite(values)]
+    assert finite.max() == largest == -finite.min()
+    assert finite[finite > 0].min() == least
+    assert np.isnan(values).sum() == (2 if dtype == "fp8_e4m3" else 6)
+    assert np.isinf(values).sum() == (0 if dtype == "fp8_e4m3" else 2)
+    assert values[0] == 0 and np.signbit(values[128])
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS)
+def test_every_8_bit_float_survives_widening_and_narrowing(dtype):
+    every = np.arange(256, dtype=np.uint8)
+    wide = operands.widen(every, dtype)
+    back = operands.narrow(wide.astype(np.float32), dtype)
+    nan = np.isnan(wide)
+    np.testing.assert_array_equal(back[~nan], every[~nan])
+    assert np.isnan(operands.widen(back[nan], dtype)).all()
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS)
+def test_8_bit_floats_round_to_nearest_with_ties_to_even(dtype):
+    """Against a search among all numbers of the type, one beyond the largest among them."""
+    kind = operands.FLOAT8[dtype]
+    numbers = operands.float8_values(dtype)[: kind.largest + 1]
+    beyond = 2 * numbers[-1] - numbers[-2]
+    steps = np.append(numbers, beyond)
+    rng = np.random.default_rng(0)
+    ties = (steps[1:] + steps[:-1]) / 2
+    near = np.concatenate([np.nextafter(ties.astype(np.float32), np.float32(way)) for way in (0, np.inf)])
+    values = np.concatenate(
+        [ties, near, numbers, rng.uniform(0, beyond, 20_000), np.exp2(rng.uniform(-20, 9, 20_000)), [0.0]]
+    ).astype(np.float32)
+    values = values[values < beyond]
+    above = np.clip(np.searchsorted(steps, values.astype(np.float64)), 1, len(steps) - 1)
+    low, high = steps[above - 1], steps[above]
+    wide = values.astype(np.float64)
+    up = (high - wide < wide - low) | ((high - wide == wide - low) & (above % 2 == 0))
+    nearest = np.where(up, above, above - 1)
+    expected = np.where(nearest <= kind.largest, nearest, kind.overflow)
+    np.testing.assert_array_equal(operands.narrow(values, dtype), expected)
+    np.testing.assert_array_equal(operands.narrow(-values, dtype), expected | 0x80)
+
+
+def test_what_is_too_large_for_an_8_bit_float_is_nan_or_infinite():
+    values = np.array([464.0, 464.1, 1e6, np.inf, np.nan], np.float32)
+    e4m3 = operands.widen(operands.narrow(values, "fp8_e4m3"), "fp8_e4m3")
+    assert e4m3[0] == 448 and np.isnan(e4m3[1:]).all()
+    values = np.array([61439.0, 61440.0, 1e6, -np.inf, np.nan], np.float32)
+    e5m2 = operands.widen(operands.narrow(values, "fp8_e5m2"), "fp8_e5m2")
+    assert e5m2[0] == 57344 and np.isposinf(e5m2[1:3]).all() and np.isneginf(e5m2[3]) and np.isnan(e5m2[4])
+
+
+def test_tf32_is_fp32_with_eleven_significant_bits():
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal(10_000, dtype=np.float32)
+    values[:2] = 1 + 2.0**-11, 1 + 3 * 2.0**-11  # ties
+    got = operands.narrow(values, "tf32")
+    assert got.dtype == np.float32 and (got.view(np.uint32) & 0x1FFF == 0).all()
+    assert list(got[:2]) == [1.0, 1 + 2.0**-9]
+    assert (np.abs(got - values) <= 2.0**-11 * np.abs(values)).all()
+    np.testing.assert_array_equal(operands.narrow(got, "tf32"), got)
+    special = operands.narrow(np.array([np.inf, -np.inf, np.nan], np.float32), "tf32")
+    assert special[0] == np.inf and special[1] == -np.inf and np.isnan(special[2])
+    assert np.isnan(operands.narrow(np.array([0x7F800001], np.uint32).view(np.float32), "tf32"))[0]
+
+
+def test_integers_round_to_even_and_saturate():
+    values = np.array([0.5, 1.5, -2.5, 127.4, 300.0, -300.0], np.float32)
+    assert operands.narrow(values, "int8").tolist() == [0, 2, -2, 127, 127, -128]
+    assert operands.widen(np.array([-128], np.int8), "int8")[0] == -128.0
+    assert operands.narrow(np.array([2.0**40, -(2.0**40)]), "int32").tolist() == [2**31 - 1, -(2**31)]
+
+
+def test_fp64_is_left_alone_and_every_type_says_how_large_it_is():
+    values = np.array([1 / 3, 1e300])
+    np.testing.assert_array_equal(operands.widen(operands.narrow(values, "fp64"), "fp64"), values)
+    for dtype, size in operands.DTYPES.items():
+        assert np.dtype(operands.STORAGE[dtype]).itemsize == size
+    assert operands.nbytes(Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), Shape(2, 3, 5)) == 10 + 15 + 12
+    assert operands.nbytes(Problem("gemm", "int8", "int32"), Shape(2, 3, 5)) == 10 + 15 + 24
+    assert operands.bits(np.zeros(3)).dtype == np.uint64 and operands.bits(np.zeros(3, np.int8)).dtype == np.uint8

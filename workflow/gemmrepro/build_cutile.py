@@ -15,11 +15,11 @@ what `Kernel.multiple_of` says. ``HINTS`` among the defines holds hints for the 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import subprocess
 import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +157,7 @@ def _compile(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> di
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     spec = {
-        "source": str(kernel.source_path),
+        "source": os.path.relpath(kernel.source_path, ROOT),
         "entry": kernel.entry,
         "arrays": [[one.element, list(one.multiples)] for one in arrays(kernel)],
         "constants": _pairs(kernel, "PARAMETERS"),
@@ -177,7 +177,7 @@ def _compile(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> di
             "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
         }
         command = [sys.executable, "-m", "gemmrepro.build_cutile", str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
         if done.returncode == 0 and cubin.is_file():
             return cubin, ""
         said = (done.stderr or done.stdout).strip()[-3000:].replace(f"{ROOT}{os.sep}", "")
@@ -201,11 +201,12 @@ def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
     import cuda.tile as ct
     from cuda.tile import compilation
 
+    # Compiled under the name that the specification gives it, relative to the folder this process runs in: it goes into
+    # the line table of the machine code, which must not depend on where the repository lies.
     path = Path(spec["source"])
-    module_spec = importlib.util.spec_from_file_location("cutile_source", path)
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_spec.name] = module
-    module_spec.loader.exec_module(module)
+    module = types.ModuleType("cutile_source")
+    sys.modules[module.__name__] = module
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
     kernel = getattr(module, spec["entry"], None)
     if not isinstance(kernel, ct.kernel):
         raise UserError(f"{path.name} defines no cuda.tile kernel '{spec['entry']}'; mend the record's entry.")

@@ -70,7 +70,7 @@ def gamma(k: int, unit: float = UNIT_ROUNDOFF["fp32"], extra: int = 3) -> float:
 
 
 def tensor_core_gamma(k: int, dtype: str = "fp16") -> float:
-    """The gate's bound on a tensor core's fp32 sum of `k` products of `dtype`, relative to |A||B|; C is rounded later."""
+    """The gate's bound on a tensor core's sum of `k` products of `dtype`, relative to |A||B|, before C is rounded."""
     terms = k + 2 * math.ceil(k / BLOCKS.get(dtype, BLOCK))
     lost = terms * (COARSE_TRUNCATION if dtype.startswith("fp8") else TRUNCATION)
     return lost / (1 - lost) if lost < 1 else math.inf

@@ -1,0 +1,282 @@
+"""Kernels in cuTile: what the compiler is promised, what is read of its cubins, and when a refusal is right."""
+
+import ast
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import ROOT, call
+
+from gemmrepro import build, build_cutile, gates, registry, sass
+from gemmrepro.container_env import container_environment, make_caches
+from gemmrepro.errors import UserError
+from gemmrepro.operands import Operands
+from gemmrepro.registry import Refusal, Shape
+
+KERNELS = registry.kernels("cutile")
+BY_ID = {"argnames": "kernel", "argvalues": KERNELS, "ids": [kernel.id for kernel in KERNELS]}
+PLAIN = registry.kernel("cutile.matmul_bf16")
+FP8 = registry.kernel("cutile.k_major_fp8_e4m3")
+VERSIONS = {"cuda-tile": "1.7.0", "nvidia-cuda-tileiras": "13.4.92"}
+RECORDS = {
+    name: json.loads((Path(__file__).parent / "data" / f"cutile.{name}.build.json").read_text())
+    for name in ("k_major_fp8_e4m3", "matmul_fp64")
+}
+"""Real build records, without their hot loops."""
+
+
+@pytest.fixture
+def versions(monkeypatch) -> dict[str, str]:
+    """Versions that the compiler seems to have; it is not installed on the host."""
+    found = dict(VERSIONS)
+    monkeypatch.setattr(build_cutile, "packages", lambda kernel: found)
+    return found
+
+
+class Array:
+    def __init__(self, pointer):
+        self.data = type("Memory", (), {"ptr": pointer})
+
+
+@pytest.mark.parametrize(**BY_ID)
+def test_source_defines_the_kernel_with_the_records_arrays_and_constants(kernel):
+    functions = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
+    function = functions[kernel.entry]
+    assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
+    names = [argument.arg for argument in function.args.args]
+    assert len(kernel.arguments) == 3 and all(name.startswith("array:") for name in kernel.arguments)
+    assert names[3:] == [name.upper() for name in kernel.params]
+    assert "launch" not in [node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)]
+
+
+def test_every_type_has_its_own_sums():
+    sums = {kernel.dtype_in: (kernel.dtype_acc, kernel.dtype_out) for kernel in KERNELS if kernel.op == "gemm"}
+    assert sums == {
+        **{"fp16": ("fp32", "fp16"), "bf16": ("fp32", "bf16"), "tf32": ("fp32", "fp32"), "fp64": ("fp64", "fp64")},
+        **{"fp8_e4m3": ("fp32", "fp16"), "fp8_e5m2": ("fp32", "fp16"), "int8": ("int32", "int32")},
+    }
+
+
+def test_the_compiler_is_promised_what_the_record_takes():
+    assert build_cutile.flags(FP8) == (
+        *("a:float8_e4m3fn/1x16", "b:float8_e4m3fn/16x16", "c:float16/1x16"),
+        *("BM=128", "BN=64", "BK=128", "GROUP=8", "FAST=0"),
+    )
+    assert build_cutile.flags(PLAIN)[:3] == ("a:bfloat16/1x8", "b:bfloat16/8x8", "c:bfloat16/1x8")
+    free = registry.kernel("cutile.any_shape")
+    assert [one.multiples for one in build_cutile.arrays(free)] == [(1, 1)] * 3
+    assert free.takes(Shape(3, 5, 7)) and not PLAIN.takes(Shape(3, 5, 7)) and PLAIN.takes(Shape(3, 8, 8))
+    assert build_cutile.arrays(registry.kernel("cutile.vector_add"))[0].multiples == (1,)
+
+
+def test_hints_are_flags_and_unknown_ones_are_refused():
+    hinted = replace(PLAIN, defines={**PLAIN.defines, "HINTS": "occupancy=2,num_ctas=1"})
+    assert build_cutile.flags(hinted)[-2:] == ("occupancy=2", "num_ctas=1")
+    with pytest.raises(UserError, match="warps is no hint for cuTile; known: num_ctas, occupancy"):
+        build_cutile.flags(replace(PLAIN, defines={**PLAIN.defines, "HINTS": "warps=4"}))
+    with pytest.raises(UserError, match="argument 'a' is no array"):
+        build_cutile.arrays(replace(PLAIN, arguments=("a", "array:b", "array:c")))
+
+
+def test_a_record_may_expect_refusals_of_this_compiler_alone():
+    with pytest.raises(UserError, match="only of cuTile's compiler may a record expect a refusal"):
+        replace(registry.kernel("ladder.naive"), refusals=(Refusal(("80",), "no", "why"),))
+    with pytest.raises(UserError, match="are for what nvcc compiles"):
+        replace(PLAIN, flags=("-G",))
+
+
+def test_build_key_holds_constants_promises_and_versions(versions, tmp_path):
+    copy = tmp_path / "copy.py"
+    copy.write_text(PLAIN.source_path.read_text())
+    key = build.build_key(PLAIN, "13.4")
+    assert build.build_key(replace(PLAIN, source=str(copy)), "13.4") == key
+    assert build.build_key(PLAIN, "13.4", installed=VERSIONS) == key
+    others = [
+        replace(PLAIN, defines=registry.parameters({**PLAIN.params, "bk": 32})),
+        replace(PLAIN, defines={**PLAIN.defines, "HINTS": "occupancy=2"}),
+        replace(PLAIN, multiple_of={"n": 8, "k": 16}),
+        replace(PLAIN, dtype_out="fp32"),
+    ]
+    keys = {key, *(build.build_key(other, "13.4") for other in others)}
+    versions["nvidia-cuda-tileiras"] = "13.5"
+    assert len({*keys, build.build_key(PLAIN, "13.4")}) == 6
+    texts = {registry.compiled_from(kernel) for kernel in (PLAIN, *others, replace(PLAIN, refusals=FP8.refusals))}
+    assert len(texts) == 6
+
+
+def test_arrays_are_passed_as_pointer_lengths_and_strides():
+    shape = Shape(48, 32, 16)
+    given = Operands(PLAIN.problem, shape, (Array(100), Array(200)), Array(300))
+    assert given.arguments(PLAIN) == (100, 48, 16, 16, 1, 200, 16, 32, 32, 1, 300, 48, 32, 32, 1)
+    k_major = Operands(FP8.problem, shape, (Array(100), Array(200)), Array(300)).arguments(FP8)
+    assert k_major == (100, 48, 16, 16, 1, 200, 32, 16, 16, 1, 300, 48, 32, 32, 1)
+    assert all(type(value) is np.int32 for place, value in enumerate(k_major) if place % 5)
+    add = registry.kernel("cutile.vector_add")
+    vector = Operands(add.problem, Shape(1, 1000, 1), (Array(1), Array(2)), Array(3)).arguments(add)
+    assert vector == (1, 1000, 1, 2, 1000, 1, 3, 1000, 1)
+
+
+def test_a_launch_names_tiles_and_no_threads():
+    launch = PLAIN.launch(Shape(129, 256, 64))
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((4, 1, 1), (1, 1, 1), 0)
+    assert registry.kernel("cutile.vector_add").launch(Shape(1, 17, 1)).grid == (2, 1, 1)
+
+
+def test_cubins_are_packed_as_they_are_and_nothing_is_kept_for_newer_gpus(tmp_path, monkeypatch):
+    for tool in ("ptxas", "fatbinary"):
+        path = tmp_path / tool
+        path.write_text(f'#!/bin/sh\necho {tool} "$@" >>"{tmp_path}/calls"\n')
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    images = {arch: tmp_path / f"sm_{arch}.cubin" for arch in ("80", "90")}
+    assert build.assemble(images, tmp_path / "kernel.fatbin") == ""
+    (packed,) = (tmp_path / "calls").read_text().splitlines()
+    assert "kind=elf,sm=80" in packed and "kind=elf,sm=90" in packed and "kind=ptx" not in packed
+
+
+USAGE = """\
+arch = sm_90
+ Function matmul:
+  REG:255 STACK:96 SHARED:197784 LOCAL:0 CONSTANT[0]:1024 TEXTURE:0 SURFACE:0 SAMPLER:0
+"""
+ELF = """\
+arch = sm_90
+.nv.info
+	<0x1>
+	Attribute:	EIATTR_REQNTID
+	Value:	0x20 0x1 0x1
+.nv.info.matmul
+	<0x3>
+	Attribute:	EIATTR_MIN_STACK_SIZE
+	Value:	function: matmul(0xf)	stack size: 0x0
+	Attribute:	EIATTR_REQNTID
+	Format:	EIFMT_SVAL
+	Value:	0x100 0x2 0x1
+"""
+SASS = """\
+	code for sm_90a
+		Function : matmul
+        /*0000*/                   STL.64 [R1], R2 ;
+        /*0010*/                   STL [R1+0x8], R4 ;
+        /*0020*/                   LDL.LU.64 R2, [R1] ;
+        /*0030*/                   LDL.128 R8, [R1] ;
+        /*0040*/                   LDL.U8 R5, [R1] ;
+        /*0050*/                   EXIT ;
+"""
+
+
+def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
+    (function,) = sass.parse(SASS)
+    resources, blocks = build.parse_resources(USAGE, "matmul"), build.parse_blocks(ELF, "matmul")
+    assert build.without_a_log(resources, blocks, {"sm_90": function}) == {
+        "sm_90": {
+            **{"registers": 255, "stack_bytes": 96, "shared_bytes": 197784, "threads": 512},
+            **{"spill_store_bytes": 12, "spill_load_bytes": 25},
+        }
+    }
+    assert build.parse_blocks(ELF, "other") == {}
+    assert build.local_bytes("STG.E.128", "STL") == 0
+
+
+def checks(kernel, record):
+    found = [check for arch, built in record["archs"].items() for check in gates.static_checks(kernel, arch, built)]
+    return found + gates.refusal_checks(kernel, record.get("refused", {}))
+
+
+def failed(kernel, record):
+    return {(check["arch"], check["check"]) for check in checks(kernel, record) if not check["passed"]}
+
+
+def test_the_machine_code_of_fp8_passes_with_its_refusals():
+    record = RECORDS["k_major_fp8_e4m3"]
+    assert failed(FP8, record) == set()
+    refused = [check for check in checks(FP8, record) if check["check"] == "the compiler refuses"]
+    assert [check["arch"] for check in refused] == ["sm_80", "sm_86", "sm_89"]
+    assert refused[2]["found"] == "UnsupportedFeatureError: float8_e4m3fn is not supported on sm_89"
+
+
+@pytest.mark.parametrize("said", [None, "UnsupportedFeatureError: out of memory"])
+def test_a_compiler_that_no_longer_refuses_or_says_something_else_fails(said):
+    record = {**RECORDS["k_major_fp8_e4m3"], "refused": {"sm_89": said}}
+    assert failed(FP8, record) == {("sm_89", "the compiler refuses")}
+    assert failed(replace(FP8, refusals=()), {**record, "refused": {"sm_89": "no"}}) == {
+        ("sm_89", "the compiler refuses")
+    }
+
+
+def test_fp64_is_on_no_tensor_core_and_says_so_if_that_changes():
+    kernel, record = registry.kernel("cutile.matmul_fp64"), RECORDS["matmul_fp64"]
+    assert failed(kernel, record) == set()
+    assert {"sm_90", "sm_100"} <= set(record["archs"])
+    better = json.loads(json.dumps(record))
+    better["archs"]["sm_90"]["instructions"]["DMMA.8x8x4"] = 64
+    better["archs"]["sm_100"]["instructions"]["DFMA"] = 64
+    assert failed(kernel, better) == {("sm_90", r"\w*MMA(\..*)?"), ("sm_100", r"DFMA(\..*)?")}
+
+
+def test_spills_are_declared_or_a_failure_and_declared_ones_must_be_there():
+    kernel, record = registry.kernel("cutile.matmul_fp64"), RECORDS["matmul_fp64"]
+    assert {("sm_90", "spilled bytes"), ("sm_90", "stack bytes")} <= failed(replace(kernel, spills=()), record)
+    assert failed(replace(FP8, spills=("90",)), RECORDS["k_major_fp8_e4m3"]) == {("sm_90", "spilled bytes")}
+
+
+def test_threads_and_shared_memory_are_the_compilers():
+    built = RECORDS["k_major_fp8_e4m3"]["archs"]["sm_90"]
+    found = {check["check"]: check for check in gates.static_checks(FP8, "sm_90", built)}
+    assert found["threads a block"]["found"] == "256"
+    assert found["registers a block"]["found"] == "65536" and found["registers a block"]["passed"]
+    assert "static shared bytes" not in found
+    assert int(found["shared bytes a block"]["found"]) > gates.STATIC_SHARED_LIMIT
+
+
+def test_a_missing_compiler_is_named_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(build_cutile, "PACKAGES", ("no-such-package-of-this-name",))
+    with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
+        build_cutile.packages(PLAIN)
+
+
+def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("import no_such_module_of_this_name\n")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match="for sm_90:") as refused:
+        build_cutile.compile_images(replace(PLAIN, source=str(broken)), ["90"], 1, tmp_path / "out")
+    assert "ModuleNotFoundError" in str(refused.value)
+    with pytest.raises(UserError, match=r"gone\.py of cutile\.matmul_bf16 is missing"):
+        build_cutile.compile_images(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
+
+
+def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, versions):
+    toolkit = build.Toolkit("cuda13", "13.4.92", frozenset(("80", "89", "90")))
+    monkeypatch.setattr(build, "find_toolkit", lambda name: toolkit)
+    with pytest.raises(UserError, match="is expected not to compile for sm_80, sm_89, and --archs has no other"):
+        build.build(FP8, "cuda13", ["80", "89"])
+
+
+@pytest.mark.containers
+def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
+    environment = container_environment(os.environ)
+    make_caches(os.environ | environment)
+    made = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        answer = call(
+            [
+                *("apptainer", "exec", "--bind", f"{ROOT},{tmp_path}", str(ROOT / "resources/images/cuda13.sif")),
+                *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
+                *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
+            ],
+            **environment,
+            PYTHONPATH=str(ROOT / "workflow"),
+        )
+        assert answer.returncode == 0, answer.stdout
+        made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})
+    assert made[0] == made[1]
+    assert str(ROOT).encode() not in made[0][".fatbin"] and b"/tmp" not in made[0][".fatbin"]
+    record = json.loads(made[0][".json"])
+    assert record["compiler"] == "cutile" and set(record["packages"]) == set(VERSIONS)
+    assert re.search(FP8.refusals[0].message, record["refused"]["sm_89"])
+    assert record["archs"]["sm_90"]["instructions"]["QGMMA.64x64x32.F32.E4M3.E4M3"] >= 4
