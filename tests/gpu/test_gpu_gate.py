@@ -249,3 +249,59 @@ def test_the_sanitizer_would_find_a_missing_barrier(built, planted, toolkit, tmp
     if "not supported" in answer.stdout:
         pytest.skip("compute-sanitizer does not support this GPU or this virtual machine")
     assert answer.returncode != 0, answer.stdout[-2000:]
+
+
+TYPES = [
+    Problem("gemm", dtype_in, dtype_out, layout)
+    for dtype_in, dtype_out in (("tf32", "fp32"), ("fp64", "fp64"), ("int8", "int32"), ("fp8_e4m3", "fp16"))
+    for layout in LAYOUTS
+    if dtype_in != "fp8_e4m3" or layout == "row,col,row"
+]
+
+
+@pytest.mark.parametrize("problem", TYPES, ids=lambda problem: f"{problem.dtype_in} {problem.layout}")
+def test_the_baseline_of_every_type_is_right(session, problem):
+    """What cuBLAS makes of TF32, fp64, 8-bit integers and floats passes the gate of its type, exact inputs exactly."""
+    if problem.dtype_in.startswith("fp8") and session.gpu.compute_capability < (8, 9):
+        pytest.skip("cuBLAS multiplies 8-bit floats from compute capability 8.9 on")
+    shape = Shape(512, 272, 144)
+    for inputs in ("normal", gate_cases.EXACT_LAWS[problem.dtype_in]):
+        verdict, _ = numeric.run_case(
+            session,
+            lambda operands: baselines.baseline("cublas.gemm").bind(session, operands)(),
+            gate_cases.Case(shape, 1.0, 0.0, inputs, 7),
+            problem,
+        )
+        assert verdict.passed, f"{inputs}: {verdict.message}"
+
+
+@pytest.mark.parametrize("problem", TYPES, ids=lambda problem: f"{problem.dtype_in} {problem.layout}")
+def test_pytorch_makes_the_same_of_the_same_operands(session, problem):
+    """The baseline is what PyTorch calls: mm, mm with TF32 allowed, _int_mm and _scaled_mm without fast sums."""
+    torch = pytest.importorskip("torch")
+    if problem.dtype_in.startswith("fp8") and session.gpu.compute_capability < (8, 9):
+        pytest.skip("cuBLAS multiplies 8-bit floats from compute capability 8.9 on")
+    shape = Shape(512, 272, 144)
+    inputs, output = random(problem, shape, 3)
+    baselines.baseline("cublas.gemm").bind(session, Operands(problem, shape, tuple(inputs), output))()
+    session.sync()
+    kinds = {"tf32": torch.float32, "fp64": torch.float64, "int8": torch.int8, "fp8_e4m3": torch.float8_e4m3fn}
+    a, b = (torch.from_dlpack(array).view(kinds[problem.dtype_in]) for array in inputs)
+    a = a.reshape(shape.m, shape.k)
+    b = b.reshape(shape.n, shape.k).t() if problem.layout == "row,col,row" else b.reshape(shape.k, shape.n)
+    if problem.dtype_in == "int8":
+        theirs = torch._int_mm(a, b)
+    elif problem.dtype_in == "fp8_e4m3":
+        one = torch.ones((), device=a.device)
+        theirs = torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.float16, use_fast_accum=False)
+    else:
+        allowed = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = problem.dtype_in == "tf32"
+        try:
+            theirs = torch.mm(a, b)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+    ours = widen(output.get(), problem.dtype_out).reshape(shape.m, shape.n)
+    largest = np.abs(ours).max()
+    tolerance = {"tf32": 1e-5, "fp64": 1e-14, "int8": 0.0, "fp8_e4m3": 2e-3}[problem.dtype_in]
+    assert np.abs(theirs.double().cpu().numpy() - ours).max() <= tolerance * largest

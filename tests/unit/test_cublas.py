@@ -124,3 +124,49 @@ def test_a_call_that_fails_says_so(library, lt):
 
 def test_the_result_of_the_heuristic_is_laid_out_as_in_the_header():
     assert ctypes.sizeof(cublas._HeuristicResult) == 96
+
+
+TYPES = [
+    # problem, its operands' and output's cudaDataType_t, cublasComputeType_t, type of alpha
+    (Problem("gemm", "tf32", "fp32"), 0, 0, 77, ctypes.c_float),
+    (Problem("gemm", "fp64", "fp64"), 1, 1, 70, ctypes.c_double),
+    (Problem("gemm", "int8", "int32", "row,col,row"), 3, 10, 72, ctypes.c_int32),
+    (Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), 28, 2, 68, ctypes.c_float),
+    (Problem("gemm", "bf16", "bf16"), 14, 14, 68, ctypes.c_float),
+]
+BY_TYPE = {"argnames": ("problem", "kind", "out", "compute", "scalar"), "argvalues": TYPES}
+
+
+@pytest.mark.parametrize(**BY_TYPE, ids=lambda value: value.dtype_in if isinstance(value, Problem) else "")
+def test_every_type_is_summed_and_scaled_in_its_own(library, lt, monkeypatch, problem, kind, out, compute, scalar):
+    scales = {ctypes.c_double: 1, ctypes.c_int32: 10, ctypes.c_float: 0}
+    (call, *_) = lt.candidates(operands(problem), 8)
+    call()
+    ((_, computed, scaled),) = library.named("cublasLtMatmulDescCreate")
+    assert (computed.value, scaled.value) == (compute, scales[scalar])
+    assert [layout[1].value for layout in library.named("cublasLtMatrixLayoutCreate")] == [kind, kind, out]
+    ((_, _, alpha, *_, beta, _, _, _, _, _, _, _, _),) = library.named("cublasLtMatmul")
+    assert isinstance(alpha._obj, scalar) and alpha._obj.value == 1 and beta._obj.value == 0
+    library.calls.clear()
+    monkeypatch.setattr(library, "status", {})
+    handle = cublas.Cublas.__new__(cublas.Cublas)
+    handle._library, handle._handle = library, ctypes.c_void_p()
+    handle.gemm_ex(operands(problem))()
+    ((*_, computed, _),) = library.named("cublasGemmEx")
+    assert computed.value == compute
+
+
+def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):
+    from gemmrepro import baselines
+
+    monkeypatch.setattr(baselines, "cublas_lt", lambda session: lt)
+    monkeypatch.setattr(baselines, "cublas", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
+    session = SimpleNamespace(gpu=SimpleNamespace(pci_bus="none"))
+    problem = Problem("gemm", "fp8_e5m2", "fp16", "row,row,row")
+    library.ways = 0
+    with pytest.raises(UserError, match="cuBLAS has no way to multiply gemm fp8_e5m2 in layout row,row,row"):
+        baselines._gemm(session, operands(problem))
+    library.ways = 2
+    problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
+    baselines.take_way(session, problem, SHAPE, 1)
+    assert callable(baselines._gemm(session, operands(problem)))
