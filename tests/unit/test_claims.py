@@ -140,3 +140,13 @@ def test_a_claim_without_a_figure_transfers_nowhere(tmp_path):
     path.write_text(yaml.safe_dump(document))
     with pytest.raises(UserError, match="transfer"):
         claims.load_file(path, "ladder")
+
+
+def test_cutile_covers_its_38_rows_and_takes_ratios_of_two_throughputs():
+    loaded = {claim.id: claim for claim in claims.load(("cutile",))}
+    assert len({tuple(row.items()) for claim in loaded.values() for row in claim.published}) == 38
+    assert loaded["cutile.ratio.fp16.n8192"].value == pytest.approx(1483.030888 / 1253.946946)
+    assert "118.3% of cuBLAS" in loaded["cutile.ratio.fp16.n8192"].statement
+    assert loaded["cutile.fp8.over_fp16.n8192"].figure == "2.010"
+    for n in (1024, 2048, 4096, 8192):
+        assert loaded[f"cutile.ratio.fp64.n{n}"].value < 1 / 30

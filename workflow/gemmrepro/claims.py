@@ -51,11 +51,11 @@ class Claim:
 
     @property
     def value(self) -> float | None:
-        """The published figure to compare with; of a speed-up that two rows give, their quotient."""
+        """The published figure to compare with; of a ratio or speed-up that two rows give, their quotient."""
         if not self.published:
             return None
         first = self.published[0]
-        if self.compute["metric"] != "speedup" or len(self.published) < 2:
+        if not self._of_two:
             return first["value"]
         quotient = first["value"] / self.published[1]["value"]
         return 1 / quotient if first["metric"] == "time" else quotient
@@ -65,8 +65,12 @@ class Claim:
         """`value` as text, without its unit: with the article's digits, a quotient with four."""
         if self.value is None:
             return ""
-        quotient = len(self.published) > 1 and self.compute["metric"] == "speedup"
-        return format_number(self.value, 4) if quotient else as_published(self.value)
+        return format_number(self.value, 4) if self._of_two else as_published(self.value)
+
+    @property
+    def _of_two(self) -> bool:
+        """Whether its figure is the quotient of two published rows."""
+        return len(self.published) > 1 and self.compute["metric"] in ("speedup", "ratio")
 
 
 def format_number(value: float, digits: int = 3) -> str:
