@@ -90,14 +90,14 @@ def _product(
     published: str | None = None,
     constants: Mapping[str, int] | None = None,
     k_major: bool = False,
-    baseline: str | None = "cublas.gemm",
+    baseline: str | None = "",
     spills: tuple[str, ...] = (),
     gain_over: str = "",
     aligned: bool = True,
     expects: tuple[Expect, ...] | None = None,
     timed: bool = True,
 ) -> Kernel:
-    """A matrix product. Without `aligned` nothing is promised of the lengths of rows."""
+    """A matrix product; an empty `baseline` is cuBLAS in its layout. Without `aligned` nothing is promised of rows."""
     bm, bn, bk = tile
     params = {"bm": bm, "bn": bn, "bk": bk, "group": 8, **(constants or {})}
     out, entry = _OUT.get(dtype, dtype), source.split("_", 1)[1].removesuffix(".py")
@@ -122,7 +122,7 @@ def _product(
         refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
         spills=spills,
         expects=_expects(dtype) if expects is None else expects,
-        baseline=baseline,
+        baseline=("cublas.gemm_k_major" if k_major else "cublas.gemm") if baseline == "" else baseline,
         article="cutile",
         published_system=published,
         idea=idea,

@@ -34,7 +34,10 @@ SIZES = (256, 512, 1024, 2048, 4096, 8192)
 TOOLKITS = ("cuda12", "cuda13")
 ARCHS = {"cuda12": ("sm_80", "sm_90"), "cuda13": ("sm_80", "sm_90", "sm_120")}
 GPU = "Synthetic GPU"
-PEAK_TFLOPS = {"fp32": 50.0, "bf16": 700.0, "fp16": 680.0}
+PEAK_TFLOPS = {
+    **{"fp32": 50.0, "bf16": 700.0, "fp16": 680.0, "tf32": 400.0, "fp64": 60.0},
+    **{"fp8_e4m3": 1300.0, "fp8_e5m2": 1300.0, "int8": 1200.0},
+}
 CEILINGS = {
     # kernel: (size, TFLOP/s, GB/s)
     "ceilings.ffma": (1, 60.0, ""),
