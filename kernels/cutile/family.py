@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gemmrepro.registry import DTYPES, Expect, Family, Kernel, Launch, Refusal, Shape, parameters
+from gemmrepro.registry import DTYPES, Expect, Family, Kernel, Launch, Refusal, Shape, Tunable, parameters, tuned
 
 FAMILY = Family(
     name="cutile",
@@ -89,6 +89,7 @@ def _product(
     name: str = "",
     published: str | None = None,
     constants: Mapping[str, int] | None = None,
+    hints: Mapping[str, int] | None = None,
     k_major: bool = False,
     baseline: str | None = "",
     spills: tuple[str, ...] = (),
@@ -97,11 +98,15 @@ def _product(
     expects: tuple[Expect, ...] | None = None,
     timed: bool = True,
 ) -> Kernel:
-    """A matrix product; an empty `baseline` is cuBLAS in its layout. Without `aligned` nothing is promised of rows."""
+    """A matrix product; an empty `baseline` is cuBLAS in its layout. Without `aligned` nothing is promised of rows.
+
+    `hints` are for the compiler; one that is 0 is left to it.
+    """
     bm, bn, bk = tile
     params = {"bm": bm, "bn": bn, "bk": bk, "group": 8, **(constants or {})}
     out, entry = _OUT.get(dtype, dtype), source.split("_", 1)[1].removesuffix(".py")
     step = 16 // DTYPES[dtype]
+    given = ",".join(f"{hint}={value}" for hint, value in (hints or {}).items() if value)
     return Kernel(
         id=f"cutile.{name or f'{entry}_{dtype}'}",
         rung=rung,
@@ -117,7 +122,7 @@ def _product(
         multiple_of={"n": step, "k": step} if aligned else {},
         toolkits=("cuda13",),
         compiler="cutile",
-        defines=parameters(params),
+        defines=parameters(params) | ({"HINTS": given} if given else {}),
         arguments=("array:a", "array:b", "array:c"),
         refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
         spills=spills,
@@ -167,7 +172,7 @@ _VECTOR_ADD = Kernel(
     idea="A block a tile of 16 elements; what a thread does is nowhere said.",
 )
 
-KERNELS = (
+_WRITTEN = (
     _VECTOR_ADD,
     _by_rows("fp16", (128, 128, 64), "ct.load, ct.mma, ct.store: no more.", published="cuTile matmul", spills=("80",)),
     _by_rows("bf16", (128, 128, 64), "The same in bf16.", spills=("80",)),
@@ -212,3 +217,68 @@ KERNELS = (
         gain_over="cutile.k_major_fp8_e4m3",
     ),
 )
+
+
+_DEPTHS = {1: (64, 128, 256), 2: (32, 64, 128), 4: (16, 32, 64)}
+"""Steps of K to try, by bytes an element: 64 to 256 bytes of a row."""
+_HINTS = ("num_worker_warps", "occupancy", "num_ctas")
+
+
+def _fits(dtype: str) -> Callable[[Mapping[str, int]], bool]:
+    """Whether constants can be right for Hopper at all."""
+
+    def allowed(params: Mapping[str, int]) -> bool:
+        bm, bn, ctas = params["bm"], params["bn"], params["num_ctas"]
+        warps = params["num_worker_warps"] or 4
+        stage = (bm + bn) * params["bk"] * DTYPES[dtype] // ctas
+        sums = bm * bn // ctas // (32 * warps)  # registers a thread that adds; with all else 255 at most
+        # FAST only says anything of 8-bit floats; without it there is a second set of sums.
+        sets = 2 if dtype.startswith("fp8") and not params.get("fast") else 1
+        crowd = params["occupancy"] or 1
+        return (
+            2 * stage * crowd <= 200 * 1024
+            and 16 <= sums
+            and sums * sets <= 160
+            and bm // ctas >= 64
+            and (crowd == 1 or sums * sets <= 96)
+            and (dtype.startswith("fp8") or not params.get("fast"))
+        )
+
+    return allowed
+
+
+def _tunable(dtype: str, k_major: bool) -> Tunable:
+    """The product in `dtype` with tiles and hints to be searched, beginning with the written ones."""
+    name = f"{'k_major' if k_major else 'matmul'}_{dtype}_tuned"
+    make = _by_columns if k_major else _by_rows
+
+    def kernel(params: Mapping[str, int]) -> Kernel:
+        fast = {"fast": params["fast"]} if k_major else {}
+        return make(
+            *(dtype, (params["bm"], params["bn"], params["bk"])),
+            "Tile and hints found by trying on this GPU.",
+            name=name,
+            hints={hint: params[hint] for hint in _HINTS},
+            spills=(),
+            **fast,
+        )
+
+    space = {
+        "bm": (64, 128, 256),
+        "bn": (64, 128, 256),
+        "bk": _DEPTHS[DTYPES[dtype]],
+        **({"fast": (0, 1)} if k_major else {}),
+        "num_worker_warps": (0, 8),
+        "occupancy": (0, 2),
+        "num_ctas": (1, 2),
+    }
+    return Tunable(f"cutile.{name}", space, _fits(dtype), kernel)
+
+
+TUNABLES = (
+    *(_tunable(dtype, False) for dtype in ("fp16", "bf16", "tf32", "int8")),
+    *(_tunable(dtype, True) for dtype in ("fp16", "bf16", "tf32", "int8", "fp8_e4m3")),
+)
+"""What no kernel of the article is: the same sources with other constants. Nothing is built of them before a search."""
+
+KERNELS = (*_WRITTEN, *(kernel for tunable in TUNABLES for kernel in tuned(tunable)))

@@ -260,17 +260,9 @@ def _machine_code(
     kernel: registry.Kernel, archs: list[str], log: str, binary: Path
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """What the compiler made of one entry point: a record, and its disassembly, an architecture."""
-    listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
-    resources = _run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout
-    usage = parse_resource_usage(resources, kernel.entry)
-    functions = {function.arch: function for function in sass.parse(listing) if function.name == kernel.entry}
-    if kernel.compiler == "cutile":
-        # Asked for sm_90 it makes code for sm_90a: wgmma and its like are architecture-specific.
-        functions = {arch.rstrip("af"): function for arch, function in functions.items()}
-        blocks = parse_blocks(_run(["cuobjdump", "-elf", str(binary)]).stdout, kernel.entry)
-        spills = without_a_log(parse_resources(resources, kernel.entry), blocks, functions)
-    else:
-        spills = parse_ptxas(log, kernel.entry)
+    functions = _functions(kernel, binary)
+    usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
+    spills = compiled_usage(kernel, log, binary)
     records: dict[str, dict[str, Any]] = {}
     for arch in (f"sm_{arch}" for arch in archs):
         if arch not in functions or arch not in spills or arch not in usage:
@@ -289,6 +281,27 @@ def _machine_code(
             "hot_loop": sass.format_instructions(function.hot_loop),
         }
     return records, {arch: functions[arch].text() for arch in records}
+
+
+def _functions(kernel: registry.Kernel, binary: Path) -> dict[str, sass.Function]:
+    """The code of a kernel's entry point by architecture."""
+    listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
+    functions = {function.arch: function for function in sass.parse(listing) if function.name == kernel.entry}
+    if kernel.compiler == "cutile":
+        # Asked for sm_90 it makes code for sm_90a: wgmma and its like are architecture-specific.
+        return {arch.rstrip("af"): function for arch, function in functions.items()}
+    return functions
+
+
+def compiled_usage(kernel: registry.Kernel, log: str, binary: Path) -> dict[str, dict[str, int]]:
+    """Registers, spills, stack and shared memory of a kernel's entry point by architecture: as ptxas said in `log`, or
+    as the binary shows where the compiler says nothing.
+    """
+    if kernel.compiler != "cutile":
+        return parse_ptxas(log, kernel.entry)
+    resources = parse_resources(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
+    blocks = parse_blocks(_run(["cuobjdump", "-elf", str(binary)]).stdout, kernel.entry)
+    return without_a_log(resources, blocks, _functions(kernel, binary))
 
 
 def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:

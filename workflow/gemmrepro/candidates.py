@@ -84,7 +84,7 @@ def compile_candidate(candidate: Candidate, toolkit: build.Toolkit, target: str,
         except UserError as error:
             row = identity | {"error": complaint(str(error))}
         else:
-            usage = build.parse_ptxas(log, kernel.entry).get(f"sm_{target}")
+            usage = build.compiled_usage(kernel, log, made).get(f"sm_{target}")
             if usage is None:
                 raise UserError(
                     f"{kernel.source_path.name} defines no '{kernel.entry}' for sm_{target}; check that it is "
