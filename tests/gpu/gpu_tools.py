@@ -23,4 +23,6 @@ def runs(kernel: registry.Kernel, session: gpu.Session) -> bool:
     """Whether `kernel` has machine code for the GPU at hand."""
     archs = [f"sm_{target}" for target in kernel.targets] or [session.gpu.arch]
     capability = session.gpu.compute_capability
+    if any(session.gpu.arch.removeprefix("sm_") in refusal.archs for refusal in kernel.refusals):
+        return False
     return capability >= kernel.min_capability and gpu.pick_arch(archs, capability) is not None

@@ -280,3 +280,45 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
     assert record["compiler"] == "cutile" and set(record["packages"]) == set(VERSIONS)
     assert re.search(FP8.refusals[0].message, record["refused"]["sm_89"])
     assert record["archs"]["sm_90"]["instructions"]["QGMMA.64x64x32.F32.E4M3.E4M3"] >= 4
+
+
+def test_a_published_figure_is_that_of_the_kernels_own_type():
+    from gemmrepro import report
+    from gemmrepro.measurements import published_rows
+
+    rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
+    found = {
+        kernel.dtype_in: report.published_of(kernel, rows)["throughput"]["value"]
+        for kernel in KERNELS
+        if kernel.published_system == "cuTile matmul"
+    }
+    assert found == {"fp16": 1235.696555, "tf32": 698.961883, "fp8_e5m2": 2769.415226, "fp64": 1.124713}
+    assert report.published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
+
+
+def test_the_family_has_verdicts_figures_and_a_discussion(tmp_path):
+    from synthetic import World
+    from test_report import make
+
+    world = World(tmp_path, families=("cutile", "ceilings"), sizes=(4096, 8192)).write()
+    page = make(world).read_text()
+    assert "One source, every type" in page and 'id="cutile-matmul-fp64"' in page
+    entries = {entry["id"]: entry for entry in json.loads((tmp_path / "verdicts.json").read_text())["claims"]}
+    ratio = entries["cutile.ratio.tf32.n8192"]
+    assert "Published 1.030 on NVIDIA B200" in ratio["explanation"] and len(ratio["published"]) == 2
+    assert entries["cutile.throughput.tf32.n8192"]["verdict"] == "not testable here"
+    assert entries["cutile.beyond.int8.n4096"]["measured"][0]["unit"] == "ratio"
+
+
+def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
+    for tunable in registry.tunables("cutile"):
+        field = list(tunable.candidates())
+        assert 50 < len(field) < 250
+        for params in field:
+            kernel = tunable.make(params)
+            assert kernel.id == tunable.id and kernel.params["bm"] == params["bm"] and build_cutile.hints(kernel)
+            assert kernel.launch(Shape(512, 512, 512)).grid[0] == 512 // params["bm"] * (512 // params["bn"])
+        assert {kernel.layout} == {"row,col,row" if "k_major" in tunable.id else "row,row,row"}
+        assert {"bm": 128, "bn": 256, "num_worker_warps": 8}.items() <= max(
+            field, key=lambda params: (params["bm"] == 128, params["bn"] == 256, params["num_worker_warps"])
+        ).items()

@@ -313,6 +313,8 @@ class Loaded:
         arch = pick_arch(list(record["archs"]), gpu.compute_capability)
         if arch is None:
             number = gpu.arch.removeprefix("sm_")
+            if any(number in refusal.archs for refusal in kernel.refusals):
+                raise UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
             if kernel.targets:
                 raise UserError(
                     f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone and cannot run on the "

@@ -11,7 +11,7 @@ import html
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -570,6 +570,13 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, 
     }
 
 
+def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Rows of `published` about a kernel by metric: where its article has it in several types, those of its own."""
+    rows = [row for row in published if kernel.published_system and row["system"] == kernel.published_system]
+    own = [row for row in rows if row["dtype"] == kernel.dtype_in]
+    return {row["metric"]: row for row in own or rows}
+
+
 def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
     """A family's results."""
     family = registry.family(name)
@@ -577,10 +584,9 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
     samples = samples_by_row(measured)
     kernels = [kernel_view(kernel, inputs, samples) for kernel in registry.kernels(name)]
     by_id = {kernel.id: kernel for kernel in registry.kernels(name)}
-    published: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for row in published_rows():
-        if family.article and row["article"] == family.article and row["n"] == SIZE:
-            published.setdefault(row["system"], {})[row["metric"]] = row
+    published = [
+        row for row in published_rows() if family.article and row["article"] == family.article and row["n"] == SIZE
+    ]
 
     compared = rungs.compared(name)
     types = rungs.dtypes(name)
@@ -593,7 +599,7 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
     toolkits = [toolkit for toolkit in registry.TOOLKITS if (gemm["toolkit"] == toolkit).any()]
     summary = []
     for kernel in compared:
-        here = published.get(kernel.published_system or "", {})
+        here = published_of(kernel, published)
         entry: dict[str, Any] = {
             "name": level_name(kernel),
             "anchor": anchor(kernel.id),
