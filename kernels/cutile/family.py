@@ -59,6 +59,13 @@ _FP64 = (
 )
 
 
+_OUTER = (
+    Expect(r"DFMA(\..*)?", "products are fused with their sums", 256),
+    Expect(r"(DMUL|DADD)(\..*)?", "and none is left", 0, 0),
+    Expect(r"\w*MMA(\..*)?", "the tensor core has no part in it", 0, 0),
+)
+
+
 def _expects(dtype: str) -> tuple[Expect, ...]:
     """What the machine code of a matrix product in `dtype` must hold, by architecture."""
     if dtype == "fp64":
@@ -215,6 +222,13 @@ _WRITTEN = (
         fast=1,
         name="k_major_fp8_e4m3_fast",
         gain_over="cutile.k_major_fp8_e4m3",
+    ),
+    _product(
+        *("3_outer.py", "fp64", (128, 64, 8), "C3", "Outer products, fp64"),
+        "Products and sums without ct.mma, so that the compiler fuses them.",
+        gain_over="cutile.matmul_fp64",
+        expects=_OUTER,
+        spills=AMPERE,
     ),
 )
 
