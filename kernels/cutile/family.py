@@ -104,6 +104,7 @@ def _product(
     aligned: bool = True,
     expects: tuple[Expect, ...] | None = None,
     timed: bool = True,
+    timed_to: int = 0,
 ) -> Kernel:
     """A matrix product; an empty `baseline` is cuBLAS in its layout. Without `aligned` nothing is promised of rows.
 
@@ -140,6 +141,7 @@ def _product(
         idea=idea,
         gain_over=gain_over,
         timed=timed,
+        timed_to=timed_to,
     )
 
 
@@ -195,6 +197,7 @@ _WRITTEN = (
         *("fp64", (128, 128, 16), "fp64 with fp64 sums, and no tensor core."),
         published="cuTile matmul",
         spills=(*SYNC, "90", "100"),
+        timed_to=8192,
     ),
     _by_rows(
         *("fp64", (32, 32, 16), "Tiles so small that their sums stay in registers."),
@@ -202,6 +205,7 @@ _WRITTEN = (
         published="cuTile matmul, smaller tiles",
         gain_over="cutile.matmul_fp64",
         spills=AMPERE,
+        timed_to=8192,
     ),
     _by_rows(
         *("fp16", (64, 64, 32), "Nothing promised of the rows: any shape, element by element."),
@@ -229,6 +233,7 @@ _WRITTEN = (
         gain_over="cutile.matmul_fp64",
         expects=_OUTER,
         spills=AMPERE,
+        timed_to=8192,
     ),
 )
 

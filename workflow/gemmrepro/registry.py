@@ -152,7 +152,8 @@ class Kernel:
     for that one: where templates take nvcc's front end seconds, they take them once.
     `gain_over` is the id of what it improves on, where that is not the rung before it.
     `evidence` names the hardware counters that explain its gain over the rung before, `gate_shapes` the shapes on which
-    it does what it does on no smaller one, for the numerical gate to try. What an experiment alone runs is not `timed`.
+    it does what it does on no smaller one, for the numerical gate to try. What an experiment alone runs is not `timed`;
+    where a launch takes seconds, `timed_to` is the largest size (m, n or k) that it is timed at.
 
     A kernel that runs different code on different shapes names its entry points as `variants`, and `choose` says which
     of them runs a shape (`at`). Every one of them passes the gates (`parts`). What the record itself says of entry and
@@ -196,6 +197,7 @@ class Kernel:
     gate_shapes: tuple[Shape, ...] = ()
     gain_over: str = ""
     timed: bool = True
+    timed_to: int = 0
     variants: tuple[Variant, ...] = ()
     choose: Callable[[Shape], Variant] | None = None
 

@@ -196,6 +196,10 @@ def plan_points(
                 except UserError as error:
                     skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": str(error)})
                     continue
+                if kernel.timed_to and max(shape.m, shape.n, shape.k) > kernel.timed_to:
+                    reason = f"a launch on {shape} takes seconds; it is timed up to {kernel.timed_to}"
+                    skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
+                    continue
                 points += [Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.baseline) for cache in caches]
                 if kernel.baseline:
                     used.setdefault((kernel.baseline, kernel.problem, shape))
