@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic import LEVELS, World, stand_in
 
@@ -368,6 +369,18 @@ def test_without_rows_the_discussion_says_not_measured(tmp_path, monkeypatch):
     assert "runs at not measured and draws not measured" in discussed
     assert "power cap, so" not in discussed
     assert "carry over, or do not" in page.words
+
+
+def test_the_last_step_of_a_discussion_is_the_last_that_was_timed():
+    steps = discussion.Numbers("hopper", {}, report.anchor).steps()
+
+    def last(timed: list[str]) -> str:
+        tables = {"hopper": SimpleNamespace(summary=pd.DataFrame({"kernel": timed}))}
+        return discussion.Numbers("hopper", tables, report.anchor).last()
+
+    assert last([steps[0], steps[2]]) == steps[2]
+    assert last(steps) == last([]) == steps[-1]
+    assert discussion.Numbers("hopper", {}, report.anchor).last() == steps[-1]
 
 
 def fragment(tmp_path, monkeypatch, text: str) -> str:

@@ -19,6 +19,15 @@ pytestmark = pytest.mark.containers
 FAMILIES = yaml.safe_load((ROOT / "workflow/config/default.yaml").read_text())["families"]
 KERNELS = [kernel for family in FAMILIES for kernel in registry.kernels(family)]
 
+NEWER_THAN_THE_RECORDINGS = {
+    *(f"ada.{name}" for name in ("naive", "tiled_2x", "permuted", "registers", "pipelined", "tiled_4x")),
+    *(f"ada.{name}" for name in ("warp_tiles", "fragments", "l2_order", "tma", "stored")),
+    *(f"cute.{name}" for name in ("copy", "base", "double_buffer", "l2_swizzle", "three_stages", "shared_epilogue")),
+    *("cute.hopper", "hopper.ping_pong", "hopper.by_size", "hopper.by_size_fp16"),
+    *("ceilings.ffma_rrr", "ceilings.mma_f16"),
+}
+"""Kernels whose numerical gate has not been recorded yet: a recording takes them off this list."""
+
 
 def planned(folder: Path, *arguments: str) -> dict[str, int]:
     """Jobs that a dry run would do, by rule."""
@@ -49,6 +58,7 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
     refused = {arch for refusal in kernel.refusals for arch in refusal.archs}
     for toolkit, newest in {"cuda12": "sm_90", "cuda13": "sm_120"}.items():
         if toolkit not in kernel.toolkits:
+            assert toolkit not in gate["toolkits"]
             continue
         build = json.loads((ROOT / f"results/build/{toolkit}/{kernel.id}.json").read_text())
         configured = ["80", "86", "89", "90", newest.removeprefix("sm_")]
@@ -68,18 +78,17 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
 def test_the_recorded_rows_belong_to_todays_binaries(default_run: str) -> None:
     import pandas as pd
 
-    rows = pd.read_csv(ROOT / "results/measure/ladder/summary.csv")
-    assert set(rows["status"]) == {"current"}
-    assert set(rows.loc[rows["family"] == "ladder", "kernel"]) >= {
-        k.id for k in KERNELS if k.family == "ladder" and k.baseline
-    }
-    families = {kernel.family for kernel in KERNELS}
+    for family in FAMILIES:
+        rows = pd.read_csv(ROOT / f"results/measure/{family}/summary.csv")
+        assert set(rows["status"]) <= {"current"}, family
+        if family == "ladder":
+            assert set(rows["kernel"]) >= {kernel.id for kernel in registry.kernels(family) if kernel.baseline}
     recorded = {
         name
-        for family in families
+        for family in FAMILIES
         for name in json.loads((ROOT / f"reports/recorded/h200/{family}/gates.json").read_text())
     }
-    assert {kernel.id for kernel in KERNELS if kernel.baseline} <= recorded
+    assert {kernel.id for kernel in KERNELS} - recorded == NEWER_THAN_THE_RECORDINGS
     for kernel in KERNELS:
         for judged in json.loads((ROOT / f"results/gates/{kernel.id}.json").read_text())["toolkits"].values():
             assert judged["numeric"]["status"] == ("passed" if kernel.id in recorded else "not run"), kernel.id
@@ -126,14 +135,20 @@ def test_an_edited_recipe_makes_its_image(finished: Path) -> None:
 
 
 def test_the_smoke_run_compiles_less_and_keeps_every_row(finished: Path) -> None:
-    run = snakemake("--use-singularity", "--configfile", "workflow/config/smoke.yaml", folder=finished)
+    """On one article and what it stands on: every kernel once more for other architectures would take minutes."""
+    run = snakemake(
+        *("--use-singularity", "--configfile", "workflow/config/smoke.yaml"),
+        *("--config", "families=[ladder,ceilings]"),
+        folder=finished,
+    )
     assert run.returncode == 0, run.stdout[-4000:]
     for toolkit, archs in {"cuda12": {"sm_86", "sm_90"}, "cuda13": {"sm_90", "sm_120"}}.items():
         build = json.loads((finished / f"results/build/{toolkit}/ladder.warptile.json").read_text())
         assert set(build["archs"]) == archs
     smoke, whole = (json.loads((folder / "results/verdicts.json").read_text()) for folder in (finished, ROOT))
-    assert smoke["counts"] == whole["counts"]
-    for one, other in zip(smoke["claims"], whole["claims"], strict=True):
+    expected = [claim for claim in whole["claims"] if claim["id"].startswith("ladder.")]
+    assert len(expected) > 20
+    for one, other in zip(smoke["claims"], expected, strict=True):
         assert one["verdict"] == other["verdict"]
         if ".code." not in one["id"]:  # a statement about machine code counts the builds, and there are fewer
             assert one == other

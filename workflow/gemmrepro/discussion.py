@@ -177,11 +177,12 @@ class Numbers:
         return [kernel.id for kernel in everything[(named[-1] + 1 if named else 0) :]]
 
     def last(self, dtype: str | None = None) -> str:
-        """The id of the last step."""
+        """The id of the last step that was timed, or of the last of all where none was."""
         found = self.steps(dtype)
         if not found:
             raise UserError(f"the family {self.family} has no step in {dtype or 'any type'}.")
-        return found[-1]
+        timed = set(self._measured[self.family].summary["kernel"]) if self.family in self._measured else set()
+        return ([each for each in found if each in timed] or found)[-1]
 
     def before(self, kernel: str) -> str | None:
         """The id of what a kernel's gain is a gain over."""

@@ -641,6 +641,9 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
             }
         ),
         "published": any(entry["published_rate"] or entry["published_ratio"] for entry in summary),
+        "published_unit": " or ".join(
+            sorted({entry["published_rate"]["unit"] for entry in summary if entry["published_rate"]})
+        ),
         "types": types,
         "discussion": discussion.render(name, inputs.measured, anchor, inputs.experiments.get(name)),
         "experiments": [

@@ -1,0 +1,104 @@
+"""What an operand must be, NumPy or CuPy, and what Inf and NaN do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmrepro.errors import UserError
+
+NONFINITE = ("nan", "raise")
+
+
+def namespace(array: Any) -> Any:
+    """The module, NumPy or CuPy, that `array` belongs to."""
+    if type(array).__module__.split(".")[0] == "cupy":
+        import cupy
+
+        return cupy
+    return np
+
+
+def check_matrix(array: Any, name: str) -> None:
+    """Refuse what is no float64 matrix.
+
+    Raises:
+        UserError: `array` is no array of two dimensions, or not of float64.
+    """
+    if getattr(array, "ndim", None) != 2:
+        raise UserError(f"{name} must be a matrix (two dimensions); reshape it.")
+    if array.dtype != np.float64:
+        raise UserError(
+            f"{name} holds {array.dtype}, and the schemes split float64; convert it with astype('float64')."
+        )
+
+
+def check_operands(a: Any, b: Any) -> None:
+    """Refuse operands that cannot be multiplied: A[m,k], B[k,n], both float64, both NumPy or both CuPy."""
+    check_matrix(a, "A")
+    check_matrix(b, "B")
+    if a.shape[1] != b.shape[0]:
+        raise UserError(f"A has {a.shape[1]} columns and B has {b.shape[0]} rows; they must agree.")
+    if namespace(a) is not namespace(b):
+        raise UserError("one operand is on the host and the other on the GPU; move one of them.")
+
+
+def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, Any]:
+    """Operands with every row of A and column of B that is not finite replaced by zeros.
+
+    Returns:
+        (A, B, rows of A that were replaced [m,1], columns of B that were replaced [1,n]); `spoil` puts NaN back.
+
+    Raises:
+        UserError: bad operands; Inf or NaN where `nonfinite` is "raise"; another `nonfinite` than "nan" or "raise".
+    """
+    check_operands(a, b)
+    if nonfinite not in NONFINITE:
+        raise UserError(f"nonfinite is {nonfinite!r}; choose 'nan' or 'raise'.")
+    xp = namespace(a)
+    rows = ~xp.isfinite(a).all(axis=1, keepdims=True)
+    columns = ~xp.isfinite(b).all(axis=0, keepdims=True)
+    if nonfinite == "raise" and (bool(rows.any()) or bool(columns.any())):
+        raise UserError(
+            f"{int(rows.sum())} rows of A and {int(columns.sum())} columns of B hold Inf or NaN; "
+            "remove them, or pass nonfinite='nan'."
+        )
+    return xp.where(rows, 0.0, a), xp.where(columns, 0.0, b), rows, columns
+
+
+def spoil(c: Any, rows: Any, columns: Any) -> Any:
+    """C[m,n] with NaN in the rows and columns that `set_aside` took out, and every zero as +0."""
+    xp = namespace(c)
+    return xp.where(rows | columns, xp.nan, c + 0.0)
+
+
+def scaled_back(x: Any, exponent: Any) -> Any:
+    """x 2^exponent, Inf beyond the largest float; every zero as +0."""
+    with np.errstate(over="ignore"):
+        return namespace(x).ldexp(x, exponent) + 0.0
+
+
+def ceil_log2(x: Any) -> Any:
+    """ceil(log2 x) of float64 `x` >= 0, exactly (a floating-point log2 errs beside powers of two); int32.
+
+    0 of x = 0, whose logarithm is minus infinity: the scale of a zero slice, row or column is 1.
+    """
+    xp = namespace(x)
+    fraction, exponent = xp.frexp(x)
+    return (exponent - (fraction == 0.5)).astype(xp.int32)
+
+
+def peak(x: Any, scale: str) -> Any:
+    """max |x| over the matrix [1,1], each row [m,1] or each column [1,n]; 0 of an empty one.
+
+    Raises:
+        UserError: `scale` is none of "matrix", "row" and "column".
+    """
+    axes = {"matrix": (0, 1), "row": 1, "column": 0}
+    if scale not in axes:
+        raise UserError(f"scale is {scale!r}; choose 'matrix', 'row' or 'column'.")
+    xp = namespace(x)
+    axis = axes[scale]
+    shape = tuple(1 if scale == "matrix" or dim == axis else size for dim, size in enumerate(x.shape))
+    return xp.abs(x).max(axis=axis, keepdims=True) if x.size else xp.zeros(shape)

@@ -1,0 +1,113 @@
+"""What slices that are not multiplied cost: rigorously, in expectation, and predicted from the parameters alone.
+
+AB = sum over kept pairs + sum over dropped pairs + R_A B + (A - R_A) R_B, R being the residuals of the splits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gemmrepro.errors import UserError
+from gemmrepro.ozaki import pairs
+from gemmrepro.ozaki.arrays import namespace
+from gemmrepro.ozaki.splitting import Split
+
+UNIT = 2.0**-53
+
+
+def truncation(a: Split, b: Split, d: int | None = None, law: str = "worst") -> Any:
+    """What dropped pairs and residuals contribute to C, elementwise [m,n].
+
+    Args:
+        law: "worst": sum of |A_p||B_q|, |R_A||B| and |A - R_A||R_B|, a bound (up to its own float64 rounding).
+            "random": the root of the sum of squares, the standard deviation if signs are independent.
+    """
+    xp = namespace(a.residual)
+    terms = [(a.slices[p].value(), b.slices[q].value()) for p, q in pairs.dropped(len(a), len(b), d)]
+    zero_a, zero_b = xp.zeros_like(a.residual), xp.zeros_like(b.residual)
+    whole_b = sum((part.value() for part in reversed(b.slices)), b.residual + zero_b)
+    sliced_a = sum((part.value() for part in reversed(a.slices)), zero_a)
+    terms += [(a.residual, whole_b), (sliced_a, b.residual)]
+    if law == "worst":
+        return sum(xp.abs(one) @ xp.abs(other) for one, other in terms)
+    if law == "random":
+        return xp.sqrt(sum((one * one) @ (other * other) for one, other in terms))
+    raise UserError(f"law is {law!r}; choose 'worst' or 'random'.")
+
+
+def rounding(a: Split, b: Split, d: int | None = None) -> Any:
+    """A bound, elementwise [m,n], on the rounding of the outer float64 sum: pairs u sum |A_p||B_q| over the kept pairs.
+
+    Inner products are taken as exact; a k block emptied into float64 stays exact, its sums being integers below 2^53.
+    """
+    xp = namespace(a.residual)
+    chosen = pairs.select(len(a), len(b), d)
+    total = xp.zeros((a.residual.shape[0], b.residual.shape[1]))
+    for p, q in chosen:
+        total += xp.abs(a.slices[p].value()) @ xp.abs(b.slices[q].value())
+    return len(chosen) * UNIT * total
+
+
+def smallest_d(a: Split, b: Split, abs_product: Any, law: str = "random") -> int:
+    """The least d for which what Fast Mode drops satisfies 2 sqrt(k) u |A||B| everywhere: the article's criterion.
+
+    Args:
+        abs_product: |A||B| [m,n].
+        law: how dropped pairs add up, "worst" or "random" (`truncation`).
+
+    Residuals of the splits, which no d removes, are left out. Returns slices_a + slices_b - 1 if only all pairs do.
+    """
+    if law not in ("worst", "random"):
+        raise UserError(f"law is {law!r}; choose 'worst' or 'random'.")
+    xp = namespace(a.residual)
+    allowed = 2.0 * math.sqrt(a.residual.shape[1]) * UNIT * abs_product
+    everything = max(len(a) + len(b) - 1, 1)
+    spent = xp.zeros_like(abs_product)
+    for d in range(everything - 1, 0, -1):
+        for p, q in pairs.select(len(a), len(b), d + 1):
+            if p + q != d:
+                continue
+            one, other = xp.abs(a.slices[p].value()), xp.abs(b.slices[q].value())
+            spent += one @ other if law == "worst" else (one * one) @ (other * other)
+        if bool(((spent if law == "worst" else xp.sqrt(spent)) > allowed).any()):
+            return d + 1
+    return 1
+
+
+def predicted_fro(
+    beta: int, step: int, slices: int, d: int | None = None, peak_exponent: int = 3, rms: float = 1.0
+) -> float:
+    """Expected ||C - C*||_F / ||C*||_F of a split by fixed steps with one scale; independent elements.
+
+    What slice p leaves is uniform within half its unit, 2^(c - beta - p step) / sqrt(12) in the root mean square, and
+    uncorrelated; slice p + 1 is that, rounded. Pairs add up as independent terms, ||A_p B_q||_F = ||A_p|| ||B_q|| /
+    sqrt(k), so k drops out of the ratio. Rounding in float64 (about 0.3 sqrt(k) u for a DGEMM) is not in it.
+
+    Args:
+        beta, step, slices: of the split; a split that measures each maximum again has step = beta + 1.
+        d: of Fast Mode; None keeps all pairs.
+        peak_exponent: c of the whole matrix; 3 for the maximum of 10^6 to 10^9 draws from N(0, 1) (4.9 to 6.1).
+        rms: root mean square of the elements.
+    """
+    left = [1.0] + [2.0 ** (peak_exponent - beta - p * step) / math.sqrt(12) / rms for p in range(slices)]
+    square = sum((left[p] * left[q]) ** 2 for p, q in pairs.dropped(slices, slices, d)) + 2 * left[slices] ** 2
+    return math.sqrt(square)
+
+
+def predicted_slope(beta: int, step: int, slices: int, d: int, peak_exponent: int = 3, rms: float = 1.0) -> float:
+    """By what the expected error grows when Fast Mode goes from d + 1 to d.
+
+    Well below the number of slices that is 2^step sqrt((d - 1) / d), the d - 1 inner pairs of the first dropped
+    diagonal outweighing the two that hold a first slice; near it, what the residuals leave is a floor.
+    """
+    error, better = (predicted_fro(beta, step, slices, cut, peak_exponent, rms) for cut in (d, d + 1))
+    return error / better
+
+
+def predicted_slices(peak_exponent: int, last_bit: int, beta: int) -> int:
+    """Slices until nothing is left: each takes beta + 1 of the bits from 2^peak_exponent down to 2^last_bit.
+
+    last_bit is the exponent of the lowest bit set in any element. Exact but for a carry at the end, which may add one.
+    """
+    return math.ceil((peak_exponent - last_bit) / (beta + 1))

@@ -1,0 +1,52 @@
+"""Scheme II, backward: the integer C' with |C'| < M / 2 from its residues.
+
+In mixed radix, C' = v_0 + p_0 (v_1 + p_1 (v_2 + ...)) with digits v_i symmetric modulo p_i (Garner). The digits take N
+(N - 1) / 2 small modular steps an element, all in int32 range. As symmetric digits below the highest nonzero one cannot
+sum to more than half its weight, Horner's rule from the top loses at most a bit to cancellation, so double-double keeps
+about 100 bits *of the result*. (The classical sum of M / p_i weights subtracts a multiple of M at the end and loses
+whatever C' lies below M.) `python_integers` is exact and slow; it is what the other is tested against.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gemmrepro.ozaki import moduli
+from gemmrepro.ozaki.arrays import namespace
+from gemmrepro.ozaki.double_double import add, times
+from gemmrepro.ozaki.residues import symmetric
+
+
+def mixed_radix(residues: list[Any]) -> list[Any]:
+    """Digits v_i, int64 arrays, |v_i| <= p_i / 2, of the integers with those int8 residues."""
+    chosen = moduli.moduli(len(residues))
+    digits: list[Any] = []
+    for i, p in enumerate(chosen):
+        rest = residues[i].astype(np.int64)
+        for v, q in zip(digits, chosen, strict=False):
+            rest = symmetric((rest - v) * pow(q, -1, p), p)
+        digits.append(symmetric(rest, p))
+    return digits
+
+
+def to_double_double(residues: list[Any]) -> tuple[Any, Any]:
+    """(hi, lo) float64: C' to a relative 2^-97: 24 moduli, each a product and a sum of 2^-104, and one bit lost."""
+    digits = mixed_radix(residues)
+    xp = namespace(digits[0])
+    hi, lo = digits[-1].astype(xp.float64), xp.zeros(digits[-1].shape)
+    for v, p in zip(reversed(digits[:-1]), reversed(moduli.moduli(len(residues))[:-1]), strict=True):
+        hi, lo = add(*times(hi, lo, float(p)), v.astype(xp.float64))
+    return hi, lo
+
+
+def python_integers(residues: list[np.ndarray]) -> np.ndarray:
+    """C' exactly, as Python integers in an object array; NumPy only. By the classical formula, sum r_i w_i modulo M."""
+    whole = moduli.product(len(residues))
+    total = np.zeros(residues[0].shape, dtype=object)
+    for r, p in zip(residues, moduli.moduli(len(residues)), strict=True):
+        weight = whole // p * pow(whole // p, -1, p)
+        total = total + r.astype(object) * weight
+    total = total % whole
+    return np.where(total >= whole // 2, total - whole, total) if total.size else total

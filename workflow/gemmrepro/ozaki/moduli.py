@@ -1,0 +1,70 @@
+"""Pairwise coprime moduli up to 256, so that residues fit int8.
+
+Symmetric residues of an odd p lie within (p - 1) / 2 <= 127, those of 256 in [-128, 127]. Taken greedily from 256 down,
+as arXiv:2504.08009 does: 256, 255, 253, 251, 247, 241, 239, ... Their product M bounds the integers that N residues
+tell apart: |C'| < M / 2. Each modulus buys a little less than 8 bits of the product, so a little less than 4 of each
+operand.
+
+An int32 accumulator holds inner products of k terms of odd moduli up to k = 133 144. Modulo 256, 2^17 products of -128
+with -128 make 2^31, which wraps to -2^31: harmless, as 2^32 is a multiple of 256. So k may be 2^17; longer products are
+cut into blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from gemmrepro.errors import UserError
+
+LARGEST = 256
+MOST = 24
+LONGEST_K = 2**17
+
+
+@cache
+def moduli(count: int) -> tuple[int, ...]:
+    """The first `count` of the greedy sequence, 2 to 24 of them (M from 2^16 to 2^183).
+
+    Raises:
+        UserError: another count.
+    """
+    if not 2 <= count <= MOST:
+        raise UserError(f"{count} moduli are asked for; choose 2 to {MOST}.")
+    chosen: list[int] = []
+    candidate = LARGEST
+    while len(chosen) < count:
+        if all(math.gcd(candidate, other) == 1 for other in chosen):
+            chosen.append(candidate)
+        candidate -= 1
+    return tuple(chosen)
+
+
+def product(count: int) -> int:
+    """M, the product of the first `count` moduli."""
+    return math.prod(moduli(count))
+
+
+def bits(count: int) -> float:
+    """log2 M."""
+    return math.log2(product(count))
+
+
+def operand_bits(count: int, k: int) -> float:
+    """log2 of the largest |a'|, a' the scaled integers, if all of a row are alike: log2(sqrt((M - 1) / 2) / sqrt(k)).
+
+    Of a row with peak-to-rms ratio t, the scheme resolves the peak to log2(t) bits more.
+    """
+    return 0.5 * (math.log2((product(count) - 1) // 2) - math.log2(k))
+
+
+def needed(wanted_bits: float, k: int) -> int:
+    """The least number of moduli that gives `operand_bits` of at least that.
+
+    Raises:
+        UserError: more than 24 would be needed.
+    """
+    for count in range(2, MOST + 1):
+        if operand_bits(count, k) >= wanted_bits:
+            return count
+    raise UserError(f"{wanted_bits:g} bits at k = {k} need more than {MOST} moduli; ask for fewer bits.")
