@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -327,19 +327,26 @@ def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:
     return result
 
 
-def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
-    """Read ``cuobjdump --dump-resource-usage``: registers, stack and shared memory of `entry`, by architecture."""
-    result: dict[str, dict[str, int]] = {}
+def _usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
+    """Architecture and line of what ``cuobjdump --dump-resource-usage`` says of `entry`."""
     arch = function = ""
     for line in listing.splitlines():
         if found := re.match(r"\s*arch = (sm_\w+)", line):
             arch = found[1]
         elif found := re.match(r"\s*Function (\S+):", line):
             function = found[1]
-        elif function == entry and (found := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line)):
-            names = ("registers", "stack_bytes", "shared_bytes")
-            result[arch] = dict(zip(names, map(int, found.groups()), strict=True))
-    return result
+        elif function == entry:
+            yield arch, line
+
+
+def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
+    """Read ``cuobjdump --dump-resource-usage``: registers, stack and shared memory of `entry`, by architecture."""
+    names = ("registers", "stack_bytes", "shared_bytes")
+    return {
+        arch: dict(zip(names, map(int, found.groups()), strict=True))
+        for arch, line in _usage_of(listing, entry)
+        if (found := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line))
+    }
 
 
 def parse_blocks(listing: str, entry: str) -> dict[str, int]:
@@ -395,16 +402,11 @@ def parse_advisories(log: str) -> list[str]:
 
 def parse_resource_usage(listing: str, entry: str) -> dict[str, int]:
     """Read ``cuobjdump --dump-resource-usage``: bytes of constant bank 0 of `entry`, by architecture."""
-    result: dict[str, int] = {}
-    arch = function = ""
-    for line in listing.splitlines():
-        if found := re.match(r"\s*arch = (sm_\w+)", line):
-            arch = found[1]
-        elif found := re.match(r"\s*Function (\S+):", line):
-            function = found[1]
-        elif function == entry and (found := re.search(r"CONSTANT\[0\]:(\d+)", line)):
-            result[arch] = int(found[1])
-    return result
+    return {
+        arch: int(found[1])
+        for arch, line in _usage_of(listing, entry)
+        if (found := re.search(r"CONSTANT\[0\]:(\d+)", line))
+    }
 
 
 def compile_fatbin(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], threads: int, binary: Path) -> str:
