@@ -20,6 +20,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from gemmrepro.experiment_rows import Results
 from gemmrepro.measurements import Measurements
 
 INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
@@ -103,7 +104,7 @@ def ramp(place: int, steps: int) -> str:
     return LAST if place == steps - 1 else RAMP[place * len(RAMP) // max(1, steps - 1)]
 
 
-def origin(measured: Measurements) -> str:
+def origin(measured: Measurements | Results) -> str:
     """Where the rows come from, as a sentence."""
     if measured.source == "none":
         return "Nothing was measured."

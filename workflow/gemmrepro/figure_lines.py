@@ -12,22 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from gemmrepro.drawing import INK, MARKERS, PAPER, SERIES, Drawing, empty, half_widths, plain, stale_note
+from gemmrepro.drawing import INK, MARKERS, PAPER, SERIES, Drawing, empty, half_widths, origin, plain, stale_note
 from gemmrepro.experiment_rows import Results, row_key
 from gemmrepro.experiments import Lines
 
 COLUMNS = 2
 """Panels side by side: no more, so that a small screen can show their text."""
 DASHES = ("-", (0, (6, 1.6)), "-.", (0, (1, 1.1)), (0, (3, 1, 1, 1)), (0, (8, 2, 1, 2)), (0, (4, 4)))
-
-
-def origin(results: Results) -> str:
-    """Where an experiment's rows come from, as a sentence."""
-    if results.source == "none":
-        return "Nothing was measured."
-    date = str(results.run.get("date", ""))[:10]
-    how = "Measured in this run" if results.source == "live" else "Recorded earlier"
-    return f"{how} on {results.gpu or 'no GPU'}{f', {date}' if date else ''}."
 
 
 def draw(family: str, lines: Lines, results: Results) -> Drawing:
