@@ -112,6 +112,12 @@ def test_a_smaller_sweep_takes_its_largest_size_and_says_so(tmp_path):
     assert "4096 was not measured" in about(tmp_path / "out", "ratio")["caption"]
 
 
+def test_a_recorded_family_is_drawn_at_the_size_of_its_article():
+    drawn = figures.draw(measurements.load(ROOT / "reports/recorded/h200", "cute"), None, ("ratio",))["ratio"]
+    assert "M = N = K = 2048" in drawn.caption
+    assert {row["level"]: row["published"] for row in drawn.table if "published" in row}["cute_cpp 3-stage"] == 1.16
+
+
 def test_nothing_measured_still_draws(tmp_path):
     world = World(tmp_path, ladder=False, ceilings=False).write()
     run(world, tmp_path / "out")

@@ -391,7 +391,19 @@ def fragment(tmp_path, monkeypatch, text: str) -> str:
     return discussion.render("ladder", measured, report.anchor)
 
 
-SHARE = '<a href="#samples-ladder-warptile">73%</a>'
+def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, whole=True, sizes=(4096,)).write()
+    measured = {name: measurements.load(world.measure, name) for name in ("ladder", "ceilings")}
+    rows = measured["ladder"].summary
+    naive = rows["kernel"] == "ladder.naive"
+    rows.loc[naive, ["median_us", "baseline_median_us"]] *= 2  # at half the clock, both of a pair take twice as long
+    rows.loc[naive, "tflops"] /= 2
+    asked = discussion.Numbers("ladder", measured, report.anchor)
+    ratios = [asked.ratio(kernel).value for kernel in ("ladder.coalesced", "ladder.naive")]
+    assert asked.speedup("ladder.coalesced", "ladder.naive").value == pytest.approx(ratios[0] / ratios[1])
+    # Another problem's kernel has another baseline, and only times remain.
+    assert not asked.speedup("ladder.naive", "hopper.wgmma").known
 
 
 @pytest.mark.parametrize(

@@ -189,14 +189,15 @@ def _bar(axes: Axes, place: int, row: pd.Series, stale: bool, colour: str, reach
     )
     low, high = value * row["median_us"] / row["ci_high_us"], value * row["median_us"] / row["ci_low_us"]
     if np.isfinite(low) and np.isfinite(high):
+        beside = max(beside, high)
         error = [[max(0.0, value - low)], [max(0.0, high - value)]]
         axes.errorbar(value, place, xerr=error, color=INK, capsize=2, linewidth=1, zorder=4.5)
     # Inside the bar where there is room for it, else beside it.
-    inside = value > 0.36 * reach
+    inside = value > 0.3 * reach
     axes.annotate(
         format_number(value),
         (0 if inside else max(value, beside), place),
-        (4 if inside or beside <= value else 8, -0.5),
+        (4 if inside else 8, -0.5),
         textcoords="offset points",
         va="center",
         fontsize=9,

@@ -38,18 +38,19 @@ def draw(measured: Measurements) -> Drawing:
     types = rungs.dtypes(measured.family)
     toolkit = toolkit_of(measured)
     warm = cubes(select(measured.summary, cache="warm"))
-    sizes = sorted({int(n) for n in warm["n"]})
-    size = SIZE if SIZE in sizes or not sizes else sizes[-1]
-    at = select(warm, n=size)
     systems = {kernel.published_system for kernel in steps}
-    published = {
-        row["system"]: row
+    ratios = [
+        row
         for row in published_rows()
-        if row["article"] == family.article
-        and row["metric"] == "ratio_to_cublas"
-        and row["n"] == SIZE
-        and row["system"] in systems
-    }
+        if row["article"] == family.article and row["metric"] == "ratio_to_cublas" and row["system"] in systems
+    ]
+    # The usual size, unless the article has its ratios at another.
+    theirs = {row["n"] for row in ratios}
+    wanted = SIZE if SIZE in theirs or not theirs else max(theirs)
+    sizes = sorted({int(n) for n in warm["n"]})
+    size = wanted if wanted in sizes or not sizes else sizes[-1]
+    at = select(warm, n=size)
+    published = {row["system"]: row for row in ratios if row["n"] == wanted}
     hardware = sorted({row["hardware"] for row in published.values()})
 
     # A bar for what is published, one for the step, and one for each twin that was measured.
@@ -155,13 +156,14 @@ def draw(measured: Measurements) -> Drawing:
     }
     said = [names.get(how, f"crossed: the same source in {how}") for how in kinds] or [names[""]]
     hatched = f"Hatched: as published{f' for {hardware[0]}' if hardware else ''}"
-    hatched += f"{f', at {SIZE}' if size != SIZE else ''}. "
+    hatched += f"{f', at {wanted}' if size != wanted else ''}. "
     drawing.caption = (
         f"Speed of each level relative to cuBLAS, {' and '.join(types)}, M = N = K = {size}, warm cache. "
         f"{hatched if published else ''}{'; '.join(said)}"
         f"{'; the diamond is the other toolkit' if other_drawn else ''}. "
         f"{'Each type stands beside cuBLAS in the same type. ' if len(types) > 1 else ''}"
-        f"{origin(measured)}{f' The size {SIZE} was not measured.' if size != SIZE else ''}{stale_note(drawing.stale)}"
+        f"{origin(measured)}{f' The size {wanted} was not measured.' if size != wanted else ''}"
+        f"{stale_note(drawing.stale)}"
     )
     drawing.alt = f"Bar chart of speed relative to cuBLAS at {size}. " + (
         "; ".join(
