@@ -1,8 +1,8 @@
 """What memory gives: copies over lengths, histograms over laws, bins and the L2 window, sums over lengths.
 
-All are timed warm, as in use: a launch right after one on the same arrays, in graphs where a launch takes under 50 µs (see
-gemmrepro.timing). What fits into the L2 cache is therefore read from there: bytes a second above what DRAM gives are the
-cache's.
+All are timed warm, as in use: a launch right after one on the same arrays, in graphs where a launch takes under 50 µs
+(see gemmrepro.timing). What fits into the L2 cache is therefore read from there: bytes a second above what DRAM gives
+are the cache's.
 """
 
 from __future__ import annotations
@@ -273,9 +273,10 @@ def _measure_sum(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, A
     cupy.get_default_memory_pool().free_all_blocks()
     problem, shape, watch = Problem("reduce", "fp32", "fp32", "vector"), Shape(1, n, 1), Stopwatch(session)
     inputs, output = random(problem, shape, n)
-    copying = Operands(Problem("vector_copy", "fp32", "fp32", "vector"), shape, tuple(inputs), cupy.empty_like(inputs[0]))
+    copied = cupy.empty_like(inputs[0])
+    copying = Operands(Problem("vector_copy", "fp32", "fp32", "vector"), shape, tuple(inputs), copied)
     rate = watch.cells(baselines.baseline(MEMCPY).bind(session, copying), 8.0 * n)["gbps"]
-    del copying
+    del copied, copying
     for subject in context.subjects:
         if subject.kernel == TORCH_SUM:
             call = _torch_call(session, TORCH_SUM, inputs[0], 0)

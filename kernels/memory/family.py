@@ -32,6 +32,11 @@ def _grid(threads: int, each: int, most: int) -> Callable[[Shape], Launch]:
     return launch
 
 
+def _second_turn(elements: int, bins: int = 1) -> Shape:
+    """A shape for the numerical gate on which a grid that takes `elements` in a turn takes a second one."""
+    return Shape(1, elements + 4099, bins)
+
+
 # Copies ---------------------------------------------------------------------------------------------------------------
 
 _NO_SHARED = Expect(r"(LDS|STS|ATOMS).*", "nothing goes through shared memory", least=0, most=0)
@@ -76,6 +81,7 @@ def _copy(name: str, element: str) -> Kernel:
         max_elements=ANY,
         headers=("common/element.cuh",),
         defines={"ELEMENT": cpp},
+        gate_shapes=(_second_turn(4096 * 1024 * max(1, width // bits)),),
         expects=_accesses(width),
         baseline="cuda.memcpy",
         article="gpu-notes",
@@ -155,6 +161,7 @@ HISTOGRAMS = (
         launch=_GLOBAL_LAUNCH,
         steps=_cleared("histogram_global", _GLOBAL_LAUNCH),
         helpers=("clear_counts",),
+        gate_shapes=(_second_turn(4 * HISTOGRAM_BLOCKS * 256, 256),),
         at_most=_COUNTED,
         expects=(_RED, _NO_ATOMS),
         published_system="global atomics",
@@ -200,6 +207,7 @@ HISTOGRAMS = (
         entry="histogram_lanes",
         launch=_LANES_LAUNCH,
         params=_LANES,
+        gate_shapes=(_second_turn(4 * MULTIPROCESSORS * 512 * 16, 256),),
         defines=parameters(_LANES),
         at_most={**_COUNTED, "k": LANE_BINS},
         expects=(
@@ -221,7 +229,7 @@ _WIDE = {"threads": 512, "unroll": 4}
 def _passes(entry: str, each: int, most: int = ANY) -> tuple[Callable, Callable]:
     """(steps, workspace) of a tree of passes in which a block sums 256 x `each` elements, by at most `most` blocks.
 
-    A pass reads the sums that the one before left in one of two halves of the workspace, and the last writes the result.
+    A pass reads the sums that the one before left in one of two halves of the workspace; the last writes the result.
     Where `most` is given a block loops, and one of them takes up to that many elements.
     """
 
@@ -271,7 +279,7 @@ def _sum(
 
 SUMS = (
     _sum("R1", "divergent", "A tree over neighbours", "Threads 2, 4, 8 ... apart add: every warp stays busy.", 1, ()),
-    _sum("R2", "strided", "Neighbours work", "The first threads add, at places 2, 4, 8 ... apart: banks conflict.", 1, ()),
+    _sum("R2", "strided", "Neighbours work", "The first threads add, 2, 4, 8 ... places apart: banks conflict.", 1, ()),
     _sum("R3", "sequential", "Neighbouring places", "The upper half is added to the lower: no conflict.", 1, ()),
     _sum("R4", "first_add", "First addition on loading", "Two elements a thread before the tree.", 2, ()),
     _sum("R5", "last_warp", "The last warp by itself", "Shuffles instead of shared memory and barriers.", 2, (_SHFL,)),
@@ -293,6 +301,7 @@ SUMS = (
         entry="reduce_wide",
         launch=_grid(_WIDE["threads"], 4 * _WIDE["unroll"], 4 * MULTIPROCESSORS),
         params=_WIDE,
+        gate_shapes=(_second_turn(4 * MULTIPROCESSORS * 512 * 16),),
         defines=parameters(_WIDE),
         expects=(
             Expect(r"LDG\.E(\..*)?\.128(\..*)?", "elements are loaded 128 bits a lane, four loads in flight", least=4),

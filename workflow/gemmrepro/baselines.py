@@ -4,8 +4,8 @@
 (16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
 cublasLt offers. ``cublas.gemm_k_major`` is the same call by another name, for a family that has kernels of both
 layouts: a row of measurements names a baseline and a type, and no layout. ``cuda.memcpy`` is the driver's
-device-to-device copy. ``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy
-carries them.
+device-to-device copy. ``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as
+CuPy carries them.
 
     python -m gemmrepro.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
     prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)

@@ -239,7 +239,9 @@ class Kernel:
         if self.compiler != "nvcc" and (defines or self.flags or self.packages or self.ptx or self.tensor_maps):
             raise UserError(f"{self.id}: defines, flags, packages, ptx and tensor maps are for what nvcc compiles.")
         if self.helpers and (self.variants or not self.steps):
-            raise UserError(f"{self.id}: helpers are entry points that its steps launch; a kernel of variants has none.")
+            raise UserError(
+                f"{self.id}: helpers are entry points that steps launch, and a kernel of variants has none."
+            )
         if self.refusals and self.compiler != "cutile":
             raise UserError(f"{self.id}: only of cuTile's compiler may a record expect a refusal.")
         if self.op == "gemm" and self.layout not in LAYOUTS:

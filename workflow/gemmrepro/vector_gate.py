@@ -21,12 +21,12 @@ from gemmrepro.error_bounds import UNIT_ROUNDOFF
 from gemmrepro.errors import UserError
 from gemmrepro.gate_cases import Case
 from gemmrepro.guarded import POISON_BITS, Guarded
-from gemmrepro.operands import LAWS, STORAGE, Launcher, Operands, bits, draw_ids
+from gemmrepro.operands import HISTOGRAM_BINS, LAWS, STORAGE, Launcher, Operands, bits, draw_ids
 from gemmrepro.registry import Kernel, Problem, Shape
 
 LENGTHS = (1, 3, 31, 1023, 4096, 100_003, (1 << 20) + 5)
-BINS = (1, 2, 255, 256, 257, 1000, 12_287, 5_000_000)
-"""Bins that a histogram is tried with, as far as a kernel takes them; 256 with every length and law, others with some."""
+BINS = (1, 2, 255, 257, 1000, 12_287, 12_288, 5_000_000)
+"""Bins that a histogram is tried with beside 256, as far as a kernel takes them; 256 with every length and law."""
 REPEATS = 2
 """Launches of one case that must agree bit for bit; the second finds what the first left in the kernel's own memory."""
 
@@ -92,7 +92,7 @@ def judge_sum(got: float, total: float, magnitude: float, n: int) -> Verdict:
     # One rounding more: the sum itself is stored as fp32.
     right = error <= chain(n) * unit * magnitude + unit * abs(total)
     scaled = error / magnitude / unit if magnitude else 0.0
-    message = "" if right else f"the sum is {got:.9g}, expected {total:.9g}: off by {scaled:.3g} units of its magnitudes"
+    message = "" if right else f"the sum is {got:.9g}, expected {total:.9g}; off by {scaled:.3g} u of its magnitudes"
     return Verdict(right, scaled if math.isfinite(scaled) else None, error / abs(total) if total else None, message)
 
 
@@ -161,8 +161,8 @@ def _sum_cases(session: gpu.Session, kernel: Kernel, launch: Launcher, seed: int
 def _histogram_cases(
     session: gpu.Session, kernel: Kernel, launch: Launcher, seed: int
 ) -> Iterator[tuple[Case, Verdict]]:
-    shapes = [Shape(1, n, bins) for bins in BINS for n in (LENGTHS if bins == 256 else LENGTHS[-2:-1])]
-    for shape in (*shapes, *kernel.gate_shapes):
+    every = tuple(Shape(1, n, HISTOGRAM_BINS) for n in LENGTHS)
+    for shape in (*every, *(Shape(1, LENGTHS[-2], bins) for bins in BINS), *kernel.gate_shapes):
         if not kernel.takes(shape):
             # It must say so, by its own name, before anything is launched.
             try:
@@ -172,7 +172,7 @@ def _histogram_cases(
                 message = "" if kernel.id in str(error) and str(shape.k) in str(error) else str(error)
             yield Case(shape, 1.0, 0.0, "refused size", seed), Verdict(not message, None, None, message)
             continue
-        for law in GATE_LAWS if shape.k == 256 else OTHER_LAWS:
+        for law in GATE_LAWS if shape in every else OTHER_LAWS:
             ids = _ids(law, shape.n, shape.k, seed)
             got, problems = _run(session, launch, kernel.problem, shape, ids, shape.k + 1)
             problems = _exactly(got, counts_of(ids, shape.k, np)) + problems
