@@ -1,6 +1,6 @@
 // Copy 1.3: 128 bits an access.
 //
-// New:        128 bits, the widest access of these GPUs: a warp asks for 512 bytes at a time, a quarter of the requests for the same bytes.
+// New:        128 bits, the widest access of these GPUs: a warp asks for 512 bytes at a time.
 // Parameters: 1024 threads a block and at most 4096 blocks, as in the article.
 // Published:  no gain at small sizes, a slight one from a few MB on (A100).
 // Takes:      any n, from 16-byte boundaries (cudaMalloc's are 256): the first threads copy the elements after the last

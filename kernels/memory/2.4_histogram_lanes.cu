@@ -1,11 +1,11 @@
 // Histogram v4: every lane counts in a bank of its own.
 //
-// New:        (1) The block's histogram is there 32 times, interleaved: the counter of lane l for a bin is word l of that
-//             bin's 128 bytes, in bank l. The lanes of a warp never meet, in no bank and at no address, whatever the
-//             ids: an atomic of a warp is one pass over shared memory for uniform and for constant ids alike.
-//             (2) Ids are loaded 128 bits a lane, UNROLL loads in flight, past the L1 cache, in which nothing is found
-//             again. (3) One launch: blocks add their sums to a total that is zero between launches, and the block
-//             that comes last moves the total into `counts` and clears it.
+// New:        (1) The block's histogram is there 32 times, interleaved: the counter of lane l for a bin is word l of
+//             that bin's 128 bytes, in bank l. The lanes of a warp never meet, in no bank and at no address, whatever
+//             the ids: an atomic of a warp is one pass over shared memory for uniform and for constant ids alike. (2)
+//             Ids are loaded 128 bits a lane, UNROLL loads in flight, past the L1 cache, in which nothing is found
+//             again. (3) One launch: blocks add their sums to a total that is zero between launches, and the block that
+//             comes last moves the total into `counts` and clears it.
 // Parameters: THREADS and BLOCKS_PER_SM: 33 KB of counters a block. The grid is what the GPU holds at a time.
 // Expected:   4 * n bytes at the rate at which DRAM is read, if an SM counts 4 ids a clock. A pass of 32 ids takes two
 //             clocks or so, and address, range check and atomic are three instructions an id: 16 a clock and 42.
@@ -37,8 +37,8 @@ histogram_lanes(const int* ids, long long n, int bins, unsigned* counts) {  // i
     __shared__ bool last;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned outside = bins;
-    for (int i = threadIdx.x; i < (bins + 1) * 32; i += THREADS) {
-        own[0][i] = 0;
+    for (int bin = warp; bin <= bins; bin += WARPS) {
+        own[bin][lane] = 0;
     }
     __syncthreads();
 

@@ -1,7 +1,7 @@
 // Reduction 3.5: the last warp by itself.
 //
-// New:        from 32 partial sums on, one warp is left: it exchanges them by shuffles, without shared memory and without
-//             a barrier for the seven warps that have nothing to do.
+// New:        from 32 partial sums on, one warp is left: it exchanges them by shuffles, without shared memory and
+//             without a barrier for the seven warps that have nothing to do.
 // Parameters: as 3.4.
 // Expected:   four barriers of nine go, and with them the steps in which a single warp keeps its block alive.
 // Takes:      any n.

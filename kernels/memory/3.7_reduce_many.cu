@@ -1,11 +1,12 @@
 // Reduction 3.7: many elements a thread.
 //
-// New:        a thread adds elements one grid apart before the tree, so the tree and its barriers come once for thousands
-//             of elements, and a grid of a few blocks a multiprocessor leaves so few sums that a second pass of one block
-//             ends it.
+// New:        a thread adds elements one grid apart before the tree, so the tree and its barriers come once for
+//             thousands of elements, and a grid of a few blocks a multiprocessor leaves so few sums that a second pass
+//             of one block ends it.
 // Parameters: 256 threads; at most 2112 blocks, 16 for each of 132 multiprocessors.
 // Expected:   near the floor, as long as enough loads are in flight: one 32-bit load a thread, 8 KB a multiprocessor of
-//             2048 threads, where DRAM at 4.8 TB/s and 700 ns wants 26 KB. So about a third, unless the compiler unrolls.
+//             2048 threads, where DRAM at 4.8 TB/s and 700 ns wants 26 KB. So about a third, unless the compiler
+//             unrolls.
 // Takes:      any n.
 
 constexpr int THREADS = 256;

@@ -1,9 +1,9 @@
 // Reduction 3.8: bound by memory alone, in one launch.
 //
-// New:        (1) Elements are loaded 128 bits a lane, UNROLL loads in flight, past the L1 cache, and added in four sums a
-//             thread, so that no addition waits for the one before. (2) A warp sums by shuffles, a block its warps' sums
-//             by one warp more: one barrier. (3) The block that comes last adds all blocks' sums, in their order whoever
-//             that is, so the result repeats bit for bit: no second launch.
+// New:        (1) Elements are loaded 128 bits a lane, UNROLL loads in flight, past the L1 cache, and added in four
+//             sums a thread, so that no addition waits for the one before. (2) A warp sums by shuffles, a block its
+//             warps' sums by one warp more: one barrier. (3) The block that comes last adds all blocks' sums, in their
+//             order whoever that is, so the result repeats bit for bit: no second launch.
 // Parameters: THREADS, UNROLL; the grid is what the GPU holds at a time.
 // Expected:   4 * n bytes at the rate at which DRAM is read: 2048 threads a multiprocessor with 64 bytes each in flight
 //             are 128 KB, five times what 4.8 TB/s at 700 ns wants.
