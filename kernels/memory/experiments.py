@@ -14,7 +14,8 @@ from typing import Any
 from gemmrepro.experiments import Column, Experiment, Lines
 from gemmrepro.operands import LAWS
 
-COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in ("scalar", "32", "64", "128")]
+WIDTHS = ("scalar", "32", "64", "128", "streamed")
+COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
 HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
 SUMS = tuple(
     f"memory.reduce_{name}"

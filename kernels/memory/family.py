@@ -89,7 +89,42 @@ def _copy(name: str, element: str) -> Kernel:
     )
 
 
-COPIES = tuple(_copy(name, element) for element in _ELEMENTS for name in _COPIES)
+_STREAMED = {"threads": 512, "unroll": 4}
+
+
+def _streamed(element: str) -> Kernel:
+    dtype, cpp, bits = _ELEMENTS[element]
+    each = _STREAMED["unroll"] * 128 // bits
+    return Kernel(
+        id=f"memory.copy_streamed_{element}",
+        rung=f"C5 {element}",
+        title=f"{element}, 128 bits, streamed",
+        source="1.4_copy_streamed.cu",
+        entry="copy_streamed",
+        launch=_grid(_STREAMED["threads"], each, ANY),
+        op="vector_copy",
+        dtype_in=dtype,
+        dtype_acc=dtype,
+        dtype_out=dtype,
+        layout="vector",
+        params=_STREAMED,
+        max_elements=ANY,
+        headers=("common/element.cuh",),
+        defines={"ELEMENT": cpp, **parameters(_STREAMED)},
+        expects=(
+            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4),
+            Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4),
+            _NO_SHARED,
+        ),
+        baseline="cuda.memcpy",
+        article="gpu-notes",
+        idea="Several 128-bit loads in flight a thread, past the caches.",
+    )
+
+
+COPIES = tuple(
+    copy for element in _ELEMENTS for copy in (*(_copy(name, element) for name in _COPIES), _streamed(element))
+)
 
 # Histograms -----------------------------------------------------------------------------------------------------------
 

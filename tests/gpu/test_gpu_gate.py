@@ -207,8 +207,8 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         pytest.skip("compute-sanitizer is not on PATH")
 
     def shape(kernel: registry.Kernel) -> str:
-        if kernel.op == "vector_add":
-            return "1x5001x1"
+        if kernel.op == "vector_add" or kernel.op in VECTORS:
+            return "1x5001x256" if kernel.op == "histogram" else "1x5001x1"
         if kernel.dtype_in != "fp32":
             return "300x776x200"
         return "256x256x64" if kernel.multiple_of else "70x100x65"
@@ -235,7 +235,8 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
-    wanted = [kernel for kernel in GEMM_KERNELS if runs(registry.kernel(kernel), session)]
+    vectors = [kernel.id for kernel in registry.kernels() if kernel.op in VECTORS]
+    wanted = [kernel for kernel in (*GEMM_KERNELS, *vectors) if runs(registry.kernel(kernel), session)]
     answer = sanitizer(tool, built, toolkit, ["ladder.vector_add", *wanted])
     if "not supported" in answer.stdout:
         pytest.skip("compute-sanitizer does not support this GPU or this virtual machine")
