@@ -346,6 +346,16 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
         ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of sums.inside"),
+        (
+            {"over": "sums.inside", "above": 3, "where": {"law": "normal", "k": 256}, "over_where": {"k": 64}},
+            REPRODUCED,
+            "over that of sums.inside with k 64 is 4",
+        ),
+        (
+            {"over": "sums.inside", "above": 1, "where": {"law": "normal", "k": 256}, "over_where": {"k": 65}},
+            NOT_MEASURED,
+            "k 65",
+        ),
         ({"above": 1, "where": {"k": 64}}, NOT_MEASURED, "must name more columns"),
     ],
 )
@@ -403,6 +413,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
         (("errors", "misses"), "no experiment 'misses'"),
         (("rms_u", "rms"), "no column 'rms'"),
         (("where: {law: [normal]", "where: {colour: [red]"), "no column 'colour'"),
+        (("where: {law: [normal]", "over_where: {colour: red}, where: {law: [normal]"), "no column 'colour'"),
         (("over: sums.outside", "over: sums.nowhere"), "no kernel 'sums.nowhere'"),
         ((", above: 1", ""), "claim 'sums.outside'"),
         (("kind: order", "kind: ratio"), "transfer.kind"),

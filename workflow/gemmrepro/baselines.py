@@ -4,7 +4,8 @@
 (16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
 cublasLt offers. ``cublas.gemm_k_major`` is the same call by another name, for a family that has kernels of both
 layouts: a row of measurements names a baseline and a type, and no layout. ``cuda.memcpy`` is the driver's
-device-to-device copy.
+device-to-device copy. ``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as
+CuPy carries them.
 
     python -m gemmrepro.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
     prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
@@ -153,6 +154,43 @@ def _memcpy(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     return call
 
 
+def _cub_reduce(session: gpu.Session, operands: Operands) -> Callable[[], None]:
+    from cupy.cuda import cub
+
+    given, output = operands.inputs[0], operands.output.reshape(())
+
+    def call() -> None:
+        cub.device_reduce(given, cub.CUPY_CUB_SUM, (0,), (), output)
+
+    return call
+
+
+def _cub_histogram(session: gpu.Session, operands: Operands) -> Callable[[], None]:
+    """CuPy has CUB count in 64 bits; a kernel then narrows the counts, two microseconds for few bins.
+
+    It counts no ids outside the bins, so the last place is zero: right where there are none.
+    """
+    import cupy
+    from cupy.cuda import cub
+
+    bins = operands.shape.k
+    ids, wide = operands.inputs[0], cupy.zeros(bins + 1, dtype=cupy.int64)
+    counts = wide[:bins]
+
+    def call() -> None:
+        cub.device_histogram(ids, counts, bins + 1)
+        cupy.copyto(operands.output, wide, casting="unsafe")
+
+    return call
+
+
+def _cub_version(session: gpu.Session) -> str:
+    import cupy
+    from cupy.cuda import cub
+
+    return f"CUB of CuPy {cupy.__version__}, build {cub.get_build_version()}"
+
+
 BASELINES = {
     baseline.id: baseline
     for baseline in (
@@ -172,6 +210,8 @@ BASELINES = {
             _memcpy,
             lambda session: f"driver {session.gpu.driver}",
         ),
+        Baseline("cub.reduce", "CUB", "reduce", _cub_reduce, _cub_version),
+        Baseline("cub.histogram", "CUB", "histogram", _cub_histogram, _cub_version),
     )
 }
 

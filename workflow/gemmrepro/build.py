@@ -226,7 +226,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
             refused = COMPILERS[kernel.compiler].refusals(kernel, unwanted, threads, tried)
         binary = Path(folder) / "kernel.fatbin"
         log = compile_fatbin(kernel, toolkit, chosen, threads, binary)
-        read = {part.entry: _machine_code(part, chosen, log, binary) for part in kernel.parts}
+        read = {code.entry: _machine_code(code, chosen, log, binary) for code in kernel.codes}
         fatbin = binary.read_bytes()
 
     text = "".join(
@@ -245,7 +245,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         "advisories": parse_advisories(log),
         "archs": read[kernel.entry][0],
     }
-    if kernel.variants:
+    if len(kernel.codes) > 1:
         record["variants"] = {entry: archs for entry, (archs, _) in read.items()}
     if used := packages(kernel):
         record["packages"] = used

@@ -200,7 +200,7 @@ def _check_experiment(family: str, compute: Mapping[str, Any]) -> tuple[list[str
     """What is wrong with a claim on an experiment, and the kernels and libraries that one may name."""
     try:
         found = experiments.experiment(family, compute["experiment"])
-        for column in (compute["value"], *(compute.get("where") or {})):
+        for column in (compute["value"], *(compute.get("where") or {}), *(compute.get("over_where") or {})):
             found.column(column)
     except UserError as error:
         return [str(error).rstrip(".")], set()

@@ -1,7 +1,8 @@
 """What an experiment's rows say to a claim: a column's value for one kernel, or its quotient with that for another.
 
 A claim's ``compute`` names the experiment, the column `value`, the `kernel`, perhaps another one `over` which it is
-divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`.
+divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`. In the columns that `over_where` names
+the row that is divided by has those values instead of the point's.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ def values(results: Results, compute: Mapping[str, Any], family: str, toolkit: s
         value, low, high, row = _cell(results, compute, compute["kernel"], toolkit, at)
         keys = [row_key(family, results.experiment.name, row, *at)]
         if "over" in compute:
-            under, under_low, under_high, other = _cell(results, compute, compute["over"], toolkit, at)
-            keys.append(row_key(family, results.experiment.name, other, *at))
+            beside = {**at, **(compute.get("over_where") or {})}
+            under, under_low, under_high, other = _cell(results, compute, compute["over"], toolkit, beside)
+            keys.append(row_key(family, results.experiment.name, other, *beside))
             if value == 0 and under == 0:
                 exact += 1
                 continue
@@ -105,9 +107,10 @@ def bounds(compute: Mapping[str, Any]) -> str:
 
 def tell(found: Sequence[Found], exact: int, compute: Mapping[str, Any]) -> str:
     """How the values lie, in one or two sentences."""
-    what = f"{compute['value']} of {compute['kernel']}" + (
-        f" over that of {compute['over']}" if "over" in compute else ""
-    )
+    what = f"{compute['value']} of {compute['kernel']}"
+    if "over" in compute:
+        elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
+        what += f" over that of {compute['over']}" + (f" with {elsewhere}" if elsewhere else "")
     good = [each for each in found if holds(each, compute)]
     if len(found) == 1:
         said = f"{what} is {_text(found[0])}" + (f" at {found[0].point}" if found[0].point else "")

@@ -189,9 +189,9 @@ def rate(row: pd.Series, metric: str, unit: str, label: str) -> Value:
 
 
 def duration(row: pd.Series, unit: str, label: str) -> Value:
-    """Median time of a launch, in ``ms`` or ``us``."""
+    """Median time of a launch, in ``s``, ``ms`` or ``us``."""
     _need(row, "median_us", "ci_low_us", "ci_high_us")
-    scale = {"ms": 1e-3, "us": 1.0}[unit]
+    scale = {"s": 1e-6, "ms": 1e-3, "us": 1.0}[unit]
     times = (scale * row[column] for column in ("median_us", "ci_low_us", "ci_high_us"))
     return Value(label, *times, unit, (row_key(row),))
 
