@@ -17,6 +17,9 @@ FAMILY = Family(
 ONE_THREAD = (1, 1, 1)
 """What a launch is told of the block: its threads are the compiler's affair, and stand in the machine code."""
 
+MULTIPROCESSORS = 132
+"""Of an H200. A kernel whose blocks stay is right with any number of blocks, and fast with as many as fit the GPU."""
+
 AMPERE = ("80", "86", "89")
 WITH_TMA = ("90", "100", "120")
 SYNC = (*AMPERE, "120")
@@ -79,11 +82,19 @@ def _expects(dtype: str) -> tuple[Expect, ...]:
     )
 
 
-def _grid(bm: int, bn: int) -> Callable[[Shape], Launch]:
+def _grid(bm: int, bn: int, most: int = 0) -> Callable[[Shape], Launch]:
+    """A block a tile, or `most` blocks. With several CTAs a block, the grid still counts blocks."""
+
     def launch(shape: Shape) -> Launch:
-        return Launch(grid=(-(-shape.m // bm) * -(-shape.n // bn), 1, 1), block=ONE_THREAD)
+        tiles = -(-shape.m // bm) * -(-shape.n // bn)
+        return Launch(grid=(min(tiles, most or tiles), 1, 1), block=ONE_THREAD)
 
     return launch
+
+
+def _baseline(k_major: bool, fast: int) -> str:
+    """cuBLAS in the same layout, its sums of 8-bit floats kept where the kernel keeps them."""
+    return "cublas.gemm_fast" if fast else "cublas.gemm_k_major" if k_major else "cublas.gemm"
 
 
 def _product(
@@ -98,6 +109,7 @@ def _product(
     constants: Mapping[str, int] | None = None,
     hints: Mapping[str, int] | None = None,
     k_major: bool = False,
+    group: int = 8,
     baseline: str | None = "",
     spills: tuple[str, ...] = (),
     gain_over: str = "",
@@ -105,13 +117,14 @@ def _product(
     expects: tuple[Expect, ...] | None = None,
     timed: bool = True,
     timed_to: int = 0,
+    blocks: int = 0,
 ) -> Kernel:
     """A matrix product; an empty `baseline` is cuBLAS in its layout. Without `aligned` nothing is promised of rows.
 
-    `hints` are for the compiler; one that is 0 is left to it.
+    `hints` are for the compiler; one that is 0 is left to it. At most `blocks` blocks are launched, 0: one a tile.
     """
     bm, bn, bk = tile
-    params = {"bm": bm, "bn": bn, "bk": bk, "group": 8, **(constants or {})}
+    params = {"bm": bm, "bn": bn, "bk": bk, "group": group, **(constants or {})}
     out, entry = _OUT.get(dtype, dtype), source.split("_", 1)[1].removesuffix(".py")
     step = 16 // DTYPES[dtype]
     given = ",".join(f"{hint}={value}" for hint, value in (hints or {}).items() if value)
@@ -121,7 +134,7 @@ def _product(
         title=title,
         source=source,
         entry=entry,
-        launch=_grid(bm, bn),
+        launch=_grid(bm, bn, blocks),
         dtype_in=dtype,
         dtype_acc=_SUMS.get(dtype, "fp32"),
         dtype_out=out,
@@ -135,7 +148,7 @@ def _product(
         refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
         spills=spills,
         expects=_expects(dtype) if expects is None else expects,
-        baseline=("cublas.gemm_k_major" if k_major else "cublas.gemm") if baseline == "" else baseline,
+        baseline=_baseline(k_major, (constants or {}).get("fast", 0)) if baseline == "" else baseline,
         article="cutile",
         published_system=published,
         idea=idea,
@@ -154,6 +167,17 @@ def _by_columns(dtype: str, tile: tuple[int, int, int], idea: str, fast: int = 0
         *("2_k_major.py", dtype, tile, "C2", f"B K-major, {dtype}", idea),
         constants={"fast": fast},
         k_major=True,
+        **options,
+    )
+
+
+def _staying(dtype: str, tile: tuple[int, int, int], idea: str, k_major: bool, fast: int = 0, **options) -> Kernel:
+    """The product by as many blocks as an H200 holds at a time."""
+    return _product(
+        *("4_persistent.py", dtype, tile, "C4", f"Blocks that stay, {dtype}", idea),
+        constants={"k_major": int(k_major), "fast": fast},
+        k_major=k_major,
+        blocks=MULTIPROCESSORS // options["hints"].get("num_ctas", 1),
         **options,
     )
 
@@ -238,57 +262,80 @@ _WRITTEN = (
 )
 
 
-_DEPTHS = {1: (64, 128, 256), 2: (32, 64, 128), 4: (16, 32, 64)}
-"""Steps of K to try, by bytes an element: 64 to 256 bytes of a row."""
 _HINTS = ("num_worker_warps", "occupancy", "num_ctas")
 
 
-def _fits(dtype: str) -> Callable[[Mapping[str, int]], bool]:
-    """Whether constants can be right for Hopper at all."""
+def _fits(dtype: str, sets: int = 1) -> Callable[[Mapping[str, int]], bool]:
+    """Whether constants can be fast on Hopper at all; with two `sets` of sums where they are added up in fp32."""
 
     def allowed(params: Mapping[str, int]) -> bool:
-        bm, bn, ctas = params["bm"], params["bn"], params["num_ctas"]
+        bm, bn, ctas, crowd = params["bm"], params["bn"], params["num_ctas"], params["occupancy"] or 1
         warps = params["num_worker_warps"] or 4
         stage = (bm + bn) * params["bk"] * DTYPES[dtype] // ctas
-        sums = bm * bn // ctas // (32 * warps)  # registers a thread that adds; with all else 255 at most
-        # FAST only says anything of 8-bit floats; without it there is a second set of sums.
-        sets = 2 if dtype.startswith("fp8") and not params.get("fast") else 1
-        crowd = params["occupancy"] or 1
+        sums = sets * bm * bn // ctas // (32 * warps)
         return (
-            2 * stage * crowd <= 200 * 1024
-            and 16 <= sums
-            and sums * sets <= 160
+            # Two warpgroups at the least have work on a multiprocessor, of one block or of two.
+            (warps == 8) + (crowd == 2) + (bm * bn // ctas >= 128 * 128) >= 1
+            and not (warps == 8 and crowd == 2)
+            and not (ctas == 2 and crowd == 2)
+            and 64 <= sums <= 128  # registers a thread that adds; with all else 255 at most
+            and 3 * stage * crowd <= 220 * 1024  # three stages, so that two are on their way
             and bm // ctas >= 64
-            and (crowd == 1 or sums * sets <= 96)
-            and (dtype.startswith("fp8") or not params.get("fast"))
+            and params["group"] * bm in (1024, 2048)  # rows of A that blocks at work at one time share
         )
 
     return allowed
 
 
-def _tunable(dtype: str, k_major: bool) -> Tunable:
-    """The product in `dtype` with tiles and hints to be searched, beginning with the written ones."""
-    name = f"{'k_major' if k_major else 'matmul'}_{dtype}_tuned"
+def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
+    """The product in `dtype` with tiles and hints to be searched."""
+    name = f"{'k_major' if k_major else 'matmul'}_{dtype}{'_fast' if fast else ''}_tuned"
     make = _by_columns if k_major else _by_rows
 
     def kernel(params: Mapping[str, int]) -> Kernel:
-        fast = {"fast": params["fast"]} if k_major else {}
         return make(
             *(dtype, (params["bm"], params["bn"], params["bk"])),
             "Tile and hints found by trying on this GPU.",
             name=name,
+            group=params["group"],
             hints={hint: params[hint] for hint in _HINTS},
-            spills=(),
-            **fast,
+            **({"fast": int(fast)} if k_major else {}),
         )
 
     space = {
         "bm": (64, 128, 256),
         "bn": (64, 128, 256),
-        "bk": _DEPTHS[DTYPES[dtype]],
-        **({"fast": (0, 1)} if k_major else {}),
+        "bk": (128 // DTYPES[dtype], 256 // DTYPES[dtype]),  # rows of one or two widest swizzles
+        "group": (8, 16),
         "num_worker_warps": (0, 8),
         "occupancy": (0, 2),
+        "num_ctas": (1, 2),
+    }
+    return Tunable(f"cutile.{name}", space, _fits(dtype, 2 if dtype.startswith("fp8") and not fast else 1), kernel)
+
+
+def _staying_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
+    """The product by blocks that stay, with the large tiles and eight worker warps that it needs to be of use."""
+    name = f"persistent_{dtype}{'_fast' if fast else ''}_tuned"
+
+    def kernel(params: Mapping[str, int]) -> Kernel:
+        return _staying(
+            *(dtype, (params["bm"], params["bn"], params["bk"])),
+            "Tile and hints found by trying on this GPU.",
+            k_major,
+            fast=int(fast),
+            name=name,
+            group=params["group"],
+            hints={hint: params[hint] for hint in _HINTS},
+        )
+
+    space = {
+        "bm": (128, 256),
+        "bn": (128, 256),
+        "bk": (128 // DTYPES[dtype], 256 // DTYPES[dtype]),
+        "group": (8, 16),
+        "num_worker_warps": (0, 8),
+        "occupancy": (0,),
         "num_ctas": (1, 2),
     }
     return Tunable(f"cutile.{name}", space, _fits(dtype), kernel)
@@ -296,7 +343,11 @@ def _tunable(dtype: str, k_major: bool) -> Tunable:
 
 TUNABLES = (
     *(_tunable(dtype, False) for dtype in ("fp16", "bf16", "tf32", "int8")),
-    *(_tunable(dtype, True) for dtype in ("fp16", "bf16", "tf32", "int8", "fp8_e4m3")),
+    *(_tunable(dtype, True) for dtype in ("bf16", "tf32", "int8", "fp8_e4m3")),
+    _tunable("fp8_e4m3", True, fast=True),
+    *(_staying_tunable(dtype, False) for dtype in ("fp16", "bf16")),
+    *(_staying_tunable(dtype, True) for dtype in ("tf32", "int8")),
+    _staying_tunable("fp8_e4m3", True, fast=True),
 )
 """What no kernel of the article is: the same sources with other constants. Nothing is built of them before a search."""
 

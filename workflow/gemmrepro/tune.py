@@ -90,6 +90,8 @@ def measure(arguments: argparse.Namespace) -> int:
     from gemmrepro import gpu, search, sweep
 
     tunable, sizes = registry.tunable(arguments.kernel), parse_sizes(arguments.sizes)
+    if arguments.rounds < 1:
+        raise UserError("--rounds must be at least 1.")
     out, csv = arguments.out, arguments.table or arguments.out.with_suffix(".csv")
     journal = arguments.journal or out.parent / "journal" / tunable.id
     listing = Listing.read(arguments.candidates, tunable)
@@ -103,6 +105,7 @@ def measure(arguments: argparse.Namespace) -> int:
             "out": out,
             "table": csv,
             "journal": journal,
+            "rounds": arguments.rounds,
         }.items():
             command += [f"--{name}", str(value)]
         code = search.supervise(command, journal)
@@ -117,7 +120,7 @@ def measure(arguments: argparse.Namespace) -> int:
             say("another process has this GPU open; if it computes, that will show in these times")
         try:
             bench = search.Bench(session, tunable, listing, journal, deadline)
-            search.search(bench, tunable, sizes, out, csv)
+            search.search(bench, tunable, sizes, out, csv, search.in_rounds(arguments.rounds))
         except search.Unfinished:
             return search.UNFINISHED
         except search.Broken:
@@ -141,6 +144,7 @@ def main() -> int:
     two.add_argument("--out", required=True, type=Path, help="the winner, as JSON")
     two.add_argument("--table", type=Path, help="every candidate, as CSV (default: beside --out)")
     two.add_argument("--journal", type=Path, help="folder of finished pieces, kept between runs")
+    two.add_argument("--rounds", type=int, default=5, help="rounds in which the best are timed (default 5)")
     two.add_argument("--budget", type=float, help="stop after this many seconds, with exit code 75")
     two.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     two.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
