@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from gemmrepro.registry import DTYPES, Expect, Family, Kernel, Launch, Refusal, Shape, Tunable, parameters, tuned
 
@@ -11,7 +12,7 @@ FAMILY = Family(
     title="cuTile Python",
     article="cutile",
     summary="C = A B written in tiles: the compiler picks threads, pipeline and instruction, by architecture and type.",
-    figures=("throughput", "ratio"),
+    figures=("sizes", "throughput", "tiles"),
 )
 
 ONE_THREAD = (1, 1, 1)
@@ -92,6 +93,19 @@ def _grid(bm: int, bn: int, most: int = 0) -> Callable[[Shape], Launch]:
     return launch
 
 
+_SPILLS = {
+    "matmul_tf32_paired": AMPERE,
+    "matmul_int8_paired": ("120",),
+    "k_major_fp8_e4m3_fast_paired": ("120",),
+    "persistent_fp16": ("86", "89", "120"),
+    "persistent_tf32": SYNC,
+    "persistent_int8": ("86", "89"),
+    "persistent_fp8_e4m3_fast": ("120",),
+    "persistent_bf16_tuned": ("86", "89"),
+}
+"""Where what was chosen on Hopper does not fit the registers, by kernel, read from its machine code."""
+
+
 def _baseline(k_major: bool, fast: int) -> str:
     """cuBLAS in the same layout, its sums of 8-bit floats kept where the kernel keeps them."""
     return "cublas.gemm_fast" if fast else "cublas.gemm_k_major" if k_major else "cublas.gemm"
@@ -146,7 +160,7 @@ def _product(
         defines=parameters(params) | ({"HINTS": given} if given else {}),
         arguments=("array:a", "array:b", "array:c"),
         refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
-        spills=spills,
+        spills=spills or _SPILLS.get(name, ()),
         expects=_expects(dtype) if expects is None else expects,
         baseline=_baseline(k_major, (constants or {}).get("fast", 0)) if baseline == "" else baseline,
         article="cutile",
@@ -173,13 +187,26 @@ def _by_columns(dtype: str, tile: tuple[int, int, int], idea: str, fast: int = 0
 
 def _staying(dtype: str, tile: tuple[int, int, int], idea: str, k_major: bool, fast: int = 0, **options) -> Kernel:
     """The product by as many blocks as an H200 holds at a time."""
+    hints = options.get("hints", {})
     return _product(
         *("4_persistent.py", dtype, tile, "C4", f"Blocks that stay, {dtype}", idea),
         constants={"k_major": int(k_major), "fast": fast},
         k_major=k_major,
-        blocks=MULTIPROCESSORS // options["hints"].get("num_ctas", 1),
-        **options,
+        **(
+            {"group": 16, "blocks": MULTIPROCESSORS * (hints.get("occupancy") or 1) // hints.get("num_ctas", 1)}
+            | options
+        ),
     )
+
+
+_FOUND = "Tile and hints found by trying on this GPU."
+_SMALLER = "The smaller tile, of one warpgroup that multiplies."
+_PAIRED = "Two blocks a multiprocessor: one multiplies while the other begins or stores."
+
+
+def _paired(name: str) -> dict[str, Any]:
+    """What the searches on an H200 found best in every type: two blocks a multiprocessor, longer groups of rows."""
+    return {"name": f"{name}_paired", "gain_over": f"cutile.{name}", "group": 16, "hints": {"occupancy": 2}}
 
 
 _VECTOR_ADD = Kernel(
@@ -251,6 +278,22 @@ _WRITTEN = (
         name="k_major_fp8_e4m3_fast",
         gain_over="cutile.k_major_fp8_e4m3",
     ),
+    *(
+        _by_rows(dtype, (128, 128, 128 // DTYPES[dtype]), _PAIRED, **_paired(f"matmul_{dtype}"))
+        for dtype in ("fp16", "tf32", "int8")
+    ),
+    *(
+        _by_columns(dtype, (128, 128, 128 // DTYPES[dtype]), _PAIRED, **_paired(f"k_major_{dtype}"))
+        for dtype in ("bf16", "int8")
+    ),
+    _by_columns("fp8_e4m3", (128, 128, 128), _PAIRED, fast=1, **_paired("k_major_fp8_e4m3_fast")),
+    _by_columns(
+        *("fp8_e4m3", (128, 128, 128), "Eight worker warps share the two sets of sums of a wider tile."),
+        name="k_major_fp8_e4m3_wide",
+        group=16,
+        hints={"num_worker_warps": 8},
+        gain_over="cutile.k_major_fp8_e4m3",
+    ),
     _product(
         *("3_outer.py", "fp64", (128, 64, 8), "C3", "Outer products, fp64"),
         "Products and sums without ct.mma, so that the compiler fuses them.",
@@ -259,6 +302,20 @@ _WRITTEN = (
         spills=AMPERE,
         timed_to=8192,
     ),
+    _staying(
+        *(
+            "bf16",
+            (128, 256, 64),
+            "A block a multiprocessor, eight worker warps, a tile as large as they can hold.",
+            False,
+        ),
+        name="persistent_bf16",
+        hints={"num_worker_warps": 8},
+    ),
+    _staying("fp16", (128, 128, 64), _SMALLER, False, name="persistent_fp16"),
+    _staying("tf32", (128, 128, 32), _SMALLER, True, name="persistent_tf32"),
+    _staying("int8", (128, 128, 128), _SMALLER, True, name="persistent_int8"),
+    _staying("fp8_e4m3", (128, 128, 128), _SMALLER, True, fast=1, name="persistent_fp8_e4m3_fast"),
 )
 
 
@@ -295,7 +352,7 @@ def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
     def kernel(params: Mapping[str, int]) -> Kernel:
         return make(
             *(dtype, (params["bm"], params["bn"], params["bk"])),
-            "Tile and hints found by trying on this GPU.",
+            _FOUND,
             name=name,
             group=params["group"],
             hints={hint: params[hint] for hint in _HINTS},
@@ -321,7 +378,7 @@ def _staying_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
     def kernel(params: Mapping[str, int]) -> Kernel:
         return _staying(
             *(dtype, (params["bm"], params["bn"], params["bk"])),
-            "Tile and hints found by trying on this GPU.",
+            _FOUND,
             k_major,
             fast=int(fast),
             name=name,

@@ -31,10 +31,13 @@ from gemmrepro.files import read_json, write_atomic
 def install(paths: Sequence[Path]) -> list[Path]:
     """Enter the winners of result files into ``kernels/<family>/tuned/<gpu>.json``; returns the files written.
 
+    The table of all candidates, where it lies beside the result, goes into a folder of the GPU's name there.
+
     Raises:
         UserError: a result or a file of winners is corrupt, or names constants outside the space; nothing is written.
     """
     files: dict[Path, dict[str, Any]] = {}
+    tables: dict[Path, str] = {}
     for path in paths:
         result = read_json(path, "the tuning result", "run the measure step again")
         try:
@@ -67,9 +70,13 @@ def install(paths: Sequence[Path]) -> list[Path]:
                 raise UserError(f"the file of winners {target} is corrupt; restore it, or delete it and install again.")
         # In the order of the space, as the candidates were compiled: the same binary has the same build key.
         files[target][tunable.id] = {"params": {name: params[name] for name in tunable.space}, **entry}
+        if path.with_suffix(".csv").is_file():
+            tables[registry.candidates_path(tunable.id, result["gpu"]["slug"])] = path.with_suffix(".csv").read_text()
         say(f"{tunable.id}: {' '.join(f'{key}={value}' for key, value in params.items())} in {target}")
     for target, winners in files.items():
         write_atomic(target, json.dumps(dict(sorted(winners.items())), indent=2) + "\n")
+    for target, text in tables.items():
+        write_atomic(target, text)
     return list(files)
 
 
