@@ -278,14 +278,14 @@ class Operands:
                 return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
-                lengths = self._lengths(operand)
+                lengths = self.lengths(operand)
                 strides = (lengths[1], 1) if len(lengths) == 2 else (1,)
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
         return tuple(one for name in names or kernel.arguments for one in argument(name))
 
-    def _lengths(self, operand: str) -> tuple[int, ...]:
+    def lengths(self, operand: str) -> tuple[int, ...]:
         """The shape of operand ``a``, ``b`` or ``c`` as it is stored: of a GEMM's (rows, columns), else its length."""
         inputs, output = (matrices if self.problem.op == "gemm" else counts)(self.problem, self.shape)
         found = output if operand == "c" else inputs["ab".index(operand)]

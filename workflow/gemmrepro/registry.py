@@ -436,6 +436,12 @@ def winners_path(family_name: str, gpu: str | None = None) -> Path:
     return KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
 
 
+def candidates_path(tunable_id: str, gpu: str | None = None) -> Path:
+    """Where the table of all candidates of a search is kept, beside the winners."""
+    winners = winners_path(tunable_id.split(".", 1)[0], gpu)
+    return winners.with_suffix("") / f"{tunable_id.split('.', 1)[1]}.csv"
+
+
 TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
 
 

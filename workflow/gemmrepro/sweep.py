@@ -432,12 +432,12 @@ class Sweep:
         if found is None:
             found = workspace.check(self._bind(point, workspace), timer)
             if point.toolkit == LIBRARY:
-                found["way"] = baselines.way(self.session, point.problem, point.shape)
+                found["way"] = baselines.way(self.session, point.problem, point.shape, point.kernel)
             self.journal.put(point.entry("check"), self._check_identity(point), found)
             if not found["passed"]:
                 self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {found['message']}")
         elif found.get("way") is not None:
-            baselines.take_way(self.session, point.problem, point.shape, found["way"])
+            baselines.take_way(self.session, point.problem, point.shape, found["way"], point.kernel)
         return found
 
     def todo(self) -> list[tuple[int, Point]]:
