@@ -2,12 +2,11 @@
 
 Of PyTorch's ways `eager` is the formula as it stands, five operations with a result in memory each; `torch.jit.script`
 and `torch.compile` may make one kernel of it. Ways are timed by the suite's own method, each beside the eager formula,
-sample by sample. On the CPU there are no events: a sample is a batch of calls by the host's clock, and ways take turns.
+sample by sample.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -58,9 +57,6 @@ def cells(elements: int, way: str, us: stats.Interval, ratio: stats.Interval, sa
         "moved_bytes": moved * elements,
         "moved_gbps": moved * elements / us.value * 1e-3,
     }
-
-
-# On the GPU -----------------------------------------------------------------------------------------------------------
 
 
 def launches(session: Any, call: Callable[[], Any]) -> int:
@@ -135,52 +131,4 @@ def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             ratio = stats.ratio_interval(under, times)
             found = cells(elements, subject.kernel, us, ratio, sum(map(len, times)))
             yield context.row(subject, **found, launches=count, error_u=wrong, mode=bursts[0].mode)
-        torch._dynamo.reset()
-
-
-# On the CPU -----------------------------------------------------------------------------------------------------------
-
-
-def batches(
-    calls: Mapping[str, Callable[[], Any]], batch_seconds: float, seconds: float, least: int
-) -> dict[str, list[float]]:
-    """Samples of every call in µs, taken in turn: the mean of as many calls as last `batch_seconds`."""
-    counts = {}
-    for name, call in calls.items():
-        start = time.perf_counter()
-        call()
-        counts[name] = max(1, round(batch_seconds / max(1e-9, time.perf_counter() - start)))
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds * len(calls)
-    while len(next(iter(found.values()))) < least or time.perf_counter() < end:
-        for name, call in calls.items():
-            start = time.perf_counter()
-            for _ in range(counts[name]):
-                call()
-            found[name].append((time.perf_counter() - start) / counts[name] * 1e6)
-    return found
-
-
-def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One row for each way, at one number of elements."""
-    import torch
-
-    elements, settings = point["elements"], context.settings
-    with torch.inference_mode():
-        x = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
-        functions = {subject.kernel: way(torch, subject.kernel) for subject in context.subjects}
-        calls = {name: (lambda function=function: function(x)) for name, function in functions.items()}
-        beside = "the eager formula, once more"  # so that a gain of 1 is measured, too
-        calls[beside] = calls[EAGER]
-        for call in calls.values():
-            for _ in range(WARM_CALLS):
-                call()
-        found = batches(calls, settings["batch_seconds"], settings["seconds"], settings["least"])
-        for subject in context.subjects:
-            times = found[subject.kernel]
-            us = stats.median_interval(times)
-            ratio = stats.ratio_interval([found[beside]], [times])
-            row = cells(elements, subject.kernel, us, ratio, len(times))
-            wrong = error(torch, x, functions[subject.kernel](x))
-            yield context.row(subject, **row, threads=torch.get_num_threads(), error_u=wrong)
         torch._dynamo.reset()

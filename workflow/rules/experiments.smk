@@ -104,7 +104,7 @@ else:
         log:
             "results/logs/experiments/{family}/{experiment}.log",
         wildcard_constraints:
-            experiment=f"(?!(?:{ON_CPU})$){ANY_EXPERIMENT}" if ON_CPU_HERE else ANY_EXPERIMENT,
+            experiment=f"(?!(?:{ON_CPU})[.]){ANY_EXPERIMENT}" if ON_CPU_HERE else ANY_EXPERIMENT,
         container:
             image("report")
         params:
