@@ -110,7 +110,8 @@ def origin(measured: Measurements | Results) -> str:
         return "Nothing was measured."
     date = str(measured.run.get("date", ""))[:10]
     how = "Measured in this run" if measured.source == "live" else "Recorded earlier"
-    return f"{how} on {measured.gpu or 'no GPU'}{f', {date}' if date else ''}."
+    machine = measured.machine if isinstance(measured, Results) else measured.gpu
+    return f"{how} on {machine or 'no GPU'}{f', {date}' if date else ''}."
 
 
 def stale_note(stale: bool) -> str:

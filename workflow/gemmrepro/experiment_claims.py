@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import pandas as pd
 
-from gemmrepro.claims import format_number
+from gemmrepro.claims import format_number, points
 from gemmrepro.experiment_rows import Results, row_key
 from gemmrepro.measurements import is_current
 
@@ -33,12 +32,6 @@ class Found:
     low: float
     high: float
     rows: tuple[str, ...]
-
-
-def points(where: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the values that `where` gives its columns."""
-    lists = [each if isinstance(each, list) else [each] for each in where.values()]
-    return [dict(zip(where, values, strict=True)) for values in product(*lists)]
 
 
 def _cell(results: Results, compute: Mapping[str, Any], kernel: str, toolkit: str, at: Mapping[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from gemmrepro import (
     experiment_rows,
     experiments,
     figure_climb,
+    figure_dots,
     figure_lines,
     figure_ratio,
     figure_roofline,
@@ -31,6 +32,7 @@ from gemmrepro import (
 from gemmrepro.drawing import Drawing, set_style
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiment_rows import Results
+from gemmrepro.experiments import Dots
 from gemmrepro.files import write_atomic, write_json
 from gemmrepro.measurements import Measurements, load
 
@@ -94,10 +96,11 @@ def draw(
         "sizes": lambda: figure_sizes.draw(measured),
         "tiles": lambda: figure_tiles.draw(measured),
     }
-    for name, (experiment, lines) in experiments.figures(measured.family).items():
+    for name, (experiment, wanted) in experiments.figures(measured.family).items():
         if name in names:
             found = (results or {}).get(experiment.name) or experiment_rows.nothing(experiment)
-            draw_one[name] = partial(figure_lines.draw, measured.family, lines, found)
+            how = figure_dots.draw if isinstance(wanted, Dots) else figure_lines.draw
+            draw_one[name] = partial(how, measured.family, wanted, found)
     return {name: draw_one[name]() for name in names}
 
 

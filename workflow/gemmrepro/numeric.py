@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro import ceiling_gate, gpu, registry, vector_gate
+from gemmrepro import ceiling_gate, gpu, pointwise_gate, registry, vector_gate
 from gemmrepro.comparison import Verdict, compare, reference_gemm
 from gemmrepro.error_bounds import UNIT_ROUNDOFF, bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
@@ -193,6 +193,8 @@ def _cases(
                 yield Case(shape, 1.0, 0.0, "random bits", seed), verdict, 0.0
     elif kernel.op in VECTORS:
         yield from vector_gate.cases(session, kernel, launch, seeds)
+    elif kernel.op in pointwise_gate.OPERATIONS:
+        yield from pointwise_gate.cases(session, kernel, launch, seeds)
     elif kernel.op == "ceiling_flops":
         for case, verdict in ceiling_gate.cases(session, kernel, launch):
             yield case, verdict, 0.0

@@ -183,6 +183,8 @@ def counts(problem: Problem, shape: Shape) -> tuple[tuple[int, ...], int]:
         return (shape.n,), 1
     if problem.op == "histogram":
         return (shape.n,), shape.k + 1
+    if problem.op == "gelu":
+        return (shape.n,), shape.n
     if problem.op == "ceiling_bytes":
         return (4 * shape.n,), 4 * shape.n
     if problem.op == "ceiling_flops":
@@ -221,6 +223,7 @@ class Operands:
     gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
     vector_add: inputs x[n], y[n], output z[n].
     copy: input and output matrices [m,n].
+    gelu: input x[n], output y[n].
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
     ceiling_bytes: input and output of shape.n elements of 16 bytes.
     vector_copy: input and output of shape.n elements. reduce: input x[n], output one element, their sum.

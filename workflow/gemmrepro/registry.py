@@ -26,6 +26,7 @@ ARGUMENTS = {
     "gemm": ("m", "n", "k", "alpha", "a", "b", "beta", "c"),
     "vector_add": ("n", "a", "b", "c"),
     "copy": ("a", "c", "m", "n"),
+    "gelu": ("n", "a", "c"),
     "ceiling_flops": ("c", "iterations", "alpha", "beta"),
     "ceiling_bytes": ("a", "c", "n"),
     "vector_copy": ("a", "c", "n"),

@@ -562,11 +562,17 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, 
         "stale": results.stale,
         "toolkit": results.toolkit,
         "source": results.source,
-        "gpu": results.gpu,
+        "machine": results.machine,
         "date": str(results.run.get("date") or "")[:10],
         "skipped": results.run.get("skipped") or [],
         "link": relative(results.path, inputs.out) if results.path else None,
-        "command": f"{SNAKEMAKE} --config measure=live --force results/experiments/{family}/{experiment.name}.csv",
+        "command": " ".join(
+            [
+                SNAKEMAKE,
+                *(["--config measure=live"] if experiment.device == "gpu" else []),
+                f"--force results/experiments/{family}/{experiment.name}.csv",
+            ]
+        ),
     }
 
 

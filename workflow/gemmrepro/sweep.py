@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro import baselines, counters, gpu, numeric, operands, registry, stats, timing, vector_gate
+from gemmrepro import baselines, counters, gpu, numeric, operands, recorded, registry, stats, timing, vector_gate
 from gemmrepro.ceiling_gate import CEILING_BOUND
 from gemmrepro.comparison import Verdict, compare, reference_gemm
 from gemmrepro.cublas import WORKSPACE_BYTES
@@ -773,6 +773,10 @@ def main() -> int:
     arguments = parser.parse_args()
     start = time.monotonic()
     registry.family(arguments.family)
+    if not any(kernel.timed for kernel in registry.kernels(arguments.family)):
+        recorded.write_nothing(arguments.out)
+        say(f"{arguments.family}: only experiments run its kernels")
+        return 0
     config = read_json(arguments.config, "the configuration", "let the workflow write it, or see its schema")
     deadline = None if arguments.budget is None else start + arguments.budget
 
