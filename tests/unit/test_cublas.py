@@ -192,3 +192,13 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
     problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
     baselines.take_way(session, problem, SHAPE, 1)
     assert callable(baselines._gemm(session, operands(problem)))
+
+
+def test_a_hurried_sweep_spends_less_on_choosing_a_way(monkeypatch):
+    from gemmrepro import baselines
+
+    monkeypatch.setattr(baselines, "_trial_ms", baselines.TRIAL_MS)
+    baselines.limit_trials(0.1)
+    assert baselines._trial_ms == 100.0
+    baselines.limit_trials(5.0)
+    assert baselines._trial_ms == baselines.TRIAL_MS

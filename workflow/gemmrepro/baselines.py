@@ -37,7 +37,8 @@ FAST = "cublas.gemm_fast"
 TRIAL_SAMPLE_MS, TRIAL_MS = 0.2, 800.0
 """A sample of a trial lasts at least the one, and a trial about the other, within the fewest and most rounds of it."""
 TRIAL_ROUNDS = (5, 60)
-WARM_UP_MS = 300.0
+WARM_UP = 3 / 8
+"""How long a trial's warm-up lasts, in trials."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,15 @@ def cublas_lt(session: gpu.Session) -> CublasLt:
 
 def _sgemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     return cublas(session).sgemm(operands)
+
+
+_trial_ms = TRIAL_MS
+
+
+def limit_trials(seconds: float) -> None:
+    """Have a trial of the library's ways last no longer than `seconds`, for a sweep that is in a hurry."""
+    global _trial_ms
+    _trial_ms = min(TRIAL_MS, 1000.0 * seconds)
 
 
 _fastest: dict[tuple[Any, ...], int] = {}
@@ -135,11 +145,11 @@ def _try(session: gpu.Session, calls: list[Callable[[], None]]) -> int:
     session.sync()
     least = max(1e-3, min(elapsed(pair) for pair in once))
     # At the clock that this load leaves, not at that of an idle GPU: the ranking may differ.
-    for index in range(math.ceil(WARM_UP_MS / least)):
+    for index in range(math.ceil(WARM_UP * _trial_ms / least)):
         calls[index % len(calls)]()
     session.sync()
     launches = max(1, round(TRIAL_SAMPLE_MS / least))
-    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(TRIAL_MS / (launches * least * len(calls)))))
+    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(_trial_ms / (launches * least * len(calls)))))
     samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]
     session.sync()
     columns = zip(*samples, strict=True)

@@ -47,15 +47,22 @@ def published_ratios(family: str) -> dict[str, list[Claim]]:
     return {kernel: sorted(each, key=lambda claim: claim.compute["n"]) for kernel, each in found.items()}
 
 
+def _looks(family: str) -> dict[str, tuple[str, str, str]]:
+    """Legend, colour and marker of a rung, the same in every panel."""
+    colours = [SERIES[place] for place in (0, 1, 3, 5, 6)]  # told apart best; TUNED is another
+    titles = {kernel.rung: kernel.title.split(",")[0] for kernel in reversed(rungs.compared(family))}
+    return {
+        rung: (f"{rung} {titles[rung]}", colours[place % len(colours)], MARKERS[place % len(MARKERS)])
+        for place, rung in enumerate(dict.fromkeys(kernel.rung for kernel in rungs.compared(family)))
+    }
+
+
 def _lines(measured: Measurements, dtype: str, toolkit: str) -> list[tuple[Kernel, str, str, str]]:
-    """Kernel, label, colour and marker of a panel's lines: a kernel a source file, and the fastest of the tuned."""
-    colours = [colour for colour in SERIES if colour != TUNED]
-    lines = [
-        (kernel, kernel.rung, colours[place % len(colours)], MARKERS[place % len(MARKERS)])
-        for place, kernel in enumerate(rungs.steps(measured.family, dtype))
-    ]
+    """Kernel, legend, colour and marker of a panel's lines: a kernel a source file, and the fastest of the tuned."""
+    looks = _looks(measured.family)
+    lines = [(kernel, *looks[kernel.rung]) for kernel in rungs.steps(measured.family, dtype)]
     if tuned := fastest_tuned(measured, dtype, toolkit):
-        lines.append((tuned, f"{tuned.rung}, tuned", TUNED, "h"))
+        lines.append((tuned, "the fastest with other constants", TUNED, "h"))
     return lines
 
 
@@ -69,25 +76,26 @@ def draw(measured: Measurements) -> Drawing:
     types = [dtype for dtype in types if (rows["dtype"] == dtype).any()] or types[:1]
     columns = min(COLUMNS, len(types))
     down = math.ceil(len(types) / columns)
-    figure, panels = plt.subplots(down, columns, figsize=(7.6, 2.5 * down + 0.7), squeeze=False)
+    figure, panels = plt.subplots(down, columns, figsize=(7.6, 2.4 * down + 0.9), squeeze=False)
     drawing = Drawing(figure, f"Ratio to cuBLAS against size, {' and '.join(types)}")
     hardware: set[str] = set()
     best: list[str] = []
+    legend: dict[str, Line2D] = {}
     for axes, dtype in zip(panels.flat, types, strict=False):
         drawn = False
-        handles = []
+        ticks = {int(n) for n in select(rows, dtype=dtype)["n"]}
         for kernel, label, colour, marker in _lines(measured, dtype, toolkit):
             if of_article := published.get(kernel.id):
                 sizes = [claim.compute["n"] for claim in of_article]
+                ticks |= set(sizes)
                 axes.plot(
                     *(sizes, [claim.value for claim in of_article]),
                     **{"color": PUBLISHED, "linestyle": (0, (4, 2)), "linewidth": 1.6, "marker": "o", "zorder": 2},
                     **{"markerfacecolor": PAPER, "markersize": 4.5},
                 )
                 hardware |= {row["hardware"] for claim in of_article for row in claim.published}
-                handles.append(
-                    Line2D([], [], color=PUBLISHED, linestyle=(0, (4, 2)), label=f"{kernel.rung}, as published")
-                )
+                said = f"{kernel.rung} as published"
+                legend[said] = Line2D([], [], color=PUBLISHED, linestyle=(0, (4, 2)), label=said)
                 for claim in of_article:
                     cells = {"level": rungs.level_name(kernel), "type": dtype, "size": claim.compute["n"]}
                     drawing.table.append({**cells, "published": round(claim.value or 0.0, 4)})
@@ -96,22 +104,24 @@ def draw(measured: Measurements) -> Drawing:
                 continue
             drawn = True
             drawing.stale |= _line(axes, found, colour, marker)
-            handles.append(Line2D([], [], color=colour, marker=marker, label=label, markersize=5))
+            legend[label] = Line2D([], [], color=colour, marker=marker, label=label, markersize=5)
             for _, row in found.iterrows():
                 drawing.rows.append(row_key(row))
                 cells = {"level": rungs.level_name(kernel), "type": dtype, "size": int(row["n"])}
                 drawing.table.append({**cells, "measured": row["ratio"], "stale": row["status"] == "stale"})
             last = found.iloc[-1]
-            best.append(f"{dtype} {label}: {format_number(last['ratio'])} at {int(last['n'])}")
-        _finish(axes, dtype, select(rows, dtype=dtype), drawn)
-        if handles:
-            axes.legend(handles=handles, loc="best", fontsize=8, handlelength=2.2)
+            best.append(f"{dtype} {kernel.name}: {format_number(last['ratio'])} at {int(last['n'])}")
+        _finish(axes, dtype, sorted(ticks), drawn)
     for axes in panels.flat[len(types) :]:
         axes.set_visible(False)
     for axes in panels[:, 0]:
         axes.set_ylabel("speed relative to cuBLAS")
     sns.despine(figure)
-    figure.tight_layout(w_pad=1.6, h_pad=1.4)
+    lines = math.ceil(len(legend) / 3)
+    if legend:
+        handles = [legend[label] for label in sorted(legend)]
+        figure.legend(handles=handles, loc="upper left", ncols=3, borderaxespad=0.3, columnspacing=1.4)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.2 * lines / figure.get_size_inches()[1]), w_pad=1.6, h_pad=1.4)
     drawing.caption = (
         "Speed relative to cuBLAS in the same type and layout against the size of a square problem, warm cache; above "
         "the line the kernel is faster. "
@@ -142,14 +152,13 @@ def _line(axes: Axes, rows: pd.DataFrame, colour: str, marker: str) -> bool:
     return bool(stale.any())
 
 
-def _finish(axes: Axes, dtype: str, rows: pd.DataFrame, drawn: bool) -> None:
+def _finish(axes: Axes, dtype: str, sizes: list[int], drawn: bool) -> None:
     axes.set_title(dtype, loc="left")
     axes.set_xscale("log", base=2)
     axes.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1.5)
     if not drawn:
         empty(axes, "not measured")
-    if sizes := sorted({int(n) for n in rows["n"]}):
-        axes.set_xticks(sizes, [str(n) for n in sizes])
+    axes.set_xticks(sizes, [str(n) for n in sizes], rotation=30 if len(sizes) > 5 else 0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("M = N = K")
     axes.xaxis.set_minor_formatter(NullFormatter())

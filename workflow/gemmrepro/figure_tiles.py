@@ -136,4 +136,5 @@ def _panel(
     )
     axes.set_title(name, loc="left", color=INK)
     axes.tick_params(length=0)
+    axes.grid(False)
     axes.set_yticklabels(axes.get_yticklabels(), rotation=0)

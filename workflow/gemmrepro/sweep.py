@@ -383,6 +383,8 @@ class Sweep:
         self.machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
         self.journal = Journal(journal, self.machine, say)
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
+        # What a round spends on a point and its baseline, twice over: no more than that on choosing the baseline's way.
+        baselines.limit_trials(2 * settings["seconds_per_round"])
 
     def _refusal(self, kernel: Kernel, toolkit: str, gates: Path) -> str | None:
         if kernel.targets and not (self.build / toolkit / f"{kernel.id}.json").is_file():
