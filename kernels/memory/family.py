@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, Step, parameters
+from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Shape, Step, parameters
 
 FAMILY = Family(
     name="memory",
@@ -154,32 +154,25 @@ def _shared_launch(shape: Shape) -> Launch:
     return Launch(grid=launch.grid, block=launch.block, shared_bytes=4 * (shape.k + 1))
 
 
-def _cleared(entry: str, launch: Callable[[Shape], Launch]) -> Callable[[Shape], tuple[Step, ...]]:
+def _cleared(entry: str, launch: Callable[[Shape], Launch]) -> tuple[Step, ...]:
     """Clear the counts, then count."""
 
-    def steps(shape: Shape) -> tuple[Step, ...]:
-        clear = Launch(grid=(_ceil(shape.k + 1, 256), 1, 1), block=(256, 1, 1))
-        return (
-            Step("clear_counts", clear, ("k", "c")),
-            Step(entry, launch(shape), ("a", "n", "k", "c")),
-        )
+    def clear(shape: Shape) -> Launch:
+        return Launch(grid=(_ceil(shape.k + 1, 256), 1, 1), block=(256, 1, 1))
 
-    return steps
+    return Step("clear_counts", clear, ("k", "c")), Step(entry, launch, ("a", "n", "k", "c"))
+
+
+def _merge_launch(shape: Shape) -> Launch:
+    return Launch(grid=(_ceil(shape.k + 1, 32), 1, 1), block=(256, 1, 1))
 
 
 def _merged(shape: Shape) -> tuple[Step, ...]:
     """Partial histograms, then their sum."""
-    launch = _shared_launch(shape)
-    merge = Launch(grid=(_ceil(shape.k + 1, 32), 1, 1), block=(256, 1, 1))
     return (
-        Step("histogram_merged", launch, ("a", "n", "k", "w")),
-        Step("merge_counts", merge, (launch.grid[0], "k", "w", "c")),
+        Step("histogram_merged", _shared_launch, ("a", "n", "k", "partials")),
+        Step("merge_counts", _merge_launch, (_shared_launch(shape).grid[0], "k", "partials", "c")),
     )
-
-
-def _partials(shape: Shape) -> int:
-    """Bytes of the partial histograms."""
-    return 4 * (shape.k + 1) * _shared_launch(shape).grid[0]
 
 
 _GLOBAL_LAUNCH = _grid(256, 1, 4 * HISTOGRAM_BLOCKS)
@@ -195,7 +188,6 @@ HISTOGRAMS = (
         entry="histogram_global",
         launch=_GLOBAL_LAUNCH,
         steps=_cleared("histogram_global", _GLOBAL_LAUNCH),
-        helpers=("clear_counts",),
         gate_shapes=(_second_turn(4 * HISTOGRAM_BLOCKS * 256, 256),),
         at_most=_COUNTED,
         expects=(_RED, _NO_ATOMS),
@@ -211,7 +203,6 @@ HISTOGRAMS = (
         entry="histogram_shared",
         launch=_shared_launch,
         steps=_cleared("histogram_shared", _shared_launch),
-        helpers=("clear_counts",),
         at_most={**_COUNTED, "k": SHARED_BINS},
         expects=(_ATOMS, _RED),
         published_system="shared-memory atomics",
@@ -226,8 +217,7 @@ HISTOGRAMS = (
         entry="histogram_merged",
         launch=_shared_launch,
         steps=_merged,
-        helpers=("merge_counts",),
-        workspace=_partials,
+        workspace={"partials": Buffer("int32", lambda shape: (_shared_launch(shape).grid[0], shape.k + 1))},
         at_most={**_COUNTED, "k": SHARED_BINS},
         expects=(_ATOMS, Expect(_RED.opcode, "no atomic goes to global memory", least=0, most=0)),
         published_system="shared memory + reduction",
@@ -261,31 +251,28 @@ REDUCTION_BLOCKS = 16 * MULTIPROCESSORS
 _WIDE = {"threads": 512, "unroll": 4}
 
 
-def _passes(entry: str, each: int, most: int = ANY) -> tuple[Callable, Callable]:
+def _passes(entry: str, each: int, most: int = ANY) -> tuple[Callable[[Shape], tuple[Step, ...]], dict[str, Buffer]]:
     """(steps, workspace) of a tree of passes in which a block sums 256 x `each` elements, by at most `most` blocks.
 
-    A pass reads the sums that the one before left in one of two halves of the workspace; the last writes the result.
-    Where `most` is given a block loops, and one of them takes up to that many elements.
+    A pass reads the sums that the one before left in one of two buffers; the last writes the result. Where `most` is
+    given a block loops, and one of them takes up to that many elements.
     """
 
     def blocks(n: int) -> int:
         return 1 if most < ANY and n <= most else min(_ceil(n, 256 * each), most)
 
-    def half(shape: Shape) -> int:
-        return _ceil(4 * blocks(shape.n), 256) * 256
-
     def steps(shape: Shape) -> tuple[Step, ...]:
         found: list[Step] = []
         n, source = shape.n, "a"
         while True:
-            grid = blocks(n)
-            target = "c" if grid == 1 else f"w+{half(shape) * (len(found) % 2)}"
-            found.append(Step(entry, Launch(grid=(grid, 1, 1), block=(256, 1, 1)), (source, f"n={n}", target)))
-            if grid == 1:
+            launch = Launch(grid=(blocks(n), 1, 1), block=(256, 1, 1))
+            target = "c" if blocks(n) == 1 else f"sums_{len(found) % 2}"
+            found.append(Step(entry, lambda shape, launch=launch: launch, (source, f"n={n}", target)))
+            if target == "c":
                 return tuple(found)
-            n, source = grid, target
+            n, source = blocks(n), target
 
-    return steps, lambda shape: 2 * half(shape)
+    return steps, {name: Buffer("fp32", lambda shape: (blocks(shape.n),)) for name in ("sums_0", "sums_1")}
 
 
 _SHFL = Expect(r"SHFL\.(DOWN|BFLY)", "the last warp's lanes exchange their sums", least=5)

@@ -5,6 +5,7 @@ As in test_kernels.py, this proves index arithmetic and barriers where no GPU is
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -105,29 +106,29 @@ def folder(tmp_path_factory) -> Path:
 def run(program: Path, kernel: Kernel, shape: Shape, given: np.ndarray, reverse: bool, times: int = 2) -> np.ndarray:
     """What `times` runs leave in the output; the input and everything around the arrays must stay as it was."""
     output = counts(kernel.problem, shape)[1] * DTYPES[kernel.dtype_out]
-    scratch = kernel.workspace(shape) if kernel.workspace else 0
+    own = {name: DTYPES[one.dtype] * math.prod(one.lengths(shape)) for name, one in kernel.workspace.items()}
+    own["c"] = output
     places, at = {}, GUARD
-    for name, size in (("a", given.nbytes), ("c", output), ("w", scratch)):
+    for name, size in (("a", given.nbytes), *own.items()):
         places[name] = at
         at += -(-size // 256) * 256 + GUARD
     memory = np.frombuffer(np.random.default_rng(2).bytes(at), np.uint8).copy()
     memory[places["a"] : places["a"] + given.nbytes] = given.view(np.uint8)
     before = memory.copy()
-    steps = kernel.steps(shape) if kernel.steps else (Step(kernel.entry, kernel.launch(shape), kernel.arguments),)
+    steps = kernel.steps_at(shape) or (Step(kernel.entry, kernel.launch, kernel.arguments),)
 
     def value(argument: str | int) -> int:
         if isinstance(argument, int):
             return argument
-        if argument.startswith("w+"):
-            return places["w"] + int(argument[2:])
         if argument.startswith("n="):
             return int(argument[2:])
         return places[argument] if argument in places else getattr(shape, argument)
 
     command = []
     for step in steps * times:
-        assert step.launch.grid[1:] == step.launch.block[1:] == (1, 1)
-        command += [step.entry, step.launch.grid[0], step.launch.block[0], len(step.arguments)]
+        launch = step.launch(shape)
+        assert launch.grid[1:] == launch.block[1:] == (1, 1)
+        command += [step.entry, launch.grid[0], launch.block[0], len(step.arguments)]
         command += map(value, step.arguments)
     file = program.with_suffix(".data")
     file.write_bytes(memory.tobytes())
@@ -135,10 +136,10 @@ def run(program: Path, kernel: Kernel, shape: Shape, given: np.ndarray, reverse:
         [str(each) for each in (program, file, len(memory), int(reverse), *command)], check=True, timeout=120
     )
     after = np.frombuffer(file.read_bytes(), np.uint8)
-    own = np.zeros(at, bool)
-    for name, size in (("c", output), ("w", scratch)):
-        own[places[name] : places[name] + size] = True
-    assert (after[~own] == before[~own]).all(), "memory outside the arrays, or the input, was overwritten"
+    written = np.zeros(at, bool)
+    for name, size in own.items():
+        written[places[name] : places[name] + size] = True
+    assert (after[~written] == before[~written]).all(), "memory outside the arrays, or the input, was overwritten"
     return after[places["c"] : places["c"] + output].view(STORAGE[kernel.dtype_out])
 
 

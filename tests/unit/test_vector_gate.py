@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,9 +175,10 @@ def test_what_a_histogram_holds_and_moves():
     found = operands.arguments(record)
     assert found == (64, 9, 4, 128)
     assert (found[1].dtype, found[2].dtype) == (np.int64, np.int32)
-    step = operands.arguments(record, (7, "k", "w", "w+256", "n=5", "c"), 1000)
-    assert step == (7, 4, 1000, 1256, 5, 128)
-    assert (step[0].dtype, step[4].dtype) == (np.int32, np.int64)
+    own = {"own": SimpleNamespace(data=SimpleNamespace(ptr=1000))}
+    step = operands.arguments(replace(record, arguments=(7, "k", "own", "n=5", "c")), own)
+    assert step == (7, 4, 1000, 5, 128)
+    assert (step[0].dtype, step[3].dtype) == (np.int32, np.int64)
 
 
 SUMS = [each for each in registry.kernels("memory") if each.op == "reduce" and each.steps]
@@ -187,25 +189,27 @@ SUMS = [each for each in registry.kernels("memory") if each.op == "reduce" and e
 def test_the_passes_of_a_sum_end_in_one_element(record, n):
     """Each pass reads what the one before wrote, whole, and no two of them share memory."""
     steps = record.steps(Shape(1, n, 1))
-    size = record.workspace(Shape(1, n, 1))
+    room = {name: one.lengths(Shape(1, n, 1))[0] for name, one in record.workspace.items()}
     source, length = "a", n
     for step in steps:
         given, long, target = step.arguments
         assert (given, long) == (source, f"n={length}")
-        blocks = step.launch.grid[0]
+        blocks = step.launch(Shape(1, n, 1)).grid[0]
         assert target != source
         if target != "c":
-            assert int(target[2:]) + 4 * blocks <= size
+            assert blocks <= room[target]
         source, length = target, blocks
     assert (source, length) == ("c", 1)
 
 
-def test_helpers_are_compiled_and_judged_and_change_the_fingerprint():
+def test_every_entry_of_the_steps_is_compiled_and_judged_and_changes_the_fingerprint():
     record = registry.kernel("memory.histogram_merged")
     assert [code.entry for code in record.codes] == ["histogram_merged", "merge_counts"]
-    assert record.codes[1].expects == ()
+    assert record.codes[0].expects == record.expects and record.codes[1].expects == ()
     assert "merge_counts" in registry.compiled_from(record) and "merge_counts" in registry.fingerprint(record)
-    with pytest.raises(UserError, match="helpers"):
-        kernel("histogram", "int32", helpers=("clear",))
-    steps = record.steps(Shape(1, 1000, 256))
-    assert isinstance(steps[0], Step) and steps[1].arguments[0] == steps[0].launch.grid[0]
+    with pytest.raises(UserError, match="one of its steps"):
+        kernel("histogram", "int32", steps=(Step("clear", record.launch, ("k", "c")),))
+    shape = Shape(1, 1000, 256)
+    first, second = record.steps_at(shape)
+    assert second.arguments[0] == first.launch(shape).grid[0]
+    assert record.workspace_bytes(shape) == 4 * second.arguments[0] * 257

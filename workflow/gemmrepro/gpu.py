@@ -18,15 +18,15 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json
-from gemmrepro.operands import Operands
-from gemmrepro.registry import Kernel, Launch
+from gemmrepro.operands import STORAGE, Operands
+from gemmrepro.registry import Kernel, Launch, Shape
 
 # Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
 # arithmetic of the stated type, so none of them may be inherited from the caller's shell.
@@ -134,6 +134,7 @@ class Session:
         self.core_stream = core_stream
         self._nvml = nvml
         self._handle = nvml_handle
+        self.workspace: tuple[str, Shape, dict[str, Any]] | None = None
 
     def sync(self) -> None:
         """Wait for the stream; a kernel that failed on the GPU surfaces here as a UserError."""
@@ -392,40 +393,51 @@ class Loaded:
         Raises:
             UserError: the rung cannot run this shape; it is named.
         """
-        from cuda.core import launch
-
         self.kernel.check(operands.shape)
         part = part or self.kernel.at(operands.shape)
-        if part.steps:
-            return self._bind_steps(operands, part)
-        config = self._config(part.launch(operands.shape), part.entry)
-        arguments, stream, function = operands.arguments(part), self.session.core_stream, self._functions[part.entry]
+        steps = part.steps_at(operands.shape)
+        if not steps:
+            return self._bound(operands, part, {})
+        arrays = self.workspace(operands.shape)
+        calls = [self._bound(operands, part.part(step), arrays) for step in steps]
 
         def call() -> None:
-            launch(stream, config, function, *arguments)
+            for one in calls:
+                one()
 
         return call
 
-    def _bind_steps(self, operands: Operands, part: Kernel) -> Callable[[], None]:
-        """As `bind`, of a kernel whose run is several launches. The workspace lives as long as the function does."""
+    def workspace(self, shape: Shape) -> dict[str, Any]:
+        """The arrays that the kernel's launches hand on, for `shape`: the same until another kernel or shape comes.
+
+        They begin as NaN, or as the integer whose bits are all set: whoever relies on zeros there shows. What was bound
+        to them keeps them.
+        """
         import cupy
+
+        held = self.session.workspace
+        if held is None or held[:2] != (self.kernel.id, shape):
+            self.session.workspace = None
+            arrays = {}
+            for name, buffer in self.kernel.workspace.items():
+                arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
+                cupy.cuda.runtime.memsetAsync(arrays[name].data.ptr, 0xFF, arrays[name].nbytes, self.session.stream.ptr)
+            held = self.session.workspace = (self.kernel.id, shape, arrays)
+        return held[2]
+
+    def _bound(self, operands: Operands, part: Kernel, arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """A function that makes one launch, with `arrays` beside the operands; they live as long as it does."""
         from cuda.core import launch
 
-        workspace = cupy.empty(part.workspace(operands.shape) if part.workspace else 0, dtype=cupy.uint8)
-        workspace[...] = 0xA5  # whoever relies on zeros there shows
-        stream = self.session.core_stream
-        launches = [
-            (
-                self._config(step.launch, step.entry),
-                self._functions[step.entry],
-                operands.arguments(part, step.arguments, workspace.data.ptr),
-            )
-            for step in part.steps(operands.shape)
-        ]
+        config = self._config(part.launch(operands.shape), part.entry)
+        arguments, stream, function = (
+            operands.arguments(part, arrays),
+            self.session.core_stream,
+            self._functions[part.entry],
+        )
 
-        def call(owned: Any = workspace) -> None:
-            for config, function, arguments in launches:
-                launch(stream, config, function, *arguments)
+        def call(kept: Any = arrays) -> None:
+            launch(stream, config, function, *arguments)
 
         return call
 

@@ -12,7 +12,7 @@ Integers saturate, and NaN has no integer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,19 +251,18 @@ class Operands:
             iterations=int(kernel.params.get("iterations", 0)),
         )
 
-    def arguments(self, kernel: Kernel, names: Sequence[str | int] = (), workspace: int = 0) -> tuple[Any, ...]:
+    def arguments(self, kernel: Kernel, others: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """What `kernel` is launched with, in the order of its C signature.
 
         Args:
-            names: what to pass instead of the kernel's own arguments (see registry.Step).
-            workspace: address of the kernel's workspace.
+            others: arrays beside A, B and C by name, or in their place: the kernel's workspace.
 
         Raises:
             UserError: a tensor map that the driver refuses, or C = A B asked of scalars that it cannot apply.
         """
         if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
-        arrays = self._arrays()
+        arrays = {**self._arrays(), **(others or {})}
         scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
         scalars["n"] = (np.int64 if self.problem.op in ("ceiling_bytes", *VECTORS) else np.int32)(self.shape.n)
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
@@ -272,8 +271,6 @@ class Operands:
         def argument(name: str | int) -> tuple[Any, ...]:
             if isinstance(name, int):
                 return (np.int32(name),)
-            if name == "w" or name.startswith("w+"):
-                return (workspace + int(name[2:] or 0),)
             if name.startswith("n="):
                 return (type(scalars["n"])(int(name[2:])),)
             if name.startswith("map:"):
@@ -286,7 +283,7 @@ class Operands:
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
-        return tuple(one for name in names or kernel.arguments for one in argument(name))
+        return tuple(one for name in kernel.arguments for one in argument(name))
 
     def lengths(self, operand: str) -> tuple[int, ...]:
         """The shape of operand ``a``, ``b`` or ``c`` as it is stored: of a GEMM's (rows, columns), else its length."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,20 +86,6 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One of several launches that make up a run of a kernel: an entry point of its source, shape and arguments.
-
-    `arguments` are named as `Kernel.arguments` are; beside those, an int stands for itself (an int32), ``n=4096`` for
-    another length of n's type, ``w`` for the kernel's workspace and ``w+4096`` for what lies so many bytes behind its
-    start.
-    """
-
-    entry: str
-    launch: Launch
-    arguments: tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
 class TensorMap:
     """The TMA descriptor of one operand: tiles of `box` = (rows, columns) elements of the matrix as it is stored.
 
@@ -150,6 +137,30 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Buffer:
+    """An array that the launches of one kernel hand on: element type, and lengths on a shape, the last contiguous."""
+
+    dtype: str
+    lengths: Callable[[Shape], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the launches that make up a run of a kernel; see `Kernel.steps`.
+
+    `arguments` are named as `Kernel.arguments` are, and the arrays of the kernel's workspace by their own names; beside
+    those, an int stands for itself (an int32), and ``n=4096`` for another length of n's type. `expects` are of this
+    entry point.
+    """
+
+    entry: str
+    launch: Callable[[Shape], Launch]
+    arguments: tuple[str | int, ...]
+    tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
+    expects: tuple[Expect, ...] = ()
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One rung: a source file, its entry point and everything the stages need to know of it.
 
@@ -178,9 +189,10 @@ class Kernel:
     of them runs a shape (`at`). Every one of them passes the gates (`parts`). What the record itself says of entry and
     tensor maps is the first one's, and its `expects` hold for each.
 
-    A run may be several launches, one after the other: `steps` says which for a shape, `helpers` names the source's
-    entry points beside `entry` that they use, whose machine code is judged for spills, and `workspace` says how many
-    bytes of memory of their own they share; nothing is known of its content before a run.
+    A run may be several launches, one after the other: `steps` names them in their order, or is a function that does
+    so for a shape, with the same entry points on every one. `workspace` names the arrays that they hand on; nothing is
+    known of their content before a run. What the record itself says is said of its main launch, `entry`, one of them; a
+    step of that entry may leave out what the record has.
     """
 
     id: str
@@ -224,9 +236,8 @@ class Kernel:
     timed_to: int = 0
     variants: tuple[Variant, ...] = ()
     choose: Callable[[Shape], Variant] | None = None
-    steps: Callable[[Shape], tuple[Step, ...]] | None = None
-    helpers: tuple[str, ...] = ()
-    workspace: Callable[[Shape], int] | None = None
+    steps: tuple[Step, ...] | Callable[[Shape], tuple[Step, ...]] = ()
+    workspace: Mapping[str, Buffer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.arguments:
@@ -239,15 +250,14 @@ class Kernel:
         defines = self.defines if self.compiler == "cute_dsl" else {}
         if self.compiler != "nvcc" and (defines or self.flags or self.packages or self.ptx or self.tensor_maps):
             raise UserError(f"{self.id}: defines, flags, packages, ptx and tensor maps are for what nvcc compiles.")
-        if self.helpers and (self.variants or not self.steps):
-            raise UserError(
-                f"{self.id}: helpers are entry points that steps launch, and a kernel of variants has none."
-            )
         if self.refusals and self.compiler != "cutile":
             raise UserError(f"{self.id}: only of cuTile's compiler may a record expect a refusal.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
             raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
-        maps = {name.removeprefix("map:") for name in self.arguments if name.startswith("map:")}
+        if self.steps and (self.variants or self.entry not in {step.entry for step in self._usual_steps}):
+            raise UserError(f"{self.id}: its entry must be one of its steps, and it cannot have variants beside them.")
+        named = [name for name in self.arguments if isinstance(name, str)]
+        maps = {name.removeprefix("map:") for name in named if name.startswith("map:")}
         if maps != set(self.tensor_maps):
             raise UserError(f"{self.id}: its arguments name the tensor maps {sorted(maps)}; it registers others.")
 
@@ -283,13 +293,41 @@ class Kernel:
 
     @property
     def parts(self) -> tuple[Kernel, ...]:
-        """The kernel as records of a single entry point: one a variant, or itself."""
+        """The records each of which makes a whole run: one a variant, or itself."""
         return tuple(map(self._part, self.variants)) or (self,)
 
     @property
     def codes(self) -> tuple[Kernel, ...]:
-        """A record for every entry point that is compiled: `parts`, and one for each of the helpers."""
-        return (*self.parts, *(replace(self, entry=entry, expects=(), helpers=()) for entry in self.helpers))
+        """A record for every entry point that is compiled: one a variant, one an entry of the steps, or itself."""
+        steps = {step.entry: step for step in reversed(self._usual_steps)}
+        main = (self.part(steps.pop(self.entry)),) if steps else self.parts
+        return (*main, *(self.part(step) for step in reversed(steps.values())))
+
+    @property
+    def _usual_steps(self) -> tuple[Step, ...]:
+        """Its steps on a usual shape that it takes."""
+        return self.steps_at(next(filter(self.takes, _SHAPES))) if callable(self.steps) else self.steps
+
+    def steps_at(self, shape: Shape) -> tuple[Step, ...]:
+        """The launches of a run on `shape`; none where the record describes the only one."""
+        return self.steps(shape) if callable(self.steps) else self.steps
+
+    def part(self, step: Step) -> Kernel:
+        """The record of one of the launches alone."""
+        main = self if step.entry == self.entry else step
+        return replace(
+            self,
+            entry=step.entry,
+            launch=step.launch,
+            arguments=step.arguments,
+            tensor_maps=step.tensor_maps or main.tensor_maps,
+            expects=step.expects or main.expects,
+            steps=(),
+        )
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        """Bytes of the arrays that its launches hand on."""
+        return sum(DTYPES[one.dtype] * math.prod(one.lengths(shape)) for one in self.workspace.values())
 
     def at(self, shape: Shape) -> Kernel:
         """The one of `parts` that runs `shape`."""
@@ -493,7 +531,9 @@ def compiled_from(kernel: Kernel) -> str:
     # Named only where there are any, so that most kernels' text stays what it was.
     extra = (kernel.packages, kernel.flags) if kernel.packages or kernel.flags else ()
     extra = (*extra, kernel.ptx) if kernel.ptx else extra
-    extra = (*extra, *(variant.entry for variant in kernel.variants), *kernel.helpers)
+    extra = (*extra, *(variant.entry for variant in kernel.variants))
+    helpers = kernel.codes[1:] if kernel.steps else ()
+    extra = (*extra, *(code.entry for code in helpers))
     if kernel.compiler != "nvcc":
         extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
     if kernel.compiler == "cutile":
@@ -511,9 +551,10 @@ def fingerprint(kernel: Kernel) -> str:
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
     launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
     if kernel.steps:
-        launches += [str(kernel.steps(shape)) for shape in _SHAPES if kernel.takes(shape)]
-    if kernel.workspace:
-        launches += [str(kernel.workspace(shape)) for shape in _SHAPES if kernel.takes(shape)]
+        launches += [fingerprint(code) for code in kernel.codes]
+    for shape in filter(kernel.takes, _SHAPES):
+        launches += [str((step.entry, step.launch(shape), step.arguments)) for step in kernel.steps_at(shape)]
+        launches += [str((name, one.dtype, one.lengths(shape))) for name, one in kernel.workspace.items()]
     if kernel.variants:
         launches += [kernel.at(shape).entry for shape in _SHAPES if kernel.takes(shape)]
         launches += [fingerprint(part) for part in kernel.parts]
