@@ -245,7 +245,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         "advisories": parse_advisories(log),
         "archs": read[kernel.entry][0],
     }
-    if kernel.variants:
+    if kernel.variants or kernel.steps:
         record["variants"] = {entry: archs for entry, (archs, _) in read.items()}
     if used := packages(kernel):
         record["packages"] = used

@@ -42,6 +42,7 @@ def compare(
     dtype: str = "fp32",
     underflow: float = 0.0,
     rows: int = 2048,
+    own: Any = None,
 ) -> Verdict:
     """Judge `result` element by element.
 
@@ -52,6 +53,7 @@ def compare(
         bound: gamma. Where `dtype` is narrower than fp32, its own rounding of the result is allowed for beside it.
         underflow: what subnormal rounding may add, absolutely.
         rows: elements are judged in blocks of this many rows, which bounds the memory it takes.
+        own: [m, n] float64, what else each element may err by; None: nothing.
     """
     if isinstance(result, np.ndarray):
         xp: Any = np
@@ -68,6 +70,8 @@ def compare(
             block = slice(start, start + rows)
             got, want, size = widen(result[block], dtype), reference[block], scale[block]
             allowed = bound * size + xp.where(size > 0, underflow, 0.0)
+            if own is not None:
+                allowed = allowed + xp.where(size > 0, own[block], 0.0)
             if last_rounding:
                 allowed = allowed + last_rounding * (xp.where(xp.isfinite(want), xp.abs(want), 0.0) + allowed)
             want_nan = xp.isnan(want)

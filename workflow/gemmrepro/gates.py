@@ -200,16 +200,15 @@ def gate(
         )
     verdict, source, missing = _numeric_source(kernel, numeric, recorded)
     result: dict[str, Any] = {"kernel": kernel.id, "toolkits": {}}
+    several = bool(kernel.variants or kernel.steps)
     for toolkit in chosen:
         path = builds / toolkit / f"{kernel.id}.json"
         record = read_json(path, "the build record", _REBUILD)
         try:
             checks = [
-                {**check, "check": f"{part.entry}: {check['check']}"} if kernel.variants else check
+                {**check, "check": f"{part.entry}: {check['check']}"} if several else check
                 for part in kernel.parts
-                for arch, built in sorted(
-                    (record["variants"][part.entry] if kernel.variants else record["archs"]).items()
-                )
+                for arch, built in sorted((record["variants"][part.entry] if several else record["archs"]).items())
                 for check in static_checks(part, arch, built)
             ]
             if checks:

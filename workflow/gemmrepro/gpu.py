@@ -19,14 +19,14 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json
-from gemmrepro.operands import Operands
-from gemmrepro.registry import Kernel, Launch
+from gemmrepro.operands import STORAGE, Operands
+from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
 
 # Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
 # arithmetic of the stated type, so none of them may be inherited from the caller's shell.
@@ -386,16 +386,61 @@ class Loaded:
     def bind(self, operands: Operands, part: Kernel | None = None) -> Callable[[], None]:
         """A function that launches the kernel once on `operands`, asynchronously on the session's stream.
 
+        It owns the workspace that the kernel's steps hand on.
+
         Args:
             part: which of the kernel's parts; by default the one that it chooses for the shape.
 
         Raises:
             UserError: the rung cannot run this shape; it is named.
         """
-        from cuda.core import launch
-
         self.kernel.check(operands.shape)
         part = part or self.kernel.at(operands.shape)
+        if not part.steps:
+            return self._launched(operands, part)
+        import cupy
+
+        arrays = {
+            name: cupy.empty(array.lengths(operands.shape), dtype=STORAGE[array.dtype])
+            for name, array in part.workspace.items()
+        }
+        operands = replace(operands, workspace=arrays)
+        own = iter(part.parts)
+        calls = [
+            self._launched(operands, next(own)) if isinstance(step, Step) else self._library(operands, step)
+            for step in part.steps
+        ]
+
+        def call_all() -> None:
+            for call in calls:
+                call()
+
+        call_all.kept = operands  # type: ignore[attr-defined]
+        return call_all
+
+    def _library(self, operands: Operands, step: LibraryStep) -> Callable[[], None]:
+        """A function that has cuBLAS do `step`, as cublasLt's heuristic likes best."""
+        from gemmrepro.baselines import cublas, cublas_lt
+
+        shape, strides = step.shape(operands.shape), step.strides(operands.shape)
+        flat = [operands.workspace[name].reshape(-1) for name in step.arrays]
+        calls = []
+        for i in range(step.count):
+            a, b, c = (array[i * stride :] for array, stride in zip(flat, strides, strict=True))
+            one = Operands(step.problem, shape, (a, b), c)
+            ways = cublas_lt(self.session).candidates(one, 1)
+            calls.append(ways[0] if ways else cublas(self.session).gemm_ex(one))
+
+        def call() -> None:
+            for each in calls:
+                each()
+
+        return call
+
+    def _launched(self, operands: Operands, part: Kernel) -> Callable[[], None]:
+        """A function that launches one entry point."""
+        from cuda.core import launch
+
         config = self._config(part.launch(operands.shape), part.entry)
         arguments, stream, function = operands.arguments(part), self.session.core_stream, self._functions[part.entry]
 

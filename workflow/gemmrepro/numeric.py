@@ -30,6 +30,7 @@ from gemmrepro.files import write_json
 from gemmrepro.gate_cases import EXACT_LAWS, Case, deepen, draw, gemm_cases
 from gemmrepro.guarded import POISON_BITS, Guarded
 from gemmrepro.operands import INTEGERS, Launcher, Operands, bits, narrow, widen
+from gemmrepro.ozaki.arrays import set_aside, spoil
 from gemmrepro.registry import Kernel, Problem, Shape
 
 FP32_GEMM = Problem()
@@ -41,9 +42,16 @@ ROWS = 32
 
 
 def run_case(
-    session: gpu.Session, launch: Launcher, case: Case, problem: Problem = FP32_GEMM, repeats: int = REPEATS
+    session: gpu.Session,
+    launch: Launcher,
+    case: Case,
+    problem: Problem = FP32_GEMM,
+    repeats: int = REPEATS,
+    kernel: Kernel | None = None,
 ) -> tuple[Verdict, float]:
-    """Run a GEMM `case` of `problem` `repeats` times and judge it. Returns the verdict and gamma."""
+    """Run a GEMM `case` of `problem` `repeats` times and judge it, by what `kernel` says of its own errors and of Inf
+    and NaN where it is given. Returns the verdict and gamma.
+    """
     import cupy
 
     host_a, host_b, host_c = draw(case)
@@ -74,10 +82,17 @@ def run_case(
     types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
     wide = [cupy.asarray(widen(values, dtype)) for values, dtype in zip((host_a, host_b, host_c), types, strict=True)]
     reference, scale = (array.get() for array in reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], cupy))
+    own = None
+    if kernel is not None and kernel.spoils:
+        wide_a, wide_b, rows, columns = set_aside(*wide[:2])
+        reference = spoil(reference, rows.get(), columns.get())
+        wide[:2] = wide_a, wide_b
+    if kernel is not None and kernel.own_bound is not None:
+        own = kernel.own_bound(*wide[:2]).get()
     limit = bound(problem, case.shape.k)
     got = results[0].get()
     allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
-    verdict = compare(got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, rows=ROWS)
+    verdict = compare(got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, rows=ROWS, own=own)
     problems = [verdict.message] if verdict.message else []
     if exact:
         # + 0.0: a sum of zeros may be of either sign.
@@ -163,7 +178,7 @@ def _cases(
 ) -> Iterator[tuple[Case, Verdict, float]]:
     if kernel.op == "gemm":
         for case in gemm_cases(kernel, seeds):
-            verdict, limit = run_case(session, launch, case, kernel.problem)
+            verdict, limit = run_case(session, launch, case, kernel.problem, kernel=kernel)
             yield case, verdict, limit
         for case, verdict in refusal_cases(kernel):
             yield case, verdict, bound(kernel.problem, case.shape.k)
@@ -203,7 +218,7 @@ def judge(session: gpu.Session, loaded: gpu.Loaded, seeds: Sequence[int]) -> dic
     kernel = loaded.kernel
     records, failures = [], []
     try:
-        for part in kernel.parts:
+        for part in kernel.ways:
             named = {"entry": part.entry} if kernel.variants else {}
 
             def launch(operands: gpu.Operands, part: Kernel = part) -> None:

@@ -12,8 +12,8 @@ Integers saturate, and NaN has no integer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,8 @@ FLOAT8 = {"fp8_e4m3": Float8(3, 7, 0x7E, 0x7F, 0x7F), "fp8_e5m2": Float8(2, 15, 
 SPREAD = {"int8": 32.0}
 """Standard deviation of random elements, by dtype; 1 where it says nothing."""
 
-_CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16"}
+_CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "UINT8"}
+"""TMA only moves bits: it has no name for a signed byte."""
 
 
 def bits(array: Any) -> Any:
@@ -211,6 +212,7 @@ class Operands:
     copy: input and output matrices [m,n].
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
     ceiling_bytes: input and output of shape.n elements of 16 bytes.
+    A kernel of several steps has arrays of its own beside these, by name, in `workspace`.
     """
 
     problem: Problem
@@ -220,6 +222,7 @@ class Operands:
     alpha: float = 1.0
     beta: float = 0.0
     iterations: int = 0
+    workspace: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kernel: Kernel, shape: Shape, inputs: Sequence[Any], output: Any) -> Operands:
@@ -269,10 +272,11 @@ class Operands:
 
     def _arrays(self) -> dict[str, Any]:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
-        return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
+        return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output, **self.workspace}
 
     def tensor_map(self, operand: str, wanted: TensorMap, who: str) -> Any:
-        """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
+        """The TMA descriptor of operand ``a``, ``b`` or ``c``, or of an array of the workspace that has two dimensions;
+        loads outside the matrix read zeros.
 
         Raises:
             UserError: the driver refuses it: a row of the matrix is no multiple of 16 bytes, or a box is too large.
@@ -281,10 +285,14 @@ class Operands:
         from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
         from cuda.core.utils import StridedMemoryView
 
-        inputs, output = matrices(self.problem, self.shape)
-        rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
-        dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
-        array = self._arrays()[operand].reshape(rows_columns)
+        array = self._arrays()[operand]
+        if operand in self.workspace:
+            rows_columns, dtype = array.shape, array.dtype.name
+        else:
+            inputs, output = matrices(self.problem, self.shape)
+            rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
+            dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
+        array = bits(array.reshape(rows_columns)) if dtype == "int8" else array.reshape(rows_columns)
         try:
             return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(
                 box_dim=wanted.box,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT
@@ -132,11 +134,51 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Array:
+    """An array that a kernel works in: elements of `dtype`; its lengths, of one or two dimensions, follow the shape."""
+
+    dtype: str
+    lengths: Callable[[Shape], tuple[int, ...]]
+
+    def nbytes(self, shape: Shape) -> int:
+        return DTYPES[self.dtype] * math.prod(self.lengths(shape))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch of several: an entry point of the source, its `arguments` as `Kernel.arguments` names them.
+
+    Beside a, b and c it may name arrays of the kernel's workspace, and tensor maps of those with two dimensions.
+    """
+
+    entry: str
+    launch: Callable[[Shape], Launch]
+    arguments: tuple[str, ...]
+    tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
+    expects: tuple[Expect, ...] = ()
+
+
+@dataclass(frozen=True)
+class LibraryStep:
+    """A step that cuBLAS does: `count` products of `problem` on arrays of the workspace, one after the other.
+
+    `shape` is that of one product; `strides` are the elements from one product's A, B and C to those of the next.
+    """
+
+    problem: Problem
+    shape: Callable[[Shape], Shape]
+    arrays: tuple[str, str, str]
+    strides: Callable[[Shape], tuple[int, int, int]]
+    count: int
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One rung: a source file, its entry point and everything the stages need to know of it.
 
     `params` are the constants compiled into the source (tile sizes), `scalars` the values its scalar arguments
-    must have, by name, where the kernel leaves no choice. `max_elements` bounds each operand: the index type's limit.
+    must have, by name, where the kernel leaves no choice. `max_elements` bounds each operand: the index type's limit,
+    `at_most` a dimension, by name.
 
     `arguments` names the entry point's parameters in the order of its C signature: ``m n k iterations`` are integers,
     ``alpha beta`` floats, ``a b c`` pointers and ``map:a map:b map:c`` the descriptors of `tensor_maps`. ``array:a`` is
@@ -158,6 +200,12 @@ class Kernel:
     A kernel that runs different code on different shapes names its entry points as `variants`, and `choose` says which
     of them runs a shape (`at`). Every one of them passes the gates (`parts`). What the record itself says of entry and
     tensor maps is the first one's, and its `expects` hold for each.
+
+    A kernel that takes several launches names them, in order, as `steps`, and the arrays that they hand on as
+    `workspace`; what the record itself says of entry, launch, arguments and tensor maps is its most important step's.
+    `own_bound` gives, of float64 A [m,k] and B [k,n], what each element of its C may err by design beside the rounding
+    of an ordinary sum: an array [m,n]. One that `spoils` makes NaN of the whole row or column of C that an Inf or NaN
+    of A or B meets.
     """
 
     id: str
@@ -175,6 +223,7 @@ class Kernel:
     scalars: Mapping[str, float] = field(default_factory=dict)
     multiple_of: Mapping[str, int] = field(default_factory=dict)
     max_elements: int = 2**31 - 1
+    at_most: Mapping[str, int] = field(default_factory=dict)
     min_capability: tuple[int, int] = (8, 0)
     targets: tuple[str, ...] = ()
     toolkits: tuple[str, ...] = TOOLKITS
@@ -200,6 +249,10 @@ class Kernel:
     timed_to: int = 0
     variants: tuple[Variant, ...] = ()
     choose: Callable[[Shape], Variant] | None = None
+    steps: tuple[Step | LibraryStep, ...] = ()
+    workspace: Mapping[str, Array] = field(default_factory=dict)
+    own_bound: Callable[[Any, Any], Any] | None = None
+    spoils: bool = False
 
     def __post_init__(self) -> None:
         if not self.arguments:
@@ -252,8 +305,18 @@ class Kernel:
 
     @property
     def parts(self) -> tuple[Kernel, ...]:
-        """The kernel as records of a single entry point: one a variant, or itself."""
-        return tuple(map(self._part, self.variants)) or (self,)
+        """The kernel as records of a single entry point: one a variant, one a step of its own, or itself."""
+        ours = [step for step in self.steps if isinstance(step, Step)]
+        return tuple(map(self._part, self.variants)) or tuple(map(self._step, ours)) or (self,)
+
+    @property
+    def ways(self) -> tuple[Kernel, ...]:
+        """The records each of which computes a whole result: its variants, or itself."""
+        return self.parts if self.variants else (self,)
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        """Bytes of the arrays that it works in on `shape`, beside A, B and C."""
+        return sum(array.nbytes(shape) for array in self.workspace.values())
 
     def at(self, shape: Shape) -> Kernel:
         """The one of `parts` that runs `shape`."""
@@ -269,6 +332,17 @@ class Kernel:
             expects=(*self.expects, *variant.expects),
             variants=(),
             choose=None,
+        )
+
+    def _step(self, step: Step) -> Kernel:
+        return replace(
+            self,
+            entry=step.entry,
+            launch=step.launch,
+            arguments=step.arguments,
+            tensor_maps=step.tensor_maps,
+            expects=step.expects,
+            steps=(),
         )
 
     def takes(self, shape: Shape) -> bool:
@@ -289,6 +363,11 @@ class Kernel:
             f"{axis.upper()} = {getattr(shape, axis)} is not a multiple of {step}"
             for axis, step in self.multiple_of.items()
             if getattr(shape, axis) % step
+        ]
+        wrong += [
+            f"{axis.upper()} = {getattr(shape, axis)} is above {most}"
+            for axis, most in self.at_most.items()
+            if getattr(shape, axis) > most
         ]
         largest = max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
         if largest > self.max_elements:
@@ -447,6 +526,7 @@ def compiled_from(kernel: Kernel) -> str:
     extra = (kernel.packages, kernel.flags) if kernel.packages or kernel.flags else ()
     extra = (*extra, kernel.ptx) if kernel.ptx else extra
     extra = (*extra, *(variant.entry for variant in kernel.variants))
+    extra = (*extra, *(part.entry for part in kernel.parts if kernel.steps))
     if kernel.compiler != "nvcc":
         extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
     if kernel.compiler == "cutile":
@@ -460,12 +540,21 @@ def fingerprint(kernel: Kernel) -> str:
     Rules take it as a parameter, so that a new rung in ``family.py`` reruns nothing of its neighbours. The launch
     is a function, hence it counts by what it answers for a few shapes.
     """
-    functions = ("launch", "variants", "choose")
+    functions = ("launch", "variants", "choose", "steps", "workspace", "own_bound", "spoils", "at_most")
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
     launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
     if kernel.variants:
         launches += [kernel.at(shape).entry for shape in _SHAPES if kernel.takes(shape)]
         launches += [fingerprint(part) for part in kernel.parts]
+    if kernel.steps:
+        launches += [fingerprint(part) for part in kernel.parts]
+        launches += [str(kernel.workspace_bytes(shape)) for shape in _SHAPES if kernel.takes(shape)]
+        launches += [
+            repr((step.problem, step.arrays, step.count)) for step in kernel.steps if isinstance(step, LibraryStep)
+        ]
+        launches += [f"spoils {kernel.spoils}, own bound {kernel.own_bound is not None}"]
+    if kernel.at_most:
+        launches.append(str(dict(kernel.at_most)))
     return repr((sorted(record.items(), key=lambda item: item[0]), launches))
 
 

@@ -227,14 +227,23 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
     return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
 
 
-def check_memory(points: Iterable[Point], free: int, l2_bytes: int, name: str) -> None:
+def check_memory(
+    points: Iterable[Point],
+    free: int,
+    l2_bytes: int,
+    name: str,
+    workspace: Callable[[Problem, Shape], int] = lambda problem, shape: 0,
+) -> None:
     """Refuse a sweep one of whose points does not fit, before anything is measured.
+
+    Args:
+        workspace: bytes that its kernels work in beside the operands.
 
     Raises:
         UserError: names the largest such size, what it needs and what there is.
     """
     for problem, shape in dict.fromkeys((point.problem, point.shape) for point in reversed(list(points))):
-        needed = needed_bytes(problem, shape, l2_bytes)
+        needed = needed_bytes(problem, shape, l2_bytes) + workspace(problem, shape)
         if needed > free:
             raise UserError(
                 f"{problem} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that "
@@ -375,10 +384,17 @@ class Sweep:
             if name
         }
         if only is None:
-            check_memory(self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name)
+            check_memory(
+                self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name, self._workspace_bytes
+            )
         self.machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
         self.journal = Journal(journal, self.machine, say)
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
+
+    def _workspace_bytes(self, problem: Problem, shape: Shape) -> int:
+        """Bytes that kernels of `problem` work in on `shape`: one's, and the next one's, which is bound before."""
+        kernels = [self.kernels[name] for name, _ in self._loaded]
+        return 2 * max((one.workspace_bytes(shape) for one in kernels if one.problem == problem), default=0)
 
     def _refusal(self, kernel: Kernel, toolkit: str, gates: Path) -> str | None:
         if kernel.targets and not (self.build / toolkit / f"{kernel.id}.json").is_file():
