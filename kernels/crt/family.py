@@ -1,8 +1,8 @@
 """Chinese remainders: FP64 products from INT8 tensor cores, by scheme II, against cuBLAS's DGEMM.
 
 A kernel here takes several launches (`Kernel.steps`), which hand on residues and exponents in a workspace. All rungs
-have 15 moduli; the last stands with 14 and 16 too. See `gemmrepro.ozaki.scheme2` for the mathematics: this is its fast
-mode, rounding to nearest, with exponents by norms.
+have 15 moduli; R6 stands with 14 and 16 too, R7 with 14. See `gemmrepro.ozaki.scheme2` for the mathematics: this is its
+fast mode, rounding to nearest, with exponents by norms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gemmrepro.registry import (
 FAMILY = Family(
     name="crt",
     title="FP64 by Chinese remainders on INT8",
-    article="ozaki",
+    article=None,
     summary="C = A B in FP64, row-major, from 14 to 16 INT8 products modulo as many numbers, against DGEMM.",
     figures=("climb", "throughput", "ratio"),
 )
@@ -41,6 +41,8 @@ CHUNK, DEPTH = 256, 128
 ROW = 24 * 1024
 """Numbers of a row that the one pass over A keeps (6_fused.cu)."""
 BM, BN, STAGES = 128, 256, 4
+"""The product's tile and ring; those of the last rung are 192 columns wide, and five stages deep."""
+NARROW_BN, NARROW_STAGES = 192, 5
 SIGNED_K, UNSIGNED_K = moduli.LONGEST_K, 2**16
 """The longest sums that 32 bits hold: of products of -127 to 127, and of 0 to 254."""
 MARGIN = 1 + 2.0**-10
@@ -107,12 +109,20 @@ _NEVER = (
 _REDUCES = Expect(r"IDP\.4A\.U8\.U8", "sums are reduced in registers", least=BN // 2)
 
 
-def _multiply(out: str, kind: str, cluster: int, expects: tuple[Expect, ...]) -> Step:
-    """The product for all moduli: residues of `kind` (S8 or U8), sums or their residues to array `out`."""
-    shared = STAGES * (BM + BN) * 128 + 2 * STAGES * 8
+_NARROW = Expect(r"IDP\.4A\.U8\.U8", "sums are reduced in registers", least=NARROW_BN)
+
+
+def _multiply(
+    out: str, kind: str, cluster: int, expects: tuple[Expect, ...], bn: int = BN, stages: int = STAGES, turns: int = 0
+) -> Step:
+    """The product for all moduli: residues of `kind` (S8 or U8), sums or their residues to array `out`.
+
+    `turns` are the barriers by which consumers take turns.
+    """
+    shared = stages * (BM + bn) * 128 + (2 * stages + turns) * 8
 
     def launch(shape: Shape) -> Launch:
-        tiles = COUNT * _ceil(shape.m, cluster * BM) * _ceil(shape.n, BN)
+        tiles = COUNT * _ceil(shape.m, cluster * BM) * _ceil(shape.n, bn)
         return Launch(
             grid=(min(BLOCKS // cluster, tiles) * cluster, 1, 1),
             block=(384, 1, 1),
@@ -130,9 +140,9 @@ def _multiply(out: str, kind: str, cluster: int, expects: tuple[Expect, ...]) ->
         "multiply",
         launch,
         ("map:residues_a", "map:residues_b", out, "m", "n", "k"),
-        tensor_maps={"residues_a": TensorMap((BM, 128)), "residues_b": TensorMap((BN // cluster, 128))},
+        tensor_maps={"residues_a": TensorMap((BM, 128)), "residues_b": TensorMap((bn // cluster, 128))},
         expects=(
-            Expect(rf"IGMMA\.64x256x32\.{kind}\.{kind}", "wgmma on 8-bit integers", least=4),
+            Expect(rf"IGMMA\.64x{bn}x32\.{kind}\.{kind}", "wgmma on 8-bit integers", least=4),
             Expect(r"UTMALDG\.2D(\..*)?", "tiles are loaded by the copy engine", least=2),
             *((multicast,) if cluster > 1 else ()),
             Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait on mbarriers", least=2),
@@ -147,28 +157,24 @@ def _tile_rows(shape: Shape, cluster: int) -> int:
     return _ceil(shape.m, cluster * BM) * cluster
 
 
-def _reconstruct(entry: str, source: str, cluster: int) -> Step:
+def _reconstruct(entry: str, source: str, cluster: int, bn: int = BN) -> Step:
+    """A block has 32 columns of a tile of 8-bit residues, or 64 of one of 32-bit sums, one part after the other."""
+    columns = 64 if source == "sums" else 32
     return Step(
         entry,
-        _grid(
-            lambda s: (
-                8 * _ceil(s.n, BN) if entry.endswith("residues") else 4 * _ceil(s.n, BN),
-                _tile_rows(s, cluster),
-            ),
-            (32, 8),
-        ),
+        _grid(lambda s: (_ceil(s.n, bn) * bn // columns, _tile_rows(s, cluster)), (32, 8)),
         (source, "exponents_a", "exponents_b", "c", "m", "n"),
         expects=(Expect(r"DFMA(\..*)?", "two products a modulus, in double", least=8 * COUNT),),
     )
 
 
-def _workspace(count: int, cluster: int, out: str, rows_beyond: int = 0) -> dict[str, Array]:
+def _workspace(count: int, cluster: int, out: str, rows_beyond: int = 0, bn: int = BN) -> dict[str, Array]:
     """Everything that is handed on: exponents, norms of B in chunks, residues, and what the product writes."""
 
     def written(shape: Shape) -> tuple[int, ...]:
         if cluster == 0:  # the library's, row by row
             return (count, shape.m, _pitch(shape.n))
-        return (count, _tile_rows(shape, cluster) * BM, _ceil(shape.n, BN) * BN)
+        return (count, _tile_rows(shape, cluster) * BM, _ceil(shape.n, bn) * bn)
 
     return {
         "exponents_a": Array("int32", lambda s: (s.m,)),
@@ -202,9 +208,11 @@ def _kernel(
     count: int = COUNT,
     unsigned: bool = False,
     gain_over: str = "",
+    bn: int = BN,
+    stages: int = STAGES,
 ) -> Kernel:
     """A rung; `main` is the step that the record itself describes."""
-    product = "multiply" in [step.entry for step in steps if isinstance(step, Step)]
+    product = main.entry == "multiply"
     common = ("element", "mbarrier", "tma", "wgmma", "wgmma_int8") if product else ()
     own = ("columns", "moduli", "reconstruction", "residues", *headers, "scaling")
     return Kernel(
@@ -217,7 +225,7 @@ def _kernel(
         dtype_in="fp64",
         dtype_acc="int32",
         dtype_out="fp64",
-        params={"moduli": count, "bm": BM, "bn": BN, "bk": 128, "stages": STAGES} if product else {"moduli": count},
+        params={"moduli": count, "bm": BM, "bn": bn, "bk": 128, "stages": stages} if product else {"moduli": count},
         at_most={"k": UNSIGNED_K if unsigned else SIGNED_K},
         min_capability=(9, 0),
         targets=("90a",),
@@ -227,7 +235,6 @@ def _kernel(
         tensor_maps=main.tensor_maps,
         expects=main.expects,
         baseline="cublas.gemm",
-        article="ozaki",
         idea=idea,
         evidence=("gpu__time_duration.sum", "lts__t_bytes.sum"),
         # Several tiles of every kind: more than a cluster of rows, more columns than a tile, several chunks of K.
@@ -260,6 +267,9 @@ _SHARED = _multiply("residues", "S8", 2, (_REDUCES,))
 _POSITIVE = _multiply("residues", "U8", 2, (_REDUCES,))
 
 
+_IN_TURN = _multiply("residues", "U8", 1, (_NARROW,), NARROW_BN, NARROW_STAGES, turns=2)
+
+
 def _fused(count: int) -> Kernel:
     others = {} if count == COUNT else {"gain_over": "crt.fused"}
     return _kernel(
@@ -274,6 +284,26 @@ def _fused(count: int) -> Kernel:
         headers=(),
         count=count,
         unsigned=True,
+        **others,
+    )
+
+
+def _ping_pong(count: int) -> Kernel:
+    others = {} if count == COUNT else {"gain_over": "crt.ping_pong"}
+    return _kernel(
+        "ping_pong" if count == COUNT else f"ping_pong_{count}",
+        "R7",
+        "A consumer a tile" if count == COUNT else f"A consumer a tile, {count} moduli",
+        "7_ping_pong.cu",
+        "A consumer multiplies a whole tile while the other reduces and stores the one before.",
+        (*_ONE_PASS, _IN_TURN, _reconstruct("reconstruct_residues", "residues", 1, NARROW_BN)),
+        _IN_TURN,
+        _workspace(count, 1, "residues", bn=NARROW_BN),
+        headers=(),
+        count=count,
+        unsigned=True,
+        bn=NARROW_BN,
+        stages=NARROW_STAGES,
         **others,
     )
 
@@ -331,5 +361,6 @@ KERNELS = (
         unsigned=True,
     ),
     *(_fused(count) for count in (COUNT, 14, 16)),
+    *(_ping_pong(count) for count in (COUNT, 14)),
 )
 """Workspace in bytes of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n), 4 m n for m n in the first two rungs."""
