@@ -259,12 +259,12 @@ def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said,
     """One sweep compares with one and the same way of the library, whatever a trial would say this time."""
     monkeypatch.setattr(baselines, "_fastest", {})
     one = sweep.Sweep.__new__(sweep.Sweep)
-    one.session = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0"))
+    one.session, one.kernels = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0")), {}
     one.machine, one.versions, one._say = MACHINE, {"cublas.gemm": "cuBLAS 1"}, said.append
     one.journal = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
     problem, shape = Problem("gemm", "bf16", "bf16", "row,col,row"), Shape.cube(256)
     point = sweep.Point("cublas.gemm", sweep.LIBRARY, problem, shape, "", "cublas.gemm")
-    workspace = SimpleNamespace(check=lambda call, timer: {"passed": True, "message": "", "estimate_us": 1.0})
+    workspace = SimpleNamespace(check=lambda call, timer, kernel: {"passed": True, "message": "", "estimate_us": 1.0})
 
     def bind(*_):
         baselines.take_way(one.session, problem, shape, 5)  # what the trial finds

@@ -26,7 +26,7 @@ from typing import Any
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json
 from gemmrepro.operands import STORAGE, Operands
-from gemmrepro.registry import Kernel, Launch, Shape
+from gemmrepro.registry import Kernel, Launch, LibraryStep, Shape, Step
 
 # Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
 # arithmetic of the stated type, so none of them may be inherited from the caller's shell.
@@ -399,7 +399,12 @@ class Loaded:
         if not steps:
             return self._bound(operands, part, {})
         arrays = self.workspace(operands.shape)
-        calls = [self._bound(operands, part.part(step), arrays) for step in steps]
+        calls = [
+            self._bound(operands, part.part(step), arrays)
+            if isinstance(step, Step)
+            else self._library(operands.shape, step, arrays)
+            for step in steps
+        ]
 
         def call() -> None:
             for one in calls:
@@ -430,14 +435,30 @@ class Loaded:
         from cuda.core import launch
 
         config = self._config(part.launch(operands.shape), part.entry)
-        arguments, stream, function = (
-            operands.arguments(part, arrays),
-            self.session.core_stream,
-            self._functions[part.entry],
-        )
+        arguments = operands.arguments(part, arrays)
+        stream, function = self.session.core_stream, self._functions[part.entry]
 
         def call(kept: Any = arrays) -> None:
             launch(stream, config, function, *arguments)
+
+        return call
+
+    def _library(self, shape: Shape, step: LibraryStep, arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """A function that has cuBLAS do `step`, as cublasLt's heuristic likes best."""
+        from gemmrepro.baselines import cublas, cublas_lt
+
+        strides = step.strides(shape)
+        flat = [arrays[name].reshape(-1) for name in step.arrays]
+        calls = []
+        for i in range(step.count):
+            a, b, c = (array[i * stride :] for array, stride in zip(flat, strides, strict=True))
+            one = Operands(step.problem, step.shape(shape), (a, b), c)
+            ways = cublas_lt(self.session).candidates(one, 1)
+            calls.append(ways[0] if ways else cublas(self.session).gemm_ex(one))
+
+        def call() -> None:
+            for each in calls:
+                each()
 
         return call
 

@@ -30,6 +30,7 @@ from gemmrepro.files import write_json
 from gemmrepro.gate_cases import EXACT_LAWS, Case, deepen, draw, gemm_cases
 from gemmrepro.guarded import POISON_BITS, Guarded
 from gemmrepro.operands import INTEGERS, VECTORS, Launcher, Operands, bits, narrow, widen
+from gemmrepro.ozaki.arrays import set_aside, spoil
 from gemmrepro.registry import Kernel, Problem, Shape
 
 FP32_GEMM = Problem()
@@ -41,9 +42,17 @@ ROWS = 32
 
 
 def run_case(
-    session: gpu.Session, launch: Launcher, case: Case, problem: Problem = FP32_GEMM, repeats: int = REPEATS
+    session: gpu.Session,
+    launch: Launcher,
+    case: Case,
+    problem: Problem = FP32_GEMM,
+    repeats: int = REPEATS,
+    kernel: Kernel | None = None,
 ) -> tuple[Verdict, float]:
-    """Run a GEMM `case` of `problem` `repeats` times and judge it. Returns the verdict and gamma."""
+    """Run a GEMM `case` of `problem` `repeats` times and judge it, by what `kernel` says of its scheme if it is given.
+
+    Returns the verdict and gamma.
+    """
     import cupy
 
     host_a, host_b, host_c = draw(case)
@@ -74,10 +83,19 @@ def run_case(
     types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
     wide = [cupy.asarray(widen(values, dtype)) for values, dtype in zip((host_a, host_b, host_c), types, strict=True)]
     reference, scale = (array.get() for array in reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], cupy))
+    scheme: Any = 0.0
+    if kernel is not None and kernel.error is not None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            scheme = kernel.error(*(one.get() for one in wide[:2]), np)
+    if kernel is not None and kernel.spoils:
+        _, _, rows, columns = set_aside(*wide[:2])
+        reference = spoil(reference, rows.get(), columns.get())
     limit = bound(problem, case.shape.k)
     got = results[0].get()
     allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
-    verdict = compare(got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, rows=ROWS)
+    verdict = compare(
+        got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, scheme=scheme, rows=ROWS
+    )
     problems = [verdict.message] if verdict.message else []
     if exact:
         # + 0.0: a sum of zeros may be of either sign.
@@ -163,7 +181,7 @@ def _cases(
 ) -> Iterator[tuple[Case, Verdict, float]]:
     if kernel.op == "gemm":
         for case in gemm_cases(kernel, seeds):
-            verdict, limit = run_case(session, launch, case, kernel.problem)
+            verdict, limit = run_case(session, launch, case, kernel.problem, kernel=kernel)
             yield case, verdict, limit
         for case, verdict in refusal_cases(kernel):
             yield case, verdict, bound(kernel.problem, case.shape.k)

@@ -54,7 +54,8 @@ FLOAT8 = {"fp8_e4m3": Float8(3, 7, 0x7E, 0x7F, 0x7F), "fp8_e5m2": Float8(2, 15, 
 SPREAD = {"int8": 32.0}
 """Standard deviation of random elements, by dtype; 1 where it says nothing."""
 
-_CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16"}
+_CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "UINT8"}
+"""TMA only moves bits: it has no name for a signed byte."""
 
 
 def bits(array: Any) -> Any:
@@ -262,7 +263,8 @@ class Operands:
         """
         if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
-        arrays = {**self._arrays(), **(others or {})}
+        others = others or {}
+        arrays = {**self._arrays(), **others}
         scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
         scalars["n"] = (np.int64 if self.problem.op in ("ceiling_bytes", *VECTORS) else np.int32)(self.shape.n)
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
@@ -275,7 +277,9 @@ class Operands:
                 return (type(scalars["n"])(int(name[2:])),)
             if name.startswith("map:"):
                 operand = name.removeprefix("map:")
-                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id),)
+                buffer = kernel.workspace.get(operand)
+                given = (others[operand], buffer.dtype) if buffer else None
+                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id, given),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
                 lengths = self.lengths(operand)
@@ -295,8 +299,11 @@ class Operands:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
         return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
 
-    def tensor_map(self, operand: str, wanted: TensorMap, who: str) -> Any:
+    def tensor_map(self, operand: str, wanted: TensorMap, who: str, given: tuple[Any, str] | None = None) -> Any:
         """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
+
+        `given` is another array and its type, whose leading axes are taken as one: rows of matrices stored one behind
+        the other.
 
         Raises:
             UserError: the driver refuses it: a row of the matrix is no multiple of 16 bytes, or a box is too large.
@@ -305,10 +312,12 @@ class Operands:
         from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
         from cuda.core.utils import StridedMemoryView
 
-        inputs, output = matrices(self.problem, self.shape)
-        rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
-        dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
-        array = self._arrays()[operand].reshape(rows_columns)
+        if given is not None:
+            array, dtype = given[0].reshape(-1, given[0].shape[-1]), given[1]
+        else:
+            dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
+            array = self._arrays()[operand].reshape(self.lengths(operand))
+        array = bits(array) if dtype == "int8" else array
         try:
             return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(
                 box_dim=wanted.box,
@@ -318,7 +327,7 @@ class Operands:
             )
         except Exception as error:
             raise UserError(
-                f"{who}: no tensor map of {operand.upper()} {rows_columns} {dtype} with tiles {wanted.box} can be made "
+                f"{who}: no tensor map of {operand.upper()} {array.shape} {dtype} with tiles {wanted.box} can be made "
                 f"({error}); TMA wants rows of whole 16 bytes and boxes of at most 256 elements a side."
             ) from None
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT
@@ -161,6 +162,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class LibraryStep:
+    """A step that cuBLAS does: `count` products of `problem` on arrays of the workspace, one after the other.
+
+    `shape` is that of one product; `strides` are the elements from one product's A, B and C to those of the next.
+    """
+
+    problem: Problem
+    shape: Callable[[Shape], Shape]
+    arrays: tuple[str, str, str]
+    strides: Callable[[Shape], tuple[int, int, int]]
+    count: int
+
+
+Steps = tuple[Step | LibraryStep, ...]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One rung: a source file, its entry point and everything the stages need to know of it.
 
@@ -193,6 +211,10 @@ class Kernel:
     so for a shape, with the same entry points on every one. `workspace` names the arrays that they hand on; nothing is
     known of their content before a run. What the record itself says is said of its main launch, `entry`, one of them; a
     step of that entry may leave out what the record has.
+
+    `error` gives, of A[m,k] and B[k,n] in float64 and their array module, what each element of C may err by design
+    beside the rounding of an ordinary sum: what broadcasts to [m,n]. One that `spoils` makes NaN of the whole row or
+    column of C that an Inf or NaN of A or B meets.
     """
 
     id: str
@@ -236,8 +258,10 @@ class Kernel:
     timed_to: int = 0
     variants: tuple[Variant, ...] = ()
     choose: Callable[[Shape], Variant] | None = None
-    steps: tuple[Step, ...] | Callable[[Shape], tuple[Step, ...]] = ()
+    steps: Steps | Callable[[Shape], Steps] = ()
     workspace: Mapping[str, Buffer] = field(default_factory=dict)
+    error: Callable[[Any, Any, Any], Any] | None = None
+    spoils: bool = False
 
     def __post_init__(self) -> None:
         if not self.arguments:
@@ -254,7 +278,7 @@ class Kernel:
             raise UserError(f"{self.id}: only of cuTile's compiler may a record expect a refusal.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
             raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
-        if self.steps and (self.variants or self.entry not in {step.entry for step in self._usual_steps}):
+        if self.steps and (self.variants or self.entry not in {step.entry for step in self._launches}):
             raise UserError(f"{self.id}: its entry must be one of its steps, and it cannot have variants beside them.")
         named = [name for name in self.arguments if isinstance(name, str)]
         maps = {name.removeprefix("map:") for name in named if name.startswith("map:")}
@@ -299,17 +323,19 @@ class Kernel:
     @property
     def codes(self) -> tuple[Kernel, ...]:
         """A record for every entry point that is compiled: one a variant, one an entry of the steps, or itself."""
-        steps = {step.entry: step for step in reversed(self._usual_steps)}
-        main = (self.part(steps.pop(self.entry)),) if steps else self.parts
-        return (*main, *(self.part(step) for step in reversed(steps.values())))
+        steps: dict[str, Step] = {}
+        for step in self._launches:
+            steps.setdefault(step.entry, step)
+        return tuple(map(self.part, steps.values())) or self.parts
 
     @property
-    def _usual_steps(self) -> tuple[Step, ...]:
-        """Its steps on a usual shape that it takes."""
-        return self.steps_at(next(filter(self.takes, _SHAPES))) if callable(self.steps) else self.steps
+    def _launches(self) -> tuple[Step, ...]:
+        """Its steps that are launches of its own, on a usual shape that it takes."""
+        steps = self.steps_at(next(filter(self.takes, _SHAPES))) if callable(self.steps) else self.steps
+        return tuple(step for step in steps if isinstance(step, Step))
 
-    def steps_at(self, shape: Shape) -> tuple[Step, ...]:
-        """The launches of a run on `shape`; none where the record describes the only one."""
+    def steps_at(self, shape: Shape) -> Steps:
+        """What a run on `shape` does, in this order; nothing where the record describes its only launch."""
         return self.steps(shape) if callable(self.steps) else self.steps
 
     def part(self, step: Step) -> Kernel:
@@ -532,8 +558,8 @@ def compiled_from(kernel: Kernel) -> str:
     extra = (kernel.packages, kernel.flags) if kernel.packages or kernel.flags else ()
     extra = (*extra, kernel.ptx) if kernel.ptx else extra
     extra = (*extra, *(variant.entry for variant in kernel.variants))
-    helpers = kernel.codes[1:] if kernel.steps else ()
-    extra = (*extra, *(code.entry for code in helpers))
+    codes = kernel.codes if kernel.steps else ()
+    extra = (*extra, *(code.entry for code in codes if code.entry != kernel.entry))
     if kernel.compiler != "nvcc":
         extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
     if kernel.compiler == "cutile":
@@ -547,18 +573,25 @@ def fingerprint(kernel: Kernel) -> str:
     Rules take it as a parameter, so that a new rung in ``family.py`` reruns nothing of its neighbours. The launch
     is a function, hence it counts by what it answers for a few shapes.
     """
-    functions = ("launch", "variants", "choose", "steps", "workspace")
+    functions = ("launch", "variants", "choose", "steps", "workspace", "error")
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
     launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
     if kernel.steps:
         launches += [fingerprint(code) for code in kernel.codes]
     for shape in filter(kernel.takes, _SHAPES):
-        launches += [str((step.entry, step.launch(shape), step.arguments)) for step in kernel.steps_at(shape)]
+        launches += [_told(step, shape) for step in kernel.steps_at(shape)]
         launches += [str((name, one.dtype, one.lengths(shape))) for name, one in kernel.workspace.items()]
     if kernel.variants:
         launches += [kernel.at(shape).entry for shape in _SHAPES if kernel.takes(shape)]
         launches += [fingerprint(part) for part in kernel.parts]
     return repr((sorted(record.items(), key=lambda item: item[0]), launches))
+
+
+def _told(step: Step | LibraryStep, shape: Shape) -> str:
+    """What a step does on a shape, as text."""
+    if isinstance(step, Step):
+        return str((step.entry, step.launch(shape), step.arguments))
+    return str((step.problem, step.shape(shape), step.arrays, step.strides(shape), step.count))
 
 
 def kernel(kernel_id: str) -> Kernel:

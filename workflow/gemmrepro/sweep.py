@@ -29,7 +29,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,14 +229,30 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
     return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
 
 
-def check_memory(points: Iterable[Point], free: int, l2_bytes: int, name: str) -> None:
+def own_bytes(kernel: Kernel, shape: Shape) -> int:
+    """Device memory that a kernel takes beside what its problem does: its workspace, and its `error` while it is judged
+    with what that is made of.
+    """
+    judged = 8 * (shape.m * shape.n + max(shape.m, shape.n) * shape.k) if kernel.error else 0
+    return kernel.workspace_bytes(shape) + judged
+
+
+def check_memory(
+    points: Iterable[Point], free: int, l2_bytes: int, name: str, kernels: Mapping[str, Kernel] | None = None
+) -> None:
     """Refuse a sweep one of whose points does not fit, before anything is measured.
+
+    `kernels` are those of the points, by id; a kernel's own memory is given back before the next one's is taken.
 
     Raises:
         UserError: names the largest such size, what it needs and what there is.
     """
-    for problem, shape in dict.fromkeys((point.problem, point.shape) for point in reversed(list(points))):
-        needed = needed_bytes(problem, shape, l2_bytes)
+    most: dict[tuple[Problem, Shape], int] = {}
+    for point in reversed(list(points)):
+        kernel, key = (kernels or {}).get(point.kernel), (point.problem, point.shape)
+        most[key] = max(most.get(key, 0), own_bytes(kernel, point.shape) if kernel else 0)
+    for (problem, shape), own in most.items():
+        needed = needed_bytes(problem, shape, l2_bytes) + own
         if needed > free:
             raise UserError(
                 f"{problem} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that "
@@ -278,8 +294,11 @@ class Workspace:
             self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
         return wanted
 
-    def check(self, call: Callable[[], None], timer: timing.Timer) -> dict[str, Any]:
+    def check(self, call: Callable[[], None], timer: timing.Timer, kernel: Kernel | None = None) -> dict[str, Any]:
         """Run once into poisoned memory, judge the result, and time the launch.
+
+        Args:
+            kernel: whose result it is, where that is no library's.
 
         Returns:
             {passed, message, err_scaled_max, err_fro, first_us, estimate_us}.
@@ -288,7 +307,7 @@ class Workspace:
         bits[...] = poison = POISON_BITS[self._output.dtype.itemsize]
         first = timer.once(call)
         if self.problem.op == "gemm":
-            verdict = self._judge_gemm()
+            verdict = self._judge_gemm(kernel)
         elif self.problem.op == "ceiling_flops":
             # A loop that writes its sum at all writes a small one, unless its values left all bounds.
             bounded = bool((bits == poison).all()) or abs(float(self._output[0])) < CEILING_BOUND
@@ -313,30 +332,33 @@ class Workspace:
             "estimate_us": estimate,
         }
 
-    def _judge_gemm(self) -> Verdict:
+    def _judge_gemm(self, kernel: Kernel | None) -> Verdict:
         import cupy
 
         m, n, k = self.shape.m, self.shape.n, self.shape.k
         problem = self.problem
+        a, b = (
+            array.reshape(size)
+            for array, size in zip(self._inputs, operands.matrices(problem, self.shape)[0], strict=True)
+        )
+        b = b.T if problem.layout == "row,col,row" else b
         if self._reference is None:
-            a, b = (
-                array.reshape(size)
-                for array, size in zip(self._inputs, operands.matrices(problem, self.shape)[0], strict=True)
-            )
             wide_b = operands.widen(b, problem.dtype_in)
-            wide_b = wide_b.T if problem.layout == "row,col,row" else wide_b
             whole = cupy.empty((2, m, n), dtype=cupy.float64)
             for start in range(0, m, REFERENCE_ROWS):
                 rows = slice(start, start + REFERENCE_ROWS)
                 wide_a = operands.widen(a[rows], problem.dtype_in)
                 whole[0, rows], whole[1, rows] = reference_gemm(wide_a, wide_b, 1.0, 0.0, None, cupy)
             self._reference = (whole[0], whole[1])
+            del wide_a, wide_b
         return compare(
             self._output.reshape(m, n),
             *self._reference,
             bound(problem, k),
             dtype=problem.dtype_out,
             underflow=underflow_allowance(k, 1.0, problem.dtype_out),
+            # A scheme of its own errs on FP64 operands alone, which are stored as they are.
+            scheme=kernel.error(a, b, cupy) if kernel is not None and kernel.error else 0.0,
             rows=REFERENCE_ROWS,
         )
 
@@ -379,7 +401,7 @@ class Sweep:
             if name
         }
         if only is None:
-            check_memory(self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name)
+            check_memory(self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name, self.kernels)
         self.machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
         self.journal = Journal(journal, self.machine, say)
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
@@ -432,7 +454,7 @@ class Sweep:
     def _ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> dict[str, Any]:
         found = self.checked(point)
         if found is None:
-            found = workspace.check(self._bind(point, workspace), timer)
+            found = workspace.check(self._bind(point, workspace), timer, self.kernels.get(point.kernel))
             if point.toolkit == LIBRARY:
                 found["way"] = baselines.way(self.session, point.problem, point.shape, point.kernel)
             self.journal.put(point.entry("check"), self._check_identity(point), found)
@@ -515,6 +537,7 @@ class Sweep:
                 against = [self._bind(partner, workspace, index) for index in range(copies)]
             start = time.monotonic()
             burst = timer.burst(sides, against, point.cache, self.plan, estimates, graphs)
+            del sides, against  # and with them a kernel's workspace
             self.journal.put(
                 point.entry(point.cache, f"r{number}"),
                 self.identity(point),

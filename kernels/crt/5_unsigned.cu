@@ -1,0 +1,185 @@
+// Level R5: residues without a sign.
+//
+// New:        residues of A and B are 0 to p - 1 in unsigned bytes, so every product and every sum is positive. A sum of
+//             products of either sign changes its own sign again and again, and with it the upper bits of all adders
+//             on the way; a sum that only grows leaves them alone. Where the power cap sets the clock, that is speed.
+//             It saves the epilogue the flip of the sign, too.
+// Parameters: as level R4.
+// Expected:   unknown; the bits of the operands are as random as before.
+// Takes:      as level R1, but k up to 2^16: k 254^2 must stay below 2^32.
+
+#define UNSIGNED 1
+
+#include "common/tma.cuh"
+#include "common/wgmma_int8.cuh"
+#include "crt/columns.cuh"
+#include "crt/reconstruction.cuh"
+#include "crt/rows.cuh"
+
+using Element = unsigned char;
+constexpr int BM = 128, BN = 256, BK = 128;
+constexpr int STAGES = 4;
+constexpr int GROUP = 8;            // rows of a cluster's tiles that are walked together
+constexpr int CLUSTER = 2;          // blocks, one above the other, that share tiles of B
+constexpr int SHARE = BN / CLUSTER;  // rows of the tile of B that a block loads for all
+constexpr int CONSUMERS = BM / 64;  // warpgroups, of 64 rows each; the producer follows them
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
+constexpr int PARTS = BN / 32;  // 16-byte parts of a thread's residues
+
+struct Shared {
+    Element A[STAGES][BM * BK];
+    Element B[STAGES][BN * BK];
+    Barrier full[STAGES], empty[STAGES];
+};
+static_assert(sizeof(Shared) <= 227 * 1024, "a block's shared memory");
+
+struct Tile {
+    int modulus, row, col;  // row and column counted in tiles of a cluster
+};
+
+// The t-th tile: modulus by modulus; groups of GROUP rows, in a group column by column.
+__device__ __forceinline__ Tile tile_at(int t, int rows, int cols) {
+    const int i = t / (rows * cols), rest = t % (rows * cols);
+    const int group = rest / (GROUP * cols), within = rest % (GROUP * cols);
+    const int height = min(GROUP, rows - group * GROUP);
+    return {i, group * GROUP + within % height, within / height};
+}
+
+// residues_a: COUNT x [m, pitch]   residues_b: COUNT x [n, pitch]   grid: any number of clusters   block: THREADS
+// residues: [COUNT, tile row, tile column, warp, part, lane] of four words; a word has two columns of a row and of the
+// eighth row after it, and the next word the same eight columns on
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+multiply(const __grid_constant__ TensorMap residues_a, const __grid_constant__ TensorMap residues_b, uint4* residues,
+         int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared_bytes[];
+    Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+
+    const int rows = (m + CLUSTER * BM - 1) / (CLUSTER * BM), cols = (n + BN - 1) / BN, steps = (k + BK - 1) / BK;
+    const int tiles = COUNT * rows * cols, rank = cluster_rank();
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; ++s) {
+            barrier_init(&shared.full[s], 1);
+            barrier_init(&shared.empty[s], CLUSTER * CONSUMERS);
+        }
+        barrier_init_fence();
+    }
+    cluster_sync();  // nobody's engine writes here before the barriers are ready
+
+    int stage = 0, parity = 0;  // where in the ring, and how often round it
+    if (warpgroup == CONSUMERS) {
+        registers_give<PRODUCER_REGISTERS>();
+        if (threadIdx.x == CONSUMERS * 128) {
+            tma_prefetch(residues_a);
+            tma_prefetch(residues_b);
+            for (int t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
+                const Tile tile = tile_at(t, rows, cols);
+                for (int p = 0; p < steps; ++p) {
+                    barrier_wait(&shared.empty[stage], parity ^ 1);
+                    barrier_expect(&shared.full[stage], sizeof(shared.A[0]) + sizeof(shared.B[0]));
+                    // Below a matrix stands the next modulus's: what is multiplied there belongs to no element of C.
+                    tma_load(shared.A[stage], residues_a, &shared.full[stage], p * BK,
+                             tile.modulus * m + (tile.row * CLUSTER + rank) * BM);
+                    tma_load_multicast(&shared.B[stage][rank * SHARE * BK], residues_b, &shared.full[stage], p * BK,
+                                       tile.modulus * n + tile.col * BN + rank * SHARE, (1 << CLUSTER) - 1);
+                    if (++stage == STAGES) {
+                        stage = 0, parity ^= 1;
+                    }
+                }
+            }
+        }
+    } else {
+        registers_claim<CONSUMER_REGISTERS>();
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        int sums[BN / 2] = {};
+        int before = 0;  // the stage of the step before
+
+        const auto release = [&] {
+            if (threadIdx.x % 128 < CLUSTER) {
+                barrier_arrive_at(&shared.empty[before], threadIdx.x % 128);
+            }
+        };
+        for (int t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
+            for (int p = 0; p < steps; ++p) {
+                barrier_wait(&shared.full[stage], parity);
+                const Descriptor a = describe(&shared.A[stage][warpgroup * 64 * BK]), b = describe(shared.B[stage]);
+                wgmma_fence();
+#pragma unroll
+                for (int s = 0; s < BK / 32; ++s) {
+                    wgmma_int8<BN, Element>(sums, a + s * NEXT_K32, b + s * NEXT_K32, p > 0 || s > 0);
+                }
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (p > 0) {
+                    release();
+                }
+                before = stage;
+                if (++stage == STAGES) {
+                    stage = 0, parity ^= 1;
+                }
+            }
+            wgmma_finish(sums);
+            release();
+
+            const Tile tile = tile_at(t, rows, cols);
+            const size_t row = (static_cast<size_t>(tile.modulus) * rows + tile.row) * CLUSTER + rank;
+            const size_t place = row * cols + tile.col;
+            const Modulus p = modulus(tile.modulus);
+            uint4* to = residues + (place * (4 * CONSUMERS) + warp) * PARTS * 32 + lane;
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) {
+                const int* d = &sums[part * 16];
+                const auto word = [&](int i) {
+                    return bytes(residue(d[4 * i], p), residue(d[4 * i + 1], p), residue(d[4 * i + 2], p),
+                                 residue(d[4 * i + 3], p));
+                };
+                to[part * 32] = make_uint4(word(0), word(1), word(2), word(3));
+            }
+        }
+    }
+    cluster_sync();  // nobody leaves while a neighbour may still write to it
+}
+
+// grid: (PARTS * tile columns, tile rows)   block: (32, 8): a warp's lanes, the warps that a tile's residues came from
+extern "C" __global__ void __launch_bounds__(256)
+reconstruct_residues(const uint4* residues, const int* exponents_a, const int* exponents_b, double* c, int m, int n) {
+    const int rows = gridDim.y, cols = (n + BN - 1) / BN, tile_col = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
+    const size_t place = static_cast<size_t>(blockIdx.y) * cols + tile_col;
+    const size_t next = static_cast<size_t>(rows) * cols * (4 * CONSUMERS) * PARTS * 32;  // to the next modulus
+    const uint4* from = residues + (place * (4 * CONSUMERS) + threadIdx.y) * PARTS * 32 + part * 32 + threadIdx.x;
+    uint4 all[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        all[i] = __ldcs(&from[i * next]);
+    }
+    const int top = blockIdx.y * BM + threadIdx.y * 16 + threadIdx.x / 4;
+#pragma unroll
+    for (int e = 0; e < 16; e += 2) {  // pairs of neighbours
+        const int row = top + e / 2 % 2 * 8, column = tile_col * BN + part * 32 + e / 4 * 8 + threadIdx.x % 4 * 2;
+        if (row < m && column < n) {
+            double pair[2];
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                pair[j] = reconstruct([&](auto i) {
+                    const uint4& four = all[i.value];
+                    return number(e < 4 ? four.x : e < 8 ? four.y : e < 12 ? four.z : four.w, e % 4 + j);
+                });
+            }
+            const int s = exponents_a[row];
+            double* to = c + static_cast<size_t>(row) * n + column;
+            pair[0] = scaled_back(pair[0], s, exponents_b[column]);
+            if (column + 1 < n) {
+                pair[1] = scaled_back(pair[1], s, exponents_b[column + 1]);
+            }
+            if (n % 2 == 0) {
+                __stcs(reinterpret_cast<double2*>(to), make_double2(pair[0], pair[1]));
+            } else {
+                to[0] = pair[0];
+                if (column + 1 < n) {
+                    to[1] = pair[1];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+"""How far FP64 products err: cuBLAS's DGEMM and scheme II with 14, 15 and 16 moduli, by exponent range and by size.
+
+Every output of a few rows of C is held against the product in double-double (`gemmrepro.ozaki.exact`), which errs by
+about k 2^-104 |A||B|. Its error is divided by its |A||B|, the sum of its products' magnitudes, and counted in units of
+u = 2^-53. A DGEMM's sums round k times; scheme II rounds A, B and the result: what do the first two cost?
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from gemmrepro.experiments import Column, Experiment, Lines
+from gemmrepro.ozaki import exact, measures
+
+DGEMM = "cublas.gemm"
+KERNELS = ("crt.fused_14", "crt.fused", "crt.fused_16", "crt.ping_pong")
+LAWS = {
+    "normal": "N(0, 1)",
+    "phi 0": "(u - ½) exp(φ g), φ = 0",
+    "phi 0.5": "φ = 0.5",
+    "phi 1": "φ = 1",
+    "phi 2": "φ = 2",
+}
+"""What elements are drawn from: u uniform in [0, 1), g normal."""
+
+
+def draw(law: str, n: int, seed: int, xp: Any) -> tuple[Any, Any]:
+    """A and B, float64 [n, n], of `law`; `xp` is NumPy or CuPy."""
+    # Every point has numbers of its own, whatever else is measured and in which order.
+    rng = xp.random.default_rng(int(hashlib.sha256(f"{law} {n} {seed}".encode()).hexdigest()[:8], 16))
+    if law == "normal":
+        return rng.standard_normal((n, n)), rng.standard_normal((n, n))
+    phi = float(law.split()[1])
+
+    def one() -> Any:
+        values = rng.random((n, n))
+        values -= 0.5
+        values *= xp.exp(phi * rng.standard_normal((n, n)))
+        return values
+
+    return one(), one()
+
+
+def errors(c: Any, high: Any, low: Any, scale: Any) -> dict[str, float]:
+    """Largest and root-mean-square |C - C*| / |A||B| in u, and the Frobenius norm of C - C* over that of C* in u."""
+    difference = exact.minus_double_double(c, high, low)
+    ratio = difference / scale / measures.UNIT
+    return {
+        "max_u": float(ratio.max()),
+        "rms_u": float((ratio * ratio).mean() ** 0.5),
+        "fro_u": measures.frobenius(difference, high) / measures.UNIT,
+    }
+
+
+def _points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"law": law, "n": n} for law in parameters["laws"] for n in parameters["sizes"]]
+
+
+def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    import cupy
+
+    from gemmrepro.operands import Operands
+    from gemmrepro.registry import Problem, Shape
+
+    n = point["n"]
+    a, b = draw(point["law"], n, context.parameters["seed"], cupy)
+    # The first and the last row, and others between.
+    rows = np.unique(np.linspace(0, n - 1, context.parameters["rows"]).astype(int))
+    some = cupy.ascontiguousarray(a[rows])
+    high, low = exact.product_double_double(some, b)
+    scale = cupy.abs(some) @ cupy.abs(b)
+    problem = Problem("gemm", "fp64", "fp64", "row,row,row")
+    for subject in context.subjects:
+        c = cupy.full((n, n), cupy.nan)
+        context.bind(subject, Operands(problem, Shape.cube(n), (a.ravel(), b.ravel()), c.ravel()))()
+        context.session.sync()
+        yield context.row(subject, law=point["law"], n=n, **errors(c[rows], high, low, scale))
+        del c
+
+
+_SERIES = {
+    DGEMM: "cuBLAS DGEMM",
+    "crt.fused_14": "14 moduli",
+    "crt.fused": "15 moduli",
+    "crt.fused_16": "16 moduli",
+}
+
+EXPERIMENTS = (
+    Experiment(
+        name="accuracy",
+        title="Error against a DGEMM's",
+        question="With how many moduli does scheme II err no more than cuBLAS's DGEMM, by exponent range and size?",
+        kernels=KERNELS,
+        libraries=(DGEMM,),
+        columns=(
+            Column("law", "what elements of A and B are drawn from", kind="text"),
+            Column("n", "m = n = k", kind="integer"),
+            Column("max_u", "largest |C - C*| / (|A||B|)", "2^-53"),
+            Column("rms_u", "root mean square of the same", "2^-53"),
+            Column("fro_u", "Frobenius norm of C - C* over that of C*", "2^-53"),
+        ),
+        points=_points,
+        measure=_measure,
+        parameters={"laws": list(LAWS), "sizes": [1024, 4096, 8192, 16384], "rows": 16, "seed": 1},
+        figures=(
+            Lines(
+                name="accuracy",
+                title="Largest error of an element of C",
+                x="n",
+                x_label="n",
+                y="max_u",
+                y_label="largest |C - C*| / (|A||B|), in 2^-53",
+                panel="law",
+                panels=LAWS,
+                series=_SERIES,
+                caption="16 rows of C, held against the product in double-double; logarithmic axes.",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,363 @@
+"""Chinese remainders: FP64 products from INT8 tensor cores, by scheme II, against cuBLAS's DGEMM.
+
+A kernel here takes several launches (`Kernel.steps`), which hand on residues and exponents in a workspace. All rungs
+have 15 moduli; R6 stands with 14 and 16 too, R7 with 14. See `gemmrepro.ozaki.scheme2` for the mathematics: this is its
+fast mode, rounding to nearest, with exponents by norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gemmrepro.ozaki import moduli, scheme2
+from gemmrepro.registry import (
+    Buffer,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    LibraryStep,
+    Problem,
+    Shape,
+    Step,
+    TensorMap,
+)
+
+FAMILY = Family(
+    name="crt",
+    title="FP64 by Chinese remainders on INT8",
+    article=None,
+    summary="C = A B in FP64, row-major, from 14 to 16 INT8 products modulo as many numbers, against DGEMM.",
+    figures=("climb", "throughput", "ratio"),
+)
+
+COUNT = 15
+"""Moduli with which the error is at most DGEMM's for elements (u - 1/2) exp(phi g) up to phi = 2, from 4096 on."""
+BLOCKS = 132
+"""Blocks of the product, which stay on the GPU: the multiprocessors of an H100 or H200; any number is right."""
+CHUNK, DEPTH = 256, 128
+"""Rows of B that a block of the norms, and of the residues, looks at (columns.cuh)."""
+ROW = 24 * 1024
+"""Numbers of a row that the one pass over A keeps (6_fused.cu)."""
+BM, BN, STAGES = 128, 256, 4
+"""The product's tile and ring; those of the last rung are 192 columns wide, and five stages deep."""
+NARROW_BN, NARROW_STAGES = 192, 5
+SIGNED_K, UNSIGNED_K = moduli.LONGEST_K, 2**16
+"""The longest sums that 32 bits hold: of products of -127 to 127, and of 0 to 254."""
+MARGIN = 1 + 2.0**-10
+"""What the device's radius, 2^-22 below the reference's, and its reconstruction, to 2^-76 M, add to the bound."""
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _pitch(k: int) -> int:
+    """Bytes from one row of residues to the next."""
+    return _ceil(k, 16) * 16
+
+
+def _grid(
+    grid: Callable[[Shape], tuple[int, int]], block: tuple[int, int], shared: Callable[[Shape], int] = lambda shape: 0
+) -> Callable[[Shape], Launch]:
+    """A launch of two dimensions."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(*grid(shape), 1), block=(*block, 1), shared_bytes=shared(shape))
+
+    return launch
+
+
+_ROW_EXPONENTS = Step("row_exponents", _grid(lambda s: (s.m, 1), (256, 1)), ("a", "exponents_a", "k"))
+_ROW_RESIDUES = Step(
+    "row_residues",
+    _grid(lambda s: (s.m, 1), (256, 1)),
+    ("a", "exponents_a", "residues_a", "m", "k"),
+    expects=(
+        Expect(r"IDP\.4A\.U8\.U8", "an integer's bytes are weighed four at a time", least=8 * (COUNT - 2)),
+        Expect(r"I2F(\..*)?", "no conversion an element (of k alone): quotients are rounded by adding 1.5 2^23", 0, 2),
+    ),
+)
+_COLUMN_NORMS = Step(
+    "column_norms", _grid(lambda s: (_ceil(s.n, 32), _ceil(s.k, CHUNK)), (32, 8)), ("b", "norms", "n", "k")
+)
+_COLUMN_EXPONENTS = Step(
+    "column_exponents", _grid(lambda s: (_ceil(s.n, 128), 1), (128, 1)), ("norms", "exponents_b", "n", "k")
+)
+_COLUMN_RESIDUES = Step(
+    "column_residues",
+    _grid(lambda s: (_ceil(s.n, 32), _ceil(_pitch(s.k), DEPTH)), (256, 1)),
+    ("b", "exponents_b", "residues_b", "n", "k"),
+    expects=_ROW_RESIDUES.expects,
+)
+_TWO_PASSES = (_ROW_EXPONENTS, _COLUMN_NORMS, _COLUMN_EXPONENTS, _ROW_RESIDUES, _COLUMN_RESIDUES)
+_ROW_PASS = Step(
+    "row_pass",
+    _grid(lambda s: (s.m, 1), (512, 1), lambda s: 8 * _pitch(s.k) if s.k <= ROW else 0),
+    ("a", "exponents_a", "residues_a", "m", "k"),
+    expects=_ROW_RESIDUES.expects,
+)
+_ONE_PASS = (_ROW_PASS, _COLUMN_NORMS, _COLUMN_EXPONENTS, _COLUMN_RESIDUES)
+
+_NEVER = (
+    Expect(r"LDG\..*", "no thread loads from A or B", least=0, most=0),
+    Expect(r"(LDS|LDSM)(\..*)?", "no thread reads a tile from shared memory", least=0, most=0),
+    Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+    Expect(r"I?MMA\..*|HMMA.*|DMMA.*", "no older tensor core instruction", least=0, most=0),
+)
+_REDUCES = Expect(r"IDP\.4A\.U8\.U8", "sums are reduced in registers", least=BN // 2)
+
+
+_NARROW = Expect(r"IDP\.4A\.U8\.U8", "sums are reduced in registers", least=NARROW_BN)
+
+
+def _multiply(
+    out: str, kind: str, cluster: int, expects: tuple[Expect, ...], bn: int = BN, stages: int = STAGES, turns: int = 0
+) -> Step:
+    """The product for all moduli: residues of `kind` (S8 or U8), sums or their residues to array `out`.
+
+    `turns` are the barriers by which consumers take turns.
+    """
+    shared = stages * (BM + bn) * 128 + (2 * stages + turns) * 8
+
+    def launch(shape: Shape) -> Launch:
+        tiles = COUNT * _ceil(shape.m, cluster * BM) * _ceil(shape.n, bn)
+        return Launch(
+            grid=(min(BLOCKS // cluster, tiles) * cluster, 1, 1),
+            block=(384, 1, 1),
+            cluster=(cluster, 1, 1) if cluster > 1 else None,
+            shared_bytes=shared,
+        )
+
+    multicast = Expect(
+        r"UTMALDG\.2D\.MULTICAST",
+        "tiles of B are loaded for the whole cluster",
+        least=1,
+        most=None if cluster > 1 else 0,
+    )
+    return Step(
+        "multiply",
+        launch,
+        ("map:residues_a", "map:residues_b", out, "m", "n", "k"),
+        tensor_maps={"residues_a": TensorMap((BM, 128)), "residues_b": TensorMap((bn // cluster, 128))},
+        expects=(
+            Expect(rf"IGMMA\.64x{bn}x32\.{kind}\.{kind}", "wgmma on 8-bit integers", least=4),
+            Expect(r"UTMALDG\.2D(\..*)?", "tiles are loaded by the copy engine", least=2),
+            *((multicast,) if cluster > 1 else ()),
+            Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait on mbarriers", least=2),
+            Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
+            *expects,
+            *_NEVER,
+        ),
+    )
+
+
+def _tile_rows(shape: Shape, cluster: int) -> int:
+    return _ceil(shape.m, cluster * BM) * cluster
+
+
+def _reconstruct(entry: str, source: str, cluster: int, bn: int = BN) -> Step:
+    """A block has 32 columns of a tile of 8-bit residues, or 64 of one of 32-bit sums, one part after the other."""
+    columns = 64 if source == "sums" else 32
+    return Step(
+        entry,
+        _grid(lambda s: (_ceil(s.n, bn) * bn // columns, _tile_rows(s, cluster)), (32, 8)),
+        (source, "exponents_a", "exponents_b", "c", "m", "n"),
+        expects=(Expect(r"DFMA(\..*)?", "two products a modulus, in double", least=8 * COUNT),),
+    )
+
+
+def _workspace(count: int, cluster: int, out: str, rows_beyond: int = 0, bn: int = BN) -> dict[str, Buffer]:
+    """Everything that is handed on: exponents, norms of B in chunks, residues, and what the product writes."""
+
+    def written(shape: Shape) -> tuple[int, ...]:
+        if cluster == 0:  # the library's, row by row
+            return (count, shape.m, _pitch(shape.n))
+        return (count, _tile_rows(shape, cluster) * BM, _ceil(shape.n, bn) * bn)
+
+    return {
+        "exponents_a": Buffer("int32", lambda s: (s.m,)),
+        "exponents_b": Buffer("int32", lambda s: (s.n,)),
+        "norms": Buffer("fp64", lambda s: (_ceil(s.k, CHUNK), 2 * s.n)),
+        "residues_a": Buffer("int8", lambda s: (count * s.m, _pitch(s.k))),
+        "residues_b": Buffer("int8", lambda s: (count * s.n + rows_beyond, _pitch(s.k))),
+        out: Buffer("int32" if out == "sums" else "int8", written),
+    }
+
+
+def _error(count: int) -> Callable[[Any, Any, Any], Any]:
+    """|C - AB| <= 4 sqrt(k) ||a_i|| ||b_j|| / R and one rounding, for any finite A and B (`scheme2.fast_bound`)."""
+
+    return lambda a, b, xp: MARGIN * scheme2.fast_bound(a, b, count)
+
+
+def _kernel(
+    name: str,
+    rung: str,
+    title: str,
+    source: str,
+    idea: str,
+    steps: tuple[Step | LibraryStep, ...],
+    main: Step,
+    workspace: dict[str, Buffer],
+    headers: tuple[str, ...] = ("rows",),
+    count: int = COUNT,
+    unsigned: bool = False,
+    gain_over: str = "",
+    bn: int = BN,
+    stages: int = STAGES,
+) -> Kernel:
+    """A rung; `main` is the step that the record itself describes."""
+    product = main.entry == "multiply"
+    common = ("element", "mbarrier", "tma", "wgmma", "wgmma_int8") if product else ()
+    own = ("columns", "moduli", "reconstruction", "residues", *headers, "scaling")
+    return Kernel(
+        id=f"crt.{name}",
+        rung=rung,
+        title=title,
+        source=source,
+        entry=main.entry,
+        launch=main.launch,
+        dtype_in="fp64",
+        dtype_acc="int32",
+        dtype_out="fp64",
+        params={"moduli": count, "bm": BM, "bn": bn, "bk": 128, "stages": stages} if product else {"moduli": count},
+        at_most={"k": UNSIGNED_K if unsigned else SIGNED_K},
+        min_capability=(9, 0),
+        targets=("90a",),
+        headers=(*(f"common/{header}.cuh" for header in common), *(f"crt/{header}.cuh" for header in own)),
+        defines={"NUMBERS": str(count)},
+        arguments=main.arguments,
+        tensor_maps=main.tensor_maps,
+        expects=main.expects,
+        baseline="cublas.gemm",
+        idea=idea,
+        evidence=("gpu__time_duration.sum", "lts__t_bytes.sum"),
+        # Several tiles of every kind: more than a cluster of rows, more columns than a tile, several chunks of K.
+        gate_shapes=(Shape(700, 1030, 600),),
+        gain_over=gain_over,
+        steps=steps,
+        workspace=workspace,
+        error=_error(count),
+        spoils=True,
+    )
+
+
+_RECONSTRUCT_ROWS = Step(
+    "reconstruct_rows",
+    _grid(lambda s: (_ceil(s.n, 256), s.m), (256, 1)),
+    ("sums", "exponents_a", "exponents_b", "c", "m", "n"),
+    expects=(Expect(r"DFMA(\..*)?", "two products a modulus, in double", least=2 * COUNT),),
+)
+_LIBRARY_PRODUCT = LibraryStep(
+    problem=Problem("gemm", "int8", "int32", "row,col,row"),
+    # Whole 16 columns: those beyond n are products of whatever stands below B's residues, and nobody reads them.
+    shape=lambda s: Shape(s.m, _pitch(s.n), _pitch(s.k)),
+    arrays=("residues_a", "residues_b", "sums"),
+    strides=lambda s: (s.m * _pitch(s.k), s.n * _pitch(s.k), s.m * _pitch(s.n)),
+    count=COUNT,
+)
+_SUMS = _multiply("sums", "S8", 1, (Expect(r"STG\.E\.128(\..*)?", "sums leave 16 bytes a store", least=32),))
+_RESIDUES = _multiply("residues", "S8", 1, (_REDUCES,))
+_SHARED = _multiply("residues", "S8", 2, (_REDUCES,))
+_POSITIVE = _multiply("residues", "U8", 2, (_REDUCES,))
+
+
+_IN_TURN = _multiply("residues", "U8", 1, (_NARROW,), NARROW_BN, NARROW_STAGES, turns=2)
+
+
+def _fused(count: int) -> Kernel:
+    others = {} if count == COUNT else {"gain_over": "crt.fused"}
+    return _kernel(
+        "fused" if count == COUNT else f"fused_{count}",
+        "R6",
+        "One pass over A" if count == COUNT else f"One pass over A, {count} moduli",
+        "6_fused.cu",
+        "A is read once; the reconstruction takes eight elements at a time.",
+        (*_ONE_PASS, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2)),
+        _POSITIVE,
+        _workspace(count, 2, "residues"),
+        headers=(),
+        count=count,
+        unsigned=True,
+        **others,
+    )
+
+
+def _ping_pong(count: int) -> Kernel:
+    others = {} if count == COUNT else {"gain_over": "crt.ping_pong"}
+    return _kernel(
+        "ping_pong" if count == COUNT else f"ping_pong_{count}",
+        "R7",
+        "A consumer a tile" if count == COUNT else f"A consumer a tile, {count} moduli",
+        "7_ping_pong.cu",
+        "A consumer multiplies a whole tile while the other reduces and stores the one before.",
+        (*_ONE_PASS, _IN_TURN, _reconstruct("reconstruct_residues", "residues", 1, NARROW_BN)),
+        _IN_TURN,
+        _workspace(count, 1, "residues", bn=NARROW_BN),
+        headers=(),
+        count=count,
+        unsigned=True,
+        bn=NARROW_BN,
+        stages=NARROW_STAGES,
+        **others,
+    )
+
+
+KERNELS = (
+    _kernel(
+        "library",
+        "R1",
+        "The library's INT8 products",
+        "1_library.cu",
+        "Exponents, residues, 15 products of a library, reconstruction.",
+        (*_TWO_PASSES, _LIBRARY_PRODUCT, _RECONSTRUCT_ROWS),
+        _RECONSTRUCT_ROWS,
+        _workspace(COUNT, 0, "sums", rows_beyond=16),
+    ),
+    _kernel(
+        "batched",
+        "R2",
+        "One launch for all moduli",
+        "2_batched.cu",
+        "wgmma on int8 for all moduli in one launch; sums stay in the order of the registers.",
+        (*_TWO_PASSES, _SUMS, _reconstruct("reconstruct_sums", "sums", 1)),
+        _SUMS,
+        _workspace(COUNT, 1, "sums"),
+    ),
+    _kernel(
+        "reduced",
+        "R3",
+        "Residues leave the product",
+        "3_reduced.cu",
+        "Sums are reduced in the epilogue: a quarter of the bytes.",
+        (*_TWO_PASSES, _RESIDUES, _reconstruct("reconstruct_residues", "residues", 1)),
+        _RESIDUES,
+        _workspace(COUNT, 1, "residues"),
+    ),
+    _kernel(
+        "multicast",
+        "R4",
+        "Clusters share B",
+        "4_multicast.cu",
+        "Two blocks load each tile of B once.",
+        (*_TWO_PASSES, _SHARED, _reconstruct("reconstruct_residues", "residues", 2)),
+        _SHARED,
+        _workspace(COUNT, 2, "residues"),
+    ),
+    _kernel(
+        "unsigned",
+        "R5",
+        "Residues without a sign",
+        "5_unsigned.cu",
+        "Sums that only grow leave the upper bits of the adders alone.",
+        (*_TWO_PASSES, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2)),
+        _POSITIVE,
+        _workspace(COUNT, 2, "residues"),
+        unsigned=True,
+    ),
+    *(_fused(count) for count in (COUNT, 14, 16)),
+    *(_ping_pong(count) for count in (COUNT, 14)),
+)
+"""Workspace in bytes of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n), 4 m n for m n in the first two rungs."""

@@ -1,0 +1,486 @@
+"""The family crt: its device functions, compiled as C++, do what gemmrepro.ozaki says; its records fit its sources.
+
+The kernels themselves are judged by the numerical gate on a GPU. Here the very headers that they are made of scale,
+round, reduce and reconstruct on the CPU (tests/unit/cuda_words.hpp turns CUDA's words into C++).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gemmrepro import experiments, gates, operands, registry
+from gemmrepro.comparison import compare
+from gemmrepro.errors import UserError
+from gemmrepro.gpu import Loaded
+from gemmrepro.ozaki import crt, exact, inputs, moduli, residues, scheme2
+from gemmrepro.ozaki.scheme2 import LAST_ROUNDING
+from gemmrepro.registry import KERNELS_DIR, LibraryStep, Shape, Step
+
+KERNELS = registry.kernels("crt")
+FUSED = registry.kernel("crt.fused")
+MODES = [(14, 1), (15, 0), (15, 1), (16, 1)]
+"""Numbers of moduli, and whether residues are unsigned."""
+SPOILED = -(2**31)
+
+DRIVER = r"""
+#include "cuda_words.hpp"
+#include "crt/columns.inc"
+#include "crt/reconstruction.inc"
+
+template <int I = 0>
+static void reduce_sum(int sum, unsigned char* to) {
+    if constexpr (I < COUNT) {
+        const unsigned char byte = residue<MODULI[I]>(sum);
+        if (byte != static_cast<unsigned char>(residue(sum, modulus(I)))) exit(3);
+        to[I] = byte;
+        reduce_sum<I + 1>(sum, to);
+    }
+}
+
+template <class T>
+static std::vector<T> read(FILE* in, size_t count) {
+    std::vector<T> values(count);
+    if (fread(values.data(), sizeof(T), count, in) != count) exit(2);
+    return values;
+}
+template <class T>
+static void write(FILE* out, const std::vector<T>& values) {
+    fwrite(values.data(), sizeof(T), values.size(), out);
+}
+
+// exponents k: rows of k doubles -> an exponent each, and all residues [COUNT, rows, k], k a multiple of 4
+// sums: int32 -> residues [COUNT] each     back: residues [COUNT] and two exponents each -> doubles
+int main(int, char** v) {
+    FILE *in = fopen(v[3], "rb"), *out = fopen(v[4], "wb");
+    const size_t rows = atoll(v[2]);
+    if (!strcmp(v[1], "constants")) {
+        std::vector<double> all{RADIUS, M_HIGH, M_LOW, PER_M};
+        for (int i = 0; i < COUNT; ++i) all.push_back(WEIGHTS.high[i]), all.push_back(WEIGHTS.low[i]);
+        write(out, all);
+    } else if (!strcmp(v[1], "rows")) {
+        const int k = atoi(v[5]);
+        const auto x = read<double>(in, rows * k);
+        std::vector<int> exponents(rows);
+        std::vector<Word> words(COUNT * rows * k / 4);
+        for (size_t i = 0; i < rows; ++i) {
+            Norm one{}, other{};
+            for (int h = 0; h < k; ++h) include(h % 3 ? one : other, x[i * k + h]);
+            exponents[i] = exponent(join(one, other), k);
+            for (int quad = 0; quad < k / 4; ++quad) {
+                double four[4];
+                load_quad(four, &x[i * k], quad, k);
+                const Scale s = scale(exponents[i]);
+                const Integer whole[4] = {integer(four[0], s), integer(four[1], s), integer(four[2], s),
+                                          integer(four[3], s)};
+                store_residues(whole, &words[i * k / 4 + quad], rows * k / 4);
+            }
+        }
+        write(out, exponents), write(out, words);
+    } else if (!strcmp(v[1], "sums")) {
+        const auto sums = read<int>(in, rows);
+        std::vector<unsigned char> bytes(rows * COUNT);
+        for (size_t i = 0; i < rows; ++i) reduce_sum(sums[i], &bytes[i * COUNT]);
+        write(out, bytes);
+    } else {
+        const auto bytes = read<unsigned char>(in, rows * COUNT);
+        const auto exponents = read<int>(in, rows * 2);
+        std::vector<double> c(rows);
+        for (size_t i = 0; i < rows; ++i) {
+            const auto at = [&](auto j) { return number(bytes[i * COUNT + j.value], 0); };
+            c[i] = scaled_back(reconstruct(at), exponents[2 * i], exponents[2 * i + 1]);
+            uint4 all[COUNT];
+            for (int j = 0; j < COUNT; ++j) {
+                const unsigned word = bytes[i * COUNT + j] * 0x01010101u;
+                all[j] = {word, word, word, word};
+            }
+            for (int half = 0; half < 2; ++half) {
+                double high[8] = {}, low[8] = {};
+                weigh_eight(all, half, high, low);
+                for (int e = 0; e < 8; ++e) {
+                    if (scaled_back(settle(high[e], low[e]), exponents[2 * i], exponents[2 * i + 1]) != c[i] &&
+                        c[i] == c[i]) exit(4);
+                }
+            }
+        }
+        write(out, c);
+    }
+    fclose(out);
+}
+"""
+
+
+class Device:
+    """The headers with so many moduli, compiled for the CPU."""
+
+    def __init__(self, folder: Path, count: int, unsigned: int) -> None:
+        self.count, self.unsigned, self.folder = count, unsigned, folder
+        sources = folder / "crt"
+        sources.mkdir(parents=True)
+        for path in (KERNELS_DIR / "crt").glob("*.cuh"):
+            text = path.read_text()
+            if path.stem == "columns":  # its kernels are not called here
+                text = text[: text.index("// grid:")]
+            # Pins a register of a GPU.
+            text = "\n".join("" if "asm volatile" in line else line for line in text.splitlines())
+            (sources / f"{path.stem}.inc").write_text(text.replace('.cuh"', '.inc"'))
+        (folder / "driver.cpp").write_text(DRIVER)
+        flags = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", f"-DNUMBERS={count}", f"-DUNSIGNED={unsigned}"]
+        subprocess.run(
+            ["g++", *flags, "-I", folder, "-I", Path(__file__).parent, "-o", folder / "driver", folder / "driver.cpp"],
+            check=True,
+        )
+
+    def run(self, what: str, rows: int, *inputs: np.ndarray, k: int = 0) -> bytes:
+        """What the program writes for `inputs`, one after the other."""
+        (self.folder / "in").write_bytes(b"".join(np.ascontiguousarray(one).tobytes() for one in inputs))
+        program = [self.folder / "driver", what, str(rows), self.folder / "in", self.folder / "out", str(k)]
+        subprocess.run(program, check=True)
+        return (self.folder / "out").read_bytes()
+
+    def rows(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(exponents [m], residues [count, m, k]) of float64 [m, k]."""
+        m, k = x.shape
+        out = self.run("rows", m, x, k=k)
+        found = np.frombuffer(out[4 * m :], np.uint8 if self.unsigned else np.int8).reshape(self.count, m, k)
+        return np.frombuffer(out[: 4 * m], np.int32), found.astype(np.int64)
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Residues [n, count] of sums [n], as they lie in 32 bits."""
+        words = (values & 0xFFFFFFFF).astype(np.uint32)
+        return np.frombuffer(self.run("sums", len(words), words), np.uint8).reshape(-1, self.count)
+
+    def back(self, residue_bytes: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """float64 [n] of residues [n, count] and exponents [n]."""
+        exponents = np.stack([s, t], axis=1).astype(np.int32)
+        return np.frombuffer(self.run("back", len(s), residue_bytes.astype(np.uint8), exponents), np.float64)
+
+    def gemm(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """C[m,n] as the kernels compute it, the products aside, which are exact."""
+        (s, of_a), (t, of_b) = self.rows(a), self.rows(np.ascontiguousarray(b.T))
+        products = np.einsum("pih,pjh->ijp", of_a, of_b)
+        whole = np.stack([self.sums(products[..., p].ravel())[:, p] for p in range(self.count)], axis=1)
+        m, n = len(s), len(t)
+        return self.back(whole, np.repeat(s, n), np.tile(t, m)).reshape(m, n)
+
+
+@pytest.fixture(scope="module", params=MODES, ids=lambda mode: f"{mode[0]}{'_unsigned' * mode[1]}")
+def device(request, tmp_path_factory) -> Device:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not on PATH")
+    return Device(tmp_path_factory.mktemp("crt"), *request.param)
+
+
+# Device functions ---------------------------------------------------------------------------------------------------
+
+
+def test_constants_are_those_of_the_reference(device: Device) -> None:
+    """M, the weights and the radius; and the sums of upper parts fit a double's 53 bits."""
+    radius, m_high, m_low, per_m, *weights = np.frombuffer(device.run("constants", 0), np.float64)
+    whole = moduli.product(device.count)
+    assert (1 - 2.0**-21) * residues.radius(device.count) < radius < residues.radius(device.count)
+    assert abs(Fraction(m_high) + Fraction(m_low) - whole) < whole >> 90
+    assert per_m == pytest.approx(1 / whole, rel=2.0**-50)
+    low = whole.bit_length() - 41
+    for p, high, rest in zip(moduli.moduli(device.count), weights[::2], weights[1::2], strict=True):
+        exactly = whole // p * pow(whole // p, -1, p)
+        assert abs(Fraction(high) + Fraction(rest) - exactly) < whole >> 90
+        assert int(high) % 2**low == 0 and 0 <= rest < 2.0**low
+    largest = sum(Fraction(high) for high in weights[::2]) * 255
+    assert largest / 2**low < 2**53 and largest / whole * Fraction(m_high) / 2**low < 2**53
+
+
+def test_residues_of_elements(device: Device) -> None:
+    """Of every kind of double: congruent to the scaled integer, and in the range of the mode."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((40, 64)) * np.exp(5 * rng.standard_normal((40, 64)))
+    x[1], x[2, 3:], x[3] = 0.0, 0.0, -(2.0**-1074)
+    x[4] *= 2.0**1000
+    x[5] *= 2.0**-1010
+    s, found = device.rows(x)
+    assert s[1] == 0 and s[5] > 1000 and s[4] < -900
+    for i in range(len(x)):
+        wanted = [round(Fraction(value) * Fraction(2) ** int(s[i])) for value in x[i]]
+        for p, row in zip(moduli.moduli(device.count), found[:, i], strict=True):
+            assert not any((int(have) - want) % p for have, want in zip(row, wanted, strict=True))
+    for p, rows in zip(moduli.moduli(device.count), found, strict=True):
+        if p < 256:
+            least, most = (0, p - 1) if device.unsigned else (-(p // 2), p // 2)
+            assert least <= rows.min() and rows.max() <= most
+
+
+@pytest.mark.parametrize("law", ["normal", "spread", "one large"])
+def test_exponents_are_the_largest_that_the_radius_allows(device: Device, law: str) -> None:
+    """As the reference chooses them, but where its radius, larger by 2^-22, makes the difference."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((300, 32))
+    if law == "spread":
+        x *= np.exp(4 * rng.standard_normal(x.shape))
+    if law == "one large":
+        x[:, 7] = 2.0 ** rng.integers(-900, 900, 300)
+    s, _ = device.rows(x)
+    wanted = residues.exponents_by_norms(x, np.ones((32, 1)), device.count, "nearest")[0].ravel()
+    norms = np.array(
+        [math.sqrt(sum(Fraction(v) ** 2 for v in row) * Fraction(4) ** int(e)) for row, e in zip(x, s, strict=True)]
+    )
+    assert (norms + math.sqrt(32) / 2 < residues.radius(device.count)).all()
+    assert (s <= wanted).all() and (s == wanted).mean() > 0.99
+
+
+def test_rows_with_inf_or_nan_are_marked(device: Device) -> None:
+    x = np.ones((4, 8))
+    x[0, 3], x[1, 0], x[2, 7] = np.inf, -np.inf, np.nan
+    s, _ = device.rows(x)
+    assert (s[:3] == SPOILED).all() and s[3] > 0
+    zeros = np.zeros((4, device.count), np.uint8)
+    back = device.back(zeros, np.array([SPOILED, 0, SPOILED, 5]), np.array([0, SPOILED, SPOILED, 7]))
+    assert np.isnan(back[:3]).all() and back[3] == 0.0
+
+
+def test_residues_of_sums(device: Device) -> None:
+    """Of any 32 bits: 0 to p - 1, the ends of the range and the neighbours of multiples included."""
+    rng = np.random.default_rng(3)
+    low, high = (0, 2**32) if device.unsigned else (-(2**31), 2**31)
+    values = np.concatenate([rng.integers(low, high, 4000), low + np.arange(600), high - 1 - np.arange(600)])
+    around = np.arange(-300, 300)
+    values = np.concatenate([values, around[around >= low]])
+    found = device.sums(values)
+    for p, column in zip(moduli.moduli(device.count), found.T, strict=True):
+        assert (column == values % p).all()
+
+
+def test_reconstruction(device: Device) -> None:
+    """C' to 2^-76 M and one rounding: the smallest, the largest that the radius allows, and many between."""
+    rng = np.random.default_rng(4)
+    whole = moduli.product(device.count)
+    most = int(residues.radius(device.count) ** 2 * (1 - 2.0**-21))
+    values = [0, 1, -1, most, -most, 3 << 60, -(5 << 70)]
+    values += [int(rng.integers(-(2**53), 2**53)) * most >> int(rng.integers(53, 90)) for _ in range(500)]
+    values = [value for value in values if abs(value) <= most]
+    bytes_ = np.array([[value % p for p in moduli.moduli(device.count)] for value in values])
+    zero = np.zeros(len(values), np.int32)
+    found = device.back(bytes_, zero, zero)
+    for value, back in zip(values, found, strict=True):
+        assert abs(Fraction(back) - value) <= Fraction(abs(value), 2**53) + (whole >> 76)
+    assert found[0] == 0.0
+    digits = crt.python_integers(
+        [residues.symmetric(column, p) for column, p in zip(bytes_.T, moduli.moduli(device.count), strict=True)]
+    )
+    assert [int(value) for value in digits] == values
+
+
+@pytest.mark.parametrize("name", ["normal", "graded", "row_scaled", "cancelling"])
+def test_products_stay_within_the_fast_modes_bound(device: Device, name: str) -> None:
+    """Scaling, residues, sums, reconstruction together, against the exact product."""
+    draw = {"graded": inputs.graded(60), "row_scaled": inputs.row_scaled(40)}.get(name) or getattr(inputs, name)
+    a, b = draw(np.random.default_rng(5), 20, 12, 64)
+    c = device.gemm(a, b)
+    wanted = exact.product(a, b)
+    bound = (1 + 2.0**-10) * scheme2.fast_bound(a, b, device.count)
+    error = wanted.minus(c)
+    assert (error <= bound + LAST_ROUNDING * np.abs(c)).all()
+    if device.count == 14:  # where the last rounding does not cover what the integers lost
+        assert (0.001 * bound < error).any() and np.median(error / bound) < 0.3
+
+
+def test_products_of_small_integers_are_exact(device: Device) -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(-8, 9, (16, 40)).astype(float), rng.integers(-8, 9, (40, 12)).astype(float)
+    a[3], b[:, 5] = 0.0, 0.0
+    a[7], b[:, 2] = np.ldexp(a[7], -1040), np.ldexp(b[:, 2], 900)
+    assert (device.gemm(a, b) == a @ b).all()
+
+
+# Records ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_longest_sums_fit_32_bits() -> None:
+    odd = moduli.moduli(16)[1]
+    assert registry.kernel("crt.batched").at_most["k"] * (odd // 2) ** 2 < 2**31
+    assert FUSED.at_most["k"] * (odd - 1) ** 2 < 2**32
+    with pytest.raises(UserError, match=r"crt\.fused cannot run .*K = 65537 is over the 65536"):
+        FUSED.check(Shape(1, 1, 65537))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
+def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kernel) -> None:
+    files = [kernel.source_path, *kernel.header_paths]
+    text = "\n".join(path.read_text() for path in files)
+    known = {"m", "n", "k", "a", "b", "c", *kernel.workspace}
+    written = set()
+    for step in kernel.steps:
+        if isinstance(step, LibraryStep):
+            assert set(step.arrays) <= set(kernel.workspace)
+            written.update(step.arrays)
+            continue
+        assert f" {step.entry}(" in text or f"\n{step.entry}(" in text
+        named = {argument.removeprefix("map:") for argument in step.arguments}
+        assert named <= known
+        written |= named
+    assert set(kernel.workspace) <= written and "c" in kernel.steps[-1].arguments
+    includes = {line.split('"')[1] for path in files for line in path.read_text().splitlines() if "#include" in line}
+    assert includes == set(kernel.headers)
+    assert kernel.defines["NUMBERS"] == str(kernel.params["moduli"])
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
+def test_launches_cover_every_shape(kernel) -> None:
+    for shape in (Shape(1, 1, 1), Shape(129, 257, 65), Shape(700, 1030, 600), Shape.cube(4096)):
+        steps = {step.entry: step.launch(shape) for step in kernel.steps if isinstance(step, Step)}
+        rows = steps.get("row_pass") or steps["row_residues"]
+        assert rows.grid[0] == shape.m
+        columns = steps["column_residues"].grid
+        assert columns[0] * 32 >= shape.n and columns[1] * 128 >= shape.k
+        assert steps["column_norms"].grid[1] == kernel.workspace["norms"].lengths(shape)[0]
+        last = steps[kernel.steps[-1].entry].grid
+        if "multiply" in steps:
+            cluster = (steps["multiply"].cluster or (1,))[0]
+            out = kernel.workspace["sums" if "sums" in kernel.workspace else "residues"].lengths(shape)
+            assert out[1] == last[1] * 128 >= shape.m and out[1] % (128 * cluster) == 0
+            assert out[2] % kernel.params["bn"] == 0 and out[2] >= shape.n
+            # A block has 32 columns of 8-bit residues of a tile, or 64 of its sums.
+            assert last[0] * (64 if "sums" in kernel.workspace else 32) == out[2]
+            assert steps["multiply"].grid[0] <= 132
+        else:
+            assert last[0] * 256 >= shape.n and last[1] == shape.m
+
+
+def test_workspace_is_what_the_notes_say() -> None:
+    """About COUNT (m k + n k + m n) bytes; with sums of 32 bits 4 m n for m n."""
+    n = 4096
+    plain = 15 * 3 * n * n
+    assert plain < FUSED.workspace_bytes(Shape.cube(n)) < 1.01 * plain
+    sums = registry.kernel("crt.batched").workspace_bytes(Shape.cube(n))
+    assert sums - FUSED.workspace_bytes(Shape.cube(n)) == 15 * 3 * n * n
+
+
+class Held(np.ndarray):
+    """An array as the GPU holds it: `data` is where."""
+
+    data = SimpleNamespace(ptr=0)
+
+
+def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None:
+    """Each entry point once, in order, the library's products where they stand, on one and the same workspace."""
+    kernel = registry.kernel("crt.library")
+    loaded, order = Loaded.__new__(Loaded), []
+    loaded.kernel = kernel
+    seen = []
+
+    def bound(given, part, arrays):
+        seen.append(arrays)
+        return lambda: order.append(part.entry)
+
+    def library(shape, step, arrays):
+        seen.append(arrays)
+        return lambda: order.append(step.count)
+
+    cleared = SimpleNamespace(runtime=SimpleNamespace(memsetAsync=lambda *arguments: None))
+    monkeypatch.setitem(
+        sys.modules, "cupy", SimpleNamespace(empty=lambda *given: np.empty(*given).view(Held), cuda=cleared)
+    )
+    monkeypatch.setattr(loaded, "_bound", bound, raising=False)
+    monkeypatch.setattr(loaded, "_library", library, raising=False)
+    loaded.session = SimpleNamespace(workspace=None, stream=SimpleNamespace(ptr=0))
+    shape = Shape(5, 7, 9)
+    given = operands.Operands.of(kernel, shape, (np.zeros(45), np.zeros(63)), np.zeros(35))
+    loaded.bind(given)()
+    assert order == [*[step.entry for step in kernel.steps[:5]], 15, "reconstruct_rows"]
+    assert all(one is seen[0] for one in seen) and set(seen[0]) == set(kernel.workspace)
+    assert seen[0]["residues_b"].shape == (15 * 7 + 16, 16) and seen[0]["residues_b"].dtype == np.int8
+
+
+def test_every_entry_point_passes_its_own_static_gate() -> None:
+    """Each is a record of its own, judged by its own expectations."""
+    parts = {code.entry: code for code in FUSED.codes}
+    assert list(parts) == [step.entry for step in FUSED.steps]
+    built = {
+        **{"spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0, "registers": 40, "shared_bytes": 0},
+        "instructions": {"DFMA": 500},
+    }
+    assert all(check["passed"] for check in gates.static_checks(parts["reconstruct_residues"], "sm_90a", built))
+    found = {check["check"] for check in gates.static_checks(parts["multiply"], "sm_90a", built) if not check["passed"]}
+    assert any("IGMMA" in check for check in found)
+
+
+def test_what_a_kernel_may_err_by_its_own_design_is_allowed_for() -> None:
+    reference, scale = np.ones((2, 3)), np.ones((2, 3))
+    got = reference + 0.25
+    assert not compare(got, reference, scale, 1e-9, dtype="fp64").passed
+    assert compare(got, reference, scale, 1e-9, dtype="fp64", scheme=np.full((2, 3), 0.3)).passed
+    scheme = np.full((2, 3), 0.3)
+    scheme[1, 2] = 0.2
+    verdict = compare(got, reference, scale, 1e-9, dtype="fp64", scheme=scheme)
+    assert not verdict.passed and "C[1,2]" in verdict.message and verdict.err_scaled_max == 0.25 * 2**53
+
+
+def test_what_it_may_err_by_is_the_bound_of_the_scheme() -> None:
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((3, 8)), rng.standard_normal((8, 2))
+    for count, name in ((14, "fused_14"), (15, "fused"), (16, "fused_16")):
+        bound = registry.kernel(f"crt.{name}").error(a, b, np)
+        assert bound == pytest.approx(scheme2.fast_bound(a, b, count), rel=2.0**-9)
+
+
+# Experiment ---------------------------------------------------------------------------------------------------------
+
+
+class Products:
+    """Stands in for an experiment's context: one exact library, and one that errs by a known amount."""
+
+    def __init__(self, parameters) -> None:
+        self.parameters, self.subjects, self.session = parameters, ("right", "wrong"), self
+
+    def sync(self) -> None:
+        pass
+
+    def bind(self, subject, given):
+        def call() -> None:
+            n = given.shape.n
+            a, b = (one.reshape(n, n) for one in given.inputs)
+            c = exact.product(a, b).nearest()
+            c[0, 0] += 2.0**-40 * (subject == "wrong")
+            given.output[:] = c.ravel()
+
+        return call
+
+    def row(self, subject, **cells):
+        return {"kernel": subject, **cells}
+
+
+@pytest.mark.parametrize("law", ["normal", "phi 2"])
+def test_the_experiment_measures_errors_in_units_of_u(law: str, monkeypatch) -> None:
+    (experiment,) = experiments.declared("crt")
+    monkeypatch.setitem(sys.modules, "cupy", np)
+    context = Products({**experiment.parameters, "rows": 3})
+    right, wrong = experiment.measure(context, {"law": law, "n": 24})
+    assert set(right) == {"kernel", *(column.name for column in experiment.columns)}
+    assert 0 < right["max_u"] <= 1 and right["rms_u"] < right["max_u"]
+    a, b = sys.modules[experiment.measure.__module__].draw(law, 24, 1, np)
+    scale = (np.abs(a) @ np.abs(b))[0, 0]
+    assert wrong["max_u"] == pytest.approx(2.0**13 / scale, rel=0.01)
+    assert {point["law"] for point in experiment.points(experiment.parameters)} == set(experiment.figures[0].panels)
+
+
+def test_the_experiments_subjects_are_kernels_of_the_family() -> None:
+    (experiment,) = experiments.declared("crt")
+    known = {kernel.id for kernel in KERNELS}
+    assert set(experiment.kernels) <= known
+    assert set(experiment.figures[0].series) <= known | set(experiment.libraries)
+
+
+def test_the_family_has_figures_and_a_discussion(tmp_path) -> None:
+    from synthetic import World
+    from test_report import make
+
+    world = World(tmp_path, families=("crt", "ceilings"), sizes=(4096, 8192)).write()
+    page = make(world).read_text()
+    assert "How many moduli DGEMM" in page and 'id="crt-fused"' in page
