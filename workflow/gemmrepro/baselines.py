@@ -4,8 +4,9 @@
 (16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
 cublasLt offers. ``cublas.gemm_k_major`` is the same call by another name, for a family that has kernels of both
 layouts: a row of measurements names a baseline and a type, and no layout. ``cublas.gemm_fast`` leaves sums of 8-bit
-floats in the tensor core ("fast accumulation"), for kernels that do. ``cuda.memcpy`` is the driver's device-to-device
-copy. ``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy carries them.
+floats in the tensor core ("fast accumulation"), for kernels that do. ``cublas.gemm_emulated`` is cublasGemmEx with its
+emulation of fp64 by 8-bit integers switched on, wherever it can. ``cuda.memcpy`` is the driver's device-to-device copy.
+``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy carries them.
 
     python -m gemmrepro.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
     prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
@@ -224,6 +225,13 @@ BASELINES = {
             "gemm",
             partial(_gemm, name=FAST),
             lambda session: f"cuBLAS {cublas(session).version}",
+        ),
+        Baseline(
+            "cublas.gemm_emulated",
+            "cuBLAS, fp64 emulated",
+            "gemm",
+            lambda session, operands: cublas(session, "fp64 emulated").gemm_ex(operands),
+            lambda session: f"cuBLAS {cublas(session, 'fp64 emulated').version}",
         ),
         Baseline(
             "cuda.memcpy",

@@ -225,10 +225,16 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
             tried = Path(folder) / "refused"
             tried.mkdir()
             refused = COMPILERS[kernel.compiler].refusals(kernel, unwanted, threads, tried)
-        binary = Path(folder) / "kernel.fatbin"
-        log = compile_fatbin(kernel, toolkit, chosen, threads, binary)
-        read = {code.entry: _machine_code(code, chosen, log, binary) for code in kernel.codes}
-        fatbin = binary.read_bytes()
+        # cuTile makes a cubin of one entry point: a kernel of several launches is as many fat binaries, one behind the
+        # other (see gpu.fat_binaries).
+        units = kernel.codes if kernel.compiler == "cutile" else (kernel,)
+        fatbin, log, read = b"", "", {}
+        for number, unit in enumerate(units):
+            binary = Path(folder) / str(number) / "kernel.fatbin"
+            binary.parent.mkdir()
+            said = compile_fatbin(unit, toolkit, chosen, threads, binary)
+            read |= {code.entry: _machine_code(code, chosen, said, binary) for code in unit.codes}
+            fatbin, log = fatbin + binary.read_bytes(), log + said
 
     text = "".join(
         f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{code}\n"

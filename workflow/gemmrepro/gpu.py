@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import re
+import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -286,6 +287,29 @@ def exclusive(session: Session) -> Iterator[None]:
         os.close(handle)
 
 
+FATBIN_MAGIC = 0xBA55ED50
+"""How a fat binary begins (fatbinary.h): magic, version, size of this header, and of what follows it."""
+
+
+def fat_binaries(data: bytes) -> list[bytes]:
+    """The fat binaries that stand one behind the other in `data`; a cubin is given back as it is.
+
+    Raises:
+        UserError: the last one is cut short.
+    """
+    if data.startswith(b"\x7fELF"):
+        return [data]
+    found, start = [], 0
+    while start < len(data):
+        magic, _, header, size = struct.unpack_from("<IHHQ", data.ljust(start + 16, b"\0"), start)
+        end = start + header + size
+        if magic != FATBIN_MAGIC or end > len(data):
+            raise UserError("the binary is no fat binary, or is cut short; run the build stage again.")
+        found.append(data[start:end])
+        start = end
+    return found
+
+
 def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
     """The build stage's JSON of `kernel`. Raises UserError if it is missing or corrupt."""
     return read_json(
@@ -342,13 +366,17 @@ class Loaded:
         self.session, self.kernel, self.toolkit = session, kernel, toolkit
         self.build_key, self.arch = build_key, arch
         try:
-            self._code = ObjectCode.from_fatbin(path.read_bytes(), name=kernel.id)
-            self._functions = {part.entry: self._code.get_kernel(part.entry) for part in kernel.codes}
+            images = [ObjectCode.from_fatbin(one, name=kernel.id) for one in fat_binaries(path.read_bytes())]
+            held = images if len(images) == len(kernel.codes) else images * len(kernel.codes)
+            self._functions = {
+                code.entry: image.get_kernel(code.entry) for code, image in zip(kernel.codes, held, strict=True)
+            }
         except Exception as error:
             raise UserError(
                 f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
                 f"{session.gpu.arch}, and check that its entry point is called '{kernel.entry}'."
             ) from None
+        self._code = images
         self._shared_set = dict.fromkeys(self._functions, 0)
 
     @classmethod
@@ -398,6 +426,9 @@ class Loaded:
         steps = part.steps_at(operands.shape)
         if not steps:
             return self._bound(operands, part, {})
+        if part.program is not None:
+            launches, program = self.launches(operands), part.program
+            return lambda: program(launches)
         arrays = self.workspace(operands.shape)
         calls = [
             self._bound(operands, part.part(step), arrays)
@@ -430,6 +461,10 @@ class Loaded:
             held = self.session.workspace = (self.kernel.id, shape, arrays)
         return held[2]
 
+    def launches(self, operands: Operands) -> Launches:
+        """Its launches on `operands`, to be made one by one."""
+        return Launches(self, operands)
+
     def _bound(self, operands: Operands, part: Kernel, arrays: Mapping[str, Any]) -> Callable[[], None]:
         """A function that makes one launch, with `arrays` beside the operands; they live as long as it does."""
         from cuda.core import launch
@@ -461,6 +496,35 @@ class Loaded:
                 each()
 
         return call
+
+
+class Launches:
+    """What a kernel's `program` works with: its launches by entry, its workspace and operands, and the stream."""
+
+    def __init__(self, loaded: Loaded, operands: Operands) -> None:
+        self._loaded, self._operands = loaded, operands
+        self.shape = operands.shape
+        self.workspace = loaded.workspace(operands.shape)
+        self.operands = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
+
+    def bind(self, entry: str, **arrays: Any) -> Callable[[], None]:
+        """A function that makes the first of the launches called `entry`, asynchronously.
+
+        Args:
+            arrays: what to pass in place of the arrays that its arguments name.
+        """
+        kernel = self._loaded.kernel
+        steps = kernel.steps_at(self.shape)
+        step = next(step for step in steps if isinstance(step, Step) and step.entry == entry)
+        return self._loaded._bound(self._operands, kernel.part(step), {**self.workspace, **arrays})
+
+    def __call__(self, entry: str, **arrays: Any) -> None:
+        """Make the launch called `entry`; see `bind`."""
+        self.bind(entry, **arrays)()
+
+    def read(self, array: Any) -> Any:
+        """`array` on the host, once everything that was launched is done."""
+        return array.get(stream=self._loaded.session.stream)
 
 
 def main() -> int:

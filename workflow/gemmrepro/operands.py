@@ -264,7 +264,7 @@ class Operands:
         if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
         others = others or {}
-        arrays = {**self._arrays(), **others}
+        arrays = {**self.arrays(), **others}
         scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
         scalars["n"] = (np.int64 if self.problem.op in ("ceiling_bytes", *VECTORS) else np.int32)(self.shape.n)
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
@@ -282,8 +282,8 @@ class Operands:
                 return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id, given),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
-                lengths = self.lengths(operand)
-                strides = (lengths[1], 1) if len(lengths) == 2 else (1,)
+                lengths = others[operand].shape if operand in others else self.lengths(operand)
+                strides = [math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
@@ -295,7 +295,7 @@ class Operands:
         found = output if operand == "c" else inputs["ab".index(operand)]
         return found if isinstance(found, tuple) else (found,)
 
-    def _arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Any]:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
         return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
 
@@ -316,7 +316,7 @@ class Operands:
             array, dtype = given[0].reshape(-1, given[0].shape[-1]), given[1]
         else:
             dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
-            array = self._arrays()[operand].reshape(self.lengths(operand))
+            array = self.arrays()[operand].reshape(self.lengths(operand))
         array = bits(array) if dtype == "int8" else array
         try:
             return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(

@@ -139,10 +139,14 @@ class Variant:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An array that the launches of one kernel hand on: element type, and lengths on a shape, the last contiguous."""
+    """An array that the launches of one kernel hand on: element type, and lengths on a shape, the last contiguous.
+
+    `multiples` says what each length is a multiple of, on every shape that the kernel takes; by default of 1.
+    """
 
     dtype: str
     lengths: Callable[[Shape], tuple[int, ...]]
+    multiples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,15 +154,21 @@ class Step:
     """One of the launches that make up a run of a kernel; see `Kernel.steps`.
 
     `arguments` are named as `Kernel.arguments` are, and the arrays of the kernel's workspace by their own names; beside
-    those, an int stands for itself (an int32), and ``n=4096`` for another length of n's type. `expects` are of this
-    entry point.
+    those, an int stands for itself (an int32), and ``n=4096`` for another length of n's type. `function` is what of a
+    cuTile source is compiled for it, where that is not what `entry` says: two launches of one function on arrays of
+    different promises are two entries. `params` and `defines` are the kernel's where they are empty; `expects` and
+    `spills` are of this entry point.
     """
 
     entry: str
     launch: Callable[[Shape], Launch]
     arguments: tuple[str | int, ...]
+    function: str = ""
+    params: Mapping[str, int] = field(default_factory=dict)
+    defines: Mapping[str, str] = field(default_factory=dict)
     tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
     expects: tuple[Expect, ...] = ()
+    spills: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,8 +220,10 @@ class Kernel:
     A run may be several launches, one after the other: `steps` names them in their order, or is a function that does
     so for a shape, with the same entry points on every one. `workspace` names the arrays that they hand on; nothing is
     known of their content before a run. What the record itself says is said of its main launch, `entry`, one of them; a
-    step of that entry may leave out what the record has.
+    step of that entry may leave out what the record has. Where the host decides between launches, `program` does it: it
+    is given something to make them with (`gpu.Launches`). `function` is as in `Step`.
 
+    `d` tells apart rows of kernels that differ in a cut of that name alone.
     `error` gives, of A[m,k] and B[k,n] in float64 and their array module, what each element of C may err by design
     beside the rounding of an ordinary sum: what broadcasts to [m,n]. One that `spoils` makes NaN of the whole row or
     column of C that an Inf or NaN of A or B meets.
@@ -260,6 +272,9 @@ class Kernel:
     choose: Callable[[Shape], Variant] | None = None
     steps: Steps | Callable[[Shape], Steps] = ()
     workspace: Mapping[str, Buffer] = field(default_factory=dict)
+    function: str = ""
+    program: Callable[[Any], None] | None = None
+    d: int | None = None
     error: Callable[[Any, Any, Any], Any] | None = None
     spoils: bool = False
 
@@ -278,6 +293,8 @@ class Kernel:
             raise UserError(f"{self.id}: only of cuTile's compiler may a record expect a refusal.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
             raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
+        if self.program and (callable(self.steps) or not self.steps):
+            raise UserError(f"{self.id}: a program makes launches that steps name, the same on every shape.")
         if self.steps and (self.variants or self.entry not in {step.entry for step in self._launches}):
             raise UserError(f"{self.id}: its entry must be one of its steps, and it cannot have variants beside them.")
         named = [name for name in self.arguments if isinstance(name, str)]
@@ -344,11 +361,16 @@ class Kernel:
         return replace(
             self,
             entry=step.entry,
+            function=step.function,
             launch=step.launch,
             arguments=step.arguments,
+            params=step.params or self.params,
+            defines=step.defines or self.defines,
             tensor_maps=step.tensor_maps or main.tensor_maps,
             expects=step.expects or main.expects,
+            spills=step.spills or main.spills,
             steps=(),
+            program=None,
         )
 
     def workspace_bytes(self, shape: Shape) -> int:
@@ -564,6 +586,11 @@ def compiled_from(kernel: Kernel) -> str:
         extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
     if kernel.compiler == "cutile":
         extra = (*extra, kernel.op, kernel.layout, sorted(kernel.multiple_of.items()), kernel.refusals)
+    if kernel.function:
+        extra = (*extra, kernel.function)
+    if kernel.compiler == "cutile" and codes:
+        buffers = tuple((name, one.dtype, one.multiples) for name, one in kernel.workspace.items())
+        extra = (*extra, buffers, *map(compiled_from, codes))
     return repr((*record, *extra))
 
 
@@ -573,7 +600,7 @@ def fingerprint(kernel: Kernel) -> str:
     Rules take it as a parameter, so that a new rung in ``family.py`` reruns nothing of its neighbours. The launch
     is a function, hence it counts by what it answers for a few shapes.
     """
-    functions = ("launch", "variants", "choose", "steps", "workspace", "error")
+    functions = ("launch", "variants", "choose", "steps", "workspace", "program", "error")
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
     launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
     if kernel.steps:

@@ -591,6 +591,7 @@ class Sweep:
             "m": point.shape.m,
             "n": point.shape.n,
             "k": point.shape.k,
+            "d": kernel.d if kernel else None,
             "cache": point.cache,
             "toolkit": point.toolkit,
             "arch": self._loaded[kernel.id, point.toolkit].arch if kernel else self.session.gpu.arch,
@@ -619,6 +620,13 @@ class Sweep:
             }
         return row
 
+    def _d(self, point: Point) -> Any:
+        """The `d` of a point's kernel, or what pandas writes where there is none."""
+        import pandas as pd
+
+        kernel = self.kernels.get(point.kernel)
+        return pd.NA if kernel is None or kernel.d is None else kernel.d
+
     def write(self, out: Path, profile: bool = True) -> None:
         """Write summary.csv, samples.parquet and run.json from the journal into `out`.
 
@@ -641,7 +649,7 @@ class Sweep:
                             "m": point.shape.m,
                             "n": point.shape.n,
                             "k": point.shape.k,
-                            "d": pd.array([pd.NA] * len(record["times"]), dtype="Int64"),
+                            "d": pd.array([self._d(point)] * len(record["times"]), dtype="Int64"),
                             "cache": point.cache,
                             "round": number,
                             "index": range(len(record["times"])),
