@@ -14,7 +14,13 @@ from typing import Any
 from gemmrepro.experiments import Column, Experiment, Lines
 from gemmrepro.operands import LAWS
 
-WIDTHS = ("scalar", "32", "64", "128", "once")
+WIDTHS = {
+    "scalar": "scalar",
+    "32": "32 bits",
+    "64": "64 bits",
+    "128": "128 bits",
+    "once": "128 bits, no loop",
+}
 COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
 HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
 SUMS = tuple(
@@ -130,7 +136,7 @@ COPY = Experiment(
             panel="dtype",
             panels={dtype: element},
             series={
-                **{each: each.split("_", 1)[1].rsplit("_", 1)[0] for each in COPIES if each.endswith(element)},
+                **{f"memory.copy_{name}_{element}": words for name, words in WIDTHS.items()},
                 MEMCPY: "cudaMemcpy",
             },
             caption="Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there.",
