@@ -19,7 +19,7 @@ WIDTHS = {
     "32": "32 bits",
     "64": "64 bits",
     "128": "128 bits",
-    "once": "128 bits, no loop",
+    "once": "no loop",
 }
 COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
 HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
