@@ -137,9 +137,12 @@ COPY = Experiment(
             panels={dtype: element},
             series={
                 **{f"memory.copy_{name}_{element}": words for name, words in WIDTHS.items()},
-                MEMCPY: "cudaMemcpy",
+                MEMCPY: "memcpy",
             },
-            caption="Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there.",
+            caption=(
+                "Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there. memcpy is the "
+                "driver's copy from device to device."
+            ),
         )
         for element, dtype in (("half", "fp16"), ("float", "fp32"))
     ),
