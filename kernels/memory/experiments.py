@@ -14,7 +14,13 @@ from typing import Any
 from gemmrepro.experiments import Column, Experiment, Lines
 from gemmrepro.operands import LAWS
 
-WIDTHS = ("scalar", "32", "64", "128", "once")
+WIDTHS = {
+    "scalar": "scalar",
+    "32": "32 bits",
+    "64": "64 bits",
+    "128": "128 bits",
+    "once": "no loop",
+}
 COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
 HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
 SUMS = tuple(
@@ -130,10 +136,13 @@ COPY = Experiment(
             panel="dtype",
             panels={dtype: element},
             series={
-                **{each: each.split("_", 1)[1].rsplit("_", 1)[0] for each in COPIES if each.endswith(element)},
-                MEMCPY: "cudaMemcpy",
+                **{f"memory.copy_{name}_{element}": words for name, words in WIDTHS.items()},
+                MEMCPY: "memcpy",
             },
-            caption="Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there.",
+            caption=(
+                "Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there. memcpy is the "
+                "driver's copy from device to device."
+            ),
         )
         for element, dtype in (("half", "fp16"), ("float", "fp32"))
     ),
