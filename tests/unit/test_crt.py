@@ -10,16 +10,16 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gemmrepro import experiments, gates, operands, registry
+from gemmrepro import experiments, gates, gpu, operands, registry
 from gemmrepro.comparison import compare
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import Loaded
 from gemmrepro.ozaki import crt, exact, inputs, moduli, residues, scheme2
 from gemmrepro.ozaki.scheme2 import LAST_ROUNDING
 from gemmrepro.registry import KERNELS_DIR, LibraryStep, Shape, Step
@@ -452,7 +452,7 @@ def test_workspace_is_what_the_notes_say() -> None:
 def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None:
     """Each entry point once, in order, the library's products where they stand, on one and the same workspace."""
     kernel = registry.kernel("crt.library")
-    loaded, order = Loaded.__new__(Loaded), []
+    loaded, order = gpu.Loaded.__new__(gpu.Loaded), []
     loaded.kernel = kernel
     seen = []
 
@@ -469,6 +469,33 @@ def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None
     assert order == [*[step.entry for step in kernel.steps[:5]], 15, "reconstruct_rows"]
     assert all(one is seen[0] for one in seen) and set(seen[0]) == set(kernel.workspace)
     assert seen[0]["residues_b"].shape == (15 * 7 + 16, 16) and seen[0]["residues_b"].dtype == np.int8
+
+
+def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
+    """The i-th multiplies the i-th residues of A and B into the i-th sums, in whole 16 columns."""
+    kernel, shape, seen, called = registry.kernel("crt.library"), Shape(5, 7, 20), [], []
+
+    class Lt:
+        def candidates(self, given, most):
+            seen.append(given)
+            return [lambda: called.append(len(called))]
+
+    monkeypatch.setattr(gpu, "opened_lt", lambda session: Lt())
+    loaded = gpu.Loaded.__new__(gpu.Loaded)
+    loaded.session = None
+    arrays = {
+        name: np.arange(math.prod(array.lengths(shape)), dtype=np.int64).reshape(array.lengths(shape))
+        for name, array in kernel.workspace.items()
+    }
+    given = operands.Operands.of(kernel, shape, (np.zeros(100), np.zeros(140)), np.zeros(35))
+    (step,) = (one for one in kernel.steps if isinstance(one, LibraryStep))
+    loaded._library(replace(given, workspace=arrays), step)()
+    assert len(called) == len(seen) == 15
+    for i, one in enumerate(seen):
+        assert (one.shape, one.problem.dtype_in, one.problem.layout) == (Shape(5, 16, 32), "int8", "row,col,row")
+        assert [int(array[0]) for array in (*one.inputs, one.output)] == [i * 5 * 32, i * 7 * 32, i * 5 * 16]
+        (rows, columns), out = operands.counts(one.problem, one.shape)
+        assert one.inputs[0].size >= rows and one.inputs[1].size >= columns and one.output.size >= out
 
 
 def test_every_entry_point_passes_its_own_static_gate() -> None:

@@ -20,12 +20,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import gpu
-from gemmrepro.cublas import LT_ONLY, Cublas, CublasLt
+from gemmrepro.cublas import LT_ONLY, Cublas, CublasLt, opened, opened_lt
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_json
 from gemmrepro.operands import Operands, random, shape_of
@@ -52,16 +51,14 @@ class Baseline:
     version: Callable[[gpu.Session], str]
 
 
-@cache
 def cublas(session: gpu.Session, math: str = "default") -> Cublas:
     """The session's handle in `math` mode."""
-    return Cublas(session, math)
+    return opened(session, math)
 
 
-@cache
 def cublas_lt(session: gpu.Session) -> CublasLt:
     """The session's cublasLt handle."""
-    return CublasLt(session)
+    return opened_lt(session)
 
 
 def _sgemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
