@@ -1,4 +1,4 @@
-"""How far FP64 products err: cuBLAS's DGEMM and scheme II with 14, 15 and 16 moduli, by exponent range and by size.
+"""How far FP64 products err: cuBLAS's DGEMM and scheme II with 14 to 16 moduli, by exponent range and by size.
 
 Every output of a few rows of C is held against the product in double-double (`gemmrepro.ozaki.exact`), which errs by
 about k 2^-104 |A||B|. Its error is divided by its |A||B|, the sum of its products' magnitudes, and counted in units of
@@ -17,7 +17,7 @@ from gemmrepro.experiments import Column, Experiment, Lines
 from gemmrepro.ozaki import exact, measures
 
 DGEMM = "cublas.gemm"
-KERNELS = ("crt.fused_14", "crt.fused", "crt.fused_16", "crt.ping_pong")
+KERNELS = ("crt.fused_14", "crt.fused", "crt.fused_16", "crt.ping_pong", "crt.accurate")
 LAWS = {
     "normal": "N(0, 1)",
     "phi 0": "(u - ½) exp(φ g), φ = 0",
@@ -87,6 +87,7 @@ _SERIES = {
     "crt.fused_14": "14 moduli",
     "crt.fused": "15 moduli",
     "crt.fused_16": "16 moduli",
+    "crt.accurate": "15 moduli, accurate mode",
 }
 
 EXPERIMENTS = (

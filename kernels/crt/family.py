@@ -1,16 +1,18 @@
 """Chinese remainders: FP64 products from INT8 tensor cores, by scheme II, against cuBLAS's DGEMM.
 
 A kernel here takes several launches (`Kernel.steps`), which hand on residues and exponents in a workspace. All rungs
-have 15 moduli; R6 stands with 14 and 16 too, R7 with 14. See `gemmrepro.ozaki.scheme2` for the mathematics: this is its
-fast mode, rounding to nearest, with exponents by norms.
+have 15 moduli; R6 stands with 14 and 16 too, R7 with 14. See `gemmrepro.ozaki.scheme2` for the mathematics: rounding to
+nearest, R1 to R7 in its fast mode, with exponents by norms, R8 in its accurate mode, by one more product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from gemmrepro.ozaki import moduli, scheme2
+from gemmrepro.ozaki import moduli, residues, scheme2
+from gemmrepro.ozaki.arrays import set_aside
 from gemmrepro.registry import (
     Buffer,
     Expect,
@@ -192,6 +194,15 @@ def _error(count: int) -> Callable[[Any, Any, Any], Any]:
     return lambda a, b, xp: MARGIN * scheme2.fast_bound(a, b, count)
 
 
+def _accurate_error(a: Any, b: Any, xp: Any) -> Any:
+    """What rounding A and B to integers may cost with the exponents of the accurate mode, and one bit for margins."""
+    a, b, _, _ = set_aside(a, b)
+    s, t = residues.exponents_by_products(a, b, COUNT, "nearest")
+    step_a, step_b = xp.ldexp(xp.ones(s.shape), 1 - s), xp.ldexp(xp.ones(t.shape), 1 - t)
+    sum_a, sum_b = xp.abs(a).sum(axis=1, keepdims=True), xp.abs(b).sum(axis=0, keepdims=True)
+    return MARGIN * (0.5 * (step_a * sum_b + sum_a * step_b) + 0.25 * a.shape[1] * step_a * step_b)
+
+
 def _kernel(
     name: str,
     rung: str,
@@ -207,6 +218,7 @@ def _kernel(
     gain_over: str = "",
     bn: int = BN,
     stages: int = STAGES,
+    error: Callable[[Any, Any, Any], Any] | None = None,
 ) -> Kernel:
     """A rung; `main` is the step that the record itself describes."""
     product = main.entry == "multiply"
@@ -239,7 +251,7 @@ def _kernel(
         gain_over=gain_over,
         steps=steps,
         workspace=workspace,
-        error=_error(count),
+        error=error or _error(count),
         spoils=True,
     )
 
@@ -305,6 +317,83 @@ def _ping_pong(count: int) -> Kernel:
     )
 
 
+_PEAKS = replace(
+    _multiply("coarse", "U8", 2, ()),
+    entry="find_peaks",
+    # The tiles of one product instead of as many as there are moduli: those blocks that find none leave at once.
+    arguments=("map:coarse_a", "map:coarse_b", "peaks_a", "peaks_b", "m", "n", "k"),
+    tensor_maps={"coarse_a": TensorMap((BM, 128)), "coarse_b": TensorMap((BN // 2, 128))},
+    expects=(
+        Expect(r"IGMMA\.64x256x32\.U8\.U8", "wgmma on 8-bit integers", least=4),
+        Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1),
+        Expect(
+            r"(RED|ATOM)G?\.E\.MAX(\..*)?", "maxima of rows and columns leave the product, and nothing else", least=66
+        ),
+        Expect(r"STG\..*", "nothing else", least=0, most=0),
+        *_NEVER,
+    ),
+)
+
+
+def _chosen(axis: str, side: str) -> Step:
+    """Exponents of one side from the maxima of the coarse product."""
+    return Step(
+        "choose_exponents",
+        _grid(lambda s: (_ceil(getattr(s, axis), 128), 1), (128, 1)),
+        (f"peaks_{side}", f"coarse_exponents_{side}", f"exponents_{side}", axis),
+    )
+
+
+def _accurate() -> Kernel:
+    steps = (
+        Step(
+            "row_coarse",
+            _grid(lambda s: (s.m, 1), (256, 1)),
+            ("a", "coarse_exponents_a", "peaks_a", "coarse_a", "k"),
+        ),
+        Step(
+            "column_peaks",
+            _grid(lambda s: (_ceil(s.n, 32), _ceil(s.k, CHUNK)), (32, 8)),
+            ("b", "chunks", "n", "k"),
+        ),
+        Step(
+            "column_coarse",
+            _grid(lambda s: (_ceil(s.n, 32), _ceil(_pitch(s.k), DEPTH)), (256, 1)),
+            ("b", "chunks", "coarse_exponents_b", "peaks_b", "coarse_b", "n", "k"),
+        ),
+        _PEAKS,
+        _chosen("m", "a"),
+        _chosen("n", "b"),
+        _ROW_RESIDUES,
+        _COLUMN_RESIDUES,
+        _POSITIVE,
+        _reconstruct("reconstruct_residues", "residues", 2),
+    )
+    workspace = {name: array for name, array in _workspace(COUNT, 2, "residues").items() if name != "norms"} | {
+        "coarse_exponents_a": Buffer("int32", lambda s: (s.m,)),
+        "coarse_exponents_b": Buffer("int32", lambda s: (s.n,)),
+        "peaks_a": Buffer("int32", lambda s: (s.m,)),
+        "peaks_b": Buffer("int32", lambda s: (s.n,)),
+        "chunks": Buffer("int32", lambda s: (_ceil(s.k, CHUNK), s.n)),
+        "coarse_a": Buffer("int8", lambda s: (s.m, _pitch(s.k))),
+        "coarse_b": Buffer("int8", lambda s: (s.n, _pitch(s.k))),
+    }
+    return _kernel(
+        "accurate",
+        "R8",
+        "Exponents from a product",
+        "8_accurate.cu",
+        "One INT8 product of magnitudes says how far rows and columns may be scaled.",
+        steps,
+        _POSITIVE,
+        workspace,
+        headers=("coarse", "rows"),
+        unsigned=True,
+        gain_over="crt.fused",
+        error=_accurate_error,
+    )
+
+
 KERNELS = (
     _kernel(
         "library",
@@ -359,5 +448,6 @@ KERNELS = (
     ),
     *(_fused(count) for count in (COUNT, 14, 16)),
     *(_ping_pong(count) for count in (COUNT, 14)),
+    _accurate(),
 )
 """Workspace in bytes of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n), 4 m n for m n in the first two rungs."""

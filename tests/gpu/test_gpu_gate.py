@@ -14,7 +14,7 @@ import pytest
 from gpu_tools import ROOT, runs
 from plants import PLANTS
 
-from gemmrepro import baselines, gate_cases, gpu, numeric, registry, vector_gate
+from gemmrepro import baselines, cublas, gate_cases, gpu, numeric, registry, vector_gate
 from gemmrepro.errors import UserError
 from gemmrepro.operands import VECTORS, Operands, random, widen
 from gemmrepro.registry import LAYOUTS, Problem, Shape
@@ -99,7 +99,7 @@ TF32_SHAPES = [Shape.cube(256), Shape(512, 256, 1024), Shape.cube(1024)]
 def test_tf32_is_rejected_and_the_fp32_baseline_is_not(session, shape, inputs):
     outcomes = {}
     for math in ("default", "tf32"):
-        library = baselines.cublas(session, math)
+        library = cublas.opened(session, math)
         case = gate_cases.Case(shape, 1.0, 0.0, inputs, 7)
         outcomes[math], _ = numeric.run_case(session, lambda operands, library=library: library.sgemm(operands)(), case)
     assert outcomes["default"].passed, outcomes["default"].message
@@ -109,7 +109,7 @@ def test_tf32_is_rejected_and_the_fp32_baseline_is_not(session, shape, inputs):
 
 def test_the_baseline_keeps_blas_semantics(session):
     """alpha, beta, row-major order and the C that must not be read: the baseline passes the gate's own cases."""
-    library = baselines.cublas(session)
+    library = cublas.opened(session)
     naive = registry.kernel("ladder.naive")
     for case in gate_cases.gemm_cases(naive, [3]):
         if "subnormal" in case.inputs or case.inputs in ("Inf and NaN", "overflow"):
@@ -133,13 +133,13 @@ def test_every_way_of_the_16_bit_baseline_is_right(session, problem):
     """cublasGemmEx and all that cublasLt offers, in both layouts, stored in 16 bits or 32, exact on small integers."""
     shape = Shape(520, 264, 136)
     inputs, output = random(problem, shape, 1)
-    ways = 1 + len(baselines.cublas_lt(session).candidates(Operands(problem, shape, tuple(inputs), output), 8))
+    ways = 1 + len(cublas.opened_lt(session).candidates(Operands(problem, shape, tuple(inputs), output), 8))
     assert ways > 2, "cublasLt offered next to nothing"
 
     def way(index: int):
         def launch(operands: Operands) -> None:
-            library = baselines.cublas(session)
-            [library.gemm_ex(operands), *baselines.cublas_lt(session).candidates(operands, 8)][index]()
+            library = cublas.opened(session)
+            [library.gemm_ex(operands), *cublas.opened_lt(session).candidates(operands, 8)][index]()
 
         return launch
 

@@ -17,10 +17,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gemmrepro import experiments, gates, operands, registry
+from gemmrepro import experiments, gates, gpu, operands, registry
 from gemmrepro.comparison import compare
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import Loaded
 from gemmrepro.ozaki import crt, exact, inputs, moduli, residues, scheme2
 from gemmrepro.ozaki.scheme2 import LAST_ROUNDING
 from gemmrepro.registry import KERNELS_DIR, LibraryStep, Shape, Step
@@ -33,7 +32,11 @@ SPOILED = -(2**31)
 
 DRIVER = r"""
 #include "cuda_words.hpp"
+#if NUMBERS <= 15
+#include "crt/coarse.inc"
+#else
 #include "crt/columns.inc"
+#endif
 #include "crt/reconstruction.inc"
 
 template <int I = 0>
@@ -66,15 +69,16 @@ int main(int, char** v) {
         std::vector<double> all{RADIUS, M_HIGH, M_LOW, PER_M};
         for (int i = 0; i < COUNT; ++i) all.push_back(WEIGHTS.high[i]), all.push_back(WEIGHTS.low[i]);
         write(out, all);
-    } else if (!strcmp(v[1], "rows")) {
+    } else if (!strcmp(v[1], "rows") || !strcmp(v[1], "given")) {
         const int k = atoi(v[5]);
         const auto x = read<double>(in, rows * k);
-        std::vector<int> exponents(rows);
+        const bool given = !strcmp(v[1], "given");
+        std::vector<int> exponents = given ? read<int>(in, rows) : std::vector<int>(rows);
         std::vector<Word> words(COUNT * rows * k / 4);
         for (size_t i = 0; i < rows; ++i) {
             Norm one{}, other{};
             for (int h = 0; h < k; ++h) include(h % 3 ? one : other, x[i * k + h]);
-            exponents[i] = exponent(join(one, other), k);
+            if (!given) exponents[i] = exponent(join(one, other), k);
             for (int quad = 0; quad < k / 4; ++quad) {
                 double four[4];
                 load_quad(four, &x[i * k], quad, k);
@@ -85,6 +89,22 @@ int main(int, char** v) {
             }
         }
         write(out, exponents), write(out, words);
+#if NUMBERS <= 15
+    } else if (!strcmp(v[1], "coarse")) {
+        const int k = atoi(v[5]);
+        const auto x = read<double>(in, rows * k);
+        const auto peaks = read<int>(in, rows);
+        std::vector<int> found;
+        std::vector<unsigned char> steps;
+        for (size_t i = 0; i < rows; ++i) {
+            int biased = 0;
+            for (int h = 0; h < k; ++h) biased = std::max(biased, biased_exponent(x[i * k + h]));
+            const int e = coarse_exponent(biased);
+            found.push_back(e), found.push_back(exponent_below(peaks[i], e));
+            for (int h = 0; h < k; ++h) steps.push_back(e == SPOILED ? 0 : coarse(x[i * k + h], coarse_scale(e)));
+        }
+        write(out, found), write(out, steps);
+#endif
     } else if (!strcmp(v[1], "sums")) {
         const auto sums = read<int>(in, rows);
         std::vector<unsigned char> bytes(rows * COUNT);
@@ -127,7 +147,7 @@ class Device:
         sources.mkdir(parents=True)
         for path in (KERNELS_DIR / "crt").glob("*.cuh"):
             text = path.read_text()
-            if path.stem == "columns":  # its kernels are not called here
+            if path.stem in ("columns", "coarse"):  # their kernels are not called here
                 text = text[: text.index("// grid:")]
             # Pins a register of a GPU.
             text = "\n".join("" if "asm volatile" in line else line for line in text.splitlines())
@@ -146,12 +166,20 @@ class Device:
         subprocess.run(program, check=True)
         return (self.folder / "out").read_bytes()
 
-    def rows(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(exponents [m], residues [count, m, k]) of float64 [m, k]."""
+    def rows(self, x: np.ndarray, exponents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(exponents [m], residues [count, m, k]) of float64 [m, k]; exponents by norms, unless they are given."""
         m, k = x.shape
-        out = self.run("rows", m, x, k=k)
+        given = () if exponents is None else (exponents.astype(np.int32),)
+        out = self.run("given" if given else "rows", m, x, *given, k=k)
         found = np.frombuffer(out[4 * m :], np.uint8 if self.unsigned else np.int8).reshape(self.count, m, k)
         return np.frombuffer(out[: 4 * m], np.int32), found.astype(np.int64)
+
+    def coarse(self, x: np.ndarray, peaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(coarse exponents [m], exponents below those peaks [m], coarse magnitudes [m, k]) of float64 [m, k]."""
+        m, k = x.shape
+        out = self.run("coarse", m, x, peaks.astype(np.int32), k=k)
+        found = np.frombuffer(out[: 8 * m], np.int32).reshape(m, 2)
+        return found[:, 0], found[:, 1], np.frombuffer(out[8 * m :], np.uint8).reshape(m, k).astype(np.int64)
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Residues [n, count] of sums [n], as they lie in 32 bits."""
@@ -163,9 +191,14 @@ class Device:
         exponents = np.stack([s, t], axis=1).astype(np.int32)
         return np.frombuffer(self.run("back", len(s), residue_bytes.astype(np.uint8), exponents), np.float64)
 
-    def gemm(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def gemm(self, a: np.ndarray, b: np.ndarray, accurate: bool = False) -> np.ndarray:
         """C[m,n] as the kernels compute it, the products aside, which are exact."""
-        (s, of_a), (t, of_b) = self.rows(a), self.rows(np.ascontiguousarray(b.T))
+        columns, s, t = np.ascontiguousarray(b.T), None, None
+        if accurate:
+            nothing = np.zeros(max(len(a), len(columns)))
+            peaks = self.coarse(a, nothing[: len(a)])[2] @ self.coarse(columns, nothing[: len(columns)])[2].T
+            s, t = self.coarse(a, peaks.max(axis=1))[1], self.coarse(columns, peaks.max(axis=0))[1]
+        (s, of_a), (t, of_b) = self.rows(a, s), self.rows(columns, t)
         products = np.einsum("pih,pjh->ijp", of_a, of_b)
         whole = np.stack([self.sums(products[..., p].ravel())[:, p] for p in range(self.count)], axis=1)
         m, n = len(s), len(t)
@@ -245,6 +278,34 @@ def test_rows_with_inf_or_nan_are_marked(device: Device) -> None:
     assert np.isnan(back[:3]).all() and back[3] == 0.0
 
 
+def test_exponents_from_a_product_are_those_of_the_reference(device: Device) -> None:
+    """Coarse magnitudes and exponents alike, zeros, tiny elements and rows of Inf included."""
+    if device.count > 15:
+        pytest.skip("a scaled integer would not fit 63 bits")
+    rng = np.random.default_rng(8)
+    a = rng.standard_normal((60, 48)) * np.exp(3 * rng.standard_normal((60, 48)))
+    b = rng.standard_normal((48, 60)) * np.exp(3 * rng.standard_normal((48, 60)))
+    a[4], a[5, 1:], b[:, 9] = 0.0, 0.0, 0.0
+    a[6] *= 2.0**900
+    e, _, coarse_a = device.coarse(a, np.zeros(60))
+    _, _, coarse_b = device.coarse(np.ascontiguousarray(b.T), np.zeros(60))
+    assert coarse_a.max() <= 126 and coarse_b.max() <= 126 and ((coarse_a == 0) == (a == 0)).all()
+    steps = np.ldexp(coarse_a / 124, e[:, None])
+    assert (steps >= np.abs(a)).all()
+    peaks = coarse_a @ coarse_b.T
+    s = device.coarse(a, peaks.max(axis=1))[1]
+    t = device.coarse(np.ascontiguousarray(b.T), peaks.max(axis=0))[1]
+    for found, wanted in zip((s, t), residues.exponents_by_products(a, b, device.count, "nearest"), strict=True):
+        assert (found == wanted.ravel()).mean() > 0.98 and (np.abs(found - wanted.ravel()) <= 1).all()
+    spoiled = a.copy()
+    spoiled[3, 7], spoiled[8, 0] = np.nan, np.inf
+    e, s, _ = device.coarse(spoiled, np.ones(60))
+    assert {int(i) for i in np.flatnonzero(e == SPOILED)} == {3, 8} == {int(i) for i in np.flatnonzero(s == SPOILED)}
+    # Elements lost beside a maximum still count one step.
+    tiny = np.array([[2.0**1000, 2.0**-1074, 0.0, -1.0]])
+    assert device.coarse(tiny, np.ones(1))[2].tolist() == [[64, 2, 0, 2]]
+
+
 def test_residues_of_sums(device: Device) -> None:
     """Of any 32 bits: 0 to p - 1, the ends of the range and the neighbours of multiples included."""
     rng = np.random.default_rng(3)
@@ -289,6 +350,29 @@ def test_products_stay_within_the_fast_modes_bound(device: Device, name: str) ->
     assert (error <= bound + LAST_ROUNDING * np.abs(c)).all()
     if device.count == 14:  # where the last rounding does not cover what the integers lost
         assert (0.001 * bound < error).any() and np.median(error / bound) < 0.3
+
+
+@pytest.mark.parametrize("name", ["normal", "graded", "row_scaled", "cancelling"])
+def test_the_accurate_mode_stays_within_its_own_bound(device: Device, name: str) -> None:
+    if device.count != 15:
+        pytest.skip("the record has 15 moduli")
+    draw = {"graded": inputs.graded(60), "row_scaled": inputs.row_scaled(40)}.get(name) or getattr(inputs, name)
+    a, b = draw(np.random.default_rng(9), 20, 12, 64)
+    wanted, bound = exact.product(a, b), registry.kernel("crt.accurate").error(a, b, np)
+    accurate = device.gemm(a, b, accurate=True)
+    assert (wanted.minus(accurate) <= bound + LAST_ROUNDING * np.abs(accurate)).all()
+
+
+def test_the_accurate_mode_sees_large_elements_that_meet_small_ones(device: Device) -> None:
+    if device.count > 15:
+        pytest.skip("a scaled integer would not fit 63 bits")
+    rng = np.random.default_rng(10)
+    a, b = rng.standard_normal((16, 64)), rng.standard_normal((64, 16))
+    a[:, :32] *= 64
+    b[32:] *= 64
+    wanted = exact.product(a, b)
+    accurate, fast = (wanted.minus(device.gemm(a, b, accurate=mode)) for mode in (True, False))
+    assert np.median(accurate) < 0.7 * np.median(fast)
 
 
 def test_products_of_small_integers_are_exact(device: Device) -> None:
@@ -339,7 +423,9 @@ def test_launches_cover_every_shape(kernel) -> None:
         assert rows.grid[0] == shape.m
         columns = steps["column_residues"].grid
         assert columns[0] * 32 >= shape.n and columns[1] * 128 >= shape.k
-        assert steps["column_norms"].grid[1] == kernel.workspace["norms"].lengths(shape)[0]
+        chunks = steps.get("column_norms") or steps["column_peaks"]
+        room = kernel.workspace["norms" if "norms" in kernel.workspace else "chunks"]
+        assert chunks.grid[1] == room.lengths(shape)[0]
         last = steps[kernel.steps[-1].entry].grid
         if "multiply" in steps:
             cluster = (steps["multiply"].cluster or (1,))[0]
@@ -371,7 +457,7 @@ class Held(np.ndarray):
 def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None:
     """Each entry point once, in order, the library's products where they stand, on one and the same workspace."""
     kernel = registry.kernel("crt.library")
-    loaded, order = Loaded.__new__(Loaded), []
+    loaded, order = gpu.Loaded.__new__(gpu.Loaded), []
     loaded.kernel = kernel
     seen = []
 
@@ -396,6 +482,32 @@ def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None
     assert order == [*[step.entry for step in kernel.steps[:5]], 15, "reconstruct_rows"]
     assert all(one is seen[0] for one in seen) and set(seen[0]) == set(kernel.workspace)
     assert seen[0]["residues_b"].shape == (15 * 7 + 16, 16) and seen[0]["residues_b"].dtype == np.int8
+
+
+def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
+    """The i-th multiplies the i-th residues of A and B into the i-th sums, in whole 16 columns."""
+    kernel, shape, seen, called = registry.kernel("crt.library"), Shape(5, 7, 20), [], []
+
+    class Lt:
+        def candidates(self, given, most):
+            seen.append(given)
+            return [lambda: called.append(len(called))]
+
+    monkeypatch.setattr(gpu, "opened_lt", lambda session: Lt())
+    loaded = gpu.Loaded.__new__(gpu.Loaded)
+    loaded.session = None
+    arrays = {
+        name: np.arange(math.prod(array.lengths(shape)), dtype=np.int64).reshape(array.lengths(shape))
+        for name, array in kernel.workspace.items()
+    }
+    (step,) = (one for one in kernel.steps if isinstance(one, LibraryStep))
+    loaded._library(shape, step, arrays)()
+    assert len(called) == len(seen) == 15
+    for i, one in enumerate(seen):
+        assert (one.shape, one.problem.dtype_in, one.problem.layout) == (Shape(5, 16, 32), "int8", "row,col,row")
+        assert [int(array[0]) for array in (*one.inputs, one.output)] == [i * 5 * 32, i * 7 * 32, i * 5 * 16]
+        (rows, columns), out = operands.counts(one.problem, one.shape)
+        assert one.inputs[0].size >= rows and one.inputs[1].size >= columns and one.output.size >= out
 
 
 def test_every_entry_point_passes_its_own_static_gate() -> None:

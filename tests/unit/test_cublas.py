@@ -181,8 +181,8 @@ def test_every_type_is_summed_and_scaled_in_its_own(library, lt, monkeypatch, pr
 def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):
     from gemmrepro import baselines
 
-    monkeypatch.setattr(baselines, "cublas_lt", lambda session: lt)
-    monkeypatch.setattr(baselines, "cublas", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
+    monkeypatch.setattr(baselines, "opened_lt", lambda session: lt)
+    monkeypatch.setattr(baselines, "opened", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
     session = SimpleNamespace(gpu=SimpleNamespace(pci_bus="none"))
     problem = Problem("gemm", "fp8_e5m2", "fp16", "row,row,row")
     library.ways = 0

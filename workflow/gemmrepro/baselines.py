@@ -22,12 +22,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import gpu
-from gemmrepro.cublas import LT_ONLY, Cublas, CublasLt
+from gemmrepro.cublas import LT_ONLY, opened, opened_lt
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_json
 from gemmrepro.operands import Operands, random, shape_of
@@ -56,20 +56,8 @@ class Baseline:
     version: Callable[[gpu.Session], str]
 
 
-@cache
-def cublas(session: gpu.Session, math: str = "default") -> Cublas:
-    """The session's handle in `math` mode."""
-    return Cublas(session, math)
-
-
-@cache
-def cublas_lt(session: gpu.Session) -> CublasLt:
-    """The session's cublasLt handle."""
-    return CublasLt(session)
-
-
 def _sgemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
-    return cublas(session).sgemm(operands)
+    return opened(session).sgemm(operands)
 
 
 _trial_ms = TRIAL_MS
@@ -108,9 +96,9 @@ def _gemm(session: gpu.Session, operands: Operands, name: str = "cublas.gemm") -
     Raises:
         UserError: the library multiplies no such types, or not in this layout.
     """
-    calls = list(cublas_lt(session).candidates(operands, LT_CANDIDATES, _fast(name)))
+    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, _fast(name)))
     if operands.problem.dtype_in not in LT_ONLY:
-        calls.insert(0, cublas(session).gemm_ex(operands))
+        calls.insert(0, opened(session).gemm_ex(operands))
     if not calls:
         raise UserError(
             f"cuBLAS has no way to multiply {operands.problem} in layout {operands.problem.layout}; "
@@ -210,28 +198,28 @@ def _cub_version(session: gpu.Session) -> str:
 BASELINES = {
     baseline.id: baseline
     for baseline in (
-        Baseline("cublas.sgemm", "cuBLAS", "gemm", _sgemm, lambda session: f"cuBLAS {cublas(session).version}"),
-        Baseline("cublas.gemm", "cuBLAS", "gemm", _gemm, lambda session: f"cuBLAS {cublas(session).version}"),
+        Baseline("cublas.sgemm", "cuBLAS", "gemm", _sgemm, lambda session: f"cuBLAS {opened(session).version}"),
+        Baseline("cublas.gemm", "cuBLAS", "gemm", _gemm, lambda session: f"cuBLAS {opened(session).version}"),
         Baseline(
             "cublas.gemm_k_major",
             "cuBLAS, B K-major",
             "gemm",
             _gemm,
-            lambda session: f"cuBLAS {cublas(session).version}",
+            lambda session: f"cuBLAS {opened(session).version}",
         ),
         Baseline(
             FAST,
             "cuBLAS, fast sums",
             "gemm",
             partial(_gemm, name=FAST),
-            lambda session: f"cuBLAS {cublas(session).version}",
+            lambda session: f"cuBLAS {opened(session).version}",
         ),
         Baseline(
             "cublas.gemm_emulated",
             "cuBLAS, fp64 emulated",
             "gemm",
-            lambda session, operands: cublas(session, "fp64 emulated").gemm_ex(operands),
-            lambda session: f"cuBLAS {cublas(session, 'fp64 emulated').version}",
+            lambda session, operands: opened(session, "fp64 emulated").gemm_ex(operands),
+            lambda session: f"cuBLAS {opened(session, 'fp64 emulated').version}",
         ),
         Baseline(
             "cuda.memcpy",

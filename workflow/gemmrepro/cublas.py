@@ -16,9 +16,9 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Protocol
 
-from gemmrepro import gpu
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 from gemmrepro.registry import Problem, Shape
@@ -52,6 +52,12 @@ EAGER = 2
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS's manual recommends for Hopper; smaller GPUs need less. Set by hand, since a captured call that lets
 cuBLAS allocate its own would put the allocation into the graph that is timed."""
+
+
+class OnStream(Protocol):
+    """What has a CuPy stream: a session (gemmrepro.gpu, which may itself call the library)."""
+
+    stream: Any
 
 
 def _load(name: str) -> ctypes.CDLL:
@@ -146,7 +152,7 @@ class ColumnMajor:
 class Cublas:
     """One libcublas handle on the session's stream."""
 
-    def __init__(self, session: gpu.Session, math: str = "default") -> None:
+    def __init__(self, session: OnStream, math: str = "default") -> None:
         """Open it.
 
         Raises:
@@ -237,7 +243,7 @@ class _Plan:
 class CublasLt:
     """One libcublasLt handle, and its own ranking of the ways to multiply."""
 
-    def __init__(self, session: gpu.Session) -> None:
+    def __init__(self, session: OnStream) -> None:
         """Open it.
 
         Raises:
@@ -324,3 +330,15 @@ class CublasLt:
             kept = (alpha, beta, plan)
             calls.append(_repeatable("cublasLtMatmul", self._library.cublasLtMatmul, arguments, kept))
         return calls
+
+
+@cache
+def opened(session: OnStream, math: str = "default") -> Cublas:
+    """The session's one handle in `math` mode."""
+    return Cublas(session, math)
+
+
+@cache
+def opened_lt(session: OnStream) -> CublasLt:
+    """The session's one cublasLt handle."""
+    return CublasLt(session)

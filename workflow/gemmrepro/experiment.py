@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import baselines, cpu, experiments, gpu, registry
+from gemmrepro import baselines, cpu, cublas, experiments, gpu, registry
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiments import Experiment
 from gemmrepro.files import read_json, write_atomic, write_json
@@ -86,7 +86,7 @@ class Context:
     def bind_library(self, name: str, operands: Operands) -> Callable[[], None]:
         """The same of a library, whether or not it is among the subjects."""
         if name == "cublas.gemm":
-            return baselines.cublas(self.session).gemm_ex(operands)
+            return cublas.opened(self.session).gemm_ex(operands)
         return baselines.baseline(name).bind(self.session, operands)
 
     def loaded(self, subject: Subject) -> gpu.Loaded:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemmrepro.cublas import opened, opened_lt
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json
 from gemmrepro.operands import STORAGE, Operands
@@ -480,16 +481,14 @@ class Loaded:
 
     def _library(self, shape: Shape, step: LibraryStep, arrays: Mapping[str, Any]) -> Callable[[], None]:
         """A function that has cuBLAS do `step`, as cublasLt's heuristic likes best."""
-        from gemmrepro.baselines import cublas, cublas_lt
-
         strides = step.strides(shape)
         flat = [arrays[name].reshape(-1) for name in step.arrays]
         calls = []
         for i in range(step.count):
             a, b, c = (array[i * stride :] for array, stride in zip(flat, strides, strict=True))
             one = Operands(step.problem, step.shape(shape), (a, b), c)
-            ways = cublas_lt(self.session).candidates(one, 1)
-            calls.append(ways[0] if ways else cublas(self.session).gemm_ex(one))
+            ways = opened_lt(self.session).candidates(one, 1)
+            calls.append(ways[0] if ways else opened(self.session).gemm_ex(one))
 
         def call() -> None:
             for each in calls:

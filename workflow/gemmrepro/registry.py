@@ -226,7 +226,7 @@ class Kernel:
     `d` tells apart rows of kernels that differ in a cut of that name alone.
     `error` gives, of A[m,k] and B[k,n] in float64 and their array module, what each element of C may err by design
     beside the rounding of an ordinary sum: what broadcasts to [m,n]. One that `spoils` makes NaN of the whole row or
-    column of C that an Inf or NaN of A or B meets.
+    column of C that an Inf or NaN of A or B meets; what `error` says there does not count.
     """
 
     id: str
