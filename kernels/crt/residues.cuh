@@ -4,7 +4,7 @@
 // of p is found in single precision: FADD turns it into a float, FFMA with 1.5 2^23 rounds the quotient to an integer
 // in the float's lowest bits. Only the lowest byte of what remains is kept, so the float's upper bits do no harm. The
 // start value of dp4a holds the exponent of 2^23 already, and takes back what an offset, which makes a signed number
-// unsigned, adds modulo p. tests/unit/test_crt_constants.py goes through these steps in NumPy.
+// unsigned, adds modulo p. tests/unit/test_crt.py runs these very functions on the CPU.
 
 #pragma once
 
