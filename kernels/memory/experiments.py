@@ -140,8 +140,8 @@ COPY = Experiment(
                 MEMCPY: "memcpy",
             },
             caption=(
-                "Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there. memcpy is the "
-                "driver's copy from device to device."
+                "Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there. memcpy is "
+                "the driver's copy from device to device."
             ),
         )
         for element, dtype in (("half", "fp16"), ("float", "fp32"))
