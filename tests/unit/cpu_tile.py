@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +117,9 @@ class Launches:
         self._dtypes = {"a": "fp64", "b": "fp64", "c": "fp64"}
         self._dtypes |= {name: one.dtype for name, one in kernel.workspace.items()}
         self.steps: Mapping[str, Step] = {step.entry: step for step in kernel.steps}
+
+    def bind(self, entry: str, **arrays: np.ndarray) -> Callable[[], None]:
+        return lambda: self(entry, **arrays)
 
     def __call__(self, entry: str, **arrays: np.ndarray) -> None:
         step = self.steps[entry]

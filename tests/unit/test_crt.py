@@ -470,9 +470,11 @@ def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None
         return lambda: order.append(step.count)
 
     cleared = SimpleNamespace(runtime=SimpleNamespace(memsetAsync=lambda *arguments: None))
-    monkeypatch.setitem(
-        sys.modules, "cupy", SimpleNamespace(empty=lambda *given: np.empty(*given).view(Held), cuda=cleared)
+    pool = SimpleNamespace(free_all_blocks=lambda: None)
+    cupy = SimpleNamespace(
+        empty=lambda *given: np.empty(*given).view(Held), cuda=cleared, get_default_memory_pool=lambda: pool
     )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(loaded, "_bound", bound, raising=False)
     monkeypatch.setattr(loaded, "_library", library, raising=False)
     loaded.session = SimpleNamespace(workspace=None, stream=SimpleNamespace(ptr=0))
