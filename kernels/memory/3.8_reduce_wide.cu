@@ -4,7 +4,7 @@
 //             sums a thread, so that no addition waits for the one before. (2) A warp sums by shuffles, a block its
 //             warps' sums by one warp more: one barrier. (3) The block that comes last adds all blocks' sums, in their
 //             order whoever that is, so the result repeats bit for bit: no second launch.
-// Parameters: THREADS, UNROLL; the grid is what the GPU holds at a time.
+// Parameters: 512 threads, 4 loads in flight; the grid is what the GPU holds at a time.
 // Expected:   4 * n bytes at the rate at which DRAM is read: 2048 threads a multiprocessor with 64 bytes each in flight
 //             are 128 KB, five times what 4.8 TB/s at 700 ns wants.
 // Takes:      any n, x from a 16-byte boundary. One launch at a time: two at once would mix their sums.

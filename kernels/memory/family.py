@@ -58,21 +58,26 @@ _COPIES = {
     "32": ("C2", "1.1_copy_32.cu", 32, "Pointers cast to 32-bit words."),
     "64": ("C3", "1.2_copy_64.cu", 64, "Pointers cast to 64-bit words."),
     "128": ("C4", "1.3_copy_128.cu", 128, "The widest access there is: a quarter of the requests."),
+    "once": ("C5", "1.4_copy_once.cu", 128, "One access a thread and no loop: blocks start in the order of the array."),
 }
+
+_TITLES = {"scalar": "an element an access", "once": "128 bits, one access a thread"}
 
 
 def _copy(name: str, element: str) -> Kernel:
     rung, source, width, idea = _COPIES[name]
     dtype, cpp, bits = _ELEMENTS[element]
     width = width or bits
+    each = width // bits
+    # The article's: blocks of 1024, at most 4096 of them. The last version's: as many blocks as it takes.
+    launch = _grid(256, each, ANY) if name == "once" else _grid(1024, each, 4096)
     return Kernel(
         id=f"memory.copy_{name}_{element}",
         rung=f"{rung} {element}",
-        title=f"{element}, {f'{width} bits an access' if name != 'scalar' else 'scalar'}",
+        title=f"{element}, {_TITLES.get(name, f'{width} bits an access')}",
         source=source,
         entry=f"copy_{name}",
-        # The article's: blocks of 1024, at most 4096 of them.
-        launch=_grid(1024, max(1, width // bits), 4096),
+        launch=launch,
         op="vector_copy",
         dtype_in=dtype,
         dtype_acc=dtype,
@@ -81,7 +86,7 @@ def _copy(name: str, element: str) -> Kernel:
         max_elements=ANY,
         headers=("common/element.cuh",),
         defines={"ELEMENT": cpp},
-        gate_shapes=(_second_turn(4096 * 1024 * max(1, width // bits)),),
+        gate_shapes=() if name == "once" else (_second_turn(4096 * 1024 * each),),
         expects=_accesses(width),
         baseline="cuda.memcpy",
         article="gpu-notes",
@@ -89,42 +94,7 @@ def _copy(name: str, element: str) -> Kernel:
     )
 
 
-_STREAMED = {"threads": 512, "unroll": 4}
-
-
-def _streamed(element: str) -> Kernel:
-    dtype, cpp, bits = _ELEMENTS[element]
-    each = _STREAMED["unroll"] * 128 // bits
-    return Kernel(
-        id=f"memory.copy_streamed_{element}",
-        rung=f"C5 {element}",
-        title=f"{element}, 128 bits, streamed",
-        source="1.4_copy_streamed.cu",
-        entry="copy_streamed",
-        launch=_grid(_STREAMED["threads"], each, ANY),
-        op="vector_copy",
-        dtype_in=dtype,
-        dtype_acc=dtype,
-        dtype_out=dtype,
-        layout="vector",
-        params=_STREAMED,
-        max_elements=ANY,
-        headers=("common/element.cuh",),
-        defines={"ELEMENT": cpp, **parameters(_STREAMED)},
-        expects=(
-            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4),
-            Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4),
-            _NO_SHARED,
-        ),
-        baseline="cuda.memcpy",
-        article="gpu-notes",
-        idea="Several 128-bit loads in flight a thread, past the caches.",
-    )
-
-
-COPIES = tuple(
-    copy for element in _ELEMENTS for copy in (*(_copy(name, element) for name in _COPIES), _streamed(element))
-)
+COPIES = tuple(_copy(name, element) for element in _ELEMENTS for name in _COPIES)
 
 # Histograms -----------------------------------------------------------------------------------------------------------
 
@@ -183,8 +153,8 @@ def _partials(shape: Shape) -> int:
 
 
 _GLOBAL_LAUNCH = _grid(256, 1, 4 * HISTOGRAM_BLOCKS)
-_LANES = {"threads": 512, "unroll": 4}
-_LANES_LAUNCH = _grid(_LANES["threads"], 4 * _LANES["unroll"], 4 * MULTIPROCESSORS)
+_LANES = {"threads": 1024, "unroll": 4}
+_LANES_LAUNCH = _grid(_LANES["threads"], 4 * _LANES["unroll"], 2 * MULTIPROCESSORS)
 
 HISTOGRAMS = (
     Kernel(
@@ -242,7 +212,7 @@ HISTOGRAMS = (
         entry="histogram_lanes",
         launch=_LANES_LAUNCH,
         params=_LANES,
-        gate_shapes=(_second_turn(4 * MULTIPROCESSORS * 512 * 16, 256),),
+        gate_shapes=(_second_turn(2 * MULTIPROCESSORS * 1024 * 16, 256),),
         defines=parameters(_LANES),
         at_most={**_COUNTED, "k": LANE_BINS},
         expects=(

@@ -1,8 +1,8 @@
 """What an experiment's rows say to a claim: a column's value for one kernel, or its quotient with that for another.
 
 A claim's ``compute`` names the experiment, the column `value`, the `kernel`, perhaps another one `over` which it is
-divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`. In the columns of `over_where`
-the row that is divided by has the values given there instead of the point's.
+divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`. The row that is divided by has the
+values of `over_where` in the columns that this names.
 """
 
 from __future__ import annotations
