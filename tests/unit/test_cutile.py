@@ -330,6 +330,20 @@ def test_blocks_that_stay_are_as_many_as_fit_and_no_more_than_there_are_tiles():
     assert registry.kernel("cutile.persistent_bf16").launch(Shape.cube(8192)).grid == (132, 1, 1)
 
 
+def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothing_without_it():
+    from gemmrepro import experiments
+
+    each = experiments.experiment("cutile", "pytorch")
+    kernels = [registry.kernel(name) for name in each.kernels]
+    assert {kernel.dtype_in for kernel in kernels} == {"fp16", "bf16", "tf32", "int8", "fp8_e4m3"}
+    points = each.points(each.parameters)
+    assert len(points) == 2 * len(kernels) and {point["n"] for point in points} == {4096, 8192}
+    for kernel in kernels:
+        kernel.check(Shape.cube(4096))
+    alone = type("Context", (), {"subjects": (type("Subject", (), {"kernel": kernels[0].id}),)})
+    assert list(each.measure(alone, points[0])) == []
+
+
 def test_fp64_is_timed_up_to_the_articles_size():
     from gemmrepro.sweep import plan_points
 
