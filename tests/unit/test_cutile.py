@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import ROOT, call
+from support import ROOT, in_cuda13
 
 from gemmrepro import build, build_cutile, cuobjdump, gates, registry, sass
-from gemmrepro.container_env import container_environment, make_caches
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 from gemmrepro.registry import Refusal, Shape
@@ -258,18 +257,12 @@ def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, version
 
 @pytest.mark.containers
 def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
-    environment = container_environment(os.environ)
-    make_caches(os.environ | environment)
     made = []
     for folder in (tmp_path / "one", tmp_path / "two"):
-        answer = call(
-            [
-                *("apptainer", "exec", "--bind", f"{ROOT},{tmp_path}", str(ROOT / "resources/images/cuda13.sif")),
-                *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
-                *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
-            ],
-            **environment,
-            PYTHONPATH=str(ROOT / "workflow"),
+        answer = in_cuda13(
+            tmp_path,
+            *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
+            *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
         made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})
