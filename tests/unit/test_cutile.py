@@ -316,6 +316,41 @@ def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
         assert kernel.layout == ("row,col,row" if by_columns else "row,row,row")
 
 
+def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
+    from gemmrepro import candidates
+
+    tunable = registry.tunable("cutile.persistent_bf16_tuned")
+    rows = [
+        {
+            **{"digest": each.digest, "params": dict(each.params), "target": "90", "error": None},
+            **{"build_key": build.build_key(each.kernel, "13.4", VERSIONS), "registers": 255},
+        }
+        for each in candidates.candidates(tunable)
+    ]
+    listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
+    (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS, "candidates": rows}))
+    monkeypatch.setattr(build_cutile, "packages", lambda kernel: pytest.fail("the compiler is asked for"))
+    assert len(candidates.Listing.read(tmp_path, tunable).rows) == len(rows)
+    other = VERSIONS | {"cuda-tile": "1.8.0"}
+    (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other, "candidates": rows}))
+    with pytest.raises(UserError, match="another space or other sources"):
+        candidates.Listing.read(tmp_path, tunable)
+
+
+def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
+    from gemmrepro import candidates
+
+    def unreadable(kernel, log, binary):
+        raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
+
+    monkeypatch.setattr(build, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
+    monkeypatch.setattr(build, "compiled_usage", unreadable)
+    toolkit = build.Toolkit("cuda13", "13.4", frozenset({"90"}))
+    one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
+    row = candidates.compile_candidate(one, toolkit, "90", tmp_path)
+    assert "nvdisasm error" in row["error"] and not (tmp_path / f"{one.digest}.fatbin").exists()
+
+
 def test_blocks_that_stay_are_as_many_as_fit_and_no_more_than_there_are_tiles():
     kernel = registry.kernel("cutile.persistent_int8")
     assert kernel.launch(Shape.cube(8192)).grid == (132, 1, 1)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from support import in_cuda13
 
 from gemmrepro import build_cutile, host, just_in_time, registry
@@ -119,9 +118,7 @@ def test_in_its_container_the_check_finds_the_compiler_and_says_what_else_is_mis
     if host.find_gpu()[0]:
         pytest.skip("here is a GPU, on which the check itself runs")
     out = tmp_path / "out.json"
-    answer = in_cuda13(
-        tmp_path, *("python3", "-m", "gemmrepro.just_in_time", "--family", "cutile", "--out", str(out))
-    )
+    answer = in_cuda13(tmp_path, *("python3", "-m", "gemmrepro.just_in_time", "--family", "cutile", "--out", str(out)))
     assert answer.returncode == 0, answer.stdout
     (reason,) = {verdict["reason"] for verdict in json.loads(out.read_text()).values()}
     assert reason.startswith("there is no usable NVIDIA GPU")
