@@ -33,6 +33,10 @@ struct alignas(16) float4 {
     float x = 0, y = 0, z = 0, w = 0;
 };
 
+inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+
 inline Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cpu_grid {
