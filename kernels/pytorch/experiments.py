@@ -115,7 +115,7 @@ CPU_METHODS = {
     "least": "least of single calls",
     "coarse": "one call by time.time",
     "batches": "median of batches",
-    "threads": "median of batches, one core",
+    "threads": "median of batches, every core",
 }
 
 CLOCKS = Experiment(
@@ -148,7 +148,7 @@ CLOCKS = Experiment(
             categories=CPU_METHODS,
             panels=CPU_WORKS,
             line_label="right",
-            caption="Products of fp32 matrices through PyTorch on the CPU, timed by the host's clock.",
+            caption="Products of fp32 matrices through PyTorch on the CPU, one thread, timed by the host's clock.",
         ),
     ),
 )
