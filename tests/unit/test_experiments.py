@@ -581,6 +581,94 @@ def test_probes_cancel_but_for_the_small_terms(ada):
             assert (np.array(row, np.float16).astype(float) == row).all()
 
 
+# Figures that an article prints
+
+
+def figure(value: float, metric: str = "ratio") -> dict:
+    keys = {
+        "system": "x",
+        "metric": metric,
+        "value": value,
+        "unit": metric,
+        "hardware": "NVIDIA T4",
+        "n": 1,
+        "dtype": "",
+    }
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("published", "kind", "partly", "verdict", "words"),
+    [
+        ([8.2], "ratio", {}, REPRODUCED, "Published 8.2 on NVIDIA T4; measured 8.00"),  # 6.5 to 9.8 by its interval
+        ([2.0], "ratio", {}, NOT, "4.0 times higher: outside the tolerance"),
+        ([2.0], "ratio", {"same_side_of": 1}, PARTLY, "above 1 as published"),
+        ([0.5], "ratio", {"same_side_of": 1}, NOT, "not below 1"),
+        ([2.0], "none", {}, verdicts.NOT_TESTABLE, "Only NVIDIA T4 can confirm"),
+        ([32.0, 4.0], "ratio", {}, REPRODUCED, "Published 8.000 on NVIDIA T4"),  # two rows, whose quotient is meant
+    ],
+)
+def test_a_published_figure_is_held_against_the_rows(brought, published, kind, partly, verdict, words):
+    one = claim(over="sums.outside", where={"law": "normal", "k": 64})
+    one = replace(
+        one,
+        published=tuple(figure(value) for value in published),
+        tolerance=0.5,
+        transfer={"kind": kind, "why": "It is a quotient."},
+        partly=partly,
+    )
+    entry = judged(*brought, one)
+    assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
+    assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
+
+
+def test_what_no_run_can_test_says_why(brought):
+    one = replace(claim(), compute={"metric": "none"}, transfer={"kind": "none", "why": "Weights are missing."})
+    entry = judged(*brought, one)
+    assert (entry["verdict"], entry["explanation"]) == (verdicts.NOT_TESTABLE, "Weights are missing.")
+    assert entry["measured"] == [] and entry["kernels"] == []
+
+
+def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
+    made = world(tmp_path / "world")
+    left = {"kernel": "numpy.dot", "toolkit": "library", "reason": "it took too long"}
+    write_recording(made, sums, tmp_path / "recorded/sums/experiments", skipped=[left])
+    experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
+    entry = judged(made, tmp_path / "out", claim(kernel="numpy.dot", least=1))
+    assert entry["verdict"] == NOT_MEASURED and entry["explanation"].endswith("errors: it took too long.")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tolerance": 0.1, "compute": {"above": 1}}, "may not stand"),
+        ({"tolerance": 0.1, "published": None}, "'published' is a required property"),
+        ({"compute": {"where": {"elements": [4096, 65536]}}, "tolerance": 0.1}, "compared at one point"),
+        ({"article": "plamo"}, "its published rows are those of gpu-notes"),
+    ],
+)
+def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, words):
+    entry = {
+        "id": "pytorch.x",
+        "where": "text",
+        "statement": "It is {value} times as fast.",
+        "published": [{"system": "GPU torch.jit.script", "metric": "speedup"}],
+        "compute": {
+            **{"metric": "experiment", "experiment": "gelu", "value": "gain", "kernel": "torch.jit.script"},
+            **{"where": {"elements": 4096}, **change.pop("compute", {})},
+        },
+        "transfer": {"kind": "ratio", "why": "A quotient."},
+        "tolerance": 0.1,
+        **change,
+    }
+    entry = {key: value for key, value in entry.items() if value is not None}
+    path = tmp_path / "claims.yaml"
+    judge = {"toolkits": ["cuda13"], "cache": "warm"}
+    path.write_text(json.dumps({"article": "gpu-notes", "judge": judge, "claims": [entry]}))
+    with pytest.raises(UserError, match=words):
+        claims.load_file(path, "pytorch")
+
+
 # Figures of dots
 
 
