@@ -1,7 +1,8 @@
 """Timing by the host's clock alone, on the CPU: what of it needs no GPU to go wrong.
 
 Two works through PyTorch: a product of small matrices, some microseconds, and one of larger ones, milliseconds. The
-reference is the median of batches of calls that last long enough for the clock not to matter, after a warm-up.
+reference is the median of batches of calls that last long enough for the clock not to matter, after a warm-up, by one
+thread.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ METHODS = {
     "single": "median of single calls, warm",
     "least": "least of single calls, warm",
     "coarse": "one call by time.time",
-    "threads": "one core of those there are",
+    "threads": "median of batches, warm, every core",
     BATCHES: "median of batches, warm",
 }
 
@@ -79,19 +80,17 @@ def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     batches = experiments.beside("pytorch", "gelu_cpu.py").batches
     first = fresh(name, context.parameters, settings["first"])
     cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(cores)  # whoever started this may have allowed one
+    torch.set_num_threads(1)
     with torch.inference_mode():
         call = work(torch, name, context.parameters)
         clocked(call, settings["warm_up"])
         found = batches({name: call}, settings["batch_seconds"], settings["seconds"], settings["least"])[name]
         single = clocked(call, settings["samples"])
         coarse = clocked(call, 1, time.time)
+        torch.set_num_threads(cores)
+        clocked(call, settings["warm_up"])
+        every = batches({name: call}, settings["batch_seconds"], settings["seconds"], settings["least"])[name]
         torch.set_num_threads(1)
-        try:
-            clocked(call, settings["warm_up"])
-            alone = batches({name: call}, settings["batch_seconds"], settings["seconds"], settings["least"])[name]
-        finally:
-            torch.set_num_threads(cores)
     level = stats.median_interval(found).value
     mean, least = statistics.fmean(first), min(single)
     rows = {
@@ -100,7 +99,7 @@ def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         "single": (single, stats.median_interval(single)),
         "least": (single, stats.Interval(least, least, least)),
         "coarse": (coarse, stats.median_interval(coarse)),
-        "threads": (alone, stats.median_interval(alone)),
+        "threads": (every, stats.median_interval(every)),
         BATCHES: (found, stats.median_interval(found)),
     }
     ticks = {"coarse": tick(time.time)}
@@ -117,7 +116,7 @@ def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             ratio_low=us.low / level,
             ratio_high=us.high / level,
             tick_us=ticks.get(method, fine),
-            threads=1 if method == "threads" else cores,
+            threads=cores if method == "threads" else 1,
         )
 
 
@@ -126,6 +125,7 @@ def main() -> None:
     import torch
 
     name, parameters, count = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
     with torch.inference_mode():
         call = work(torch, name, parameters)
         print(json.dumps(clocked(call, count)))

@@ -69,7 +69,15 @@ TIMING = Experiment(
     libraries=tuple(WORKS),
     packages=("torch", "torchvision"),
     parameters={"gemm": 8192, "elements": 1 << 18, "batch": 128, "works": list(WORKS)},
-    settings={"samples": 50, "warm_up": 10, "seconds": 0.3, "block_seconds": 0.3, "rest_seconds": 1.0},
+    settings={
+        "rounds": 5,
+        "samples": 20,
+        "warm_up": 10,
+        "heat_seconds": 0.5,
+        "seconds": 0.15,
+        "block_seconds": 0.3,
+        "rest_seconds": 1.0,
+    },
     sources=("timing.py",),
     columns=(
         Column("method", "how it was timed", kind="text"),
@@ -107,7 +115,7 @@ CPU_METHODS = {
     "least": "least of single calls",
     "coarse": "one call by time.time",
     "batches": "median of batches",
-    "threads": "median of batches, one core",
+    "threads": "median of batches, every core",
 }
 
 CLOCKS = Experiment(
@@ -140,7 +148,7 @@ CLOCKS = Experiment(
             categories=CPU_METHODS,
             panels=CPU_WORKS,
             line_label="right",
-            caption="Products of fp32 matrices through PyTorch on the CPU, timed by the host's clock.",
+            caption="Products of fp32 matrices through PyTorch on the CPU, one thread, timed by the host's clock.",
         ),
     ),
 )
@@ -226,6 +234,7 @@ GELU_CPU = Experiment(
 
 # torch.compile --------------------------------------------------------------------------------------------------------
 
+MODES = ["eager", "default", "reduce-overhead", "max-autotune"]
 _COMPILED = (EAGER, f"{COMPILE}.default", f"{COMPILE}.reduce-overhead", f"{COMPILE}.max-autotune")
 
 TRAINING = Experiment(
@@ -239,7 +248,7 @@ TRAINING = Experiment(
     libraries=_COMPILED,
     packages=("torch", "torchvision"),
     parameters={"batch": 64, "warm_up": 10},
-    settings={"iterations": 100, "rounds": 5, "limit_s": 300, "together": False},
+    settings={"modes": MODES, "iterations": 100, "rounds": 5, "limit_s": 300, "together": False},
     sources=("training.py",),
     columns=(
         Column("batch", "images a step", kind="integer"),

@@ -134,8 +134,17 @@ class Fresh:
 # The experiment -----------------------------------------------------------------------------------------------------
 
 
+def heat(call: Callable[[], Any], sync: Callable[[], None], seconds: float) -> None:
+    """Keep the GPU busy for so long: what draws a lot of power runs faster until the clock gives way."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for _ in range(5):
+            call()
+        sync()
+
+
 def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each method, of one work."""
+    """A row for each method, of one work. Methods take turns, in rounds: each meets the GPU as the others do."""
     import torch
 
     from gemmrepro import stats
@@ -143,86 +152,85 @@ def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     (subject,) = (each for each in context.subjects if each.kernel == point["work"])
     session, settings, name = context.session, context.settings, point["work"]
-    count = settings["samples"]
-    plan = Plan(0.01, settings["seconds"], 6, 200)
-    timer = Timer(session)
-    rows: dict[str, tuple[Sequence[float], Mapping[str, Any]]] = {}
-    compared: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    count, plan = settings["samples"], Plan(0.01, settings["seconds"], 6, 200)
     sync = torch.cuda.synchronize
+    timer = Timer(session)
+    times: dict[str, list[Sequence[float]]] = {method: [] for method in METHODS}
+    sensed: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
     fresh = Fresh(name, context.parameters)
     with torch.inference_mode(), torch.cuda.stream(torch.cuda.ExternalStream(session.stream.ptr)):
         call = work(torch, name, context.parameters)
+        silent = work(torch, name, context.parameters, zeros=True)
         for _ in range(settings["warm_up"]):
             call()
+            silent()
         sync()
         estimate = timer.estimate(call, timer.once(call))
         graphs = wants_graphs(estimate, None)
-        calls = max(1, min(200, round(20e3 / estimate)))
+        copies = [call]
+        if graphs:
+            # Other data at every launch, as the suite does where a flush would be inside of what is timed.
+            sets = rotation_sets(3 * 4 * context.parameters["elements"], session.gpu.l2_bytes)
+            copies += [work(torch, name, context.parameters) for _ in range(sets - 1)]
+        together, in_graph = (max(1, min(200, round(span / estimate))) for span in (20e3, 2e3))
 
-        def suite(function: Callable[[], Any], cache: str) -> tuple[Sequence[float], Mapping[str, Any]]:
-            bound = [function]
-            if cache == "cold" and graphs:
-                # Work on other data every time, as the suite does where a flush would be inside of what is timed.
-                copies = rotation_sets(3 * 4 * context.parameters["elements"], session.gpu.l2_bytes)
-                bound += [work(torch, name, context.parameters) for _ in range(copies - 1)]
-            burst = timer.burst(bound, None, cache, plan, (estimate, None), graphs)
-            return burst.times, summarize_sensors(burst.sensors)
+        def suite(method: str, calls: Sequence[Callable[[], Any]], cache: str) -> Sequence[float]:
+            burst = timer.burst(calls, None, cache, plan, (estimate, None), graphs)
+            sensed[method] += burst.sensors
+            return burst.times
 
-        rows[SUITE] = suite(call, "warm")
-        rows["unsynchronised"] = (clocked(call, sync, count, wait=False), {})
-        rows["synchronised"] = (clocked(call, sync, count, wait=True), {})
-        rows["many"] = (clocked_together(call, sync, 7, calls), {})
-        rows["events"] = (by_events(torch, call, count, queued=False), {})
-        rows["queued"] = (by_events(torch, call, count, queued=True), {})
-        rows["graph"] = (by_graph(torch, timer, call, 20, max(1, min(200, round(2e3 / estimate)))), {})
-        rows["cold"] = suite(call, "cold")
-        silent = work(torch, name, context.parameters, zeros=True)
-        for _ in range(settings["warm_up"]):
-            silent()
-        rows["zeros"] = suite(silent, "warm")
+        for _ in range(settings["rounds"]):
+            heat(call, sync, settings["heat_seconds"])
+            times[SUITE].append(suite(SUITE, [call], "warm"))
+            times["unsynchronised"].append(clocked(call, sync, count, wait=False))
+            times["synchronised"].append(clocked(call, sync, count, wait=True))
+            times["many"].append(clocked_together(call, sync, 3, together))
+            times["events"].append(by_events(torch, call, count, queued=False))
+            times["queued"].append(by_events(torch, call, count, queued=True))
+            times["graph"].append(by_graph(torch, timer, call, 7, in_graph))
+            times["cold"].append(suite("cold", copies, "cold"))
+            heat(silent, sync, settings["heat_seconds"])
+            times["zeros"].append(suite("zeros", [silent], "warm"))
         half = max(6, min(200, round(settings["block_seconds"] * 1e6 / estimate)))
         time.sleep(settings["rest_seconds"])
-        rows["rested"] = (by_events(torch, call, 1, queued=False), {})
+        times["rested"].append(by_events(torch, call, 1, queued=False))
         time.sleep(settings["rest_seconds"])
         one, other = (by_events(torch, call, half, queued=True) for _ in range(2))
-        compared["blocks"] = (one, other)
-        time.sleep(settings["rest_seconds"])
+        heat(call, sync, settings["heat_seconds"])
         both = by_events(torch, call, 2 * half, queued=True)
-        compared["turns"] = (both[::2], both[1::2])
-    rows["first"] = (fresh.first_calls()[:1], {})
-    level = stats.median_interval(rows[SUITE][0]).value
+    times["first"].append(fresh.first_calls()[:1])
+    levels = [stats.median_interval(each).value for each in times[SUITE]]
 
-    def row(method: str, times: Sequence[float], ratio: stats.Interval, sensed: Mapping[str, Any]) -> dict[str, Any]:
-        us = stats.median_interval(times)
+    def row(method: str, rounds: Sequence[Sequence[float]], ratio: stats.Interval) -> dict[str, Any]:
+        us = stats.rounds_interval(rounds)
+        readings = summarize_sensors(sensed[method])
         return context.row(
             subject,
             method=method,
             median_us=us.value,
             ci_low_us=us.low,
             ci_high_us=us.high,
-            samples=len(times),
+            samples=sum(map(len, rounds)),
             ratio=ratio.value,
             ratio_low=ratio.low,
             ratio_high=ratio.high,
-            mean_us=statistics.fmean(times),
-            clock_mhz=sensed.get("clock_mhz"),
-            power_w=sensed.get("power_w"),
+            mean_us=statistics.fmean(value for each in rounds for value in each),
+            clock_mhz=readings["clock_mhz"],
+            power_w=readings["power_w"],
         )
 
-    for method in METHODS:
-        if method in compared:
-            one, other = compared[method]
-            if method == "turns":
-                ratio = stats.ratio_interval([one], [other])
-            else:
-                # Halves that were not taken side by side: each has a median of its own.
-                top, bottom = stats.median_interval(one), stats.median_interval(other)
-                ratio = stats.Interval(top.value / bottom.value, top.low / bottom.high, top.high / bottom.low)
-            yield row(method, one, ratio, {})
-        else:
-            times, sensed = rows[method]
-            us = stats.median_interval(times)
-            yield row(method, times, stats.Interval(us.value / level, us.low / level, us.high / level), sensed)
+    for method, rounds in times.items():
+        if len(rounds) == len(levels):
+            # Against what the suite said in the same round, so that a drift between rounds cancels.
+            pairs = [[value / level for value in each] for each, level in zip(rounds, levels, strict=True)]
+            yield row(method, rounds, stats.rounds_interval(pairs))
+        elif rounds:
+            (found,) = rounds
+            yield row(method, rounds, stats.rounds_interval([[value / statistics.median(levels) for value in found]]))
+    # Halves that were not taken side by side have a median each.
+    top, bottom = stats.median_interval(one), stats.median_interval(other)
+    yield row("blocks", [one], stats.Interval(top.value / bottom.value, top.low / bottom.high, top.high / bottom.low))
+    yield row("turns", [both[::2]], stats.ratio_interval([both[::2]], [both[1::2]]))
 
 
 def main() -> None:

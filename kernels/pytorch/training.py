@@ -175,7 +175,7 @@ def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     parameters, settings = context.parameters, context.settings
     batch, warm_up, limit = parameters["batch"], parameters["warm_up"], settings["limit_s"]
-    wanted = [SUBJECTS[subject.kernel] for subject in context.subjects]
+    wanted = [mode for mode in (SUBJECTS[subject.kernel] for subject in context.subjects) if mode in settings["modes"]]
     beside = len(wanted) - 1 if settings["together"] else 0
     modes: dict[str, Mode] = {}
     times: dict[str, list[list[float]]] = {}
@@ -204,9 +204,9 @@ def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 each.end()
     for subject in context.subjects:
         mode = SUBJECTS[subject.kernel]
-        each = modes[mode]
-        if each.reason:
-            context.leave_out(subject, each.reason)
+        each = modes.get(mode)
+        if each is None or each.reason:
+            context.leave_out(subject, each.reason if each else "the setting modes does not name it")
             continue
         step = stats.rounds_interval(times[mode], repeatability=stats.REPEATABILITY)
         steps = [time_ms for one in times[mode] for time_ms in one]

@@ -51,6 +51,10 @@ Number max(Number one, Number other) {
     return one < other ? other : one;
 }
 
+inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+
 inline Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cpu_grid {

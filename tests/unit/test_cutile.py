@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import ROOT, call
+from support import ROOT, in_cuda13
 
 from gemmrepro import build, build_cutile, cuobjdump, gates, registry, sass
-from gemmrepro.container_env import container_environment, make_caches
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 from gemmrepro.registry import Refusal, Shape
@@ -258,18 +257,12 @@ def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, version
 
 @pytest.mark.containers
 def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
-    environment = container_environment(os.environ)
-    make_caches(os.environ | environment)
     made = []
     for folder in (tmp_path / "one", tmp_path / "two"):
-        answer = call(
-            [
-                *("apptainer", "exec", "--bind", f"{ROOT},{tmp_path}", str(ROOT / "resources/images/cuda13.sif")),
-                *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
-                *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
-            ],
-            **environment,
-            PYTHONPATH=str(ROOT / "workflow"),
+        answer = in_cuda13(
+            tmp_path,
+            *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
+            *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
         made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})
@@ -323,11 +316,60 @@ def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
         assert kernel.layout == ("row,col,row" if by_columns else "row,row,row")
 
 
+def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
+    from gemmrepro import candidates
+
+    tunable = registry.tunable("cutile.persistent_bf16_tuned")
+    rows = [
+        {
+            **{"digest": each.digest, "params": dict(each.params), "target": "90", "error": None},
+            **{"build_key": build.build_key(each.kernel, "13.4", VERSIONS), "registers": 255},
+        }
+        for each in candidates.candidates(tunable)
+    ]
+    listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
+    (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS, "candidates": rows}))
+    monkeypatch.setattr(build_cutile, "packages", lambda kernel: pytest.fail("the compiler is asked for"))
+    assert len(candidates.Listing.read(tmp_path, tunable).rows) == len(rows)
+    other = VERSIONS | {"cuda-tile": "1.8.0"}
+    (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other, "candidates": rows}))
+    with pytest.raises(UserError, match="another space or other sources"):
+        candidates.Listing.read(tmp_path, tunable)
+
+
+def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
+    from gemmrepro import candidates
+
+    def unreadable(kernel, log, binary):
+        raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
+
+    monkeypatch.setattr(build, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
+    monkeypatch.setattr(build, "compiled_usage", unreadable)
+    toolkit = build.Toolkit("cuda13", "13.4", frozenset({"90"}))
+    one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
+    row = candidates.compile_candidate(one, toolkit, "90", tmp_path)
+    assert "nvdisasm error" in row["error"] and not (tmp_path / f"{one.digest}.fatbin").exists()
+
+
 def test_blocks_that_stay_are_as_many_as_fit_and_no_more_than_there_are_tiles():
     kernel = registry.kernel("cutile.persistent_int8")
     assert kernel.launch(Shape.cube(8192)).grid == (132, 1, 1)
     assert kernel.launch(Shape.cube(512)).grid == (16, 1, 1)
     assert registry.kernel("cutile.persistent_bf16").launch(Shape.cube(8192)).grid == (132, 1, 1)
+
+
+def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothing_without_it():
+    from gemmrepro import experiments
+
+    each = experiments.experiment("cutile", "pytorch")
+    kernels = [registry.kernel(name) for name in each.kernels]
+    assert {kernel.dtype_in for kernel in kernels} == {"fp16", "bf16", "tf32", "int8", "fp8_e4m3"}
+    points = each.points(each.parameters)
+    assert len(points) == 2 * len(kernels) and {point["n"] for point in points} == {4096, 8192}
+    for kernel in kernels:
+        kernel.check(Shape.cube(4096))
+    alone = type("Context", (), {"subjects": (type("Subject", (), {"kernel": kernels[0].id}),)})
+    assert list(each.measure(alone, points[0])) == []
 
 
 def test_fp64_is_timed_up_to_the_articles_size():

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support import in_cuda13
 
-from gemmrepro import build_cutile, just_in_time, registry
+from gemmrepro import build_cutile, host, just_in_time, registry
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 
@@ -110,3 +111,14 @@ def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, caps
     monkeypatch.setattr(sys, "argv", ["just_in_time", "--family", "ladder", "--out", str(out)])
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
         just_in_time.main()
+
+
+@pytest.mark.containers
+def test_in_its_container_the_check_finds_the_compiler_and_says_what_else_is_missing(default_run, tmp_path):
+    if host.find_gpu()[0]:
+        pytest.skip("here is a GPU, on which the check itself runs")
+    out = tmp_path / "out.json"
+    answer = in_cuda13(tmp_path, *("python3", "-m", "gemmrepro.just_in_time", "--family", "cutile", "--out", str(out)))
+    assert answer.returncode == 0, answer.stdout
+    (reason,) = {verdict["reason"] for verdict in json.loads(out.read_text()).values()}
+    assert reason.startswith("there is no usable NVIDIA GPU")

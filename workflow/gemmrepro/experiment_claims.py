@@ -19,7 +19,7 @@ import pandas as pd
 
 from gemmrepro.claims import format_number, points
 from gemmrepro.experiment_rows import Results, row_key
-from gemmrepro.measurements import is_current
+from gemmrepro.measurements import LIBRARY, is_current
 
 
 class Missing(Exception):
@@ -47,6 +47,9 @@ def _cell(results: Results, compute: Mapping[str, Any], kernel: str, toolkit: st
     rows = results.of(kernel, toolkit, **at)
     what = f"{kernel} in the experiment {results.experiment.name}" + (f" at {told}" if told else "")
     if rows.empty:
+        for left in results.run.get("skipped") or ():
+            if left["kernel"] == kernel and left["toolkit"] in (toolkit, LIBRARY):
+                raise Missing(f"{kernel} was left out of the experiment {results.experiment.name}: {left['reason']}")
         raise Missing(f"there is no row of {what}, by {toolkit}" if len(results.rows) else "the experiment was not run")
     current = rows[is_current(rows)]
     if current.empty:

@@ -1,7 +1,5 @@
 # cuTile compiles just in time for whoever calls it; here it must do what its binaries do. Nothing else rests on this.
-COMPILED_IN_TIME = [
-    family for family in FAMILIES if any(kernel.compiler == "cutile" for kernel in kernels_of(family))
-]
+COMPILED_IN_TIME = [family for family in FAMILIES if any(kernel.compiler == "cutile" for kernel in kernels_of(family))]
 
 
 rule just_in_time_check:
