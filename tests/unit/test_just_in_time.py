@@ -52,6 +52,11 @@ def test_the_shape_has_several_tiles_and_a_tail_and_every_kernel_takes_it(kernel
     assert kernel.op == "vector_add" or shape.m % kernel.params["bm"]
 
 
+def test_a_kernel_of_several_launches_is_skipped_with_the_reason(tmp_path):
+    verdict = just_in_time.check(registry.kernel("ozaki.fused_bf16_d9"), tmp_path)
+    assert verdict == {"status": "skipped", "reason": "a run of it is several launches"}
+
+
 def test_a_type_without_arrays_is_skipped_with_the_reason(tmp_path):
     verdict = just_in_time.check(registry.kernel("cutile.k_major_fp8_e4m3"), tmp_path)
     assert verdict == {"status": "skipped", "reason": "CuPy has no arrays of fp8_e4m3"}

@@ -186,6 +186,7 @@ class LibraryStep:
 
 
 Steps = tuple[Step | LibraryStep, ...]
+"""What a run does, in this order."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +336,7 @@ class Kernel:
     @property
     def parts(self) -> tuple[Kernel, ...]:
         """The records each of which makes a whole run: one a variant, or itself."""
-        return tuple(map(self._part, self.variants)) or (self,)
+        return tuple(map(self._of, self.variants)) or (self,)
 
     @property
     def codes(self) -> tuple[Kernel, ...]:
@@ -379,9 +380,9 @@ class Kernel:
 
     def at(self, shape: Shape) -> Kernel:
         """The one of `parts` that runs `shape`."""
-        return self._part(self.choose(shape)) if self.choose else self
+        return self._of(self.choose(shape)) if self.choose else self
 
-    def _part(self, variant: Variant) -> Kernel:
+    def _of(self, variant: Variant) -> Kernel:
         return replace(
             self,
             entry=variant.entry,
