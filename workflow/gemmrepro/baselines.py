@@ -3,8 +3,9 @@
 ``cublas.sgemm`` is cuBLAS's fp32 GEMM. ``cublas.gemm`` is the GEMM of every other type, accumulated as its problem says
 (16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
 cublasLt offers. ``cublas.gemm_k_major`` is the same call by another name, for a family that has kernels of both
-layouts: a row of measurements names a baseline and a type, and no layout. ``cuda.memcpy`` is the driver's
-device-to-device copy.
+layouts: a row of measurements names a baseline and a type, and no layout. ``cublas.gemm_emulated`` is cublasGemmEx with
+its emulation of fp64 by 8-bit integers switched on, wherever it can. ``cuda.memcpy`` is the driver's device-to-device
+copy.
 
     python -m gemmrepro.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
     prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
@@ -164,6 +165,13 @@ BASELINES = {
             "gemm",
             _gemm,
             lambda session: f"cuBLAS {cublas(session).version}",
+        ),
+        Baseline(
+            "cublas.gemm_emulated",
+            "cuBLAS, fp64 emulated",
+            "gemm",
+            lambda session, operands: cublas(session, "fp64 emulated").gemm_ex(operands),
+            lambda session: f"cuBLAS {cublas(session, 'fp64 emulated').version}",
         ),
         Baseline(
             "cuda.memcpy",

@@ -224,10 +224,16 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
             tried = Path(folder) / "refused"
             tried.mkdir()
             refused = COMPILERS[kernel.compiler].refusals(kernel, unwanted, threads, tried)
-        binary = Path(folder) / "kernel.fatbin"
-        log = compile_fatbin(kernel, toolkit, chosen, threads, binary)
-        read = {part.entry: _machine_code(part, chosen, log, binary) for part in kernel.parts}
-        fatbin = binary.read_bytes()
+        # cuTile makes a cubin of one entry point: a kernel of several launches is as many fat binaries, one behind the
+        # other (see gpu.fat_binaries).
+        units = kernel.parts if kernel.steps and kernel.compiler == "cutile" else (kernel,)
+        fatbin, log, read = b"", "", {}
+        for unit in units:
+            binary = Path(folder) / unit.entry / "kernel.fatbin"
+            binary.parent.mkdir()
+            said = compile_fatbin(unit, toolkit, chosen, threads, binary)
+            read |= {part.entry: _machine_code(part, chosen, said, binary) for part in unit.parts}
+            fatbin, log = fatbin + binary.read_bytes(), log + said
 
     text = "".join(
         f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{code}\n"
@@ -245,7 +251,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         "advisories": parse_advisories(log),
         "archs": read[kernel.entry][0],
     }
-    if kernel.variants:
+    if kernel.several:
         record["variants"] = {entry: archs for entry, (archs, _) in read.items()}
     if used := packages(kernel):
         record["packages"] = used

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from typing import Any
 
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, Shape
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
 """The language and its compiler."""
@@ -83,6 +84,8 @@ def packages(kernel: Kernel) -> dict[str, str]:
 
 def flags(kernel: Kernel) -> tuple[str, ...]:
     """What decides the machine code beside the source and the versions: constants, hints, promises of the arrays."""
+    if kernel.steps:
+        return tuple(f"{part.entry}:{flag}" for part in kernel.parts for flag in (part.function, *flags(part)) if flag)
     promised = (f"{one.name}:{one.element}/{'x'.join(map(str, one.multiples))}" for one in arrays(kernel))
     constants = (f"{name}={value}" for name, value in _pairs(kernel, "PARAMETERS").items())
     return (*promised, *constants, *(f"{name}={value}" for name, value in hints(kernel).items()))
@@ -103,6 +106,11 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
     found = []
     for argument in kernel.arguments:
         name = argument.removeprefix("array:")
+        if name in kernel.workspace and name != argument:
+            buffer = kernel.workspace[name]
+            multiples = buffer.multiples or (1,) * len(buffer.lengths(Shape(1, 1, 1)))
+            found.append(Array(name, _ELEMENTS[buffer.dtype], multiples))
+            continue
         if name == argument or name not in axes:
             raise UserError(f"{kernel.id}: argument '{argument}' is no array, and a kernel in cuTile takes only those.")
         element = _ELEMENTS[kernel.dtype_out if name == "c" else kernel.dtype_in]
@@ -159,6 +167,7 @@ def _compile(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> di
     spec = {
         "source": os.path.relpath(kernel.source_path, ROOT),
         "entry": kernel.entry,
+        "function": kernel.function or kernel.entry,
         "arrays": [[one.element, list(one.multiples)] for one in arrays(kernel)],
         "constants": _pairs(kernel, "PARAMETERS"),
         "hints": hints(kernel),
@@ -207,14 +216,14 @@ def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
     module = types.ModuleType("cutile_source")
     sys.modules[module.__name__] = module
     exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
-    kernel = getattr(module, spec["entry"], None)
+    kernel = getattr(module, spec["function"], None)
     if not isinstance(kernel, ct.kernel):
-        raise UserError(f"{path.name} defines no cuda.tile kernel '{spec['entry']}'; mend the record's entry.")
+        raise UserError(f"{path.name} defines no cuda.tile kernel '{spec['function']}'; mend the record's entry.")
     names = list(inspect.signature(kernel._pyfunc).parameters)
     given, constants = len(spec["arrays"]), spec["constants"]
     if names[given:] != list(constants):
         raise UserError(
-            f"the kernel '{spec['entry']}' of {path.name} takes the constants {', '.join(names[given:]) or 'none'} "
+            f"the kernel '{spec['function']}' of {path.name} takes the constants {', '.join(names[given:]) or 'none'} "
             f"behind {given} arrays, and its record gives {', '.join(constants) or 'none'}; mend one of them."
         )
 
@@ -227,9 +236,9 @@ def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
             stride_lower_bound_incl=0,
             alias_groups=(),
             may_alias_internally=False,
-            # Row-major and without gaps: the last stride is 1, and a row's length is the stride before it.
+            # Row-major and without gaps: the last stride is 1, and each one before it the lengths behind it multiplied.
             stride_constant=(None,) * (axes - 1) + (1,),
-            stride_divisible_by=(*multiples[1:], 1),
+            stride_divisible_by=tuple(math.prod(multiples[axis + 1 :]) for axis in range(axes)),
             shape_divisible_by=tuple(multiples),
             base_addr_divisible_by=ALIGNMENT,
         )

@@ -44,8 +44,11 @@ LT_TRANSA = 3
 """cublasLtMatmulDescAttributes_t."""
 LT_MAX_WORKSPACE = 1
 """cublasLtMatmulPreferenceAttributes_t."""
-MATH_MODES = {"default": 0, "tf32": 3}
-"""cublasMath_t values. "tf32" exists so that tests can show that the gate rejects it."""
+MATH_MODES = {"default": 0, "tf32": 3, "fp64 emulated": 8}
+"""cublasMath_t values. "tf32" exists so that tests can show that the gate rejects it; the last one makes fp64
+products of 8-bit integers (cuBLAS 13.0.2 and later)."""
+EAGER = 2
+"""cublasEmulationStrategy_t: emulate wherever it is possible, not only where it is thought to be faster."""
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS's manual recommends for Hopper; smaller GPUs need less. Set by hand, since a captured call that lets
 cuBLAS allocate its own would put the allocation into the graph that is timed."""
@@ -153,8 +156,13 @@ class Cublas:
         self._handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
         self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(session.stream.ptr))
-        self._workspace = _workspace()
-        self._call("cublasSetWorkspace_v2", self._handle, _pointer(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES))
+        if math == "fp64 emulated":
+            # It keeps its slices in a workspace of its own, which is larger, and multiplies natively where it is not.
+            self._emulate()
+        else:
+            self._workspace = _workspace()
+            size = ctypes.c_size_t(WORKSPACE_BYTES)
+            self._call("cublasSetWorkspace_v2", self._handle, _pointer(self._workspace), size)
         self._call("cublasSetMathMode", self._handle, ctypes.c_int(MATH_MODES[math]))
         mode = ctypes.c_int(-1)
         self._call("cublasGetMathMode", self._handle, ctypes.byref(mode))
@@ -167,6 +175,11 @@ class Cublas:
         self._call("cublasGetVersion_v2", self._handle, ctypes.byref(version))
         # Encoded as major * 10000 + minor * 100 + patch since cuBLAS 11.
         self.version = f"{version.value // 10000}.{version.value // 100 % 100}.{version.value % 100}"
+
+    def _emulate(self) -> None:
+        if not hasattr(self._library, "cublasSetEmulationStrategy"):
+            raise UserError("this cuBLAS emulates no fp64; install nvidia-cublas 13.0.2 or later.")
+        self._call("cublasSetEmulationStrategy", self._handle, ctypes.c_int(EAGER))
 
     def _call(self, name: str, *arguments: Any) -> None:
         _check(name, getattr(self._library, name)(*arguments))

@@ -75,9 +75,17 @@ class Context:
         """
         if subject.toolkit != LIBRARY:
             return self._loaded[subject].bind(operands)
-        if subject.kernel == "cublas.gemm":
+        return self.bind_library(subject.kernel, operands)
+
+    def bind_library(self, name: str, operands: Operands) -> Callable[[], None]:
+        """The same of a library, whether or not it is among the subjects."""
+        if name == "cublas.gemm":
             return baselines.cublas(self.session).gemm_ex(operands)
-        return baselines.baseline(subject.kernel).bind(self.session, operands)
+        return baselines.baseline(name).bind(self.session, operands)
+
+    def loaded(self, subject: Subject) -> gpu.Loaded:
+        """A kernel's subject as it is loaded, to make its launches one by one."""
+        return self._loaded[subject]
 
     def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
         """A row about `subject`.

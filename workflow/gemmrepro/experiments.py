@@ -52,7 +52,9 @@ class Lines:
 
     Attributes:
         panel: the column that tells the panels apart; `panels` its values with the panels' titles.
-        series: kernels (or libraries) with what the legend calls them, in the legend's order.
+        series: kernels (or libraries) with what the legend calls them, in the legend's order; several with commas
+            between them are one line.
+        x_scale: "log2", "log" or "linear".
         caption: what is drawn, in one or two sentences; where the rows come from is added.
         zero: what a panel says where every value is zero, which a logarithmic axis cannot show.
     """
@@ -68,6 +70,7 @@ class Lines:
     series: Mapping[str, str]
     caption: str = ""
     zero: str = "no error"
+    x_scale: str = "log2"
 
 
 @dataclass(frozen=True)

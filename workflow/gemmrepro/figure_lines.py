@@ -39,19 +39,21 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
         cells: dict[float, dict[str, object]] = {}
         drawn = any_row = False
         for number, (kernel, name) in enumerate(lines.series.items()):
-            rows = at[(at["kernel"] == kernel) & ((at["toolkit"] == toolkit) | (at["toolkit"] == "library"))]
+            rows = at[
+                at["kernel"].isin(kernel.split(",")) & ((at["toolkit"] == toolkit) | (at["toolkit"] == "library"))
+            ]
             rows = rows[rows[lines.y].notna()].sort_values(lines.x)
             if rows.empty:
                 continue
             any_row = True
             for _, row in rows.iterrows():
-                cell = cells.setdefault(float(row[lines.x]), {lines.panel: title, lines.x_label: int(row[lines.x])})
+                cell = cells.setdefault(float(row[lines.x]), {lines.panel: title, lines.x_label: _number(row[lines.x])})
                 cell[name] = float(row[lines.y])
                 cell["stale"] = bool(cell.get("stale")) or row["status"] == "stale"
                 drawing.rows.append(row_key(family, results.experiment.name, row, lines.panel, lines.x))
             drawn |= _line(axes, rows, number, lines, column.low, column.high)
             last = rows.iloc[-1]
-            said.append(f"{title}, {name}: {last[lines.y]:.3g} at {lines.x_label} {int(last[lines.x])}")
+            said.append(f"{title}, {name}: {last[lines.y]:.3g} at {lines.x_label} {_number(last[lines.x])}")
         drawing.table += [cells[x] for x in sorted(cells)]
         drawing.stale |= any(bool(cell.get("stale")) for cell in cells.values())
         if not any_row:
@@ -61,7 +63,7 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
         elif zeros := _leading_zeros(at, lines):
             said_zero = f"{lines.zero}\nup to {lines.x_label} = {plain(zeros)}"
             axes.text(0.04, 0.5, said_zero, transform=axes.transAxes, va="center", color=INK, fontsize=9.5)
-        _ticks(axes, xs)
+        _ticks(axes, xs, lines.x_scale)
         if place >= len(panels) - width:
             axes.set_xlabel(lines.x_label)
             axes.tick_params(axis="x", labelbottom=True)
@@ -72,7 +74,7 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
     present = [
         (number, name)
         for number, (kernel, name) in enumerate(lines.series.items())
-        if (results.rows["kernel"] == kernel).any()
+        if results.rows["kernel"].isin(kernel.split(",")).any()
     ]
     handles = [
         Line2D(
@@ -100,6 +102,11 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
         f"{lines.y_label} against {lines.x_label}. " + "; ".join(said) + "." if said else "Line chart without data."
     )
     return drawing
+
+
+def _number(value: float) -> float | int:
+    """A cell as the table beside the figure shows it."""
+    return int(value) if float(value).is_integer() else float(f"{value:.3g}")
 
 
 def _colour(number: int) -> str:
@@ -156,16 +163,23 @@ def _line(axes: Axes, rows: pd.DataFrame, number: int, lines: Lines, low: str | 
     return True
 
 
-def _ticks(axes: Axes, xs: list[float]) -> None:
-    axes.set_xscale("log", base=2)
+def _ticks(axes: Axes, xs: list[float], scale: str) -> None:
+    if scale == "linear":
+        axes.set_xscale("linear")
+    else:
+        axes.set_xscale("log", base=2 if scale == "log2" else 10)
     axes.set_yscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(xs[:: max(1, math.ceil(len(xs) / 4))] or [1.0]))
+    if scale != "log":
+        axes.xaxis.set_major_locator(FixedLocator(xs[:: max(1, math.ceil(len(xs) / 4))] or [1.0]))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    if xs:
+    if xs and scale == "linear":
+        margin = 0.05 * (xs[-1] - xs[0]) or 0.5
+        axes.set_xlim(xs[0] - margin, xs[-1] + margin)
+    elif xs:
         axes.set_xlim(xs[0] / 1.3, xs[-1] * 1.3)
     low, high = axes.get_ylim()
     if not axes.lines:

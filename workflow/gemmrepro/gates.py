@@ -205,10 +205,10 @@ def gate(
         record = read_json(path, "the build record", _REBUILD)
         try:
             checks = [
-                {**check, "check": f"{part.entry}: {check['check']}"} if kernel.variants else check
+                {**check, "check": f"{part.entry}: {check['check']}"} if kernel.several else check
                 for part in kernel.parts
                 for arch, built in sorted(
-                    (record["variants"][part.entry] if kernel.variants else record["archs"]).items()
+                    (record["variants"][part.entry] if kernel.several else record["archs"]).items()
                 )
                 for check in static_checks(part, arch, built)
             ]

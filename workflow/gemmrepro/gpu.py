@@ -16,17 +16,18 @@ import fcntl
 import json
 import os
 import re
+import struct
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import read_json
-from gemmrepro.operands import Operands
-from gemmrepro.registry import Kernel, Launch
+from gemmrepro.operands import STORAGE, Operands, matrices
+from gemmrepro.registry import Kernel, Launch, Shape, Step
 
 # Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
 # arithmetic of the stated type, so none of them may be inherited from the caller's shell.
@@ -134,6 +135,7 @@ class Session:
         self.core_stream = core_stream
         self._nvml = nvml
         self._handle = nvml_handle
+        self.workspace: tuple[str, Shape, dict[str, Any]] | None = None
 
     def sync(self) -> None:
         """Wait for the stream; a kernel that failed on the GPU surfaces here as a UserError."""
@@ -285,6 +287,29 @@ def exclusive(session: Session) -> Iterator[None]:
         os.close(handle)
 
 
+FATBIN_MAGIC = 0xBA55ED50
+"""How a fat binary begins (fatbinary.h): magic, version, size of this header, and of what follows it."""
+
+
+def fat_binaries(data: bytes) -> list[bytes]:
+    """The fat binaries that stand one behind the other in `data`; a cubin is given back as it is.
+
+    Raises:
+        UserError: the last one is cut short.
+    """
+    if data.startswith(b"\x7fELF"):
+        return [data]
+    found, start = [], 0
+    while start < len(data):
+        magic, _, header, size = struct.unpack_from("<IHHQ", data.ljust(start + 16, b"\0"), start)
+        end = start + header + size
+        if magic != FATBIN_MAGIC or end > len(data):
+            raise UserError("the binary is no fat binary, or is cut short; run the build stage again.")
+        found.append(data[start:end])
+        start = end
+    return found
+
+
 def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
     """The build stage's JSON of `kernel`. Raises UserError if it is missing or corrupt."""
     return read_json(
@@ -341,13 +366,17 @@ class Loaded:
         self.session, self.kernel, self.toolkit = session, kernel, toolkit
         self.build_key, self.arch = build_key, arch
         try:
-            self._code = ObjectCode.from_fatbin(path.read_bytes(), name=kernel.id)
-            self._functions = {part.entry: self._code.get_kernel(part.entry) for part in kernel.parts}
+            images = [ObjectCode.from_fatbin(one, name=kernel.id) for one in fat_binaries(path.read_bytes())]
+            codes = images if len(images) == len(kernel.parts) else images * len(kernel.parts)
+            self._functions = {
+                part.entry: code.get_kernel(part.entry) for part, code in zip(kernel.parts, codes, strict=True)
+            }
         except Exception as error:
             raise UserError(
                 f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
                 f"{session.gpu.arch}, and check that its entry point is called '{kernel.entry}'."
             ) from None
+        self._code = images
         self._shared_set = dict.fromkeys(self._functions, 0)
 
     @classmethod
@@ -395,6 +424,8 @@ class Loaded:
         from cuda.core import launch
 
         self.kernel.check(operands.shape)
+        if self.kernel.steps:
+            return self._bind_steps(operands)
         part = part or self.kernel.at(operands.shape)
         config = self._config(part.launch(operands.shape), part.entry)
         arguments, stream, function = operands.arguments(part), self.session.core_stream, self._functions[part.entry]
@@ -403,6 +434,83 @@ class Loaded:
             launch(stream, config, function, *arguments)
 
         return call
+
+    def workspace(self, shape: Shape) -> dict[str, Any]:
+        """The arrays that the kernel's launches hand on, for `shape`: the same until another kernel or shape comes.
+
+        They begin as NaN, or as the integer whose bits are all set. What was bound to them keeps them.
+        """
+        import cupy
+
+        held = self.session.workspace
+        if held is None or held[:2] != (self.kernel.id, shape):
+            self.session.workspace = None
+            arrays = {}
+            for name, buffer in self.kernel.workspace.items():
+                arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
+                cupy.cuda.runtime.memsetAsync(arrays[name].data.ptr, 0xFF, arrays[name].nbytes, self.session.stream.ptr)
+            held = self.session.workspace = (self.kernel.id, shape, arrays)
+        return held[2]
+
+    def launches(self, operands: Operands) -> Launches:
+        """Its launches on `operands`, to be made one by one."""
+        return Launches(self, operands)
+
+    def bind_step(self, operands: Operands, entry: str, **others: Any) -> Callable[[], None]:
+        """A function that makes the first of the kernel's launches called `entry`, asynchronously.
+
+        Args:
+            others: arrays in place of those that its arguments name.
+        """
+        step = next(step for step in self.kernel.steps if step.entry == entry)
+        return self._bound(operands, step, others)
+
+    def _bound(self, operands: Operands, step: Step, others: Mapping[str, Any]) -> Callable[[], None]:
+        from cuda.core import launch
+
+        part = self.kernel.part(step)
+        config = self._config(step.launch(operands.shape), step.entry)
+        arrays = {**self.workspace(operands.shape), **others}
+        arguments = operands.arguments(part, arrays)
+        stream, function = self.session.core_stream, self._functions[step.entry]
+
+        def call() -> None:
+            launch(stream, config, function, *arguments)
+
+        call.kept = arrays  # type: ignore[attr-defined]
+        return call
+
+    def _bind_steps(self, operands: Operands) -> Callable[[], None]:
+        if self.kernel.program is not None:
+            launches, program = self.launches(operands), self.kernel.program
+            return lambda: program(launches)
+        calls = [self._bound(operands, step, {}) for step in self.kernel.steps]
+
+        def call() -> None:
+            for one in calls:
+                one()
+
+        return call
+
+
+class Launches:
+    """What a kernel's `program` works with: its launches by entry, its workspace and operands, and the stream."""
+
+    def __init__(self, loaded: Loaded, operands: Operands) -> None:
+        self._loaded, self._operands = loaded, operands
+        self.shape = operands.shape
+        self.workspace = loaded.workspace(operands.shape)
+        inputs, output = matrices(operands.problem, operands.shape)
+        arrays = zip(("a", "b", "c"), (*operands.inputs, operands.output), (*inputs, output), strict=True)
+        self.operands = {name: array.reshape(lengths) for name, array, lengths in arrays}
+
+    def __call__(self, entry: str, **arrays: Any) -> None:
+        """Make the launch called `entry`, asynchronously, with `arrays` in place of those that its arguments name."""
+        self._loaded.bind_step(self._operands, entry, **arrays)()
+
+    def read(self, array: Any) -> Any:
+        """`array` on the host, once everything that was launched is done."""
+        return array.get(stream=self._loaded.session.stream)
 
 
 def main() -> int:

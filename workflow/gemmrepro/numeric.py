@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import ceiling_gate, gpu, registry
-from gemmrepro.comparison import Verdict, compare, reference_gemm
+from gemmrepro.comparison import Verdict, compare, reference_gemm, spoiled
 from gemmrepro.error_bounds import UNIT_ROUNDOFF, bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import write_json
@@ -41,9 +41,17 @@ ROWS = 32
 
 
 def run_case(
-    session: gpu.Session, launch: Launcher, case: Case, problem: Problem = FP32_GEMM, repeats: int = REPEATS
+    session: gpu.Session,
+    launch: Launcher,
+    case: Case,
+    problem: Problem = FP32_GEMM,
+    repeats: int = REPEATS,
+    kernel: Kernel | None = None,
 ) -> tuple[Verdict, float]:
-    """Run a GEMM `case` of `problem` `repeats` times and judge it. Returns the verdict and gamma."""
+    """Run a GEMM `case` of `problem` `repeats` times and judge it; `kernel` where it says what its scheme errs by.
+
+    Returns the verdict and gamma.
+    """
     import cupy
 
     host_a, host_b, host_c = draw(case)
@@ -74,10 +82,16 @@ def run_case(
     types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
     wide = [cupy.asarray(widen(values, dtype)) for values, dtype in zip((host_a, host_b, host_c), types, strict=True)]
     reference, scale = (array.get() for array in reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], cupy))
+    scheme: Any = 0.0
+    if kernel is not None:
+        scheme = kernel.error(host_a, host_b, np) if kernel.error else 0.0
+        reference = spoiled(reference, host_a, host_b, np) if kernel.spoils else reference
     limit = bound(problem, case.shape.k)
     got = results[0].get()
     allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
-    verdict = compare(got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, rows=ROWS)
+    verdict = compare(
+        got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, scheme=scheme, rows=ROWS
+    )
     problems = [verdict.message] if verdict.message else []
     if exact:
         # + 0.0: a sum of zeros may be of either sign.
@@ -163,7 +177,7 @@ def _cases(
 ) -> Iterator[tuple[Case, Verdict, float]]:
     if kernel.op == "gemm":
         for case in gemm_cases(kernel, seeds):
-            verdict, limit = run_case(session, launch, case, kernel.problem)
+            verdict, limit = run_case(session, launch, case, kernel.problem, kernel=kernel)
             yield case, verdict, limit
         for case, verdict in refusal_cases(kernel):
             yield case, verdict, bound(kernel.problem, case.shape.k)
@@ -203,7 +217,7 @@ def judge(session: gpu.Session, loaded: gpu.Loaded, seeds: Sequence[int]) -> dic
     kernel = loaded.kernel
     records, failures = [], []
     try:
-        for part in kernel.parts:
+        for part in kernel.parts if kernel.variants else (kernel,):
             named = {"entry": part.entry} if kernel.variants else {}
 
             def launch(operands: gpu.Operands, part: Kernel = part) -> None:

@@ -12,7 +12,7 @@ Integers saturate, and NaN has no integer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,6 +184,11 @@ def nbytes(problem: Problem, shape: Shape) -> int:
     return DTYPES[problem.dtype_in] * sum(inputs) + DTYPES[problem.dtype_out] * output
 
 
+def workspace_bytes(kernel: Kernel, shape: Shape) -> int:
+    """Bytes of the arrays that the launches of `kernel` hand on."""
+    return sum(DTYPES[one.dtype] * math.prod(one.lengths(shape)) for one in kernel.workspace.values())
+
+
 def work(kernel: Kernel, shape: Shape) -> tuple[float | None, float | None]:
     """Operations and compulsory bytes of one launch with beta = 0.
 
@@ -234,15 +239,19 @@ class Operands:
             iterations=int(kernel.params.get("iterations", 0)),
         )
 
-    def arguments(self, kernel: Kernel) -> tuple[Any, ...]:
+    def arguments(self, kernel: Kernel, others: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """What `kernel` is launched with, in the order of its C signature.
+
+        Args:
+            others: arrays beside A, B and C by name, or in their place: a kernel's workspace.
 
         Raises:
             UserError: a tensor map that the driver refuses, or C = A B asked of scalars that it cannot apply.
         """
         if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
-        arrays = self._arrays()
+        others = others or {}
+        arrays = {**self._arrays(), **others}
         index = np.int64 if self.problem.op == "ceiling_bytes" else np.int32
         scalars: dict[str, Any] = {axis: index(getattr(self.shape, axis)) for axis in "mnk"}
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
@@ -251,11 +260,13 @@ class Operands:
         def argument(name: str) -> tuple[Any, ...]:
             if name.startswith("map:"):
                 operand = name.removeprefix("map:")
-                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id),)
+                buffer = kernel.workspace.get(operand)
+                given = (others[operand], buffer.dtype) if buffer else None
+                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id, given),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
-                lengths = self._lengths(operand)
-                strides = (lengths[1], 1) if len(lengths) == 2 else (1,)
+                lengths = others[operand].shape if operand in others else self._lengths(operand)
+                strides = [math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
@@ -271,8 +282,11 @@ class Operands:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
         return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
 
-    def tensor_map(self, operand: str, wanted: TensorMap, who: str) -> Any:
+    def tensor_map(self, operand: str, wanted: TensorMap, who: str, given: tuple[Any, str] | None = None) -> Any:
         """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
+
+        `given` is another array and its type, whose leading axes are taken as one: rows of matrices stored one behind
+        the other.
 
         Raises:
             UserError: the driver refuses it: a row of the matrix is no multiple of 16 bytes, or a box is too large.
@@ -281,10 +295,14 @@ class Operands:
         from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
         from cuda.core.utils import StridedMemoryView
 
-        inputs, output = matrices(self.problem, self.shape)
-        rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
-        dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
-        array = self._arrays()[operand].reshape(rows_columns)
+        if given is not None:
+            array, dtype = given[0].reshape(-1, given[0].shape[-1]), given[1]
+            rows_columns = array.shape
+        else:
+            inputs, output = matrices(self.problem, self.shape)
+            rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
+            dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
+            array = self._arrays()[operand].reshape(rows_columns)
         try:
             return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(
                 box_dim=wanted.box,

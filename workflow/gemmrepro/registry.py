@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT
@@ -132,6 +133,38 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Buffer:
+    """An array that launches of one kernel hand on: element type, and lengths on a shape, the last contiguous.
+
+    `multiples` says what each length is a multiple of, on every shape that the kernel takes; by default of 1.
+    """
+
+    dtype: str
+    lengths: Callable[[Shape], tuple[int, ...]]
+    multiples: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of several launches of a kernel: what differs from the kernel's record. See `Kernel.steps`.
+
+    In `arguments` the names of the kernel's `workspace` stand for its arrays. `function` is what of a cuTile source is
+    compiled for it, where that is not what `entry` says: two launches of one function on arrays of different
+    promises are two entries.
+    """
+
+    entry: str
+    launch: Callable[[Shape], Launch]
+    arguments: tuple[str, ...]
+    function: str = ""
+    params: Mapping[str, int] = field(default_factory=dict)
+    defines: Mapping[str, str] = field(default_factory=dict)
+    tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
+    expects: tuple[Expect, ...] = ()
+    spills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One rung: a source file, its entry point and everything the stages need to know of it.
 
@@ -158,6 +191,15 @@ class Kernel:
     A kernel that runs different code on different shapes names its entry points as `variants`, and `choose` says which
     of them runs a shape (`at`). Every one of them passes the gates (`parts`). What the record itself says of entry and
     tensor maps is the first one's, and its `expects` hold for each.
+
+    A kernel that takes several launches names them in their order as `steps`, and as `workspace` the arrays that they
+    hand on. Entry, launch and tensor maps of the record itself are then of its main launch, one of them. Where the host
+    decides between launches, `program` does it: it is given something to launch entries with (`gpu.Launches`).
+    `d` tells apart rows of kernels that differ in a cut of that name alone.
+
+    `error` says by how much a scheme that drops something may err beside rounding, elementwise: of A[m,k], B[k,n] in
+    float64 and the array module, something of the shape of C or broadcast to it. `spoils`: Inf and NaN make NaN of
+    their whole row or column of C.
     """
 
     id: str
@@ -200,6 +242,13 @@ class Kernel:
     timed_to: int = 0
     variants: tuple[Variant, ...] = ()
     choose: Callable[[Shape], Variant] | None = None
+    function: str = ""
+    steps: tuple[Step, ...] = ()
+    workspace: Mapping[str, Buffer] = field(default_factory=dict)
+    program: Callable[[Any], None] | None = None
+    d: int | None = None
+    error: Callable[[Any, Any, Any], Any] | None = None
+    spoils: bool = False
 
     def __post_init__(self) -> None:
         if not self.arguments:
@@ -216,6 +265,8 @@ class Kernel:
             raise UserError(f"{self.id}: only of cuTile's compiler may a record expect a refusal.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
             raise UserError(f"{self.id}: layout '{self.layout}' is none of {' '.join(LAYOUTS)}.")
+        if self.steps and (self.variants or self.entry not in {step.entry for step in self.steps}):
+            raise UserError(f"{self.id}: its entry must be one of its steps, and it cannot have variants beside them.")
         maps = {name.removeprefix("map:") for name in self.arguments if name.startswith("map:")}
         if maps != set(self.tensor_maps):
             raise UserError(f"{self.id}: its arguments name the tensor maps {sorted(maps)}; it registers others.")
@@ -252,8 +303,16 @@ class Kernel:
 
     @property
     def parts(self) -> tuple[Kernel, ...]:
-        """The kernel as records of a single entry point: one a variant, or itself."""
-        return tuple(map(self._part, self.variants)) or (self,)
+        """The kernel as records of a single entry point: one a variant, one a step, or itself."""
+        steps: dict[str, Step] = {}
+        for step in self.steps:
+            steps.setdefault(step.entry, step)
+        return tuple(map(self._part, self.variants)) or tuple(map(self.part, steps.values())) or (self,)
+
+    @property
+    def several(self) -> bool:
+        """Whether it has more entry points than one."""
+        return bool(self.variants or self.steps)
 
     def at(self, shape: Shape) -> Kernel:
         """The one of `parts` that runs `shape`."""
@@ -269,6 +328,23 @@ class Kernel:
             expects=(*self.expects, *variant.expects),
             variants=(),
             choose=None,
+        )
+
+    def part(self, step: Step) -> Kernel:
+        """The record of one of its `steps`."""
+        return replace(
+            self,
+            entry=step.entry,
+            function=step.function,
+            launch=step.launch,
+            arguments=step.arguments,
+            params=step.params,
+            defines=step.defines,
+            tensor_maps=step.tensor_maps,
+            expects=step.expects,
+            spills=step.spills,
+            steps=(),
+            program=None,
         )
 
     def takes(self, shape: Shape) -> bool:
@@ -451,6 +527,11 @@ def compiled_from(kernel: Kernel) -> str:
         extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
     if kernel.compiler == "cutile":
         extra = (*extra, kernel.op, kernel.layout, sorted(kernel.multiple_of.items()), kernel.refusals)
+    if kernel.function:
+        extra = (*extra, kernel.function)
+    if kernel.steps:
+        buffers = tuple((name, one.dtype, one.multiples) for name, one in kernel.workspace.items())
+        extra = (*extra, buffers, *map(compiled_from, kernel.parts))
     return repr((*record, *extra))
 
 
@@ -460,12 +541,19 @@ def fingerprint(kernel: Kernel) -> str:
     Rules take it as a parameter, so that a new rung in ``family.py`` reruns nothing of its neighbours. The launch
     is a function, hence it counts by what it answers for a few shapes.
     """
-    functions = ("launch", "variants", "choose")
+    functions = ("launch", "variants", "choose", "steps", "workspace", "program", "error")
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
     launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
     if kernel.variants:
         launches += [kernel.at(shape).entry for shape in _SHAPES if kernel.takes(shape)]
         launches += [fingerprint(part) for part in kernel.parts]
+    if kernel.steps:
+        launches += [(step.entry, step.arguments) for step in kernel.steps]
+        launches += [fingerprint(part) for part in kernel.parts]
+        shapes = [shape for shape in _SHAPES if kernel.takes(shape)]
+        launches += [
+            (name, one.dtype, [one.lengths(shape) for shape in shapes]) for name, one in kernel.workspace.items()
+        ]
     return repr((sorted(record.items(), key=lambda item: item[0]), launches))
 
 

@@ -29,7 +29,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,14 +227,24 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
     return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
 
 
-def check_memory(points: Iterable[Point], free: int, l2_bytes: int, name: str) -> None:
+def check_memory(
+    points: Iterable[Point], free: int, l2_bytes: int, name: str, kernels: Mapping[str, Kernel] | None = None
+) -> None:
     """Refuse a sweep one of whose points does not fit, before anything is measured.
+
+    `kernels` are those of the points, whose workspaces are counted in.
 
     Raises:
         UserError: names the largest such size, what it needs and what there is.
     """
-    for problem, shape in dict.fromkeys((point.problem, point.shape) for point in reversed(list(points))):
-        needed = needed_bytes(problem, shape, l2_bytes)
+    workspaces: dict[tuple[Problem, Shape], int] = {}
+    for point in reversed(list(points)):
+        kernel = (kernels or {}).get(point.kernel)
+        size = operands.workspace_bytes(kernel, point.shape) if kernel else 0
+        key = (point.problem, point.shape)
+        workspaces[key] = max(workspaces.get(key, 0), size)  # kernels take turns
+    for (problem, shape), workspace in workspaces.items():
+        needed = needed_bytes(problem, shape, l2_bytes) + workspace
         if needed > free:
             raise UserError(
                 f"{problem} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that "
@@ -276,8 +286,11 @@ class Workspace:
             self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
         return wanted
 
-    def check(self, call: Callable[[], None], timer: timing.Timer) -> dict[str, Any]:
+    def check(self, call: Callable[[], None], timer: timing.Timer, kernel: Kernel | None = None) -> dict[str, Any]:
         """Run once into poisoned memory, judge the result, and time the launch.
+
+        Args:
+            kernel: where it says what its scheme errs by (`Kernel.error`).
 
         Returns:
             {passed, message, err_scaled_max, err_fro, first_us, estimate_us}.
@@ -286,7 +299,7 @@ class Workspace:
         bits[...] = poison = POISON_BITS[self._output.dtype.itemsize]
         first = timer.once(call)
         if self.problem.op == "gemm":
-            verdict = self._judge_gemm()
+            verdict = self._judge_gemm(kernel)
         elif self.problem.op == "ceiling_flops":
             # A loop that writes its sum at all writes a small one, unless its values left all bounds.
             bounded = bool((bits == poison).all()) or abs(float(self._output[0])) < CEILING_BOUND
@@ -309,7 +322,7 @@ class Workspace:
             "estimate_us": estimate,
         }
 
-    def _judge_gemm(self) -> Verdict:
+    def _judge_gemm(self, kernel: Kernel | None) -> Verdict:
         import cupy
 
         m, n, k = self.shape.m, self.shape.n, self.shape.k
@@ -327,12 +340,20 @@ class Workspace:
                 wide_a = operands.widen(a[rows], problem.dtype_in)
                 whole[0, rows], whole[1, rows] = reference_gemm(wide_a, wide_b, 1.0, 0.0, None, cupy)
             self._reference = (whole[0], whole[1])
+        scheme: Any = 0.0
+        if kernel is not None and kernel.error:
+            a, b = (
+                array.reshape(size)
+                for array, size in zip(self._inputs, operands.matrices(problem, self.shape)[0], strict=True)
+            )
+            scheme = kernel.error(a, b, cupy)
         return compare(
             self._output.reshape(m, n),
             *self._reference,
             bound(problem, k),
             dtype=problem.dtype_out,
             underflow=underflow_allowance(k, 1.0, problem.dtype_out),
+            scheme=scheme,
             rows=REFERENCE_ROWS,
         )
 
@@ -375,7 +396,7 @@ class Sweep:
             if name
         }
         if only is None:
-            check_memory(self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name)
+            check_memory(self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name, self.kernels)
         self.machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
         self.journal = Journal(journal, self.machine, say)
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
@@ -426,7 +447,7 @@ class Sweep:
     def _ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> dict[str, Any]:
         found = self.checked(point)
         if found is None:
-            found = workspace.check(self._bind(point, workspace), timer)
+            found = workspace.check(self._bind(point, workspace), timer, self.kernels.get(point.kernel))
             if point.toolkit == LIBRARY:
                 found["way"] = baselines.way(self.session, point.problem, point.shape)
             self.journal.put(point.entry("check"), self._check_identity(point), found)
@@ -562,6 +583,7 @@ class Sweep:
             "m": point.shape.m,
             "n": point.shape.n,
             "k": point.shape.k,
+            "d": kernel.d if kernel else None,
             "cache": point.cache,
             "toolkit": point.toolkit,
             "arch": self._loaded[kernel.id, point.toolkit].arch if kernel else self.session.gpu.arch,
@@ -590,6 +612,13 @@ class Sweep:
             }
         return row
 
+    def _d(self, point: Point) -> Any:
+        """The `d` of a point's kernel, or what pandas writes where there is none."""
+        import pandas as pd
+
+        kernel = self.kernels.get(point.kernel)
+        return pd.NA if kernel is None or kernel.d is None else kernel.d
+
     def write(self, out: Path, profile: bool = True) -> None:
         """Write summary.csv, samples.parquet and run.json from the journal into `out`.
 
@@ -612,7 +641,7 @@ class Sweep:
                             "m": point.shape.m,
                             "n": point.shape.n,
                             "k": point.shape.k,
-                            "d": pd.array([pd.NA] * len(record["times"]), dtype="Int64"),
+                            "d": pd.array([self._d(point)] * len(record["times"]), dtype="Int64"),
                             "cache": point.cache,
                             "round": number,
                             "index": range(len(record["times"])),

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from gemmrepro.errors import UserError
-from gemmrepro.ozaki import pairs
+from gemmrepro.ozaki import exactness, pairs
 from gemmrepro.ozaki.arrays import namespace
 from gemmrepro.ozaki.splitting import Split
 
@@ -47,6 +47,41 @@ def rounding(a: Split, b: Split, d: int | None = None) -> Any:
     for p, q in chosen:
         total += xp.abs(a.slices[p].value()) @ xp.abs(b.slices[q].value())
     return len(chosen) * UNIT * total
+
+
+def guaranteed(
+    k: int,
+    significant: int,
+    step: int,
+    slices: int,
+    d: int | None = None,
+    accumulator: int = exactness.FP32_BITS,
+    k_block: int | None = None,
+    lost: float = math.inf,
+) -> float:
+    """What C of a split by fixed steps may err by at most, relative to k 2^(c_A + c_B); as 2^c < 2 max, a quarter of it
+    relative to k max|A| max|B|.
+
+    Slice 0 is at most 2^c, slice p at most 2^(c - beta - 1 - (p - 1) step), half a unit of the one before; the residual
+    goes on so. Dropped pairs and residuals count whole, kept pairs by the rounding of the fp64 sum.
+
+    Args:
+        significant, step, slices, d: as in `article.Fused`; beta follows from them and `k`.
+        accumulator, k_block: bits of the sum that a pair's products go through, and after how many products it is
+            emptied into a wider one; None: never.
+        lost: what such a sum loses of itself where its digits may need more bits than it has.
+    """
+    beta = min(exactness.exact_bits(k), significant)
+    size = [1.0] + [2.0 ** (-beta - 1 - p * step) for p in range(slices)]
+    bits = [beta] + [step - 1] * (slices - 1)
+    total = sum(size[p] * size[q] for p, q in pairs.dropped(slices, slices, d)) + (2 + size[slices]) * size[slices]
+    chosen = pairs.select(slices, slices, d)
+    for p, q in chosen:
+        total += len(chosen) * UNIT * size[p] * size[q]
+        exact = exactness.is_exact(k_block or k, bits[p], bits[q], accumulator)
+        if not (exact and exactness.is_exact(k, bits[p], bits[q])):
+            total += lost * size[p] * size[q]
+    return total
 
 
 def smallest_d(a: Split, b: Split, abs_product: Any, law: str = "random") -> int:

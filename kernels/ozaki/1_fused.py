@@ -1,0 +1,193 @@
+"""Ozaki 1: Fast Mode with the fused split: one maximum, one launch for all slices, pairs with p + q < d.
+
+New:        the scales of all slices follow from the first maximum: slice p takes the digits of the unit 2^(c - p STEP -
+            beta), c = ceil(log2 max|x|), so one launch makes them all and nothing waits for the host. The article reads
+            the maximum back to the host once; here a launch hands it to the next. Elements are divided by 2^c first, so
+            that every sigma is a constant and none overflows. Pairs with p + q >= D are left out. All pairs of one p +
+            q have one scale, a power of two.
+Parameters: S slices, STEP = m2 - 1 bits from one to the next and beta = min(m2, (24 - ceil(log2 k)) / 2) bits in each:
+            what the article's slice counts and errors give away (`gemmrepro.ozaki.article`). SIGNIFICANT = m2. VECTOR =
+            1 takes a maximum a row of A and a column of B instead of one a matrix, which the papers on the scheme do
+            and the article does not. FAST leaves Hopper's sums of 8-bit floats in the tensor core for the whole of K.
+Sums:       fp32 for a pair over the whole of K, in registers; then scaled and added to fp64 sums, in registers too.
+Published:  bf16, d = 9: 26.84 TFLOP/s at 16384 with 39 pairs, 1.05 PFLOP/s of bf16, 0.63 of cuBLAS in bf16 (B200).
+Expected:   the inner loop is that of a plain product; a pair ends with 64 conversions and 64 fp64 multiply-adds a
+            thread, 1 % of its time for K = 16384.
+Takes:      any m; even n, and k whose rows of slices are whole 16 bytes. Inf and NaN become NaN of their row of A or
+            column of B; they are not counted into the maximum.
+"""
+
+import cuda.tile as ct
+
+Constant = ct.Constant[int]
+ZERO = ct.PaddingMode.ZERO
+
+
+@ct.function
+def power(exponent):
+    """2^exponent, for exponents within +-1022."""
+    return ct.bitcast((ct.astype(exponent, ct.int64) + 1023) << 52, ct.float64)
+
+
+@ct.function
+def times_power(x, exponent):
+    """x 2^exponent for any exponent that leaves a normal number; what falls below that may be rounded twice."""
+    third = exponent // 3
+    return x * power(third) * power(third) * power(exponent - 2 * third)
+
+
+@ct.function
+def size(x):
+    """|x|, and 0 of Inf and NaN."""
+    return ct.where(ct.abs(x) <= 1.7976931348623157e308, ct.abs(x), 0.0)
+
+
+@ct.function
+def ceil_log2(x):
+    """ceil(log2 x) of x > 0, from its bits; 0 of 0."""
+    small = x < 1e-300  # subnormals among them
+    bits = ct.bitcast(ct.where(small, x * 1.2676506002282294e30, x), ct.int64)  # times 2^100
+    found = (bits >> 52) - 1023 + ct.where((bits & ((1 << 52) - 1)) != 0, 1, 0) - ct.where(small, 100, 0)
+    return ct.astype(ct.where(x > 0.0, found, 0), ct.int32)
+
+
+@ct.kernel
+def maxima(x, partial, ROWS: Constant, COLUMNS: Constant, BLOCKS: Constant):
+    # x: [rows, columns]   partial: [BLOCKS]   grid: BLOCKS, each takes every BLOCKS-th tile
+    across = ct.cdiv(x.shape[1], COLUMNS)
+    most = ct.zeros((ROWS, COLUMNS), ct.float64)
+    for tile in range(ct.bid(0), ct.cdiv(x.shape[0], ROWS) * across, BLOCKS):
+        at = (tile // across, tile % across)
+        most = ct.maximum(most, size(ct.load(x, at, (ROWS, COLUMNS), padding_mode=ZERO)))
+    ct.store(partial, (ct.bid(0),), ct.max(most, axis=None, keepdims=False))
+
+
+@ct.kernel
+def exponents(partial_a, partial_b, c_a, c_b, BLOCKS: Constant):
+    # partial_a, partial_b: [BLOCKS]   c_a, c_b: [1]   grid: 1
+    ct.store(c_a, (0,), ceil_log2(ct.max(ct.load(partial_a, (0,), (BLOCKS,)), axis=None, keepdims=False)))
+    ct.store(c_b, (0,), ceil_log2(ct.max(ct.load(partial_b, (0,), (BLOCKS,)), axis=None, keepdims=False)))
+
+
+@ct.kernel
+def row_exponents(x, c, ROWS: Constant, COLUMNS: Constant):
+    # x: [rows, columns]   c: [rows]   grid: ceil(rows / ROWS)
+    most = ct.zeros((ROWS, COLUMNS), ct.float64)
+    for step in range(ct.cdiv(x.shape[1], COLUMNS)):
+        most = ct.maximum(most, size(ct.load(x, (ct.bid(0), step), (ROWS, COLUMNS), padding_mode=ZERO)))
+    ct.store(c, (ct.bid(0),), ceil_log2(ct.max(most, axis=1)))
+
+
+@ct.kernel
+def column_exponents(x, c, ROWS: Constant, COLUMNS: Constant):
+    # x: [rows, columns]   c: [columns]   grid: ceil(columns / COLUMNS)
+    most = ct.zeros((ROWS, COLUMNS), ct.float64)
+    for step in range(ct.cdiv(x.shape[0], ROWS)):
+        most = ct.maximum(most, size(ct.load(x, (step, ct.bid(0)), (ROWS, COLUMNS), padding_mode=ZERO)))
+    ct.store(c, (ct.bid(0),), ceil_log2(ct.max(most, axis=0)))
+
+
+@ct.function
+def sigma(k, p, SIGNIFICANT, STEP):
+    """0.75 2^(53 - beta - p STEP): adding it rounds to multiples of 2^(-beta - p STEP)."""
+    bits = 24
+    for i in ct.static_iter(range(24)):
+        bits = bits - ct.where(k > (1 << i), 1, 0)
+    return 0.75 * power(53 - min(bits // 2, SIGNIFICANT) - p * STEP)
+
+
+@ct.kernel
+def split_a(
+    x,
+    c,
+    slices,
+    ROWS: Constant,
+    COLUMNS: Constant,
+    S: Constant,
+    STEP: Constant,
+    SIGNIFICANT: Constant,
+    VECTOR: Constant,
+):
+    # x: [m, k]   c: [m] or [1]   slices: [S, m, k]   grid: tiles of x
+    across = ct.cdiv(x.shape[1], COLUMNS)
+    row, column = ct.bid(0) // across, ct.bid(0) % across
+    if VECTOR == 1:
+        scale = ct.load(c, (row,), (ROWS,)).reshape((ROWS, 1))
+    else:
+        scale = ct.load(c, (0,), (1,)).reshape((1, 1))
+    left = times_power(ct.load(x, (row, column), (ROWS, COLUMNS), padding_mode=ZERO), -scale)
+    left = ct.where(ct.abs(left) <= 1.0, left, float("nan"))
+    for p in ct.static_iter(range(S)):
+        large = sigma(x.shape[1], p, SIGNIFICANT, STEP)
+        part = (left + large) - large
+        left = left - part
+        digits = ct.astype(ct.astype(part * 2.0 ** (p * STEP), ct.float32), slices.dtype)
+        ct.store(slices, (p, row, column), digits.reshape((1, ROWS, COLUMNS)))
+
+
+@ct.kernel
+def split_b(
+    x,
+    c,
+    slices,
+    ROWS: Constant,
+    COLUMNS: Constant,
+    S: Constant,
+    STEP: Constant,
+    SIGNIFICANT: Constant,
+    VECTOR: Constant,
+):
+    # x: [k, n]   c: [n] or [1]   slices: [S, n, k], K contiguous   grid: tiles of x
+    across = ct.cdiv(x.shape[1], COLUMNS)
+    row, column = ct.bid(0) // across, ct.bid(0) % across
+    if VECTOR == 1:
+        scale = ct.load(c, (column,), (COLUMNS,)).reshape((1, COLUMNS))
+    else:
+        scale = ct.load(c, (0,), (1,)).reshape((1, 1))
+    left = times_power(ct.load(x, (row, column), (ROWS, COLUMNS), padding_mode=ZERO), -scale)
+    left = ct.where(ct.abs(left) <= 1.0, left, float("nan"))
+    for p in ct.static_iter(range(S)):
+        large = sigma(x.shape[0], p, SIGNIFICANT, STEP)
+        part = (left + large) - large
+        left = left - part
+        digits = ct.astype(ct.astype(part * 2.0 ** (p * STEP), ct.float32), slices.dtype)
+        ct.store(slices, (p, column, row), digits.transpose().reshape((1, COLUMNS, ROWS)))
+
+
+@ct.kernel
+def product(
+    a,
+    b,
+    c_a,
+    c_b,
+    c,
+    BM: Constant,
+    BN: Constant,
+    BK: Constant,
+    GROUP: Constant,
+    S: Constant,
+    D: Constant,
+    STEP: Constant,
+    VECTOR: Constant,
+    FAST: Constant,
+):
+    # a: [S, m, k]   b: [S, n, k]   c: [m, n]   grid: tiles of C
+    rows, cols = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN)
+    group, within = ct.bid(0) // (GROUP * cols), ct.bid(0) % (GROUP * cols)
+    height = min(GROUP, rows - group * GROUP)  # the last group may be lower
+    row, col = group * GROUP + within % height, within // height
+
+    total = ct.zeros((BM, BN), ct.float64)  # (BM, BN)
+    for p in range(min(S, D)):
+        for q in range(min(S, D - p)):
+            sums = ct.zeros((BM, BN), ct.float32)  # (BM, BN)
+            for step in range(ct.cdiv(a.shape[2], BK)):
+                ta = ct.load(a, (p, row, step), (1, BM, BK), padding_mode=ZERO).reshape((BM, BK))
+                tb = ct.load(b, (q, col, step), (1, BN, BK), padding_mode=ZERO).reshape((BN, BK))
+                sums = ct.mma(ta, tb.transpose(), sums, use_fast_acc=FAST == 1)
+            total = total + ct.astype(sums, ct.float64) * power(-(p + q) * STEP)
+    if VECTOR == 1:
+        scale = ct.load(c_a, (row,), (BM,)).reshape((BM, 1)) + ct.load(c_b, (col,), (BN,)).reshape((1, BN))
+    else:
+        scale = ct.load(c_a, (0,), (1,)).reshape((1, 1)) + ct.load(c_b, (0,), (1,)).reshape((1, 1))
+    ct.store(c, (row, col), times_power(total, scale))

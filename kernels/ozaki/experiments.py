@@ -1,0 +1,416 @@
+"""How exact sums of integer products are, and how accurate the products made of them.
+
+`accumulator` multiplies integers, as slices of `beta` bits are, and counts the sums that are not exact: float64 has
+the exact ones, since no sum reaches 2^53.
+
+`products` makes the article's tables: slices, pairs, the split and the multiplication timed apart, and the error,
+against an exact product at sampled rows and columns and against cuBLAS's FP64 product as the article has it.
+
+`accuracy` multiplies operands that are hard for one scheme or another (`gemmrepro.ozaki.inputs`) and holds sampled
+outputs against exact ones, for any list of kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gemmrepro.experiments import Column, Experiment, Lines
+
+PAIRS = (
+    *(f"ozaki.pair_{dtype}_{bk}" for dtype in ("fp16", "bf16") for bk in (32, 128)),
+    *(f"ozaki.pair_e4m3_{bk}" for bk in ("32", "64", "128", "fast")),
+)
+
+
+def seed_of(*parts: Any) -> int:
+    """A seed of a point's own, whatever else is measured and in which order."""
+    return int(hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:8], 16)
+
+
+# What a sum of integers keeps -----------------------------------------------------------------------------------------
+
+LAWS = {
+    "same sign": lambda rng, beta, size, xp: rng.integers(1 << max(beta - 1, 0), (1 << beta) + 1, size),
+    "either sign": lambda rng, beta, size, xp: rng.integers(-(1 << beta), (1 << beta) + 1, size),
+}
+"""Digits of at most 2^beta: near it and positive, the hardest there are; and uniform of either sign."""
+
+
+def _accumulator_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"law": law, "dtype": dtype, "beta": beta, "k": k}
+        for dtype, betas in parameters["betas"].items()
+        for law in parameters["laws"]
+        for beta in betas
+        for k in parameters["ks"]
+    ]
+
+
+def _accumulator(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    import cupy
+
+    from gemmrepro.operands import Operands, narrow
+    from gemmrepro.registry import Shape
+
+    m, n, k = context.parameters["m"], context.parameters["n"], point["k"]
+    dtype, beta, law = point["dtype"], point["beta"], point["law"]
+    subjects = [subject for subject in context.subjects if context.kernel(subject).dtype_in == dtype]
+    if not subjects:
+        return
+    rng = cupy.random.default_rng(seed_of(dtype, beta, law, k))
+    digits = [LAWS[law](rng, beta, (rows, k), cupy).astype(cupy.float32) for rows in (m, n)]
+    exact = digits[0].astype(cupy.float64) @ digits[1].astype(cupy.float64).T
+    stored = [narrow(values, dtype) for values in digits]
+    largest = float(cupy.abs(exact).max())
+    for subject in subjects:
+        result = cupy.full((m, n), cupy.nan, cupy.float32)
+        context.bind(subject, Operands(context.kernel(subject).problem, Shape(m, n, k), tuple(stored), result))()
+        error = cupy.abs(result.astype(cupy.float64) - exact)
+        # A NaN is no exact sum.
+        wrong = float((~(error == 0)).mean())
+        yield context.row(
+            subject,
+            law=law,
+            dtype=dtype,
+            beta=beta,
+            k=k,
+            tile_k=context.kernel(subject).params["bk"],
+            bits=float(cupy.log2(largest)) if largest else 0.0,
+            wrong=wrong,
+            error=float(error.max()) / largest if largest else 0.0,
+        )
+
+
+ACCUMULATOR = Experiment(
+    name="accumulator",
+    title="Which sums of integer products are exact",
+    question="Is it the step of K that an accumulator sees, or all of K? And how many bits does it keep?",
+    kernels=PAIRS,
+    libraries=(),
+    parameters={
+        "m": 256,
+        "n": 256,
+        "ks": [64, 128, 256, 512, 1024, 4096, 16384, 65536],
+        "laws": list(LAWS),
+        "betas": {"fp16": [5, 7, 8, 11], "bf16": [4, 5, 6, 7, 8], "fp8_e4m3": [2, 3, 4]},
+    },
+    columns=(
+        Column("law", "how the digits are drawn", kind="text"),
+        Column("dtype", "the type that holds them", kind="text"),
+        Column("beta", "digits are at most 2^beta", kind="integer"),
+        Column("k", "products in a sum", kind="integer"),
+        Column("tile_k", "products in a step of the loop", kind="integer"),
+        Column("bits", "log2 of the largest exact sum"),
+        Column("wrong", "share of sums that are not exact"),
+        Column("error", "largest error over the largest sum"),
+    ),
+    points=_accumulator_points,
+    measure=_accumulator,
+)
+
+# The article's tables -------------------------------------------------------------------------------------------------
+
+NAIVE = tuple(f"ozaki.naive_{dtype}" for dtype in ("fp16", "bf16", "fp8_e4m3"))
+SWEPT = tuple(f"ozaki.fused_bf16_d{d}" for d in (9, 8, 7, 6, 5))
+OTHERS = ("ozaki.fused_fp16_d9", "ozaki.rows_bf16_d9", "ozaki.fused_e4m3_d16")
+DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
+
+
+def _sample(size: int, count: int, rng: Any) -> Any:
+    """Sorted places, the first and the last among them."""
+    import numpy as np
+
+    inner = rng.choice(np.arange(1, size - 1), max(0, min(count, size) - 2), replace=False) if size > 2 else []
+    return np.unique(np.concatenate([[0, size - 1], inner]).astype(np.int64))
+
+
+class Judge:
+    """Exact outputs at sampled rows and columns, and how far a product is from them."""
+
+    def __init__(self, a: Any, b: Any, count: int, seed: int) -> None:
+        import cupy
+        import numpy as np
+
+        from gemmrepro.ozaki import exact
+
+        rng = np.random.default_rng(seed)
+        self.rows, self.columns = (cupy.asarray(_sample(size, count, rng)) for size in (a.shape[0], b.shape[1]))
+        some_a, some_b = a[self.rows], b[:, self.columns]
+        self.hi, self.lo = exact.product_by_halves(some_a, some_b)
+        self.scale = cupy.abs(some_a) @ cupy.abs(some_b)
+
+    def cells(self, c: Any) -> dict[str, float]:
+        """The errors of C at the sampled places, as cells of a row."""
+        from gemmrepro.ozaki import exact, measures
+
+        difference = exact.minus_double_double(c[self.rows][:, self.columns], self.hi, self.lo)
+        return {
+            "err_scaled": measures.scaled(difference, self.scale),
+            "err_relative": measures.relative(difference, self.hi),
+            "err_fro": measures.frobenius(difference, self.hi),
+        }
+
+
+_ERRORS = (
+    Column("err_scaled", "max |C - C*| / (|A||B|) at sampled outputs, in units of 2^-53", "u"),
+    Column("err_relative", "max |C - C*| / |C*| at sampled outputs"),
+    Column("err_fro", "Frobenius norm of C - C* over that of C*, at sampled outputs"),
+)
+
+
+def _counts(loaded: Any, slices: tuple[int, int]) -> dict[str, int]:
+    from gemmrepro.ozaki import pairs
+
+    return {
+        "slices_a": slices[0],
+        "slices_b": slices[1],
+        "pairs": len(pairs.select(*slices, loaded.kernel.d)),
+    }
+
+
+def _product_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"n": n} for n in parameters["ns"]]
+
+
+def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    import cupy
+
+    from gemmrepro import baselines, timing
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.ozaki import measures, programs
+    from gemmrepro.registry import Problem, Shape
+
+    n = point["n"]
+    shape, problem = Shape.cube(n), Problem("gemm", "fp64", "fp64", "row,row,row")
+    timer, flops = timing.Timer(context.session), 2.0 * n**3
+
+    def quickest(call: Any) -> float:
+        """The median of some launches, in microseconds."""
+        first = timer.once(call)
+        times = [timer.once(call) for _ in range(1 if first > 1e5 else 5)]
+        return sorted(times)[len(times) // 2]
+
+    rates: dict[str, float] = {}
+
+    def rate(dtype: str) -> float:
+        """Operations a second of cuBLAS in a low type, both operands by K."""
+        if dtype not in rates:
+            low = Problem("gemm", dtype, "bf16" if dtype.startswith("fp8") else dtype, "row,col,row")
+            inputs, output = random(low, shape, n)
+            call = baselines.baseline("cublas.gemm_k_major").bind(
+                context.session, Operands(low, shape, tuple(inputs), output)
+            )
+            rates[dtype] = flops / quickest(call) * 1e6
+        return rates[dtype]
+
+    inputs, output = random(problem, shape, seed_of("products", n))
+    operands = Operands(problem, shape, tuple(inputs), output)
+    a, b, c = (array.reshape(n, n) for array in (*inputs, output))
+    judge = Judge(a, b, context.parameters["sampled"], n)
+    fp64 = quickest(context.bind_library(DGEMM, operands))
+    reference = c.copy()
+    for subject in context.subjects:
+        cells: dict[str, Any] = dict.fromkeys(("d", "slices_a", "slices_b", "pairs", "split_us", "kernel_us", "share"))
+        c[...] = cupy.nan
+        if subject.toolkit == "library":
+            total = quickest(context.bind(subject, operands))
+        else:
+            loaded = context.loaded(subject)
+            kernel = loaded.kernel
+            if kernel.timed_to and n > kernel.timed_to:
+                continue
+            launches = loaded.launches(operands)
+            if kernel.program is not None:
+                fmt = programs.FORMATS[kernel.workspace["slices_a"].dtype]
+                slices = programs.split(launches, fmt)
+                split = quickest(lambda run=launches, fmt=fmt: programs.split(run, fmt))
+                multiply = quickest(lambda run=launches, slices=slices: programs.multiply(run, *slices))
+                total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
+            else:
+                slices = (kernel.params["s"],) * 2
+                before = [step.entry for step in kernel.steps if step.entry != kernel.entry]
+                split = quickest(lambda run=launches, before=before: [run(entry) for entry in before])
+                multiply = quickest(loaded.bind_step(operands, kernel.entry))
+                total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
+            cells |= {"d": kernel.d, "split_us": split, "kernel_us": multiply, **_counts(loaded, slices)}
+            cells["share"] = cells["pairs"] * flops / multiply * 1e6 / rate(kernel.workspace["slices_a"].dtype)
+        yield context.row(
+            subject,
+            n=n,
+            **cells,
+            total_us=total,
+            tflops=flops / total * 1e-6,
+            ratio=fp64 / total,
+            **judge.cells(c),
+            err_article=measures.articles(c, reference),
+        )
+
+
+PRODUCTS = Experiment(
+    name="products",
+    title="The article's tables",
+    question="How many slices and pairs, how long do split and multiplication take, and how large is the error?",
+    kernels=(*SWEPT, *OTHERS, *NAIVE),
+    libraries=(DGEMM, EMULATED),
+    parameters={"ns": [1024, 2048, 4096, 8192, 16384], "sampled": 48},
+    columns=(
+        Column("n", "M = N = K", kind="integer"),
+        Column("d", "pairs with p + q < d are multiplied; empty: all", kind="integer"),
+        Column("slices_a", "slices of A", kind="integer"),
+        Column("slices_b", "slices of B", kind="integer"),
+        Column("pairs", "pairs of slices that are multiplied", kind="integer"),
+        Column(
+            "split_us", "time of all launches before the multiplication, the host's part between them included", "µs"
+        ),
+        Column("kernel_us", "time of the multiplication", "µs"),
+        Column("total_us", "time of the product", "µs"),
+        Column("tflops", "2 n^3 over that", "TFLOP/s"),
+        Column("ratio", "time of cuBLAS in FP64 over that"),
+        Column(
+            "share", "pairs times 2 n^3 over the multiplication's time, over the rate of cuBLAS in the slices' type"
+        ),
+        *_ERRORS,
+        Column("err_article", "Frobenius norm of C - C64 over that of C64, the FP64 product of cuBLAS"),
+    ),
+    points=_product_points,
+    measure=_products,
+    figures=(
+        Lines(
+            name="frontier",
+            title="Accuracy against speed",
+            x="tflops",
+            x_label="TFLOP/s",
+            y="err_fro",
+            y_label="||C - C*|| / ||C*||",
+            panel="n",
+            panels={4096: "n = 4096", 16384: "n = 16384"},
+            series={
+                ",".join(SWEPT): "bf16, d = 9 to 5",
+                "ozaki.rows_bf16_d9": "bf16, a scale a row and a column",
+                "ozaki.fused_e4m3_d16": "e4m3, d = 16",
+                "ozaki.naive_fp16": "naive, fp16",
+                "ozaki.naive_fp8_e4m3": "naive, e4m3",
+                DGEMM: "cuBLAS, FP64",
+                EMULATED: "cuBLAS, FP64 emulated",
+            },
+            caption=(
+                "Frobenius error at sampled outputs of operands from N(0, 1) against throughput, 2n³ over the time of "
+                "the whole product. Down and to the right is better; the line joins the cuts d of Fast Mode."
+            ),
+            x_scale="log",
+        ),
+    ),
+)
+
+# Hard inputs ----------------------------------------------------------------------------------------------------------
+
+ACCURATE = (SWEPT[0], SWEPT[2], "ozaki.rows_bf16_d9", "ozaki.fused_e4m3_d16", NAIVE[0])
+"""What `accuracy` runs: any kernels of A[m,k], B[k,n] in float64, of whatever family."""
+HARD = ("graded, 40 bits", "rows and columns scaled, 30 bits", "cancelling", "complementary")
+
+
+def _accuracy_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    size = parameters["n"]
+    points = [{"law": "spread", "phi": phi, "m": size, "n": size, "k": size} for phi in parameters["phis"]]
+    points += [{"law": law, "phi": None, "m": size, "n": size, "k": size} for law in parameters["laws"]]
+    narrow = parameters["narrow"]
+    return points + [{"law": "normal", "phi": None, "m": narrow, "n": narrow, "k": k} for k in parameters["ks"]]
+
+
+def _accuracy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    import cupy
+    import numpy as np
+
+    from gemmrepro.errors import UserError
+    from gemmrepro.operands import Operands
+    from gemmrepro.ozaki import inputs
+    from gemmrepro.registry import Problem, Shape
+
+    m, n, k, law, phi = (point[name] for name in ("m", "n", "k", "law", "phi"))
+    draw = inputs.spread(phi) if law == "spread" else inputs.INPUTS[law]
+    drawn = draw(np.random.default_rng(seed_of("accuracy", law, phi, m, n, k)), m, n, k)
+    a, b = (cupy.asarray(np.ascontiguousarray(each)) for each in drawn)
+    judge = Judge(a, b, context.parameters["sampled"], k)
+    c = cupy.empty((m, n))
+    operands = Operands(Problem("gemm", "fp64", "fp64", "row,row,row"), Shape(m, n, k), (a, b), c)
+    for subject in context.subjects:
+        c[...] = cupy.nan
+        try:
+            context.bind(subject, operands)()
+            context.session.sync()
+            cells: dict[str, Any] = judge.cells(c)
+        except UserError as error:  # exponents that leave what the scheme takes
+            cells = {**dict.fromkeys(column.name for column in _ERRORS), "refused": str(error).split(";")[0]}
+        else:
+            cells["refused"] = None
+        yield context.row(subject, law=law, phi=phi, m=m, n=n, k=k, **cells)
+
+
+_CURVES = {
+    DGEMM: "cuBLAS, FP64",
+    EMULATED: "cuBLAS, FP64 emulated",
+    SWEPT[0]: "bf16, d = 9",
+    SWEPT[2]: "bf16, d = 7",
+    "ozaki.rows_bf16_d9": "bf16, d = 9, a scale a row and a column",
+    "ozaki.fused_e4m3_d16": "e4m3, d = 16",
+    NAIVE[0]: "naive, fp16",
+}
+
+ACCURACY = Experiment(
+    name="accuracy",
+    title="Operands that are hard",
+    question="What becomes of the error where the exponents range widely, and where k is long?",
+    kernels=ACCURATE,
+    libraries=(DGEMM, EMULATED),
+    parameters={
+        "n": 1024,
+        "phis": [0, 0.5, 1, 1.5, 2, 3, 4],
+        "laws": list(HARD),
+        "narrow": 256,
+        "ks": [256, 1024, 4096, 16384, 65536],
+        "sampled": 32,
+    },
+    columns=(
+        Column("law", "how the operands are drawn (gemmrepro.ozaki.inputs)", kind="text"),
+        Column("phi", "spread of the exponents: (u - 1/2) exp(phi g), u uniform and g normal"),
+        *(Column(axis, f"the problem's {axis.upper()}", kind="integer") for axis in "mnk"),
+        *_ERRORS,
+        Column("refused", "why there is no product", kind="text"),
+    ),
+    points=_accuracy_points,
+    measure=_accuracy,
+    figures=(
+        Lines(
+            name="spread",
+            title="Error by the spread of the exponents",
+            x="phi",
+            x_label="φ",
+            y="err_scaled",
+            y_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            panel="law",
+            panels={"spread": "(u - ½) exp(φ g), n = 1024"},
+            series=_CURVES,
+            caption=(
+                "The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³. With "
+                "one scale a matrix, slices hold less and less of small elements as the exponents spread."
+            ),
+            x_scale="linear",
+        ),
+        Lines(
+            name="depth",
+            title="Error by the length of the inner dimension",
+            x="k",
+            x_label="K",
+            y="err_scaled",
+            y_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            panel="law",
+            panels={"normal": "N(0, 1), 256 by 256 outputs"},
+            series=_CURVES,
+            caption="The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³.",
+        ),
+    ),
+)
+
+EXPERIMENTS = (ACCUMULATOR, PRODUCTS, ACCURACY)

@@ -1,0 +1,396 @@
+"""FP64 matrix products from low-precision tensor cores, after the Ozaki scheme, in cuTile Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gemmrepro.error_bounds import tensor_core_gamma
+from gemmrepro.ozaki import bounds, programs
+from gemmrepro.ozaki.bounds import UNIT
+from gemmrepro.ozaki.formats import named
+from gemmrepro.registry import DTYPES, Buffer, Expect, Family, Kernel, Launch, Shape, Step, parameters
+
+FAMILY = Family(
+    name="ozaki",
+    title="FP64 from low-precision tensor cores",
+    article="ozaki",
+    summary="C = A B in FP64: operands as sums of slices of a low type, pairs of slices multiplied by tensor cores.",
+    figures=("throughput", "ratio"),
+)
+
+ONE_THREAD = (1, 1, 1)
+"""What a launch is told of the block: its threads are the compiler's affair."""
+TARGETS = ("90", "100", "120")
+"""The copy engine's architectures."""
+
+BLOCKS = 1024
+"""Blocks that look for the maximum."""
+TILE = (16, 64)
+"""A tile of an operand that is searched for its maximum."""
+PIECE_A, PIECE_B = (32, 64), (64, 32)
+"""A tile of A, and one of B, that is split."""
+
+ROOM = {"fp16": 32, "bf16": 32, "fp8_e4m3": 48}
+"""Slices that the naive program has room for: of beta + 1 bits, some 200 bits in all."""
+ACCUMULATOR = {"fp16": 24, "bf16": 24, "fp8_e4m3": 14}
+"""Bits of a sum inside the tensor core; of 8-bit floats Hopper's, the fewest there are."""
+
+_TENSOR = {
+    "fp16": (r"HGMMA\.64x\d+x16\.F32", r"UTCHMMA(\..*)?", r"HMMA\.16816\.F32"),
+    "bf16": (r"HGMMA\.64x\d+x16\.F32\.BF16", r"UTCHMMA(\..*)?", r"HMMA\.16816\.F32\.BF16"),
+    "fp8_e4m3": (r"QGMMA\.64x\d+x32\.F32\.E4M3\.E4M3", r"UTCQMMA(\..*)?", r"QMMA\.16832\.F32\.E4M3\.E4M3"),
+}
+
+
+def _over(tile: tuple[int, int], operand: str) -> Callable[[Shape], Launch]:
+    """A block a tile of A[m,k], of B[k,n] or of C[m,n]."""
+
+    def launch(shape: Shape) -> Launch:
+        rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n), "c": (shape.m, shape.n)}[operand]
+        return Launch(grid=(-(-rows // tile[0]) * -(-columns // tile[1]), 1, 1), block=ONE_THREAD)
+
+    return launch
+
+
+def _blocks(count: int) -> Callable[[Shape], Launch]:
+    return lambda shape: Launch(grid=(count, 1, 1), block=ONE_THREAD)
+
+
+def _step(
+    entry: str,
+    launch: Callable[[Shape], Launch],
+    arguments: str,
+    params: Mapping[str, int],
+    function: str = "",
+    hints: str = "",
+    **options: Any,
+) -> Step:
+    return Step(
+        entry=entry,
+        function=function,
+        launch=launch,
+        arguments=tuple(f"array:{name}" for name in arguments.split()),
+        params=params,
+        defines=parameters(params) | ({"HINTS": hints} if hints else {}),
+        **options,
+    )
+
+
+def _maxima(operand: str, partial: str) -> Step:
+    rows, columns = TILE
+    return _step(
+        f"maxima_{operand}",
+        _blocks(BLOCKS),
+        f"{operand} {partial}",
+        {"rows": rows, "columns": columns, "blocks": BLOCKS},
+        function="maxima",
+        expects=(Expect(r"UTMALDG\.2D(\..*)?", "the copy engine brings the operand", archs=("90", "100")),),
+    )
+
+
+def _multiplies(dtype: str, pieces: int) -> tuple[Expect, ...]:
+    hopper, blackwell, sync = _TENSOR[dtype]
+    return (
+        Expect(hopper, "wgmma multiplies the slices", 4, archs=("90",)),
+        Expect(blackwell, "tcgen05.mma multiplies the slices", 1, archs=("100",)),
+        Expect(sync, "mma.sync multiplies the slices", 16, archs=("120",)),
+        Expect(r"UTMALDG\.3D(\..*)?", "the copy engine brings tiles of slices", 2),
+        Expect(r"DFMA(\..*)?", "a pair's sums are scaled and added to the fp64 sums in one instruction", pieces),
+    )
+
+
+def _extracts(pieces: int) -> tuple[Expect, ...]:
+    return (
+        Expect(
+            r"DADD(\..*)?",
+            "(x + sigma) - sigma and what is left: the compiler folds nothing away",
+            pieces,
+            archs=("90", "100"),
+        ),
+        Expect(r"STG\.E\.128(\..*)?", "slices are stored 16 bytes at a time", 2),
+    )
+
+
+def _alike(shape: Shape, lengths: str, slices: int) -> tuple[int, ...]:
+    return (slices, *(getattr(shape, axis) for axis in lengths))
+
+
+def _peaks(a: Any, b: Any, vector: bool, xp: Any) -> Any:
+    """max|A| max|B|, or of each row and column; Inf and NaN count as 0."""
+    sizes = [xp.where(xp.isfinite(x), xp.abs(x), 0.0) for x in (a, b)]
+    if vector:
+        return sizes[0].max(axis=1, keepdims=True) * sizes[1].max(axis=0, keepdims=True)
+    return sizes[0].max() * sizes[1].max()
+
+
+def _kernel(
+    name: str, rung: str, title: str, source: str, dtype: str, steps: tuple[Step, ...], **options: Any
+) -> Kernel:
+    main = next(step for step in steps if step.entry == "product")
+    return Kernel(
+        id=f"ozaki.{name}",
+        rung=rung,
+        title=title,
+        source=source,
+        entry="product",
+        launch=main.launch,
+        dtype_in="fp64",
+        dtype_acc="fp64",
+        dtype_out="fp64",
+        multiple_of={"n": 2, "k": 16 // DTYPES[dtype]},
+        toolkits=("cuda13",),
+        compiler="cutile",
+        targets=TARGETS,
+        arguments=("array:a", "array:b", "array:c"),
+        params=main.params,
+        steps=steps,
+        spoils=True,
+        baseline="cublas.gemm",
+        article="ozaki",
+        **options,
+    )
+
+
+def _naive(
+    dtype: str,
+    tile: tuple[int, int, int],
+    published: str | None = None,
+    spills: tuple[str, ...] = (),
+    timed_to: int = 0,
+) -> Kernel:
+    """The host splits slice by slice; all pairs in one launch."""
+    room, step = ROOM[dtype], 16 // DTYPES[dtype]
+    bm, bn, bk = tile
+
+    def error(a: Any, b: Any, xp: Any) -> Any:
+        k = a.shape[1]
+        # All bits are taken and every inner product is exact: what is left is the rounding of the fp64 sum.
+        return 4 * room**2 * UNIT * k * _peaks(a, b, False, xp)
+
+    def extract(operand: str, piece: tuple[int, int], function: str) -> Step:
+        return _step(
+            f"extract_{operand}",
+            _over(piece, operand),
+            f"{operand} sigma inverse left_{operand} slices_{operand}",
+            {"rows": piece[0], "columns": piece[1]},
+            function=function,
+            expects=_extracts(3 * piece[0] * piece[1] // 128),
+        )
+
+    return _kernel(
+        f"naive_{dtype}",
+        "O1",
+        f"Naive, {dtype}",
+        "0_naive.py",
+        dtype,
+        (
+            _maxima("a", "partial"),
+            extract("a", PIECE_A, "extract"),
+            _maxima("b", "partial"),
+            extract("b", PIECE_B, "extract_turned"),
+            _step(
+                "product",
+                _over((bm, bn), "c"),
+                "slices_a slices_b scale_a scale_b c",
+                {"bm": bm, "bn": bn, "bk": bk, "group": 8, "fast": 0},
+                hints="num_worker_warps=8",
+                expects=_multiplies(dtype, bm * bn // 256),
+                spills=spills,
+            ),
+        ),
+        workspace={
+            "partial": Buffer("fp64", lambda shape: (BLOCKS,)),
+            "sigma": Buffer("fp64", lambda shape: (1,)),
+            "inverse": Buffer("fp64", lambda shape: (1,)),
+            **{f"{name}_a": Buffer("fp64", lambda shape: (shape.m, shape.k), (1, step)) for name in ("left", "spare")},
+            **{f"{name}_b": Buffer("fp64", lambda shape: (shape.k, shape.n), (step, 2)) for name in ("left", "spare")},
+            "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", room), (1, 1, step)),
+            "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", room), (1, 1, step)),
+            "scale_a": Buffer("fp64", lambda shape: (room,)),
+            "scale_b": Buffer("fp64", lambda shape: (room,)),
+        },
+        program=programs.naive(dtype),
+        error=error,
+        published_system="Ozaki cuTile" if published else None,
+        idea="The host takes slice after slice off until nothing is left; one launch multiplies all pairs.",
+        timed_to=timed_to,
+    )
+
+
+def _fused(
+    dtype: str,
+    d: int,
+    tile: tuple[int, int, int],
+    name: str = "",
+    rung: str = "O2",
+    title: str = "",
+    like: str = "",
+    vector: bool = False,
+    fast: bool = False,
+    published: str | None = None,
+    idea: str = "All slices in one launch; pairs with p + q < d.",
+    spills: tuple[str, ...] = (),
+    split_spills: tuple[str, ...] = (),
+    hints: str = "num_worker_warps=8",
+    **options: Any,
+) -> Kernel:
+    """One launch splits; `like` takes the digits of another type's slices."""
+    from gemmrepro.ozaki.article import fused
+
+    fmt = named(programs.FORMATS[like or dtype])
+    scheme = fused(1, fmt.name)
+    count, step, bits = scheme.count, scheme.step, fmt.significant
+    whole = 16 // DTYPES[dtype]
+    bm, bn, bk = tile
+
+    def error(a: Any, b: Any, xp: Any) -> Any:
+        k = a.shape[1]
+        lost = tensor_core_gamma(k, dtype)
+        emptied = bk if dtype == "fp8_e4m3" and not fast else None
+        share = bounds.guaranteed(k, bits, step, count, d, ACCUMULATOR[dtype], emptied, lost)
+        return 4 * share * k * _peaks(a, b, vector, xp)
+
+    split = {"s": count, "step": step, "significant": bits, "vector": int(vector)}
+    rows, columns = TILE
+    if vector:
+        scales = (
+            _step(
+                *("row_exponents", lambda shape: Launch((-(-shape.m // rows), 1, 1), ONE_THREAD), "a c_a"),
+                {"rows": rows, "columns": columns},
+            ),
+            _step(
+                *("column_exponents", lambda shape: Launch((-(-shape.n // 32), 1, 1), ONE_THREAD), "b c_b"),
+                {"rows": 64, "columns": 32},
+            ),
+        )
+    else:
+        scales = (
+            _maxima("a", "partial_a"),
+            _maxima("b", "partial_b"),
+            _step("exponents", _blocks(1), "partial_a partial_b c_a c_b", {"blocks": BLOCKS}),
+        )
+    threads = 128
+
+    def splits(operand: str, piece: tuple[int, int]) -> Step:
+        return _step(
+            f"split_{operand}",
+            _over(piece, operand),
+            f"{operand} c_{operand} slices_{operand}",
+            {"rows": piece[0], "columns": piece[1], **split},
+            expects=_extracts((3 * count - 1) * piece[0] * piece[1] // threads),
+            spills=split_spills if operand == "b" else (),
+        )
+
+    return _kernel(
+        name or f"fused_{dtype.removeprefix('fp8_')}_d{d}",
+        rung,
+        title or f"Fused split, {dtype}, d = {d}",
+        "1_fused.py",
+        dtype,
+        (
+            *scales,
+            splits("a", PIECE_A),
+            splits("b", PIECE_B),
+            _step(
+                "product",
+                _over((bm, bn), "c"),
+                "slices_a slices_b c_a c_b c",
+                {"bm": bm, "bn": bn, "bk": bk, "group": 8, "s": count, "d": d, "step": step, "vector": int(vector)}
+                | {"fast": int(fast)},
+                hints=hints,
+                expects=_multiplies(dtype, bm * bn // 256),
+                spills=spills,
+            ),
+        ),
+        workspace={
+            **(
+                {}
+                if vector
+                else {
+                    "partial_a": Buffer("fp64", lambda shape: (BLOCKS,)),
+                    "partial_b": Buffer("fp64", lambda shape: (BLOCKS,)),
+                }
+            ),
+            "c_a": Buffer("int32", lambda shape: (shape.m if vector else 1,)),
+            "c_b": Buffer("int32", lambda shape: (shape.n if vector else 1,)),
+            "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
+            "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
+        },
+        d=d,
+        error=error,
+        published_system="Ozaki cuTile" if published else None,
+        idea=idea,
+        **options,
+    )
+
+
+def _pair(dtype: str, tile: tuple[int, int, int], name: str, title: str, fast: bool = False) -> Kernel:
+    """The loop over K of one pair, for an experiment."""
+    bm, bn, bk = tile
+    whole = 16 // DTYPES[dtype]
+    params = {"bm": bm, "bn": bn, "bk": bk, "group": 8, "fast": int(fast)}
+    hopper, blackwell, sync = _TENSOR[dtype]
+    return Kernel(
+        id=f"ozaki.{name}",
+        rung="O4",
+        title=title,
+        source="2_pair.py",
+        entry="pair",
+        launch=_over((bm, bn), "c"),
+        dtype_in=dtype,
+        dtype_acc="fp32",
+        dtype_out="fp32",
+        layout="row,col,row",
+        params=params,
+        multiple_of={"n": whole, "k": whole},
+        toolkits=("cuda13",),
+        compiler="cutile",
+        targets=TARGETS,
+        defines=parameters(params) | {"HINTS": "num_worker_warps=8"},
+        arguments=("array:a", "array:b", "array:c"),
+        expects=(
+            Expect(hopper, "wgmma multiplies", 2, archs=("90",)),
+            Expect(blackwell, "tcgen05.mma multiplies", 1, archs=("100",)),
+            Expect(sync, "mma.sync multiplies", 4, archs=("120",)),
+        ),
+        baseline=None,
+        article="ozaki",
+        idea="One pair of slices, integers in, fp32 out.",
+        timed=False,
+    )
+
+
+WIDE = (128, 128, 64)
+NARROW = (128, 64, 64)
+
+KERNELS = (
+    _naive("fp16", WIDE, published="yes", spills=("120",)),
+    _naive("bf16", WIDE, spills=("120",)),
+    _naive("fp8_e4m3", NARROW, published="yes"),
+    *(_fused("bf16", d, WIDE, published="yes", spills=("120",)) for d in (9, 8, 7, 6, 5)),
+    _fused("fp8_e4m3", 16, NARROW, published="yes", split_spills=("120",)),
+    _fused(
+        *("fp16", 9, WIDE),
+        like="bf16",
+        title="The digits of bf16 in fp16, d = 9",
+        idea="Slices of the same bits in fp16: the same products, bit for bit.",
+        spills=("120",),
+    ),
+    _fused(
+        *("bf16", 9, WIDE),
+        name="rows_bf16_d9",
+        rung="O3",
+        title="A scale a row and a column, bf16, d = 9",
+        vector=True,
+        idea="A maximum a row of A and a column of B: powers of two in rows and columns cost nothing.",
+        spills=("100", "120"),
+    ),
+    *(
+        _pair(dtype, (128, 128, bk), f"pair_{dtype}_{bk}", f"A pair, {dtype}, K by {bk}")
+        for dtype in ("fp16", "bf16")
+        for bk in (32, 128)
+    ),
+    *(_pair("fp8_e4m3", (128, 64, bk), f"pair_e4m3_{bk}", f"A pair, e4m3, K by {bk}") for bk in (32, 64, 128)),
+    _pair("fp8_e4m3", (128, 128, 128), "pair_e4m3_fast", "A pair, e4m3, sums left in the tensor core", fast=True),
+)

@@ -1,0 +1,77 @@
+"""What the host does between the launches of the article's first program (`kernels/ozaki/0_naive.py`).
+
+`launches` is a `gemmrepro.gpu.Launches`. Its kernel has the launches ``maxima_a``, ``extract_a``, the same for B, and
+``product``; its workspace is ``partial`` maxima, ``sigma``, ``inverse`` (2^-c), and for either operand ``left_a`` and
+``spare_a``, what is left of it, ``slices_a`` and ``scale_a``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gemmrepro.errors import UserError
+from gemmrepro.ozaki import exactness
+from gemmrepro.ozaki.formats import named
+
+FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
+"""The format of slices by the name of their type in the registry."""
+
+
+def split(launches: Any, fmt: str) -> tuple[int, int]:
+    """Split A and B until nothing is left, reading each maximum back; returns how many slices each has.
+
+    Slices lie in ``slices_a`` [slices, m, k] and ``slices_b`` [slices, n, k], their scales 2^c in ``scale_a`` and
+    ``scale_b``. A matrix of zeros has one slice.
+
+    Raises:
+        UserError: a maximum for which sigma or 2^-c is no float64, or more slices than there is room for.
+    """
+    return _split(launches, "a", fmt), _split(launches, "b", fmt)
+
+
+def _split(launches: Any, operand: str, fmt: str) -> int:
+    rho = exactness.rho(launches.shape.k, named(fmt))
+    source, room = launches.operands[operand], launches.workspace
+    slices, scales = room[f"slices_{operand}"], room[f"scale_{operand}"]
+    left = room[f"left_{operand}"], room[f"spare_{operand}"]
+    count = 0
+    while True:
+        launches(f"maxima_{operand}", **{operand: source})
+        largest = float(launches.read(room["partial"]).max())
+        if largest == 0.0 and count:
+            return count
+        if count == len(slices):
+            raise UserError(
+                f"after {count} slices of {operand.upper()} something is left: its exponents range too widely for one "
+                "scale a matrix; scale its rows and columns first."
+            )
+        fraction, exponent = math.frexp(largest)
+        c = exponent - (fraction == 0.5)
+        if not -1022 <= c <= 1023 - rho:
+            raise UserError(
+                f"what is left of {operand.upper()} reaches 2^{c}, and this split takes 2^-1022 to 2^{1023 - rho}; "
+                "scale the operand by a power of two first."
+            )
+        room["sigma"].fill(math.ldexp(0.75, rho + c))
+        room["inverse"].fill(math.ldexp(1.0, -c))
+        scales[count : count + 1].fill(math.ldexp(1.0, c))
+        target = left[count % 2]
+        part = {operand: source, f"left_{operand}": target, f"slices_{operand}": slices[count : count + 1]}
+        launches(f"extract_{operand}", **part)
+        source, count = target, count + 1
+
+
+def multiply(launches: Any, slices_a: int, slices_b: int) -> None:
+    """C from the slices that `split` left, all pairs."""
+    room = launches.workspace
+    launches("product", slices_a=room["slices_a"][:slices_a], slices_b=room["slices_b"][:slices_b])
+
+
+def naive(dtype: str) -> Any:
+    """The whole program, for slices of `dtype`, a key of FORMATS."""
+
+    def program(launches: Any) -> None:
+        multiply(launches, *split(launches, FORMATS[dtype]))
+
+    return program
