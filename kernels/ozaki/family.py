@@ -144,6 +144,8 @@ def _kernel(
         targets=TARGETS,
         arguments=("array:a", "array:b", "array:c"),
         params=main.params,
+        defines=main.defines,
+        expects=main.expects,
         steps=steps,
         spoils=True,
         baseline="cublas.gemm",

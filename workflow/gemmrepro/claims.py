@@ -47,6 +47,8 @@ class Claim:
     def kernels(self) -> tuple[str, ...]:
         """Ids of the kernels whose rows the claim is computed from."""
         compute = self.compute
+        if "by" in compute:
+            return tuple(dict.fromkeys(compute["kernel"].format(d=row["d"]) for row in self.published))
         return tuple(compute.get("kernels") or [compute[key] for key in ("kernel", "over") if key in compute])
 
     @property
@@ -200,7 +202,7 @@ def _check_experiment(family: str, compute: Mapping[str, Any]) -> tuple[list[str
     """What is wrong with a claim on an experiment, and the kernels and libraries that one may name."""
     try:
         found = experiments.experiment(family, compute["experiment"])
-        for column in (compute["value"], *(compute.get("where") or {})):
+        for column in (compute["value"], *(compute.get("where") or {}), *compute.get("by", ())):
             found.column(column)
     except UserError as error:
         return [str(error).rstrip(".")], set()

@@ -2,12 +2,15 @@
 
 A claim's ``compute`` names the experiment, the column `value`, the `kernel`, perhaps another one `over` which it is
 divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`.
+
+A claim on many published rows gives the columns `by` which a row of them finds its point, `n` for one; ``{d}`` in
+`kernel` stands for the row's d. Each value is then held against its own row, `near` it (relative) or within a `factor`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -25,13 +28,17 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """The value at one point with its interval, and the rows behind it. Infinite where a quotient's divisor is zero."""
+    """The value at one point with its interval, and the rows behind it. Infinite where a quotient's divisor is zero.
+
+    `published` is what the article gives for the point, in the column's unit.
+    """
 
     point: str
     value: float
     low: float
     high: float
     rows: tuple[str, ...]
+    published: float | None = None
 
 
 def points(where: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -60,8 +67,32 @@ def _cell(results: Results, compute: Mapping[str, Any], kernel: str, toolkit: st
     return float(row[name]), *(float(row[name]) if pd.isna(end) else float(end) for end in ends), row
 
 
-def values(results: Results, compute: Mapping[str, Any], family: str, toolkit: str) -> tuple[list[Found], int]:
+UNITS = {("ms", "µs"): 1000.0}
+"""What a published value in the one unit is multiplied by to be in the other."""
+
+
+def _asked(
+    compute: Mapping[str, Any], published: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[dict[str, Any], str, Mapping[str, Any] | None]]:
+    """Each point, the kernel that it is asked of, and the published row that gave it."""
+    if "by" not in compute:
+        yield from ((at, compute["kernel"], None) for at in points(compute.get("where") or {}))
+    for row in published if "by" in compute else ():
+        at = {**(compute.get("where") or {}), **{column: row[column] for column in compute["by"]}}
+        yield at, compute["kernel"].format(d=row["d"]), row
+
+
+def values(
+    results: Results,
+    compute: Mapping[str, Any],
+    family: str,
+    toolkit: str,
+    published: Sequence[Mapping[str, Any]] = (),
+) -> tuple[list[Found], int]:
     """The claim's value at each of its points.
+
+    Args:
+        published: its rows of published.csv, which give the points where it says `by` which columns.
 
     Returns:
         (values, number of points left out because both sides of the quotient are zero there).
@@ -70,9 +101,12 @@ def values(results: Results, compute: Mapping[str, Any], family: str, toolkit: s
         Missing: a point has no row that may support a claim.
     """
     found, exact = [], 0
-    for at in points(compute.get("where") or {}):
+    unit = results.experiment.column(compute["value"]).unit
+    for at, kernel, source in _asked(compute, published):
         told = ", ".join(str(value) if key == "law" else f"{key} {value}" for key, value in at.items())
-        value, low, high, row = _cell(results, compute, compute["kernel"], toolkit, at)
+        if kernel != compute["kernel"] and source is not None:
+            told += f", d {source['d']}"
+        value, low, high, row = _cell(results, compute, kernel, toolkit, at)
         keys = [row_key(family, results.experiment.name, row, *at)]
         if "over" in compute:
             under, under_low, under_high, other = _cell(results, compute, compute["over"], toolkit, at)
@@ -84,12 +118,18 @@ def values(results: Results, compute: Mapping[str, Any], family: str, toolkit: s
                 top / bottom if bottom else math.inf
                 for top, bottom in ((value, under), (low, under_high), (high, under_low))
             )
-        found.append(Found(told, value, low, high, tuple(keys)))
+        given = None if source is None else source["value"] * UNITS.get((source["unit"], unit), 1.0)
+        found.append(Found(told, value, low, high, tuple(keys), given))
     return found, exact
 
 
 def holds(found: Found, compute: Mapping[str, Any]) -> bool:
-    """Whether the value, with its whole interval, lies within the claim's bounds."""
+    """Whether the value, with its whole interval, lies within the claim's bounds, or near its published one."""
+    if found.published is not None and ("near" in compute or "factor" in compute):
+        share = compute.get("near", 0.0)
+        factor = compute.get("factor", 1.0)
+        least, most = sorted((found.published * (1 - share) / factor, found.published * (1 + share) * factor))
+        return least <= found.low and found.high <= most
     return (
         found.low > compute.get("above", -math.inf)
         and found.low >= compute.get("least", -math.inf)
@@ -99,6 +139,10 @@ def holds(found: Found, compute: Mapping[str, Any]) -> bool:
 
 def bounds(compute: Mapping[str, Any]) -> str:
     """The claim's bounds in words."""
+    if "near" in compute:
+        return f"within {100 * compute['near']:g} % of the published value" if compute["near"] else "as published"
+    if "factor" in compute:
+        return f"within a factor of {compute['factor']:g} of the published value"
     words = {"above": "above", "least": "at least", "most": "at most"}
     return " and ".join(f"{word} {compute[key]:g}" for key, word in words.items() if key in compute)
 
@@ -109,6 +153,10 @@ def tell(found: Sequence[Found], exact: int, compute: Mapping[str, Any]) -> str:
         f" over that of {compute['over']}" if "over" in compute else ""
     )
     good = [each for each in found if holds(each, compute)]
+    if "by" in compute:
+        beside = [f"{_text(each)} (published {format_number(each.published or 0.0)}) at {each.point}" for each in found]
+        asked = f" {bounds(compute)} at {len(good)} of {len(found)} points" if bounds(compute) else ""
+        return f"{what} is{asked}{': ' if asked else ' '}{'; '.join(beside)}"
     if len(found) == 1:
         said = f"{what} is {_text(found[0])}" + (f" at {found[0].point}" if found[0].point else "")
     else:

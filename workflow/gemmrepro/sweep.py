@@ -447,7 +447,8 @@ class Sweep:
     def _ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> dict[str, Any]:
         found = self.checked(point)
         if found is None:
-            found = workspace.check(self._bind(point, workspace), timer, self.kernels.get(point.kernel))
+            kernel = None if point.toolkit == LIBRARY else self.kernels[point.kernel]
+            found = workspace.check(self._bind(point, workspace), timer, kernel)
             if point.toolkit == LIBRARY:
                 found["way"] = baselines.way(self.session, point.problem, point.shape)
             self.journal.put(point.entry("check"), self._check_identity(point), found)

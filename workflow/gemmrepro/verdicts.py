@@ -13,7 +13,7 @@ The rules, which the report prints as well:
 * A statement about machine code is *reproduced* when the instruction stands in it as often as stated, in every build.
 * A statement that one kernel is the faster is *reproduced* when the whole interval of the quotient says so.
 * A statement about an experiment is *reproduced* when it holds at every point asked for, intervals included, and partly
-  when at more than half of them.
+  when at more than half of them. Of many published values each is held against its own point.
 * A statement about the length of sources is *reproduced* when the quotient of their lines of code lies in the stated
   range, and partly when it lies on the same side of 1.
 * Where the article gives no figure, what was measured is shown, and the claim is *not testable here*.
@@ -535,7 +535,7 @@ def judge_experiment(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         try:
             for kernel in claim.kernels:
                 evidence.check_gate(kernel)
-            found, exact = experiment_claims.values(results, compute, claim.family, toolkit)
+            found, exact = experiment_claims.values(results, compute, claim.family, toolkit, claim.published)
         except (experiment_claims.Missing, NotMeasured) as error:
             reason = str(error)
             continue
@@ -544,6 +544,8 @@ def judge_experiment(claim: Claim, evidence: Evidence) -> dict[str, Any]:
             continue
         good = sum(experiment_claims.holds(each, compute) for each in found)
         verdict = REPRODUCED if good == len(found) else PARTLY if good > len(found) / 2 else NOT
+        if claim.transfer["kind"] == "none" and not same_gpu(str(claim.published[0]["hardware"]), results.gpu):
+            verdict = NOT_TESTABLE
         # The point that speaks loudest against the claim stands in the table.
         worst = (max if "most" in compute and not {"above", "least"} & set(compute) else min)(
             found, key=lambda each: each.value

@@ -1,0 +1,146 @@
+"""Enough of cuTile, on NumPy, to run a kernel's source on the CPU, block after block.
+
+No measurement and no replacement for the numerical gate: it proves indices, scales and the order of operations where no
+GPU is. Sums of ct.mma are exact here, then rounded to fp32.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmrepro import registry
+from gemmrepro.ozaki import formats
+from gemmrepro.registry import Kernel, Shape, Step
+
+NUMPY = {"float64": np.float64, "float32": np.float32, "int32": np.int32, "int64": np.int64}
+LOW = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
+"""Types without a NumPy type of their own lie in float32, rounded to what they hold."""
+
+
+@dataclass
+class Array:
+    """An array in memory: its values, and its type as the registry names it."""
+
+    values: np.ndarray
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+
+def stored(dtype: str) -> type:
+    return {"fp64": np.float64, "int32": np.int32}.get(dtype, np.float32)
+
+
+def _module(block: list[int]) -> types.ModuleType:
+    ct = types.ModuleType("cuda.tile")
+
+    def where_in(index: tuple[int, ...], shape: tuple[int, ...], array: Array) -> tuple[slice, ...]:
+        starts = [int(i) * size for i, size in zip(index, shape, strict=True)]
+        return tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
+
+    def load(array: Array, index: tuple, shape: tuple, padding_mode: str = "none") -> np.ndarray:
+        found = array.values[where_in(index, shape, array)]
+        missing = [(0, size - have) for size, have in zip(shape, found.shape, strict=True)]
+        assert padding_mode == "zero" or not any(more for _, more in missing) or found.ndim == 1
+        return np.pad(found, missing)
+
+    def store(array: Array, index: tuple, tile: Any) -> None:
+        place = where_in(index, np.shape(tile) or (1,), array)
+        target = array.values[place]
+        target[...] = np.reshape(tile, np.shape(tile) or (1,))[tuple(slice(0, size) for size in target.shape)]
+
+    def astype(x: Any, kind: str) -> Any:
+        if kind in LOW:
+            return formats.convert(np.asarray(x, np.float64), formats.named(LOW[kind])).astype(np.float32)
+        return np.asarray(x).astype(NUMPY[kind])
+
+    def mma(a: np.ndarray, b: np.ndarray, sums: np.ndarray, use_fast_acc: bool = False) -> np.ndarray:
+        return (sums.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+
+    for name in NUMPY:
+        setattr(ct, name, name)
+    ct.PaddingMode = types.SimpleNamespace(ZERO="zero")
+    ct.Constant = {int: int}
+    ct.kernel = ct.function = lambda function: function
+    ct.bid = lambda axis: block[axis]
+    ct.cdiv = lambda x, y: -(-x // y)
+    ct.zeros = lambda shape, kind: np.zeros(shape, NUMPY[kind])
+    ct.load, ct.store, ct.astype, ct.mma = load, store, astype, mma
+    ct.bitcast = lambda x, kind: np.asarray(x).view(NUMPY[kind])
+    ct.where, ct.abs, ct.maximum = np.where, np.abs, np.maximum
+    ct.max = lambda x, axis=None, keepdims=False: np.max(x, axis=axis, keepdims=keepdims)
+    ct.static_iter = iter
+    return ct
+
+
+def functions(kernel: Kernel, block: list[int]) -> dict[str, Any]:
+    """What the source of `kernel` defines; `block` is where the index of the block at hand is put."""
+    saved = {name: sys.modules.get(name) for name in ("cuda", "cuda.tile")}
+    tile = _module(block)
+    package = types.ModuleType("cuda")
+    package.tile = tile
+    sys.modules |= {"cuda": package, "cuda.tile": tile}
+    try:
+        found: dict[str, Any] = {"__name__": "source"}
+        exec(compile(kernel.source_path.read_text(), str(kernel.source_path), "exec"), found)
+    finally:
+        for name, module in saved.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+    return found
+
+
+class Launches:
+    """A kernel's launches on the CPU, with the interface of gemmrepro.gpu.Launches."""
+
+    def __init__(self, kernel: Kernel, a: np.ndarray, b: np.ndarray) -> None:
+        self.kernel, self.shape = kernel, Shape(a.shape[0], b.shape[1], a.shape[1])
+        kernel.check(self.shape)
+        self._block = [0, 0, 0]
+        self._functions = functions(kernel, self._block)
+        c = np.full((self.shape.m, self.shape.n), np.nan)
+        self.operands = {"a": a, "b": b, "c": c}
+        self.workspace = {
+            name: np.full(one.lengths(self.shape), -1 if one.dtype == "int32" else np.nan, stored(one.dtype))
+            for name, one in kernel.workspace.items()
+        }
+        self._dtypes = {"a": "fp64", "b": "fp64", "c": "fp64"}
+        self._dtypes |= {name: one.dtype for name, one in kernel.workspace.items()}
+        self.steps: Mapping[str, Step] = {step.entry: step for step in kernel.steps}
+
+    def __call__(self, entry: str, **arrays: np.ndarray) -> None:
+        step = self.steps[entry]
+        known = {**self.operands, **self.workspace, **arrays}
+        names = [argument.removeprefix("array:") for argument in step.arguments]
+        given = [Array(known[name], self._dtypes[name]) for name in names]
+        for index in range(step.launch(self.shape).grid[0]):
+            self._block[0] = index
+            with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+                self._functions[step.function or entry](*given, *step.params.values())
+
+    def read(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def run(self) -> np.ndarray:
+        """The whole kernel; returns C."""
+        if self.kernel.program is not None:
+            self.kernel.program(self)
+        else:
+            for step in self.kernel.steps:
+                self(step.entry)
+        return self.operands["c"]
+
+
+def multiply(kernel_id: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """C of a kernel of several launches."""
+    return Launches(registry.kernel(kernel_id), a, b).run()

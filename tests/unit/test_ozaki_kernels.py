@@ -1,0 +1,186 @@
+"""The family ozaki: its sources run on the CPU and agree with the reference bit for bit, and its records."""
+
+from __future__ import annotations
+
+import ast
+
+import cpu_tile
+import numpy as np
+import pytest
+from ozaki_matrices import error_and_scale
+
+from gemmrepro import registry
+from gemmrepro.errors import UserError
+from gemmrepro.ozaki import article, bounds, exactness, formats, inputs, pairs, product, programs, splitting
+from gemmrepro.registry import Shape
+
+KERNELS = registry.kernels("ozaki")
+STEPS = [(kernel, step) for kernel in KERNELS for step in kernel.steps]
+FUSED = [kernel for kernel in KERNELS if kernel.steps and kernel.program is None]
+NAIVE = [kernel for kernel in KERNELS if kernel.program is not None]
+ODD = {"fp16": (37, 70, 88), "bf16": (37, 70, 88), "fp8_e4m3": (33, 38, 80)}
+
+
+def names(kernels):
+    return [kernel.id for kernel in kernels]
+
+
+def dtype_of(kernel) -> str:
+    return kernel.workspace["slices_a"].dtype
+
+
+def operands(kernel, draw=inputs.normal, seed: int = 5):
+    return draw(np.random.default_rng(seed), *ODD[dtype_of(kernel)])
+
+
+def reference(kernel, a, b):
+    """The reference's product with the kernel's parameters."""
+    params, k = kernel.params, a.shape[1]
+    scales = ("row", "column") if params["vector"] else ("matrix", "matrix")
+    split = next(step.params for step in kernel.steps if step.entry == "split_a")
+    fmt = formats.Format("", split["significant"], 0.0, 0)
+    parts = [
+        splitting.split(x, exactness.rho(k, fmt), scale, count=split["s"], step=split["step"])
+        for x, scale in zip((a, b), scales, strict=True)
+    ]
+    return product.multiply(*parts, d=kernel.d)
+
+
+@pytest.mark.parametrize(("kernel", "step"), STEPS, ids=[f"{kernel.id}-{step.entry}" for kernel, step in STEPS])
+def test_a_step_names_a_function_and_its_arrays_and_constants(kernel, step):
+    defined = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
+    function = defined[step.function or step.entry]
+    assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
+    taken = [argument.arg for argument in function.args.args]
+    assert taken[len(step.arguments) :] == [name.upper() for name in step.params]
+    known = {"a", "b", "c", *kernel.workspace}
+    assert {name.removeprefix("array:") for name in step.arguments} <= known
+
+
+@pytest.mark.parametrize("kernel", FUSED, ids=names(FUSED))
+def test_a_fused_kernel_agrees_with_the_reference_bit_for_bit(kernel):
+    a, b = operands(kernel)
+    assert (cpu_tile.multiply(kernel.id, a, b) == reference(kernel, a, b)).all()
+
+
+@pytest.mark.parametrize("kernel", NAIVE, ids=names(NAIVE))
+def test_a_naive_kernel_agrees_with_the_reference_bit_for_bit(kernel):
+    a, b = operands(kernel)
+    launches = cpu_tile.Launches(kernel, a, b)
+    fmt = programs.FORMATS[dtype_of(kernel)]
+    found = programs.split(launches, fmt)
+    parts = [article.naive_split(x, a.shape[1], fmt) for x in (a, b)]
+    assert found == tuple(map(len, parts))
+    programs.multiply(launches, *found)
+    assert (launches.operands["c"] == product.multiply(*parts)).all()
+
+
+@pytest.mark.parametrize("law", ["phi = 4", "graded, 40 bits", "complementary", "rows and columns scaled, 30 bits"])
+@pytest.mark.parametrize("kernel_id", ["ozaki.fused_bf16_d6", "ozaki.rows_bf16_d9", "ozaki.fused_e4m3_d16"])
+def test_hard_operands_stay_within_the_stated_bound(kernel_id, law):
+    kernel = registry.kernel(kernel_id)
+    a, b = operands(kernel, inputs.INPUTS[law])
+    error, _ = error_and_scale(cpu_tile.multiply(kernel_id, a, b), a, b)
+    assert (error <= kernel.error(a, b, np)).all()
+    assert (error > 0).any()
+
+
+def test_the_stated_bound_holds_where_elements_are_all_alike():
+    """Every digit as large as it may be, of one sign: what comes nearest to the bound."""
+    a = np.full((2, 88), 1 - 2.0**-9 - 2.0**-17 - 2.0**-33 - 2.0**-50)
+    for kernel in FUSED:
+        if dtype_of(kernel) == "fp8_e4m3":
+            continue
+        c = cpu_tile.multiply(kernel.id, a, a.T.copy())
+        error, _ = error_and_scale(c, a, a.T.copy())
+        share = float(error.max() / np.max(kernel.error(a, a.T, np)))
+        assert share <= 1
+
+
+def test_what_the_bound_is_made_of():
+    """Dropped pairs and residuals by their largest digits; nothing exact is charged, and what is not exact is."""
+    plain = bounds.guaranteed(1024, 8, 7, 7, 9)
+    assert bounds.guaranteed(1024, 8, 7, 7, 8) < plain  # fewer roundings than are dropped digits
+    assert bounds.guaranteed(1024, 8, 7, 7, 5) > 1000 * plain
+    assert bounds.guaranteed(1024, 8, 7, 7, 9, lost=1.0) == plain  # beta = 7, digits of 7 bits at most: exact
+    beyond = bounds.guaranteed(16384, 8, 7, 7, 9, lost=2.0**-10)
+    assert 2.0**-17 < beyond < 2.0**-14
+    dropped = sum(2.0 ** -(8 + (p - 1) * 7 + 8 + (q - 1) * 7) for p, q in pairs.dropped(7, 7, 12) if p and q)
+    assert bounds.guaranteed(1024, 8, 7, 7, 12) > dropped > 0
+    assert bounds.guaranteed(4096, 4, 3, 14, 16, 14, 64, 1.0) < 1e-9
+    assert bounds.guaranteed(4096, 4, 3, 14, 16, 14, 128, 1.0) > 1  # a first pair of 2^15 in 14 bits
+
+
+def test_fp16_holds_the_digits_of_bf16():
+    a, b = operands(registry.kernel("ozaki.fused_bf16_d9"))
+    assert (cpu_tile.multiply("ozaki.fused_fp16_d9", a, b) == cpu_tile.multiply("ozaki.fused_bf16_d9", a, b)).all()
+
+
+@pytest.mark.parametrize("kernel_id", ["ozaki.fused_bf16_d9", "ozaki.rows_bf16_d9", "ozaki.naive_fp8_e4m3"])
+def test_inf_and_nan_spoil_their_row_or_column_alone(kernel_id):
+    kernel = registry.kernel(kernel_id)
+    assert kernel.spoils
+    a, b = operands(kernel)
+    plain = cpu_tile.multiply(kernel_id, a, b)
+    a, b = a.copy(), b.copy()
+    rows, columns = [3, 20], [7]
+    a[3, 5], a[20, 0], b[11, 7] = np.inf, np.nan, -np.inf
+    c = cpu_tile.multiply(kernel_id, a, b)
+    spoiled = np.zeros(c.shape, bool)
+    spoiled[rows], spoiled[:, columns] = True, True
+    assert np.isnan(c[spoiled]).all()
+    assert np.allclose(c[~spoiled], plain[~spoiled], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel_id", ["ozaki.fused_bf16_d9", "ozaki.rows_bf16_d9", "ozaki.naive_bf16"])
+def test_zeros_and_small_integers_are_exact(kernel_id):
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(-60, 61, (40, 88)).astype(float), rng.integers(-60, 61, (88, 70)).astype(float)
+    a[4], b[:, 9] = 0, 0
+    assert (cpu_tile.multiply(kernel_id, a, b) == a @ b).all()
+    assert (cpu_tile.multiply(kernel_id, 0 * a, b) == 0).all()
+
+
+@pytest.mark.parametrize("exponents", [(-900, 800), (700, -900), (-1040, 60), (900, 100)])
+def test_the_fused_split_takes_any_exponent(exponents):
+    a, b = operands(registry.kernel("ozaki.fused_bf16_d9"))
+    scaled = np.ldexp(a, exponents[0]), np.ldexp(b, exponents[1])
+    if exponents[0] > -1000:
+        plain = np.ldexp(cpu_tile.multiply("ozaki.fused_bf16_d9", a, b), sum(exponents))
+        assert (cpu_tile.multiply("ozaki.fused_bf16_d9", *scaled) == plain).all()
+    else:  # subnormals, which have lost bits themselves
+        c = cpu_tile.multiply("ozaki.fused_bf16_d9", *scaled)
+        assert np.allclose(c, reference(registry.kernel("ozaki.fused_bf16_d9"), *scaled), rtol=1e-15, atol=0)
+
+
+def test_a_scale_a_row_ignores_powers_of_two():
+    a, b = operands(registry.kernel("ozaki.rows_bf16_d9"))
+    rng = np.random.default_rng(6)
+    rows, columns = rng.integers(-200, 200, (37, 1)), rng.integers(-200, 200, (1, 70))
+    plain = cpu_tile.multiply("ozaki.rows_bf16_d9", a, b)
+    scaled = cpu_tile.multiply("ozaki.rows_bf16_d9", np.ldexp(a, rows), np.ldexp(b, columns))
+    assert (scaled == np.ldexp(plain, rows + columns)).all()
+
+
+def test_what_the_naive_split_does_not_take_it_names():
+    kernel = registry.kernel("ozaki.naive_bf16")
+    a, b = operands(kernel)
+    with pytest.raises(UserError, match=r"what is left of A reaches 2\^10\d\d"):
+        cpu_tile.multiply(kernel.id, np.ldexp(a, 1015), b)
+    with pytest.raises(UserError, match="after 32 slices of B something is left"):
+        cpu_tile.multiply(kernel.id, a, inputs.graded(400)(np.random.default_rng(1), *ODD["bf16"])[1])
+
+
+def test_records():
+    for kernel in FUSED:
+        slices = next(step.params["s"] for step in kernel.steps if step.entry == "split_a")
+        kept = len(pairs.select(slices, slices, kernel.d))
+        assert (slices, kept) in {(7, 39), (7, 34), (7, 28), (7, 21), (7, 15), (14, 130)}
+        assert kernel.params["d"] == kernel.d and kernel.entry == "product"
+    assert not any(kernel.scales for kernel in KERNELS)
+    shape = Shape(256, 128, 64)
+    for kernel in KERNELS:
+        for buffer in kernel.workspace.values():
+            lengths = buffer.lengths(shape)
+            assert len(buffer.multiples or lengths) == len(lengths)
+            assert all(size % step == 0 for size, step in zip(lengths, buffer.multiples, strict=False))
