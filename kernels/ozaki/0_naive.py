@@ -22,14 +22,20 @@ Constant = ct.Constant[int]
 ZERO = ct.PaddingMode.ZERO
 
 
+@ct.function
+def finite(x):
+    """Whether x is neither Inf nor NaN, from its bits: the compiler takes a literal for an fp32 number."""
+    return ((ct.bitcast(x, ct.int64) >> 52) & 2047) != 2047
+
+
 @ct.kernel
 def maxima(x, partial, ROWS: Constant, COLUMNS: Constant, BLOCKS: Constant):
     # x: [rows, columns]   partial: [BLOCKS]   grid: BLOCKS, each takes every BLOCKS-th tile
     across = ct.cdiv(x.shape[1], COLUMNS)
     most = ct.zeros((ROWS, COLUMNS), ct.float64)
     for tile in range(ct.bid(0), ct.cdiv(x.shape[0], ROWS) * across, BLOCKS):
-        found = ct.abs(ct.load(x, (tile // across, tile % across), (ROWS, COLUMNS), padding_mode=ZERO))
-        most = ct.maximum(most, ct.where(found <= 1.7976931348623157e308, found, 0.0))
+        found = ct.load(x, (tile // across, tile % across), (ROWS, COLUMNS), padding_mode=ZERO)
+        most = ct.maximum(most, ct.where(finite(found), ct.abs(found), 0.0))
     ct.store(partial, (ct.bid(0),), ct.max(most, axis=None, keepdims=False))
 
 
@@ -39,7 +45,7 @@ def extract(x, sigma, inverse, left, slices, ROWS: Constant, COLUMNS: Constant):
     across = ct.cdiv(x.shape[1], COLUMNS)
     at = (ct.bid(0) // across, ct.bid(0) % across)
     values = ct.load(x, at, (ROWS, COLUMNS), padding_mode=ZERO)
-    values = ct.where(ct.abs(values) <= 1.7976931348623157e308, values, float("nan"))
+    values = ct.where(finite(values), values, float("nan"))
     large = ct.load(sigma, (0,), (1,)).reshape((1, 1))
     part = (values + large) - large
     ct.store(left, at, values - part)
@@ -53,7 +59,7 @@ def extract_turned(x, sigma, inverse, left, slices, ROWS: Constant, COLUMNS: Con
     across = ct.cdiv(x.shape[1], COLUMNS)
     row, column = ct.bid(0) // across, ct.bid(0) % across
     values = ct.load(x, (row, column), (ROWS, COLUMNS), padding_mode=ZERO)
-    values = ct.where(ct.abs(values) <= 1.7976931348623157e308, values, float("nan"))
+    values = ct.where(finite(values), values, float("nan"))
     large = ct.load(sigma, (0,), (1,)).reshape((1, 1))
     part = (values + large) - large
     ct.store(left, (row, column), values - part)

@@ -37,16 +37,22 @@ def times_power(x, exponent):
 
 
 @ct.function
+def finite(x):
+    """Whether x is neither Inf nor NaN, from its bits: the compiler takes a literal for an fp32 number."""
+    return ((ct.bitcast(x, ct.int64) >> 52) & 2047) != 2047
+
+
+@ct.function
 def size(x):
     """|x|, and 0 of Inf and NaN."""
-    return ct.where(ct.abs(x) <= 1.7976931348623157e308, ct.abs(x), 0.0)
+    return ct.where(finite(x), ct.abs(x), 0.0)
 
 
 @ct.function
 def ceil_log2(x):
     """ceil(log2 x) of x > 0, from its bits; 0 of 0."""
-    small = x < 1e-300  # subnormals among them
-    bits = ct.bitcast(ct.where(small, x * 1.2676506002282294e30, x), ct.int64)  # times 2^100
+    small = (ct.bitcast(x, ct.int64) >> 52) < 100  # subnormals among them
+    bits = ct.bitcast(ct.where(small, x * power(100), x), ct.int64)
     found = (bits >> 52) - 1023 + ct.where((bits & ((1 << 52) - 1)) != 0, 1, 0) - ct.where(small, 100, 0)
     return ct.astype(ct.where(x > 0.0, found, 0), ct.int32)
 

@@ -57,6 +57,14 @@ def test_a_step_names_a_function_and_its_arrays_and_constants(kernel, step):
     assert {name.removeprefix("array:") for name in step.arguments} <= known
 
 
+@pytest.mark.parametrize("source", sorted({kernel.source for kernel in KERNELS}))
+def test_literals_are_fp32_numbers(source):
+    """What cuTile takes a literal for, whatever stands beside it: the largest float64 would be Inf."""
+    tree = ast.parse((registry.KERNELS_DIR / "ozaki" / source).read_text())
+    found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, float)]
+    assert all(float(np.float32(value)) == value for value in found)
+
+
 @pytest.mark.parametrize("kernel", FUSED, ids=names(FUSED))
 def test_a_fused_kernel_agrees_with_the_reference_bit_for_bit(kernel):
     a, b = operands(kernel)

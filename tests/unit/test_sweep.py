@@ -264,7 +264,9 @@ def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said,
     one.journal = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
     problem, shape = Problem("gemm", "bf16", "bf16", "row,col,row"), Shape.cube(256)
     point = sweep.Point("cublas.gemm", sweep.LIBRARY, problem, shape, "", "cublas.gemm")
-    workspace = SimpleNamespace(check=lambda call, timer: {"passed": True, "message": "", "estimate_us": 1.0})
+    workspace = SimpleNamespace(
+        check=lambda call, timer, kernel=None: {"passed": True, "message": "", "estimate_us": 1.0}
+    )
 
     def bind(*_):
         baselines.take_way(one.session, problem, shape, 5)  # what the trial finds

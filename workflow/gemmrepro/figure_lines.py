@@ -26,7 +26,9 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
     panels = list(lines.panels.items())
     count = -(-len(panels) // COLUMNS)
     width = min(COLUMNS, len(panels))
-    figure, grid = plt.subplots(count, width, figsize=(3.8 * width, 2.35 * count + 1.0), sharex=True, squeeze=False)
+    # As wide as two where there is one: the legend needs the room.
+    size = (3.8 * max(width, 2), 2.35 * count + 1.0)
+    figure, grid = plt.subplots(count, width, figsize=size, sharex=True, squeeze=False)
     drawing = Drawing(figure, lines.title)
     column = results.experiment.column(lines.y)
     toolkit = results.toolkit
@@ -169,7 +171,9 @@ def _ticks(axes: Axes, xs: list[float], scale: str) -> None:
     else:
         axes.set_xscale("log", base=2 if scale == "log2" else 10)
     axes.set_yscale("log")
-    if scale != "log":
+    if scale == "log":
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    else:
         axes.xaxis.set_major_locator(FixedLocator(xs[:: max(1, math.ceil(len(xs) / 4))] or [1.0]))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -1,7 +1,8 @@
 """How the kernels of a family relate: which are its steps, which share a source file, what each is called.
 
 A *step* is a source file: the first kernel made from it in a type. Kernels made from it later are its *twins*, of the
-same type with other constants ("tuned"), or of another type.
+same type with other constants ("tuned"), or of another type. A kernel of several launches is a step by itself: its
+source holds the launches of many.
 """
 
 from __future__ import annotations
@@ -29,28 +30,30 @@ def steps(family: str, dtype: str | None = None) -> list[Kernel]:
     first: dict[str, Kernel] = {}
     for kernel in compared(family):
         if kernel.dtype_in == dtype:
-            first.setdefault(kernel.source, kernel)
+            first.setdefault(_made_from(kernel), kernel)
     return list(first.values())
 
 
 def original(kernel: Kernel) -> Kernel | None:
     """The first kernel made from the same source, or None if it is this one."""
     for other in registry.kernels(kernel.family):
-        if other.source == kernel.source:
+        if _made_from(other) == _made_from(kernel):
             return None if other.id == kernel.id else other
     return None
 
 
 def is_tuned(kernel: Kernel) -> bool:
     """Whether it is an earlier kernel of the same type with other constants."""
-    return any(other.source == kernel.source and other.dtype_in == kernel.dtype_in for other in _until(kernel))
+    return any(
+        _made_from(other) == _made_from(kernel) and other.dtype_in == kernel.dtype_in for other in _until(kernel)
+    )
 
 
 def twins(kernel: Kernel) -> list[Kernel]:
     """What is made from the source of `kernel` after it."""
     everything = registry.kernels(kernel.family)
     after = everything[[other.id for other in everything].index(kernel.id) + 1 :]
-    return [other for other in after if other.source == kernel.source]
+    return [other for other in after if _made_from(other) == _made_from(kernel)]
 
 
 def before(kernel: Kernel) -> Kernel | None:
@@ -64,14 +67,14 @@ def before(kernel: Kernel) -> Kernel | None:
         return registry.kernel(kernel.gain_over)
     ladder = steps(kernel.family, kernel.dtype_in)
     if is_tuned(kernel):
-        return next(step for step in ladder if step.source == kernel.source)
+        return next(step for step in ladder if _made_from(step) == _made_from(kernel))
     first = steps(kernel.family)
-    sources = [step.source for step in first]
-    if kernel.source not in sources:
-        first, sources = ladder, [step.source for step in ladder]
-    place = sources.index(kernel.source)
-    wanted = first[place - 1].source if place else None
-    return next((step for step in ladder if step.source == wanted), None)
+    sources = [_made_from(step) for step in first]
+    if _made_from(kernel) not in sources:
+        first, sources = ladder, [_made_from(step) for step in ladder]
+    place = sources.index(_made_from(kernel))
+    wanted = sources[place - 1] if place else None
+    return next((step for step in ladder if _made_from(step) == wanted), None)
 
 
 def how_made(kernel: Kernel) -> str:
@@ -99,6 +102,11 @@ def label(kernel: Kernel) -> str:
 def heading(kernel: Kernel) -> str:
     """The heading of its section."""
     return f"{kernel.rung} {kernel.title}" if _on_a_ladder(kernel) else kernel.title
+
+
+def _made_from(kernel: Kernel) -> str:
+    """What kernels of one step share."""
+    return kernel.id if kernel.steps else kernel.source
 
 
 def _on_a_ladder(kernel: Kernel) -> bool:

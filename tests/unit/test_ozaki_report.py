@@ -1,0 +1,137 @@
+"""What the report makes of the family ozaki: claims on columns of published tables, names, figures, discussion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmrepro import (
+    claims,
+    discussion,
+    experiment_claims,
+    experiment_rows,
+    experiments,
+    figure_lines,
+    registry,
+    rungs,
+    verdicts,
+)
+from gemmrepro.tables import csv_text
+
+CLAIMS = claims.load(("ozaki",))
+
+
+def write(folder: Path, name: str, rows: list[dict]) -> None:
+    each = experiments.experiment("ozaki", name)
+    target = folder / "ozaki"
+    target.mkdir(parents=True, exist_ok=True)
+    filled = [{**dict.fromkeys(each.header), **row, "build_key": "0" * 16, "status": "current"} for row in rows]
+    (target / f"{name}.csv").write_text(csv_text(filled, each.header))
+    about = {"source": "recorded", "declared": experiments.fingerprint(each), "gpu": {"name": "NVIDIA H200"}}
+    (target / f"{name}.json").write_text(json.dumps({**about, "date": "2026-01-02T03:04:05Z", "skipped": []}))
+
+
+@pytest.fixture
+def results(tmp_path) -> dict[str, experiment_rows.Results]:
+    """Rows as the article's own figures would have them, times in microseconds."""
+    rows = []
+    for claim in CLAIMS:
+        if "by" not in claim.compute or claim.compute["experiment"] != "products" or "over" in claim.compute:
+            continue
+        for row in claim.published:
+            kernel = claim.compute["kernel"].format(d=row["d"])
+            cells = next((one for one in rows if (one["kernel"], one["n"]) == (kernel, row["n"])), None)
+            if cells is None:
+                toolkit = "library" if kernel.startswith("cublas") else "cuda13"
+                cells = {"kernel": kernel, "toolkit": toolkit, "n": row["n"], "d": row["d"]}
+                rows.append(cells)
+            cells[claim.compute["value"]] = row["value"] * (1000 if row["unit"] == "ms" else 1)
+            cells["err_fro"] = cells.get("err_article")
+    write(tmp_path, "products", rows)
+    return experiment_rows.load(tmp_path, "ozaki")
+
+
+def judge(name: str, results) -> dict:
+    (claim,) = (one for one in CLAIMS if one.id == name)
+    return verdicts.judge_experiment(claim, Evidence(results))
+
+
+class Evidence:
+    def __init__(self, results) -> None:
+        self.experiments, self.gates = results, {}
+
+    def check_gate(self, kernel: str) -> None:
+        pass
+
+
+def test_every_row_of_the_article_is_claimed_and_found(results):
+    assert len({tuple(row.items()) for claim in CLAIMS for row in claim.published}) == 164
+    for claim in CLAIMS:
+        if "by" in claim.compute and claim.compute["experiment"] == "products" and "over" not in claim.compute:
+            expected = "not testable here" if claim.transfer["kind"] == "none" else "reproduced"
+            assert judge(claim.id, results)["verdict"] == expected, claim.id
+
+
+def test_each_value_is_held_against_its_own_row(results):
+    (claim,) = (one for one in CLAIMS if one.id == "ozaki.sweep.relative_error")
+    assert claim.kernels == tuple(f"ozaki.fused_bf16_d{d}" for d in (9, 8, 7, 6, 5))
+    found, _ = experiment_claims.values(results["products"], claim.compute, "ozaki", "cuda13", claim.published)
+    assert [each.published for each in found] == [row["value"] for row in claim.published]
+    assert [each.point for each in found] == [f"n 16384, d {d}" for d in (9, 8, 7, 6, 5)]
+    results["products"].rows.loc[results["products"].rows["kernel"] == "ozaki.fused_bf16_d6", "err_article"] *= 1.3
+    entry = judge(claim.id, results)
+    assert entry["verdict"] == "partly" and "4 of 5 points" in entry["explanation"]
+    assert "published 4.39e-11" in entry["explanation"]
+
+
+def test_times_are_told_in_one_unit_and_judged_on_their_own_gpu_alone(results):
+    entry = judge("ozaki.fast.bf16.kernel_time", results)
+    assert entry["verdict"] == "not testable here"
+    assert "323,100 (published 323,100) at n 16384" in entry["explanation"]
+    (claim,) = (one for one in CLAIMS if one.id == "ozaki.fused_split")
+    assert judge(claim.id, results)["verdict"] == "reproduced"  # 36.00 over 1.16 ms is the article's 31
+
+
+def test_kernels_of_several_launches_are_steps_of_their_own():
+    named = {kernel.id: rungs.level_name(kernel) for kernel in registry.kernels("ozaki")}
+    assert len(set(named.values())) == len(named)
+    assert not any(rungs.is_tuned(kernel) for kernel in registry.kernels("ozaki") if kernel.steps)
+    assert [one.id for one in rungs.steps("ozaki")] == [k.id for k in registry.kernels("ozaki") if k.steps]
+    before = rungs.before(registry.kernel("ozaki.fused_bf16_d5"))
+    assert before is not None and before.id == "ozaki.fused_bf16_d9"
+    assert rungs.before(registry.kernel("ozaki.naive_fp16")) is None
+
+
+def test_the_frontier_joins_the_cuts_of_fast_mode(results):
+    _, lines = experiments.figures("ozaki")["frontier"]
+    drawing = figure_lines.draw("ozaki", lines, results["products"])
+    assert "bf16, d = 9 to 5" in drawing.alt and "cuBLAS, FP64" not in drawing.alt
+    axes = drawing.figure.axes[1]
+    assert axes.get_xscale() == "log" and len(axes.lines[0].get_xdata()) == 5
+    assert len(drawing.rows) == 4 + 6  # four kernels at 4096, and at 16384 five cuts and the naive program
+
+
+def test_a_linear_axis_begins_at_zero(tmp_path):
+    rows = [
+        {"kernel": "ozaki.fused_bf16_d9", "toolkit": "cuda13", "law": "spread", "phi": phi, "err_scaled": 1.0 + phi}
+        for phi in (0.0, 0.5, 4.0)
+    ]
+    write(tmp_path, "accuracy", rows)
+    _, lines = experiments.figures("ozaki")["spread"]
+    drawing = figure_lines.draw("ozaki", lines, experiment_rows.load(tmp_path, "ozaki")["accuracy"])
+    axes = drawing.figure.axes[0]
+    assert axes.get_xscale() == "linear" and axes.get_xlim()[0] < 0 < 4 < axes.get_xlim()[1]
+    assert [cell["φ"] for cell in drawing.table] == [0, 0.5, 4]
+
+
+def test_the_discussion_tells_what_is_known_and_no_more(results):
+    def render(found) -> str:
+        return str(discussion.render("ozaki", {}, lambda name: name.replace(".", "-"), found))
+
+    nothing = render({})
+    assert "not measured" in nothing and "What does carry over" not in nothing
+    told = render(results)
+    assert "26.84" not in told  # rounded as the rest of the page
+    assert "not measured" in told and "Here cuBLAS makes" in told
