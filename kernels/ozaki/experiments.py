@@ -24,6 +24,11 @@ PAIRS = (
 )
 
 
+BESIDE: Mapping[str, str] = {}
+"""Kernels of other families that multiply float64, by id, with what a legend calls them: they join `products`, its
+frontier, and `accuracy`."""
+
+
 def seed_of(*parts: Any) -> int:
     """A seed of a point's own, whatever else is measured and in which order."""
     return int(hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:8], 16)
@@ -160,13 +165,13 @@ _ERRORS = (
 )
 
 
-def _counts(loaded: Any, slices: tuple[int, int]) -> dict[str, int]:
+def _counts(kernel: Any, slices: tuple[int, int]) -> dict[str, int]:
     from gemmrepro.ozaki import pairs
 
     return {
         "slices_a": slices[0],
         "slices_b": slices[1],
-        "pairs": len(pairs.select(*slices, loaded.kernel.d)),
+        "pairs": len(pairs.select(*slices, kernel.d)),
     }
 
 
@@ -213,7 +218,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     def quickest(call: Any) -> float:
         """The median of some launches, in microseconds."""
         first = timer.once(call)
-        times = [timer.once(call) for _ in range(1 if first > 1e5 else 5)]
+        times = [timer.once(call) for _ in range(1 if first > 1e5 else context.parameters["repeats"])]
         return sorted(times)[len(times) // 2]
 
     rates: dict[str, float] = {}
@@ -244,10 +249,14 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
         else:
             loaded = context.loaded(subject)
             kernel = loaded.kernel
-            if kernel.timed_to and n > kernel.timed_to:
+            if (kernel.timed_to and n > kernel.timed_to) or not kernel.takes(shape):
                 continue
-            launches = loaded.launches(operands)
-            if kernel.program is not None:
+            cells["d"] = kernel.d
+            if "slices_a" not in kernel.workspace:
+                slices = None
+                total = quickest(loaded.bind(operands))
+            elif kernel.program is not None:
+                launches = loaded.launches(operands)
                 fmt = programs.FORMATS[kernel.workspace["slices_a"].dtype]
                 slices = programs.split(launches, fmt)
                 split = quickest(lambda run=launches, fmt=fmt: programs.split(run, fmt))
@@ -259,12 +268,14 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 if scheme not in allowed:
                     allowed[scheme] = _by_the_bound(kernel, a, b, judge)
                 cells |= allowed[scheme]
+                launches = loaded.launches(operands)
                 before = [step.entry for step in kernel.steps if step.entry != kernel.entry]
                 split = quickest(lambda run=launches, before=before: [run(entry) for entry in before])
                 multiply = quickest(loaded.bind_step(operands, kernel.entry))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
-            cells |= {"d": kernel.d, "split_us": split, "kernel_us": multiply, **_counts(loaded, slices)}
-            cells["share"] = cells["pairs"] * flops / multiply * 1e6 / rate(kernel.workspace["slices_a"].dtype)
+            if slices is not None:
+                cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}
+                cells["share"] = cells["pairs"] * flops / multiply * 1e6 / rate(kernel.workspace["slices_a"].dtype)
         yield context.row(
             subject,
             n=n,
@@ -281,9 +292,9 @@ PRODUCTS = Experiment(
     name="products",
     title="The article's tables",
     question="How many slices and pairs, how long do split and multiplication take, and how large is the error?",
-    kernels=(*SWEPT, *OTHERS, *NAIVE),
+    kernels=(*SWEPT, *OTHERS, *NAIVE, *BESIDE),
     libraries=(DGEMM, EMULATED),
-    parameters={"ns": [1024, 2048, 4096, 8192, 16384], "sampled": 48},
+    parameters={"ns": [1024, 2048, 4096, 8192, 16384], "sampled": 48, "repeats": 5},
     columns=(
         Column("n", "M = N = K", kind="integer"),
         Column("d", "pairs with p + q < d are multiplied; empty: all", kind="integer"),
@@ -323,6 +334,7 @@ PRODUCTS = Experiment(
                 "ozaki.fused_e4m3_d16": "e4m3, d = 16",
                 "ozaki.naive_fp16": "naive, fp16",
                 "ozaki.naive_fp8_e4m3": "naive, e4m3",
+                **BESIDE,
                 DGEMM: "cuBLAS, FP64",
                 EMULATED: "cuBLAS, FP64 emulated",
             },
@@ -338,7 +350,7 @@ PRODUCTS = Experiment(
 # Hard inputs ----------------------------------------------------------------------------------------------------------
 
 ACCURATE = (SWEPT[0], SWEPT[2], "ozaki.rows_bf16_d9", "ozaki.fused_e4m3_d16", NAIVE[0])
-"""What `accuracy` runs: any kernels of A[m,k], B[k,n] in float64, of whatever family."""
+"""What `accuracy` runs of this family."""
 HARD = ("graded, 40 bits", "rows and columns scaled, 30 bits", "cancelling", "complementary")
 
 
@@ -387,13 +399,14 @@ _CURVES = {
     "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
     "ozaki.fused_e4m3_d16": "e4m3, d = 16",
     NAIVE[0]: "naive, fp16",
+    **BESIDE,
 }
 
 ACCURACY = Experiment(
     name="accuracy",
     title="Operands that are hard",
     question="What becomes of the error where the exponents range widely, and where k is long?",
-    kernels=ACCURATE,
+    kernels=(*ACCURATE, *BESIDE),
     libraries=(DGEMM, EMULATED),
     parameters={
         "n": 1024,

@@ -445,6 +445,7 @@ class Loaded:
         held = self.session.workspace
         if held is None or held[:2] != (self.kernel.id, shape):
             self.session.workspace = None
+            cupy.get_default_memory_pool().free_all_blocks()  # what the last one leaves is of other sizes
             arrays = {}
             for name, buffer in self.kernel.workspace.items():
                 arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
