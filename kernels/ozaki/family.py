@@ -7,9 +7,10 @@ from typing import Any
 
 from gemmrepro.error_bounds import tensor_core_gamma
 from gemmrepro.ozaki import bounds, programs
+from gemmrepro.ozaki.arrays import namespace
 from gemmrepro.ozaki.bounds import UNIT
 from gemmrepro.ozaki.formats import named
-from gemmrepro.registry import DTYPES, Buffer, Expect, Family, Kernel, Launch, Shape, Step, parameters
+from gemmrepro.registry import DTYPES, Array, Expect, Family, Kernel, Launch, Shape, Step, parameters
 
 FAMILY = Family(
     name="ozaki",
@@ -116,12 +117,12 @@ def _alike(shape: Shape, lengths: str, slices: int) -> tuple[int, ...]:
     return (slices, *(getattr(shape, axis) for axis in lengths))
 
 
-def _peaks(a: Any, b: Any, vector: bool, xp: Any) -> Any:
-    """max|A| max|B|, or of each row and column; Inf and NaN count as 0."""
-    sizes = [xp.where(xp.isfinite(x), xp.abs(x), 0.0) for x in (a, b)]
-    if vector:
-        return sizes[0].max(axis=1, keepdims=True) * sizes[1].max(axis=0, keepdims=True)
-    return sizes[0].max() * sizes[1].max()
+def _peaks(a: Any, b: Any, vector: bool) -> Any:
+    """max|A| max|B| at every element [m,n] of C, or that of its row and column; A and B are finite."""
+    xp = namespace(a)
+    rows, columns = xp.abs(a).max(axis=1, keepdims=True), xp.abs(b).max(axis=0, keepdims=True)
+    found = rows * columns
+    return found if vector else xp.full_like(found, found.max())
 
 
 def _kernel(
@@ -164,10 +165,10 @@ def _naive(
     room, step = ROOM[dtype], 16 // DTYPES[dtype]
     bm, bn, bk = tile
 
-    def error(a: Any, b: Any, xp: Any) -> Any:
+    def own_bound(a: Any, b: Any) -> Any:
         k = a.shape[1]
         # All bits are taken and every inner product is exact: what is left is the rounding of the fp64 sum.
-        return 4 * room**2 * UNIT * k * _peaks(a, b, False, xp)
+        return 4 * room**2 * UNIT * k * _peaks(a, b, False)
 
     def extract(operand: str, piece: tuple[int, int], function: str) -> Step:
         return _step(
@@ -201,18 +202,18 @@ def _naive(
             ),
         ),
         workspace={
-            "partial": Buffer("fp64", lambda shape: (BLOCKS,)),
-            "sigma": Buffer("fp64", lambda shape: (1,)),
-            "inverse": Buffer("fp64", lambda shape: (1,)),
-            **{f"{name}_a": Buffer("fp64", lambda shape: (shape.m, shape.k), (1, step)) for name in ("left", "spare")},
-            **{f"{name}_b": Buffer("fp64", lambda shape: (shape.k, shape.n), (step, 2)) for name in ("left", "spare")},
-            "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", room), (1, 1, step)),
-            "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", room), (1, 1, step)),
-            "scale_a": Buffer("fp64", lambda shape: (room,)),
-            "scale_b": Buffer("fp64", lambda shape: (room,)),
+            "partial": Array("fp64", lambda shape: (BLOCKS,)),
+            "sigma": Array("fp64", lambda shape: (1,)),
+            "inverse": Array("fp64", lambda shape: (1,)),
+            **{f"{name}_a": Array("fp64", lambda shape: (shape.m, shape.k), (1, step)) for name in ("left", "spare")},
+            **{f"{name}_b": Array("fp64", lambda shape: (shape.k, shape.n), (step, 2)) for name in ("left", "spare")},
+            "slices_a": Array(dtype, lambda shape: _alike(shape, "mk", room), (1, 1, step)),
+            "slices_b": Array(dtype, lambda shape: _alike(shape, "nk", room), (1, 1, step)),
+            "scale_a": Array("fp64", lambda shape: (room,)),
+            "scale_b": Array("fp64", lambda shape: (room,)),
         },
         program=programs.naive(dtype),
-        error=error,
+        own_bound=own_bound,
         gain_over="" if dtype == "fp16" else "ozaki.naive_fp16",
         idea="The host takes slice after slice off until nothing is left; one launch multiplies all pairs.",
         timed_to=timed_to,
@@ -245,12 +246,12 @@ def _fused(
     whole = 16 // DTYPES[dtype]
     bm, bn, bk = tile
 
-    def error(a: Any, b: Any, xp: Any) -> Any:
+    def own_bound(a: Any, b: Any) -> Any:
         k = a.shape[1]
         lost = tensor_core_gamma(k, dtype)
         emptied = bk if dtype == "fp8_e4m3" and not fast else None
         share = bounds.guaranteed(k, bits, step, count, d, ACCUMULATOR[dtype], emptied, lost)
-        return 4 * share * k * _peaks(a, b, vector, xp)
+        return 4 * share * k * _peaks(a, b, vector)
 
     split = {"s": count, "step": step, "significant": bits, "vector": int(vector)}
     rows, columns = TILE
@@ -309,18 +310,18 @@ def _fused(
                 {}
                 if vector
                 else {
-                    "partial_a": Buffer("fp64", lambda shape: (BLOCKS,)),
-                    "partial_b": Buffer("fp64", lambda shape: (BLOCKS,)),
+                    "partial_a": Array("fp64", lambda shape: (BLOCKS,)),
+                    "partial_b": Array("fp64", lambda shape: (BLOCKS,)),
                 }
             ),
-            "c_a": Buffer("int32", lambda shape: (shape.m if vector else 1,)),
-            "c_b": Buffer("int32", lambda shape: (shape.n if vector else 1,)),
-            "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
-            "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
+            "c_a": Array("int32", lambda shape: (shape.m if vector else 1,)),
+            "c_b": Array("int32", lambda shape: (shape.n if vector else 1,)),
+            "slices_a": Array(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
+            "slices_b": Array(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
         },
         max_elements=(2**31 - 1) // count,  # an index reaches all slices of an operand
         d=d,
-        error=error,
+        own_bound=own_bound,
         gain_over=gain_over,
         idea=idea,
         **options,

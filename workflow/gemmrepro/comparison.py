@@ -41,8 +41,8 @@ def compare(
     *,
     dtype: str = "fp32",
     underflow: float = 0.0,
-    scheme: Any = 0.0,
     rows: int = 2048,
+    own: Any = None,
 ) -> Verdict:
     """Judge `result` element by element.
 
@@ -52,8 +52,8 @@ def compare(
         scale: [m, n] float64, |alpha| |A||B| + |beta| |C0|.
         bound: gamma. Where `dtype` is narrower than fp32, its own rounding of the result is allowed for beside it.
         underflow: what subnormal rounding may add, absolutely.
-        scheme: what is allowed beside all rounding, a number or an array that broadcasts to [m, n] (`Kernel.error`).
         rows: elements are judged in blocks of this many rows, which bounds the memory it takes.
+        own: [m, n] float64, what else each element may err by; None: nothing.
     """
     if isinstance(result, np.ndarray):
         xp: Any = np
@@ -63,14 +63,15 @@ def compare(
         raise ValueError(f"shapes differ: {result.shape}, {reference.shape}, {scale.shape}")
     unit, largest = UNIT_ROUNDOFF[dtype], LARGEST[dtype]
     last_rounding = unit if dtype in ("fp16", "bf16") else 0.0
-    scheme = xp.broadcast_to(xp.asarray(scheme, dtype=xp.float64), result.shape)
     bad_count, first, worst = 0, None, None
     square_error = square_reference = 0.0
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, result.shape[0], rows):
             block = slice(start, start + rows)
             got, want, size = widen(result[block], dtype), reference[block], scale[block]
-            allowed = bound * size + xp.where(size > 0, underflow, 0.0) + scheme[block]
+            allowed = bound * size + xp.where(size > 0, underflow, 0.0)
+            if own is not None:
+                allowed = allowed + xp.where(size > 0, own[block], 0.0)
             if last_rounding:
                 allowed = allowed + last_rounding * (xp.where(xp.isfinite(want), xp.abs(want), 0.0) + allowed)
             want_nan = xp.isnan(want)
@@ -108,12 +109,6 @@ def compare(
         )
     fro = math.sqrt(square_error / square_reference) if square_reference > 0 else None
     return Verdict(bad_count == 0, worst, fro, message)
-
-
-def spoiled(reference: Any, a: Any, b: Any, xp: Any) -> Any:
-    """C* [m,n] with NaN in every row of A and column of B that holds Inf or NaN (`Kernel.spoils`)."""
-    rows, columns = ~xp.isfinite(a).all(axis=1, keepdims=True), ~xp.isfinite(b).all(axis=0, keepdims=True)
-    return xp.where(rows | columns, xp.nan, reference)
 
 
 def reference_gemm(a: Any, b: Any, alpha: float, beta: float, c0: Any | None, xp: Any = np) -> tuple[Any, Any]:

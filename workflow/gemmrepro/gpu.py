@@ -20,7 +20,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -447,8 +447,8 @@ class Loaded:
             self.session.workspace = None
             cupy.get_default_memory_pool().free_all_blocks()  # what the last one leaves is of other sizes
             arrays = {}
-            for name, buffer in self.kernel.workspace.items():
-                arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
+            for name, array in self.kernel.workspace.items():
+                arrays[name] = cupy.empty(array.lengths(shape), STORAGE[array.dtype])
                 cupy.cuda.runtime.memsetAsync(arrays[name].data.ptr, 0xFF, arrays[name].nbytes, self.session.stream.ptr)
             held = self.session.workspace = (self.kernel.id, shape, arrays)
         return held[2]
@@ -471,14 +471,14 @@ class Loaded:
 
         part = self.kernel.part(step)
         config = self._config(step.launch(operands.shape), step.entry)
-        arrays = {**self.workspace(operands.shape), **others}
-        arguments = operands.arguments(part, arrays)
+        operands = replace(operands, workspace={**self.workspace(operands.shape), **others})
+        arguments = operands.arguments(part)
         stream, function = self.session.core_stream, self._functions[step.entry]
 
         def call() -> None:
             launch(stream, config, function, *arguments)
 
-        call.kept = arrays  # type: ignore[attr-defined]
+        call.kept = operands  # type: ignore[attr-defined]
         return call
 
     def _bind_steps(self, operands: Operands) -> Callable[[], None]:

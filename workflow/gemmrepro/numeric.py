@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import ceiling_gate, gpu, registry
-from gemmrepro.comparison import Verdict, compare, reference_gemm, spoiled
+from gemmrepro.comparison import Verdict, compare, reference_gemm
 from gemmrepro.error_bounds import UNIT_ROUNDOFF, bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import write_json
 from gemmrepro.gate_cases import EXACT_LAWS, Case, deepen, draw, gemm_cases
 from gemmrepro.guarded import POISON_BITS, Guarded
 from gemmrepro.operands import INTEGERS, Launcher, Operands, bits, narrow, widen
+from gemmrepro.ozaki.arrays import set_aside, spoil
 from gemmrepro.registry import Kernel, Problem, Shape
 
 FP32_GEMM = Problem()
@@ -48,9 +49,8 @@ def run_case(
     repeats: int = REPEATS,
     kernel: Kernel | None = None,
 ) -> tuple[Verdict, float]:
-    """Run a GEMM `case` of `problem` `repeats` times and judge it; `kernel` where it says what its scheme errs by.
-
-    Returns the verdict and gamma.
+    """Run a GEMM `case` of `problem` `repeats` times and judge it, by what `kernel` says of its own errors and of Inf
+    and NaN where it is given. Returns the verdict and gamma.
     """
     import cupy
 
@@ -82,16 +82,17 @@ def run_case(
     types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
     wide = [cupy.asarray(widen(values, dtype)) for values, dtype in zip((host_a, host_b, host_c), types, strict=True)]
     reference, scale = (array.get() for array in reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], cupy))
-    scheme: Any = 0.0
-    if kernel is not None:
-        scheme = kernel.error(host_a, host_b, np) if kernel.error else 0.0
-        reference = spoiled(reference, host_a, host_b, np) if kernel.spoils else reference
+    own = None
+    if kernel is not None and kernel.spoils:
+        wide_a, wide_b, rows, columns = set_aside(*wide[:2])
+        reference = spoil(reference, rows.get(), columns.get())
+        wide[:2] = wide_a, wide_b
+    if kernel is not None and kernel.own_bound is not None:
+        own = kernel.own_bound(*wide[:2]).get()
     limit = bound(problem, case.shape.k)
     got = results[0].get()
     allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
-    verdict = compare(
-        got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, scheme=scheme, rows=ROWS
-    )
+    verdict = compare(got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, rows=ROWS, own=own)
     problems = [verdict.message] if verdict.message else []
     if exact:
         # + 0.0: a sum of zeros may be of either sign.
@@ -217,7 +218,7 @@ def judge(session: gpu.Session, loaded: gpu.Loaded, seeds: Sequence[int]) -> dic
     kernel = loaded.kernel
     records, failures = [], []
     try:
-        for part in kernel.parts if kernel.variants else (kernel,):
+        for part in kernel.ways:
             named = {"entry": part.entry} if kernel.variants else {}
 
             def launch(operands: gpu.Operands, part: Kernel = part) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -184,11 +184,6 @@ def nbytes(problem: Problem, shape: Shape) -> int:
     return DTYPES[problem.dtype_in] * sum(inputs) + DTYPES[problem.dtype_out] * output
 
 
-def workspace_bytes(kernel: Kernel, shape: Shape) -> int:
-    """Bytes of the arrays that the launches of `kernel` hand on."""
-    return sum(DTYPES[one.dtype] * math.prod(one.lengths(shape)) for one in kernel.workspace.values())
-
-
 def work(kernel: Kernel, shape: Shape) -> tuple[float | None, float | None]:
     """Operations and compulsory bytes of one launch with beta = 0.
 
@@ -216,6 +211,8 @@ class Operands:
     copy: input and output matrices [m,n].
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
     ceiling_bytes: input and output of shape.n elements of 16 bytes.
+    A kernel of several steps has arrays of its own beside these, by name, in `workspace`; one called ``a``, ``b`` or
+    ``c`` stands in for that operand.
     """
 
     problem: Problem
@@ -225,6 +222,7 @@ class Operands:
     alpha: float = 1.0
     beta: float = 0.0
     iterations: int = 0
+    workspace: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kernel: Kernel, shape: Shape, inputs: Sequence[Any], output: Any) -> Operands:
@@ -239,19 +237,15 @@ class Operands:
             iterations=int(kernel.params.get("iterations", 0)),
         )
 
-    def arguments(self, kernel: Kernel, others: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    def arguments(self, kernel: Kernel) -> tuple[Any, ...]:
         """What `kernel` is launched with, in the order of its C signature.
-
-        Args:
-            others: arrays beside A, B and C by name, or in their place: a kernel's workspace.
 
         Raises:
             UserError: a tensor map that the driver refuses, or C = A B asked of scalars that it cannot apply.
         """
         if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
-        others = others or {}
-        arrays = {**self._arrays(), **others}
+        arrays = self._arrays()
         index = np.int64 if self.problem.op == "ceiling_bytes" else np.int32
         scalars: dict[str, Any] = {axis: index(getattr(self.shape, axis)) for axis in "mnk"}
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
@@ -260,12 +254,10 @@ class Operands:
         def argument(name: str) -> tuple[Any, ...]:
             if name.startswith("map:"):
                 operand = name.removeprefix("map:")
-                buffer = kernel.workspace.get(operand)
-                given = (others[operand], buffer.dtype) if buffer else None
-                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id, given),)
+                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
-                lengths = others[operand].shape if operand in others else self._lengths(operand)
+                lengths = self.workspace[operand].shape if operand in self.workspace else self._lengths(operand)
                 strides = [math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
@@ -280,13 +272,10 @@ class Operands:
 
     def _arrays(self) -> dict[str, Any]:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
-        return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
+        return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output, **self.workspace}
 
-    def tensor_map(self, operand: str, wanted: TensorMap, who: str, given: tuple[Any, str] | None = None) -> Any:
+    def tensor_map(self, operand: str, wanted: TensorMap, who: str) -> Any:
         """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
-
-        `given` is another array and its type, whose leading axes are taken as one: rows of matrices stored one behind
-        the other.
 
         Raises:
             UserError: the driver refuses it: a row of the matrix is no multiple of 16 bytes, or a box is too large.
@@ -295,14 +284,10 @@ class Operands:
         from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
         from cuda.core.utils import StridedMemoryView
 
-        if given is not None:
-            array, dtype = given[0].reshape(-1, given[0].shape[-1]), given[1]
-            rows_columns = array.shape
-        else:
-            inputs, output = matrices(self.problem, self.shape)
-            rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
-            dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
-            array = self._arrays()[operand].reshape(rows_columns)
+        inputs, output = matrices(self.problem, self.shape)
+        rows_columns = {"a": inputs[0], "b": inputs[1], "c": output}[operand]
+        dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
+        array = self._arrays()[operand].reshape(rows_columns)
         try:
             return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(
                 box_dim=wanted.box,

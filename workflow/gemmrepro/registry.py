@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,8 +134,8 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Buffer:
-    """An array that launches of one kernel hand on: element type, and lengths on a shape, the last contiguous.
+class Array:
+    """An array that a kernel works in: elements of `dtype`; its lengths follow the shape, the last is contiguous.
 
     `multiples` says what each length is a multiple of, on every shape that the kernel takes; by default of 1.
     """
@@ -142,6 +143,9 @@ class Buffer:
     dtype: str
     lengths: Callable[[Shape], tuple[int, ...]]
     multiples: tuple[int, ...] = ()
+
+    def nbytes(self, shape: Shape) -> int:
+        return DTYPES[self.dtype] * math.prod(self.lengths(shape))
 
 
 @dataclass(frozen=True)
@@ -197,9 +201,9 @@ class Kernel:
     decides between launches, `program` does it: it is given something to launch entries with (`gpu.Launches`).
     `d` tells apart rows of kernels that differ in a cut of that name alone.
 
-    `error` says by how much a scheme that drops something may err beside rounding, elementwise: of A[m,k], B[k,n] in
-    float64 and the array module, something of the shape of C or broadcast to it. `spoils`: Inf and NaN make NaN of
-    their whole row or column of C.
+    `own_bound` gives, of float64 A [m,k] and B [k,n], what each element of its C may err by design beside the rounding
+    of an ordinary sum: an array [m,n]. One that `spoils` makes NaN of the whole row or column of C that an Inf or NaN
+    of A or B meets.
     """
 
     id: str
@@ -244,10 +248,10 @@ class Kernel:
     choose: Callable[[Shape], Variant] | None = None
     function: str = ""
     steps: tuple[Step, ...] = ()
-    workspace: Mapping[str, Buffer] = field(default_factory=dict)
+    workspace: Mapping[str, Array] = field(default_factory=dict)
     program: Callable[[Any], None] | None = None
     d: int | None = None
-    error: Callable[[Any, Any, Any], Any] | None = None
+    own_bound: Callable[[Any, Any], Any] | None = None
     spoils: bool = False
 
     def __post_init__(self) -> None:
@@ -310,9 +314,18 @@ class Kernel:
         return tuple(map(self._part, self.variants)) or tuple(map(self.part, steps.values())) or (self,)
 
     @property
+    def ways(self) -> tuple[Kernel, ...]:
+        """The records each of which computes a whole result: its variants, or itself."""
+        return self.parts if self.variants else (self,)
+
+    @property
     def several(self) -> bool:
         """Whether it has more entry points than one."""
         return bool(self.variants or self.steps)
+
+    def workspace_bytes(self, shape: Shape) -> int:
+        """Bytes of the arrays that it works in on `shape`, beside A, B and C."""
+        return sum(array.nbytes(shape) for array in self.workspace.values())
 
     def at(self, shape: Shape) -> Kernel:
         """The one of `parts` that runs `shape`."""
@@ -338,11 +351,11 @@ class Kernel:
             function=step.function,
             launch=step.launch,
             arguments=step.arguments,
-            params=step.params,
-            defines=step.defines,
+            params=step.params or self.params,
+            defines=step.defines or self.defines,
             tensor_maps=step.tensor_maps,
             expects=step.expects,
-            spills=step.spills,
+            spills=step.spills or self.spills,
             steps=(),
             program=None,
         )
@@ -541,7 +554,7 @@ def fingerprint(kernel: Kernel) -> str:
     Rules take it as a parameter, so that a new rung in ``family.py`` reruns nothing of its neighbours. The launch
     is a function, hence it counts by what it answers for a few shapes.
     """
-    functions = ("launch", "variants", "choose", "steps", "workspace", "program", "error")
+    functions = ("launch", "variants", "choose", "steps", "workspace", "program", "own_bound")
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
     launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
     if kernel.variants:

@@ -29,7 +29,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,23 +228,22 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
 
 
 def check_memory(
-    points: Iterable[Point], free: int, l2_bytes: int, name: str, kernels: Mapping[str, Kernel] | None = None
+    points: Iterable[Point],
+    free: int,
+    l2_bytes: int,
+    name: str,
+    workspace: Callable[[Problem, Shape], int] = lambda problem, shape: 0,
 ) -> None:
     """Refuse a sweep one of whose points does not fit, before anything is measured.
 
-    `kernels` are those of the points, whose workspaces are counted in.
+    Args:
+        workspace: bytes that its kernels work in beside the operands.
 
     Raises:
         UserError: names the largest such size, what it needs and what there is.
     """
-    workspaces: dict[tuple[Problem, Shape], int] = {}
-    for point in reversed(list(points)):
-        kernel = (kernels or {}).get(point.kernel)
-        size = operands.workspace_bytes(kernel, point.shape) if kernel else 0
-        key = (point.problem, point.shape)
-        workspaces[key] = max(workspaces.get(key, 0), size)  # kernels take turns
-    for (problem, shape), workspace in workspaces.items():
-        needed = needed_bytes(problem, shape, l2_bytes) + workspace
+    for problem, shape in dict.fromkeys((point.problem, point.shape) for point in reversed(list(points))):
+        needed = needed_bytes(problem, shape, l2_bytes) + workspace(problem, shape)
         if needed > free:
             raise UserError(
                 f"{problem} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that "
@@ -290,7 +289,7 @@ class Workspace:
         """Run once into poisoned memory, judge the result, and time the launch.
 
         Args:
-            kernel: where it says what its scheme errs by (`Kernel.error`).
+            kernel: where it says what its scheme errs by (`Kernel.own_bound`).
 
         Returns:
             {passed, message, err_scaled_max, err_fro, first_us, estimate_us}.
@@ -340,21 +339,21 @@ class Workspace:
                 wide_a = operands.widen(a[rows], problem.dtype_in)
                 whole[0, rows], whole[1, rows] = reference_gemm(wide_a, wide_b, 1.0, 0.0, None, cupy)
             self._reference = (whole[0], whole[1])
-        scheme: Any = 0.0
-        if kernel is not None and kernel.error:
+        own = None
+        if kernel is not None and kernel.own_bound is not None:
             a, b = (
                 array.reshape(size)
                 for array, size in zip(self._inputs, operands.matrices(problem, self.shape)[0], strict=True)
             )
-            scheme = kernel.error(a, b, cupy)
+            own = kernel.own_bound(a, b)
         return compare(
             self._output.reshape(m, n),
             *self._reference,
             bound(problem, k),
             dtype=problem.dtype_out,
             underflow=underflow_allowance(k, 1.0, problem.dtype_out),
-            scheme=scheme,
             rows=REFERENCE_ROWS,
+            own=own,
         )
 
     def forget_reference(self) -> None:
@@ -396,10 +395,17 @@ class Sweep:
             if name
         }
         if only is None:
-            check_memory(self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name, self.kernels)
+            check_memory(
+                self.points, session.free_bytes(), session.gpu.l2_bytes, session.gpu.name, self._workspace_bytes
+            )
         self.machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
         self.journal = Journal(journal, self.machine, say)
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
+
+    def _workspace_bytes(self, problem: Problem, shape: Shape) -> int:
+        """Bytes that kernels of `problem` work in on `shape`: one's, and the next one's, which is bound before."""
+        kernels = [self.kernels[name] for name, _ in self._loaded]
+        return 2 * max((one.workspace_bytes(shape) for one in kernels if one.problem == problem), default=0)
 
     def _refusal(self, kernel: Kernel, toolkit: str, gates: Path) -> str | None:
         if kernel.targets and not (self.build / toolkit / f"{kernel.id}.json").is_file():
