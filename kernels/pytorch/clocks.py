@@ -1,8 +1,8 @@
 """Timing by the host's clock alone, on the CPU: what of it needs no GPU to go wrong.
 
-Two works through PyTorch: a product of small matrices, some microseconds, and one of larger ones, milliseconds. The
-reference is the median of batches of calls that last long enough for the clock not to matter, after a warm-up, by one
-thread.
+Two works through PyTorch, by one thread: a product of small matrices, a microsecond, and one of larger ones,
+milliseconds. The reference is the CPU time of the thread, which stands still while the machine does something else: the
+median of batches of calls that last long enough for the clock not to matter, after a warm-up.
 """
 
 from __future__ import annotations
@@ -17,16 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 SHORT, LONG = "torch.mm.small", "torch.mm.large"
-BATCHES = "batches"
-METHODS = {
-    "first": "first call of the process",
-    "mean": "mean of single calls, no warm-up",
-    "single": "median of single calls, warm",
-    "least": "least of single calls, warm",
-    "coarse": "one call by time.time",
-    "threads": "median of batches, warm, every core",
-    BATCHES: "median of batches, warm",
-}
 
 
 def work(torch: Any, name: str, parameters: Mapping[str, Any]) -> Callable[[], Any]:
@@ -84,12 +74,14 @@ def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     with torch.inference_mode():
         call = work(torch, name, context.parameters)
         clocked(call, settings["warm_up"])
-        found = batches({name: call}, settings["batch_seconds"], settings["seconds"], settings["least"])[name]
+        often = (settings["batch_seconds"], settings["seconds"], settings["least"])
+        found = batches({name: call}, *often)[name]
+        batched = batches({name: call}, *often, time.perf_counter)[name]
         single = clocked(call, settings["samples"])
         coarse = clocked(call, 1, time.time)
         torch.set_num_threads(cores)
         clocked(call, settings["warm_up"])
-        every = batches({name: call}, settings["batch_seconds"], settings["seconds"], settings["least"])[name]
+        every = batches({name: call}, *often, time.perf_counter)[name]
         torch.set_num_threads(1)
     level = stats.median_interval(found).value
     mean, least = statistics.fmean(first), min(single)
@@ -99,10 +91,11 @@ def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         "single": (single, stats.median_interval(single)),
         "least": (single, stats.Interval(least, least, least)),
         "coarse": (coarse, stats.median_interval(coarse)),
-        "threads": (every, stats.median_interval(every)),
-        BATCHES: (found, stats.median_interval(found)),
+        "batches": (batched, stats.median_interval(batched)),
+        "cores": (every, stats.median_interval(every)),
+        "thread": (found, stats.median_interval(found)),
     }
-    ticks = {"coarse": tick(time.time)}
+    ticks = {"coarse": tick(time.time), "thread": tick(time.thread_time)}
     fine = tick(time.perf_counter)
     for method, (times, us) in rows.items():
         yield context.row(
@@ -116,7 +109,7 @@ def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             ratio_low=us.low / level,
             ratio_high=us.high / level,
             tick_us=ticks.get(method, fine),
-            threads=cores if method == "threads" else 1,
+            threads=cores if method == "cores" else 1,
         )
 
 

@@ -1,7 +1,7 @@
-"""GELU by PyTorch's ways on the CPU: as gelu.py has it on the GPU, but by the host's clock.
+"""GELU by PyTorch's ways on the CPU: as gelu.py has it on the GPU, but by the CPU time of the thread that works.
 
-A sample is the mean of a batch of calls, and the ways take turns. One thread works: several spin while they wait for
-each other, and whatever else the machine has to do would be timed with them.
+A sample is the mean of a batch of calls, and the ways take turns. One thread works, and its own CPU time is taken: a
+machine that has other work to do interrupts it, and several threads spin while they wait for each other.
 """
 
 from __future__ import annotations
@@ -14,22 +14,35 @@ from gemmrepro import experiments, stats
 
 
 def batches(
-    calls: Mapping[str, Callable[[], Any]], batch_seconds: float, seconds: float, least: int
+    calls: Mapping[str, Callable[[], Any]],
+    batch_seconds: float,
+    seconds: float,
+    least: int,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, list[float]]:
-    """Samples of every call in µs, taken in turn: the mean of as many calls as last `batch_seconds`."""
-    counts = {}
-    for name, call in calls.items():
-        start = time.perf_counter()
-        call()
-        counts[name] = max(1, round(batch_seconds / max(1e-9, time.perf_counter() - start)))
+    """Samples of every call in µs, taken in turn: the mean of as many calls as last `batch_seconds`.
+
+    Args:
+        seconds, least: when to stop: so long for each call, and at least so many samples.
+        clock: what is read, in seconds; by default the CPU time of this thread.
+    """
+    clock = clock or time.thread_time
+
+    def run(call: Callable[[], Any], count: int) -> float:
+        start = clock()
+        for _ in range(count):
+            call()
+        return (clock() - start) / count
+
+    counts = {
+        name: max(1, round(batch_seconds / max(1e-9, min(run(call, 1) for _ in range(3)))))
+        for name, call in calls.items()
+    }
     found: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds * len(calls)
     while len(next(iter(found.values()))) < least or time.perf_counter() < end:
         for name, call in calls.items():
-            start = time.perf_counter()
-            for _ in range(counts[name]):
-                call()
-            found[name].append((time.perf_counter() - start) / counts[name] * 1e6)
+            found[name].append(run(call, counts[name]) * 1e6)
     return found
 
 

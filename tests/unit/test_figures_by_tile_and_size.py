@@ -81,6 +81,8 @@ def test_a_cell_is_the_best_candidate_of_its_tile(table, measured):
     assert "matmul_bf16 128 x 128 at 0.95" in drawn.alt and "at 4096" in drawn.caption
     texts = [text.get_text() for text in drawn.figure.axes[0].texts]
     assert "0.95\nocc 2" in texts and "0.90\n8 w" in texts
+    colours = {text.get_color() for text in drawn.figure.axes[0].texts}
+    assert colours == {figure_tiles.ON_DARK, figure_tiles.ON_LIGHT} and not colours & set(drawing.THEME)
 
 
 def test_without_a_table_the_figure_says_so_and_a_broken_one_is_named(table, measured):

@@ -135,6 +135,8 @@ class Clock:
     def perf_counter(self):
         return self.now
 
+    thread_time = perf_counter
+
 
 def test_batches_take_turns_and_are_means_of_calls():
     module, order = part("gelu_cpu.py"), []
@@ -147,7 +149,9 @@ def test_batches_take_turns_and_are_means_of_calls():
     calls = {"a": lambda: call("a", 0.001), "b": lambda: call("b", 0.002)}
     found = module.batches(calls, 0.004, 0.02, 5)
     assert found["a"] == pytest.approx([1000.0] * 5) and found["b"] == pytest.approx([2000.0] * 5)
-    assert order == ["a", "b", *("aaaabb" * 5)]  # the first calls say how many make a batch
+    assert order == list("aaa" + "bbb" + "aaaabb" * 5)  # the first calls say how many make a batch
+    by_host = module.batches({"a": calls["a"]}, 0.004, 0.0, 3, lambda: 2 * clock.now)
+    assert by_host["a"] == pytest.approx([2000.0] * 3)  # the clock that is given
 
 
 def test_the_hosts_clock_sees_the_launch_or_the_work():

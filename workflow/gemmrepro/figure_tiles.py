@@ -24,6 +24,8 @@ from gemmrepro.measurements import Measurements
 from gemmrepro.registry import Tunable
 
 COLUMNS = 3
+ON_DARK, ON_LIGHT = "#fdfdfd", "#141414"
+"""Text on a cell; no colours of `drawing.THEME`, which the report exchanges."""
 HINTS = {"num_worker_warps": "{} w", "num_ctas": "{} cta", "occupancy": "occ {}"}
 """How a cell names the hints that its best candidate had, where they are not the compiler's own choice."""
 
@@ -134,6 +136,8 @@ def _panel(
         xticklabels=columns,
         yticklabels=rows,
     )
+    for each in axes.texts:  # dark cells stay dark where the page is: their text must not follow the paper's colour
+        each.set_color(ON_DARK if each.get_color() == "w" else ON_LIGHT)
     axes.set_title(name, loc="left", color=INK)
     axes.tick_params(length=0)
     axes.grid(False)
