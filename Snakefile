@@ -11,6 +11,7 @@ include: "workflow/rules/experiments.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/tune.smk"
+include: "workflow/rules/just_in_time.smk"
 
 
 rule all:

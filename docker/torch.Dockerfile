@@ -3,11 +3,12 @@
 ARG BASE=debian:12-slim
 FROM ${BASE}
 
+# torch.compile has what it makes launched by C++ that it compiles against Python's headers.
 # Nsight Compute's command line, from Debian 13's non-free: unpacked, since it needs none of its dependencies.
 ARG NCU_VERSION=2024.1.1.4~12.4.1-2
 ARG NCU_SHA256=e3c38f3f24e8b08dd389616991f698ee3550131dc79a9887736bf476444fde13
 RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends python3 python3-venv \
+ && apt-get install -y -qq --no-install-recommends g++ python3 python3-dev python3-venv \
  && mkdir /tmp/ncu && cd /tmp/ncu \
  && mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1) \
  && echo "deb $mirror trixie non-free" > trixie.list \

@@ -116,4 +116,35 @@ HOPPER = {
     "fp16 taken for bf16": Plant("hopper.wgmma_fp16", record={"defines": {}}),
 }
 
-PLANTS = LADDER | HOPPER
+# What writes out of bounds writes no further than the guard band behind the array.
+MEMORY = {
+    "the last element not copied": Plant("memory.copy_128_half", r"rest < n", "rest < n - 1"),
+    "an element too many copied": Plant("memory.copy_64_half", r"rest < n", "rest <= n"),
+    "the tail not copied": Plant("memory.copy_32_half", r"dst\[rest\] = src\[rest\];", ""),
+    "a copy's second turn left out": Plant("memory.copy_128_float", r"i \+= stride", "i += n", seen_on="own"),
+    "ids outside counted behind the counts": Plant(
+        "memory.histogram_global", r"\(unsigned\)bins\)", "(unsigned)bins + 1)"
+    ),
+    "negative ids counted in the first bin": Plant(
+        "memory.histogram_shared", r"\(unsigned\)ids\[i\]", "(unsigned)max(ids[i], 0)"
+    ),
+    "ids outside not counted": Plant(
+        "memory.histogram_global", r"(        )(atomicAdd)", r"\1if ((unsigned)ids[i] < (unsigned)bins) \2"
+    ),
+    "counted without an atomic": Plant("memory.histogram_global", r"atomicAdd\(&(counts\[.*\]), 1u\);", r"\1 += 1u;"),
+    "counts not cleared": Plant("memory.histogram_shared", r"counts\[bin\] = 0;", ""),
+    "a block's counts not merged": Plant("memory.histogram_merged", r"block < blocks", "block < blocks - 1"),
+    "counts of the launch before kept": Plant(
+        "memory.histogram_lanes", r"atomicExch\(&totals\[bin\], 0u\)", "totals[bin]"
+    ),
+    "a lane's counts left out": Plant(
+        "memory.histogram_lanes", r"(__reduce_add_sync\(~0u, )own", r"\1lane == 31 ? 0u : own"
+    ),
+    "every barrier of a sum missing": Plant("memory.reduce_sequential", BARRIERS, count=0),
+    "a sum's last warp left out": Plant("memory.reduce_last_warp", r"half > 16", "half > 32"),
+    "the last elements not summed": Plant("memory.reduce_wide", r"threadIdx\.x < n % 4", "threadIdx.x < n % 4 - 1"),
+    "a sum's second turn left out": Plant("memory.reduce_wide", r"i \+= stride", "i += n", seen_on="own"),
+    "one of four sums left out": Plant("memory.reduce_wide", r"sums\.z \+ sums\.w", "sums.z"),
+}
+
+PLANTS = LADDER | HOPPER | MEMORY

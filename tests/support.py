@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from gemmrepro.container_env import container_environment, make_caches
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -21,6 +23,15 @@ def call(command: list[str], folder: Path = ROOT, **environment: str) -> subproc
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def in_cuda13(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run `command` in the CUDA 13 container, as a rule would; it sees the repository and `folder`."""
+    environment = container_environment(os.environ)
+    make_caches(os.environ | environment)
+    image = str(ROOT / "resources/images/cuda13.sif")
+    apptainer = ["apptainer", "exec", "--bind", f"{ROOT},{folder}", image]
+    return call([*apptainer, *command], **environment, PYTHONPATH=str(ROOT / "workflow"))
 
 
 def snakemake(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from gemmrepro.registry import DTYPES, Expect, Family, Kernel, Launch, Refusal, Shape, Tunable, parameters, tuned
 
@@ -11,11 +12,14 @@ FAMILY = Family(
     title="cuTile Python",
     article="cutile",
     summary="C = A B written in tiles: the compiler picks threads, pipeline and instruction, by architecture and type.",
-    figures=("throughput", "ratio"),
+    figures=("sizes", "throughput", "tiles"),
 )
 
 ONE_THREAD = (1, 1, 1)
 """What a launch is told of the block: its threads are the compiler's affair, and stand in the machine code."""
+
+MULTIPROCESSORS = 132
+"""Of an H200. A kernel whose blocks stay is right with any number of blocks, and fast with as many as fit the GPU."""
 
 AMPERE = ("80", "86", "89")
 WITH_TMA = ("90", "100", "120")
@@ -79,11 +83,32 @@ def _expects(dtype: str) -> tuple[Expect, ...]:
     )
 
 
-def _grid(bm: int, bn: int) -> Callable[[Shape], Launch]:
+def _grid(bm: int, bn: int, most: int = 0) -> Callable[[Shape], Launch]:
+    """A block a tile, or `most` blocks. With several CTAs a block, the grid still counts blocks."""
+
     def launch(shape: Shape) -> Launch:
-        return Launch(grid=(-(-shape.m // bm) * -(-shape.n // bn), 1, 1), block=ONE_THREAD)
+        tiles = -(-shape.m // bm) * -(-shape.n // bn)
+        return Launch(grid=(min(tiles, most or tiles), 1, 1), block=ONE_THREAD)
 
     return launch
+
+
+_SPILLS = {
+    "matmul_tf32_paired": AMPERE,
+    "matmul_int8_paired": ("120",),
+    "k_major_fp8_e4m3_fast_paired": ("120",),
+    "persistent_fp16": ("86", "89", "120"),
+    "persistent_tf32": SYNC,
+    "persistent_int8": ("86", "89"),
+    "persistent_fp8_e4m3_fast": ("120",),
+    "persistent_bf16_tuned": ("86", "89"),
+}
+"""Where what was chosen on Hopper does not fit the registers, by kernel, read from its machine code."""
+
+
+def _baseline(k_major: bool, fast: int) -> str:
+    """cuBLAS in the same layout, its sums of 8-bit floats kept where the kernel keeps them."""
+    return "cublas.gemm_fast" if fast else "cublas.gemm_k_major" if k_major else "cublas.gemm"
 
 
 def _product(
@@ -98,6 +123,7 @@ def _product(
     constants: Mapping[str, int] | None = None,
     hints: Mapping[str, int] | None = None,
     k_major: bool = False,
+    group: int = 8,
     baseline: str | None = "",
     spills: tuple[str, ...] = (),
     gain_over: str = "",
@@ -105,13 +131,14 @@ def _product(
     expects: tuple[Expect, ...] | None = None,
     timed: bool = True,
     timed_to: int = 0,
+    blocks: int = 0,
 ) -> Kernel:
     """A matrix product; an empty `baseline` is cuBLAS in its layout. Without `aligned` nothing is promised of rows.
 
-    `hints` are for the compiler; one that is 0 is left to it.
+    `hints` are for the compiler; one that is 0 is left to it. At most `blocks` blocks are launched, 0: one a tile.
     """
     bm, bn, bk = tile
-    params = {"bm": bm, "bn": bn, "bk": bk, "group": 8, **(constants or {})}
+    params = {"bm": bm, "bn": bn, "bk": bk, "group": group, **(constants or {})}
     out, entry = _OUT.get(dtype, dtype), source.split("_", 1)[1].removesuffix(".py")
     step = 16 // DTYPES[dtype]
     given = ",".join(f"{hint}={value}" for hint, value in (hints or {}).items() if value)
@@ -121,7 +148,7 @@ def _product(
         title=title,
         source=source,
         entry=entry,
-        launch=_grid(bm, bn),
+        launch=_grid(bm, bn, blocks),
         dtype_in=dtype,
         dtype_acc=_SUMS.get(dtype, "fp32"),
         dtype_out=out,
@@ -133,9 +160,9 @@ def _product(
         defines=parameters(params) | ({"HINTS": given} if given else {}),
         arguments=("array:a", "array:b", "array:c"),
         refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
-        spills=spills,
+        spills=spills or _SPILLS.get(name, ()),
         expects=_expects(dtype) if expects is None else expects,
-        baseline=("cublas.gemm_k_major" if k_major else "cublas.gemm") if baseline == "" else baseline,
+        baseline=_baseline(k_major, (constants or {}).get("fast", 0)) if baseline == "" else baseline,
         article="cutile",
         published_system=published,
         idea=idea,
@@ -156,6 +183,30 @@ def _by_columns(dtype: str, tile: tuple[int, int, int], idea: str, fast: int = 0
         k_major=True,
         **options,
     )
+
+
+def _staying(dtype: str, tile: tuple[int, int, int], idea: str, k_major: bool, fast: int = 0, **options) -> Kernel:
+    """The product by as many blocks as an H200 holds at a time."""
+    hints = options.get("hints", {})
+    return _product(
+        *("4_persistent.py", dtype, tile, "C4", f"Blocks that stay, {dtype}", idea),
+        constants={"k_major": int(k_major), "fast": fast},
+        k_major=k_major,
+        **(
+            {"group": 16, "blocks": MULTIPROCESSORS * (hints.get("occupancy") or 1) // hints.get("num_ctas", 1)}
+            | options
+        ),
+    )
+
+
+_FOUND = "Tile and hints found by trying on this GPU."
+_SMALLER = "The smaller tile, of one warpgroup that multiplies."
+_PAIRED = "Two blocks a multiprocessor: one multiplies while the other begins or stores."
+
+
+def _paired(name: str) -> dict[str, Any]:
+    """What the searches on an H200 found best in every type: two blocks a multiprocessor, longer groups of rows."""
+    return {"name": f"{name}_paired", "gain_over": f"cutile.{name}", "group": 16, "hints": {"occupancy": 2}}
 
 
 _VECTOR_ADD = Kernel(
@@ -227,6 +278,22 @@ _WRITTEN = (
         name="k_major_fp8_e4m3_fast",
         gain_over="cutile.k_major_fp8_e4m3",
     ),
+    *(
+        _by_rows(dtype, (128, 128, 128 // DTYPES[dtype]), _PAIRED, **_paired(f"matmul_{dtype}"))
+        for dtype in ("fp16", "tf32", "int8")
+    ),
+    *(
+        _by_columns(dtype, (128, 128, 128 // DTYPES[dtype]), _PAIRED, **_paired(f"k_major_{dtype}"))
+        for dtype in ("bf16", "int8")
+    ),
+    _by_columns("fp8_e4m3", (128, 128, 128), _PAIRED, fast=1, **_paired("k_major_fp8_e4m3_fast")),
+    _by_columns(
+        *("fp8_e4m3", (128, 128, 128), "Eight worker warps share the two sets of sums of a wider tile."),
+        name="k_major_fp8_e4m3_wide",
+        group=16,
+        hints={"num_worker_warps": 8},
+        gain_over="cutile.k_major_fp8_e4m3",
+    ),
     _product(
         *("3_outer.py", "fp64", (128, 64, 8), "C3", "Outer products, fp64"),
         "Products and sums without ct.mma, so that the compiler fuses them.",
@@ -235,60 +302,97 @@ _WRITTEN = (
         spills=AMPERE,
         timed_to=8192,
     ),
+    _staying(
+        *(
+            "bf16",
+            (128, 256, 64),
+            "A block a multiprocessor, eight worker warps, a tile as large as they can hold.",
+            False,
+        ),
+        name="persistent_bf16",
+        hints={"num_worker_warps": 8},
+    ),
+    _staying("fp16", (128, 128, 64), _SMALLER, False, name="persistent_fp16"),
+    _staying("tf32", (128, 128, 32), _SMALLER, True, name="persistent_tf32"),
+    _staying("int8", (128, 128, 128), _SMALLER, True, name="persistent_int8"),
+    _staying("fp8_e4m3", (128, 128, 128), _SMALLER, True, fast=1, name="persistent_fp8_e4m3_fast"),
 )
 
 
-_DEPTHS = {1: (64, 128, 256), 2: (32, 64, 128), 4: (16, 32, 64)}
-"""Steps of K to try, by bytes an element: 64 to 256 bytes of a row."""
 _HINTS = ("num_worker_warps", "occupancy", "num_ctas")
 
 
-def _fits(dtype: str) -> Callable[[Mapping[str, int]], bool]:
-    """Whether constants can be right for Hopper at all."""
+def _fits(dtype: str, sets: int = 1) -> Callable[[Mapping[str, int]], bool]:
+    """Whether constants can be fast on Hopper at all; with two `sets` of sums where they are added up in fp32."""
 
     def allowed(params: Mapping[str, int]) -> bool:
-        bm, bn, ctas = params["bm"], params["bn"], params["num_ctas"]
+        bm, bn, ctas, crowd = params["bm"], params["bn"], params["num_ctas"], params["occupancy"] or 1
         warps = params["num_worker_warps"] or 4
         stage = (bm + bn) * params["bk"] * DTYPES[dtype] // ctas
-        sums = bm * bn // ctas // (32 * warps)  # registers a thread that adds; with all else 255 at most
-        # FAST only says anything of 8-bit floats; without it there is a second set of sums.
-        sets = 2 if dtype.startswith("fp8") and not params.get("fast") else 1
-        crowd = params["occupancy"] or 1
+        sums = sets * bm * bn // ctas // (32 * warps)
         return (
-            2 * stage * crowd <= 200 * 1024
-            and 16 <= sums
-            and sums * sets <= 160
+            # Two warpgroups at the least have work on a multiprocessor, of one block or of two.
+            (warps == 8) + (crowd == 2) + (bm * bn // ctas >= 128 * 128) >= 1
+            and not (warps == 8 and crowd == 2)
+            and not (ctas == 2 and crowd == 2)
+            and 64 <= sums <= 128  # registers a thread that adds; with all else 255 at most
+            and 3 * stage * crowd <= 220 * 1024  # three stages, so that two are on their way
             and bm // ctas >= 64
-            and (crowd == 1 or sums * sets <= 96)
-            and (dtype.startswith("fp8") or not params.get("fast"))
+            and params["group"] * bm in (1024, 2048)  # rows of A that blocks at work at one time share
         )
 
     return allowed
 
 
-def _tunable(dtype: str, k_major: bool) -> Tunable:
-    """The product in `dtype` with tiles and hints to be searched, beginning with the written ones."""
-    name = f"{'k_major' if k_major else 'matmul'}_{dtype}_tuned"
+def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
+    """The product in `dtype` with tiles and hints to be searched."""
+    name = f"{'k_major' if k_major else 'matmul'}_{dtype}{'_fast' if fast else ''}_tuned"
     make = _by_columns if k_major else _by_rows
 
     def kernel(params: Mapping[str, int]) -> Kernel:
-        fast = {"fast": params["fast"]} if k_major else {}
         return make(
             *(dtype, (params["bm"], params["bn"], params["bk"])),
-            "Tile and hints found by trying on this GPU.",
+            _FOUND,
             name=name,
+            group=params["group"],
             hints={hint: params[hint] for hint in _HINTS},
-            spills=(),
-            **fast,
+            **({"fast": int(fast)} if k_major else {}),
         )
 
     space = {
         "bm": (64, 128, 256),
         "bn": (64, 128, 256),
-        "bk": _DEPTHS[DTYPES[dtype]],
-        **({"fast": (0, 1)} if k_major else {}),
+        "bk": (128 // DTYPES[dtype], 256 // DTYPES[dtype]),  # rows of one or two widest swizzles
+        "group": (8, 16),
         "num_worker_warps": (0, 8),
         "occupancy": (0, 2),
+        "num_ctas": (1, 2),
+    }
+    return Tunable(f"cutile.{name}", space, _fits(dtype, 2 if dtype.startswith("fp8") and not fast else 1), kernel)
+
+
+def _staying_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
+    """The product by blocks that stay, with the large tiles and eight worker warps that it needs to be of use."""
+    name = f"persistent_{dtype}{'_fast' if fast else ''}_tuned"
+
+    def kernel(params: Mapping[str, int]) -> Kernel:
+        return _staying(
+            *(dtype, (params["bm"], params["bn"], params["bk"])),
+            _FOUND,
+            k_major,
+            fast=int(fast),
+            name=name,
+            group=params["group"],
+            hints={hint: params[hint] for hint in _HINTS},
+        )
+
+    space = {
+        "bm": (128, 256),
+        "bn": (128, 256),
+        "bk": (128 // DTYPES[dtype], 256 // DTYPES[dtype]),
+        "group": (8, 16),
+        "num_worker_warps": (0, 8),
+        "occupancy": (0,),
         "num_ctas": (1, 2),
     }
     return Tunable(f"cutile.{name}", space, _fits(dtype), kernel)
@@ -296,7 +400,11 @@ def _tunable(dtype: str, k_major: bool) -> Tunable:
 
 TUNABLES = (
     *(_tunable(dtype, False) for dtype in ("fp16", "bf16", "tf32", "int8")),
-    *(_tunable(dtype, True) for dtype in ("fp16", "bf16", "tf32", "int8", "fp8_e4m3")),
+    *(_tunable(dtype, True) for dtype in ("bf16", "tf32", "int8", "fp8_e4m3")),
+    _tunable("fp8_e4m3", True, fast=True),
+    *(_staying_tunable(dtype, False) for dtype in ("fp16", "bf16")),
+    *(_staying_tunable(dtype, True) for dtype in ("tf32", "int8")),
+    _staying_tunable("fp8_e4m3", True, fast=True),
 )
 """What no kernel of the article is: the same sources with other constants. Nothing is built of them before a search."""
 

@@ -14,9 +14,9 @@ import pytest
 from gpu_tools import ROOT, runs
 from plants import PLANTS
 
-from gemmrepro import baselines, gate_cases, gpu, numeric, registry
+from gemmrepro import baselines, gate_cases, gpu, numeric, registry, vector_gate
 from gemmrepro.errors import UserError
-from gemmrepro.operands import Operands, random, widen
+from gemmrepro.operands import VECTORS, Operands, random, widen
 from gemmrepro.registry import LAYOUTS, Problem, Shape
 
 pytestmark = pytest.mark.gpu
@@ -42,7 +42,7 @@ def test_the_kernels_pass(session, built, toolkit, kernel_id):
         assert max(errors) > 0, "an error of exactly zero everywhere means that nothing was compared"
 
 
-UNCHANGED = ("ladder.naive", "hopper.specialized")
+UNCHANGED = ("ladder.naive", "hopper.specialized", "memory.histogram_lanes", "memory.reduce_wide")
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,11 @@ def planted(session, compiled):
 def failures(session, kernel, path) -> Iterator[tuple[Shape, str]]:
     """The gate's cases that a binary fails: shape and message."""
     loaded = gpu.Loaded.from_file(session, kernel, path)
+    if kernel.op in VECTORS:
+        for case, verdict, _ in vector_gate.cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
+            if not verdict.passed:
+                yield case.shape, verdict.message
+        return
     for case in gate_cases.gemm_cases(kernel, [1]):
         verdict, _ = numeric.run_case(session, lambda operands: loaded.bind(operands)(), case, kernel.problem)
         if not verdict.passed:
@@ -202,8 +207,8 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         pytest.skip("compute-sanitizer is not on PATH")
 
     def shape(kernel: registry.Kernel) -> str:
-        if kernel.op == "vector_add":
-            return "1x5001x1"
+        if kernel.op == "vector_add" or kernel.op in VECTORS:
+            return "1x5001x256" if kernel.op == "histogram" else "1x5001x1"
         if kernel.dtype_in != "fp32":
             return "300x776x200"
         return "256x256x64" if kernel.multiple_of else "70x100x65"
@@ -230,7 +235,8 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
-    wanted = [kernel for kernel in GEMM_KERNELS if runs(registry.kernel(kernel), session)]
+    vectors = [kernel.id for kernel in registry.kernels() if kernel.op in VECTORS]
+    wanted = [kernel for kernel in (*GEMM_KERNELS, *vectors) if runs(registry.kernel(kernel), session)]
     answer = sanitizer(tool, built, toolkit, ["ladder.vector_add", *wanted])
     if "not supported" in answer.stdout:
         pytest.skip("compute-sanitizer does not support this GPU or this virtual machine")

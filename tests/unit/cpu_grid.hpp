@@ -6,6 +6,8 @@
 //
 // Asynchronous copies are made as late as a GPU may make them, when they are waited for; or, if `reversed`, as early, at
 // once. So a missing wait shows in one order, and a slot that is filled while it is still read in the other.
+//
+// Lanes that exchange values wait for one another, before those that wait at the block's barrier go on.
 #pragma once
 #include <math.h>
 #include <stdio.h>
@@ -32,6 +34,26 @@ struct Index {
 struct alignas(16) float4 {
     float x = 0, y = 0, z = 0, w = 0;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+template <class Number>
+Number min(Number one, Number other) {
+    return other < one ? other : one;
+}
+
+template <class Number>
+Number max(Number one, Number other) {
+    return one < other ? other : one;
+}
+
+inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
 
 inline Index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -40,7 +62,7 @@ namespace cpu_grid {
 struct Fiber {
     ucontext_t context;
     std::vector<char> stack;
-    bool done = false, at_barrier = false;
+    bool done = false, at_barrier = false, at_exchange = false;
     std::deque<std::vector<std::function<void()>>> copies;  // cp.async: closed groups, oldest first, and the open one
 };
 
@@ -70,7 +92,7 @@ inline void launch(Index grid, Index block, void (*kernel_call)(), bool reversed
     for (unsigned b = 0; b < grid.x * grid.y * grid.z; ++b) {
         blockIdx = {b % grid.x, b / grid.x % grid.y, b / (grid.x * grid.y)};
         for (Fiber& fiber : fibers) {
-            fiber.done = fiber.at_barrier = false;
+            fiber.done = fiber.at_barrier = fiber.at_exchange = false;
             fiber.copies.assign(1, {});
             getcontext(&fiber.context);
             fiber.context.uc_stack.ss_sp = fiber.stack.data();
@@ -82,7 +104,7 @@ inline void launch(Index grid, Index block, void (*kernel_call)(), bool reversed
             bool ran = false;
             for (unsigned i = 0; i < threads; ++i) {
                 const unsigned t = reversed ? threads - 1 - i : i;
-                if (!fibers[t].done && !fibers[t].at_barrier) {
+                if (!fibers[t].done && !fibers[t].at_barrier && !fibers[t].at_exchange) {
                     threadIdx = {t % block.x, t / block.x % block.y, t / (block.x * block.y)};
                     running = &fibers[t];
                     swapcontext(&scheduler, &fibers[t].context);
@@ -90,9 +112,14 @@ inline void launch(Index grid, Index block, void (*kernel_call)(), bool reversed
                 }
                 left = left || !fibers[t].done;
             }
-            if (!ran) {  // all have reached the barrier: open it
+            if (!ran) {  // all wait: lanes for lanes, or else all at the barrier, which opens
+                bool exchanging = false;
                 for (Fiber& fiber : fibers) {
-                    fiber.at_barrier = false;
+                    exchanging = exchanging || fiber.at_exchange;
+                }
+                for (Fiber& fiber : fibers) {
+                    fiber.at_exchange = false;
+                    fiber.at_barrier = fiber.at_barrier && exchanging;
                 }
             }
         }
@@ -115,8 +142,51 @@ inline unsigned atomicAdd(unsigned* counter, unsigned value) {
     return before;
 }
 
-inline float4 __ldcg(const float4* from) {
+inline unsigned atomicInc(unsigned* counter, unsigned most) {
+    const unsigned before = *counter;
+    *counter = before >= most ? 0 : before + 1;
+    return before;
+}
+
+inline unsigned atomicExch(unsigned* place, unsigned value) {
+    const unsigned before = *place;
+    *place = value;
+    return before;
+}
+
+template <class Value>
+Value __ldcg(const Value* from) {
     return *from;
+}
+
+namespace cpu_grid {
+inline double exchanged[1024];  // what each thread of a block shows to its warp
+
+inline void exchange(double value) {
+    exchanged[threadIdx.x] = value;
+    running->at_exchange = true;
+    const Index own = threadIdx;
+    suspend();
+    threadIdx = own;
+}
+}  // namespace cpu_grid
+
+inline float __shfl_down_sync(unsigned, float value, unsigned away) {
+    cpu_grid::exchange(value);
+    const unsigned lane = threadIdx.x % 32;
+    const float other = lane + away < 32 ? float(cpu_grid::exchanged[threadIdx.x + away]) : value;
+    cpu_grid::exchange(value);  // nobody shows the next value before all have read this one
+    return other;
+}
+
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+    cpu_grid::exchange(value);
+    unsigned sum = 0;
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        sum += unsigned(cpu_grid::exchanged[threadIdx.x / 32 * 32 + lane]);
+    }
+    cpu_grid::exchange(value);
+    return sum;
 }
 
 // <cuda_pipeline.h>: cp.async

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from gemmrepro import build, registry
+from gemmrepro import build, cuobjdump, registry
 from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT, read_json
 
@@ -75,7 +75,7 @@ def test_resource_usage_by_architecture():
         " Function g:\n  REG:9 STACK:0 CONSTANT[0]:360\n"
         "arch = sm_90\n Function f:\n  REG:10 STACK:0 SHARED:0 CONSTANT[0]:552\n"
     )
-    assert build.parse_resource_usage(listing, "f") == {"sm_80": 376, "sm_90": 552}
+    assert cuobjdump.parse_constants(listing, "f") == {"sm_80": 376, "sm_90": 552}
 
 
 TOOLKIT = build.Toolkit("cuda12", "12.4.131", frozenset({"80", "86", "89", "90"}))

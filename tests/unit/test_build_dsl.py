@@ -7,10 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from support import ROOT, call
+from support import ROOT, in_cuda13
 
 from gemmrepro import build, build_dsl, registry
-from gemmrepro.container_env import container_environment, make_caches
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Launch, Shape
 
@@ -118,18 +117,12 @@ def test_ptx_is_assembled_for_every_architecture_and_kept_for_newer_ones(tmp_pat
 
 @pytest.mark.containers
 def test_a_kernel_of_the_dsl_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
-    environment = container_environment(os.environ)
-    make_caches(os.environ | environment)
     made = []
     for folder in (tmp_path / "one", tmp_path / "two"):
-        answer = call(
-            [
-                *("apptainer", "exec", "--bind", f"{ROOT},{tmp_path}", str(ROOT / "resources/images/cuda13.sif")),
-                *("python3", "-m", "gemmrepro.build", "--kernel", PORT.id, "--toolkit", "cuda13"),
-                *("--archs", "80,90", "--threads", "2", "--out", str(folder)),
-            ],
-            **environment,
-            PYTHONPATH=str(ROOT / "workflow"),
+        answer = in_cuda13(
+            tmp_path,
+            *("python3", "-m", "gemmrepro.build", "--kernel", PORT.id, "--toolkit", "cuda13"),
+            *("--archs", "80,90", "--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
         made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})

@@ -86,6 +86,28 @@ def test_types_and_layout_are_as_asked_for(library, lt):
     assert layouts == [[14, n, k, n], [14, k, m, k], [14, n, m, n]]
 
 
+def test_fast_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
+    problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
+    lt.candidates(operands(problem), 8)
+    assert cublas.LT_FAST_ACCUM not in [given[1].value for given in library.named("cublasLtMatmulDescSetAttribute")]
+    lt.candidates(operands(problem), 8, fast=True)
+    attributes = {given[1].value: given[2]._obj.value for given in library.named("cublasLtMatmulDescSetAttribute")}
+    assert attributes[cublas.LT_FAST_ACCUM] == 1
+    assert len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 2
+
+
+def test_the_way_of_fast_sums_is_not_that_of_others(monkeypatch):
+    from gemmrepro import baselines
+
+    monkeypatch.setattr(baselines, "_fastest", {})
+    session, problem = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0")), Problem("gemm", "fp8_e4m3", "fp16")
+    baselines.take_way(session, problem, SHAPE, 3, "cublas.gemm_k_major")
+    assert baselines.way(session, problem, SHAPE, "cublas.gemm_fast") is None
+    baselines.take_way(session, problem, SHAPE, 1, "cublas.gemm_fast")
+    assert baselines.way(session, problem, SHAPE, "cublas.gemm_fast") == 1
+    assert baselines.way(session, problem, SHAPE) == 3
+
+
 def test_what_was_made_is_destroyed(library, lt):
     calls = lt.candidates(operands(), 8)
     assert len(library.alive) == 4, "the preference ends with the question; three layouts and the product stay"
@@ -170,3 +192,13 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
     problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
     baselines.take_way(session, problem, SHAPE, 1)
     assert callable(baselines._gemm(session, operands(problem)))
+
+
+def test_a_hurried_sweep_spends_less_on_choosing_a_way(monkeypatch):
+    from gemmrepro import baselines
+
+    monkeypatch.setattr(baselines, "_trial_ms", baselines.TRIAL_MS)
+    baselines.limit_trials(0.1)
+    assert baselines._trial_ms == 100.0
+    baselines.limit_trials(5.0)
+    assert baselines._trial_ms == baselines.TRIAL_MS

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import ROOT, call
+from support import ROOT, in_cuda13
 
-from gemmrepro import build, build_cutile, gates, registry, sass
-from gemmrepro.container_env import container_environment, make_caches
+from gemmrepro import build, build_cutile, cuobjdump, gates, registry, sass
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 from gemmrepro.registry import Refusal, Shape
@@ -171,15 +170,14 @@ SASS = """\
 
 def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
     (function,) = sass.parse(SASS)
-    resources, blocks = build.parse_resources(USAGE, "matmul"), build.parse_blocks(ELF, "matmul")
-    assert build.without_a_log(resources, blocks, {"sm_90": function}) == {
+    assert build_cutile.usage("matmul", USAGE, ELF, {"sm_90": function}) == {
         "sm_90": {
             **{"registers": 255, "stack_bytes": 96, "shared_bytes": 197784, "threads": 512},
             **{"spill_store_bytes": 12, "spill_load_bytes": 25},
         }
     }
-    assert build.parse_blocks(ELF, "other") == {}
-    assert build.local_bytes("STG.E.128", "STL") == 0
+    assert cuobjdump.parse_blocks(ELF, "other") == {}
+    assert cuobjdump.local_bytes("STG.E.128", "STL") == 0
 
 
 def checks(kernel, record):
@@ -259,18 +257,12 @@ def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, version
 
 @pytest.mark.containers
 def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
-    environment = container_environment(os.environ)
-    make_caches(os.environ | environment)
     made = []
     for folder in (tmp_path / "one", tmp_path / "two"):
-        answer = call(
-            [
-                *("apptainer", "exec", "--bind", f"{ROOT},{tmp_path}", str(ROOT / "resources/images/cuda13.sif")),
-                *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
-                *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
-            ],
-            **environment,
-            PYTHONPATH=str(ROOT / "workflow"),
+        answer = in_cuda13(
+            tmp_path,
+            *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
+            *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
         made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})
@@ -313,15 +305,71 @@ def test_the_family_has_verdicts_figures_and_a_discussion(tmp_path):
 def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
     for tunable in registry.tunables("cutile"):
         field = list(tunable.candidates())
-        assert 50 < len(field) < 250
+        assert 20 < len(field) < 40
         for params in field:
             kernel = tunable.make(params)
             assert kernel.id == tunable.id and kernel.params["bm"] == params["bm"] and build_cutile.hints(kernel)
             assert kernel.launch(Shape(512, 512, 512)).grid[0] == 512 // params["bm"] * (512 // params["bn"])
-        assert {kernel.layout} == {"row,col,row" if "k_major" in tunable.id else "row,row,row"}
-        assert {"bm": 128, "bn": 256, "num_worker_warps": 8}.items() <= max(
-            field, key=lambda params: (params["bm"] == 128, params["bn"] == 256, params["num_worker_warps"])
-        ).items()
+            tile = kernel.params["bm"] * kernel.params["bn"]
+            assert tile // params["num_ctas"] // (32 * (params["num_worker_warps"] or 4)) <= 128, "sums a thread"
+        by_columns = "k_major" in tunable.id or (kernel.source == "4_persistent.py" and kernel.params["k_major"])
+        assert kernel.layout == ("row,col,row" if by_columns else "row,row,row")
+
+
+def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
+    from gemmrepro import candidates
+
+    tunable = registry.tunable("cutile.persistent_bf16_tuned")
+    rows = [
+        {
+            **{"digest": each.digest, "params": dict(each.params), "target": "90", "error": None},
+            **{"build_key": build.build_key(each.kernel, "13.4", VERSIONS), "registers": 255},
+        }
+        for each in candidates.candidates(tunable)
+    ]
+    listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
+    (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS, "candidates": rows}))
+    monkeypatch.setattr(build_cutile, "packages", lambda kernel: pytest.fail("the compiler is asked for"))
+    assert len(candidates.Listing.read(tmp_path, tunable).rows) == len(rows)
+    other = VERSIONS | {"cuda-tile": "1.8.0"}
+    (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other, "candidates": rows}))
+    with pytest.raises(UserError, match="another space or other sources"):
+        candidates.Listing.read(tmp_path, tunable)
+
+
+def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
+    from gemmrepro import candidates
+
+    def unreadable(kernel, log, binary):
+        raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
+
+    monkeypatch.setattr(build, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
+    monkeypatch.setattr(build, "compiled_usage", unreadable)
+    toolkit = build.Toolkit("cuda13", "13.4", frozenset({"90"}))
+    one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
+    row = candidates.compile_candidate(one, toolkit, "90", tmp_path)
+    assert "nvdisasm error" in row["error"] and not (tmp_path / f"{one.digest}.fatbin").exists()
+
+
+def test_blocks_that_stay_are_as_many_as_fit_and_no_more_than_there_are_tiles():
+    kernel = registry.kernel("cutile.persistent_int8")
+    assert kernel.launch(Shape.cube(8192)).grid == (132, 1, 1)
+    assert kernel.launch(Shape.cube(512)).grid == (16, 1, 1)
+    assert registry.kernel("cutile.persistent_bf16").launch(Shape.cube(8192)).grid == (132, 1, 1)
+
+
+def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothing_without_it():
+    from gemmrepro import experiments
+
+    each = experiments.experiment("cutile", "pytorch")
+    kernels = [registry.kernel(name) for name in each.kernels]
+    assert {kernel.dtype_in for kernel in kernels} == {"fp16", "bf16", "tf32", "int8", "fp8_e4m3"}
+    points = each.points(each.parameters)
+    assert len(points) == 2 * len(kernels) and {point["n"] for point in points} == {4096, 8192}
+    for kernel in kernels:
+        kernel.check(Shape.cube(4096))
+    alone = type("Context", (), {"subjects": (type("Subject", (), {"kernel": kernels[0].id}),)})
+    assert list(each.measure(alone, points[0])) == []
 
 
 def test_fp64_is_timed_up_to_the_articles_size():

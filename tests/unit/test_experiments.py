@@ -102,7 +102,8 @@ def test_declared_experiments_fit_the_registry(family):
         assert (each.kernels or each.libraries) and each.points(each.parameters)
         assert json.loads(json.dumps(each.parameters)) == dict(each.parameters)
         for figure in each.figures:
-            assert set(figure.series) <= {*each.kernels, *each.libraries}
+            drawn = figure.panels if isinstance(figure, experiments.Dots) else figure.series
+            assert set(drawn) <= {*each.kernels, *each.libraries}
         assert all(registry.kernel(name) for name in each.kernels)
     assert set(experiments.figures(family)) <= set(figures.figure_names(family))
 
@@ -126,6 +127,26 @@ def test_the_fingerprint_follows_what_decides_the_rows(sums):
     assert experiments.fingerprint(replace(sums, version=2)) != same
     assert experiments.fingerprint(replace(sums, parameters={**sums.parameters, "ks": [64]})) != same
     assert experiments.fingerprint(replace(sums, columns=sums.columns[:-1])) != same
+
+
+def test_the_fingerprint_follows_the_sources_and_not_the_settings(sums):
+    same = experiments.fingerprint(sums)
+    assert experiments.fingerprint(replace(sums, settings={"samples": 3})) == same
+    source = sums.folder / "how.py"
+    source.write_text("samples = 3\n")
+    measured = replace(sums, sources=("how.py",))
+    first = experiments.fingerprint(measured)
+    assert first != same
+    source.write_text("samples = 4\n")
+    assert experiments.fingerprint(measured) != first
+    assert experiments.source_paths(measured) == (source,)
+
+
+def test_settings_may_be_changed_and_only_those_there_are(sums):
+    timed = replace(sums, settings={"samples": 3, "seconds": 1.0})
+    assert experiments.with_settings(timed, {"samples": 5}).settings == {"samples": 5, "seconds": 1.0}
+    with pytest.raises(UserError, match="no setting 'sample'; its settings: samples, seconds"):
+        experiments.with_settings(timed, {"sample": 5})
 
 
 def test_kernels_of_experiments_alone_are_not_swept(sums):
@@ -223,6 +244,52 @@ def test_a_library_is_a_baseline_or_a_package_and_may_be_absent(runner, sums):
     keys = dict(zip(rows["kernel"], rows["build_key"], strict=True))
     assert (keys["cublas.gemm"], keys["numpy.dot"]) == ("cuBLAS 0.0", f"numpy {np.__version__}")
     assert "nonesuch.call" not in keys and any("package nonesuch is not installed" in line for line in said)
+
+
+def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
+    said = []
+    on_cpu = replace(sums, device="cpu", kernels=(), libraries=("numpy.dot",), settings={"samples": 3})
+    paths = [tmp_path / name for name in ("build", "gates", "journal", "out/sums")]
+    for _ in range(2):
+        assert experiment.run(None, "sums", on_cpu, ["cuda12"], *paths, said.append)
+    assert sum("/9]" in line for line in said) == 9  # the second time nothing is left to do
+    about = read_json(tmp_path / "out/sums/errors.json", "", "")
+    experiment_recorded.check(about, "experiment.schema.yaml", "it")
+    assert about["gpu"] is None and about["settings"] == {"samples": 3}
+    results = replace(experiment_rows.load(tmp_path / "out", "sums")["errors"], experiment=on_cpu)
+    assert results.machine == f"{about['cpu']['name']}, {about['cpu']['cores']} core" + "s" * (
+        about["cpu"]["cores"] > 1
+    )
+    assert set(results.rows["build_key"]) == {f"numpy {np.__version__}"} and results.toolkit is None
+    # Other settings are other measurements.
+    experiment.run(None, "sums", replace(on_cpu, settings={"samples": 4}), ["cuda12"], *paths, said.append)
+    assert sum("/9]" in line for line in said) == 18
+
+
+def test_where_a_package_is_missing_nothing_runs_for_one_reason(runner, sums, tmp_path):
+    _, run = runner
+    rows, said, done = run(replace(sums, packages=("numpy", "nonesuch")))
+    assert done and rows.empty
+    assert [line for line in said if "nonesuch cannot be imported" in line] == said and len(said) == 1
+    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 1
+
+
+def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sums, tmp_path):
+    _, run = runner
+
+    def measure(context, point):
+        for subject in context.subjects:
+            if subject.kernel == "cublas.gemm" and point["law"] == "uniform":
+                context.leave_out(subject, "it took too long")
+            else:
+                cells = {"rms_u": 1.0, "rms_low_u": 1.0, "rms_high_u": 1.0, "note": ""}
+                yield context.row(subject, **point, **cells)
+
+    for _ in range(2):
+        rows, said, _ = run(replace(sums, measure=measure, version=7))
+        assert len(rows) == 3 * 3 * 5 - 3
+        assert sum("left out: cublas.gemm library: it took too long" in line for line in said) == 3
+    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -346,6 +413,16 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
         ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of sums.inside"),
+        (
+            {"over": "sums.inside", "above": 3, "where": {"law": "normal", "k": 256}, "over_where": {"k": 64}},
+            REPRODUCED,
+            "over that of sums.inside with k 64 is 4",
+        ),
+        (
+            {"over": "sums.inside", "above": 1, "where": {"law": "normal", "k": 256}, "over_where": {"k": 65}},
+            NOT_MEASURED,
+            "k 65",
+        ),
         ({"above": 1, "where": {"k": 64}}, NOT_MEASURED, "must name more columns"),
     ],
 )
@@ -403,6 +480,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
         (("errors", "misses"), "no experiment 'misses'"),
         (("rms_u", "rms"), "no column 'rms'"),
         (("where: {law: [normal]", "where: {colour: [red]"), "no column 'colour'"),
+        (("where: {law: [normal]", "over_where: {colour: red}, where: {law: [normal]"), "no column 'colour'"),
         (("over: sums.outside", "over: sums.nowhere"), "no kernel 'sums.nowhere'"),
         ((", above: 1", ""), "claim 'sums.outside'"),
         (("kind: order", "kind: ratio"), "transfer.kind"),
@@ -512,3 +590,128 @@ def test_probes_cancel_but_for_the_small_terms(ada):
         for p, row in zip((16, 31), ada.probe_matrix(factors, [16, 31]), strict=True):
             assert sum(row) == exact * 2.0 ** (ada.BIG - p)
             assert (np.array(row, np.float16).astype(float) == row).all()
+
+
+# Figures that an article prints
+
+
+def figure(value: float, metric: str = "ratio") -> dict:
+    keys = {
+        "system": "x",
+        "metric": metric,
+        "value": value,
+        "unit": metric,
+        "hardware": "NVIDIA T4",
+        "n": 1,
+        "dtype": "",
+    }
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("published", "kind", "partly", "verdict", "words"),
+    [
+        ([8.2], "ratio", {}, REPRODUCED, "Published 8.2 on NVIDIA T4; measured 8.00"),  # 6.5 to 9.8 by its interval
+        ([2.0], "ratio", {}, NOT, "4.0 times higher: outside the tolerance"),
+        ([2.0], "ratio", {"same_side_of": 1}, PARTLY, "above 1 as published"),
+        ([0.5], "ratio", {"same_side_of": 1}, NOT, "not below 1"),
+        ([2.0], "none", {}, verdicts.NOT_TESTABLE, "Only NVIDIA T4 can confirm"),
+        ([32.0, 4.0], "ratio", {}, REPRODUCED, "Published 8.000 on NVIDIA T4"),  # two rows, whose quotient is meant
+    ],
+)
+def test_a_published_figure_is_held_against_the_rows(brought, published, kind, partly, verdict, words):
+    one = claim(over="sums.outside", where={"law": "normal", "k": 64})
+    one = replace(
+        one,
+        published=tuple(figure(value) for value in published),
+        tolerance=0.5,
+        transfer={"kind": kind, "why": "It is a quotient."},
+        partly=partly,
+    )
+    entry = judged(*brought, one)
+    assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
+    assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
+
+
+def test_what_no_run_can_test_says_why(brought):
+    one = replace(claim(), compute={"metric": "none"}, transfer={"kind": "none", "why": "Weights are missing."})
+    entry = judged(*brought, one)
+    assert (entry["verdict"], entry["explanation"]) == (verdicts.NOT_TESTABLE, "Weights are missing.")
+    assert entry["measured"] == [] and entry["kernels"] == []
+
+
+def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
+    made = world(tmp_path / "world")
+    left = {"kernel": "numpy.dot", "toolkit": "library", "reason": "it took too long"}
+    write_recording(made, sums, tmp_path / "recorded/sums/experiments", skipped=[left])
+    experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
+    entry = judged(made, tmp_path / "out", claim(kernel="numpy.dot", least=1))
+    assert entry["verdict"] == NOT_MEASURED and entry["explanation"].endswith("errors: it took too long.")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tolerance": 0.1, "compute": {"above": 1}}, "may not stand"),
+        ({"tolerance": 0.1, "published": None}, "'published' is a required property"),
+        ({"compute": {"where": {"elements": [4096, 65536]}}, "tolerance": 0.1}, "compared at one point"),
+        ({"article": "plamo"}, "its published rows are those of gpu-notes"),
+    ],
+)
+def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, words):
+    entry = {
+        "id": "pytorch.x",
+        "where": "text",
+        "statement": "It is {value} times as fast.",
+        "published": [{"system": "GPU torch.jit.script", "metric": "speedup"}],
+        "compute": {
+            **{"metric": "experiment", "experiment": "gelu", "value": "gain", "kernel": "torch.jit.script"},
+            **{"where": {"elements": 4096}, **change.pop("compute", {})},
+        },
+        "transfer": {"kind": "ratio", "why": "A quotient."},
+        "tolerance": 0.1,
+        **change,
+    }
+    entry = {key: value for key, value in entry.items() if value is not None}
+    path = tmp_path / "claims.yaml"
+    judge = {"toolkits": ["cuda13"], "cache": "warm"}
+    path.write_text(json.dumps({"article": "gpu-notes", "judge": judge, "claims": [entry]}))
+    with pytest.raises(UserError, match=words):
+        claims.load_file(path, "pytorch")
+
+
+# Figures of dots
+
+
+def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brought, monkeypatch):
+    from gemmrepro import figure_dots
+    from gemmrepro.drawing import PAPER, set_style
+
+    set_style()
+    _, out = brought
+    dots = experiments.Dots(
+        name="dots",
+        title="Errors",
+        x="rms_u",
+        x_label="error",
+        category="law",
+        categories={"uniform": "even", "normal": "bell", "absent": "none"},
+        panels={"sums.inside": "inside", "cublas.gemm": "cuBLAS"},
+        where={"k": 1024},
+    )
+    results = experiment_rows.load(out, "sums")["errors"]
+    drawing = figure_dots.draw("sums", dots, results)
+    axes = drawing.figure.axes
+    assert [each.get_title(loc="left") for each in axes] == ["inside", "cuBLAS"]
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["even", "bell", "none"]
+    assert [(row[""], row["how the inputs are distributed"], row["error"]) for row in drawing.table] == [
+        *(("inside", law, 64.0) for law in ("even", "bell")),
+        *(("cuBLAS", law, 2.0) for law in ("even", "bell")),
+    ]
+    assert len(drawing.rows) == 4 and not drawing.stale and "inside, even: 64.0" in drawing.alt
+    results.rows.loc[results.rows["law"] == "normal", "status"] = "stale"
+    drawing = figure_dots.draw("sums", dots, results)
+    faces = [line.get_markerfacecolor() for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]
+    assert drawing.stale and [face == PAPER for face in faces] == [False, True]
+    nothing = figure_dots.draw("sums", dots, experiment_rows.nothing(sums))
+    assert nothing.rows == [] and nothing.figure.axes[0].texts[0].get_text() == "not measured"

@@ -51,7 +51,7 @@ int main(int, char** v) {
     fclose(out);
 }
 """
-A_COUNTS = {"gemm": "size_t(m) * k", "vector_add": "n"}
+A_COUNTS = {"gemm": "size_t(m) * k", "vector_add": "n", "gelu": "n"}
 
 
 def compile_for_cpu(kernel: registry.Kernel, folder: Path, plant: tuple[str, str, int] | None = None) -> Path:

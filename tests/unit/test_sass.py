@@ -67,6 +67,23 @@ def test_innermost_loop_with_most_arithmetic_is_chosen():
     assert [instruction.address for instruction in found.hot_loop] == [0x30, 0x40, 0x50]
 
 
+def test_a_loop_that_only_waits_hides_no_loop_around_it():
+    found = function(
+        "sm_90",
+        listing(
+            "FADD R1, R1, R1",  # 00
+            "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R4], R3",  # 10: waits for a barrier
+            "@!P0 BRA 0x10",  # 20
+            "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR12], R24",  # 30
+            "@P1 BRA 0x10",  # 40
+            "EXIT",
+        ),
+    )
+    assert [instruction.address for instruction in found.hot_loop] == [0x10, 0x20, 0x30, 0x40]
+    waiting = function("sm_90", listing("NOP", "SYNCS.PHASECHK P0, [R4], R3", "@!P0 BRA 0x10", "EXIT"))
+    assert [instruction.address for instruction in waiting.hot_loop] == [0x10, 0x20]
+
+
 def test_code_without_a_loop_has_no_hot_loop():
     assert function("sm_90", listing("FFMA R0, R0, R0, R0", "@P0 BRA 0x30", "NOP", "EXIT")).hot_loop == ()
 

@@ -10,7 +10,19 @@ import pytest
 import yaml
 from support import ROOT, call, snakemake
 
-TARGETS = ["images", "build", "gates", "sweep", "experiments", "verdicts", "figures", "report", "tune", "all"]
+TARGETS = [
+    "images",
+    "build",
+    "gates",
+    "sweep",
+    "experiments",
+    "verdicts",
+    "figures",
+    "report",
+    "tune",
+    "just_in_time",
+    "all",
+]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -38,7 +38,8 @@ def append(path: Path, text: str) -> None:
 
 
 def test_the_images_hold_what_their_locks_say(default_run: str) -> None:
-    for env, package in {"cuda12": "cupy-cuda12x", "cuda13": "cuda-tile", "report": "seaborn"}.items():
+    holds = {"cuda12": "cupy-cuda12x", "cuda13": "cuda-tile", "report": "seaborn", "torchcpu": "torch"}
+    for env, package in holds.items():
         lock = json.loads((ROOT / f"resources/images/{env}.lock.json").read_text())
         assert package in {entry["name"] for entry in lock["python"]}
         assert lock["os"], env

@@ -3,8 +3,9 @@
 ``cublas.sgemm`` is cuBLAS's fp32 GEMM. ``cublas.gemm`` is the GEMM of every other type, accumulated as its problem says
 (16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
 cublasLt offers. ``cublas.gemm_k_major`` is the same call by another name, for a family that has kernels of both
-layouts: a row of measurements names a baseline and a type, and no layout. ``cuda.memcpy`` is the driver's
-device-to-device copy.
+layouts: a row of measurements names a baseline and a type, and no layout. ``cublas.gemm_fast`` leaves sums of 8-bit
+floats in the tensor core ("fast accumulation"), for kernels that do. ``cuda.memcpy`` is the driver's device-to-device
+copy. ``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy carries them.
 
     python -m gemmrepro.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
     prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
@@ -20,7 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ from gemmrepro.operands import Operands, random, shape_of
 from gemmrepro.registry import Problem, Shape
 
 LT_CANDIDATES = 8
+FAST = "cublas.gemm_fast"
 TRIAL_SAMPLE_MS, TRIAL_MS = 0.2, 800.0
 """A sample of a trial lasts at least the one, and a trial about the other, within the fewest and most rounds of it."""
 TRIAL_ROUNDS = (5, 60)
-WARM_UP_MS = 300.0
+WARM_UP = 3 / 8
+"""How long a trial's warm-up lasts, in trials."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +71,34 @@ def _sgemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     return cublas(session).sgemm(operands)
 
 
+_trial_ms = TRIAL_MS
+
+
+def limit_trials(seconds: float) -> None:
+    """Have a trial of the library's ways last no longer than `seconds`, for a sweep that is in a hurry."""
+    global _trial_ms
+    _trial_ms = min(TRIAL_MS, 1000.0 * seconds)
+
+
 _fastest: dict[tuple[Any, ...], int] = {}
 """Which of the library's ways won at a problem and shape, in this process."""
 
 
-def way(session: gpu.Session, problem: Problem, shape: Shape) -> int | None:
-    """Which of the library's ways `cublas.gemm` takes here; None where it was not asked yet."""
-    return _fastest.get((problem, shape, session.gpu.pci_bus))
+def way(session: gpu.Session, problem: Problem, shape: Shape, name: str = "cublas.gemm") -> int | None:
+    """Which of the library's ways the baseline `name` takes here; None where it was not asked yet."""
+    return _fastest.get((problem, shape, session.gpu.pci_bus, _fast(name)))
 
 
-def take_way(session: gpu.Session, problem: Problem, shape: Shape, chosen: int) -> None:
-    """Have `cublas.gemm` take the way that an earlier process chose: one sweep compares with one and the same."""
-    _fastest[problem, shape, session.gpu.pci_bus] = chosen
+def take_way(session: gpu.Session, problem: Problem, shape: Shape, chosen: int, name: str = "cublas.gemm") -> None:
+    """Have the baseline `name` take the way that an earlier process chose: one sweep compares with one and the same."""
+    _fastest[problem, shape, session.gpu.pci_bus, _fast(name)] = chosen
 
 
-def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
+def _fast(name: str) -> bool:
+    return name == FAST
+
+
+def _gemm(session: gpu.Session, operands: Operands, name: str = "cublas.gemm") -> Callable[[], None]:
     """The fastest of cublasGemmEx and the ways that cublasLt's heuristic offers, each tried here and now.
 
     What a kernel is compared with must be the library's best: cublasGemmEx may choose a slower kernel than cublasLt
@@ -91,7 +107,7 @@ def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     Raises:
         UserError: the library multiplies no such types, or not in this layout.
     """
-    calls = list(cublas_lt(session).candidates(operands, LT_CANDIDATES))
+    calls = list(cublas_lt(session).candidates(operands, LT_CANDIDATES, _fast(name)))
     if operands.problem.dtype_in not in LT_ONLY:
         calls.insert(0, cublas(session).gemm_ex(operands))
     if not calls:
@@ -99,12 +115,12 @@ def _gemm(session: gpu.Session, operands: Operands) -> Callable[[], None]:
             f"cuBLAS has no way to multiply {operands.problem} in layout {operands.problem.layout}; "
             "8-bit floats want a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
         )
-    chosen = way(session, operands.problem, operands.shape)
+    chosen = way(session, operands.problem, operands.shape, name)
     if chosen is None:
         if session.stream.is_capturing():
             raise UserError("a baseline must be bound before its launches are captured.")
         chosen = _try(session, calls)
-        take_way(session, operands.problem, operands.shape, chosen)
+        take_way(session, operands.problem, operands.shape, chosen, name)
     return calls[chosen]  # every process that asks the heuristic the same gets the same list
 
 
@@ -129,11 +145,11 @@ def _try(session: gpu.Session, calls: list[Callable[[], None]]) -> int:
     session.sync()
     least = max(1e-3, min(elapsed(pair) for pair in once))
     # At the clock that this load leaves, not at that of an idle GPU: the ranking may differ.
-    for index in range(math.ceil(WARM_UP_MS / least)):
+    for index in range(math.ceil(WARM_UP * _trial_ms / least)):
         calls[index % len(calls)]()
     session.sync()
     launches = max(1, round(TRIAL_SAMPLE_MS / least))
-    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(TRIAL_MS / (launches * least * len(calls)))))
+    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(_trial_ms / (launches * least * len(calls)))))
     samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]
     session.sync()
     columns = zip(*samples, strict=True)
@@ -153,6 +169,43 @@ def _memcpy(session: gpu.Session, operands: Operands) -> Callable[[], None]:
     return call
 
 
+def _cub_reduce(session: gpu.Session, operands: Operands) -> Callable[[], None]:
+    from cupy.cuda import cub
+
+    given, output = operands.inputs[0], operands.output.reshape(())
+
+    def call() -> None:
+        cub.device_reduce(given, cub.CUPY_CUB_SUM, (0,), (), output)
+
+    return call
+
+
+def _cub_histogram(session: gpu.Session, operands: Operands) -> Callable[[], None]:
+    """CuPy has CUB count in 64 bits; a kernel then narrows the counts, two microseconds for few bins.
+
+    It counts no ids outside the bins, so the last place is zero: right where there are none.
+    """
+    import cupy
+    from cupy.cuda import cub
+
+    bins = operands.shape.k
+    ids, wide = operands.inputs[0], cupy.zeros(bins + 1, dtype=cupy.int64)
+    counts = wide[:bins]
+
+    def call() -> None:
+        cub.device_histogram(ids, counts, bins + 1)
+        cupy.copyto(operands.output, wide, casting="unsafe")
+
+    return call
+
+
+def _cub_version(session: gpu.Session) -> str:
+    import cupy
+    from cupy.cuda import cub
+
+    return f"CUB of CuPy {cupy.__version__}, build {cub.get_build_version()}"
+
+
 BASELINES = {
     baseline.id: baseline
     for baseline in (
@@ -166,12 +219,21 @@ BASELINES = {
             lambda session: f"cuBLAS {cublas(session).version}",
         ),
         Baseline(
+            FAST,
+            "cuBLAS, fast sums",
+            "gemm",
+            partial(_gemm, name=FAST),
+            lambda session: f"cuBLAS {cublas(session).version}",
+        ),
+        Baseline(
             "cuda.memcpy",
             "cudaMemcpy",
             "ceiling_bytes",
             _memcpy,
             lambda session: f"driver {session.gpu.driver}",
         ),
+        Baseline("cub.reduce", "CUB", "reduce", _cub_reduce, _cub_version),
+        Baseline("cub.histogram", "CUB", "histogram", _cub_histogram, _cub_version),
     )
 }
 

@@ -14,20 +14,19 @@ import argparse
 import hashlib
 import importlib.metadata
 import json
-import math
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gemmrepro import build_cutile, build_dsl, registry, sass
+from gemmrepro import build_cutile, build_dsl, cuobjdump, registry, sass
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_atomic, write_json
 
@@ -49,7 +48,9 @@ COMPILERS: Mapping[str, ModuleType] = {"cute_dsl": build_dsl, "cutile": build_cu
 
 `packages(kernel)` says which packages of which versions compile it, `flags(kernel)` what else decides the machine code,
 and `compile_images(kernel, archs, threads, folder)` makes a file an architecture: ``.ptx``, which ptxas assembles, or a
-``.cubin``. One whose refusals a record may expect has `refusals` too, of the same arguments.
+``.cubin``. One whose refusals a record may expect has `refusals` too, of the same arguments. Where a compiler differs
+from ptxas, its module says how: `KEEPS_PTX`; `asked_for(arch)`, the target whose code is named `arch`; `usage`, if it
+prints no registers and spills.
 """
 
 HEADER_PACKAGES = {"nvidia-cutlass": "cutlass_library/source/include"}
@@ -226,7 +227,7 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
             refused = COMPILERS[kernel.compiler].refusals(kernel, unwanted, threads, tried)
         binary = Path(folder) / "kernel.fatbin"
         log = compile_fatbin(kernel, toolkit, chosen, threads, binary)
-        read = {part.entry: _machine_code(part, chosen, log, binary) for part in kernel.parts}
+        read = {code.entry: _machine_code(code, chosen, log, binary) for code in kernel.codes}
         fatbin = binary.read_bytes()
 
     text = "".join(
@@ -239,13 +240,13 @@ def build(kernel: registry.Kernel, toolkit_name: str, archs: list[str], threads:
         "toolkit": toolkit.name,
         "toolkit_version": toolkit.version,
         "build_key": build_key(kernel, toolkit.version),
-        "flags": [*compile_flags(kernel), *([] if kernel.compiler == "cutile" else _gencode(chosen, kernel.ptx))],
+        "flags": [*compile_flags(kernel), *(_gencode(chosen, kernel.ptx) if _asked(kernel, "KEEPS_PTX", True) else [])],
         "sources": {_shown(path): _sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
         "entry": kernel.entry,
         "advisories": parse_advisories(log),
         "archs": read[kernel.entry][0],
     }
-    if kernel.variants:
+    if len(kernel.codes) > 1:
         record["variants"] = {entry: archs for entry, (archs, _) in read.items()}
     if used := packages(kernel):
         record["packages"] = used
@@ -261,11 +262,12 @@ def _machine_code(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """What the compiler made of one entry point: a record, and its disassembly, an architecture."""
     functions = _functions(kernel, binary)
-    usage = parse_resource_usage(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
-    spills = compiled_usage(kernel, log, binary)
+    resources = _run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout
+    constants = cuobjdump.parse_constants(resources, kernel.entry)
+    usage = _usage(kernel, log, binary, resources, functions)
     records: dict[str, dict[str, Any]] = {}
     for arch in (f"sm_{arch}" for arch in archs):
-        if arch not in functions or arch not in spills or arch not in usage:
+        if arch not in functions or arch not in usage or arch not in constants:
             raise UserError(
                 f"the binary of {kernel.id} has no readable machine code of '{kernel.entry}' for {arch}; check that "
                 f"{_shown(kernel.source_path)} defines it{_DEFINED.get(kernel.compiler, '')}, and that nvcc, cuobjdump "
@@ -273,8 +275,8 @@ def _machine_code(
             )
         function = functions[arch]
         records[arch] = {
-            **spills[arch],
-            "constant_bytes": usage[arch],
+            **usage[arch],
+            "constant_bytes": constants[arch],
             "barriers": function.barriers,
             "instructions": function.histogram,
             "instruction_total": len(function.instructions),
@@ -287,21 +289,32 @@ def _functions(kernel: registry.Kernel, binary: Path) -> dict[str, sass.Function
     """The code of a kernel's entry point by architecture."""
     listing = _run(["cuobjdump", "-sass", "-fun", kernel.entry, str(binary)]).stdout
     functions = {function.arch: function for function in sass.parse(listing) if function.name == kernel.entry}
-    if kernel.compiler == "cutile":
-        # Asked for sm_90 it makes code for sm_90a: wgmma and its like are architecture-specific.
-        return {arch.rstrip("af"): function for arch, function in functions.items()}
-    return functions
+    asked_for = _asked(kernel, "asked_for", str)
+    return {asked_for(arch): function for arch, function in functions.items()}
 
 
 def compiled_usage(kernel: registry.Kernel, log: str, binary: Path) -> dict[str, dict[str, int]]:
     """Registers, spills, stack and shared memory of a kernel's entry point by architecture: as ptxas said in `log`, or
     as the binary shows where the compiler says nothing.
     """
-    if kernel.compiler != "cutile":
+    if not _asked(kernel, "usage", None):
         return parse_ptxas(log, kernel.entry)
-    resources = parse_resources(_run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout, kernel.entry)
-    blocks = parse_blocks(_run(["cuobjdump", "-elf", str(binary)]).stdout, kernel.entry)
-    return without_a_log(resources, blocks, _functions(kernel, binary))
+    resources = _run(["cuobjdump", "--dump-resource-usage", str(binary)]).stdout
+    return _usage(kernel, log, binary, resources, _functions(kernel, binary))
+
+
+def _usage(
+    kernel: registry.Kernel, log: str, binary: Path, resources: str, functions: Mapping[str, sass.Function]
+) -> dict[str, dict[str, int]]:
+    """`compiled_usage`, of listings that were made already."""
+    if usage := _asked(kernel, "usage", None):
+        return usage(kernel.entry, resources, _run(["cuobjdump", "-elf", str(binary)]).stdout, functions)
+    return parse_ptxas(log, kernel.entry)
+
+
+def _asked(kernel: registry.Kernel, name: str, otherwise: Any) -> Any:
+    """What the module of a kernel's compiler has under `name`; what holds for nvcc if it says nothing."""
+    return getattr(COMPILERS.get(kernel.compiler), name, otherwise)
 
 
 def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:
@@ -327,86 +340,9 @@ def parse_ptxas(log: str, entry: str) -> dict[str, dict[str, int]]:
     return result
 
 
-def _usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
-    """Architecture and line of what ``cuobjdump --dump-resource-usage`` says of `entry`."""
-    arch = function = ""
-    for line in listing.splitlines():
-        if found := re.match(r"\s*arch = (sm_\w+)", line):
-            arch = found[1]
-        elif found := re.match(r"\s*Function (\S+):", line):
-            function = found[1]
-        elif function == entry:
-            yield arch, line
-
-
-def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
-    """Read ``cuobjdump --dump-resource-usage``: registers, stack and shared memory of `entry`, by architecture."""
-    names = ("registers", "stack_bytes", "shared_bytes")
-    return {
-        arch: dict(zip(names, map(int, found.groups()), strict=True))
-        for arch, line in _usage_of(listing, entry)
-        if (found := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line))
-    }
-
-
-def parse_blocks(listing: str, entry: str) -> dict[str, int]:
-    """Read ``cuobjdump -elf``: the threads of a block that the machine code of `entry` asks for, by architecture."""
-    result: dict[str, int] = {}
-    arch = section = attribute = ""
-    for line in listing.splitlines():
-        if found := re.match(r"arch = (sm_\w+)", line):
-            arch = found[1]
-        elif found := re.match(r"\.(nv\.info\S*|\S+)\s*$", line):
-            section = found[1]
-        elif found := re.match(r"\s*Attribute:\s*(\w+)", line):
-            attribute = found[1]
-        elif attribute == "EIATTR_REQNTID" and section == f"nv.info.{entry}" and "Value:" in line:
-            sizes = [int(size, 16) for size in re.findall(r"0x[0-9a-f]+", line)]
-            result[arch], attribute = math.prod(sizes), ""
-    return result
-
-
-def without_a_log(
-    resources: Mapping[str, dict[str, int]], blocks: Mapping[str, int], functions: Mapping[str, sass.Function]
-) -> dict[str, dict[str, int]]:
-    """What `parse_ptxas` reads, of a compiler that says nothing: spills are the stores and loads of local memory.
-
-    The threads of a block stand beside it, since only the compiler knows them. From sm_90 on the 1024 bytes that the
-    system keeps are part of the shared memory.
-    """
-    found = {}
-    for arch, facts in resources.items():
-        if arch in blocks and arch in functions:
-            instructions = functions[arch].histogram
-            spills = {
-                f"spill_{name}_bytes": sum(count * local_bytes(opcode, unit) for opcode, count in instructions.items())
-                for name, unit in (("store", "STL"), ("load", "LDL"))
-            }
-            found[arch] = {**facts, **spills, "threads": blocks[arch]}
-    return found
-
-
-def local_bytes(opcode: str, unit: str) -> int:
-    """Bytes of local memory that an instruction moves for a thread, if it is one of `unit` (STL, LDL); else 0."""
-    parts = opcode.split(".")
-    if parts[0] != unit:
-        return 0
-    sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
-    return next((sizes[part] for part in parts if part in sizes), 4)
-
-
 def parse_advisories(log: str) -> list[str]:
     """What ptxas says it could not do as it was asked, such as (C7508) setmaxnreg ignored (C7510) wgmma serialized."""
     return sorted({found[1].strip() for found in re.finditer(r"ptxas \w+\s*: (\(C\d+\).*)", log)})
-
-
-def parse_resource_usage(listing: str, entry: str) -> dict[str, int]:
-    """Read ``cuobjdump --dump-resource-usage``: bytes of constant bank 0 of `entry`, by architecture."""
-    return {
-        arch: int(found[1])
-        for arch, line in _usage_of(listing, entry)
-        if (found := re.search(r"CONSTANT\[0\]:(\d+)", line))
-    }
 
 
 def compile_fatbin(kernel: registry.Kernel, toolkit: Toolkit, archs: list[str], threads: int, binary: Path) -> str:

@@ -20,17 +20,23 @@ import os
 import subprocess
 import sys
 import types
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemmrepro import cuobjdump
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT
 from gemmrepro.registry import Kernel
+from gemmrepro.sass import Function
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
 """The language and its compiler."""
+
+KEEPS_PTX = False
+"""There is none, so no newer GPU is served."""
 
 ALIGNMENT = 16
 """Bytes at whose multiples every array is promised to begin."""
@@ -118,6 +124,38 @@ def hints(kernel: Kernel) -> dict[str, int]:
     return found
 
 
+def usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, dict[str, int]]:
+    """Registers, spills, stack and shared memory of `entry` by architecture, of a compiler that says nothing of them.
+
+    Spills are the stores and loads of local memory. The threads of a block stand beside them, since only the compiler
+    knows them. From sm_90 on the 1024 bytes that the system keeps are part of the shared memory.
+
+    Args:
+        resources, elf: what ``cuobjdump --dump-resource-usage`` and ``cuobjdump -elf`` print of the binary.
+        functions: the machine code of `entry` by architecture.
+    """
+    found, blocks = {}, cuobjdump.parse_blocks(elf, entry)
+    for arch, facts in cuobjdump.parse_resources(resources, entry).items():
+        if arch in blocks and arch in functions:
+            instructions = functions[arch].histogram
+            spills = {
+                f"spill_{name}_bytes": sum(
+                    count * cuobjdump.local_bytes(opcode, unit) for opcode, count in instructions.items()
+                )
+                for name, unit in (("store", "STL"), ("load", "LDL"))
+            }
+            found[arch] = {**facts, **spills, "threads": blocks[arch]}
+    return found
+
+
+def asked_for(arch: str) -> str:
+    """The architecture that the compiler was asked for, of that which its code is for: for sm_90 it makes sm_90a's.
+
+    wgmma and its like are architecture-specific.
+    """
+    return arch.rstrip("af")
+
+
 def _pairs(kernel: Kernel, name: str) -> dict[str, int]:
     """``NAME=1,OTHER=2`` of a record's defines."""
     pairs = (pair.split("=") for pair in kernel.defines.get(name, "").split(",") if pair)
@@ -156,14 +194,7 @@ def _compile(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> di
     """A cubin, or None and the compiler's message, by architecture."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
-    spec = {
-        "source": os.path.relpath(kernel.source_path, ROOT),
-        "entry": kernel.entry,
-        "arrays": [[one.element, list(one.multiples)] for one in arrays(kernel)],
-        "constants": _pairs(kernel, "PARAMETERS"),
-        "hints": hints(kernel),
-    }
-    (folder / "spec.json").write_text(json.dumps(spec))
+    (folder / "spec.json").write_text(json.dumps(specification(kernel)))
 
     def one(arch: str) -> tuple[Path | None, str]:
         cubin = folder / f"sm_{arch}.cubin"
@@ -189,17 +220,26 @@ def _compile(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> di
         return dict(zip(archs, pool.map(one, archs), strict=True))
 
 
-def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
-    """Compile what `spec` describes for `arch` ("sm_90") and write the machine code.
+def specification(kernel: Kernel) -> dict[str, Any]:
+    """What the compiling process is told of `kernel`."""
+    return {
+        "source": os.path.relpath(kernel.source_path, ROOT),
+        "entry": kernel.entry,
+        "arrays": [[one.element, list(one.multiples)] for one in arrays(kernel)],
+        "constants": _pairs(kernel, "PARAMETERS"),
+        "hints": hints(kernel),
+    }
+
+
+def tile_kernel(spec: dict[str, Any]) -> Any:
+    """The cuda.tile.kernel that `spec` describes, with its hints.
 
     Raises:
         UserError: the source has no such kernel, or its constants are not those of the record.
-        cuda.tile.TileError: the compiler refuses it.
     """
     import inspect
 
     import cuda.tile as ct
-    from cuda.tile import compilation
 
     # Compiled under the name that the specification gives it, relative to the folder this process runs in: it goes into
     # the line table of the machine code, which must not depend on where the repository lies.
@@ -217,6 +257,20 @@ def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
             f"the kernel '{spec['entry']}' of {path.name} takes the constants {', '.join(names[given:]) or 'none'} "
             f"behind {given} arrays, and its record gives {', '.join(constants) or 'none'}; mend one of them."
         )
+    return kernel.replace_hints(**spec["hints"]) if spec["hints"] else kernel
+
+
+def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
+    """Compile what `spec` describes for `arch` ("sm_90") and write the machine code.
+
+    Raises:
+        UserError: see `tile_kernel`.
+        cuda.tile.TileError: the compiler refuses it.
+    """
+    import cuda.tile as ct
+    from cuda.tile import compilation
+
+    kernel = tile_kernel(spec)
 
     def array(element: str, multiples: list[int]) -> Any:
         axes = len(multiples)
@@ -235,12 +289,10 @@ def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
         )
 
     signature = compilation.KernelSignature(
-        [*(array(*one) for one in spec["arrays"]), *constants.values()],
+        [*(array(*one) for one in spec["arrays"]), *spec["constants"].values()],
         compilation.CallingConvention.cutile_python_v1(),
         spec["entry"],
     )
-    if spec["hints"]:
-        kernel = kernel.replace_hints(**spec["hints"])
     compilation.export_kernel(kernel, [signature], cubin, gpu_code=arch, output_format="cubin")
 
 

@@ -81,10 +81,10 @@ def compile_candidate(candidate: Candidate, toolkit: build.Toolkit, target: str,
         made = Path(scratch) / "kernel.fatbin"
         try:
             log = build.compile_fatbin(kernel, toolkit, [target], 1, made)
+            usage = build.compiled_usage(kernel, log, made).get(f"sm_{target}")  # fails where nobody can read the code
         except UserError as error:
             row = identity | {"error": complaint(str(error))}
         else:
-            usage = build.compiled_usage(kernel, log, made).get(f"sm_{target}")
             if usage is None:
                 raise UserError(
                     f"{kernel.source_path.name} defines no '{kernel.entry}' for sm_{target}; check that it is "
@@ -141,6 +141,8 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
         "toolkit": toolkit.name,
         "toolkit_version": toolkit.version,
         "target": target,
+        # What else is part of a build key; where candidates are measured, these need not be installed.
+        "packages": build.packages(field[0].kernel),
         "candidates": [rows[candidate.digest] for candidate in field],
     }
     write_json(folder / "candidates.json", listing)
@@ -193,9 +195,9 @@ class Listing:
             rows = {row["digest"]: row for row in content["candidates"]}
             if content["kernel"] != tunable.id:
                 raise UserError(f"{path} lists candidates of {content['kernel']}, not of {tunable.id}.")
-            version = content["toolkit_version"]
+            version, packages = content["toolkit_version"], content.get("packages")
             current = rows.keys() == field.keys() and all(
-                rows[name]["build_key"] == build.build_key(candidate.kernel, version)
+                rows[name]["build_key"] == build.build_key(candidate.kernel, version, packages)
                 and (rows[name]["error"] is not None or rows[name]["registers"] > 0)
                 for name, candidate in field.items()
             )

@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import floor, log10
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ class Claim:
         if not self._of_two:
             return first["value"]
         quotient = first["value"] / self.published[1]["value"]
+        if self.compute["metric"] == "experiment":
+            return quotient
         return 1 / quotient if first["metric"] == "time" else quotient
 
     @property
@@ -70,7 +73,7 @@ class Claim:
     @property
     def _of_two(self) -> bool:
         """Whether its figure is the quotient of two published rows."""
-        return len(self.published) > 1 and self.compute["metric"] in ("speedup", "ratio")
+        return len(self.published) > 1 and self.compute["metric"] in ("speedup", "ratio", "experiment")
 
 
 def format_number(value: float, digits: int = 3) -> str:
@@ -86,6 +89,12 @@ def format_number(value: float, digits: int = 3) -> str:
 def as_published(value: float) -> str:
     """A published value with the digits the article gives."""
     return f"{value:,.12g}"
+
+
+def points(where: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination of the values that the `where` of an experiment's claim gives its columns."""
+    lists = [each if isinstance(each, list) else [each] for each in where.values()]
+    return [dict(zip(where, values, strict=True)) for values in product(*lists)]
 
 
 def _schema() -> dict[str, Any]:
@@ -156,7 +165,7 @@ def load_file(path: Path, family: str) -> list[Claim]:
         claim = Claim(
             id=entry["id"],
             family=family,
-            article=document["article"],
+            article=entry.get("article", document["article"]),
             where=entry["where"],
             statement=entry["statement"],
             published=tuple(rows),
@@ -168,7 +177,11 @@ def load_file(path: Path, family: str) -> list[Claim]:
             cache=compute.get("cache", document["judge"]["cache"]),
         )
         of_experiment: set[str] = set()
+        if "article" in entry and rows:
+            problems.append(f"{name}, key 'article': its published rows are those of {document['article']}")
         if compute["metric"] == "experiment":
+            if claim.tolerance is not None and len(points(compute.get("where") or {})) > 1:
+                problems.append(f"{name}, key 'compute.where': a figure is compared at one point")
             wrong, of_experiment = _check_experiment(family, compute)
             problems += [f"{name}, key 'compute': {each}" for each in wrong]
         for unknown in [kernel for kernel in claim.kernels if kernel not in known | of_experiment]:
@@ -200,7 +213,7 @@ def _check_experiment(family: str, compute: Mapping[str, Any]) -> tuple[list[str
     """What is wrong with a claim on an experiment, and the kernels and libraries that one may name."""
     try:
         found = experiments.experiment(family, compute["experiment"])
-        for column in (compute["value"], *(compute.get("where") or {})):
+        for column in (compute["value"], *(compute.get("where") or {}), *(compute.get("over_where") or {})):
             found.column(column)
     except UserError as error:
         return [str(error).rstrip(".")], set()

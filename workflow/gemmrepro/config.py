@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jsonschema
 import yaml
 
-from gemmrepro import registry
+from gemmrepro import experiments, registry
 from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT
 
@@ -17,6 +18,19 @@ SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
 def toolkits(config: dict[str, Any]) -> list[str]:
     """The toolkits to build with: those that have architectures to build for."""
     return [name for name, architectures in config["build"].items() if architectures]
+
+
+def _wrong_settings(wanted: dict[str, Any], families: Sequence[str]) -> Iterator[UserError]:
+    """What is wrong with the settings of experiments."""
+    for family, named in wanted.items():
+        if family not in families:
+            yield UserError(f"there is no kernel family '{family}' (known: {', '.join(families)})")
+            continue
+        for name, settings in named.items():
+            try:
+                experiments.with_settings(experiments.experiment(family, name), settings)
+            except UserError as error:
+                yield error
 
 
 def check(config: dict[str, Any]) -> None:
@@ -41,6 +55,9 @@ def check(config: dict[str, Any]) -> None:
             f"sweep.sizes: family '{name}' has no sizes"
             for name in config["families"]
             if name not in config["sweep"]["sizes"]
+        ]
+        problems += [
+            f"experiments: {str(error).rstrip('.')}" for error in _wrong_settings(config.get("experiments", {}), known)
         ]
         built = toolkits(config)
         if not built:

@@ -40,7 +40,7 @@ DEFAULT_ALGORITHM = -1
 """cublasGemmAlgo_t."""
 NOT_SUPPORTED = 15
 """cublasStatus_t."""
-LT_TRANSA = 3
+LT_TRANSA, LT_FAST_ACCUM = 3, 25
 """cublasLtMatmulDescAttributes_t."""
 LT_MAX_WORKSPACE = 1
 """cublasLtMatmulPreferenceAttributes_t."""
@@ -235,7 +235,7 @@ class CublasLt:
         self._handle = ctypes.c_void_p()
         self._call("cublasLtCreate", ctypes.byref(self._handle))
         self._workspace = _workspace()
-        self._plans: dict[tuple[Problem, Shape, int], _Plan] = {}
+        self._plans: dict[tuple[Problem, Shape, int, bool], _Plan] = {}
 
     def _call(self, name: str, *arguments: Any) -> None:
         _check(name, getattr(self._library, name)(*arguments))
@@ -251,17 +251,20 @@ class CublasLt:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._call(f"cublasLt{kind}SetAttribute", descriptor, ctypes.c_int(attribute), ctypes.byref(value), size)
 
-    def _plan(self, problem: Problem, shape: Shape, most: int) -> _Plan:
+    def _plan(self, problem: Problem, shape: Shape, most: int, fast: bool) -> _Plan:
         """The heuristic's answer, asked for once."""
-        if (problem, shape, most) not in self._plans:
-            self._plans[problem, shape, most] = self._ask(problem, ColumnMajor.of(problem, shape), most)
-        return self._plans[problem, shape, most]
+        key = problem, shape, most, fast
+        if key not in self._plans:
+            self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, fast)
+        return self._plans[key]
 
-    def _ask(self, problem: Problem, form: ColumnMajor, most: int) -> _Plan:
+    def _ask(self, problem: Problem, form: ColumnMajor, most: int, fast: bool) -> _Plan:
         with ExitStack() as owner:
             compute, scale = ctypes.c_int(compute_type(problem)), ctypes.c_int(CUDA_TYPES[scale_type(problem)])
             matmul = self._made(owner, "MatmulDesc", compute, scale)
             self._set("MatmulDesc", matmul, LT_TRANSA, ctypes.c_int32(form.op_first))
+            if fast:
+                self._set("MatmulDesc", matmul, LT_FAST_ACCUM, ctypes.c_int8(1))
 
             def layout(kind: int, rows: int, columns: int, ld: int) -> ctypes.c_void_p:
                 sizes = (ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(ld))
@@ -286,13 +289,14 @@ class CublasLt:
             usable = [result for result in found[: count.value] if not result.state]
             return _Plan(matmul, layouts, usable, owner.pop_all())
 
-    def candidates(self, operands: Operands, most: int) -> list[Callable[[], None]]:
+    def candidates(self, operands: Operands, most: int, fast: bool = False) -> list[Callable[[], None]]:
         """Up to `most` ways to do what `Cublas.gemm_ex` does, in the order in which cublasLt's heuristic puts them.
 
-        The same problem and shape have the same list each time. Arrays begin at multiples of 256 bytes, as CuPy's do
-        and as the heuristic takes for granted.
+        With `fast`, sums of 8-bit floats may stay in the tensor core, to the bits that it keeps. The same problem and
+        shape have the same list each time. Arrays begin at multiples of 256 bytes, as CuPy's do and as the heuristic
+        takes for granted.
         """
-        plan = self._plan(operands.problem, operands.shape, most)
+        plan = self._plan(operands.problem, operands.shape, most, fast)
         a, b = operands.inputs
         alpha, beta = scalars(operands)
         out, layouts = _pointer(operands.output), plan.layouts

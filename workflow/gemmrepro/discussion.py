@@ -287,7 +287,7 @@ class Numbers:
         value = float(row["value"])
         return Live(in_words(value, row["unit"]), value, self._link(kernel), row["status"] == "stale")
 
-    def experiment(self, name: str, column: str, kernel: str, unit: str = "", **where: Any) -> Live:
+    def experiment(self, name: str, column: str, kernel: str, unit: str = "", digits: int = 2, **where: Any) -> Live:
         """A cell of one of the family's experiments: the row of a kernel or library whose columns are as `where` says.
 
         Raises:
@@ -310,7 +310,7 @@ class Numbers:
         if results.experiment.column(column).kind == "text":
             return Live(str(row[column]), math.nan, link, row["status"] == "stale")
         value = float(row[column])
-        text = f"{value:.0f}" if value == round(value) and abs(value) < 1e4 else format_number(value, 2)
+        text = f"{value:.0f}" if value == round(value) and abs(value) < 1e4 else format_number(value, digits)
         return Live(f"{text}{f' {unit}' if unit else ''}", value, link, row["status"] == "stale")
 
     def ceiling(self, kernel: str) -> Live:

@@ -7,6 +7,7 @@ Colours of ink, grid and series are literal and unique, so that the report can e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,9 +95,15 @@ def set_style() -> None:
     )
 
 
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 def plain(value: float, _position: int | None = None) -> str:
-    """A tick's label, never in exponent form."""
-    return f"{value:,.6g}"
+    """A tick's label, never in exponent form; a large power of two as one."""
+    if value < 1e6:
+        return f"{value:,.6g}"
+    exponent = math.log2(value)
+    return f"2{str(int(exponent)).translate(_RAISED)}" if exponent.is_integer() else f"{value:,.0f}"
 
 
 def ramp(place: int, steps: int) -> str:
@@ -110,7 +117,8 @@ def origin(measured: Measurements | Results) -> str:
         return "Nothing was measured."
     date = str(measured.run.get("date", ""))[:10]
     how = "Measured in this run" if measured.source == "live" else "Recorded earlier"
-    return f"{how} on {measured.gpu or 'no GPU'}{f', {date}' if date else ''}."
+    machine = measured.machine if isinstance(measured, Results) else measured.gpu
+    return f"{how} on {machine or 'no GPU'}{f', {date}' if date else ''}."
 
 
 def stale_note(stale: bool) -> str:

@@ -12,9 +12,12 @@ same GPU, driver, binaries and libraries, the same declaration, and the same tex
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import hashlib
+import importlib
 import importlib.metadata
+import json
 import math
 import re
 import sys
@@ -24,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import baselines, experiments, gpu, registry
+from gemmrepro import baselines, cpu, experiments, gpu, registry
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiments import Experiment
-from gemmrepro.files import write_atomic, write_json
+from gemmrepro.files import read_json, write_atomic, write_json
 from gemmrepro.measurements import LIBRARY
 from gemmrepro.operands import Operands
 from gemmrepro.sweep import UNFINISHED, Journal, git_commit, libraries, not_timeable
@@ -47,20 +50,23 @@ class Context:
     """What an experiment's `measure` works with.
 
     Attributes:
-        session: the open GPU; CuPy's current stream is its stream.
-        parameters: the experiment's.
+        session: the open GPU, whose stream is CuPy's current one; None where the experiment runs on the CPU.
+        parameters, settings: the experiment's.
         subjects: what can be run here, kernels by toolkit in the experiment's order, then libraries.
+        left_out: what gave no row at the point that is being measured, and why; see `leave_out`.
     """
 
     def __init__(
         self,
-        session: gpu.Session,
+        session: gpu.Session | None,
         experiment: Experiment,
         loaded: Mapping[Subject, gpu.Loaded],
         versions: Mapping[str, str],
     ) -> None:
-        self.session, self.experiment, self.parameters = session, experiment, experiment.parameters
+        self.session, self.experiment = session, experiment
+        self.parameters, self.settings = experiment.parameters, experiment.settings
         self._loaded = dict(loaded)
+        self.left_out: list[dict[str, str]] = []
         self.subjects = (*loaded, *(Subject(name, LIBRARY, version) for name, version in versions.items()))
 
     def kernel(self, subject: Subject) -> registry.Kernel:
@@ -78,6 +84,10 @@ class Context:
         if subject.kernel == "cublas.gemm":
             return baselines.cublas(self.session).gemm_ex(operands)
         return baselines.baseline(subject.kernel).bind(self.session, operands)
+
+    def leave_out(self, subject: Subject, reason: str) -> None:
+        """Give no row of `subject` at this point, and say why."""
+        self.left_out.append({"kernel": subject.kernel, "toolkit": subject.toolkit, "reason": reason})
 
     def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
         """A row about `subject`.
@@ -100,7 +110,7 @@ class Context:
 
 
 def gather(
-    session: gpu.Session,
+    session: gpu.Session | None,
     experiment: Experiment,
     toolkits: Sequence[str],
     build: Path,
@@ -113,6 +123,10 @@ def gather(
     """
     loaded: dict[Subject, gpu.Loaded] = {}
     skipped = []
+    for package in experiment.packages:
+        # Asked of the package itself: one that is installed may not load.
+        if reason := unimportable(package):
+            return {}, {}, [{"kernel": package, "toolkit": LIBRARY, "reason": reason}]
     for kernel in map(registry.kernel, experiment.kernels):
         for toolkit in (name for name in toolkits if name in kernel.toolkits):
             if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
@@ -139,13 +153,22 @@ def gather(
     return loaded, versions, skipped
 
 
-def version_of(session: gpu.Session, name: str) -> str:
+def unimportable(package: str) -> str:
+    """Why a Python package cannot be imported here; empty where it can."""
+    try:
+        importlib.import_module(package)
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"the Python package {package} cannot be imported ({error}); install it for {sys.executable}"
+    return ""
+
+
+def version_of(session: gpu.Session | None, name: str) -> str:
     """The version of a baseline, or of the Python package that `name` begins with: "torch 2.11.0" for torch.compile.
 
     Raises:
         UserError: neither is there.
     """
-    if name in baselines.BASELINES:
+    if session is not None and name in baselines.BASELINES:
         return baselines.baseline(name).version(session)
     package = name.split(".", 1)[0]
     try:
@@ -161,8 +184,15 @@ def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
     return f"{experiment.name}.{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:60]}.{digest}"
 
 
+def machine_of(session: gpu.Session | None) -> dict[str, str]:
+    """What a journal's points belong to: the GPU and its driver, or the CPU."""
+    if session is None:
+        return {"gpu": cpu.describe()["name"], "driver": "no GPU"}
+    return {"gpu": session.gpu.name, "driver": session.gpu.driver}
+
+
 def run(
-    session: gpu.Session,
+    session: gpu.Session | None,
     family: str,
     experiment: Experiment,
     toolkits: Sequence[str],
@@ -178,16 +208,17 @@ def run(
     for entry in skipped:
         say(f"{experiment.name}: not run: {entry['kernel']} {entry['toolkit']}: {entry['reason']}")
     context = Context(session, experiment, loaded, versions)
-    machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
+    machine = machine_of(session)
     kept = Journal(journal, machine, say)
     identity = {
         **machine,
         "declared": experiments.fingerprint(experiment),
+        "settings": experiment.settings,
         "source": hashlib.sha256(experiments.path_of(family).read_bytes()).hexdigest(),
         "subjects": [[subject.kernel, subject.toolkit, subject.build_key] for subject in context.subjects],
     }
     rows: list[dict[str, Any]] = []
-    points = list(experiment.points(experiment.parameters))
+    points = list(experiment.points(experiment.parameters)) if context.subjects else []
     for number, point in enumerate(points, 1):
         name = entry_name(experiment, point)
         found = kept.get(name, identity)
@@ -195,13 +226,19 @@ def run(
             if deadline is not None and time.monotonic() > deadline:
                 return False
             start = time.monotonic()
-            found = {"rows": list(experiment.measure(context, point))}
-            session.sync()
+            context.left_out.clear()
+            found = {"rows": list(experiment.measure(context, point)), "left_out": list(context.left_out)}
+            if session is not None:
+                session.sync()
             kept.put(name, identity, found)
             told = " ".join(f"{key} {value}" for key, value in point.items())
             say(f"{experiment.name} [{number}/{len(points)}] {told}: {time.monotonic() - start:.2f} s")
         rows += found["rows"]
+        for entry in found.get("left_out", ()):
+            say(f"{experiment.name}: left out: {entry['kernel']} {entry['toolkit']}: {entry['reason']}")
+            skipped.append(entry)
     write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
+    present = [name for name in experiment.packages if not unimportable(name)]
     toolkits_used = {subject.toolkit: one for subject, one in loaded.items()}
     write_json(
         Path(out) / f"{experiment.name}.json",
@@ -212,8 +249,10 @@ def run(
             "declared": experiments.fingerprint(experiment),
             "version": experiment.version,
             "parameters": experiment.parameters,
-            "gpu": session.gpu.describe(),
-            "libraries": libraries(dict(versions)),
+            "settings": experiment.settings,
+            "gpu": session.gpu.describe() if session else None,
+            "cpu": cpu.describe(),
+            "libraries": libraries({**versions, **{name: version_of(None, name) for name in present}}),
             "toolkits": {
                 toolkit: gpu.build_record(one.kernel, build, toolkit)["toolkit_version"]
                 for toolkit, one in toolkits_used.items()
@@ -226,11 +265,18 @@ def run(
     return True
 
 
-def chosen(family: str, names: str | None) -> Iterable[Experiment]:
-    """The experiments of `family` that `names` lists, separated by commas; all of them without it."""
-    if names is None:
-        return experiments.declared(family)
-    return [experiments.experiment(family, name) for name in names.split(",")]
+def chosen(family: str, names: str | None, settings: Mapping[str, Any]) -> Iterable[Experiment]:
+    """The experiments of `family` that `names` lists, separated by commas; all of them without it.
+
+    Args:
+        settings: those that are not as declared, by experiment.
+    """
+    found = (
+        experiments.declared(family)
+        if names is None
+        else [experiments.experiment(family, name) for name in names.split(",")]
+    )
+    return [experiments.with_settings(each, settings.get(each.name, {})) for each in found]
 
 
 def say(text: str) -> None:
@@ -247,23 +293,38 @@ def main() -> int:
     parser.add_argument("--gates", type=Path, default=Path("results/gates"))
     parser.add_argument("--journal", type=Path, required=True, help="folder of finished points; kept between runs")
     parser.add_argument("--out", type=Path, required=True, help="folder for <name>.csv and <name>.json")
+    settings = parser.add_mutually_exclusive_group()
+    settings.add_argument("--config", type=Path, help="the configuration, as JSON; its settings of experiments")
+    settings.add_argument("--settings", type=json.loads, default={}, metavar="JSON", help="settings of the one --name")
     parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
     arguments = parser.parse_args()
     start = time.monotonic()
     registry.family(arguments.family)
-    wanted = list(chosen(arguments.family, arguments.name))
+    config = read_json(arguments.config, "the configuration", "see its schema") if arguments.config else {}
+    configured = config.get("experiments", {}).get(arguments.family, {})
+    if arguments.settings:
+        if not arguments.name or "," in arguments.name:
+            raise UserError("--settings are those of one experiment; give its --name.")
+        configured = {arguments.name: arguments.settings}
+    wanted = list(chosen(arguments.family, arguments.name, configured))
     if not wanted:
         say(f"family {arguments.family} declares no experiment")
         return 0
     toolkits = [name.strip() for name in arguments.toolkits.split(",") if name.strip()]
     deadline = None if arguments.budget is None else start + arguments.budget
-    session = gpu.open_gpu()
-    with gpu.exclusive(session):
-        for experiment in wanted:
-            folders = (arguments.build, arguments.gates, arguments.journal, arguments.out)
-            if not run(session, arguments.family, experiment, toolkits, *folders, say, deadline):
-                say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
-                return UNFINISHED
+    # A journal belongs to a machine: points of the CPU have their own.
+    folders = (arguments.build, arguments.gates)
+    for device, journal in (
+        ("gpu", arguments.journal),
+        ("cpu", arguments.journal.with_name(f"{arguments.journal.name}.cpu")),
+    ):
+        here = [each for each in wanted if each.device == device]
+        session = gpu.open_gpu() if here and device == "gpu" else None
+        with gpu.exclusive(session) if session else contextlib.nullcontext():
+            for each in here:
+                if not run(session, arguments.family, each, toolkits, *folders, journal, arguments.out, say, deadline):
+                    say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
+                    return UNFINISHED
     say(f"{arguments.family}: done in {time.monotonic() - start:.0f} s")
     return 0
 

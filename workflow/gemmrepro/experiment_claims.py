@@ -1,7 +1,8 @@
 """What an experiment's rows say to a claim: a column's value for one kernel, or its quotient with that for another.
 
 A claim's ``compute`` names the experiment, the column `value`, the `kernel`, perhaps another one `over` which it is
-divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`.
+divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`. The row that is divided by has the
+values of `over_where` in the columns that this names.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import pandas as pd
 
-from gemmrepro.claims import format_number
+from gemmrepro.claims import format_number, points
 from gemmrepro.experiment_rows import Results, row_key
-from gemmrepro.measurements import is_current
+from gemmrepro.measurements import LIBRARY, is_current
 
 
 class Missing(Exception):
@@ -34,18 +34,15 @@ class Found:
     rows: tuple[str, ...]
 
 
-def points(where: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the values that `where` gives its columns."""
-    lists = [each if isinstance(each, list) else [each] for each in where.values()]
-    return [dict(zip(where, values, strict=True)) for values in product(*lists)]
-
-
 def _cell(results: Results, compute: Mapping[str, Any], kernel: str, toolkit: str, at: Mapping[str, Any]) -> Any:
     """(value, low, high, row) of one kernel at one point."""
     name, told = compute["value"], ", ".join(f"{key} {value}" for key, value in at.items())
     rows = results.of(kernel, toolkit, **at)
     what = f"{kernel} in the experiment {results.experiment.name}" + (f" at {told}" if told else "")
     if rows.empty:
+        for left in results.run.get("skipped") or ():
+            if left["kernel"] == kernel and left["toolkit"] in (toolkit, LIBRARY):
+                raise Missing(f"{kernel} was left out of the experiment {results.experiment.name}: {left['reason']}")
         raise Missing(f"there is no row of {what}, by {toolkit}" if len(results.rows) else "the experiment was not run")
     current = rows[is_current(rows)]
     if current.empty:
@@ -75,8 +72,9 @@ def values(results: Results, compute: Mapping[str, Any], family: str, toolkit: s
         value, low, high, row = _cell(results, compute, compute["kernel"], toolkit, at)
         keys = [row_key(family, results.experiment.name, row, *at)]
         if "over" in compute:
-            under, under_low, under_high, other = _cell(results, compute, compute["over"], toolkit, at)
-            keys.append(row_key(family, results.experiment.name, other, *at))
+            beside = {**at, **(compute.get("over_where") or {})}
+            under, under_low, under_high, other = _cell(results, compute, compute["over"], toolkit, beside)
+            keys.append(row_key(family, results.experiment.name, other, *beside))
             if value == 0 and under == 0:
                 exact += 1
                 continue
@@ -105,9 +103,10 @@ def bounds(compute: Mapping[str, Any]) -> str:
 
 def tell(found: Sequence[Found], exact: int, compute: Mapping[str, Any]) -> str:
     """How the values lie, in one or two sentences."""
-    what = f"{compute['value']} of {compute['kernel']}" + (
-        f" over that of {compute['over']}" if "over" in compute else ""
-    )
+    what = f"{compute['value']} of {compute['kernel']}"
+    if "over" in compute:
+        elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
+        what += f" over that of {compute['over']}" + (f" with {elsewhere}" if elsewhere else "")
     good = [each for each in found if holds(each, compute)]
     if len(found) == 1:
         said = f"{what} is {_text(found[0])}" + (f" at {found[0].point}" if found[0].point else "")

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro import experiments
+from gemmrepro.cpu import in_words
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import AFTER, BEFORE, Experiment
 from gemmrepro.files import read_json
@@ -37,6 +38,13 @@ class Results:
     def gpu(self) -> str | None:
         """The name of the GPU, or None where nothing was measured."""
         return (self.run.get("gpu") or {}).get("name")
+
+    @property
+    def machine(self) -> str | None:
+        """What it ran on: the GPU's name, or the CPU's with its cores; None where nothing was measured."""
+        if self.experiment.device == "cpu":
+            return in_words(self.run["cpu"]) if "cpu" in self.run else None
+        return self.gpu
 
     @property
     def stale(self) -> int:

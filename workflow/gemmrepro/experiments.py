@@ -3,7 +3,8 @@
 ``kernels/<family>/experiments.py`` holds ``EXPERIMENTS``. Importing it needs no GPU and no CUDA package; what its
 functions need they import when they are called. An experiment is cut into points, each measured whole, so that an
 interrupted one goes on where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
-declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library".
+declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
+experiment whose `device` is "cpu" needs no GPU: where there is none it is run all the same.
 
 Stages: gemmrepro.experiment runs one on a GPU, gemmrepro.experiment_recorded takes a recording, gemmrepro.
 experiment_rows reads either for the verdicts, the figures and the report.
@@ -16,7 +17,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,31 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Dots:
+    """A figure of an experiment: column `x`, logarithmic, of one row a line, grouped into panels.
+
+    Attributes:
+        panels: kernels (or libraries) with the panels' titles, one below the other.
+        category: the column that tells a panel's rows apart; `categories` its values, from the top, with their labels.
+        where: what else a row must be to be drawn, by column.
+        line: where the upright line stands that everything is held against, and `line_label` what it means.
+        caption: what is drawn, in one or two sentences; where the rows come from is added.
+    """
+
+    name: str
+    title: str
+    x: str
+    x_label: str
+    category: str
+    categories: Mapping[str, str]
+    panels: Mapping[str, str]
+    where: Mapping[str, Any] = field(default_factory=dict)
+    line: float = 1.0
+    line_label: str = ""
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A declared measurement.
 
@@ -82,6 +108,12 @@ class Experiment:
             behind a dot (``torch.compile``).
         parameters: all that decides what is measured, as JSON can hold it.
         version: raised when the same parameters come to mean something else; older rows are then stale.
+        sources: files beside its own that say how it measures; rows of another text of theirs are stale.
+        settings: how long it measures, as JSON can hold it: how many samples, say. The configuration may change them,
+            and rows stay comparable.
+        device: what it runs on, "gpu" or "cpu".
+        packages: Python packages that it cannot do without; where one is missing nothing of it is run.
+        folder: where it is declared; filled in when it is read.
         points: the parts that it is cut into, each a flat dict.
         measure: measures one point; gets a gemmrepro.experiment.Context and yields rows made by its `row`.
     """
@@ -96,7 +128,12 @@ class Experiment:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
     version: int = 1
-    figures: tuple[Lines, ...] = ()
+    figures: tuple[Lines | Dots, ...] = ()
+    sources: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "gpu"
+    packages: tuple[str, ...] = ()
+    folder: Path | None = None
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -140,10 +177,48 @@ def _declared(path: Path) -> tuple[Experiment, ...]:
                 )
             for end in filter(None, (column.low, column.high)):
                 each.column(end)
+        if each.device not in ("gpu", "cpu"):
+            raise UserError(f"{where} runs on '{each.device}'; use gpu or cpu.")
+        if each.device == "cpu" and each.kernels:
+            raise UserError(f"{where} needs no GPU and names kernels, which do.")
+        for source in each.sources:
+            if not (path.parent / source).is_file():
+                raise UserError(f"{where} names the source {source}, which is not beside it.")
         for figure in each.figures:
-            for name in (figure.x, figure.y, figure.panel):
+            if isinstance(figure, Dots):
+                columns: tuple[str, ...] = (figure.x, figure.category, *figure.where)
+            else:
+                columns = (figure.x, figure.y, figure.panel)
+            for name in columns:
                 each.column(name)
-    return tuple(module.EXPERIMENTS)
+    return tuple(replace(each, folder=path.parent) for each in module.EXPERIMENTS)
+
+
+def beside(family: str, file: str) -> Any:
+    """A fresh module from ``kernels/<family>/<file>``, one of an experiment's `sources`."""
+    path = registry.KERNELS_DIR / family / file
+    spec = importlib.util.spec_from_file_location(f"gemmrepro_{family}_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def source_paths(each: Experiment) -> tuple[Path, ...]:
+    """Where its `sources` are."""
+    return tuple(each.folder / name for name in each.sources) if each.folder else ()
+
+
+def with_settings(each: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """`each` with some of its settings replaced.
+
+    Raises:
+        UserError: it has no such setting.
+    """
+    if unknown := sorted(set(changes) - set(each.settings)):
+        known = ", ".join(each.settings) or "none"
+        raise UserError(f"the experiment {each.name} has no setting '{unknown[0]}'; its settings: {known}.")
+    return replace(each, settings={**each.settings, **changes})
 
 
 def declared(family: str) -> tuple[Experiment, ...]:
@@ -165,7 +240,7 @@ def experiment(family: str, name: str) -> Experiment:
     raise UserError(f"family {family} has no experiment '{name}'; its experiments: {known}.")
 
 
-def figures(family: str) -> dict[str, tuple[Experiment, Lines]]:
+def figures(family: str) -> dict[str, tuple[Experiment, Lines | Dots]]:
     """The figures of a family's experiments by name."""
     return {figure.name: (each, figure) for each in declared(family) for figure in each.figures}
 
@@ -176,6 +251,8 @@ def figure_names(family: str) -> tuple[str, ...]:
 
 
 def fingerprint(each: Experiment) -> str:
-    """What rows must share to be of one experiment: 16 hex digits of its version, parameters and columns."""
-    parts = [each.name, each.version, each.parameters, each.header]
+    """What rows must share to be of one experiment: 16 hex digits of its version, parameters, columns and sources."""
+    parts: list[Any] = [each.name, each.version, each.parameters, each.header]
+    # Not the file that declares it, which holds words too.
+    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in source_paths(each)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

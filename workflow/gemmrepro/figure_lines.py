@@ -18,6 +18,8 @@ from gemmrepro.experiments import Lines
 
 COLUMNS = 2
 """Panels side by side: no more, so that a small screen can show their text."""
+ALONE = 6.4
+"""Width in inches of a figure of one panel."""
 DASHES = ("-", (0, (6, 1.6)), "-.", (0, (1, 1.1)), (0, (3, 1, 1, 1)), (0, (8, 2, 1, 2)), (0, (4, 4)))
 
 
@@ -26,7 +28,9 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
     panels = list(lines.panels.items())
     count = -(-len(panels) // COLUMNS)
     width = min(COLUMNS, len(panels))
-    figure, grid = plt.subplots(count, width, figsize=(3.8 * width, 2.35 * count + 1.0), sharex=True, squeeze=False)
+    figure, grid = plt.subplots(
+        count, width, figsize=(3.8 * width if width > 1 else ALONE, 2.35 * count + 1.0), sharex=True, squeeze=False
+    )
     drawing = Drawing(figure, lines.title)
     column = results.experiment.column(lines.y)
     toolkit = results.toolkit
@@ -102,6 +106,14 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
     return drawing
 
 
+def size(value: float, _position: int | None = None) -> str:
+    """A tick's label of a size: powers of two from 2^20 on as such."""
+    power = round(math.log2(value)) if value > 0 else 0
+    if power < 20 or value != 2**power:
+        return plain(value)
+    return "2" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def _colour(number: int) -> str:
     return SERIES[number % len(SERIES)]
 
@@ -160,7 +172,7 @@ def _ticks(axes: Axes, xs: list[float]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator(xs[:: max(1, math.ceil(len(xs) / 4))] or [1.0]))
-    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.xaxis.set_major_formatter(FuncFormatter(size))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))

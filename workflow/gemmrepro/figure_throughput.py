@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from gemmrepro import registry, rungs
+from gemmrepro import baselines, registry, rungs
 from gemmrepro.claims import format_number
 from gemmrepro.drawing import (
     INK,
@@ -34,7 +34,7 @@ def _series(measured: Measurements, dtype: str, toolkit: str) -> list[dict]:
         {
             "id": kernel.id,
             "toolkit": toolkit,
-            "label": rungs.label(kernel),
+            "label": _label(kernel),
             "short": kernel.rung,
             "colour": ramp(place, len(steps)),
             "marker": MARKERS[place % len(MARKERS)],
@@ -45,12 +45,24 @@ def _series(measured: Measurements, dtype: str, toolkit: str) -> list[dict]:
     ]
     if tuned := fastest_tuned(measured, dtype, toolkit):
         style = {"colour": TUNED, "marker": "h", "strong": True, "dash": (0, (5, 2))}
-        label = rungs.level_name(tuned)
+        label = _label(tuned) if _many(measured.family) else rungs.level_name(tuned)
         lines.append({"id": tuned.id, "toolkit": toolkit, "label": label, "short": tuned.rung, **style})
     for name in dict.fromkeys(kernel.baseline for kernel in steps):
         style = {"colour": INK, "marker": "*", "strong": True, "dash": "-"}
-        lines.append({"id": name, "toolkit": LIBRARY, "label": "cuBLAS", "short": "cuBLAS", **style})
+        lines.append(
+            {"id": name, "toolkit": LIBRARY, "label": baselines.baseline(name).rung, "short": "cuBLAS", **style}
+        )
     return lines
+
+
+def _many(family: str) -> bool:
+    """Whether the family multiplies so many types that its kernels' own names tell more than those of their steps."""
+    return len(rungs.dtypes(family)) > 2
+
+
+def _label(kernel: registry.Kernel) -> str:
+    """What a line is called; the panel says the type."""
+    return f"{kernel.rung} {kernel.name}" if _many(kernel.family) else rungs.label(kernel)
 
 
 def fastest_tuned(measured: Measurements, dtype: str, toolkit: str) -> registry.Kernel | None:
@@ -71,7 +83,10 @@ def draw(measured: Measurements) -> Drawing:
     types = rungs.dtypes(measured.family) or ["fp32"]
     types = [dtype for dtype in types if (gemm["dtype"] == dtype).any()] or types[:1]
     caches = [cache for cache in ("warm", "cold") if (gemm["cache"] == cache).any()] or ["warm"]
-    height = max(3.4, 0.19 * max(len(_series(measured, dtype, toolkit)) for dtype in types) + 1.4)
+    height = max(
+        2.6 if _many(measured.family) else 3.4,
+        0.19 * max(len(_series(measured, dtype, toolkit)) for dtype in types) + 1.4,
+    )
     figure, panels = plt.subplots(
         len(types), len(caches), figsize=(7.6, height * len(types) + 0.3), sharey="row", squeeze=False
     )
@@ -107,7 +122,8 @@ def draw(measured: Measurements) -> Drawing:
     for axes in panels[-1]:
         axes.set_xlabel("M = N = K")
     sns.despine(figure)
-    figure.tight_layout(rect=(0, 0, 0.76 if best else 1, 1), w_pad=1.2)
+    right = 0.76 if len(caches) > 1 else 0.67
+    figure.tight_layout(rect=(0, 0, right if best else 1, 1), w_pad=1.2)
     for axes, labels in ends:
         label_right(axes, labels)
     several = f"{', '.join(types[:-1])} and {types[-1]}, a row of panels each" if len(types) > 1 else types[0]

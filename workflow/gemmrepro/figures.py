@@ -20,20 +20,26 @@ from gemmrepro import (
     experiment_rows,
     experiments,
     figure_climb,
+    figure_dots,
     figure_lines,
     figure_ratio,
     figure_roofline,
+    figure_sizes,
     figure_throughput,
+    figure_tiles,
     registry,
 )
 from gemmrepro.drawing import Drawing, set_style
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiment_rows import Results
+from gemmrepro.experiments import Dots
 from gemmrepro.files import write_atomic, write_json
 from gemmrepro.measurements import Measurements, load
 
-NAMES = ("climb", "ratio", "throughput", "roofline")
+NAMES = ("climb", "ratio", "throughput", "roofline", "sizes")
 """Figures of a family that has a baseline. `climb` and `roofline` show the ceilings too."""
+OF_A_SEARCH = ("tiles",)
+"""Figures of what `tune` found, which is committed with the winners."""
 
 SNAKEMAKE = "envs/run snakemake --use-singularity --cores 1"
 
@@ -44,10 +50,11 @@ def figure_names(family: str) -> tuple[str, ...]:
     Raises:
         UserError: the registry names a figure that there is not, or an experiment's figure has the name of another.
     """
-    unknown = [name for name in registry.family(family).figures if name not in NAMES]
+    known = (*NAMES, *OF_A_SEARCH)
+    unknown = [name for name in registry.family(family).figures if name not in known]
     if unknown:
-        raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(NAMES)}.")
-    if taken := set(NAMES) & set(experiments.figures(family)):
+        raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
+    if taken := set(known) & set(experiments.figures(family)):
         raise UserError(
             f"an experiment of {family} calls a figure {', '.join(taken)}, as others are called; rename it."
         )
@@ -86,11 +93,14 @@ def draw(
         "ratio": lambda: figure_ratio.draw(measured),
         "throughput": lambda: figure_throughput.draw(measured),
         "roofline": lambda: figure_roofline.draw(measured, ceilings),
+        "sizes": lambda: figure_sizes.draw(measured),
+        "tiles": lambda: figure_tiles.draw(measured),
     }
-    for name, (experiment, lines) in experiments.figures(measured.family).items():
+    for name, (experiment, wanted) in experiments.figures(measured.family).items():
         if name in names:
             found = (results or {}).get(experiment.name) or experiment_rows.nothing(experiment)
-            draw_one[name] = partial(figure_lines.draw, measured.family, lines, found)
+            how = figure_dots.draw if isinstance(wanted, Dots) else figure_lines.draw
+            draw_one[name] = partial(how, measured.family, wanted, found)
     return {name: draw_one[name]() for name in names}
 
 
@@ -104,7 +114,7 @@ def main() -> int:
     parser.add_argument("--png", action="store_true", help="write PNG too, for looking at")
     arguments = parser.parse_args()
     names = arguments.figures.split(",") if arguments.figures else figure_names(arguments.family)
-    known = (*NAMES, *experiments.figures(arguments.family))
+    known = (*NAMES, *OF_A_SEARCH, *experiments.figures(arguments.family))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
     if not names:

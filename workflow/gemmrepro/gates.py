@@ -205,12 +205,12 @@ def gate(
         record = read_json(path, "the build record", _REBUILD)
         try:
             checks = [
-                {**check, "check": f"{part.entry}: {check['check']}"} if kernel.variants else check
-                for part in kernel.parts
+                {**check, "check": f"{code.entry}: {check['check']}"} if len(kernel.codes) > 1 else check
+                for code in kernel.codes
                 for arch, built in sorted(
-                    (record["variants"][part.entry] if kernel.variants else record["archs"]).items()
+                    (record["variants"][code.entry] if len(kernel.codes) > 1 else record["archs"]).items()
                 )
-                for check in static_checks(part, arch, built)
+                for check in static_checks(code, arch, built)
             ]
             if checks:
                 checks += refusal_checks(kernel, record.get("refused", {}))

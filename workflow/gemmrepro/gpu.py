@@ -342,7 +342,7 @@ class Loaded:
         self.build_key, self.arch = build_key, arch
         try:
             self._code = ObjectCode.from_fatbin(path.read_bytes(), name=kernel.id)
-            self._functions = {part.entry: self._code.get_kernel(part.entry) for part in kernel.parts}
+            self._functions = {part.entry: self._code.get_kernel(part.entry) for part in kernel.codes}
         except Exception as error:
             raise UserError(
                 f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
@@ -396,11 +396,36 @@ class Loaded:
 
         self.kernel.check(operands.shape)
         part = part or self.kernel.at(operands.shape)
+        if part.steps:
+            return self._bind_steps(operands, part)
         config = self._config(part.launch(operands.shape), part.entry)
         arguments, stream, function = operands.arguments(part), self.session.core_stream, self._functions[part.entry]
 
         def call() -> None:
             launch(stream, config, function, *arguments)
+
+        return call
+
+    def _bind_steps(self, operands: Operands, part: Kernel) -> Callable[[], None]:
+        """As `bind`, of a kernel whose run is several launches. The workspace lives as long as the function does."""
+        import cupy
+        from cuda.core import launch
+
+        workspace = cupy.empty(part.workspace(operands.shape) if part.workspace else 0, dtype=cupy.uint8)
+        workspace[...] = 0xA5  # whoever relies on zeros there shows
+        stream = self.session.core_stream
+        launches = [
+            (
+                self._config(step.launch, step.entry),
+                self._functions[step.entry],
+                operands.arguments(part, step.arguments, workspace.data.ptr),
+            )
+            for step in part.steps(operands.shape)
+        ]
+
+        def call(owned: Any = workspace) -> None:
+            for config, function, arguments in launches:
+                launch(stream, config, function, *arguments)
 
         return call
 

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro import ceiling_gate, gpu, registry
+from gemmrepro import ceiling_gate, gpu, pointwise_gate, registry, vector_gate
 from gemmrepro.comparison import Verdict, compare, reference_gemm
 from gemmrepro.error_bounds import UNIT_ROUNDOFF, bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import write_json
 from gemmrepro.gate_cases import EXACT_LAWS, Case, deepen, draw, gemm_cases
 from gemmrepro.guarded import POISON_BITS, Guarded
-from gemmrepro.operands import INTEGERS, Launcher, Operands, bits, narrow, widen
+from gemmrepro.operands import INTEGERS, VECTORS, Launcher, Operands, bits, narrow, widen
 from gemmrepro.registry import Kernel, Problem, Shape
 
 FP32_GEMM = Problem()
@@ -191,6 +191,10 @@ def _cases(
                 data = np.random.default_rng([seed, m, n]).integers(0, 2**16, shape.m * shape.n).astype(np.uint16)
                 verdict = _exact(session, launch, kernel.problem, shape, [data], data)
                 yield Case(shape, 1.0, 0.0, "random bits", seed), verdict, 0.0
+    elif kernel.op in VECTORS:
+        yield from vector_gate.cases(session, kernel, launch, seeds)
+    elif kernel.op in pointwise_gate.OPERATIONS:
+        yield from pointwise_gate.cases(session, kernel, launch, seeds)
     elif kernel.op == "ceiling_flops":
         for case, verdict in ceiling_gate.cases(session, kernel, launch):
             yield case, verdict, 0.0

@@ -136,6 +136,10 @@ def widen(array: Any, dtype: str) -> Any:
 
 VECTOR_ELEMENTS = 1 << 20
 COPY_ELEMENTS = 1 << 26
+HISTOGRAM_BINS = 256
+
+VECTORS = ("vector_copy", "reduce", "histogram")
+"""Operations on vectors whose size is a number of elements; their kernels take n as 64 bits."""
 
 
 def shape_of(op: str, size: int) -> Shape:
@@ -143,7 +147,7 @@ def shape_of(op: str, size: int) -> Shape:
 
     m = n = k for GEMM; a matrix of m = n to copy; 2^20 elements, whatever the size, for vector addition; size x 2^26
     elements of 16 bytes (1 GiB read and 1 GiB written at size 1) for the copy ceiling; size x the registered grid for
-    the arithmetic ceilings.
+    the arithmetic ceilings; `size` elements to copy, to sum up, or to count in 256 bins.
     """
     if op == "gemm":
         return Shape.cube(size)
@@ -153,6 +157,8 @@ def shape_of(op: str, size: int) -> Shape:
         return Shape(1, VECTOR_ELEMENTS, 1)
     if op == "ceiling_bytes":
         return Shape(1, size * COPY_ELEMENTS, 1)
+    if op == "histogram":
+        return Shape(1, size, HISTOGRAM_BINS)
     return Shape(1, size, 1)
 
 
@@ -171,6 +177,14 @@ def counts(problem: Problem, shape: Shape) -> tuple[tuple[int, ...], int]:
         return (shape.n, shape.n), shape.n
     if problem.op == "copy":
         return (shape.m * shape.n,), shape.m * shape.n
+    if problem.op == "vector_copy":
+        return (shape.n,), shape.n
+    if problem.op == "reduce":
+        return (shape.n,), 1
+    if problem.op == "histogram":
+        return (shape.n,), shape.k + 1
+    if problem.op == "gelu":
+        return (shape.n,), shape.n
     if problem.op == "ceiling_bytes":
         return (4 * shape.n,), 4 * shape.n
     if problem.op == "ceiling_flops":
@@ -209,8 +223,11 @@ class Operands:
     gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
     vector_add: inputs x[n], y[n], output z[n].
     copy: input and output matrices [m,n].
+    gelu: input x[n], output y[n].
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
     ceiling_bytes: input and output of shape.n elements of 16 bytes.
+    vector_copy: input and output of shape.n elements. reduce: input x[n], output one element, their sum.
+    histogram: input ids[n], int32; output counts[k + 1]: of each bin, and in the last place of all ids outside [0, k).
     """
 
     problem: Problem
@@ -234,8 +251,12 @@ class Operands:
             iterations=int(kernel.params.get("iterations", 0)),
         )
 
-    def arguments(self, kernel: Kernel) -> tuple[Any, ...]:
+    def arguments(self, kernel: Kernel, names: Sequence[str | int] = (), workspace: int = 0) -> tuple[Any, ...]:
         """What `kernel` is launched with, in the order of its C signature.
+
+        Args:
+            names: what to pass instead of the kernel's own arguments (see registry.Step).
+            workspace: address of the kernel's workspace.
 
         Raises:
             UserError: a tensor map that the driver refuses, or C = A B asked of scalars that it cannot apply.
@@ -243,25 +264,31 @@ class Operands:
         if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
         arrays = self._arrays()
-        index = np.int64 if self.problem.op == "ceiling_bytes" else np.int32
-        scalars: dict[str, Any] = {axis: index(getattr(self.shape, axis)) for axis in "mnk"}
+        scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
+        scalars["n"] = (np.int64 if self.problem.op in ("ceiling_bytes", *VECTORS) else np.int32)(self.shape.n)
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
         scalars |= {"iterations": np.int32(self.iterations)}
 
-        def argument(name: str) -> tuple[Any, ...]:
+        def argument(name: str | int) -> tuple[Any, ...]:
+            if isinstance(name, int):
+                return (np.int32(name),)
+            if name == "w" or name.startswith("w+"):
+                return (workspace + int(name[2:] or 0),)
+            if name.startswith("n="):
+                return (type(scalars["n"])(int(name[2:])),)
             if name.startswith("map:"):
                 operand = name.removeprefix("map:")
                 return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
-                lengths = self._lengths(operand)
+                lengths = self.lengths(operand)
                 strides = (lengths[1], 1) if len(lengths) == 2 else (1,)
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
-        return tuple(one for name in kernel.arguments for one in argument(name))
+        return tuple(one for name in names or kernel.arguments for one in argument(name))
 
-    def _lengths(self, operand: str) -> tuple[int, ...]:
+    def lengths(self, operand: str) -> tuple[int, ...]:
         """The shape of operand ``a``, ``b`` or ``c`` as it is stored: of a GEMM's (rows, columns), else its length."""
         inputs, output = (matrices if self.problem.op == "gemm" else counts)(self.problem, self.shape)
         found = output if operand == "c" else inputs["ab".index(operand)]
@@ -303,12 +330,39 @@ Launcher = Callable[[Operands], None]
 """Launches something once on operands, on the current stream."""
 
 
+LAWS = {
+    "uniform": "uniform",
+    "skewed": "log-uniform: bin b with probability log(1 + 1/(b + 1)) / log(bins + 1)",
+    "constant": "all in one bin",
+}
+"""Laws that the ids of a histogram are drawn from."""
+
+
+def draw_ids(law: str, n: int, bins: int, seed: int, xp: Any) -> Any:
+    """n ids in [0, bins), int32, of `law`; `xp` is NumPy or CuPy."""
+    if law == "constant":
+        return xp.full(n, bins // 2, xp.int32)
+    drawn = xp.random.default_rng(seed).random(n)  # float64, so that millions of bins are drawn evenly
+    if law == "skewed":
+        drawn *= math.log(bins + 1)
+        xp.exp(drawn, out=drawn)
+        drawn -= 1.0
+    else:
+        drawn *= bins
+    return xp.minimum(drawn.astype(xp.int32), bins - 1)
+
+
 def random(problem: Problem, shape: Shape, seed: int) -> tuple[list[Any], Any]:
-    """Inputs with normal elements of deviation 1 (or `SPREAD`) and an output not yet written, on the GPU."""
+    """Inputs with normal elements of deviation 1 (or `SPREAD`), of a histogram uniform ids, and an output not yet
+    written, on the GPU.
+    """
     import cupy
 
     rng = cupy.random.default_rng(seed)
     inputs, output = counts(problem, shape)
+    if problem.op == "histogram":
+        ids = draw_ids("uniform", shape.n, shape.k, seed, cupy)
+        return [ids], cupy.empty(output, dtype=STORAGE[problem.dtype_out])
     arrays = []
     for count in inputs:
         wide = cupy.float64 if problem.dtype_in == "fp64" else cupy.float32

@@ -26,8 +26,12 @@ ARGUMENTS = {
     "gemm": ("m", "n", "k", "alpha", "a", "b", "beta", "c"),
     "vector_add": ("n", "a", "b", "c"),
     "copy": ("a", "c", "m", "n"),
+    "gelu": ("n", "a", "c"),
     "ceiling_flops": ("c", "iterations", "alpha", "beta"),
     "ceiling_bytes": ("a", "c", "n"),
+    "vector_copy": ("a", "c", "n"),
+    "reduce": ("a", "n", "c"),
+    "histogram": ("a", "n", "k", "c"),
 }
 """An operation's usual C signature; see `Kernel.arguments`."""
 
@@ -43,7 +47,7 @@ LAYOUTS = ("row,row,row", "row,col,row")
 
 @dataclass(frozen=True)
 class Shape:
-    """A problem: C[m,n] = A[m,k] B[k,n]. A vector operation of length n has m = k = 1."""
+    """A problem: C[m,n] = A[m,k] B[k,n]. A vector operation of length n has m = k = 1; a histogram has k bins."""
 
     m: int
     n: int
@@ -78,6 +82,20 @@ class Launch:
     block: tuple[int, int, int]
     cluster: tuple[int, int, int] | None = None
     shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of several launches that make up a run of a kernel: an entry point of its source, shape and arguments.
+
+    `arguments` are named as `Kernel.arguments` are; beside those, an int stands for itself (an int32), ``n=4096`` for
+    another length of n's type, ``w`` for the kernel's workspace and ``w+4096`` for what lies so many bytes behind its
+    start.
+    """
+
+    entry: str
+    launch: Launch
+    arguments: tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -137,6 +155,7 @@ class Kernel:
 
     `params` are the constants compiled into the source (tile sizes), `scalars` the values its scalar arguments
     must have, by name, where the kernel leaves no choice. `max_elements` bounds each operand: the index type's limit.
+    `at_most` bounds axes (of a histogram k, its bins).
 
     `arguments` names the entry point's parameters in the order of its C signature: ``m n k iterations`` are integers,
     ``alpha beta`` floats, ``a b c`` pointers and ``map:a map:b map:c`` the descriptors of `tensor_maps`. ``array:a`` is
@@ -158,6 +177,10 @@ class Kernel:
     A kernel that runs different code on different shapes names its entry points as `variants`, and `choose` says which
     of them runs a shape (`at`). Every one of them passes the gates (`parts`). What the record itself says of entry and
     tensor maps is the first one's, and its `expects` hold for each.
+
+    A run may be several launches, one after the other: `steps` says which for a shape, `helpers` names the source's
+    entry points beside `entry` that they use, whose machine code is judged for spills, and `workspace` says how many
+    bytes of memory of their own they share; nothing is known of its content before a run.
     """
 
     id: str
@@ -174,6 +197,7 @@ class Kernel:
     params: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)
     multiple_of: Mapping[str, int] = field(default_factory=dict)
+    at_most: Mapping[str, int] = field(default_factory=dict)
     max_elements: int = 2**31 - 1
     min_capability: tuple[int, int] = (8, 0)
     targets: tuple[str, ...] = ()
@@ -200,6 +224,9 @@ class Kernel:
     timed_to: int = 0
     variants: tuple[Variant, ...] = ()
     choose: Callable[[Shape], Variant] | None = None
+    steps: Callable[[Shape], tuple[Step, ...]] | None = None
+    helpers: tuple[str, ...] = ()
+    workspace: Callable[[Shape], int] | None = None
 
     def __post_init__(self) -> None:
         if not self.arguments:
@@ -212,6 +239,10 @@ class Kernel:
         defines = self.defines if self.compiler == "cute_dsl" else {}
         if self.compiler != "nvcc" and (defines or self.flags or self.packages or self.ptx or self.tensor_maps):
             raise UserError(f"{self.id}: defines, flags, packages, ptx and tensor maps are for what nvcc compiles.")
+        if self.helpers and (self.variants or not self.steps):
+            raise UserError(
+                f"{self.id}: helpers are entry points that steps launch, and a kernel of variants has none."
+            )
         if self.refusals and self.compiler != "cutile":
             raise UserError(f"{self.id}: only of cuTile's compiler may a record expect a refusal.")
         if self.op == "gemm" and self.layout not in LAYOUTS:
@@ -255,6 +286,11 @@ class Kernel:
         """The kernel as records of a single entry point: one a variant, or itself."""
         return tuple(map(self._part, self.variants)) or (self,)
 
+    @property
+    def codes(self) -> tuple[Kernel, ...]:
+        """A record for every entry point that is compiled: `parts`, and one for each of the helpers."""
+        return (*self.parts, *(replace(self, entry=entry, expects=(), helpers=()) for entry in self.helpers))
+
     def at(self, shape: Shape) -> Kernel:
         """The one of `parts` that runs `shape`."""
         return self._part(self.choose(shape)) if self.choose else self
@@ -289,6 +325,11 @@ class Kernel:
             f"{axis.upper()} = {getattr(shape, axis)} is not a multiple of {step}"
             for axis, step in self.multiple_of.items()
             if getattr(shape, axis) % step
+        ]
+        wrong += [
+            f"{axis.upper()} = {getattr(shape, axis)} is over the {most} that it takes"
+            for axis, most in self.at_most.items()
+            if getattr(shape, axis) > most
         ]
         largest = max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
         if largest > self.max_elements:
@@ -396,6 +437,12 @@ def winners_path(family_name: str, gpu: str | None = None) -> Path:
     return KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
 
 
+def candidates_path(tunable_id: str, gpu: str | None = None) -> Path:
+    """Where the table of all candidates of a search is kept, beside the winners."""
+    winners = winners_path(tunable_id.split(".", 1)[0], gpu)
+    return winners.with_suffix("") / f"{tunable_id.split('.', 1)[1]}.csv"
+
+
 TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
 
 
@@ -446,7 +493,7 @@ def compiled_from(kernel: Kernel) -> str:
     # Named only where there are any, so that most kernels' text stays what it was.
     extra = (kernel.packages, kernel.flags) if kernel.packages or kernel.flags else ()
     extra = (*extra, kernel.ptx) if kernel.ptx else extra
-    extra = (*extra, *(variant.entry for variant in kernel.variants))
+    extra = (*extra, *(variant.entry for variant in kernel.variants), *kernel.helpers)
     if kernel.compiler != "nvcc":
         extra = (*extra, kernel.compiler, kernel.arguments, kernel.dtype_in, kernel.dtype_out, kernel.blocks)
     if kernel.compiler == "cutile":
@@ -460,9 +507,13 @@ def fingerprint(kernel: Kernel) -> str:
     Rules take it as a parameter, so that a new rung in ``family.py`` reruns nothing of its neighbours. The launch
     is a function, hence it counts by what it answers for a few shapes.
     """
-    functions = ("launch", "variants", "choose")
+    functions = ("launch", "variants", "choose", "steps", "workspace")
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
     launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
+    if kernel.steps:
+        launches += [str(kernel.steps(shape)) for shape in _SHAPES if kernel.takes(shape)]
+    if kernel.workspace:
+        launches += [str(kernel.workspace(shape)) for shape in _SHAPES if kernel.takes(shape)]
     if kernel.variants:
         launches += [kernel.at(shape).entry for shape in _SHAPES if kernel.takes(shape)]
         launches += [fingerprint(part) for part in kernel.parts]

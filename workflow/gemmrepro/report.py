@@ -562,11 +562,18 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, 
         "stale": results.stale,
         "toolkit": results.toolkit,
         "source": results.source,
-        "gpu": results.gpu,
+        "machine": results.machine,
+        "on_cpu": experiment.device == "cpu",
         "date": str(results.run.get("date") or "")[:10],
         "skipped": results.run.get("skipped") or [],
         "link": relative(results.path, inputs.out) if results.path else None,
-        "command": f"{SNAKEMAKE} --config measure=live --force results/experiments/{family}/{experiment.name}.csv",
+        "command": " ".join(
+            [
+                SNAKEMAKE,
+                *(["--config measure=live"] if experiment.device == "gpu" else []),
+                f"--force results/experiments/{family}/{experiment.name}.csv",
+            ]
+        ),
     }
 
 
@@ -650,6 +657,8 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
             experiment_view(name, results, inputs) for results in inputs.experiments.get(name, {}).values()
         ],
         "measured": measured,
+        # Kernels that experiments alone run have no rows, and each experiment says where its own come from.
+        "timed": any(kernel.timed for kernel in registry.kernels(name)),
         "source": measured.source,
         "gpu": measured.gpu,
         "date": str(measured.run.get("date") or "")[:10],
@@ -749,6 +758,17 @@ def limits(inputs: Inputs, families: Sequence[Mapping[str, Any]]) -> list[str]:
         said.append(
             "No GPU took part in this run. The times, and the numerical gates, were recorded earlier on "
             f"{inputs.verdicts['gpu']}; each is tied by its build key to the very binary that was compiled in this run."
+        )
+    on_cpu = {
+        each["machine"]
+        for family in families
+        for each in family["experiments"]
+        if each["on_cpu"] and each["source"] == "live"
+    }
+    if on_cpu:
+        said.append(
+            f"What needs no GPU was timed in this run on {', '.join(sorted(on_cpu))}, beside whatever else that "
+            "machine did."
         )
     if inputs.verdicts["source"] == "none":
         said.append("Nothing was measured: there was neither a usable GPU nor a recording.")

@@ -73,14 +73,16 @@ class Function:
     def hot_loop(self) -> tuple[Instruction, ...]:
         """The innermost loop with most arithmetic; empty where the code has no loop.
 
-        A loop is the run of code from the target of a backward branch to that branch; it is innermost if no other
-        loop lies wholly inside it.
+        A loop is the run of code from the target of a backward branch to that branch; it is innermost if no other loop
+        that does arithmetic lies wholly inside it: one that only waits for a barrier is no loop of the kernel's own.
         """
-        loops = {
+        every = {
             (instruction.target, instruction.address)
             for instruction in self.instructions
             if instruction.target is not None and instruction.target <= instruction.address
         }
+        math = [instruction.address for instruction in self.instructions if instruction.is_math]
+        loops = {loop for loop in every if any(loop[0] <= address <= loop[1] for address in math)} or every
         innermost = [
             loop
             for loop in loops

@@ -1,9 +1,10 @@
 """The search for the best candidate of a tunable, by successive halving, on a GPU.
 
-What spills or does not fit the GPU is left out, then what fails the numerical gate's large cases (guard bands and
-repeated launches included). The rest is timed: all of them briefly at the first size, the best third at every size, the
-best five in rounds on fresh data; always warm, in turn with the baseline, on operands for which the result was judged
-right just before. The score is the geometric mean over the sizes of baseline time over kernel time.
+What spills or does not fit the GPU is left out. The rest is timed: all of them briefly at the first size, the best
+third at every size, the best five in rounds on fresh data; always warm, in turn with the baseline, on operands for
+which the result was judged right just before. What fails the numerical gate's large cases (guard bands and repeated
+launches included) is left out too, before the second step: that takes longer than a brief look at the time. The score
+is the geometric mean over the sizes of baseline time over kernel time.
 
 A candidate may break or hang the GPU's context; so they are measured in a process that is replaced when that happens,
 and the one at fault is left out. Verdicts and samples go into a journal, a small file each (`sweep.Journal`).
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class Stage:
     """One step of the search.
 
     `share` of the ranking before takes part, but no fewer than FINALISTS; `every_size` or only the first is timed.
+    Those that take part are `judged` on the numerical gate's large cases first, or not yet.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Stage:
     every_size: bool
     rounds: int
     plan: timing.Plan
+    judged: bool = True
 
     def entrants(self, waiting: int) -> int:
         """How many of `waiting` candidates take part."""
@@ -61,7 +64,7 @@ class Stage:
 
 
 STAGES = (
-    Stage("coarse", 1.0, False, 1, timing.Plan(interval=0.01, seconds=0.04, least=3, most=20)),
+    Stage("coarse", 1.0, False, 1, timing.Plan(interval=0.01, seconds=0.04, least=3, most=20), judged=False),
     Stage("close", 1 / 3, True, 1, timing.Plan(interval=0.005, seconds=0.25, least=5, most=50)),
     Stage("final", 0.0, True, 5, timing.Plan(interval=0.002, seconds=0.5, least=10, most=200)),
 )
@@ -91,6 +94,11 @@ class Standing:
 
 
 Measure = Callable[[Stage, Sequence[str], Sequence[int]], Mapping[str, Mapping[int, Point]]]
+
+
+def in_rounds(rounds: int) -> tuple[Stage, ...]:
+    """The stages, with another number of rounds in the last one."""
+    return (*STAGES[:-1], replace(STAGES[-1], rounds=rounds))
 
 
 def halve(
@@ -262,13 +270,15 @@ class Bench:
 
     def measure(self, stage: Stage, names: Sequence[str], sizes: Sequence[int]) -> dict[str, dict[int, Point]]:
         """See `Measure`."""
+        if stage.judged:
+            names = self.judge(names)
         start = time.monotonic()
         for number in range(stage.rounds):
             for size in sizes:
                 todo = [
                     name
                     for name in names
-                    if self.verdict(name) == "" and self._finished(stage, name, size, number) is None
+                    if not self.verdict(name) and self._finished(stage, name, size, number) is None
                 ]
                 if todo:
                     self._round(stage, number, size, todo)
@@ -405,7 +415,9 @@ def describe(listing: Listing, name: str, standing: Standing) -> dict[str, Any]:
     return {"params": dict(listing.field[name].params), "score": round(standing.score, 4), "sizes": sizes}
 
 
-def search(bench: Bench, tunable: Tunable, sizes: Sequence[int], out: Path, csv: Path) -> None:
+def search(
+    bench: Bench, tunable: Tunable, sizes: Sequence[int], out: Path, csv: Path, stages: Sequence[Stage] = STAGES
+) -> None:
     """Find the best candidate; writes the table and then the result.
 
     Raises:
@@ -415,13 +427,13 @@ def search(bench: Bench, tunable: Tunable, sizes: Sequence[int], out: Path, csv:
     left_out = {name: reason for name in listing.field if (reason := listing.unfit(name, shapes, limits))}
     fitting = [name for name in listing.field if name not in left_out]
     say(f"{tunable.id}: {len(fitting)} of {len(listing.field)} candidates compile without spills and fit the GPU")
-    right = bench.judge(fitting)
-    standings = halve(right, sizes, bench.measure)
+    standings = halve(fitting, sizes, bench.measure, stages)
     left_out |= {name: message for name in fitting if (message := bench.verdict(name))}
     write_atomic(csv, table(tunable, listing, standings, left_out))
     if not standings:
         raise UserError(f"no candidate of {tunable.id} could be timed; {csv} says why of each.")
-    finalists = [(name, standing) for name, standing in standings.items() if standing.stage == STAGES[-1].name]
+    finalists = [(name, standing) for name, standing in standings.items() if standing.stage == stages[-1].name]
+    right = [name for name in fitting if bench.verdict(name) == ""]
     ranking = [describe(listing, *finalist) for finalist in finalists]
     refused = sum(row["error"] is not None for row in listing.rows.values())
     write_json(

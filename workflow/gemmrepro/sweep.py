@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro import baselines, counters, gpu, numeric, operands, registry, stats, timing
+from gemmrepro import baselines, counters, gpu, numeric, operands, recorded, registry, stats, timing, vector_gate
 from gemmrepro.ceiling_gate import CEILING_BOUND
 from gemmrepro.comparison import Verdict, compare, reference_gemm
 from gemmrepro.cublas import WORKSPACE_BYTES
@@ -218,10 +218,12 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
         # C* and its scale whole, and B twice in float64 for the block of rows at hand.
         block = min(shape.m, REFERENCE_ROWS)
         check = 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
+    elif problem.op == "histogram":
+        check = 3 * size  # the ids as 64 bits, once more than the ids
     elif problem.op != "ceiling_flops":
         check = size
     # Inputs are drawn in fp32 (fp64 in fp64), the largest last; bytes more pass while 8-bit floats are rounded.
-    drawn = {"fp64": 8, "fp8_e4m3": 16, "fp8_e5m2": 16}.get(problem.dtype_in, 4)
+    drawn = {"fp64": 8, "fp8_e4m3": 16, "fp8_e5m2": 16, "int32": 8}.get(problem.dtype_in, 4)
     drawn *= max(operands.counts(problem, shape)[0], default=0)
     workspaces = 2 * WORKSPACE_BYTES
     return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
@@ -291,6 +293,8 @@ class Workspace:
             # A loop that writes its sum at all writes a small one, unless its values left all bounds.
             bounded = bool((bits == poison).all()) or abs(float(self._output[0])) < CEILING_BOUND
             verdict = Verdict(bounded, None, None, "" if bounded else "the loop left its bounds")
+        elif self.problem.op in operands.VECTORS:
+            verdict = vector_gate.judge(self.problem, self.shape, self._inputs[0], self._output)
         else:
             expected = self._inputs[0] if len(self._inputs) == 1 else self._inputs[0] + self._inputs[1]
             wrong = int((bits != operands.bits(expected)).sum())
@@ -379,6 +383,8 @@ class Sweep:
         self.machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
         self.journal = Journal(journal, self.machine, say)
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
+        # What a round spends on a point and its baseline, twice over: no more than that on choosing the baseline's way.
+        baselines.limit_trials(2 * settings["seconds_per_round"])
 
     def _refusal(self, kernel: Kernel, toolkit: str, gates: Path) -> str | None:
         if kernel.targets and not (self.build / toolkit / f"{kernel.id}.json").is_file():
@@ -428,12 +434,12 @@ class Sweep:
         if found is None:
             found = workspace.check(self._bind(point, workspace), timer)
             if point.toolkit == LIBRARY:
-                found["way"] = baselines.way(self.session, point.problem, point.shape)
+                found["way"] = baselines.way(self.session, point.problem, point.shape, point.kernel)
             self.journal.put(point.entry("check"), self._check_identity(point), found)
             if not found["passed"]:
                 self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {found['message']}")
         elif found.get("way") is not None:
-            baselines.take_way(self.session, point.problem, point.shape, found["way"])
+            baselines.take_way(self.session, point.problem, point.shape, found["way"], point.kernel)
         return found
 
     def todo(self) -> list[tuple[int, Point]]:
@@ -769,6 +775,10 @@ def main() -> int:
     arguments = parser.parse_args()
     start = time.monotonic()
     registry.family(arguments.family)
+    if not any(kernel.timed for kernel in registry.kernels(arguments.family)):
+        recorded.write_nothing(arguments.out)
+        say(f"{arguments.family}: only experiments run its kernels")
+        return 0
     config = read_json(arguments.config, "the configuration", "let the workflow write it, or see its schema")
     deadline = None if arguments.budget is None else start + arguments.budget
 

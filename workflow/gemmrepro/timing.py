@@ -205,7 +205,7 @@ class Timer:
                 return
             last = stretch
 
-    def _capture(self, calls: Sequence[Callable[[], None]]) -> Any:
+    def capture(self, calls: Sequence[Callable[[], None]]) -> Any:
         """A CUDA graph of `calls` in order."""
         stream = self.session.stream
         stream.begin_capture()
@@ -246,7 +246,7 @@ class Timer:
             copies = len(kernel) if cache == "cold" else 1
             counts = [graph_launches(value, copies) for value in times]
             built = [
-                self._capture([side[index % copies] for index in range(count)])
+                self.capture([side[index % copies] for index in range(count)])
                 for side, count in zip(sides, counts, strict=True)
             ]
             stream = self.session.stream

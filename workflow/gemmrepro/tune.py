@@ -31,10 +31,13 @@ from gemmrepro.files import read_json, write_atomic
 def install(paths: Sequence[Path]) -> list[Path]:
     """Enter the winners of result files into ``kernels/<family>/tuned/<gpu>.json``; returns the files written.
 
+    The table of all candidates, where it lies beside the result, goes into a folder of the GPU's name there.
+
     Raises:
         UserError: a result or a file of winners is corrupt, or names constants outside the space; nothing is written.
     """
     files: dict[Path, dict[str, Any]] = {}
+    tables: dict[Path, str] = {}
     for path in paths:
         result = read_json(path, "the tuning result", "run the measure step again")
         try:
@@ -67,9 +70,13 @@ def install(paths: Sequence[Path]) -> list[Path]:
                 raise UserError(f"the file of winners {target} is corrupt; restore it, or delete it and install again.")
         # In the order of the space, as the candidates were compiled: the same binary has the same build key.
         files[target][tunable.id] = {"params": {name: params[name] for name in tunable.space}, **entry}
+        if path.with_suffix(".csv").is_file():
+            tables[registry.candidates_path(tunable.id, result["gpu"]["slug"])] = path.with_suffix(".csv").read_text()
         say(f"{tunable.id}: {' '.join(f'{key}={value}' for key, value in params.items())} in {target}")
     for target, winners in files.items():
         write_atomic(target, json.dumps(dict(sorted(winners.items())), indent=2) + "\n")
+    for target, text in tables.items():
+        write_atomic(target, text)
     return list(files)
 
 
@@ -90,6 +97,8 @@ def measure(arguments: argparse.Namespace) -> int:
     from gemmrepro import gpu, search, sweep
 
     tunable, sizes = registry.tunable(arguments.kernel), parse_sizes(arguments.sizes)
+    if arguments.rounds < 1:
+        raise UserError("--rounds must be at least 1.")
     out, csv = arguments.out, arguments.table or arguments.out.with_suffix(".csv")
     journal = arguments.journal or out.parent / "journal" / tunable.id
     listing = Listing.read(arguments.candidates, tunable)
@@ -103,6 +112,7 @@ def measure(arguments: argparse.Namespace) -> int:
             "out": out,
             "table": csv,
             "journal": journal,
+            "rounds": arguments.rounds,
         }.items():
             command += [f"--{name}", str(value)]
         code = search.supervise(command, journal)
@@ -117,7 +127,7 @@ def measure(arguments: argparse.Namespace) -> int:
             say("another process has this GPU open; if it computes, that will show in these times")
         try:
             bench = search.Bench(session, tunable, listing, journal, deadline)
-            search.search(bench, tunable, sizes, out, csv)
+            search.search(bench, tunable, sizes, out, csv, search.in_rounds(arguments.rounds))
         except search.Unfinished:
             return search.UNFINISHED
         except search.Broken:
@@ -141,6 +151,7 @@ def main() -> int:
     two.add_argument("--out", required=True, type=Path, help="the winner, as JSON")
     two.add_argument("--table", type=Path, help="every candidate, as CSV (default: beside --out)")
     two.add_argument("--journal", type=Path, help="folder of finished pieces, kept between runs")
+    two.add_argument("--rounds", type=int, default=5, help="rounds in which the best are timed (default 5)")
     two.add_argument("--budget", type=float, help="stop after this many seconds, with exit code 75")
     two.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     two.add_argument("--deadline", type=float, help=argparse.SUPPRESS)

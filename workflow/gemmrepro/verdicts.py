@@ -16,6 +16,7 @@ The rules, which the report prints as well:
   when at more than half of them.
 * A statement about the length of sources is *reproduced* when the quotient of their lines of code lies in the stated
   range, and partly when it lies on the same side of 1.
+* A figure of an experiment is judged as any other is, within its claim's tolerance.
 * Where the article gives no figure, what was measured is shown, and the claim is *not testable here*.
 * A level is judged with the article's constants; what tuning makes of it stands beside.
 * Rows that are stale, or whose kernel failed its gate, support nothing: without other rows a claim is *not measured*.
@@ -189,9 +190,9 @@ def rate(row: pd.Series, metric: str, unit: str, label: str) -> Value:
 
 
 def duration(row: pd.Series, unit: str, label: str) -> Value:
-    """Median time of a launch, in ``ms`` or ``us``."""
+    """Median time of a launch, in ``s``, ``ms`` or ``us``."""
     _need(row, "median_us", "ci_low_us", "ci_high_us")
-    scale = {"ms": 1e-3, "us": 1.0}[unit]
+    scale = {"s": 1e-6, "ms": 1e-3, "us": 1.0}[unit]
     times = (scale * row[column] for column in ("median_us", "ci_low_us", "ci_high_us"))
     return Value(label, *times, unit, (row_key(row),))
 
@@ -542,6 +543,9 @@ def judge_experiment(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         if not found:
             reason = f"at all {exact} points neither errs at all"
             continue
+        by = toolkit if results.toolkit else None  # libraries have rows by no toolkit
+        if claim.tolerance is not None:
+            return _judge_figure(claim, results, found[0], by)
         good = sum(experiment_claims.holds(each, compute) for each in found)
         verdict = REPRODUCED if good == len(found) else PARTLY if good > len(found) / 2 else NOT
         # The point that speaks loudest against the claim stands in the table.
@@ -549,14 +553,41 @@ def judge_experiment(claim: Claim, evidence: Evidence) -> dict[str, Any]:
             found, key=lambda each: each.value
         )
         unit = "ratio" if "over" in compute else results.experiment.column(compute["value"]).unit
-        value = Value(f"{worst.point}, {toolkit}", worst.value, worst.low, worst.high, unit, worst.rows).as_json()
+        label = ", ".join(filter(None, (worst.point, by)))
+        value = Value(label, worst.value, worst.low, worst.high, unit, worst.rows).as_json()
         # JSON has no infinity, which a quotient by zero is.
         value = {key: None if cell in (math.inf, -math.inf) else cell for key, cell in value.items()}
         measured = [{**value, "judged": True, "experiment": compute["experiment"]}]
         said = experiment_claims.tell(found, exact, compute)
-        explanation = f"On {results.gpu or 'this machine'} {said}.{_numeric_note(claim, evidence, toolkit)}"
-        return _entry(claim, verdict, explanation, measured, toolkit)
+        explanation = f"On {results.machine or 'this machine'} {said}.{_numeric_note(claim, evidence, toolkit)}"
+        return _entry(claim, verdict, explanation, measured, by)
     return _entry(claim, NOT_MEASURED, reason[0].upper() + reason[1:] + ".", [], None)
+
+
+def _judge_figure(
+    claim: Claim, results: experiment_rows.Results, found: experiment_claims.Found, by: str | None
+) -> dict[str, Any]:
+    """The verdict on an experiment's value that is held against a published figure."""
+    compute, first = claim.compute, claim.published[0]
+    unit = "" if "over" in compute else results.experiment.column(compute["value"]).unit
+    label = ", ".join(filter(None, (found.point, by)))
+    value = Value(label, found.value, found.low, found.high, unit or "ratio", found.rows)
+    here = results.machine or "this machine"
+    published_unit = "" if len(claim.published) > 1 or first["unit"] == "ratio" else f" {first['unit']}"
+    said = f"Published {claim.figure}{published_unit} on {first['hardware']}; measured {value.text()} on {here}"
+    said += f" ({label})" if label else ""
+    if claim.transfer["kind"] == "none" and not same_gpu(str(first["hardware"]), results.machine):
+        verdict, explanation = NOT_TESTABLE, f"{said}. Only {first['hardware']} can confirm the figure."
+    else:
+        verdict, reason = judge_value(value, claim.value, claim.tolerance or 0.0, claim.partly)
+        explanation = f"{said}, {_difference(value.value, claim.value)}: {reason}."
+    entry = {**value.as_json(), "judged": True, "experiment": compute["experiment"]}
+    return _entry(claim, verdict, explanation, [entry], by)
+
+
+def judge_nothing(claim: Claim) -> dict[str, Any]:
+    """The entry of a claim that no run here can test."""
+    return _entry(claim, NOT_TESTABLE, claim.transfer["why"], [], None)
 
 
 def judge_lines(claim: Claim) -> dict[str, Any]:
@@ -585,6 +616,8 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         return judge_experiment(claim, evidence)
     if claim.compute["metric"] == "lines":
         return judge_lines(claim)
+    if claim.compute["metric"] == "none":
+        return judge_nothing(claim)
     toolkits = evidence.toolkits(claim.toolkits)
     found: dict[str, list[Value]] = {}
     reasons: dict[str, str] = {}

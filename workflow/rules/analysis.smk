@@ -43,6 +43,7 @@ for family, names in FIGURES.items():
             measurements=measurements(sorted({family, "ceilings"} & set(FAMILIES))),
             experiments=experiment_files([family]),
             published="kernels/published.csv",
+            searches=sorted(map(str, Path(f"kernels/{family}/tuned").glob("*/*.csv"))),
             code=code("figures"),
             image=in_image("report"),
         output:

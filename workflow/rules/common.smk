@@ -1,4 +1,5 @@
 # What every stage shares: the checked configuration, the machine at hand, and helpers that turn the registry into paths.
+import json
 import os
 import sys
 from pathlib import Path
@@ -42,7 +43,11 @@ except UserError as error:
 
 TOOLKITS = gemmrepro.config.toolkits(config)
 RECORDED = f"reports/recorded/{config['recorded_gpu']}"
-DEFAULT_IMAGES = [*TOOLKITS, "report"]
+# Experiments on the CPU run wherever nobody asked for recordings; with a GPU, in the image that the GPU's run in.
+ON_CPU_HERE = config["measure"] == "auto" and any(
+    each.device == "cpu" for declared in EXPERIMENTS.values() for each in declared
+)
+DEFAULT_IMAGES = [*TOOLKITS, "report", *(["torchcpu"] if ON_CPU_HERE and MEASURE == "recorded" else [])]
 MEASUREMENTS = ["summary.csv", "samples.parquet", "run.json", "counters.csv"]
 
 # A bare `snakemake --use-singularity` gets the same environment as one under envs/run.
@@ -162,6 +167,17 @@ def experiment_files(families):
         for experiment in EXPERIMENTS[family]
         for suffix in ("csv", "json")
     ]
+
+
+def experiment_sources(wildcards):
+    """The files beside its declaration that say how an experiment measures."""
+    declared = experiments.experiment(wildcards.family, wildcards.experiment)
+    return [os.path.relpath(path) for path in experiments.source_paths(declared)]
+
+
+def settings_of(wildcards):
+    """How long an experiment measures, where it is not as declared, as JSON."""
+    return json.dumps(config.get("experiments", {}).get(wildcards.family, {}).get(wildcards.experiment, {}))
 
 
 def kernels_in_experiment(wildcards):

@@ -2,7 +2,7 @@
 
 # The largest image first: a build takes several times its image, so the peak on disk is least while the others are not
 # there. The one for live measurement stays last; nothing else waits for it.
-for rank, env in enumerate(["torch", "report", "cuda12", "cuda13"]):
+for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
 
     rule:
         # The one rule that no container can hold: the host's own image builder does the work.
@@ -10,7 +10,8 @@ for rank, env in enumerate(["torch", "report", "cuda12", "cuda13"]):
             f"image_{env}"
         input:
             recipe=f"docker/{env}.Dockerfile",
-            requirements=f"envs/requirements/{env}.txt",
+            # The image of Debian's own PyTorch has none.
+            requirements=[path for path in [f"envs/requirements/{env}.txt"] if Path(path).is_file()],
             # An edit of the builder's code makes no other image.
             code=ancient(code("images")),
         output:

@@ -1,0 +1,123 @@
+"""Beside PyTorch: the kernels in turn with the call that a user of PyTorch would write, as the article does.
+
+The rows of the sweep compare with the fastest of the ways that cuBLAS offers. PyTorch asks it for one, and takes what
+its heuristic says: mm (TF32 allowed, for fp32), _int_mm for 8-bit integers, _scaled_mm for 8-bit floats, with fast sums
+for a kernel that has them. Both multiply the same random matrices, in turn, warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gemmrepro.experiments import Column, Experiment
+
+KERNELS = (
+    "cutile.persistent_fp16",
+    "cutile.matmul_bf16_tuned",
+    "cutile.persistent_bf16_tuned",
+    "cutile.k_major_bf16_paired",
+    "cutile.matmul_tf32_paired",
+    "cutile.k_major_tf32_tuned",
+    "cutile.matmul_int8_paired",
+    "cutile.k_major_int8_paired",
+    "cutile.persistent_int8",
+    "cutile.k_major_fp8_e4m3_wide",
+    "cutile.k_major_fp8_e4m3_fast_paired",
+    "cutile.persistent_fp8_e4m3_fast",
+)
+"""The fastest of each type and layout."""
+DIFFERENCE = 0.02
+"""Of the largest result: right products in the coarsest of these types differ by less, wrong ones by more."""
+
+
+def points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"kernel": kernel, "n": n} for kernel in parameters["kernels"] for n in parameters["sizes"]]
+
+
+def pytorch(kernel: Any, n: int, inputs: Any, stream: int) -> tuple[Any, Callable[[], None]]:
+    """PyTorch's own product of two CuPy arrays: the tensor that it writes, and a function that multiplies once."""
+    import cupy
+    import torch
+
+    kinds = {"tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
+    kind = kinds.get(kernel.dtype_in, torch.float8_e4m3fn)
+    plain = {1: cupy.int8, 2: cupy.int16, 4: cupy.float32}
+    a, b = (torch.from_dlpack(one.view(plain[one.dtype.itemsize])).view(kind).reshape(n, n) for one in inputs)
+    b = b.t() if kernel.layout == "row,col,row" else b
+    wide = {"int8": torch.int32, "fp8_e4m3": torch.float16}.get(kernel.dtype_in, kind)
+    out = torch.empty((n, n), dtype=wide, device=a.device)
+    one = torch.ones((), device=a.device)
+    external = torch.cuda.ExternalStream(stream)
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+    def call() -> None:
+        with torch.cuda.stream(external):
+            if kernel.dtype_in == "int8":
+                torch._int_mm(a, b, out=out)
+            elif kernel.dtype_in == "fp8_e4m3":
+                fast = bool(kernel.params.get("fast"))
+                torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=wide, use_fast_accum=fast, out=out)
+            else:
+                torch.mm(a, b, out=out)
+
+    torch.cuda.synchronize()  # what was made above was made on another stream
+    return out, call
+
+
+def measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One kernel at one size."""
+    subject = next((one for one in context.subjects if one.kernel == point["kernel"]), None)
+    if subject is None or not any(one.kernel == "torch.mm" for one in context.subjects):
+        return
+    import cupy
+    import torch
+
+    from gemmrepro import operands, stats, timing
+    from gemmrepro.errors import UserError
+    from gemmrepro.registry import Shape
+
+    kernel, n, session = context.kernel(subject), point["n"], context.session
+    shape = Shape.cube(n)
+    inputs, output = operands.random(kernel.problem, shape, n)
+    session.sync()
+    ours = context.bind(subject, operands.Operands.of(kernel, shape, inputs, output))
+    written, theirs = pytorch(kernel, n, inputs, session.stream.ptr)
+    ours(), theirs()
+    session.sync()
+    mine = torch.from_dlpack(output.view({2: cupy.int16, 4: cupy.int32}[output.dtype.itemsize])).view(written.dtype)
+    mine, other = mine.reshape(n, n)[:512].double(), written[:512].double()
+    if not float((mine - other).abs().max()) <= DIFFERENCE * float(other.abs().max()):
+        raise UserError(f"{kernel.id} and PyTorch multiply the same matrices of {n} to different products.")
+    timer = timing.Timer(session)
+    estimates = [timer.estimate(call, timer.once(call)) for call in (ours, theirs)]
+    plan = timing.Plan(interval=0.005, seconds=context.parameters["seconds"], least=5, most=100)
+    burst = timer.burst([ours], [theirs], "warm", plan, tuple(estimates), False)
+    ratio = stats.ratio_interval([burst.baseline], [burst.times])
+    speeds = [2 * n**3 / stats.rounds_interval([times]).value * 1e-6 for times in (burst.times, burst.baseline)]
+    cells = {"dtype": kernel.dtype_in, "layout": kernel.layout, "n": n, "tflops": speeds[0], "pytorch": speeds[1]}
+    yield context.row(subject, **cells, ratio=ratio.value, low=ratio.low, high=ratio.high)
+
+
+EXPERIMENTS = (
+    Experiment(
+        name="pytorch",
+        title="Beside PyTorch's own calls",
+        question="How fast are the kernels against what PyTorch calls for the same product, in the same layout?",
+        kernels=KERNELS,
+        libraries=("torch.mm",),
+        columns=(
+            Column("dtype", "type of A and B", kind="text"),
+            Column("layout", "layout of A, B and C", kind="text"),
+            Column("n", "M = N = K", kind="integer"),
+            Column("tflops", "throughput of the kernel", "TFLOP/s"),
+            Column("pytorch", "throughput of PyTorch's call", "TFLOP/s"),
+            Column("ratio", "speed relative to PyTorch", low="low", high="high"),
+            Column("low", "lower end of its 95% interval"),
+            Column("high", "upper end of its 95% interval"),
+        ),
+        points=points,
+        measure=measure,
+        parameters={"kernels": list(KERNELS), "sizes": [4096, 8192], "seconds": 0.06},
+    ),
+)

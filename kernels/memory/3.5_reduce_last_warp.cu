@@ -1,0 +1,38 @@
+// Reduction 3.5: the last warp by itself.
+//
+// New:        from 32 partial sums on, one warp is left: it exchanges them by shuffles, without shared memory and
+//             without a barrier for the seven warps that have nothing to do.
+// Parameters: as 3.4.
+// Expected:   four barriers of nine go, and with them the steps in which a single warp keeps its block alive.
+// Takes:      any n.
+
+constexpr int THREADS = 256;
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+reduce_last_warp(const float* x, long long n, float* sums) {  // x: [n]; sums: [gridDim.x]
+    __shared__ float part[THREADS];
+    const int t = threadIdx.x;
+    const long long i = (long long)blockIdx.x * (2 * THREADS) + t;
+    float sum = i < n ? x[i] : 0.0f;
+    if (i + THREADS < n) {
+        sum += x[i + THREADS];
+    }
+    part[t] = sum;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 16; half /= 2) {
+        if (t < half) {
+            part[t] = sum = sum + part[t + half];
+        }
+        __syncthreads();
+    }
+    if (t < 32) {
+        sum += __shfl_down_sync(~0u, sum, 16);
+        sum += __shfl_down_sync(~0u, sum, 8);
+        sum += __shfl_down_sync(~0u, sum, 4);
+        sum += __shfl_down_sync(~0u, sum, 2);
+        sum += __shfl_down_sync(~0u, sum, 1);
+    }
+    if (t == 0) {
+        sums[blockIdx.x] = sum;
+    }
+}

@@ -1,0 +1,339 @@
+"""What memory gives: copies over lengths, histograms over laws, bins and the L2 window, sums over lengths.
+
+All are timed warm, as in use: a launch right after one on the same arrays, in graphs where a launch takes under 50 µs
+(see gemmrepro.timing). What fits into the L2 cache is therefore read from there: bytes a second above what DRAM gives
+are the cache's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from gemmrepro.experiments import Column, Experiment, Lines
+from gemmrepro.operands import LAWS
+
+WIDTHS = {
+    "scalar": "scalar",
+    "32": "32 bits",
+    "64": "64 bits",
+    "128": "128 bits",
+    "once": "no loop",
+}
+COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
+HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
+SUMS = tuple(
+    f"memory.reduce_{name}"
+    for name in ("divergent", "strided", "sequential", "first_add", "last_warp", "unrolled", "many", "wide")
+)
+MEMCPY, CUB_HISTOGRAM, CUB_SUM = "cuda.memcpy", "cub.histogram", "cub.reduce"
+BINCOUNT, HISTC, TORCH_SUM = "torch.bincount", "torch.histc", "torch.sum"
+
+INTERVAL, SECONDS, LEAST, MOST = 0.01, 0.05, 5, 100
+"""When a point has samples enough (see timing.Plan). An interval from fewer than six is their whole range."""
+
+TIMES = (
+    Column("time_us", "median of a launch's time", "µs", low="time_low_us", high="time_high_us"),
+    Column("time_low_us", "lower end of its 95% interval", "µs"),
+    Column("time_high_us", "upper end of its 95% interval", "µs"),
+    Column("gbps", "bytes that must be moved, over the time", "GB/s", low="gbps_low", high="gbps_high"),
+    Column("gbps_low", "lower end of its 95% interval", "GB/s"),
+    Column("gbps_high", "upper end of its 95% interval", "GB/s"),
+)
+
+
+class Stopwatch:
+    """Times calls on one session as the sweep does."""
+
+    def __init__(self, session: Any) -> None:
+        from gemmrepro import timing
+
+        self._timer = timing.Timer(session)
+        self._plan = timing.Plan(INTERVAL, SECONDS, LEAST, MOST)
+
+    def cells(self, call: Callable[[], None], moved: float, graphs: bool = True) -> dict[str, float]:
+        """The cells of TIMES for `call`, which must move `moved` bytes. What waits for the GPU goes into no graph."""
+        from gemmrepro import stats, timing
+
+        estimate = min(self._timer.once(call) for _ in range(2))  # the first may load code
+        burst = self._timer.burst(
+            [call], None, "warm", self._plan, (estimate, None), graphs and timing.wants_graphs(estimate, None)
+        )
+        found = stats.median_interval(burst.times)
+        return {
+            **{"time_us": found.value, "time_low_us": found.low, "time_high_us": found.high},
+            **{f"gbps{end}": moved / time * 1e-3 for end, time in (("", found.value), ("_low", found.high))},
+            "gbps_high": moved / found.low * 1e-3,
+        }
+
+
+def _torch_call(session: Any, name: str, given: Any, bins: int) -> Callable[[], None]:
+    """PyTorch's call of that name on a CuPy array, on the session's stream."""
+    import torch
+
+    stream = torch.cuda.ExternalStream(session.stream.ptr)
+    tensor = torch.as_tensor(given, device="cuda")
+
+    def call() -> None:
+        with torch.cuda.stream(stream):
+            if name == BINCOUNT:
+                torch.bincount(tensor, minlength=bins)
+            elif name == HISTC:
+                torch.histc(tensor, bins, 0, bins - 1)
+            else:
+                torch.sum(tensor)
+
+    return call
+
+
+# Copies ---------------------------------------------------------------------------------------------------------------
+
+
+def _copy_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"dtype": dtype, "n": n} for dtype in parameters["dtypes"] for n in parameters["lengths"]]
+
+
+def _measure_copy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.registry import Problem, Shape
+
+    dtype, n = point["dtype"], point["n"]
+    problem, shape = Problem("vector_copy", dtype, dtype, "vector"), Shape(1, n, 1)
+    inputs, output = random(problem, shape, n)
+    watch, moved = Stopwatch(context.session), 2.0 * output.nbytes
+    for subject in context.subjects:
+        if subject.kernel != MEMCPY and context.kernel(subject).dtype_in != dtype:
+            continue
+        call = context.bind(subject, Operands(problem, shape, tuple(inputs), output))
+        yield context.row(subject, dtype=dtype, n=n, **watch.cells(call, moved))
+
+
+LENGTHS = [2**power for power in (10, 13, 16, 19, 22, 25, 28, 30)]
+
+COPY = Experiment(
+    name="copy",
+    title="Copies by width of access",
+    question="From what length on does a wider access copy faster, and how near does it come to the driver's copy?",
+    kernels=tuple(COPIES),
+    libraries=(MEMCPY,),
+    parameters={"dtypes": ["fp16", "fp32"], "lengths": LENGTHS},
+    columns=(
+        Column("dtype", "type of the elements", kind="text"),
+        Column("n", "elements", kind="integer"),
+        *TIMES,
+    ),
+    points=_copy_points,
+    measure=_measure_copy,
+    figures=tuple(
+        Lines(
+            name=f"copy_{element}",
+            title=f"Copies of {element} by length",
+            x="n",
+            x_label="elements",
+            y="gbps",
+            y_label="GB/s read and written",
+            panel="dtype",
+            panels={dtype: element},
+            series={
+                **{f"memory.copy_{name}_{element}": words for name, words in WIDTHS.items()},
+                MEMCPY: "memcpy",
+            },
+            caption=(
+                "Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there. memcpy is "
+                "the driver's copy from device to device."
+            ),
+        )
+        for element, dtype in (("half", "fp16"), ("float", "fp32"))
+    ),
+)
+
+# Histograms -----------------------------------------------------------------------------------------------------------
+
+
+def _histogram_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"bins": bins, "law": law} for bins, laws in parameters["laws"] for law in laws]
+
+
+def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every version with the L2 window off, then on, and what a copy of the ids makes beside it."""
+    import cupy
+
+    from gemmrepro import baselines, persisting
+    from gemmrepro.operands import Operands, draw_ids
+    from gemmrepro.registry import Problem, Shape
+
+    session, n, bins, law = context.session, context.parameters["n"], point["bins"], point["law"]
+    cupy.get_default_memory_pool().free_all_blocks()
+    shape, watch = Shape(1, n, bins), Stopwatch(session)
+    ids, copied = draw_ids(law, n, bins, 1, cupy), cupy.empty(n, cupy.int32)
+    copying = Operands(Problem("vector_copy", "int32", "int32", "vector"), Shape(1, n, 1), (ids,), copied)
+    rate = watch.cells(baselines.baseline(MEMCPY).bind(session, copying), 8.0 * n)["gbps"]
+    del copied, copying
+    counts = cupy.empty(bins + 1, cupy.int32)
+    problem = Problem("histogram", "int32", "int32", "vector")
+    allowed = persisting.limits(session)
+    windows = ("off", "on") if allowed.set_aside and allowed.window else ("off",)
+    for subject in context.subjects:
+        own = subject.kernel in HISTOGRAMS
+        if own and not context.kernel(subject).takes(shape):
+            continue
+        if subject.kernel in (BINCOUNT, HISTC):
+            call = _torch_call(session, subject.kernel, ids, bins)
+        else:
+            call = context.bind(subject, Operands(problem, shape, (ids,), counts))
+        for window in windows if own else ("off",):
+            with persisting.window(session, counts) if window == "on" else nullcontext(0) as kept:
+                cells = watch.cells(call, 4.0 * (n + bins + 1), graphs=own)
+            more = {"of_copy": cells["gbps"] / rate, "copy_gbps": rate, "kept_bytes": kept}
+            yield context.row(subject, bins=bins, law=law, window=window, n=n, **cells, **more)
+
+
+HISTOGRAM = Experiment(
+    name="histogram",
+    title="Histograms by law of the ids, number of bins and L2 window",
+    question="Which histogram is fast whatever the ids are, and does setting a part of L2 aside for the counts help?",
+    kernels=HISTOGRAMS,
+    libraries=(CUB_HISTOGRAM, BINCOUNT, HISTC),
+    # Ids that are all the same are one address, however many bins there are.
+    parameters={"n": 1 << 28, "laws": [[256, list(LAWS)], [5_000_000, ["uniform", "skewed"]]]},
+    columns=(
+        Column("bins", "bins, beside the one for ids outside", kind="integer"),
+        Column("law", "how the ids are distributed", kind="text"),
+        Column("window", "whether the counts lie in an L2 persisting window", kind="text"),
+        Column("n", "ids", kind="integer"),
+        *TIMES,
+        Column("of_copy", "gbps over that of cudaMemcpy of the ids, read and written"),
+        Column("copy_gbps", "what that copy makes", "GB/s"),
+        Column("kept_bytes", "bytes of L2 that were set aside", kind="integer"),
+    ),
+    points=_histogram_points,
+    measure=_measure_histogram,
+)
+
+
+def _ladder_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"law": law, "n": n} for law in parameters["laws"] for n in parameters["lengths"]]
+
+
+def _measure_ladder(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    import cupy
+
+    from gemmrepro.operands import Operands, draw_ids
+    from gemmrepro.registry import Problem, Shape
+
+    n, law, bins = point["n"], point["law"], context.parameters["bins"]
+    ids, counts = draw_ids(law, n, bins, 1, cupy), cupy.empty(bins + 1, cupy.int32)
+    problem, watch = Problem("histogram", "int32", "int32", "vector"), Stopwatch(context.session)
+    for subject in context.subjects:
+        call = context.bind(subject, Operands(problem, Shape(1, n, bins), (ids,), counts))
+        yield context.row(subject, law=law, n=n, **watch.cells(call, 4.0 * (n + bins + 1)))
+
+
+HISTOGRAM_LENGTHS = Experiment(
+    name="histogram_lengths",
+    title="Histograms of 256 bins by length",
+    question="How do the versions compare over the number of ids, for even and for uneven ones?",
+    kernels=HISTOGRAMS,
+    libraries=(CUB_HISTOGRAM,),
+    parameters={"bins": 256, "laws": list(LAWS), "lengths": [2**power for power in (12, 16, 20, 24)]},
+    columns=(
+        Column("law", "how the ids are distributed", kind="text"),
+        Column("n", "ids", kind="integer"),
+        *TIMES,
+    ),
+    points=_ladder_points,
+    measure=_measure_ladder,
+    figures=(
+        Lines(
+            name="histogram",
+            title="Histograms of 256 bins",
+            x="n",
+            x_label="ids",
+            y="gbps",
+            y_label="GB/s of ids",
+            panel="law",
+            panels={law: law for law in LAWS},
+            series={
+                HISTOGRAMS[0]: "v1, global atomics",
+                HISTOGRAMS[1]: "v2, shared atomics",
+                HISTOGRAMS[2]: "v3, merged",
+                HISTOGRAMS[3]: "v4, a bank a lane",
+                CUB_HISTOGRAM: "CUB",
+            },
+            caption="Bytes of ids read a second, warm. The counts are cleared within the time.",
+        ),
+    ),
+)
+
+# Sums -----------------------------------------------------------------------------------------------------------------
+
+
+def _sum_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"dtype": "fp32", "n": n} for n in parameters["lengths"]]
+
+
+def _measure_sum(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    import cupy
+
+    from gemmrepro import baselines
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.registry import Problem, Shape
+
+    session, n = context.session, point["n"]
+    cupy.get_default_memory_pool().free_all_blocks()
+    problem, shape, watch = Problem("reduce", "fp32", "fp32", "vector"), Shape(1, n, 1), Stopwatch(session)
+    inputs, output = random(problem, shape, n)
+    copied = cupy.empty_like(inputs[0])
+    copying = Operands(Problem("vector_copy", "fp32", "fp32", "vector"), shape, tuple(inputs), copied)
+    rate = watch.cells(baselines.baseline(MEMCPY).bind(session, copying), 8.0 * n)["gbps"]
+    del copied, copying
+    for subject in context.subjects:
+        if subject.kernel == TORCH_SUM:
+            call = _torch_call(session, TORCH_SUM, inputs[0], 0)
+        else:
+            call = context.bind(subject, Operands(problem, shape, tuple(inputs), output))
+        cells = watch.cells(call, 4.0 * n, graphs=subject.kernel != TORCH_SUM)
+        more = {"of_copy": cells["gbps"] / rate, "copy_gbps": rate}
+        yield context.row(subject, **point, **cells, **more)
+
+
+_UNDRAWN = ("memory.reduce_last_warp", "memory.reduce_unrolled")
+"""Steps whose lines would lie on their neighbours'."""
+
+REDUCTION = Experiment(
+    name="reduction",
+    title="Sums by length",
+    question="What does each step of the tree reduction gain, and where does memory become the limit?",
+    kernels=SUMS,
+    libraries=(CUB_SUM, TORCH_SUM),
+    parameters={"lengths": [2**power for power in (12, 18, 24, 28)]},
+    columns=(
+        Column("dtype", "type of the elements", kind="text"),
+        Column("n", "elements", kind="integer"),
+        *TIMES,
+        Column("of_copy", "gbps over that of cudaMemcpy of the elements, read and written"),
+        Column("copy_gbps", "what that copy makes", "GB/s"),
+    ),
+    points=_sum_points,
+    measure=_measure_sum,
+    figures=(
+        Lines(
+            name="reduction",
+            title="Sums by a tree",
+            x="n",
+            x_label="elements",
+            y="gbps",
+            y_label="GB/s read",
+            panel="dtype",
+            panels={"fp32": "float"},
+            series={
+                **{each: each.split("_", 1)[1].replace("_", " ") for each in SUMS if each not in _UNDRAWN},
+                CUB_SUM: "CUB",
+            },
+            caption="Bytes read a second, warm: what fits into the L2 cache is read from there.",
+        ),
+    ),
+)
+
+EXPERIMENTS = (COPY, HISTOGRAM, HISTOGRAM_LENGTHS, REDUCTION)

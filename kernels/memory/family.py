@@ -1,0 +1,320 @@
+"""Kernels that memory bounds: copies by width of access, histograms by where they count, and sums by a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, Step, parameters
+
+FAMILY = Family(
+    name="memory",
+    title="Histogram, copy and reduction",
+    article="gpu-notes",
+    summary="What memory bounds: copies by width of access, histograms by where they count, sums by a tree.",
+)
+
+MULTIPROCESSORS = 132
+"""Of an H100 or H200; grids of blocks that stay are multiples of it. Any number gives right results."""
+ANY = 1 << 62
+"""Of `Kernel.max_elements`: the kernels index in 64 bits."""
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _grid(threads: int, each: int, most: int) -> Callable[[Shape], Launch]:
+    """Blocks of `threads`, each for `threads` x `each` elements at a time, at most `most` of them."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(min(_ceil(shape.n, threads * each), most), 1, 1), block=(threads, 1, 1))
+
+    return launch
+
+
+def _second_turn(elements: int, bins: int = 1) -> Shape:
+    """A shape for the numerical gate on which a grid that takes `elements` in a turn takes a second one."""
+    return Shape(1, elements + 4099, bins)
+
+
+# Copies ---------------------------------------------------------------------------------------------------------------
+
+_NO_SHARED = Expect(r"(LDS|STS|ATOMS).*", "nothing goes through shared memory", least=0, most=0)
+_OPCODES = {16: r"{}\.E\.U16(\..*)?", 32: r"{}\.E", 64: r"{}\.E\.64(\..*)?", 128: r"{}\.E\.128(\..*)?"}
+
+
+def _accesses(bits: int) -> tuple[Expect, ...]:
+    """Loads and stores of `bits`, and none that is wider."""
+    wider = [width for width in _OPCODES if width > bits and width > 32]
+    none = [Expect(_OPCODES[width].format("(LDG|STG)"), "no access is wider", least=0, most=0) for width in wider]
+    found = [Expect(_OPCODES[bits].format(op), f"elements move {bits} bits an access") for op in ("LDG", "STG")]
+    return (*found, *none, _NO_SHARED)
+
+
+_ELEMENTS = {"half": ("fp16", "fp16", 16), "float": ("fp32", "float", 32)}
+"""By name: our dtype, the source's type, bits."""
+_COPIES = {
+    "scalar": ("C1", "1.0_copy_scalar.cu", 0, "An element an access."),
+    "32": ("C2", "1.1_copy_32.cu", 32, "Pointers cast to 32-bit words."),
+    "64": ("C3", "1.2_copy_64.cu", 64, "Pointers cast to 64-bit words."),
+    "128": ("C4", "1.3_copy_128.cu", 128, "The widest access there is: a quarter of the requests."),
+    "once": ("C5", "1.4_copy_once.cu", 128, "One access a thread and no loop: blocks start in the order of the array."),
+}
+
+_TITLES = {"scalar": "an element an access", "once": "128 bits, one access a thread"}
+
+
+def _copy(name: str, element: str) -> Kernel:
+    rung, source, width, idea = _COPIES[name]
+    dtype, cpp, bits = _ELEMENTS[element]
+    width = width or bits
+    each = width // bits
+    # The article's: blocks of 1024, at most 4096 of them. The last version's: as many blocks as it takes.
+    launch = _grid(256, each, ANY) if name == "once" else _grid(1024, each, 4096)
+    return Kernel(
+        id=f"memory.copy_{name}_{element}",
+        rung=f"{rung} {element}",
+        title=f"{element}, {_TITLES.get(name, f'{width} bits an access')}",
+        source=source,
+        entry=f"copy_{name}",
+        launch=launch,
+        op="vector_copy",
+        dtype_in=dtype,
+        dtype_acc=dtype,
+        dtype_out=dtype,
+        layout="vector",
+        max_elements=ANY,
+        headers=("common/element.cuh",),
+        defines={"ELEMENT": cpp},
+        gate_shapes=() if name == "once" else (_second_turn(4096 * 1024 * each),),
+        expects=_accesses(width),
+        baseline="cuda.memcpy",
+        article="gpu-notes",
+        idea=idea,
+    )
+
+
+COPIES = tuple(_copy(name, element) for element in _ELEMENTS for name in _COPIES)
+
+# Histograms -----------------------------------------------------------------------------------------------------------
+
+SHARED_BINS = 12 * 1024 - 1
+"""Counters of 4 bytes in the 48 KB of shared memory that every GPU gives a block, less the one for ids outside."""
+LANE_BINS = 256
+HISTOGRAM_BLOCKS = 16 * MULTIPROCESSORS
+_HISTOGRAM = {
+    "op": "histogram",
+    "dtype_in": "int32",
+    "dtype_acc": "int32",
+    "dtype_out": "int32",
+    "layout": "vector",
+    "max_elements": ANY,
+    "baseline": "cub.histogram",
+    "article": "gpu-notes",
+}
+_COUNTED = {"n": 2**31 - 1}
+"""Ids whose counts fit 32 bits with a sign, as the peers' do."""
+_RED = Expect(r"(RED|REDG|ATOMG)\..*", "an id is counted in global memory by an atomic")
+_ATOMS = Expect(r"ATOMS(\..*)?", "ids are counted in shared memory")
+_NO_ATOMS = Expect(r"ATOMS(\..*)?", "nothing is counted in shared memory", least=0, most=0)
+
+
+def _shared_launch(shape: Shape) -> Launch:
+    launch = _grid(256, 1, HISTOGRAM_BLOCKS)(shape)
+    return Launch(grid=launch.grid, block=launch.block, shared_bytes=4 * (shape.k + 1))
+
+
+def _cleared(entry: str, launch: Callable[[Shape], Launch]) -> Callable[[Shape], tuple[Step, ...]]:
+    """Clear the counts, then count."""
+
+    def steps(shape: Shape) -> tuple[Step, ...]:
+        clear = Launch(grid=(_ceil(shape.k + 1, 256), 1, 1), block=(256, 1, 1))
+        return (
+            Step("clear_counts", clear, ("k", "c")),
+            Step(entry, launch(shape), ("a", "n", "k", "c")),
+        )
+
+    return steps
+
+
+def _merged(shape: Shape) -> tuple[Step, ...]:
+    """Partial histograms, then their sum."""
+    launch = _shared_launch(shape)
+    merge = Launch(grid=(_ceil(shape.k + 1, 32), 1, 1), block=(256, 1, 1))
+    return (
+        Step("histogram_merged", launch, ("a", "n", "k", "w")),
+        Step("merge_counts", merge, (launch.grid[0], "k", "w", "c")),
+    )
+
+
+def _partials(shape: Shape) -> int:
+    """Bytes of the partial histograms."""
+    return 4 * (shape.k + 1) * _shared_launch(shape).grid[0]
+
+
+_GLOBAL_LAUNCH = _grid(256, 1, 4 * HISTOGRAM_BLOCKS)
+_LANES = {"threads": 1024, "unroll": 4}
+_LANES_LAUNCH = _grid(_LANES["threads"], 4 * _LANES["unroll"], 2 * MULTIPROCESSORS)
+
+HISTOGRAMS = (
+    Kernel(
+        id="memory.histogram_global",
+        rung="v1",
+        title="Atomics in global memory",
+        source="2.1_histogram_global.cu",
+        entry="histogram_global",
+        launch=_GLOBAL_LAUNCH,
+        steps=_cleared("histogram_global", _GLOBAL_LAUNCH),
+        helpers=("clear_counts",),
+        gate_shapes=(_second_turn(4 * HISTOGRAM_BLOCKS * 256, 256),),
+        at_most=_COUNTED,
+        expects=(_RED, _NO_ATOMS),
+        published_system="global atomics",
+        idea="counts[ids[i]] += 1 by an atomic.",
+        **_HISTOGRAM,
+    ),
+    Kernel(
+        id="memory.histogram_shared",
+        rung="v2",
+        title="Atomics in shared memory",
+        source="2.2_histogram_shared.cu",
+        entry="histogram_shared",
+        launch=_shared_launch,
+        steps=_cleared("histogram_shared", _shared_launch),
+        helpers=("clear_counts",),
+        at_most={**_COUNTED, "k": SHARED_BINS},
+        expects=(_ATOMS, _RED),
+        published_system="shared-memory atomics",
+        idea="A histogram a block in shared memory, added to the global one at its end.",
+        **_HISTOGRAM,
+    ),
+    Kernel(
+        id="memory.histogram_merged",
+        rung="v3",
+        title="Partial histograms and a merge",
+        source="2.3_histogram_merged.cu",
+        entry="histogram_merged",
+        launch=_shared_launch,
+        steps=_merged,
+        helpers=("merge_counts",),
+        workspace=_partials,
+        at_most={**_COUNTED, "k": SHARED_BINS},
+        expects=(_ATOMS, Expect(_RED.opcode, "no atomic goes to global memory", least=0, most=0)),
+        published_system="shared memory + reduction",
+        idea="Blocks leave their histograms in memory; a second kernel adds them up.",
+        **_HISTOGRAM,
+    ),
+    Kernel(
+        id="memory.histogram_lanes",
+        rung="v4",
+        title="A bank a lane",
+        source="2.4_histogram_lanes.cu",
+        entry="histogram_lanes",
+        launch=_LANES_LAUNCH,
+        params=_LANES,
+        gate_shapes=(_second_turn(2 * MULTIPROCESSORS * 1024 * 16, 256),),
+        defines=parameters(_LANES),
+        at_most={**_COUNTED, "k": LANE_BINS},
+        expects=(
+            Expect(r"ATOMS(\..*)?", "four ids of each of four loads are counted in shared memory", least=16),
+            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits a lane, four loads in flight", least=4),
+        ),
+        idea="32 interleaved histograms a block: the lanes of a warp never meet, whatever the ids.",
+        **_HISTOGRAM,
+    ),
+)
+
+# Sums -----------------------------------------------------------------------------------------------------------------
+
+_SUM = {"op": "reduce", "layout": "vector", "max_elements": ANY, "baseline": "cub.reduce", "article": "gpu-notes"}
+REDUCTION_BLOCKS = 16 * MULTIPROCESSORS
+_WIDE = {"threads": 512, "unroll": 4}
+
+
+def _passes(entry: str, each: int, most: int = ANY) -> tuple[Callable, Callable]:
+    """(steps, workspace) of a tree of passes in which a block sums 256 x `each` elements, by at most `most` blocks.
+
+    A pass reads the sums that the one before left in one of two halves of the workspace; the last writes the result.
+    Where `most` is given a block loops, and one of them takes up to that many elements.
+    """
+
+    def blocks(n: int) -> int:
+        return 1 if most < ANY and n <= most else min(_ceil(n, 256 * each), most)
+
+    def half(shape: Shape) -> int:
+        return _ceil(4 * blocks(shape.n), 256) * 256
+
+    def steps(shape: Shape) -> tuple[Step, ...]:
+        found: list[Step] = []
+        n, source = shape.n, "a"
+        while True:
+            grid = blocks(n)
+            target = "c" if grid == 1 else f"w+{half(shape) * (len(found) % 2)}"
+            found.append(Step(entry, Launch(grid=(grid, 1, 1), block=(256, 1, 1)), (source, f"n={n}", target)))
+            if grid == 1:
+                return tuple(found)
+            n, source = grid, target
+
+    return steps, lambda shape: 2 * half(shape)
+
+
+_SHFL = Expect(r"SHFL\.(DOWN|BFLY)", "the last warp's lanes exchange their sums", least=5)
+_TREE = (Expect(r"STS", "partial sums are in shared memory"), Expect(r"LDG\.E(\..*)?", "elements are loaded"))
+
+
+def _sum(
+    rung: str, name: str, title: str, idea: str, each: int, expects: tuple[Expect, ...], most: int = ANY
+) -> Kernel:
+    number = f"3.{rung.removeprefix('R')}"
+    steps, workspace = _passes(f"reduce_{name}", each, most)
+    return Kernel(
+        id=f"memory.reduce_{name}",
+        rung=rung,
+        title=title,
+        source=f"{number}_reduce_{name}.cu",
+        entry=f"reduce_{name}",
+        launch=_grid(256, each, most),
+        steps=steps,
+        workspace=workspace,
+        expects=(*_TREE, *expects),
+        idea=idea,
+        **_SUM,
+    )
+
+
+SUMS = (
+    _sum("R1", "divergent", "A tree over neighbours", "Threads 2, 4, 8 ... apart add: every warp stays busy.", 1, ()),
+    _sum("R2", "strided", "Neighbours work", "The first threads add, 2, 4, 8 ... places apart: banks conflict.", 1, ()),
+    _sum("R3", "sequential", "Neighbouring places", "The upper half is added to the lower: no conflict.", 1, ()),
+    _sum("R4", "first_add", "First addition on loading", "Two elements a thread before the tree.", 2, ()),
+    _sum("R5", "last_warp", "The last warp by itself", "Shuffles instead of shared memory and barriers.", 2, (_SHFL,)),
+    _sum("R6", "unrolled", "No loop", "The tree is unrolled.", 2, (_SHFL,)),
+    _sum(
+        "R7",
+        "many",
+        "Many elements a thread",
+        "A loop over the whole grid before one tree a block.",
+        1,
+        (_SHFL,),
+        REDUCTION_BLOCKS,
+    ),
+    Kernel(
+        id="memory.reduce_wide",
+        rung="R8",
+        title="Bound by memory alone",
+        source="3.8_reduce_wide.cu",
+        entry="reduce_wide",
+        launch=_grid(_WIDE["threads"], 4 * _WIDE["unroll"], 4 * MULTIPROCESSORS),
+        params=_WIDE,
+        gate_shapes=(_second_turn(4 * MULTIPROCESSORS * 512 * 16),),
+        defines=parameters(_WIDE),
+        expects=(
+            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "elements are loaded 128 bits a lane, four loads in flight", least=4),
+            Expect(r"SHFL\.(DOWN|BFLY)", "lanes exchange their sums", least=10),
+        ),
+        idea="128-bit loads, many in flight, four sums a thread; the last block adds the blocks' sums.",
+        **_SUM,
+    ),
+)
+
+KERNELS = (*COPIES, *HISTOGRAMS, *SUMS)

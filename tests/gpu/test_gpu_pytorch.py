@@ -1,0 +1,85 @@
+"""PyTorch's experiments on a GPU: small ones, and the fused kernel under its gate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gpu_tools import stage
+
+from gemmrepro import experiment, experiment_rows, experiments
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def gates(session, built, toolkit, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("gates")
+    verdict = folder / "numeric" / "pytorch.gelu.json"
+    answer = stage("numeric", "--kernel", "pytorch.gelu", "--build", built, "--seeds", 1, "--out", verdict)
+    assert answer.returncode == 0, answer.stderr
+    arguments = ("--kernel", "pytorch.gelu", "--build", built, "--toolkits", toolkit, "--numeric", verdict)
+    answer = stage("gates", *arguments, "--out", folder / "pytorch.gelu.json")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads((folder / "pytorch.gelu.json").read_text())["passed"], answer.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(session, built, toolkit, gates, tmp_path_factory):
+    """Runs an experiment with other parameters and settings; returns its rows."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("experiment")
+
+    def once(name: str, parameters: dict, settings: dict) -> experiment_rows.Results:
+        declared = experiments.with_settings(experiments.experiment("pytorch", name), settings)
+        small = replace(declared, parameters={**declared.parameters, **parameters})
+        said: list[str] = []
+        paths = (built, gates, folder / f"journal-{name}", folder / "out" / "pytorch")
+        assert experiment.run(session, "pytorch", small, [toolkit], *paths, said.append), said
+        return experiment_rows.load(folder / "out", "pytorch")[name]
+
+    return once
+
+
+def test_five_kernels_become_one_and_bytes_decide(run, toolkit):
+    rows = run("gelu", {"sizes": [4096, 1 << 26]}, {"rounds": 2, "seconds_per_round": 0.05}).rows
+    by = rows.set_index(["kernel", "elements"])
+    assert set(rows["kernel"]) == {"pytorch.gelu", "torch.eager", "torch.jit.script", "torch.compile"}
+    assert (rows["error_u"] < 4).all()
+    assert by.loc[("torch.eager", 1 << 26)]["launches"] == 5
+    assert (rows[rows["kernel"] != "torch.eager"]["launches"] == 1).all()
+    assert by.loc[("torch.eager", 1 << 26)]["gain"] == pytest.approx(1, rel=0.05)
+    assert 4 < by.loc[("pytorch.gelu", 1 << 26)]["gain"] < 6.5
+
+
+def test_the_hosts_clock_is_wrong_on_either_side(run):
+    pytest.importorskip("torchvision")
+    settings = {
+        "rounds": 2,
+        "samples": 6,
+        "heat_seconds": 0.1,
+        "seconds": 0.05,
+        "block_seconds": 0.1,
+        "rest_seconds": 0.1,
+    }
+    rows = run("timing", {"works": ["torch.mm", "torch.add"]}, settings).rows.set_index(["kernel", "method"])
+    assert rows.loc[("torch.mm", "unsynchronised")]["ratio"] < 0.2
+    assert rows.loc[("torch.mm", "synchronised")]["ratio"] == pytest.approx(1, rel=0.1)
+    assert rows.loc[("torch.add", "synchronised")]["ratio"] > 2
+    assert rows.loc[("torch.add", "graph")]["ratio"] == pytest.approx(1, rel=0.1)
+    assert rows.loc[("torch.mm", "turns")]["ratio"] == pytest.approx(1, rel=0.05)
+
+
+def test_modes_train_alike(run):
+    pytest.importorskip("torchvision")
+    settings = {"modes": ["eager", "default"], "iterations": 6, "rounds": 2, "limit_s": 200, "together": True}
+    found = run("training", {"batch": 8, "warm_up": 4}, settings)
+    rows = found.rows.set_index("kernel")
+    assert set(rows.index) == {"torch.eager", "torch.compile.default"}
+    assert rows.loc["torch.compile.default"]["graph_breaks"] == 0
+    assert rows["first_loss"].iloc[0] == pytest.approx(rows["first_loss"].iloc[1], rel=1e-2)
+    assert rows.loc["torch.compile.default"]["first_s"] > rows.loc["torch.eager"]["first_s"]
+    assert {entry["kernel"] for entry in found.run["skipped"]} >= {"torch.compile.max-autotune"}

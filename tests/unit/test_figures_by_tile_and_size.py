@@ -1,0 +1,101 @@
+"""Ratios by size beside the published ones, and what a search found of each tile."""
+
+import pytest
+from synthetic import World
+
+from gemmrepro import drawing, figure_sizes, figure_tiles, measurements, registry
+from gemmrepro.errors import UserError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def style():
+    drawing.set_style()
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    root = tmp_path_factory.mktemp("world")
+    ratios = {"cutile.matmul_fp16": 0.9, "cutile.matmul_fp64": 0.02}
+    world = World(root, families=("cutile",), sizes=(1024, 4096), caches=("warm",), counters=False, ratios=ratios)
+    return measurements.load(world.write().measure, "cutile")
+
+
+def test_published_ratios_are_quotients_of_throughputs():
+    found = figure_sizes.published_ratios("cutile")
+    assert set(found) == {"cutile.matmul_fp16", "cutile.matmul_tf32", "cutile.matmul_fp64"}
+    fp16 = {claim.compute["n"]: claim.value for claim in found["cutile.matmul_fp16"]}
+    assert list(fp16) == [1024, 2048, 4096, 8192, 16384, 32768]
+    assert fp16[8192] == pytest.approx(1483.030888 / 1253.946946)
+
+
+def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
+    drawn = figure_sizes.draw(measured)
+    rows = {(row["level"], row["type"], row["size"]): row for row in drawn.table if "measured" in row}
+    assert rows["cuTile matmul", "fp16", 4096]["measured"] == pytest.approx(0.9)
+    published = {(row["type"], row["size"]): row["published"] for row in drawn.table if "published" in row}
+    assert published["fp64", 1024] == pytest.approx(0.855789 / 26.687611, abs=1e-4)
+    assert ("bf16", 4096) not in published
+    assert "NVIDIA B200" in drawn.caption and "Recorded earlier on Synthetic GPU" in drawn.caption
+    titles = {axes.get_title(loc="left") for axes in drawn.figure.axes if axes.get_visible()}
+    assert {"fp16", "bf16", "tf32", "int8", "fp64", "fp8_e4m3"} == titles
+    assert "fp16 matmul_fp16: 0.900 at 4096" in drawn.alt
+
+
+def test_stale_ratios_are_hollow_and_said_so(tmp_path):
+    world = World(tmp_path, families=("cutile",), sizes=(4096,), caches=("warm",), stale=("cutile.matmul_fp16",))
+    drawn = figure_sizes.draw(measurements.load(world.write().measure, "cutile"))
+    assert drawn.stale and "Hollow marks and bars are stale" in drawn.caption
+
+
+TABLE = """\
+bm,bn,bk,group,num_worker_warps,occupancy,num_ctas,stage,score,us_4096,ratio_4096,us_8192,ratio_8192,left_out,build_key
+128,128,64,16,0,2,1,final,0.95,200,0.95,1500,0.97,,k
+128,128,64,8,0,0,1,coarse,0.91,210,0.91,,,,k
+128,256,64,16,8,0,1,coarse,0.90,212,0.90,,,,k
+256,128,64,8,8,0,1,,,,,,,spills 16 bytes,k
+128,64,64,4,8,0,1,coarse,2.0,90,2.0,,,,k
+"""
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    path = tmp_path / "matmul_bf16_tuned.csv"
+    path.write_text(TABLE)
+
+    def found(name, gpu=None):
+        return path if name == "cutile.matmul_bf16_tuned" else tmp_path / "none.csv"
+
+    monkeypatch.setattr(registry, "candidates_path", found)
+    return path
+
+
+def test_a_cell_is_the_best_candidate_of_its_tile(table, measured):
+    size, tiles = figure_tiles.read(registry.tunable("cutile.matmul_bf16_tuned"))
+    assert size == 4096
+    assert {tile: (best.ratio, best.candidates) for tile, best in tiles.items()} == {
+        (128, 128): (0.95, 2),
+        (128, 256): (0.90, 1),
+    }, "one that was not timed, and one that the space does not hold, make no cell"
+    drawn = figure_tiles.draw(measured)
+    assert [row["tile"] for row in drawn.table] == ["128 x 128", "128 x 256"]
+    assert "matmul_bf16 128 x 128 at 0.95" in drawn.alt and "at 4096" in drawn.caption
+    texts = [text.get_text() for text in drawn.figure.axes[0].texts]
+    assert "0.95\nocc 2" in texts and "0.90\n8 w" in texts
+    colours = {text.get_color() for text in drawn.figure.axes[0].texts}
+    assert colours == {figure_tiles.ON_DARK, figure_tiles.ON_LIGHT} and not colours & set(drawing.THEME)
+
+
+def test_without_a_table_the_figure_says_so_and_a_broken_one_is_named(table, measured):
+    table.write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match=r"matmul_bf16_tuned\.csv is no table of candidates"):
+        figure_tiles.draw(measured)
+    table.unlink()
+    drawn = figure_tiles.draw(measured)
+    assert drawn.caption == "No search was recorded for this family." and not drawn.table
+
+
+def test_the_committed_tables_are_read():
+    found = {tunable.id: figure_tiles.read(tunable) for tunable in registry.tunables("cutile")}
+    size, tiles = found["cutile.matmul_bf16_tuned"]
+    assert size == 4096 and len(tiles) == 8
+    assert max(tiles, key=lambda tile: tiles[tile].ratio) == (128, 128)

@@ -1,0 +1,106 @@
+"""The L2 persisting window: what the GPU allows is asked, never exceeded, and given back whatever happens."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gemmrepro import persisting
+from gemmrepro.errors import UserError
+
+SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")
+REFUSED = SimpleNamespace(name="CUDA_ERROR_NOT_SUPPORTED")
+
+
+class Driver:
+    """What of cuda.bindings.driver the module uses; `windows` and `limits` log what was set."""
+
+    CUresult = SimpleNamespace(CUDA_SUCCESS=SUCCESS)
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE="aside",
+        CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE="span",
+    )
+    CUlimit = SimpleNamespace(CU_LIMIT_PERSISTING_L2_CACHE_SIZE="limit")
+    CUaccessProperty = SimpleNamespace(
+        CU_ACCESS_PROPERTY_PERSISTING="keep", CU_ACCESS_PROPERTY_STREAMING="stream", CU_ACCESS_PROPERTY_NORMAL="normal"
+    )
+    CUstreamAttrID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW="window")
+
+    def __init__(self, aside: int, span: int, refuse: bool = False) -> None:
+        self.allowed, self.refuse = {"aside": aside, "span": span}, refuse
+        self.windows: list[tuple] = []
+        self.limits: list[int] = []
+        self.resets = 0
+
+    def CUstreamAttrValue(self):
+        return SimpleNamespace(accessPolicyWindow=SimpleNamespace())
+
+    def cuCtxGetDevice(self):
+        return SUCCESS, 0
+
+    def cuDeviceGetAttribute(self, name, device):
+        return SUCCESS, self.allowed[name]
+
+    def cuCtxSetLimit(self, which, value):
+        self.limits.append(value)
+        return (SUCCESS,)
+
+    def cuCtxGetLimit(self, which):
+        return SUCCESS, self.limits[-1]
+
+    def cuCtxResetPersistingL2Cache(self):
+        self.resets += 1
+        return (SUCCESS,)
+
+    def cuStreamSetAttribute(self, stream, which, value):
+        window = value.accessPolicyWindow
+        self.windows.append((stream, window.base_ptr, window.num_bytes, window.hitRatio, window.hitProp))
+        return (REFUSED if self.refuse and window.num_bytes else SUCCESS,)
+
+
+SESSION = SimpleNamespace(sync=lambda: None, stream=SimpleNamespace(ptr=7), gpu=SimpleNamespace(name="Test GPU"))
+
+
+def use(monkeypatch, **options) -> Driver:
+    driver = Driver(**options)
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(bindings=SimpleNamespace(driver=driver)))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
+    return driver
+
+
+def array(size: int) -> SimpleNamespace:
+    return SimpleNamespace(nbytes=size, data=SimpleNamespace(ptr=4096))
+
+
+@pytest.mark.parametrize(("size", "aside", "span"), [(1000, 1000, 1000), (5000, 3000, 4000)])
+def test_a_window_asks_for_no_more_than_the_gpu_allows(monkeypatch, size, aside, span):
+    driver = use(monkeypatch, aside=3000, span=4000)
+    with persisting.window(SESSION, array(size)) as kept:
+        assert kept == aside
+        assert driver.windows == [(7, 4096, span, 1.0, "keep")]
+        assert driver.limits == [aside]
+    assert driver.windows[1:] == [(7, 0, 0, 0.0, "normal")]
+    assert driver.limits == [aside, 0] and driver.resets == 1
+
+
+def test_a_gpu_that_sets_nothing_aside_is_named(monkeypatch):
+    driver = use(monkeypatch, aside=0, span=4000)
+    with pytest.raises(UserError, match="Test GPU sets no part of L2 aside"), persisting.window(SESSION, array(8)):
+        pass
+    assert not driver.windows and not driver.limits
+
+
+def test_an_error_of_the_driver_is_told_and_everything_given_back(monkeypatch):
+    driver = use(monkeypatch, aside=3000, span=4000, refuse=True)
+    with pytest.raises(UserError, match="CUDA_ERROR_NOT_SUPPORTED"), persisting.window(SESSION, array(8)):
+        pass
+    assert driver.limits == [8, 0] and driver.windows[-1][2] == 0
+
+
+def test_an_error_inside_gives_the_cache_back(monkeypatch):
+    driver = use(monkeypatch, aside=3000, span=4000)
+    with pytest.raises(RuntimeError), persisting.window(SESSION, array(8)):
+        raise RuntimeError
+    assert driver.limits[-1] == 0 and driver.resets == 1

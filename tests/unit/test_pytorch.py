@@ -1,0 +1,250 @@
+"""The family `pytorch` without PyTorch: its kernel on the CPU, its gate, and how its experiments take their samples."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from test_kernels import compile_for_cpu, run_on_cpu
+
+from gemmrepro import claims, experiments, pointwise_gate, registry, stats
+from gemmrepro.files import ROOT
+from gemmrepro.registry import Shape
+
+GELU = registry.kernel("pytorch.gelu")
+LENGTHS = (1, 3, 4, 5, 4095, 4096, 4099, 10_001)
+
+
+def single(x: np.ndarray) -> np.ndarray:
+    """GELU with every operation rounded to fp32, erf from the C library."""
+    erf = np.array([math.erf(t) for t in (x * np.float32(1 / np.float32(1.41421))).tolist()], np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return x * np.float32(0.5) * (np.float32(1) + erf)
+
+
+# The kernel and its gate
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return compile_for_cpu(GELU, tmp_path_factory.mktemp("gelu"))
+
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
+
+
+@needs_compiler
+@pytest.mark.parametrize("law", pointwise_gate.LAWS)
+def test_the_kernel_takes_any_length_and_passes_its_gate(program, law):
+    for n in LENGTHS:
+        x = pointwise_gate.draw(law, n, 3)
+        got = run_on_cpu(program, GELU, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
+        verdict = pointwise_gate.judge(x, got)
+        assert verdict.passed, f"{n}: {verdict.message}"
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("text", "replacement"),
+    [
+        ("threadIdx.x;\n    if (blockIdx", "threadIdx.x + 1;\n    if (blockIdx"),  # the tail begins too late
+        ("u * THREADS] = make", "u] = make"),
+        ("1.41421f", "1.4f"),
+        ("erff(", "tanhf("),
+    ],
+)
+def test_a_planted_bug_fails_the_gate(tmp_path, text, replacement):
+    program = compile_for_cpu(GELU, tmp_path, (text, replacement, 0))
+    failed = []
+    for n in LENGTHS:
+        x = pointwise_gate.draw("normal", n, 3)
+        got = run_on_cpu(program, GELU, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
+        failed.append(not pointwise_gate.judge(x, got).passed)
+    assert any(failed)
+
+
+@pytest.mark.parametrize("law", pointwise_gate.LAWS)
+def test_the_gate_passes_fp32_arithmetic_and_nothing_coarser(law):
+    x = pointwise_gate.draw(law, 20_000, 11)
+    right = single(x)
+    verdict = pointwise_gate.judge(x, right)
+    assert verdict.passed and 0 < verdict.err_scaled_max < 4.25
+    ordinary = int(np.nanargmin(np.abs(x - np.float32(0.7))))
+    at = np.arange(x.size)
+    with np.errstate(invalid="ignore", over="ignore"):
+        inner = 0.7978845608 * (x.astype(np.float64) + 0.044715 * x.astype(np.float64) ** 3)
+        wrong = {
+            "the formula with tanh": (0.5 * x * (1 + np.tanh(inner))).astype(np.float32),
+            "fp16 inside": right.astype(np.float16).astype(np.float32),
+            "one element of 20000": np.where(at == ordinary, right * np.float32(1 + 1e-5), right),
+            "NaN": np.where(at == ordinary, np.float32(np.nan), right),
+        }
+    if law == "normal":
+        wrong["nothing but x"] = x
+    with np.errstate(invalid="ignore", over="ignore"):
+        for name, got in wrong.items():
+            assert not pointwise_gate.judge(x, got.astype(np.float32)).passed, name
+
+
+def test_what_is_no_number_stays_none():
+    x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0], np.float32)
+    right = np.array([np.inf, np.nan, np.nan, 0.0, -0.0], np.float32)
+    assert pointwise_gate.judge(x, right).passed
+    for index, wrong in ((0, 1.0), (1, -np.inf), (2, 0.0), (3, np.nan)):
+        spoiled = right.copy()
+        spoiled[index] = wrong
+        assert not pointwise_gate.judge(x, spoiled).passed
+
+
+def test_the_grid_covers_every_length():
+    for n in (*LENGTHS, 2**28, 2**31 - 1):
+        launch = GELU.launch(Shape(1, n, 1))
+        covered = 4 * GELU.params["unroll"] * launch.block[0] * launch.grid[0]
+        assert covered >= 4 * (n // 4) and covered - 4 * GELU.params["unroll"] * launch.block[0] < max(n, 1)
+        assert launch.block[0] >= 3  # the tail
+
+
+# Samples
+
+
+def part(name: str):
+    return experiments.beside("pytorch", name)
+
+
+def test_bytes_are_those_of_five_operations_and_of_one():
+    gelu = part("gelu.py")
+    # x * 0.5, x / 1.41421, erf and 1 + read one array and write one; the last product reads two.
+    assert (gelu.EAGER_BYTES, gelu.FUSED_BYTES) == (44, 8)
+    us, ratio = stats.Interval(100.0, 99.0, 101.0), stats.Interval(5.0, 4.9, 5.1)
+    row = gelu.cells(1000, gelu.EAGER, us, ratio, 7)
+    assert (row["moved_bytes"], row["moved_gbps"]) == (44_000, pytest.approx(0.44))
+    assert gelu.cells(1000, "pytorch.gelu", us, ratio, 7)["moved_bytes"] == 8000
+
+
+class Clock:
+    """A clock that only moves when something takes time, in seconds."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    thread_time = perf_counter
+
+
+def test_batches_take_turns_and_are_means_of_calls():
+    module, order = part("gelu_cpu.py"), []
+    module.time = clock = Clock()
+
+    def call(name, seconds):
+        order.append(name)
+        clock.now += seconds
+
+    calls = {"a": lambda: call("a", 0.001), "b": lambda: call("b", 0.002)}
+    found = module.batches(calls, 0.004, 0.02, 5)
+    assert found["a"] == pytest.approx([1000.0] * 5) and found["b"] == pytest.approx([2000.0] * 5)
+    assert order == list("aaa" + "bbb" + "aaaabb" * 5)  # the first calls say how many make a batch
+    by_host = module.batches({"a": calls["a"]}, 0.004, 0.0, 3, lambda: 2 * clock.now)
+    assert by_host["a"] == pytest.approx([2000.0] * 3)  # the clock that is given
+
+
+def test_the_hosts_clock_sees_the_launch_or_the_work():
+    timing = part("timing.py")
+    timing.time = clock = Clock()
+    free = 0.0
+
+    def call():
+        """Launched in 10 µs, at work on the GPU for 2000."""
+        nonlocal free
+        clock.now += 1e-5
+        free = max(free, clock.now) + 2e-3
+
+    def sync():
+        clock.now = max(clock.now, free)
+
+    assert timing.clocked(call, sync, 9, wait=False) == pytest.approx([10.0] * 9)
+    assert timing.clocked(call, sync, 9, wait=True) == pytest.approx([2010.0] * 9)
+    assert timing.clocked_together(call, sync, 3, 10) == pytest.approx([2001.0] * 3)
+
+
+def test_a_clocks_tick_is_the_step_it_moves_by():
+    values = iter(np.repeat(np.arange(100) * 0.25, 3))
+    assert part("clocks.py").tick(lambda: float(next(values)), 200) == pytest.approx(0.25e6)
+
+
+# Processes that train
+
+
+CHILD = """
+import json, sys, time
+mode = sys.argv[sys.argv.index("--mode") + 1]
+if mode == "default":
+    time.sleep(60)
+if mode == "max-autotune":
+    sys.exit("out of memory")
+warm = dict(first_s=2.0, warm_s=3.0, launches=5, graphs=None, graph_breaks=None, recompiles=None, first_loss=7.0,
+            last_loss=6.0)
+print(json.dumps(warm), flush=True)
+for line in sys.stdin:
+    step = 4.0 if mode == "eager" else 2.0
+    print(json.dumps(dict(times_ms=[step] * int(line), total_s=0.1, peak_bytes=2e9)), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("together", "few"), [(True, False), (False, False), (True, True)])
+def test_modes_take_turns_and_one_that_fails_is_left_out(tmp_path, together, few):
+    training = part("training.py")
+    child = tmp_path / "child.py"
+    child.write_text(CHILD)
+    training.__file__ = str(child)
+    subjects = [SimpleNamespace(kernel=name) for name in training.SUBJECTS]
+    modes = ("eager", "reduce-overhead") if few else training.MODES
+    left = {}
+    context = SimpleNamespace(
+        parameters={"batch": 64, "warm_up": 10},
+        settings={"modes": list(modes), "iterations": 12, "rounds": 3, "limit_s": 4, "together": together},
+        subjects=subjects,
+        row=lambda subject, **cells: {"kernel": subject.kernel, **cells},
+        leave_out=lambda subject, reason: left.update({subject.kernel: reason}),
+    )
+    rows = {row["kernel"]: row for row in training.on_gpu(context, {"batch": 64})}
+    assert set(rows) == {"torch.eager", "torch.compile.reduce-overhead"}
+    declared = {column.name for column in experiments.experiment("pytorch", "training").columns}
+    for row in rows.values():
+        assert set(row) == declared | {"kernel"}
+        assert (row["iterations"], row["beside"]) == (12, len(modes) - 1 if together else 0)
+    assert rows["torch.eager"]["step_ms"] == 2 * rows["torch.compile.reduce-overhead"]["step_ms"]
+    assert ("does not name it" if few else "not warm in time") in left["torch.compile.default"]
+    assert ("does not name it" if few else "out of memory") in left["torch.compile.max-autotune"]
+
+
+# Claims
+
+
+def test_every_number_of_the_article_that_is_ours_has_a_claim():
+    loaded = claims.load(("pytorch",))
+    ours = ("timing", "pointwise", "torch.compile")
+    missing = [
+        row for row in claims.uncovered(loaded) if row["article"] == "gpu-notes" and row["table"].startswith(ours)
+    ]
+    assert missing == []
+    by_id = {claim.id: claim for claim in loaded}
+    assert by_id["pytorch.timing.share"].value == pytest.approx(1 / 32)
+    assert by_id["pytorch.plamo"].article == "plamo"
+
+
+def test_experiments_without_a_gpu_say_so_and_nothing_is_imported_to_declare_them():
+    declared = {each.name: each for each in experiments.declared("pytorch")}
+    assert {name for name, each in declared.items() if each.device == "cpu"} == {"timing_cpu", "gelu_cpu", "caches"}
+    assert all(each.sources and "torch" in each.packages for each in declared.values())
+    look = (
+        "import sys; from gemmrepro import experiments; experiments.declared('pytorch'); print('torch' in sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", look], cwd=ROOT / "workflow", capture_output=True, text=True)
+    assert loaded.stdout.split() == ["False"], loaded.stderr

@@ -1,0 +1,64 @@
+"""What cuobjdump says of a binary beside its machine code: resources, blocks, constants, local memory."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+
+def usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
+    """Architecture and line of what ``cuobjdump --dump-resource-usage`` says of `entry`."""
+    arch = function = ""
+    for line in listing.splitlines():
+        if found := re.match(r"\s*arch = (sm_\w+)", line):
+            arch = found[1]
+        elif found := re.match(r"\s*Function (\S+):", line):
+            function = found[1]
+        elif function == entry:
+            yield arch, line
+
+
+def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
+    """Read ``cuobjdump --dump-resource-usage``: registers, stack and shared memory of `entry`, by architecture."""
+    names = ("registers", "stack_bytes", "shared_bytes")
+    return {
+        arch: dict(zip(names, map(int, found.groups()), strict=True))
+        for arch, line in usage_of(listing, entry)
+        if (found := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line))
+    }
+
+
+def parse_blocks(listing: str, entry: str) -> dict[str, int]:
+    """Read ``cuobjdump -elf``: the threads of a block that the machine code of `entry` asks for, by architecture."""
+    result: dict[str, int] = {}
+    arch = section = attribute = ""
+    for line in listing.splitlines():
+        if found := re.match(r"arch = (sm_\w+)", line):
+            arch = found[1]
+        elif found := re.match(r"\.(nv\.info\S*|\S+)\s*$", line):
+            section = found[1]
+        elif found := re.match(r"\s*Attribute:\s*(\w+)", line):
+            attribute = found[1]
+        elif attribute == "EIATTR_REQNTID" and section == f"nv.info.{entry}" and "Value:" in line:
+            sizes = [int(size, 16) for size in re.findall(r"0x[0-9a-f]+", line)]
+            result[arch], attribute = math.prod(sizes), ""
+    return result
+
+
+def parse_constants(listing: str, entry: str) -> dict[str, int]:
+    """Read ``cuobjdump --dump-resource-usage``: bytes of constant bank 0 of `entry`, by architecture."""
+    return {
+        arch: int(found[1])
+        for arch, line in usage_of(listing, entry)
+        if (found := re.search(r"CONSTANT\[0\]:(\d+)", line))
+    }
+
+
+def local_bytes(opcode: str, unit: str) -> int:
+    """Bytes of local memory that an instruction moves for a thread, if it is one of `unit` (STL, LDL); else 0."""
+    parts = opcode.split(".")
+    if parts[0] != unit:
+        return 0
+    sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+    return next((sizes[part] for part in parts if part in sizes), 4)

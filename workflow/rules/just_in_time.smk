@@ -1,0 +1,28 @@
+# cuTile compiles just in time for whoever calls it; here it must do what its binaries do. Nothing else rests on this.
+COMPILED_IN_TIME = [family for family in FAMILIES if any(kernel.compiler == "cutile" for kernel in kernels_of(family))]
+
+
+rule just_in_time_check:
+    input:
+        records=lambda wildcards: builds_in([wildcards.family]),
+        binaries=lambda wildcards: builds_in([wildcards.family], "fatbin"),
+        code=code("just_in_time"),
+        image=in_image("cuda13"),
+    output:
+        "results/just_in_time/{family}.json",
+    log:
+        "results/logs/just_in_time/{family}.log",
+    container:
+        image("cuda13")
+    resources:
+        gpu=1,
+    message:
+        "Compiling the kernels of {wildcards.family} just in time, to compare them with their binaries"
+    shell:
+        "python3 -m gemmrepro.just_in_time --family {wildcards.family} --build results/build --out {output}"
+        " 2>&1 | tee {log}"
+
+
+rule just_in_time:
+    input:
+        expand("results/just_in_time/{family}.json", family=COMPILED_IN_TIME),
