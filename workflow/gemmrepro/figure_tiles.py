@@ -90,6 +90,9 @@ def draw(measured: Measurements) -> Drawing:
         axes.set_axis_off()
     if not found:
         empty(panels.flat[0], "not searched")
+    else:
+        figure.supxlabel("columns of the tile", fontsize=10, color=INK)
+        figure.supylabel("rows of the tile", fontsize=10, color=INK)
     figure.tight_layout(w_pad=1.0, h_pad=1.2)
     where = f"at {' and '.join(map(str, sorted(sizes)))}" if sizes else ""
     drawing.caption = (
