@@ -383,6 +383,13 @@ def test_the_last_step_of_a_discussion_is_the_last_that_was_timed():
     assert discussion.Numbers("hopper", {}, report.anchor).last() == steps[-1]
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("kernels/*/discussion.html.j2")), ids=lambda path: path.parent.name)
+def test_sentences_stay_apart(path):
+    """The newline behind a block's end is trimmed, so a sentence that ends there needs a space of its own."""
+    glued = r"\S\{% endif %\}\n(?!\s*(?:<|\{% (?:end|el)))(?=\S)"
+    assert re.findall(rf"^\S.*{glued}", path.read_text(), re.MULTILINE) == []
+
+
 def fragment(tmp_path, monkeypatch, text: str) -> str:
     kernels = stand_in(monkeypatch, tmp_path)
     (kernels / "ladder" / discussion.FILE).write_text(text)
