@@ -7,13 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from gpu_tools import ROOT, runs, stage
-from support import alone
 
 from gemmrepro import build, gpu, registry
 from gemmrepro.errors import UserError
@@ -25,13 +24,6 @@ def session() -> gpu.Session:
         return gpu.open_gpu()
     except UserError as error:
         pytest.skip(f"no GPU: {error}")
-
-
-@pytest.fixture(autouse=True)
-def one_at_a_time(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Workers (`-n`) share one GPU, and its memory."""
-    with alone("gpu", tmp_path_factory):
-        yield
 
 
 @pytest.fixture(scope="session")

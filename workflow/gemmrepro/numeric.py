@@ -312,7 +312,7 @@ def main() -> int:
         targets = [(kernel, arguments.out_dir / f"{kernel.id}.json") for kernel in registry.kernels(arguments.family)]
     session = gpu.open_gpu()
     seeds = arguments.seed or fresh_seeds(arguments.seeds)
-    with gpu.exclusive(session):
+    with gpu.shared(session):
         for kernel, path in targets:
             result = gate(session, kernel, arguments.build, seeds)
             write_json(path, result)
