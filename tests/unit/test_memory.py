@@ -62,7 +62,7 @@ int main(int, char** v) {
 def calls(source: str) -> str:
     """For every entry point of a source, the C++ that calls it on the driver's `value`s."""
     found = []
-    for name, parameters in re.findall(r'extern "C" __global__ .*?\n(\w+)\((.*?)\) \{', source):
+    for name, parameters in re.findall(r'extern "C" __global__ .*\n(\w+)\(([^{]*?)\) \{', source):
         types = [re.sub(r"\s*\w+$", "", each.strip()) for each in parameters.split(",")]
         passed = ", ".join(f"Cast<{type}>::from(value[{place}])" for place, type in enumerate(types))
         found.append(f'if (entry == "{name}") call = [] {{ {name}({passed}); }};')
@@ -147,8 +147,8 @@ def shapes(kernel: Kernel) -> list[Shape]:
     lengths = (5, 16_403)
     if kernel.op != "histogram":
         return [Shape(1, n, 1) for n in lengths]
-    bins = (256, 3)
-    return [shape for k in bins for n in lengths if kernel.takes(shape := Shape(1, n, k))]
+    found = [*(Shape(1, n, k) for k in (256, 3) for n in lengths), Shape(1, lengths[-1], 1_000_003)]
+    return list(filter(kernel.takes, found))
 
 
 def data(kernel: Kernel, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
@@ -184,6 +184,30 @@ WRONG = {
     "ids outside counted in the first bin": ("memory.histogram_shared", "(unsigned)ids[i]", "(unsigned)max(ids[i], 0)"),
     "a block's counts not merged": ("memory.histogram_merged", "block < blocks", "block < blocks - 1"),
     "totals kept for the next launch": ("memory.histogram_lanes", "atomicExch(&totals[bin], 0u)", "totals[bin]"),
+    "a segment's place within its tile forgotten": (
+        "memory.histogram_ranges",
+        "TILE_UNITS + (next >> 16)",
+        "TILE_UNITS",
+    ),
+    "what fills up a segment counted in the first bin": (
+        "memory.histogram_ranges",
+        "staged[place] = length",
+        "staged[place] = 0",
+    ),
+    "nothing behind the last id": ("memory.histogram_ranges", "< n ? id : nothing", "< n ? id : outside"),
+    "the last range stored behind the counts": (
+        "memory.histogram_ranges",
+        "bin > (unsigned)bins",
+        "bin > (unsigned)bins + 1",
+    ),
+    "a shared range stored": ("memory.histogram_ranges", "if (many == 1)", "if (many >= 1)"),
+    "the counters of the range before kept": ("memory.histogram_ranges", "own[bin] = 0", "own[bin] += 0"),
+    "a range's ids divided wrongly": ("memory.histogram_ranges", "+ divisor - 1) / divisor", ") / divisor"),
+    "the barrier before a tile is written missing": (
+        "memory.histogram_ranges",
+        "        __syncthreads();\n        for (unsigned unit",
+        "        for (unsigned unit",
+    ),
     "the barrier before adding missing": (
         "memory.histogram_shared",
         "    __syncthreads();\n    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {\n        if",
