@@ -107,25 +107,28 @@ sort_ranges(const int* ids, long long n, int bins, uint4* sorted, unsigned* segm
     unsigned total = 0;
 
     uint4 four[LOADS];
+    // Each of the thread's ids, and where it stands behind the thread's first.
     const auto each = [&](auto&& use) {
 #pragma unroll
         for (int u = 0; u < LOADS; ++u) {
-            use(four[u].x, 4 * u), use(four[u].y, 4 * u + 1), use(four[u].z, 4 * u + 2), use(four[u].w, 4 * u + 3);
+            const int place = 4 * THREADS * u;
+            use(four[u].x, place), use(four[u].y, place + 1), use(four[u].z, place + 2), use(four[u].w, place + 3);
         }
     };
-    // Which id of the array the one with this number among the thread's own is.
-    const auto index = [&](int tile, int number) {
-        return (long long)tile * TILE + (number / 4 * THREADS + threadIdx.x) * 4 + number % 4;
+    // How many ids of a tile there are from the thread's first on; none or fewer than none behind the last.
+    const auto left = [&](int tile) {
+        return (int)min(n - (long long)tile * TILE, (long long)TILE) - 4 * (int)threadIdx.x;
     };
     const auto load = [&](int tile) {
+        const int* const from = ids + (long long)tile * TILE + 4 * threadIdx.x;
         if ((tile + 1LL) * TILE <= n) {
-            const uint4* const from = reinterpret_cast<const uint4*>(ids) + (long long)tile * (TILE / 4) + threadIdx.x;
 #pragma unroll
             for (int u = 0; u < LOADS; ++u) {
-                four[u] = load_once(from + u * THREADS);
+                four[u] = load_once(reinterpret_cast<const uint4*>(from) + u * THREADS);
             }
         } else if (tile < tiles) {
-            each([&](unsigned& id, int number) { id = index(tile, number) < n ? ids[index(tile, number)] : 0; });
+            const int there = left(tile);
+            each([&](unsigned& id, int place) { id = place < there ? from[place] : 0; });
         }
     };
 
@@ -137,7 +140,8 @@ sort_ranges(const int* ids, long long n, int bins, uint4* sorted, unsigned* segm
         __syncthreads();  // the tile before has left the stage, too
         each([&](unsigned& id, int) { id = min(id, outside); });
         if ((tile + 1LL) * TILE > n) {
-            each([&](unsigned& id, int number) { id = index(tile, number) < n ? id : nothing; });
+            const int there = left(tile);
+            each([&](unsigned& id, int place) { id = place < there ? id : nothing; });
         }
         each([&](unsigned& id, int) { atomicAdd(slot + range_of(id) * SLOTS, 1u); });
         __syncthreads();

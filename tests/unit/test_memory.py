@@ -217,7 +217,7 @@ WRONG = {
         "staged[place] = length",
         "staged[place] = 0",
     ),
-    "nothing behind the last id": ("memory.histogram_ranges", "< n ? id : nothing", "< n ? id : outside"),
+    "nothing behind the last id": ("memory.histogram_ranges", "< there ? id : nothing", "< there ? id : outside"),
     "the last range stored behind the counts": (
         "memory.histogram_ranges",
         "bin > (unsigned)bins",
