@@ -222,7 +222,8 @@ histogram_ranges(
         all_units = total_before;
     }
     __syncthreads();
-    const unsigned share = ((unsigned long long)total * gridDim.x + all_units / 2) / all_units;
+    // An eighth more than a block's share is a block's still: ranges of equal shares shall not be cut.
+    const unsigned share = ((unsigned long long)total * gridDim.x + all_units - all_units / 8 - 1) / all_units;
     const unsigned parts = total ? min(max(share, 1u), (unsigned)tiles) : 0;
     const unsigned before = sum_before(parts, sums[1]);
     if (threadIdx.x == THREADS - 1) {
