@@ -1,14 +1,15 @@
 // Histogram v5: ids sorted by ranges of bins first, so that millions of bins are counted in shared memory too.
 //
-// New:        the bins are cut into RANGES ranges, each of which fits into shared memory. (1) sort_ranges takes a tile of
-//             ids into registers, sorts it by range in shared memory and leaves it where tiles have their places: 16 bits
-//             an id, its bin within the range, and the place of each range within the tile. No tile waits for another,
-//             and none can overflow, however uneven the ids are. (2) histogram_ranges counts a range: a block takes its
-//             segments of all tiles, or of some tiles where a range has more than its share of the ids, since blocks are
-//             dealt out by how many ids a range has. A range that one block counts is stored, others are added up.
+// New:        the bins are cut into RANGES ranges, each of which fits into shared memory. (1) sort_ranges takes a tile
+//             of ids into registers, sorts it by range in shared memory and leaves it where tiles have their places: 16
+//             bits an id, its bin within the range, and the place of each range within the tile. No tile waits for
+//             another, and none can overflow, however uneven the ids are. (2) histogram_ranges counts a range: a block
+//             takes its segments of all tiles, or of some tiles where a range has more than its share of the ids, since
+//             blocks are dealt out by how many ids a range has. A range that one block counts is stored, others are
+//             added up.
 // Parameters: 512 threads hold 32 ids each, a tile of 16384. 264 ranges are two blocks for each of 132 multiprocessors,
-//             and 5M bins are 74 KB of counters each. SLOTS counters a range of a tile keep lanes of a warp from meeting:
-//             at most four do, whatever the ids.
+//             and 5M bins are 74 KB of counters each. With SLOTS = 8 counters a range of a tile no more than four lanes
+//             of a warp meet at one, whatever the ids.
 // Floor:      ids read, 2 bytes an id written and read, counts cleared and written: 8 * n + 8 * bins bytes.
 // Expected:   v1 makes one atomic an id in the L2 cache, 100 a ns: 2.7 ms for 2^28 ids in 5M bins, and 39 ms for skewed
 //             ones, which meet in few lines. Here 2.2 GB are 0.53 ms at the rate of a copy; see NOTES.md for the rest.
@@ -58,7 +59,7 @@ __device__ __forceinline__ uint4 load_once(const uint4* from) {
     return words;
 }
 
-// The sum of `value` over the threads of the block before this one. sums: [WARPS]; a barrier must pass between two calls.
+// The sum of `value` over the threads of the block before this one. sums: [WARPS]; a barrier must pass between calls.
 __device__ __forceinline__ unsigned sum_before(unsigned value, unsigned* sums) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     unsigned sum = value;
@@ -90,7 +91,8 @@ clear_ranges(int bins, unsigned* counts, unsigned* totals) {  // counts: [bins +
     }
 }
 
-// ids: [n]; sorted: [tiles, TILE_UNITS]; segments: [RANGES, tiles], each first unit * 2^16 + units; totals: [RANGES], units
+// ids: [n]; sorted: [tiles, TILE_UNITS]; segments: [RANGES, tiles], each first unit * 2^16 + units; totals: [RANGES], in
+// units, all 0
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 sort_ranges(const int* ids, long long n, int bins, uint4* sorted, unsigned* segments, unsigned* totals) {
     __shared__ uint4 stage[TILE_UNITS];
