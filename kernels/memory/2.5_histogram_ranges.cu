@@ -91,8 +91,8 @@ clear_ranges(int bins, unsigned* counts, unsigned* totals) {  // counts: [bins +
     }
 }
 
-// ids: [n]; sorted: [tiles, TILE_UNITS]; segments: [RANGES, tiles], each first unit * 2^16 + units; totals: [RANGES], in
-// units, all 0
+// ids: [n]; sorted: [tiles, TILE_UNITS]; segments: [RANGES, tiles], each first unit * 2^16 + units; totals:
+// [RANGES], of units, all 0
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 sort_ranges(const int* ids, long long n, int bins, uint4* sorted, unsigned* segments, unsigned* totals) {
     __shared__ uint4 stage[TILE_UNITS];
