@@ -1,4 +1,4 @@
-"""The histogram experiment on a GPU, small: every version that takes the bins, with the window off and on, and its peers."""
+"""The histogram experiment on a GPU, small: every version that takes the bins, the window off and on, and its peers."""
 
 from __future__ import annotations
 
