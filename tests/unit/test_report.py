@@ -352,7 +352,7 @@ def test_figures_share_their_letters(tmp_path):
     assert 'd="M0 1.23L2 3"' in one and "translate(1.23 2) scale(0.095 -0.095)" in one and "metadata" not in one
     marks = [set(re.findall(r' id="([^"]*)"', each)) for each in (one, two)]
     assert not marks[0] & marks[1] and "axes_1" not in str(marks)
-    assert "var(--ink)" in one and "<title id=\"one-title\">A &lt;title&gt;</title>" in one
+    assert "var(--ink)" in one and '<title id="one-title">A &lt;title&gt;</title>' in one
     assert set(re.findall(r'href="#([^"]*)"', one)) <= marks[0] | {"DejaVuSans-41"}
     assert inline_svg.Glyphs().markup() == ""
     with pytest.raises(UserError, match="is not an SVG"):

@@ -133,8 +133,8 @@ def draw(measured: Measurements) -> Drawing:
         "Speed relative to cuBLAS in the same type and layout against the size of a square problem, warm cache; above "
         "the line the kernel is faster. "
         + (
-            f"Hollow marks on a dashed grey line: as published for {' and '.join(sorted(hardware))}, where the article gives both "
-            "throughputs or their ratio. "
+            f"Hollow marks on a dashed grey line: as published for {listed(sorted(hardware))}, where the article gives "
+            "both throughputs or their ratio. "
             if hardware
             else ""
         )

@@ -27,7 +27,6 @@ from gemmrepro.drawing import (
 )
 from gemmrepro.measurements import LIBRARY, Measurements, cubes, row_key, select, toolkit_of
 
-
 BASELINES = ("-", (0, (1, 1)), "-.")
 """Lines of the ways of cuBLAS, in the order in which a family names them."""
 

@@ -88,9 +88,7 @@ def inline_svg(svg: str, name: str, title: str, description: str, glyphs: Glyphs
     used = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text))
     numbers = {one: f"{name}-{number}" for number, one in enumerate(sorted({a or b for a, b in used}))}
     outlines = {one: one if one.startswith("DejaVu") else number for one, number in numbers.items()}
-    text = re.sub(
-        r' id="([^"]*)"', lambda match: f' id="{outlines[match[1]]}"' if match[1] in outlines else "", text
-    )
+    text = re.sub(r' id="([^"]*)"', lambda match: f' id="{outlines[match[1]]}"' if match[1] in outlines else "", text)
     text = re.sub(r'href="#([^"]*)"', lambda match: f'href="#{outlines[match[1]]}"', text)
     text = re.sub(r"url\(#([^)]*)\)", lambda match: f"url(#{outlines[match[1]]})", text)
     for colour, variable in THEME.items():

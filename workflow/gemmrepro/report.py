@@ -752,9 +752,7 @@ def by_article(judged: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def disagreements(
-    judged: Sequence[Mapping[str, Any]], published: Mapping[str, float | None]
-) -> list[dict[str, Any]]:
+def disagreements(judged: Sequence[Mapping[str, Any]], published: Mapping[str, float | None]) -> list[dict[str, Any]]:
     """Of each family the claim that is not reproduced and whose value lies furthest from `published`, by its id.
 
     Only claims of one value beside one published figure can be compared so; the furthest of all comes first.
@@ -929,7 +927,9 @@ def read_figures(folder: Path, family: str, glyphs: Glyphs, out: Path) -> list[d
         }
         if svg.is_file() and about.is_file():
             entry |= read_json(about, "the figure's sidecar", "draw the figures again")
-            entry["svg"] = inline_svg(svg.read_text(), f"{anchor(family)}-{name}", entry["title"], entry.get("alt", ""), glyphs)
+            entry["svg"] = inline_svg(
+                svg.read_text(), f"{anchor(family)}-{name}", entry["title"], entry.get("alt", ""), glyphs
+            )
         found.append(entry)
     return found
 
