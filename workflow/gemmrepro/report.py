@@ -497,12 +497,19 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         for toolkit in toolkits
     ]
     commands.append(("Judge it by its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json"))
-    commands.append(
-        (
-            "Measure its family (on a GPU)",
-            f"{SNAKEMAKE} --config measure=live --force results/measure/{kernel.family}/summary.csv",
-        )
-    )
+    measured_by = [
+        (f"{family}.{name}", results)
+        for family, found in inputs.experiments.items()
+        for name, results in found.items()
+        if kernel.id in results.experiment.kernels
+    ]
+    if kernel.timed:
+        target = f"results/measure/{kernel.family}/summary.csv"
+        commands.append(("Measure its family (on a GPU)", f"{SNAKEMAKE} --config measure=live --force {target}"))
+    commands += [
+        (f"Run the experiment: {results.experiment.title}", experiment_command(name.split(".")[0], results))
+        for name, results in measured_by
+    ]
     return {
         "id": kernel.id,
         "anchor": anchor(kernel.id),
@@ -510,6 +517,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "heading": rungs.heading(kernel),
         "idea": kernel.idea,
         "types": types_text(kernel),
+        "timed": kernel.timed,
         "same_source": {"name": level_name(first), "anchor": anchor(first.id)} if first else None,
         "evidence": evidence_view(kernel, measured),
         "entries": list(dict.fromkeys([*(variant.entry for variant in kernel.variants), kernel.entry])),
@@ -537,10 +545,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "claims": [claim for claim in inputs.verdicts["claims"] if kernel.id in (claim.get("kernels") or [])],
         "commands": commands,
         "experiments": [
-            {"anchor": f"experiment-{anchor(f'{family}.{name}')}", "title": results.experiment.title}
-            for family, found in inputs.experiments.items()
-            for name, results in found.items()
-            if kernel.id in results.experiment.kernels and not kernel.timed
+            {"anchor": f"experiment-{anchor(name)}", "title": results.experiment.title} for name, results in measured_by
         ],
     }
 
@@ -554,6 +559,12 @@ def types_text(kernel: registry.Kernel) -> str:
         types += f", sums in {kernel.dtype_acc}, output in {kernel.dtype_out}"
     order = "B column-major (K contiguous)" if kernel.layout == "row,col,row" else "all row-major"
     return f"{types}; {order}"
+
+
+def experiment_command(family: str, results: Results) -> str:
+    """What runs an experiment anew."""
+    live = " --config measure=live" if results.experiment.device == "gpu" else ""
+    return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"
 
 
 def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, Any]:
@@ -592,13 +603,7 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, 
         "date": str(results.run.get("date") or "")[:10],
         "skipped": results.run.get("skipped") or [],
         "link": relative(results.path, inputs.out) if results.path else None,
-        "command": " ".join(
-            [
-                SNAKEMAKE,
-                *(["--config measure=live"] if experiment.device == "gpu" else []),
-                f"--force results/experiments/{family}/{experiment.name}.csv",
-            ]
-        ),
+        "command": experiment_command(family, results),
     }
 
 
