@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import discussion, figures, inline_svg, measurements, registry, report, verdicts
+from gemmrepro import discussion, figures, inline_svg, measurements, registry, report, rungs, verdicts
 from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT
 
@@ -325,6 +325,20 @@ def test_disagreements_compare_figures_only():
     assert [each["text"] for each in found] == ["25.0%", "3.00"]
     assert [each["difference"] for each in found] == ["4.0 times lower", "50% higher"]
     assert [each["unit"] for each in found] == ["", "ms"]
+
+
+@pytest.mark.parametrize("family", registry.family_names())
+def test_no_two_kernels_share_a_name_or_a_heading(family):
+    kernels = registry.kernels(family)
+    for called in (rungs.level_name, rungs.heading):
+        names = [called(kernel) for kernel in kernels]
+        assert sorted(names) == sorted(set(names))
+
+
+def test_a_copy_of_floats_is_not_called_by_its_twin_of_halves():
+    kernel = registry.kernel("memory.copy_scalar_float")
+    assert "half" not in rungs.level_name(kernel) + rungs.heading(kernel)
+    assert rungs.heading(kernel) == "C1 float, an element an access"
 
 
 def test_bulk_is_packed_and_names_the_file_that_holds_it_too(tmp_path):

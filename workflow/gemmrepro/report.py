@@ -282,8 +282,10 @@ def _entries(kernel: registry.Kernel, record: Mapping[str, Any]) -> dict[str, Ma
     variants = record.get("variants") or {}
     first = record.get("archs") or {}
     main = str(record.get("entry") or kernel.entry)
-    # The record's own entry point may stand among its variants too.
-    return {**({} if main in variants else {main: first}), **variants}
+    # The record's own entry point may stand among its variants too; JSON has lost the registry's order.
+    found = {**({} if main in variants else {main: first}), **variants}
+    order = [code.entry for code in kernel.codes]
+    return dict(sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1))
 
 
 def _build_row(built: Mapping[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
@@ -341,6 +343,13 @@ def allowed_error(gamma: float | None, dtype_out: str) -> float | None:
     return gamma / unit + (1.0 if gamma and unit > UNIT_ROUNDOFF["fp32"] else 0.0)
 
 
+def _with_bound(case: Mapping[str, Any], dtype_out: str) -> dict[str, Any]:
+    """A case with what it allows; a gate that judges by another bound writes gamma 0 beside an error."""
+    gamma = case.get("gamma")
+    by_another = gamma == 0 and bool(case.get("err_scaled_max")) and case.get("passed", True)
+    return {**case, "allowed": None if by_another else allowed_error(gamma, dtype_out)}
+
+
 def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> dict[str, Any]:
     """The gate of a kernel with this type of output, its static checks gathered by what they check."""
     if gate is None:
@@ -350,12 +359,9 @@ def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> dict[s
         static = verdict.get("static") or {}
         checks = gather_checks(static.get("checks") or [])
         numeric = verdict.get("numeric") or {"status": "not run", "source": "none"}
-        cases = [
-            {**case, "allowed": allowed_error(case.get("gamma"), dtype_out)} for case in numeric.get("cases") or []
-        ]
+        cases = [_with_bound(case, dtype_out) for case in numeric.get("cases") or []]
         worst = numeric.get("worst")
-        if isinstance(worst, Mapping):
-            worst = {**worst, "allowed": allowed_error(worst.get("gamma"), dtype_out)}
+        worst = _with_bound(worst, dtype_out) if isinstance(worst, Mapping) else None
         toolkits.append(
             {
                 "name": name,
@@ -365,7 +371,7 @@ def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> dict[s
                 "source": numeric.get("source") or "none",
                 "gpu": numeric.get("gpu"),
                 "reason": numeric.get("reason"),
-                "worst": worst if isinstance(worst, Mapping) else None,
+                "worst": worst,
                 "cases": cases,
                 "failed": [case for case in cases if not case.get("passed")],
             }
@@ -520,7 +526,8 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "timed": kernel.timed,
         "same_source": {"name": level_name(first), "anchor": anchor(first.id)} if first else None,
         "evidence": evidence_view(kernel, measured),
-        "entries": list(dict.fromkeys([*(variant.entry for variant in kernel.variants), kernel.entry])),
+        "entries": list(dict.fromkeys(code.entry for code in kernel.codes)),
+        "dynamic": dynamic_shared(kernel),
         "params": dict(kernel.params),
         "multiple_of": {axis.upper(): step for axis, step in kernel.multiple_of.items()},
         "gate": gate_view(inputs.gates.get(kernel.id), kernel.dtype_out),
@@ -548,6 +555,22 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
             {"anchor": f"experiment-{anchor(name)}", "title": results.experiment.title} for name, results in measured_by
         ],
     }
+
+
+def dynamic_shared(kernel: registry.Kernel) -> str:
+    """Bytes of shared memory that a GEMM's launch asks for, by entry point where they differ; empty where none.
+
+    What cuTile's launches ask for is in the binaries, not in the registry.
+    """
+    shape = registry.Shape.cube(SIZE)
+    if kernel.op != "gemm" or kernel.compiler == "cutile" or not kernel.takes(shape):
+        return ""
+    asked = {code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
+    if not any(asked.values()):
+        return ""
+    if len(set(asked.values())) == 1:
+        return f"{asked[kernel.entry]:,}"
+    return ", ".join(f"{entry} {count:,}" for entry, count in asked.items() if count)
 
 
 def types_text(kernel: registry.Kernel) -> str:

@@ -7,8 +7,6 @@ itself: its source holds functions for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gemmrepro import registry
 from gemmrepro.registry import Kernel
 
@@ -88,9 +86,10 @@ def how_made(kernel: Kernel) -> str:
 
 
 def level_name(kernel: Kernel) -> str:
-    """What figures and tables call a kernel: as its article does, if it has a name there and no other shares it."""
+    """What figures and tables call a kernel: as its article does, where it is the first of that name."""
     name = _named(kernel)
-    return name if _alone(kernel, name, _named) else f"{kernel.rung} {kernel.name}"
+    taken = any(_named(other) == name for other in _until(kernel) if other.rung == kernel.rung)
+    return f"{kernel.rung} {kernel.name}" if taken else name
 
 
 def _named(kernel: Kernel) -> str:
@@ -103,12 +102,6 @@ def _named(kernel: Kernel) -> str:
     return kernel.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
 
 
-def _alone(kernel: Kernel, name: str, named: Callable[[Kernel], str]) -> bool:
-    """Whether no other kernel of its rung has this name."""
-    rung = (other for other in registry.kernels(kernel.family) if other.rung == kernel.rung and other.id != kernel.id)
-    return all(named(other) != name for other in rung)
-
-
 def label(kernel: Kernel) -> str:
     """`level_name` as a figure has room for it: a long one gives way to the rung and the kernel's own name."""
     name = level_name(kernel)
@@ -118,7 +111,8 @@ def label(kernel: Kernel) -> str:
 def heading(kernel: Kernel) -> str:
     """The heading of its section; two of one title give their kernels' names too."""
     name = _titled(kernel)
-    return name if _alone(kernel, name, _titled) else f"{name} ({kernel.name})"
+    namesakes = [other for other in registry.kernels(kernel.family) if _titled(other) == name]
+    return name if len(namesakes) == 1 else f"{name} ({kernel.name})"
 
 
 def _titled(kernel: Kernel) -> str:
