@@ -127,7 +127,8 @@ def test_twos_and_fives_are_labelled_where_decades_are_few(low, high, labels):
     axes.set_ylim(low, high)
     drawing.between_decades(axes.yaxis)
     figure.canvas.draw()
-    assert labels <= {label.get_text() for label in axes.yaxis.get_minorticklabels()} <= labels | {"", "0.2", "10"}
+    ticks = zip(axes.yaxis.get_minorticklocs(), axes.yaxis.get_minorticklabels(), strict=True)
+    assert {label.get_text() for at, label in ticks if low < at < high} - {""} == labels
     plt.close(figure)
 
 
