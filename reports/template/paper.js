@@ -1,5 +1,43 @@
 "use strict";
 (() => {
+  // Bulk is packed (gzip in base64) where nobody has opened it yet.
+  const unpack = async (box) => {
+    const packed = box.dataset.packed;
+    if (!packed || typeof DecompressionStream === "undefined") return;
+    delete box.dataset.packed;
+    const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const text = await new Response(stream).text();
+    box.classList.remove("packed");
+    box.innerHTML = text;
+  };
+  const unpackIn = (element) => Promise.all([...element.querySelectorAll("[data-packed]")].map(unpack));
+  addEventListener("toggle", ({ target }) => target.open && unpackIn(target), true);
+  document.querySelectorAll("details[open]").forEach(unpackIn);
+  const button = document.getElementById("unpack");
+  if (button && typeof DecompressionStream !== "undefined") {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      const count = document.querySelectorAll("[data-packed]").length;
+      await unpackIn(document);
+      document.getElementById("unpacked").value = `${count} parts unpacked`;
+    });
+  }
+
+  // A link into a closed section opens it.
+  const target = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const reveal = () => {
+    const found = target();
+    let changed = false;
+    for (let each = found?.closest("details:not([open])"); each; each = each.parentElement.closest("details:not([open])")) {
+      each.open = changed = true;
+    }
+    if (changed) found.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
+
   const form = document.getElementById("claim-filters");
   if (form) {
     const rows = [...document.querySelectorAll("#claims-table tbody tr")];
@@ -23,17 +61,29 @@
     form.addEventListener("input", apply);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("reset", () => setTimeout(apply));
+    // A number of the abstract leads to the claims that it counts.
+    document.querySelectorAll("a[data-verdict]").forEach((link) =>
+      link.addEventListener("click", () => {
+        form.elements.words.value = "";
+        form.elements.verdict.value = link.dataset.verdict;
+        form.elements.article.value = link.dataset.article;
+        apply();
+      }),
+    );
     // A link to a claim that the filters hide shows all of them again.
-    addEventListener("hashchange", () => {
-      const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-      if (target && target.closest("tr[hidden]")) {
+    const release = () => {
+      const found = target();
+      if (found?.closest("tr[hidden]")) {
         form.reset();
-        setTimeout(() => target.scrollIntoView());
+        setTimeout(() => found.scrollIntoView());
       }
-    });
+    };
+    addEventListener("hashchange", release);
     form.hidden = false;
     apply();
+    release();
   }
+
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details:not([open])")];

@@ -80,6 +80,7 @@ def choose(page, name: str, value: str) -> None:
 
 
 def test_opens_without_errors_or_requests(page, paper):
+    assert paper.stat().st_size < 10_000_000
     assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -141,9 +142,62 @@ def test_anchors_resolve(page, paper):
     assert missing == []
 
 
+def unpack_all(page) -> None:
+    page.execute_script("document.getElementById('unpack').click()")
+    page.execute_async_script(
+        "const done = arguments[0];"
+        "const wait = () => document.getElementById('unpacked').value ? done() : setTimeout(wait, 50); wait()"
+    )
+
+
+def test_bulk_is_unpacked_where_its_section_is_opened(page):
+    packed = "return document.querySelectorAll('[data-packed]').length"
+    before = page.execute_script(packed)
+    assert before > 10
+    found = page.execute_async_script(
+        "const details = document.querySelector('.kernel details:has([data-packed])'); details.open = true;"
+        "const said = () => [details.querySelectorAll('table, pre').length, details.textContent.length];"
+        "const done = arguments[0]; setTimeout(() => done(said()), 500)"
+    )
+    assert found[0] >= 1 and found[1] > 500
+    assert page.execute_script(packed) == before - 1
+    unpack_all(page)
+    assert page.execute_script(packed) == 0
+    assert f"{before - 1} parts unpacked" in page.execute_script("return document.getElementById('unpacked').value")
+    assert page.execute_script("return document.querySelectorAll('.kernel pre [class^=t-]').length") > 100
+
+
+def test_a_link_into_a_closed_section_opens_it(page):
+    page.execute_script("location.hash = '#rows-ladder'")
+    page.execute_async_script("setTimeout(arguments[0], 300)")
+    assert page.execute_script(
+        "const e = document.getElementById('rows-ladder'); return e.open && !!e.querySelector('td')"
+    )
+
+
+def test_a_number_of_the_abstract_shows_its_claims(page):
+    choose(page, "words", "no such word anywhere")
+    link = "document.querySelector('.tally a[data-verdict=\"not testable here\"]')"
+    count = int(page.execute_script(f"return {link}.textContent"))
+    page.execute_script(f"{link}.click()")
+    page.execute_async_script("setTimeout(arguments[0], 100)")
+    assert shown(page) == count > 0
+    assert page.execute_script("return location.hash") == "#claims"
+
+
+def test_the_answer_is_on_the_first_screen(page):
+    page.execute_script("scrollTo(0, 0)")
+    for selector in ("h1", ".abstract p strong", ".tally", ".abstract a[href^='#claim-']"):
+        bottom = page.execute_script(
+            "return document.querySelector(arguments[0]).getBoundingClientRect().bottom", selector
+        )
+        assert 0 < bottom < 900, selector
+
+
 @pytest.mark.parametrize("width", [320, 360, 768, 1280, 1600])
 def test_no_sideways_scrolling(page, width):
     size(page, width)
+    unpack_all(page)
     page.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
     spill = page.execute_script(
@@ -156,6 +210,7 @@ def test_no_sideways_scrolling(page, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast(page, scheme):
     theme(page, scheme)
+    unpack_all(page)
     page.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
     assert page.execute_script(CONTRAST) == []
 
@@ -176,6 +231,11 @@ def test_without_script_the_table_is_whole(page, paper):
         page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert shown(page) >= 25
     assert page.execute_script("return document.getElementById('claim-filters').hidden")
+    assert page.execute_script("return document.getElementById('unpack').hidden")
+    # What is packed names the file that holds it too.
+    assert page.execute_script(
+        "return [...document.querySelectorAll('.packed')].every(e => e.querySelector('a, code'))"
+    )
 
 
 def test_prints_whole(page):

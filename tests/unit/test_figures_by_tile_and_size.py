@@ -1,5 +1,6 @@
 """Ratios by size beside the published ones, and what a search found of each tile."""
 
+import matplotlib.pyplot as plt
 import pytest
 from synthetic import World
 
@@ -99,3 +100,40 @@ def test_the_committed_tables_are_read():
     size, tiles = found["cutile.matmul_bf16_tuned"]
     assert size == 4096 and len(tiles) == 8
     assert max(tiles, key=lambda tile: tiles[tile].ratio) == (128, 128)
+
+
+def test_text_on_a_cell_stands_out(measured):
+    drawn = figure_tiles.draw(measured)
+    ink = {figure_tiles.ON_DARK: figure_tiles._luminance((0.99,) * 3), figure_tiles.ON_LIGHT: 0.007}
+    checked = 0
+    for axes in (axes for axes in drawn.figure.axes if axes.texts):
+        cells = axes.collections[0]
+        rows, columns = cells.get_array().shape
+        colours = cells.to_rgba(cells.get_array()).reshape(rows, columns, 4)
+        for text in axes.texts:
+            x, y = text.get_position()
+            pair = sorted((ink[text.get_color()], figure_tiles._luminance(colours[int(y), int(x)])))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) > 4, text.get_text()
+            checked += 1
+    assert checked > 20
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"), [(0.2, 3, {"0.5", "2"}), (1, 16, {"2", "5"}), (1, 200, set()), (10, 5000, set())]
+)
+def test_twos_and_fives_are_labelled_where_decades_are_few(low, high, labels):
+    figure, axes = plt.subplots()
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    drawing.between_decades(axes.yaxis)
+    figure.canvas.draw()
+    ticks = zip(axes.yaxis.get_minorticklocs(), axes.yaxis.get_minorticklabels(), strict=True)
+    assert {label.get_text() for at, label in ticks if low < at < high} - {""} == labels
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
+)
+def test_listed(words, said):
+    assert drawing.listed(words) == said

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import os
 import re
 import subprocess
@@ -17,7 +20,7 @@ import pandas as pd
 import pytest
 from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import discussion, figures, measurements, registry, report, verdicts
+from gemmrepro import discussion, figures, inline_svg, measurements, registry, report, rungs, verdicts
 from gemmrepro.errors import UserError
 from gemmrepro.files import ROOT
 
@@ -49,6 +52,19 @@ def make(world: World) -> Path:
     inputs += ["--verdicts", root / "verdicts.json", "--figures", root / "figures", "--images", world.images]
     call(report, *inputs, "--config", world.config, "--out", root / "index.html")
     return root / "index.html"
+
+
+def unpacked(text: str) -> str:
+    """The page with its packed parts in place, as its script puts them."""
+
+    def unpack(match: re.Match[str]) -> str:
+        return f"<div>{gzip.decompress(base64.b64decode(match[1])).decode()}</div>"
+
+    return re.sub(r'<div class="packed" data-packed="([^"]*)">.*?</div>', unpack, text, flags=re.DOTALL)
+
+
+def read(path: Path) -> str:
+    return unpacked(path.read_text())
 
 
 class Page(HTMLParser):
@@ -106,13 +122,13 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory) -> tuple[str, Page]:
-    text = make(World(tmp_path_factory.mktemp("full")).write()).read_text()
+    text = read(make(World(tmp_path_factory.mktemp("full")).write()))
     return text, Page(text)
 
 
 def test_it_is_one_file_that_asks_for_nothing(full):
     text, page = full
-    assert len(text.encode()) < 3_000_000
+    assert len(text.encode()) < 3_000_000 and 'data-packed="' not in text
     assert [source for source in page.sources if source not in ("", "data:,")] == []
     assert not re.search(r"url\((?!#)", text)
     assert "@import" not in text
@@ -137,12 +153,13 @@ def test_structure_for_screen_readers(full):
 
 
 def test_it_states_counts_origin_and_headline(full):
-    _, page = full
+    text, page = full
     words = page.words
     assert "28 statements from 1 article (ladder)" in words
     assert "recorded earlier on Synthetic GPU" in words
-    assert "L7 warptile built by cuda12, runs at 44.1 TFLOP/s" in words
-    assert "the article gives 0.937 on NVIDIA A6000" in words
+    said = words_of(text)
+    assert "ladder fp32 4096 L7 warptile cuda12 44.1" in said
+    assert "L7 warptile 0.900" in said and "0.937 NVIDIA A6000" in said
     count = len(registry.kernels("ladder")) + len(registry.kernels("ceilings"))
     assert f"{count} of {count} kernels pass the static gate, {count} the numerical one" in words
     assert "33\N{MULTIPLICATION SIGN}65\N{MULTIPLICATION SIGN}17" in words
@@ -170,17 +187,17 @@ def test_svg_colours_follow_the_page(full):
 
 
 def test_stale_rows_are_struck_and_labelled(tmp_path):
-    text = make(World(tmp_path, stale=("ladder.warptile",)).write()).read_text()
+    text = read(make(World(tmp_path, stale=("ladder.warptile",)).write()))
     page = Page(text)
     assert re.search(r'<s class="stale"><a href="#samples-ladder-warptile">', text)
     assert '<span class="flag">stale</span>' in text
     assert "24 rows are stale" in page.words
-    assert "the fastest level, L6 vectorized" in page.words
+    assert "ladder fp32 4096 L6 vectorized" in words_of(text)
 
 
 def test_what_is_missing_is_said(tmp_path):
     world = World(tmp_path, counters=False, ceilings=False, locks=False, numeric="not run", sizes=(256, 512)).write()
-    words = Page(make(world).read_text()).words
+    words = Page(read(make(world))).words
     assert "The profiler could not be used" in words
     assert "The numerical gate has not been run for today's binaries" in words
     assert "The article's size, 4096, was not part of this sweep" in words
@@ -190,7 +207,7 @@ def test_what_is_missing_is_said(tmp_path):
 
 
 def test_live_is_said_everywhere(tmp_path):
-    words = Page(make(World(tmp_path, source="live", sizes=(4096,)).write()).read_text()).words
+    words = Page(read(make(World(tmp_path, source="live", sizes=(4096,)).write()))).words
     assert "measured in this run on Synthetic GPU" in words
     assert "recorded" not in re.sub(r"recorded (here|beyond|ones)", "", words.split("Limits")[0].split("Results")[1])
 
@@ -200,23 +217,23 @@ def test_nothing_at_all_still_makes_a_paper(tmp_path):
     for folder in (world.build, world.gates):
         for path in folder.rglob("*.json"):
             path.unlink()
-    words = Page(make(world).read_text()).words
+    words = Page(read(make(world))).words
     assert "Nothing was measured" in words
     assert "There is no build record of it." in words
 
 
 def test_samples_may_be_missing(tmp_path):
-    text = make(World(tmp_path, samples=False, sizes=(4096,)).write()).read_text()
+    text = read(make(World(tmp_path, samples=False, sizes=(4096,)).write()))
     assert 'class="spark"' not in text and "samples.parquet" not in text
 
 
 def test_a_failed_gate_is_shown(tmp_path):
-    words = Page(make(World(tmp_path, failed_gates=("ladder.smem",), sizes=(4096,)).write()).read_text()).words
+    words = Page(read(make(World(tmp_path, failed_gates=("ladder.smem",), sizes=(4096,)).write()))).words
     assert "1 fails a gate" in words
 
 
 def test_markup_in_the_data_is_escaped(tmp_path):
-    text = make(World(tmp_path, gpu="<script>alert(1)</script>", sizes=(4096,)).write()).read_text()
+    text = read(make(World(tmp_path, gpu="<script>alert(1)</script>", sizes=(4096,)).write()))
     assert "<script>alert" not in text and "&lt;script&gt;alert(1)" in text
 
 
@@ -260,6 +277,102 @@ def test_static_checks_are_gathered_across_architectures():
     assert lines[1]["found"] == [{"found": "0", "archs": "sm_80"}, {"found": "1 (fails)", "archs": "sm_90"}]
 
 
+def test_an_error_and_its_bound_have_one_unit():
+    assert report.allowed_error(2.0**-20, "fp32") == 16
+    assert report.allowed_error(2.0**-20, "bf16") == 2.0**-12 + 1  # its own rounding of the result
+    assert report.allowed_error(0.0, "int32") == 0
+    assert report.allowed_error(None, "fp32") is None
+    gate = {"toolkits": {"cuda13": {"numeric": {"cases": [{"err_scaled_max": 3.0, "gamma": 2.0**-22}]}}}}
+    assert report.gate_view(gate, "fp32")["toolkits"][0]["cases"][0]["allowed"] == 4
+
+
+def test_every_entry_point_has_its_row_and_loop(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, sizes=(4096,)).write()
+    for toolkit in ("cuda12", "cuda13"):
+        path = world.build / toolkit / "ladder.warptile.json"
+        record = json.loads(path.read_text())
+        other = {arch: {**built, "registers": 77, "hot_loop": "FFMA R7"} for arch, built in record["archs"].items()}
+        record["variants"] = {record["entry"]: record["archs"], "warptile_wide": other}
+        path.write_text(json.dumps(record))
+    text = read(make(world))
+    found = section(text, "ladder-warptile")
+    assert "for each entry point of the source" in words_of(found) and ">Entry point</th>" in found
+    for entry in ("warptile", "warptile_wide"):
+        assert f"<summary>Main loop of <code>{entry}</code>, cuda12 for sm_90" in found
+    assert "FFMA R7" in found and re.search(r"warptile_wide</code></td><td>sm_90</td><td class=\"n\">77</td>", found)
+    assert "Entry point</th>" not in section(text, "ladder-smem")
+
+
+def test_disagreements_compare_figures_only():
+    def claim(name, value, tolerance=0.1, verdict="not reproduced", statement="", unit="ratio"):
+        measured = [{"judged": True, "value": value, "unit": unit}]
+        return {
+            **{"id": name, "family": name.split(".")[0], "verdict": verdict, "tolerance": tolerance},
+            **{"measured": measured, "statement": statement},
+        }
+
+    judged = [
+        claim("a.near", 0.9, statement="It runs at 100% of cuBLAS."),
+        claim("a.far", 0.25, statement="It runs at 100% of cuBLAS."),
+        claim("b.order", 1000.0, tolerance=None),
+        claim("c.partly", 9.0, verdict="partly"),
+        claim("d.fast", 3.0, unit="ms"),
+    ]
+    published = {"a.near": 1.0, "a.far": 1.0, "b.order": 1.0, "c.partly": 1.0, "d.fast": 2.0}
+    found = report.disagreements(judged, published)
+    assert [each["claim"]["id"] for each in found] == ["a.far", "d.fast"]
+    assert [each["text"] for each in found] == ["25.0%", "3.00"]
+    assert [each["difference"] for each in found] == ["4.0 times lower", "50% higher"]
+    assert [each["unit"] for each in found] == ["", "ms"]
+
+
+@pytest.mark.parametrize("family", registry.family_names())
+def test_no_two_kernels_share_a_name_or_a_heading(family):
+    kernels = registry.kernels(family)
+    for called in (rungs.level_name, rungs.heading):
+        names = [called(kernel) for kernel in kernels]
+        assert sorted(names) == sorted(set(names))
+
+
+def test_a_copy_of_floats_is_not_called_by_its_twin_of_halves():
+    kernel = registry.kernel("memory.copy_scalar_float")
+    assert "half" not in rungs.level_name(kernel) + rungs.heading(kernel)
+    assert rungs.heading(kernel) == "C1 float, an element an access"
+
+
+def test_bulk_is_packed_and_names_the_file_that_holds_it_too(tmp_path):
+    page = make(World(tmp_path, sizes=(4096,)).write()).read_text()
+    packed = re.findall(r'<div class="packed" data-packed="[^"]*">(.*?)</div>', page, re.DOTALL)
+    assert len(packed) > 20 and all("<code>" in each or "<a href" in each for each in packed)
+    assert len(unpacked(page)) > len(page)
+    # Nothing that a link leads to is packed.
+    fragments = {link[1:] for link in Page(unpacked(page)).links if link.startswith("#")}
+    assert fragments <= set(Page(page).ids)
+
+
+def test_figures_share_their_letters(tmp_path):
+    drawn = """<svg width="10pt" height="10pt" viewBox="0 0 10 10"><metadata>m</metadata><g id="axes_1">
+<defs><path id="m1" d="M 0 1.23456 \nL 2 3 \n" style="stroke: #1b1f26"/></defs><use xlink:href="#m1" x="1.23456" y="2"/>
+<g transform="translate(1.23456 2) scale(0.095 -0.095)"><defs>
+<path id="DejaVuSans-41" d="M 2188 4044 \nL 1331 1722 \nz\n" transform="scale(0.015625)"/>
+<path id="DejaVuSans-20" transform="scale(0.015625)"/></defs>
+<use xlink:href="#DejaVuSans-41"/><use xlink:href="#DejaVuSans-20" transform="translate(68.408203 0)"/>
+<use xlink:href="#DejaVuSans-41" transform="translate(100.195312 0)"/></g></g></svg>"""
+    glyphs = inline_svg.Glyphs()
+    one, two = (inline_svg.inline_svg(drawn, name, "A <title>", "what", glyphs) for name in ("one", "two"))
+    assert glyphs.markup().count("<path") == 1 and 'd="M2188 4044L1331 1722z"' in glyphs.markup()
+    assert "DejaVuSans-20" not in one and one.count('href="#DejaVuSans-41"') == 2 and 'x="100.2"' in one
+    assert 'd="M0 1.23L2 3"' in one and "translate(1.23 2) scale(0.095 -0.095)" in one and "metadata" not in one
+    marks = [set(re.findall(r' id="([^"]*)"', each)) for each in (one, two)]
+    assert not marks[0] & marks[1] and "axes_1" not in str(marks)
+    assert "var(--ink)" in one and '<title id="one-title">A &lt;title&gt;</title>' in one
+    assert set(re.findall(r'href="#([^"]*)"', one)) <= marks[0] | {"DejaVuSans-41"}
+    assert inline_svg.Glyphs().markup() == ""
+    with pytest.raises(UserError, match="is not an SVG"):
+        inline_svg.inline_svg("<p>", "one", "", "", glyphs)
+
+
 def test_links_lead_only_into_the_repository(tmp_path):
     inside = ROOT / "kernels" / "published.csv"
     assert report.relative(inside, ROOT / "reports" / "index.html") == "../kernels/published.csv"
@@ -276,7 +389,7 @@ def whole(tmp_path_factory) -> Iterator[tuple[str, Page]]:
         stand_in(patch, root)
         families = ("ladder", "hopper", "ceilings")
         world = World(root, families=families, whole=True, sizes=(4096, 8192), stale=("ladder.stages",))
-        text = make(world.write()).read_text()
+        text = read(make(world.write()))
         yield text, Page(text)
 
 
@@ -316,10 +429,10 @@ def test_types_have_a_column_where_there_are_several(whole):
 
 
 def test_the_headline_names_both_ends_of_the_ladder(whole):
-    _, page = whole
-    assert "In fp32 at M = N = K = 4096 with a warm cache the fastest level, L7.4 block_order" in page.words
-    assert "with the article's own constants the best is L7 warptile at 0.900" in page.words
-    assert "In bf16 at M = N = K = 4096 with a warm cache the fastest level, H8 hilbert" in page.words
+    text, _ = whole
+    said = words_of(text)
+    assert re.search(r"ladder fp32 4096 L7.4 block_order cuda12 .{1,80} L7 warptile 0.900 .{1,40} 0.937", said)
+    assert "hopper bf16 4096 H8 hilbert" in said
 
 
 def test_a_gain_is_shown_with_its_counters(whole):
@@ -363,7 +476,7 @@ def test_the_discussion_speaks_in_live_numbers(whole):
 def test_without_rows_the_discussion_says_not_measured(tmp_path, monkeypatch):
     stand_in(monkeypatch, tmp_path)
     world = World(tmp_path, families=("ladder", "hopper", "ceilings"), ladder=False, ceilings=False).write()
-    text = make(world).read_text()
+    text = read(make(world))
     page = Page(text)
     discussed = words_of(text.split('id="discussion-hopper"')[1].split("</section>")[0])
     assert "runs at not measured and draws not measured" in discussed

@@ -75,7 +75,7 @@ UNKNOWN = Live()
 
 
 def in_words(value: float, unit: str) -> str:
-    """A counter's value as one reads it: ``12.3%``, ``1.45 GB``, ``2.1 TB/s``, ``268 million``."""
+    """A counter's value as one reads it: ``12.3%``, ``1.45 GB``, ``2.1 TB/s``, ``5.1 µs``, ``268 million``."""
     if unit == "%":
         return f"{format_number(value)}%"
     if convert(1.0, unit, "byte") or convert(1.0, unit, "byte/s"):
@@ -85,6 +85,8 @@ def in_words(value: float, unit: str) -> str:
             if number >= factor:
                 return f"{format_number(number / factor)} {name}{suffix}"
         return f"{format_number(number)} B{suffix}"
+    if unit in ("ns", "nsecond"):
+        return f"{format_number(value / 1e3, 4)} µs"
     for factor, name in ((1e9, "billion"), (1e6, "million")):
         if abs(value) >= factor:
             return f"{format_number(value / factor)} {name}"

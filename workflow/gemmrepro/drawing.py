@@ -19,7 +19,9 @@ matplotlib.use("svg")
 import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gemmrepro.experiment_rows import Results
 from gemmrepro.measurements import Measurements
@@ -104,6 +106,24 @@ def plain(value: float, _position: int | None = None) -> str:
         return f"{value:,.6g}"
     exponent = math.log2(value)
     return f"2{str(int(exponent)).translate(_RAISED)}" if exponent.is_integer() else f"{value:,.0f}"
+
+
+def between_decades(axis: Axis) -> None:
+    """Label twos and fives of a logarithmic axis that spans fewer than two decades, and nothing between otherwise.
+
+    Call it once the axis has its final limits.
+    """
+    low, high = axis.get_view_interval()
+    if 0 < low < high < 100 * low:
+        axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+        axis.set_minor_formatter(FuncFormatter(plain))
+    else:
+        axis.set_minor_formatter(NullFormatter())
+
+
+def listed(words: Sequence[str]) -> str:
+    """``fp16, bf16 and tf32``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def ramp(place: int, steps: int) -> str:

@@ -188,15 +188,17 @@ def _bar(axes: Axes, place: int, row: pd.Series, stale: bool, colour: str, reach
         zorder=2,
     )
     low, high = value * row["median_us"] / row["ci_high_us"], value * row["median_us"] / row["ci_low_us"]
+    interval_end = value
     if np.isfinite(low) and np.isfinite(high):
-        beside = max(beside, high)
+        interval_end = high
         error = [[max(0.0, value - low)], [max(0.0, high - value)]]
         axes.errorbar(value, place, xerr=error, color=INK, capsize=2, linewidth=1, zorder=4.5)
     # Inside the bar where there is room for it, else beside it.
     inside = value > 0.3 * reach
     axes.annotate(
-        format_number(value),
-        (0 if inside else max(value, beside), place),
+        # Behind a twin's mark the number must not read as the twin's.
+        format_number(value) + (" untuned" if not inside and beside > value else ""),
+        (0 if inside else max(value, interval_end, beside), place),
         (4 if inside else 8, -0.5),
         textcoords="offset points",
         va="center",

@@ -10,9 +10,21 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from gemmrepro.drawing import INK, MARKERS, PAPER, SERIES, Drawing, empty, half_widths, origin, plain, stale_note
+from gemmrepro.drawing import (
+    INK,
+    MARKERS,
+    PAPER,
+    SERIES,
+    Drawing,
+    between_decades,
+    empty,
+    half_widths,
+    origin,
+    plain,
+    stale_note,
+)
 from gemmrepro.experiment_rows import Results, row_key
 from gemmrepro.experiments import Lines
 
@@ -189,7 +201,6 @@ def _ticks(axes: Axes, xs: list[float], scale: str) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
-    axes.yaxis.set_minor_formatter(NullFormatter())
     if xs and scale == "linear":
         margin = 0.05 * (xs[-1] - xs[0]) or 0.5
         axes.set_xlim(xs[0] - margin, xs[-1] + margin)
@@ -202,3 +213,4 @@ def _ticks(axes: Axes, xs: list[float], scale: str) -> None:
         # At least a decade, so that a flat line looks flat and has ticks beside it.
         middle = math.sqrt(low * high)
         axes.set_ylim(middle / 4, middle * 4)
+    between_decades(axes.yaxis)

@@ -21,6 +21,7 @@ from gemmrepro.drawing import (
     SIZE,
     TUNED,
     Drawing,
+    listed,
     origin,
     stale_note,
     value_label,
@@ -62,7 +63,7 @@ def draw(measured: Measurements) -> Drawing:
     bars = sum(len(kernels) + (row is not None) for _, row, kernels in groups)
     inches = bars * BAR + len(groups) * GAP
     figure, axes = plt.subplots(figsize=(7.6, inches + 1.2))
-    drawing = Drawing(figure, f"Ratio to cuBLAS at {size}, {' and '.join(types)}")
+    drawing = Drawing(figure, f"Ratio to cuBLAS at {size}, {listed(types)}")
     reach, other_drawn, kinds, y = 1.0, False, {}, 0.0
     ticks: list[float] = []
     for kernel, row, kernels in groups:
@@ -158,7 +159,7 @@ def draw(measured: Measurements) -> Drawing:
     hatched = f"Hatched: as published{f' for {hardware[0]}' if hardware else ''}"
     hatched += f"{f', at {wanted}' if size != wanted else ''}. "
     drawing.caption = (
-        f"Speed of each level relative to cuBLAS, {' and '.join(types)}, M = N = K = {size}, warm cache. "
+        f"Speed of each level relative to cuBLAS, {listed(types)}, M = N = K = {size}, warm cache. "
         f"{hatched if published else ''}{'; '.join(said)}"
         f"{'; the diamond is the other toolkit' if other_drawn else ''}. "
         f"{'Each type stands beside cuBLAS in the same type. ' if len(types) > 1 else ''}"

@@ -18,6 +18,7 @@ from gemmrepro.drawing import (
     PAPER,
     SIZE,
     Drawing,
+    between_decades,
     empty,
     label_right,
     origin,
@@ -142,9 +143,11 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
     axes.set_ylabel("throughput (TFLOP/s)")
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
+    between_decades(axes.yaxis)
+    axes.tick_params(axis="y", which="minor", labelsize=8.5)
     axes.grid(which="minor", linewidth=0.35)
     sns.despine(figure)
-    figure.tight_layout(rect=(0, 0, 0.76 if points else 1, 1))
+    figure.tight_layout(rect=(0, 0, 0.72 if points else 1, 1))
     label_right(
         axes,
         [

@@ -6,6 +6,7 @@ An article may print throughputs and no ratio; its ratio is then the quotient of
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,6 +28,7 @@ from gemmrepro.drawing import (
     Drawing,
     empty,
     half_widths,
+    listed,
     origin,
     plain,
     stale_note,
@@ -77,7 +79,7 @@ def draw(measured: Measurements) -> Drawing:
     columns = min(COLUMNS, len(types))
     down = math.ceil(len(types) / columns)
     figure, panels = plt.subplots(down, columns, figsize=(7.6, 2.4 * down + 0.9), squeeze=False)
-    drawing = Drawing(figure, f"Ratio to cuBLAS against size, {' and '.join(types)}")
+    drawing = Drawing(figure, f"Ratio to cuBLAS against size, {listed(types)}")
     hardware: set[str] = set()
     best: list[str] = []
     legend: dict[str, Line2D] = {}
@@ -95,7 +97,11 @@ def draw(measured: Measurements) -> Drawing:
                 )
                 hardware |= {row["hardware"] for claim in of_article for row in claim.published}
                 said = f"{kernel.rung} as published"
-                legend[said] = Line2D([], [], color=PUBLISHED, linestyle=(0, (4, 2)), label=said)
+                legend[said] = Line2D(
+                    *([], []),
+                    **{"color": PUBLISHED, "linestyle": (0, (4, 2)), "marker": "o", "markerfacecolor": PAPER},
+                    **{"markersize": 4.5, "label": said},
+                )
                 for claim in of_article:
                     cells = {"level": rungs.level_name(kernel), "type": dtype, "size": claim.compute["n"]}
                     drawing.table.append({**cells, "published": round(claim.value or 0.0, 4)})
@@ -103,8 +109,9 @@ def draw(measured: Measurements) -> Drawing:
             if found.empty:
                 continue
             drawn = True
-            drawing.stale |= _line(axes, found, colour, marker)
-            legend[label] = Line2D([], [], color=colour, marker=marker, label=label, markersize=5)
+            dash = (0, (5, 2)) if colour == TUNED else "-"
+            drawing.stale |= _line(axes, found, colour, marker, dash)
+            legend[label] = Line2D([], [], color=colour, marker=marker, linestyle=dash, label=label, markersize=5)
             for _, row in found.iterrows():
                 drawing.rows.append(row_key(row))
                 cells = {"level": rungs.level_name(kernel), "type": dtype, "size": int(row["n"])}
@@ -126,8 +133,8 @@ def draw(measured: Measurements) -> Drawing:
         "Speed relative to cuBLAS in the same type and layout against the size of a square problem, warm cache; above "
         "the line the kernel is faster. "
         + (
-            f"Dashed and grey: as published for {' and '.join(sorted(hardware))}, where the article gives both "
-            "throughputs or their ratio. "
+            f"Hollow marks on a dashed grey line: as published for {listed(sorted(hardware))}, where the article gives "
+            "both throughputs or their ratio. "
             if hardware
             else ""
         )
@@ -139,10 +146,10 @@ def draw(measured: Measurements) -> Drawing:
     return drawing
 
 
-def _line(axes: Axes, rows: pd.DataFrame, colour: str, marker: str) -> bool:
+def _line(axes: Axes, rows: pd.DataFrame, colour: str, marker: str, dash: Any) -> bool:
     """Draw one line with its marks and intervals; whether any of it is stale."""
     x, y = rows["n"].astype(float), rows["ratio"]
-    axes.plot(x, y, color=colour, linewidth=1.5, zorder=3)
+    axes.plot(x, y, color=colour, linewidth=1.5, linestyle=dash, zorder=3)
     error = half_widths(y - rows["ratio_ci_low"], rows["ratio_ci_high"] - y)
     axes.errorbar(x, y, yerr=error, fmt="none", ecolor=colour, capsize=2.5, linewidth=1, zorder=3)
     stale = (rows["status"] == "stale").to_numpy(dtype=bool)

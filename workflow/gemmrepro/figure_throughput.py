@@ -19,12 +19,16 @@ from gemmrepro.drawing import (
     empty,
     half_widths,
     label_right,
+    listed,
     origin,
     plain,
     ramp,
     stale_note,
 )
 from gemmrepro.measurements import LIBRARY, Measurements, cubes, row_key, select, toolkit_of
+
+BASELINES = ("-", (0, (1, 1)), "-.")
+"""Lines of the ways of cuBLAS, in the order in which a family names them."""
 
 
 def _series(measured: Measurements, dtype: str, toolkit: str) -> list[dict]:
@@ -47,8 +51,8 @@ def _series(measured: Measurements, dtype: str, toolkit: str) -> list[dict]:
         style = {"colour": TUNED, "marker": "h", "strong": True, "dash": (0, (5, 2))}
         label = _label(tuned) if _many(measured.family) else rungs.level_name(tuned)
         lines.append({"id": tuned.id, "toolkit": toolkit, "label": label, "short": tuned.rung, **style})
-    for name in dict.fromkeys(kernel.baseline for kernel in steps):
-        style = {"colour": INK, "marker": "*", "strong": True, "dash": "-"}
+    for place, name in enumerate(dict.fromkeys(kernel.baseline for kernel in steps)):
+        style = {"colour": INK, "marker": "*", "strong": True, "dash": BASELINES[place % len(BASELINES)]}
         lines.append(
             {"id": name, "toolkit": LIBRARY, "label": baselines.baseline(name).rung, "short": "cuBLAS", **style}
         )
@@ -90,7 +94,7 @@ def draw(measured: Measurements) -> Drawing:
     figure, panels = plt.subplots(
         len(types), len(caches), figsize=(7.6, height * len(types) + 0.3), sharey="row", squeeze=False
     )
-    drawing = Drawing(figure, f"Throughput against size, {' and '.join(types)}")
+    drawing = Drawing(figure, f"Throughput against size, {listed(types)}")
     best: list[str] = []
     ends: list[tuple[Axes, list]] = []
     tuned_drawn = False
@@ -126,13 +130,13 @@ def draw(measured: Measurements) -> Drawing:
     figure.tight_layout(rect=(0, 0, right if best else 1, 1), w_pad=1.2)
     for axes, labels in ends:
         label_right(axes, labels)
-    several = f"{', '.join(types[:-1])} and {types[-1]}, a row of panels each" if len(types) > 1 else types[0]
+    several = f"{listed(types)}, a row of panels each" if len(types) > 1 else types[0]
     drawing.caption = (
         f"Throughput of each level and of cuBLAS against the size of a square problem, {several}. "
         "Warm: the same matrices again and again; cold: nothing of them left in the L2 cache. "
         "Lines are named at their right ends, in the order of their ends; "
         f"the last level and cuBLAS are drawn strong{', and dashed the fastest of the tuned kernels' * tuned_drawn}. "
-        "Bars are 95% intervals of the median, mostly smaller than the marks. "
+        "Bars are 95% intervals of the median; where none is seen, it is smaller than the mark. "
         f"{f'Built by {toolkit}. ' if toolkit else ''}{origin(measured)}{stale_note(drawing.stale)}"
     )
     drawing.alt = (

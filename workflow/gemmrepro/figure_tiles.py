@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,12 @@ def _text(params: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value}" for name, value in params.items())
 
 
+def _luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of an sRGB colour (WCAG 2.2); from 0.18 on, black stands out better than white."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
 def _panel(
     axes: Axes, name: str, tunable: Tunable, tiles: Mapping[tuple[int, int], Best], limits: tuple[float, float]
 ) -> None:
@@ -139,8 +145,12 @@ def _panel(
         xticklabels=columns,
         yticklabels=rows,
     )
-    for each in axes.texts:  # dark cells stay dark where the page is: their text must not follow the paper's colour
-        each.set_color(ON_DARK if each.get_color() == "w" else ON_LIGHT)
+    # Cells keep their colours where the page is dark: their text must not follow the paper's.
+    cells = axes.collections[0]
+    colours = cells.to_rgba(np.asarray(cells.get_array()).ravel())
+    for each in axes.texts:
+        x, y = each.get_position()
+        each.set_color(ON_LIGHT if _luminance(colours[int(y) * len(columns) + int(x)]) > 0.18 else ON_DARK)
     axes.set_title(name, loc="left", color=INK)
     axes.tick_params(length=0)
     axes.grid(False)

@@ -7,7 +7,9 @@ stage that did not run, a family that was not measured, or a container that was 
 from __future__ import annotations
 
 import argparse
-import html
+import base64
+import gzip
+import math
 import os
 import re
 from collections import Counter
@@ -24,16 +26,18 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from gemmrepro import discussion, experiment_rows, registry, rungs
+from gemmrepro import claims, discussion, experiment_rows, registry, rungs
 from gemmrepro.claims import as_published, format_number
 from gemmrepro.counters import METRICS
 from gemmrepro.discussion import in_words
-from gemmrepro.drawing import SIZE, THEME
+from gemmrepro.drawing import SIZE, listed
+from gemmrepro.error_bounds import UNIT_ROUNDOFF
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiment_rows import Results
 from gemmrepro.experiments import Column
 from gemmrepro.figures import SNAKEMAKE, figure_names
 from gemmrepro.files import ROOT, read_json, write_atomic
+from gemmrepro.inline_svg import Glyphs, inline_svg
 from gemmrepro.measurements import (
     LIBRARY,
     Measurements,
@@ -45,7 +49,7 @@ from gemmrepro.measurements import (
     toolkit_of,
 )
 from gemmrepro.rungs import level_name
-from gemmrepro.verdicts import VERDICTS, load_gates
+from gemmrepro.verdicts import VERDICTS, difference, load_gates
 
 TEMPLATES = ROOT / "reports" / "template"
 
@@ -68,10 +72,10 @@ MARKS = {
 """A sign beside each verdict, so that colour is never alone in telling it."""
 
 TRANSFER_WORDS = {
-    "as is": "holds on any GPU",
-    "ratio": "transfers as a ratio",
-    "order": "transfers as an order",
-    "none": "does not transfer",
+    "as is": "carries over to any GPU as it stands",
+    "ratio": "carries over as a ratio",
+    "order": "carries over as an order",
+    "none": "does not carry over",
 }
 
 LOOP_LINES = 320
@@ -92,11 +96,14 @@ class Inputs:
     gates: Mapping[str, Mapping[str, Any]]
     builds: Mapping[str, Mapping[str, Mapping[str, Any]]]
     figures: Mapping[str, Sequence[dict[str, Any]]]
+    glyphs: Glyphs
     locks: Sequence[Mapping[str, Any]]
     config: Mapping[str, Any]
     families: Sequence[str]
     out: Path
     measure_dir: Path
+    build_dir: Path
+    gates_dir: Path
     experiments: Mapping[str, Mapping[str, Results]] = field(default_factory=dict)
 
 
@@ -154,34 +161,9 @@ def highlighted(code: str, language: str = "cuda") -> Markup:
     return Markup(highlight(code, get_lexer_by_name(language), formatter).rstrip("\n"))
 
 
-def inline_svg(svg: str, name: str, title: str, description: str) -> Markup:
-    """An SVG file's text made fit to stand inside the page.
-
-    Ids get the prefix `name`, so that no two figures share any; the literal colours of `figures.THEME` become custom
-    properties, so that the figure follows dark mode; the figure gets a title and a description for screen readers.
-    """
-    found = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
-    if not found:
-        raise UserError(f"figure {name} is not an SVG; draw the figures again.")
-    text = re.sub(r"<metadata>.*?</metadata>|<title>.*?</title>", "", found[0], flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(xlink:href|href)="#', rf'\1="#{name}-', text)
-    text = text.replace("url(#", f"url(#{name}-")
-    for colour, variable in THEME.items():
-        # A presentation attribute takes no var(): it becomes a style.
-        text = re.sub(rf'\b(fill|stroke)="{colour}"', rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
-        text = re.sub(rf"(?<=[: ]){colour}\b", f"var({variable})", text, flags=re.IGNORECASE)
-    text = re.sub(r"(<svg\b[^>]*?) width=\"[^\"]*\"", r"\1", text, count=1)
-    text = re.sub(r"(<svg\b[^>]*?) height=\"[^\"]*\"", r"\1", text, count=1)
-    head = f'<title id="{name}-title">{html.escape(title)}</title>'
-    head += f'<desc id="{name}-desc">{html.escape(description)}</desc>'
-    text = re.sub(
-        r"<svg\b([^>]*)>",
-        lambda match: f'<svg{match[1]} role="img" aria-labelledby="{name}-title {name}-desc">{head}',
-        text,
-        count=1,
-    )
-    return Markup(re.sub(r"\n\s*", "\n", text))
+def pack(markup: str) -> str:
+    """Markup as gzip in base64, which the page's script unpacks when its section is opened."""
+    return base64.b64encode(gzip.compress(markup.strip().encode(), 9, mtime=0)).decode()
 
 
 def histogram(times: np.ndarray, median: float | None = None) -> Markup:
@@ -245,51 +227,79 @@ def opcode_columns(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]
 
 
 def machine_code(kernel: registry.Kernel, inputs: Inputs) -> dict[str, Any]:
-    """The table of builds of a kernel, and its main loop on the architecture that was measured."""
+    """The table of builds of a kernel, and the main loops of its entry points on the architecture that was measured.
+
+    A source with an entry point for each of several tiles has a row and a loop for every one of them.
+    """
     arch = next((each.arch for each in inputs.measured.values() if each.arch), None)
     builds = inputs.builds.get(kernel.id, {})
-    flat = [archs for record in builds.values() for archs in (record.get("archs") or {}).values()]
+    entries = {toolkit: _entries(kernel, record) for toolkit, record in builds.items()}
+    flat = [built for found in entries.values() for archs in found.values() for built in archs.values()]
     columns = opcode_columns(flat)
     rows, loops = [], []
     for toolkit, record in builds.items():
-        archs = record.get("archs") or {}
-        for name in sorted(archs, key=lambda text: [int(part) for part in re.findall(r"\d+", text)] or [0]):
-            built = archs[name]
-            instructions = Counter(built.get("instructions") or {})
-            counts = [
-                sum(count for opcode, count in instructions.items() if re.match(pattern, opcode))
-                for _, pattern in columns
-            ]
-            spills = (built.get("spill_store_bytes") or 0) + (built.get("spill_load_bytes") or 0)
-            rows.append(
-                {
-                    "toolkit": toolkit,
-                    "version": record.get("toolkit_version", ""),
-                    "arch": name,
-                    "registers": built.get("registers"),
-                    "spills": spills,
-                    "stack": built.get("stack_bytes"),
-                    "shared": built.get("shared_bytes"),
-                    "total": built.get("instruction_total"),
-                    "counts": counts,
-                }
-            )
-        chosen = arch if arch in archs else next(iter(sorted(archs)), None)
-        text = ((archs.get(chosen) or {}).get("hot_loop") or "").strip("\n")
-        if text:
-            lines = text.splitlines()
-            loops.append(
-                {
-                    "toolkit": toolkit,
-                    "arch": chosen,
-                    "count": len(lines),
-                    "text": "\n".join(lines[:LOOP_LINES]),
-                    "cut": len(lines) > LOOP_LINES,
-                    "file": f"results/build/{toolkit}/{kernel.id}.sass",
-                }
-            )
+        for entry, archs in entries[toolkit].items():
+            for name in sorted(archs, key=lambda text: [int(part) for part in re.findall(r"\d+", text)] or [0]):
+                rows.append(
+                    {
+                        "toolkit": toolkit,
+                        "version": record.get("toolkit_version", ""),
+                        "entry": entry,
+                        "arch": name,
+                        **_build_row(archs[name], [pattern for _, pattern in columns]),
+                    }
+                )
+            chosen = arch if arch in archs else next(iter(sorted(archs)), None)
+            text = ((archs.get(chosen) or {}).get("hot_loop") or "").strip("\n")
+            if text:
+                lines = text.splitlines()
+                file = inputs.build_dir / toolkit / f"{kernel.id}.sass"
+                loops.append(
+                    {
+                        "toolkit": toolkit,
+                        "entry": entry,
+                        "arch": chosen,
+                        "count": len(lines),
+                        "text": "\n".join(lines[:LOOP_LINES]),
+                        "cut": len(lines) > LOOP_LINES,
+                        "file": f"results/build/{toolkit}/{kernel.id}.sass",
+                        "link": relative(file, inputs.out) if file.is_file() else None,
+                    }
+                )
     keys = {toolkit: record.get("build_key", "") for toolkit, record in builds.items()}
-    return {"columns": [heading for heading, _ in columns], "rows": rows, "loops": loops, "keys": keys}
+    several = any(len(found) > 1 for found in entries.values())
+    return {
+        "columns": [heading for heading, _ in columns],
+        "rows": rows,
+        "loops": loops,
+        "keys": keys,
+        "several": several,
+    }
+
+
+def _entries(kernel: registry.Kernel, record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Builds by architecture of every entry point of a kernel."""
+    variants = record.get("variants") or {}
+    first = record.get("archs") or {}
+    main = str(record.get("entry") or kernel.entry)
+    # The record's own entry point may stand among its variants too; JSON has lost the registry's order.
+    found = {**({} if main in variants else {main: first}), **variants}
+    order = [code.entry for code in kernel.codes]
+    return dict(sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1))
+
+
+def _build_row(built: Mapping[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
+    instructions = Counter(built.get("instructions") or {})
+    return {
+        "registers": built.get("registers"),
+        "spills": (built.get("spill_store_bytes") or 0) + (built.get("spill_load_bytes") or 0),
+        "stack": built.get("stack_bytes"),
+        "shared": built.get("shared_bytes"),
+        "total": built.get("instruction_total"),
+        "counts": [
+            sum(count for opcode, count in instructions.items() if re.match(pattern, opcode)) for pattern in patterns
+        ],
+    }
 
 
 def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -322,8 +332,26 @@ def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def gate_view(gate: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A kernel's gate, its static checks gathered by what they check."""
+def allowed_error(gamma: float | None, dtype_out: str) -> float | None:
+    """What the numerical gate allows, in the units in which errors are given: |A||B| and the output's roundoff.
+
+    A result narrower than fp32 is rounded once more, by one such unit (see `gemmrepro.error_bounds`).
+    """
+    unit = UNIT_ROUNDOFF.get(dtype_out)
+    if gamma is None or unit is None:
+        return None
+    return gamma / unit + (1.0 if gamma and unit > UNIT_ROUNDOFF["fp32"] else 0.0)
+
+
+def _with_bound(case: Mapping[str, Any], dtype_out: str) -> dict[str, Any]:
+    """A case with what it allows; a gate that judges by another bound writes gamma 0 beside an error."""
+    gamma = case.get("gamma")
+    by_another = gamma == 0 and bool(case.get("err_scaled_max")) and case.get("passed", True)
+    return {**case, "allowed": None if by_another else allowed_error(gamma, dtype_out)}
+
+
+def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> dict[str, Any]:
+    """The gate of a kernel with this type of output, its static checks gathered by what they check."""
     if gate is None:
         return {"status": "not run", "toolkits": [], "open": ""}
     toolkits = []
@@ -331,8 +359,9 @@ def gate_view(gate: Mapping[str, Any] | None) -> dict[str, Any]:
         static = verdict.get("static") or {}
         checks = gather_checks(static.get("checks") or [])
         numeric = verdict.get("numeric") or {"status": "not run", "source": "none"}
-        cases = numeric.get("cases") or []
+        cases = [_with_bound(case, dtype_out) for case in numeric.get("cases") or []]
         worst = numeric.get("worst")
+        worst = _with_bound(worst, dtype_out) if isinstance(worst, Mapping) else None
         toolkits.append(
             {
                 "name": name,
@@ -342,7 +371,7 @@ def gate_view(gate: Mapping[str, Any] | None) -> dict[str, Any]:
                 "source": numeric.get("source") or "none",
                 "gpu": numeric.get("gpu"),
                 "reason": numeric.get("reason"),
-                "worst": worst if isinstance(worst, Mapping) else None,
+                "worst": worst,
                 "cases": cases,
                 "failed": [case for case in cases if not case.get("passed")],
             }
@@ -466,6 +495,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
     source = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
     path = f"kernels/{kernel.family}/{kernel.source}"
+    gate = inputs.gates_dir / f"{kernel.id}.json"
     first = rungs.original(kernel)
     toolkits = [toolkit for toolkit in registry.TOOLKITS if toolkit in kernel.toolkits]
     commands = [
@@ -473,12 +503,19 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         for toolkit in toolkits
     ]
     commands.append(("Judge it by its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json"))
-    commands.append(
-        (
-            "Measure its family (on a GPU)",
-            f"{SNAKEMAKE} --config measure=live --force results/measure/{kernel.family}/summary.csv",
-        )
-    )
+    measured_by = [
+        (f"{family}.{name}", results)
+        for family, found in inputs.experiments.items()
+        for name, results in found.items()
+        if kernel.id in results.experiment.kernels
+    ]
+    if kernel.timed:
+        target = f"results/measure/{kernel.family}/summary.csv"
+        commands.append(("Measure its family (on a GPU)", f"{SNAKEMAKE} --config measure=live --force {target}"))
+    commands += [
+        (f"Run the experiment: {results.experiment.title}", experiment_command(name.split(".")[0], results))
+        for name, results in measured_by
+    ]
     return {
         "id": kernel.id,
         "anchor": anchor(kernel.id),
@@ -486,12 +523,15 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "heading": rungs.heading(kernel),
         "idea": kernel.idea,
         "types": types_text(kernel),
+        "timed": kernel.timed,
         "same_source": {"name": level_name(first), "anchor": anchor(first.id)} if first else None,
         "evidence": evidence_view(kernel, measured),
-        "entry": kernel.entry,
+        "entries": list(dict.fromkeys(code.entry for code in kernel.codes)),
+        "dynamic": dynamic_shared(kernel),
         "params": dict(kernel.params),
         "multiple_of": {axis.upper(): step for axis, step in kernel.multiple_of.items()},
-        "gate": gate_view(inputs.gates.get(kernel.id)),
+        "gate": gate_view(inputs.gates.get(kernel.id), kernel.dtype_out),
+        "gate_link": relative(gate, inputs.out) if gate.is_file() else None,
         "code": machine_code(kernel, inputs),
         "rows": [row_view(row, _times(samples, row)) for _, row in rows.iterrows()],
         "counters": [
@@ -512,12 +552,25 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "claims": [claim for claim in inputs.verdicts["claims"] if kernel.id in (claim.get("kernels") or [])],
         "commands": commands,
         "experiments": [
-            {"anchor": f"experiment-{anchor(f'{family}.{name}')}", "title": results.experiment.title}
-            for family, found in inputs.experiments.items()
-            for name, results in found.items()
-            if kernel.id in results.experiment.kernels and not kernel.timed
+            {"anchor": f"experiment-{anchor(name)}", "title": results.experiment.title} for name, results in measured_by
         ],
     }
+
+
+def dynamic_shared(kernel: registry.Kernel) -> str:
+    """Bytes of shared memory that a GEMM's launch asks for, by entry point where they differ; empty where none.
+
+    What cuTile's launches ask for is in the binaries, not in the registry.
+    """
+    shape = registry.Shape.cube(SIZE)
+    if kernel.op != "gemm" or kernel.compiler == "cutile" or not kernel.takes(shape):
+        return ""
+    asked = {code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
+    if not any(asked.values()):
+        return ""
+    if len(set(asked.values())) == 1:
+        return f"{asked[kernel.entry]:,}"
+    return ", ".join(f"{entry} {count:,}" for entry, count in asked.items() if count)
 
 
 def types_text(kernel: registry.Kernel) -> str:
@@ -529,6 +582,12 @@ def types_text(kernel: registry.Kernel) -> str:
         types += f", sums in {kernel.dtype_acc}, output in {kernel.dtype_out}"
     order = "B column-major (K contiguous)" if kernel.layout == "row,col,row" else "all row-major"
     return f"{types}; {order}"
+
+
+def experiment_command(family: str, results: Results) -> str:
+    """What runs an experiment anew."""
+    live = " --config measure=live" if results.experiment.device == "gpu" else ""
+    return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"
 
 
 def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, Any]:
@@ -567,13 +626,7 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> dict[str, 
         "date": str(results.run.get("date") or "")[:10],
         "skipped": results.run.get("skipped") or [],
         "link": relative(results.path, inputs.out) if results.path else None,
-        "command": " ".join(
-            [
-                SNAKEMAKE,
-                *(["--config measure=live"] if experiment.device == "gpu" else []),
-                f"--force results/experiments/{family}/{experiment.name}.csv",
-            ]
-        ),
+        "command": experiment_command(family, results),
     }
 
 
@@ -633,6 +686,7 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
     everything = rows.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
     claims = [claim for claim in inputs.verdicts["claims"] if claim["family"] == name]
     samples_link = relative(measured.samples_path, inputs.out) if measured.samples_path else None
+    summary_path = inputs.measure_dir / name / "summary.csv"
     return {
         "name": name,
         "anchor": anchor(name),
@@ -678,6 +732,10 @@ def family_view(name: str, inputs: Inputs) -> dict[str, Any]:
         "counts": {verdict: sum(claim["verdict"] == verdict for claim in claims) for verdict in VERDICTS},
         "claims": len(claims),
         "samples_link": samples_link,
+        "counters_link": relative(summary_path.with_name("counters.csv"), inputs.out)
+        if summary_path.with_name("counters.csv").is_file()
+        else None,
+        "summary_link": relative(summary_path, inputs.out) if summary_path.is_file() else None,
         "counters": len(measured.counters),
     }
 
@@ -713,6 +771,69 @@ def headline(families: Sequence[Mapping[str, Any]], inputs: Inputs) -> list[dict
     return found
 
 
+def by_article(judged: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How many claims of each article have each verdict."""
+    found = Counter((claim["article"], claim["verdict"]) for claim in judged)
+    return [
+        {"article": article, "counts": {verdict: found[article, verdict] for verdict in VERDICTS}}
+        for article in dict.fromkeys(claim["article"] for claim in judged)
+    ]
+
+
+def disagreements(judged: Sequence[Mapping[str, Any]], published: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    """Of each family the claim that is not reproduced and whose value lies furthest from `published`, by its id.
+
+    Only claims of one value beside one published figure can be compared so; the furthest of all comes first.
+    """
+    furthest: dict[str, dict[str, Any]] = {}
+    for claim in judged:
+        values = [each for each in claim["measured"] if each.get("judged")]
+        figure = published.get(claim["id"])
+        # Without a tolerance a claim is no figure beside a figure, but an order or a sign.
+        if claim["verdict"] != "not reproduced" or not claim["tolerance"] or len(values) != 1 or not figure:
+            continue
+        value = values[0]["value"]
+        if not value / figure > 0:
+            continue
+        percent = values[0]["unit"] == "ratio" and "%" in claim["statement"]
+        found = {
+            "claim": claim,
+            "text": f"{number(100 * value)}%" if percent else number(value),
+            "unit": "" if values[0]["unit"] == "ratio" else values[0]["unit"],
+            "times": max(value / figure, figure / value),
+            "difference": difference(value, figure),
+        }
+        if claim["family"] not in furthest or found["times"] > furthest[claim["family"]]["times"]:
+            furthest[claim["family"]] = found
+    return sorted(furthest.values(), key=lambda found: -math.log(found["times"]))
+
+
+def recordings(families: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How and when the rows of each family were taken; several recordings may stand behind one page."""
+    found = []
+    for family in families:
+        run = family["measured"].run
+        if not family["rows"]:
+            continue
+        config = run.get("config") or {}
+        found.append(
+            {
+                "family": family,
+                "rows": len(family["rows"]),
+                "gpu": family["gpu"],
+                "source": family["source"],
+                "date": str(run.get("date") or ""),
+                "commit": str(run.get("git_commit") or ""),
+                "toolkits": sorted((run.get("toolkits") or {}).items()),
+                "caches": config.get("caches") or [],
+                "rounds": config.get("rounds"),
+                "interval": config.get("interval"),
+                "driver": (run.get("gpu") or {}).get("driver"),
+            }
+        )
+    return found
+
+
 def baseline_text(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The GPU kernels that the baseline ran, as (what, name)."""
     return sorted((str(key), str(value)) for key, value in (run.get("baseline_kernels") or {}).items())
@@ -736,7 +857,7 @@ def machine_view(measured: Mapping[str, Measurements]) -> dict[str, Any]:
                 ("Driver", gpu.get("driver")),
                 ("Highest SM clock", f"{gpu['clock_max_mhz']} MHz" if gpu.get("clock_max_mhz") else None),
                 ("Memory clock", f"{gpu['memory_clock_mhz']} MHz" if gpu.get("memory_clock_mhz") else None),
-                ("Power cap", f"{gpu['power_cap_w']} W" if gpu.get("power_cap_w") else None),
+                ("Power cap", f"{gpu['power_cap_w']:g} W" if gpu.get("power_cap_w") else None),
             ]
             return {
                 "facts": [(name, value) for name, value in facts if value not in (None, "")],
@@ -816,7 +937,7 @@ def limits(inputs: Inputs, families: Sequence[Mapping[str, Any]]) -> list[str]:
 # --- reading the inputs ---------------------------------------------------------------------------------------------
 
 
-def read_figures(folder: Path, family: str) -> list[dict[str, Any]]:
+def read_figures(folder: Path, family: str, glyphs: Glyphs, out: Path) -> list[dict[str, Any]]:
     """The family's figures as inline SVG with their captions; one that was not drawn has no SVG."""
     found = []
     for name in figure_names(family):
@@ -828,12 +949,15 @@ def read_figures(folder: Path, family: str) -> list[dict[str, Any]]:
             "caption": "This figure was not drawn.",
             "command": f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg",
             "svg": None,
+            "link": relative(about, out) if about.is_file() else None,
             "columns": [],
             "table": [],
         }
         if svg.is_file() and about.is_file():
             entry |= read_json(about, "the figure's sidecar", "draw the figures again")
-            entry["svg"] = inline_svg(svg.read_text(), entry["anchor"], entry["title"], entry.get("alt", ""))
+            entry["svg"] = inline_svg(
+                svg.read_text(), f"{anchor(family)}-{name}", entry["title"], entry.get("alt", ""), glyphs
+            )
         found.append(entry)
     return found
 
@@ -854,17 +978,21 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         read_json(path, "the image's lock file", "build the image again")
         for path in (sorted(arguments.images.glob("*.lock.json")) if arguments.images.is_dir() else [])
     ]
+    glyphs = Glyphs()
     return Inputs(
         verdicts=verdicts,
         measured={name: load(arguments.measure, name) for name in families},
         gates=load_gates(arguments.gates, [kernel.id for kernel in kernels]),
         builds=builds,
-        figures={name: read_figures(arguments.figures, name) for name in families},
+        figures={name: read_figures(arguments.figures, name, glyphs, arguments.out) for name in families},
+        glyphs=glyphs,
         locks=locks,
         config=config,
         families=families,
         out=arguments.out,
         measure_dir=arguments.measure,
+        build_dir=arguments.build,
+        gates_dir=arguments.gates,
         experiments={name: experiment_rows.load(arguments.experiments, name) for name in families},
     )
 
@@ -878,11 +1006,14 @@ def render(inputs: Inputs) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"anchor": anchor, "number": number, "as_published": as_published}
+    environment.filters |= {
+        **{"anchor": anchor, "number": number, "as_published": as_published, "pack": pack, "listed": listed}
+    }
     families = [family_view(name, inputs) for name in inputs.families]
     for place, figure in enumerate([figure for family in families for figure in family["figures"]], start=1):
         figure["number"] = place
     gates = [kernel["gate"] for family in families for kernel in family["kernels"]]
+    printed = {claim.id: claim for claim in claims.load(tuple(inputs.families))}
     page = environment.get_template("paper.html.j2").render(
         style=Markup((TEMPLATES / "paper.css").read_text()),
         script=Markup((TEMPLATES / "paper.js").read_text()),
@@ -905,7 +1036,12 @@ def render(inputs: Inputs) -> str:
         machine=machine_view(inputs.measured),
         locks=inputs.locks,
         config=inputs.config,
+        recordings=recordings(families),
         limits=limits(inputs, families),
+        by_article=by_article(inputs.verdicts["claims"]),
+        disagreements=disagreements(inputs.verdicts["claims"], {name: each.value for name, each in printed.items()}),
+        figures={name: each.figure for name, each in printed.items()},
+        glyphs=inputs.glyphs.markup(),
         articles=sorted({claim["article"] for claim in inputs.verdicts["claims"]}),
         snakemake=SNAKEMAKE,
         size=SIZE,

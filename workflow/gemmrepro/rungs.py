@@ -86,10 +86,19 @@ def how_made(kernel: Kernel) -> str:
 
 
 def level_name(kernel: Kernel) -> str:
-    """What figures and tables call a kernel: as its article does, if it has a name there."""
+    """What figures and tables call a kernel: as its article does, where it is the first of that name."""
+    name = _named(kernel)
+    taken = any(_named(other) == name for other in _until(kernel) if other.rung == kernel.rung)
+    return f"{kernel.rung} {kernel.name}" if taken else name
+
+
+def _named(kernel: Kernel) -> str:
     first = original(kernel)
-    if first is not None and kernel.baseline:
-        return f"{level_name(first)}, {how_made(kernel)}"
+    if first is not None and kernel.baseline and kernel.op == "gemm":
+        # Where the first one's name gives its type, another type's kernel goes by its own.
+        if first.dtype_in in first.name and kernel.dtype_in != first.dtype_in and not first.published_system:
+            return f"{kernel.rung} {kernel.name}"
+        return f"{_named(first)}, {how_made(kernel)}"
     return kernel.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
 
 
@@ -100,8 +109,17 @@ def label(kernel: Kernel) -> str:
 
 
 def heading(kernel: Kernel) -> str:
-    """The heading of its section."""
-    return f"{kernel.rung} {kernel.title}" if _on_a_ladder(kernel) else kernel.title
+    """The heading of its section; two of one title give their kernels' names too."""
+    name = _titled(kernel)
+    namesakes = [other for other in registry.kernels(kernel.family) if _titled(other) == name]
+    return name if len(namesakes) == 1 else f"{name} ({kernel.name})"
+
+
+def _titled(kernel: Kernel) -> str:
+    if not _on_a_ladder(kernel):
+        return kernel.title
+    # A rung may end as the title begins: "C1 half" of "half, an element an access".
+    return f"{kernel.rung.removesuffix(kernel.title.split(',')[0]).rstrip()} {kernel.title}"
 
 
 def _made_from(kernel: Kernel) -> str:

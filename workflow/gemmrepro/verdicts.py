@@ -422,7 +422,7 @@ def same_gpu(published: str, present: str | None) -> bool:
     return bool(present) and words(published) == words(present)
 
 
-def _difference(measured: float, published: float) -> str:
+def difference(measured: float, published: float) -> str:
     change = measured / published - 1
     if abs(change) < 0.005:
         return "within half a percent of it"
@@ -582,7 +582,7 @@ def _judge_figure(
         verdict, explanation = NOT_TESTABLE, f"{said}. Only {first['hardware']} can confirm the figure."
     else:
         verdict, reason = judge_value(value, claim.value, claim.tolerance or 0.0, claim.partly)
-        explanation = f"{said}, {_difference(value.value, claim.value)}: {reason}."
+        explanation = f"{said}, {difference(value.value, claim.value)}: {reason}."
     entry = {**value.as_json(), "judged": True, "experiment": compute["experiment"]}
     return _entry(claim, verdict, explanation, [entry], by)
 
@@ -659,7 +659,7 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         said = f"Measured {values[0].text()} on {here} ({values[0].label.split(', ', 1)[1]})"
     else:
         said = f"Published {first} on {hardware}; measured {values[0].text()} on {here}"
-        said += f" ({values[0].label.split(', ', 1)[1]}), {_difference(values[0].value, published[0])}"
+        said += f" ({values[0].label.split(', ', 1)[1]}), {difference(values[0].value, published[0])}"
 
     others = [toolkit for toolkit in toolkits if toolkit in found and toolkit != judged_on]
     beside = ""
