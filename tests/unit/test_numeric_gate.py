@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,13 +127,12 @@ class Worker:
 
     def __call__(self, command):
         names = [word.removeprefix("--kernel=") for word in command if word.startswith("--kernel=")]
-        out = command[command.index("--out-dir") + 1]
+        out = Path(command[command.index("--out-dir") + 1])
         self.calls.append((names, [word for word in command if word.startswith("--seed=")]))
         for name in names:
             code = self.ends.pop(name, 0)
             if code != -signal.SIGALRM:
-                with open(f"{out}/{name}.json", "w") as file:
-                    json.dump({"kernel": name}, file)
+                (out / f"{name}.json").write_text(json.dumps({"kernel": name}))
             if code:
                 return SimpleNamespace(returncode=code)
         return SimpleNamespace(returncode=0)

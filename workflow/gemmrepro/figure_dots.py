@@ -13,7 +13,7 @@ from gemmrepro.claims import format_number
 from gemmrepro.drawing import FIRST, INK, PAPER, PUBLISHED, Drawing, empty, half_widths, origin, plain, stale_note
 from gemmrepro.experiment_rows import Results, row_key
 from gemmrepro.experiments import Dots
-from gemmrepro.measurements import select
+from gemmrepro.measurements import LIBRARY, select
 
 LINE = 0.235
 """Inches of height a line takes."""
@@ -29,16 +29,18 @@ def draw(family: str, dots: Dots, results: Results) -> Drawing:
     column = results.experiment.column(dots.x)
     said = []
     ends: list[float] = [dots.line]
-    for place, (kernel, title) in enumerate(panels):
+    for place, (panel, title) in enumerate(panels):
         axes = grid[place][0]
         axes.set_title(title, loc="left")
-        at = select(results.of(kernel, results.toolkit), **dots.where)
+        at = select(results.rows, **dots.where, **({} if dots.panel == "kernel" else {dots.panel: panel}))
         at = at[at[dots.x].notna() & (at[dots.x] > 0)]
+        if dots.panel == "kernel":
+            at = at[_of(at, panel, results)]
         if at.empty:
             empty(axes, "not measured")
         labelled = []
         for number, (value, label) in enumerate(dots.categories.items()):
-            rows = select(at, **{dots.category: value})
+            rows = at[_of(at, value, results)] if dots.category == "kernel" else select(at, **{dots.category: value})
             if rows.empty:
                 continue
             row = rows.iloc[0]
@@ -61,9 +63,12 @@ def draw(family: str, dots: Dots, results: Results) -> Drawing:
             )
             axes.plot([dots.line, x], [number, number], color=PUBLISHED, linewidth=1.0, zorder=2)
             labelled.append((x, high, number))
-            drawing.rows.append(row_key(family, results.experiment.name, row, dots.category))
+            drawing.rows.append(
+                row_key(family, results.experiment.name, row, *({dots.panel, dots.category} - {"kernel"}))
+            )
             drawing.stale |= stale
-            drawing.table.append({"": title, results.experiment.column(dots.category).meaning: label, dots.x_label: x})
+            told = "kernel" if dots.category == "kernel" else results.experiment.column(dots.category).meaning
+            drawing.table.append({"": title, told: label, dots.x_label: x})
             drawing.table[-1]["stale"] = stale
             said.append(f"{title}, {label}: {format_number(x)}")
         _scale(axes, dots, count)
@@ -76,6 +81,11 @@ def draw(family: str, dots: Dots, results: Results) -> Drawing:
     drawing.caption = f"{dots.caption} {origin(results)}{stale_note(drawing.stale)}".strip()
     drawing.alt = f"{dots.x_label}. " + "; ".join(said) + "." if said else "Dots without data."
     return drawing
+
+
+def _of(rows: pd.DataFrame, kernel: str, results: Results) -> pd.Series:
+    """Which of `rows` are about a kernel, by the toolkit that is drawn, or about a library."""
+    return (rows["kernel"] == kernel) & rows["toolkit"].isin((results.toolkit, LIBRARY))
 
 
 def _scale(axes: Axes, dots: Dots, count: int) -> None:

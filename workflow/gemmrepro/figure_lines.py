@@ -126,15 +126,16 @@ def _colour(number: int) -> str:
 
 
 def _marker(number: int) -> str:
-    return MARKERS[number % len(MARKERS)]
+    # Where there are more series than colours, a colour comes back with another mark.
+    return MARKERS[(number + number // len(SERIES)) % len(MARKERS)]
 
 
 def _marker_size(number: int) -> float:
-    return 4.5 + 0.7 * number
+    return 4.5 + 0.7 * (number % len(SERIES))
 
 
 def _dash(number: int) -> object:
-    return DASHES[number % len(DASHES)]
+    return DASHES[(number + number // len(SERIES)) % len(DASHES)]
 
 
 def _leading_zeros(rows: pd.DataFrame, lines: Lines) -> float | None:
