@@ -268,6 +268,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     fp64 = quickest(context.bind_library(DGEMM, operands))
     reference = c.copy()
     for subject in context.subjects:
+        launches = None  # and with them the workspace of the kernel before
         cells: dict[str, Any] = dict.fromkeys(_OWN)
         c[...] = cupy.nan
         if subject.toolkit == "library":
