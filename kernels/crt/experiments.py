@@ -84,11 +84,11 @@ def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]
 
 _SERIES = {
     DGEMM: "cuBLAS, FP64",
-    EMULATED: "cuBLAS, FP64 emulated",
+    EMULATED: "cuBLAS, emulated",
     "crt.fused_14": "14 moduli",
     "crt.fused": "15 moduli",
     "crt.fused_16": "16 moduli",
-    "crt.accurate": "15 moduli, accurate mode",
+    "crt.accurate": "15 moduli, accurate",
 }
 
 EXPERIMENTS = (
@@ -115,7 +115,7 @@ EXPERIMENTS = (
                 x="n",
                 x_label="n",
                 y="max_u",
-                y_label="largest |C - C*| / (|A||B|), in 2^-53",
+                y_label="largest error, in 2⁻⁵³ |A||B|",
                 panel="law",
                 panels=LAWS,
                 series=_SERIES,

@@ -300,7 +300,7 @@ def _fused(count: int) -> Kernel:
 
 
 def _ping_pong(count: int) -> Kernel:
-    others = {} if count == COUNT else {"gain_over": "crt.ping_pong"}
+    others = {"gain_over": "crt.fused" if count == COUNT else "crt.ping_pong"}
     return _kernel(
         "ping_pong" if count == COUNT else f"ping_pong_{count}",
         "R7",

@@ -25,18 +25,18 @@ PAIRS = (
 
 
 BESIDE: Mapping[str, str] = {
-    "crt.fused_14,crt.fused,crt.fused_16": "INT8, 14 to 16 moduli",
-    "crt.ping_pong_14,crt.ping_pong": "the same, a consumer a tile",
-    "crt.accurate": "INT8, 15 moduli, accurate mode",
+    "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
+    "crt.ping_pong_14,crt.ping_pong": "14, 15 moduli, in turn",
+    "crt.accurate": "15 moduli, accurate",
 }
 """Kernels of other families that multiply float64, by id, with what a legend calls them; several with commas between
 them are one line of the frontier. They join `products`."""
 GUESTS = tuple(name for names in BESIDE for name in names.split(","))
 MODULI: Mapping[str, str] = {
-    "crt.fused_14": "INT8, 14 moduli",
-    "crt.fused": "INT8, 15 moduli",
-    "crt.fused_16": "INT8, 16 moduli",
-    "crt.accurate": "INT8, 15 moduli, accurate mode",
+    "crt.fused_14": "14 moduli",
+    "crt.fused": "15 moduli",
+    "crt.fused_16": "16 moduli",
+    "crt.accurate": "15 moduli, accurate",
 }
 """Those of them that differ in what they compute, a line each: they join `accuracy`."""
 
@@ -137,7 +137,7 @@ DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
 
 CURVES: Mapping[str, str] = {
     DGEMM: "cuBLAS, FP64",
-    EMULATED: "cuBLAS, FP64 emulated",
+    EMULATED: "cuBLAS, emulated",
     SWEPT[0]: "bf16, d = 9",
     "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
     "ozaki.fused_e4m3_d16": "e4m3, d = 16",
@@ -366,7 +366,7 @@ PRODUCTS = Experiment(
                 "ozaki.naive_fp8_e4m3": "naive, e4m3",
                 **BESIDE,
                 DGEMM: "cuBLAS, FP64",
-                EMULATED: "cuBLAS, FP64 emulated",
+                EMULATED: "cuBLAS, emulated",
             },
             caption=(
                 "Frobenius error at sampled outputs of operands from N(0, 1) against throughput, 2n³ over the time of "
@@ -380,7 +380,7 @@ PRODUCTS = Experiment(
             x="n",
             x_label="n",
             y="err_scaled",
-            y_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            y_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={"normal": "N(0, 1), m = n = k"},
             series=CURVES,
@@ -463,7 +463,7 @@ ACCURACY = Experiment(
             x="phi",
             x_label="φ",
             y="err_scaled",
-            y_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            y_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={"spread": "(u - ½) exp(φ g), n = 1024"},
             series=CURVES,
@@ -480,7 +480,7 @@ ACCURACY = Experiment(
             x="k",
             x_label="K",
             y="err_scaled",
-            y_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            y_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={"normal": "N(0, 1), 256 by 256 outputs"},
             series=CURVES,
@@ -490,10 +490,10 @@ ACCURACY = Experiment(
             name="hard",
             title="Error on operands made hard",
             x="err_scaled",
-            x_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            x_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={
-                "complementary": "Complementary: what is large in A meets zeros in B, and the other way round",
+                "complementary": "Complementary: what is large meets zeros",
                 "graded, 40 bits": "A D and D⁻¹ B, D from 1 to 2⁻⁴⁰ along K",
                 "rows and columns scaled, 30 bits": "Rows of A and columns of B times 2⁻³⁰ to 1",
                 "cancelling": "The second half of K takes back the first but for 2⁻⁴⁰",

@@ -1,4 +1,4 @@
-"""FP64 by Chinese remainders on a GPU: exponents and residues as the reference has them, errors, the same bits each time."""
+"""FP64 by Chinese remainders on a GPU: exponents and residues are the reference's, errors as stated, the same bits."""
 
 from __future__ import annotations
 

@@ -10,7 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gemmrepro.claims import format_number
-from gemmrepro.drawing import FIRST, INK, PAPER, PUBLISHED, Drawing, empty, half_widths, origin, plain, stale_note
+from gemmrepro.drawing import (
+    FIRST,
+    INK,
+    PAPER,
+    PUBLISHED,
+    Drawing,
+    empty,
+    half_widths,
+    origin,
+    plain,
+    raised,
+    stale_note,
+)
 from gemmrepro.experiment_rows import Results, row_key
 from gemmrepro.experiments import Dots
 from gemmrepro.measurements import LIBRARY, select
@@ -73,7 +85,7 @@ def draw(family: str, dots: Dots, results: Results) -> Drawing:
             said.append(f"{title}, {label}: {format_number(x)}")
         _scale(axes, dots, count)
         for x, high, number in labelled:
-            _label(axes, max(x, high, dots.line), number, f"{format_number(x)}")
+            _label(axes, max(x, high, dots.line), number, _written(x))
     _limits(grid, ends)
     grid[-1][0].set_xlabel(dots.x_label)
     sns.despine(figure)
@@ -106,7 +118,16 @@ def _limits(grid: np.ndarray, ends: list[float]) -> None:
     low, high = min(ends), max(ends)
     middle, half = (low * high) ** 0.5, max((high / low) ** 0.5, 10**0.5)
     for axes in grid[:, 0]:
-        axes.set_xlim(middle / half / 1.3, middle * half * (half * half) ** 0.12 * 1.3)
+        axes.set_xlim(middle / half / 1.3 / (half * half) ** 0.02, middle * half * (half * half) ** 0.12 * 1.3)
+
+
+def _written(x: float) -> str:
+    """A dot's label: no number in exponent form."""
+    text = format_number(x)
+    if "e" not in text:
+        return text
+    digits, power = text.split("e")
+    return f"{digits} · 10{raised(int(power))}"
 
 
 def _label(axes: Axes, x: float, y: float, text: str) -> None:
