@@ -143,6 +143,20 @@ MEMORY = {
     "a lane's counts left out": Plant(
         "memory.histogram_lanes", r"(__reduce_add_sync\(~0u, )own", r"\1lane == 31 ? 0u : own"
     ),
+    "a segment's place within its tile forgotten": Plant(
+        "memory.histogram_ranges", r"TILE_UNITS \+ \(next >> 16\)", "TILE_UNITS"
+    ),
+    "what fills up a segment counted in the first bin": Plant(
+        "memory.histogram_ranges", r"staged\[place\] = length", "staged[place] = 0"
+    ),
+    "a shared range stored by each of its blocks": Plant("memory.histogram_ranges", r"if \(many == 1\)", "if (true)"),
+    "the last range stored behind the counts": Plant(
+        "memory.histogram_ranges", r"bin > \(unsigned\)bins", "bin > (unsigned)bins + 1"
+    ),
+    "the ids of a block's first tile taken for its second": Plant(
+        "memory.histogram_ranges", r"load\(tile \+ gridDim\.x\)", "load(tile)", seen_on="own"
+    ),
+    "a block's second range left out": Plant("memory.histogram_ranges", r"item \+= gridDim\.x", "item += all_items"),
     "every barrier of a sum missing": Plant("memory.reduce_sequential", BARRIERS, count=0),
     "a sum's last warp left out": Plant("memory.reduce_last_warp", r"half > 16", "half > 32"),
     "the last elements not summed": Plant("memory.reduce_wide", r"threadIdx\.x < n % 4", "threadIdx.x < n % 4 - 1"),
@@ -212,4 +226,28 @@ OZAKI = {
     "an Inf or NaN of A taken for zero": Plant("ozaki.fused_bf16_d5", r'left, float\("nan"\)\)', "left, 0.0)"),
 }
 
-PLANTS = LADDER | HOPPER | MEMORY | CRT | OZAKI
+GELU_GROUPS = r"first \+ u \* THREADS < groups"
+PYTORCH = {
+    "the last of the tail not computed": Plant("pytorch.gelu", r"tail < n", "tail < n - 1"),
+    "an element behind the last computed": Plant("pytorch.gelu", r"tail < n", "tail <= n"),
+    "four elements behind the last computed": Plant(
+        "pytorch.gelu_one", GELU_GROUPS, "first + u * THREADS <= groups", 0
+    ),
+    "a load's elements never stored": Plant(
+        "pytorch.gelu_two", r"(?s)u < UNROLL(.*?)u < UNROLL", r"u < UNROLL\1u < UNROLL - 1"
+    ),
+    "a load's elements stored in another's place": Plant(
+        "pytorch.gelu", r"y4\[first \+ u \* THREADS\]", "y4[first + u]"
+    ),
+    "the square root of two instead of 1.41421": Plant("pytorch.gelu", r"1\.41421f", "1.41421356f"),
+    "the formula with tanh": Plant(
+        "pytorch.gelu", r"erff\(x \* RECIPROCAL\)", "tanhf(0.79788456f * (x + 0.044715f * x * x * x))"
+    ),
+    "one NaN among many": Plant(
+        "pytorch.gelu",
+        r"y\[tail\] = gelu\(x\[tail\]\)",
+        "y[tail] = tail == n - 1 ? __int_as_float(0x7fffffff) : gelu(x[tail])",
+    ),
+}
+
+PLANTS = LADDER | HOPPER | MEMORY | CRT | OZAKI | PYTORCH

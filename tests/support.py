@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from gemmrepro.container_env import container_environment, make_caches
 
@@ -46,3 +51,14 @@ def copy_sources(target: Path) -> None:
         if (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
+
+
+@contextmanager
+def alone(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Hold this session's lock `name`, whichever worker asks; gives the folder that all workers share."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield shared

@@ -23,6 +23,8 @@ WIDTHS = {
 }
 COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
 HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
+MANY_BINS = "memory.histogram_ranges"
+"""The version for millions of bins."""
 SUMS = tuple(
     f"memory.reduce_{name}"
     for name in ("divergent", "strided", "sequential", "first_add", "last_warp", "unrolled", "many", "wide")
@@ -175,7 +177,7 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
     allowed = persisting.limits(session)
     windows = ("off", "on") if allowed.set_aside and allowed.window else ("off",)
     for subject in context.subjects:
-        own = subject.kernel in HISTOGRAMS
+        own = subject.kernel in (*HISTOGRAMS, MANY_BINS)
         if own and not context.kernel(subject).takes(shape):
             continue
         if subject.kernel in (BINCOUNT, HISTC):
@@ -193,7 +195,7 @@ HISTOGRAM = Experiment(
     name="histogram",
     title="Histograms by law of the ids, number of bins and L2 window",
     question="Which histogram is fast whatever the ids are, and does setting a part of L2 aside for the counts help?",
-    kernels=HISTOGRAMS,
+    kernels=(*HISTOGRAMS, MANY_BINS),
     libraries=(CUB_HISTOGRAM, BINCOUNT, HISTC),
     # Ids that are all the same are one address, however many bins there are.
     parameters={"n": 1 << 28, "laws": [[256, list(LAWS)], [5_000_000, ["uniform", "skewed"]]]},

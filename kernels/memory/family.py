@@ -146,6 +146,46 @@ def _merged(shape: Shape) -> tuple[Step, ...]:
 
 
 _GLOBAL_LAUNCH = _grid(256, 1, 4 * HISTOGRAM_BLOCKS)
+_RANGES = {"threads": 512, "loads": 8, "slots": 8, "ranges": 264}
+_TILE = 4 * _RANGES["threads"] * _RANGES["loads"]
+RANGE_BINS = 24 * 1024
+"""Counters of a range in the 99 KB of shared memory that every GPU since the A100 can give a block, and one more."""
+
+
+def _tiles(shape: Shape) -> int:
+    return _ceil(shape.n, _TILE)
+
+
+def _ranges_launch(shape: Shape) -> Launch:
+    """Two blocks a multiprocessor, each with the counters of a range and one for what fills up a segment."""
+    launch = _grid(_RANGES["threads"], 8, 2 * MULTIPROCESSORS)(shape)
+    counters = max(_ceil(shape.k + 1, _RANGES["ranges"]), 2)
+    return Launch(grid=launch.grid, block=launch.block, shared_bytes=4 * (counters + 1))
+
+
+def _sorted_by_range(shape: Shape) -> tuple[Step, ...]:
+    """Clear the counts, sort every tile of ids by range, count range by range."""
+    threads = _RANGES["threads"]
+    clear = Launch(grid=(_ceil(max(shape.k + 1, _RANGES["ranges"]), threads), 1, 1), block=(threads, 1, 1))
+    sort = Launch(grid=(min(_tiles(shape), 2 * MULTIPROCESSORS), 1, 1), block=(threads, 1, 1))
+    return (
+        Step("clear_ranges", lambda shape: clear, ("k", "c", "totals")),
+        Step(
+            "sort_ranges",
+            lambda shape: sort,
+            ("a", "n", "k", "sorted", "segments", "totals"),
+            expects=(
+                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits a lane, all in flight", least=8),
+                Expect(r"ATOMS(\..*)?", "an id is counted and placed by atomics in shared memory", least=2 * 32),
+                Expect(r"STS\.U16", "16 bits an id are left in its place", least=32),
+                Expect(r"STG\.E\.128(\..*)?", "a sorted tile is written 128 bits a lane"),
+                Expect(r"ATOMG(\..*)?", "nothing comes back from an atomic in global memory", least=0, most=0),
+            ),
+        ),
+        Step("histogram_ranges", _ranges_launch, ("sorted", "segments", "totals", "n", "k", "c")),
+    )
+
+
 _LANES = {"threads": 1024, "unroll": 4}
 _LANES_LAUNCH = _grid(_LANES["threads"], 4 * _LANES["unroll"], 2 * MULTIPROCESSORS)
 
@@ -210,6 +250,31 @@ HISTOGRAMS = (
             Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits a lane, four loads in flight", least=4),
         ),
         idea="32 interleaved histograms a block: the lanes of a warp never meet, whatever the ids.",
+        **_HISTOGRAM,
+    ),
+    Kernel(
+        id="memory.histogram_ranges",
+        rung="v5",
+        title="Sorted by ranges of bins",
+        source="2.5_histogram_ranges.cu",
+        entry="histogram_ranges",
+        launch=_ranges_launch,
+        steps=_sorted_by_range,
+        workspace={
+            "sorted": Buffer("int32", lambda shape: (_tiles(shape), 4 * (_TILE // 8 + _RANGES["ranges"]))),
+            "segments": Buffer("int32", lambda shape: (_RANGES["ranges"], _tiles(shape))),
+            "totals": Buffer("int32", lambda shape: (_RANGES["ranges"],)),
+        },
+        params=_RANGES,
+        gate_shapes=tuple(_second_turn(2 * MULTIPROCESSORS * _TILE, bins) for bins in (256, 5_000_000)),
+        defines=parameters(_RANGES),
+        at_most={**_COUNTED, "k": _RANGES["ranges"] * RANGE_BINS - 1},
+        expects=(
+            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "eight ids a lane are loaded at once, three loads in flight", least=3),
+            Expect(r"ATOMS(\..*)?", "they are counted in shared memory", least=24),
+            Expect(r"ATOMG(\..*)?", "nothing comes back from an atomic in global memory", least=0, most=0),
+        ),
+        idea="Tiles of ids sorted by range of bins, so that millions of bins are counted in shared memory too.",
         **_HISTOGRAM,
     ),
 )

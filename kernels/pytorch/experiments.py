@@ -214,6 +214,37 @@ GELU = Experiment(
     figures=_gelu_figures("gelu", "on the GPU", {key: _WAYS[key] for key in (OWN, COMPILE, SCRIPT)}),
 )
 
+LOADS = ("pytorch.gelu_one", "pytorch.gelu_two", OWN)
+
+GELU_LOADS = Experiment(
+    name="gelu_loads",
+    title="GELU by loads a thread",
+    question="How many loads of 16 bytes should a thread of the fused kernel have in flight?",
+    kernels=LOADS,
+    libraries=(COMPILE,),
+    packages=("torch",),
+    parameters={"sizes": [1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 28]},
+    settings={"rounds": 3, "seconds_per_round": 0.06},
+    sources=("gelu_loads.py", "gelu.py", "formula.py"),
+    columns=(
+        Column("elements", "elements of the array", kind="integer"),
+        Column("loads", "loads of 16 bytes a thread has in flight", kind="integer"),
+        *_TIME,
+        Column(
+            "of_compile",
+            "times as fast as torch.compile's kernel, in turn",
+            low="of_compile_low",
+            high="of_compile_high",
+        ),
+        Column("of_compile_low", "low end of its 95% interval"),
+        Column("of_compile_high", "high end of its 95% interval"),
+        Column("moved_gbps", "8 bytes an element over its time", "GB/s"),
+        _ERROR,
+    ),
+    points=_each("elements", "sizes"),
+    measure=_measure("gelu_loads.py", "on_gpu"),
+)
+
 GELU_CPU = Experiment(
     name="gelu_cpu",
     title="Pointwise fusion on the CPU",
@@ -298,4 +329,4 @@ CACHES = Experiment(
     measure=_measure("caches.py", "on_cpu"),
 )
 
-EXPERIMENTS = (TIMING, CLOCKS, GELU, GELU_CPU, TRAINING, CACHES)
+EXPERIMENTS = (TIMING, CLOCKS, GELU, GELU_LOADS, GELU_CPU, TRAINING, CACHES)

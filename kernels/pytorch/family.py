@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape
 
 FAMILY = Family(
@@ -16,30 +18,50 @@ THREADS = 256
 UNROLL = 4
 
 
-def _gelu(shape: Shape) -> Launch:
-    """A block takes 4 * UNROLL * THREADS elements; the first one the last n mod 4 as well."""
-    return Launch(grid=(max(1, -(-(shape.n // 4) // (UNROLL * THREADS))), 1, 1), block=(THREADS, 1, 1))
+def _gelu(unroll: int) -> Callable[[Shape], Launch]:
+    """A block takes 4 * unroll * THREADS elements; the first one the last n mod 4 as well."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(max(1, -(-(shape.n // 4) // (unroll * THREADS))), 1, 1), block=(THREADS, 1, 1))
+
+    return launch
 
 
-KERNELS = (
-    Kernel(
-        id="pytorch.gelu",
-        rung="fused",
-        title="GELU, one kernel",
+def _kernel(name: str, rung: str, title: str, unroll: int, idea: str) -> Kernel:
+    return Kernel(
+        id=f"pytorch.{name}",
+        rung=rung,
+        title=title,
         source="gelu.cu",
         entry="gelu_fused",
-        launch=_gelu,
+        launch=_gelu(unroll),
         op="gelu",
-        params={"unroll": UNROLL},
+        params={"unroll": unroll},
+        # What the source says by itself is not said again: it would be another binary.
+        defines={} if unroll == UNROLL else {"UNROLL_LOADS": str(unroll)},
         expects=(
-            Expect(r"LDG\.E\.128(\..*)?", "four elements a load", least=UNROLL),
-            Expect(r"STG\.E\.128(\..*)?", "four elements a store", least=UNROLL),
+            Expect(r"LDG\.E\.128(\..*)?", "four elements a load", least=unroll),
+            Expect(r"STG\.E\.128(\..*)?", "four elements a store", least=unroll),
             Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
             Expect(r"(CALL|MUFU\.RCP)(\..*)?", "nothing is divided", least=0, most=0),
         ),
         baseline=None,
         article="gpu-notes",
-        idea="The formula in registers: an element is read once and written once.",
+        idea=idea,
         timed=False,
+    )
+
+
+KERNELS = (
+    _kernel(
+        "gelu",
+        "fused",
+        "GELU, one kernel",
+        UNROLL,
+        "The formula in registers: an element is read once and written once.",
+    ),
+    _kernel("gelu_two", "two loads", "GELU, two loads a thread", 2, "Blocks half as long, twice as many."),
+    _kernel(
+        "gelu_one", "one load", "GELU, one load a thread", 1, "The shortest blocks there are, as in the fastest copy."
     ),
 )

@@ -14,7 +14,7 @@ import pytest
 from gpu_tools import ROOT, runs
 from plants import PLANTS
 
-from gemmrepro import baselines, cublas, gate_cases, gpu, numeric, registry, vector_gate
+from gemmrepro import baselines, cublas, gate_cases, gpu, numeric, pointwise_gate, registry, vector_gate
 from gemmrepro.errors import UserError
 from gemmrepro.operands import VECTORS, Operands, random, widen
 from gemmrepro.registry import LAYOUTS, Problem, Shape
@@ -43,8 +43,14 @@ def test_the_kernels_pass(session, built, toolkit, kernel_id):
 
 
 UNCHANGED = (
-    *("ladder.naive", "hopper.specialized", "memory.histogram_lanes", "memory.reduce_wide"),
-    *("crt.fused", "crt.accurate"),
+    "crt.fused",
+    "crt.accurate",
+    "ladder.naive",
+    "hopper.specialized",
+    "memory.histogram_lanes",
+    "memory.histogram_ranges",
+    "memory.reduce_wide",
+    "pytorch.gelu_two",
 )
 
 
@@ -63,8 +69,9 @@ def planted(session, compiled):
 def failures(session, kernel, path) -> Iterator[tuple[Shape, str]]:
     """The gate's cases that a binary fails: shape and message."""
     loaded = gpu.Loaded.from_file(session, kernel, path)
-    if kernel.op in VECTORS:
-        for case, verdict, _ in vector_gate.cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
+    gate = vector_gate if kernel.op in VECTORS else pointwise_gate if kernel.op in pointwise_gate.OPERATIONS else None
+    if gate:
+        for case, verdict, _ in gate.cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
             if not verdict.passed:
                 yield case.shape, verdict.message
         return
@@ -214,7 +221,9 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         pytest.skip("compute-sanitizer is not on PATH")
 
     def shape(kernel: registry.Kernel) -> str:
-        if kernel.op == "vector_add" or kernel.op in VECTORS:
+        if kernel.op in ("vector_add", *VECTORS, *pointwise_gate.OPERATIONS):
+            if kernel.id == "memory.histogram_ranges":
+                return "1x20001x5000000"  # two tiles
             return "1x5001x256" if kernel.op == "histogram" else "1x5001x1"
         if kernel.dtype_in != "fp32":
             return "300x776x200"
@@ -242,7 +251,8 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
-    vectors = [kernel.id for kernel in registry.kernels() if kernel.op in VECTORS]
+    wanted = (*VECTORS, *pointwise_gate.OPERATIONS)
+    vectors = [kernel.id for kernel in registry.kernels() if kernel.op in wanted]
     wanted = [kernel for kernel in (*GEMM_KERNELS, *vectors) if runs(registry.kernel(kernel), session)]
     answer = sanitizer(tool, built, toolkit, ["ladder.vector_add", *wanted])
     if "not supported" in answer.stdout:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gpu_tools import stage
 
-from gemmrepro import experiment, experiment_rows, experiments
+from gemmrepro import experiment, experiment_rows, experiments, registry
 
 pytestmark = pytest.mark.gpu
 
@@ -17,13 +17,14 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def gates(session, built, toolkit, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gates")
-    verdict = folder / "numeric" / "pytorch.gelu.json"
-    answer = stage("numeric", "--kernel", "pytorch.gelu", "--build", built, "--seeds", 1, "--out", verdict)
-    assert answer.returncode == 0, answer.stderr
-    arguments = ("--kernel", "pytorch.gelu", "--build", built, "--toolkits", toolkit, "--numeric", verdict)
-    answer = stage("gates", *arguments, "--out", folder / "pytorch.gelu.json")
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads((folder / "pytorch.gelu.json").read_text())["passed"], answer.stdout
+    for kernel in registry.kernels("pytorch"):
+        verdict, judged = folder / "numeric" / f"{kernel.id}.json", folder / f"{kernel.id}.json"
+        answer = stage("numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
+        assert answer.returncode == 0, answer.stderr
+        arguments = ("--kernel", kernel.id, "--build", built, "--toolkits", toolkit, "--numeric", verdict)
+        answer = stage("gates", *arguments, "--out", judged)
+        assert answer.returncode == 0, answer.stderr
+        assert json.loads(judged.read_text())["passed"], answer.stdout
     return folder
 
 
@@ -53,6 +54,17 @@ def test_five_kernels_become_one_and_bytes_decide(run, toolkit):
     assert (rows[rows["kernel"] != "torch.eager"]["launches"] == 1).all()
     assert by.loc[("torch.eager", 1 << 26)]["gain"] == pytest.approx(1, rel=0.05)
     assert 4 < by.loc[("pytorch.gelu", 1 << 26)]["gain"] < 6.5
+
+
+def test_loads_are_compared_beside_the_compiled_kernel(run, toolkit):
+    rows = run("gelu_loads", {"sizes": [4096, 1 << 26]}, {"rounds": 2, "seconds_per_round": 0.05}).rows
+    own = rows[rows["toolkit"] == toolkit]
+    assert sorted(own["loads"]) == [1, 1, 2, 2, 4, 4] and len(rows) == 8
+    assert (rows["error_u"] < 4).all() and (own["error_u"] > 0).all()
+    itself = rows[rows["kernel"] == "torch.compile"]
+    assert itself["loads"].isna().all()
+    assert itself["of_compile"].to_list() == pytest.approx([1, 1], rel=0.05)
+    assert (own[own["elements"] == 1 << 26]["of_compile"] > 0.8).all()
 
 
 def test_the_hosts_clock_is_wrong_on_either_side(run):

@@ -154,6 +154,14 @@ inline unsigned atomicExch(unsigned* place, unsigned value) {
     return before;
 }
 
+inline unsigned __umulhi(unsigned one, unsigned other) {
+    return uint64_t(one) * other >> 32;
+}
+
+inline int __clz(int bits) {
+    return bits ? __builtin_clz(bits) : 32;
+}
+
 template <class Value>
 Value __ldcg(const Value* from) {
     return *from;
@@ -176,6 +184,13 @@ inline float __shfl_down_sync(unsigned, float value, unsigned away) {
     const unsigned lane = threadIdx.x % 32;
     const float other = lane + away < 32 ? float(cpu_grid::exchanged[threadIdx.x + away]) : value;
     cpu_grid::exchange(value);  // nobody shows the next value before all have read this one
+    return other;
+}
+
+inline unsigned __shfl_up_sync(unsigned, unsigned value, unsigned away) {
+    cpu_grid::exchange(value);
+    const unsigned other = threadIdx.x % 32 >= away ? unsigned(cpu_grid::exchanged[threadIdx.x - away]) : value;
+    cpu_grid::exchange(value);
     return other;
 }
 

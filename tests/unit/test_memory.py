@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -62,7 +63,7 @@ int main(int, char** v) {
 def calls(source: str) -> str:
     """For every entry point of a source, the C++ that calls it on the driver's `value`s."""
     found = []
-    for name, parameters in re.findall(r'extern "C" __global__ .*?\n(\w+)\((.*?)\) \{', source):
+    for name, parameters in re.findall(r'extern "C" __global__ .*\n(\w+)\(([^{]*?)\) \{', source):
         types = [re.sub(r"\s*\w+$", "", each.strip()) for each in parameters.split(",")]
         passed = ", ".join(f"Cast<{type}>::from(value[{place}])" for place, type in enumerate(types))
         found.append(f'if (entry == "{name}") call = [] {{ {name}({passed}); }};')
@@ -147,8 +148,8 @@ def shapes(kernel: Kernel) -> list[Shape]:
     lengths = (5, 16_403)
     if kernel.op != "histogram":
         return [Shape(1, n, 1) for n in lengths]
-    bins = (256, 3)
-    return [shape for k in bins for n in lengths if kernel.takes(shape := Shape(1, n, k))]
+    found = [*(Shape(1, n, k) for k in (256, 3) for n in lengths), Shape(1, lengths[-1], 100_003)]
+    return list(filter(kernel.takes, found))
 
 
 def data(kernel: Kernel, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
@@ -177,6 +178,28 @@ def test_a_kernel_is_right_on_the_cpu(kernel, folder):
             assert same(run(program, kernel, shape, given, reverse), want), f"{shape}, reversed {reverse}"
 
 
+def on_two_blocks(kernel: Kernel) -> Kernel:
+    """The kernel with two blocks at most in every launch but the one that clears."""
+
+    def fewer(step: Step, shape: Shape) -> Step:
+        launch = step.launch(shape)
+        few = launch if "clear" in step.entry else replace(launch, grid=(min(2, launch.grid[0]), 1, 1))
+        return replace(step, launch=lambda _: few)
+
+    return replace(kernel, steps=lambda shape: tuple(fewer(step, shape) for step in kernel.steps_at(shape)))
+
+
+@pytest.mark.parametrize("law", ["some outside", "sorted"])
+def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, law):
+    kernel, shape = registry.kernel("memory.histogram_ranges"), Shape(1, 3 * 16_384 + 4099, 5000)
+    ids = vector_gate._ids(law, shape.n, shape.k, 5)
+    program, few = compiled(kernel.id, folder), on_two_blocks(kernel)
+    for reverse in (False, True):
+        assert same(run(program, few, shape, ids, reverse), vector_gate.counts_of(ids, shape.k, np))
+    planted = compiled(kernel.id, folder, ("load(tile + gridDim.x)", "load(tile)"))
+    assert not same(run(planted, few, shape, ids, False), vector_gate.counts_of(ids, shape.k, np))
+
+
 WRONG = {
     "the last element not copied": ("memory.copy_128_half", "rest < n", "rest < n - 1"),
     "an element too many copied": ("memory.copy_64_half", "rest < n", "rest <= n"),
@@ -184,6 +207,30 @@ WRONG = {
     "ids outside counted in the first bin": ("memory.histogram_shared", "(unsigned)ids[i]", "(unsigned)max(ids[i], 0)"),
     "a block's counts not merged": ("memory.histogram_merged", "block < blocks", "block < blocks - 1"),
     "totals kept for the next launch": ("memory.histogram_lanes", "atomicExch(&totals[bin], 0u)", "totals[bin]"),
+    "a segment's place within its tile forgotten": (
+        "memory.histogram_ranges",
+        "TILE_UNITS + (next >> 16)",
+        "TILE_UNITS",
+    ),
+    "what fills up a segment counted in the first bin": (
+        "memory.histogram_ranges",
+        "staged[place] = length",
+        "staged[place] = 0",
+    ),
+    "nothing behind the last id": ("memory.histogram_ranges", "< there ? id : nothing", "< there ? id : outside"),
+    "the last range stored behind the counts": (
+        "memory.histogram_ranges",
+        "bin > (unsigned)bins",
+        "bin > (unsigned)bins + 1",
+    ),
+    "a shared range stored": ("memory.histogram_ranges", "if (many == 1)", "if (many >= 1)"),
+    "the counters of the range before kept": ("memory.histogram_ranges", "own[bin] = 0", "own[bin] += 0"),
+    "a range's ids divided wrongly": ("memory.histogram_ranges", "+ divisor - 1) / divisor", ") / divisor"),
+    "the barrier before a tile is written missing": (
+        "memory.histogram_ranges",
+        "        __syncthreads();\n        for (unsigned unit",
+        "        for (unsigned unit",
+    ),
     "the barrier before adding missing": (
         "memory.histogram_shared",
         "    __syncthreads();\n    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {\n        if",

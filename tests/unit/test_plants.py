@@ -18,8 +18,9 @@ def test_a_plant_finds_its_place(name):
     kernel, source = PLANTS[name].apply()
     assert kernel != registry.kernel(kernel.id) or source != kernel.source_path.read_text()
     shapes = PLANTS[name].shapes()
-    assert shapes is None or shapes <= {case.shape for case in gemm_cases(registry.kernel(kernel.id), [1])}
     assert shapes != set(), "the kernel has no shapes of its own"
+    if shapes is not None and kernel.op == "gemm":  # an operation on vectors is tried on its own shapes and others
+        assert shapes <= {case.shape for case in gemm_cases(registry.kernel(kernel.id), [1])}
 
 
 @pytest.mark.parametrize("kernel", ONE_TILE, ids=lambda kernel: f"{kernel.id}-{kernel.entry}")

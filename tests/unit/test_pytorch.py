@@ -17,6 +17,7 @@ from gemmrepro.files import ROOT
 from gemmrepro.registry import Shape
 
 GELU = registry.kernel("pytorch.gelu")
+KERNELS = registry.kernels("pytorch")
 LENGTHS = (1, 3, 4, 5, 4095, 4096, 4099, 10_001)
 
 
@@ -30,9 +31,9 @@ def single(x: np.ndarray) -> np.ndarray:
 # The kernel and its gate
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return compile_for_cpu(GELU, tmp_path_factory.mktemp("gelu"))
+@pytest.fixture(scope="module", params=KERNELS, ids=lambda kernel: kernel.id)
+def program(request, tmp_path_factory):
+    return request.param, compile_for_cpu(request.param, tmp_path_factory.mktemp("gelu"))
 
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
@@ -40,10 +41,11 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is 
 
 @needs_compiler
 @pytest.mark.parametrize("law", pointwise_gate.LAWS)
-def test_the_kernel_takes_any_length_and_passes_its_gate(program, law):
+def test_a_kernel_takes_any_length_and_passes_its_gate(program, law):
+    kernel, program = program
     for n in LENGTHS:
         x = pointwise_gate.draw(law, n, 3)
-        got = run_on_cpu(program, GELU, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
+        got = run_on_cpu(program, kernel, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
         verdict = pointwise_gate.judge(x, got)
         assert verdict.passed, f"{n}: {verdict.message}"
 
@@ -101,11 +103,13 @@ def test_what_is_no_number_stays_none():
         assert not pointwise_gate.judge(x, spoiled).passed
 
 
-def test_the_grid_covers_every_length():
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
+def test_the_grid_covers_every_length(kernel):
+    assert kernel.params["unroll"] == int(kernel.defines.get("UNROLL_LOADS", 4)), "the source's own is 4"
     for n in (*LENGTHS, 2**28, 2**31 - 1):
-        launch = GELU.launch(Shape(1, n, 1))
-        covered = 4 * GELU.params["unroll"] * launch.block[0] * launch.grid[0]
-        assert covered >= 4 * (n // 4) and covered - 4 * GELU.params["unroll"] * launch.block[0] < max(n, 1)
+        launch = kernel.launch(Shape(1, n, 1))
+        block = 4 * kernel.params["unroll"] * launch.block[0]
+        assert block * launch.grid[0] >= 4 * (n // 4) and block * (launch.grid[0] - 1) < max(n, 1)
         assert launch.block[0] >= 3  # the tail
 
 

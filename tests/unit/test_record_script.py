@@ -32,7 +32,7 @@ class Stages:
         out = Path(given.get("--out") or given["--out-dir"])
         out.mkdir(parents=True, exist_ok=True)
         if module == "numeric":
-            for name in self.judged(-1):
+            for name in [word.removeprefix("--kernel=") for word in arguments if word.startswith("--kernel=")]:
                 toolkits = {
                     toolkit: {
                         "status": "passed",
@@ -82,7 +82,7 @@ def record(monkeypatch, tmp_path):
 
 
 def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_family(record):
-    assert record("--families", "ozaki", "--toolkits", "cuda13", "--no-sweep", "--seeds", "1") == 0
+    assert record("--families", "ozaki", "--toolkits", "cuda13", "--no-sweep", "--jobs", "1") == 0
     assert record.stages.named() == ["numeric", "experiment"], "one process judges them all"
     judged = record.stages.judged(0)
     assert judged[: len(registry.kernels("ozaki"))] == [kernel.id for kernel in registry.kernels("ozaki")]
@@ -99,7 +99,19 @@ def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_fami
 
 
 def test_what_was_judged_on_this_machine_is_not_judged_again(record):
-    times = ("--experiments", "none", "--no-counters", "--rounds", "3", "--seconds", "0.1", "--caches", "warm")
+    times = (
+        "--jobs",
+        "1",
+        "--experiments",
+        "none",
+        "--no-counters",
+        "--rounds",
+        "3",
+        "--seconds",
+        "0.1",
+        "--caches",
+        "warm",
+    )
     assert record("--families", "crt", "--toolkits", "cuda13", *times, "--sizes", "crt=4096,8192") == 0
     assert record.stages.named() == ["numeric", "sweep"]
     sweep = json.loads((record.work / "config.json").read_text())["sweep"]
@@ -109,6 +121,14 @@ def test_what_was_judged_on_this_machine_is_not_judged_again(record):
     assert record.stages.judged(0) == ["crt.accurate"]
     assert record.stages.named() == ["numeric", "sweep", "numeric", "sweep"]
     assert not set(record.stages.judged(2)) & {kernel.id for kernel in registry.kernels("crt")}
+
+
+def test_kernels_are_judged_several_at_a_time(record):
+    assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none", "--jobs", "3") == 0
+    assert record.stages.named() == ["numeric"] * 3 + ["sweep"]
+    shares = sorted(record.stages.judged(i) for i in range(3))
+    assert sorted(name for share in shares for name in share) == sorted(kernel.id for kernel in registry.kernels("crt"))
+    assert {len(share) for share in shares} == {3, 4}
 
 
 def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record):

@@ -92,6 +92,7 @@ def test_an_unknown_kernel_has_no_rule(tree: Path) -> None:
     assert "ladder.nonesuch" in plan.stdout
 
 
+@pytest.mark.containers
 def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> None:
     """The driver's query answers for an A6000; the plan is Snakemake's own, and nothing of it runs."""
     query = tmp_path / "nvidia-smi"

@@ -275,14 +275,27 @@ def exclusive(session: Session) -> Iterator[None]:
 
     Waits, and says so, while another process holds it.
     """
+    with _held(session, fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def shared(session: Session) -> Iterator[None]:
+    """Hold the GPU beside others that check numbers and time nothing, against stages that hold it alone."""
+    with _held(session, fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def _held(session: Session, how: int) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / f"gemmrepro-{re.sub(r'[^0-9a-zA-Z]+', '-', session.gpu.pci_bus)}.lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
         except OSError:
             print("gemmrepro: waiting for another stage that holds the GPU", file=sys.stderr, flush=True)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(handle, how)
         yield
     finally:
         os.close(handle)

@@ -420,7 +420,7 @@ def main() -> int:
         in_turn(kernels, arguments.build, seeds, arguments.out_dir, arguments.patience)
         return 0
     session = gpu.open_gpu()
-    with gpu.exclusive(session):
+    with gpu.shared(session):
         for kernel in kernels:
             if arguments.worker:
                 # Not a handler's affair: nothing of Python runs while the driver waits for a launch.

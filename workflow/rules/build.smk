@@ -15,7 +15,6 @@ rule build_kernel:
         "results/logs/build/{toolkit}/{kernel}.log",
     container:
         "resources/images/{toolkit}.sif"
-    threads: 2
     params:
         architectures=architectures,
         # What the build reads of the record beside the files above: another launch shape, say, compiles nothing anew.
@@ -25,7 +24,7 @@ rule build_kernel:
         "Compiling {wildcards.kernel} with {wildcards.toolkit} for sm_{params.architectures}"
     shell:
         "python3 -m gemmrepro.build --kernel {wildcards.kernel} --toolkit {wildcards.toolkit}"
-        " --archs {params.architectures} --threads {threads} --out {params.folder} 2>&1 | tee {log}"
+        " --archs {params.architectures} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule build:
