@@ -14,9 +14,10 @@ from gemmrepro.registry import Kernel, Shape, TensorMap
 
 @dataclass(frozen=True)
 class Plant:
-    """A bug in the source of `kernel`, or in what its record says.
+    """A bug in the source of `kernel`, in a header of it, or in what its record says.
 
     Attributes:
+        header: which of its headers changes, instead of the source.
         pattern, replacement, count: what changes in the source (re.sub; a count of 0 means everywhere).
         record: fields of the record that change.
         seen_on: where alone it can show: "large", the gate's large shape, or "own", the kernel's own shapes.
@@ -28,11 +29,13 @@ class Plant:
     count: int = 1
     record: Mapping[str, Any] = field(default_factory=dict)
     seen_on: str = ""
+    header: str = ""
 
     def apply(self) -> tuple[Kernel, str]:
-        """The kernel's record and its source with the bug in them."""
+        """The kernel's record, and its source, or its header, with the bug in them."""
         kernel = registry.kernel(self.kernel)
-        source = kernel.source_path.read_text()
+        assert not self.header or self.header in kernel.headers, f"{self.kernel} has no header {self.header}"
+        source = (registry.KERNELS_DIR / self.header if self.header else kernel.source_path).read_text()
         if self.pattern:
             changed, times = re.subn(self.pattern, self.replacement, source, count=self.count)
             assert times >= 1 and changed != source, f"the source of {self.kernel} no longer has {self.pattern}"
@@ -161,6 +164,68 @@ MEMORY = {
     "one of four sums left out": Plant("memory.reduce_wide", r"sums\.z \+ sums\.w", "sums.z"),
 }
 
+CRT = {
+    "a modulus left out of the reconstruction": Plant(
+        "crt.fused", r"I < COUNT\)", "I < COUNT - 1)", count=0, header="crt/reconstruction.cuh"
+    ),
+    "a wrong weight": Plant(
+        "crt.fused", r"= others \* inverse\(", "= others * (i == 3) + others * inverse(", header="crt/moduli.cuh"
+    ),
+    "the nearest multiple of M not taken off": Plant(
+        "crt.fused", r"rint\(high \* PER_M\)", "0.0", header="crt/reconstruction.cuh"
+    ),
+    "an exponent too large": Plant("crt.fused", r"- norm\.biased;\n", "- norm.biased + 1;\n", header="crt/scaling.cuh"),
+    "an exponent of the accurate mode too large": Plant(
+        "crt.accurate", r"- 1023 - e;", "- 1021 - e;", header="crt/coarse.cuh"
+    ),
+    "a row with an Inf not marked": Plant("crt.fused", r"norm\.biased == 2047", "false", header="crt/scaling.cuh"),
+    "a row's last of K left out": Plant(
+        "crt.fused", r"4 \* quad \+ i < k \?", "4 * quad + i < k - 1 ?", header="crt/residues.cuh"
+    ),
+    "a column's last of K left out": Plant(
+        "crt.fused", r"depth \+ h < k &&", "depth + h < k - 1 &&", header="crt/columns.cuh"
+    ),
+    "sums not reduced": Plant("crt.fused", r"residue\(d\[4 \* i\], p\)", "d[4 * i]"),
+    "scaled back by a power too much": Plant("crt.fused", r"power\(1023 - t\)", "power(1024 - t)"),
+    "the residues of the modulus before": Plant("crt.fused", r"tile\.modulus \* m", "max(tile.modulus - 1, 0) * m"),
+    "both blocks of a cluster load the same half of B": Plant("crt.fused", r" \+ rank \* SHARE, \(1", ", (1"),
+    "sums of the modulus before kept": Plant("crt.fused", r"p > 0 \|\| s > 0", "true"),
+    "sums of the modulus before kept, by turns": Plant("crt.ping_pong", r"p > 0 \|\| s > 0", "true"),
+    "a row of C too many": Plant("crt.fused", r"row < m && column < n", "row <= m && column < n"),
+    "the last row of C not written": Plant("crt.reduced", r"row < m && column < n", "row < m - 1 && column < n"),
+    "a quarter of each step of INT8 left out": Plant("crt.unsigned", r"s < BK / 32;", "s < BK / 32 - 1;"),
+    "fewer moduli than the record says": Plant("crt.fused_14", record={"defines": {"NUMBERS": "12"}}),
+}
+
+OZAKI = {
+    "the largest slice of B left out": Plant(
+        "ozaki.fused_bf16_d9", r"range\(min\(S, D - p\)\)", "range(1, min(S, D - p))"
+    ),
+    "a diagonal of pairs left out": Plant(
+        "ozaki.fused_bf16_d6", r"range\(min\(S, D - p\)\)", "range(min(S, D - p - 1))"
+    ),
+    "a pair's scale off by one": Plant(
+        "ozaki.fused_bf16_d9", r"power\(-\(p \+ q\) \* STEP\)", "power(-(p + q) * STEP - 1)"
+    ),
+    "a slice not taken off what is left": Plant("ozaki.fused_bf16_d9", r"        left = left - part\n", ""),
+    "an Inf counted as the largest": Plant(
+        "ozaki.fused_bf16_d5", r"return ct\.where\(finite\(x\), ct\.abs\(x\), 0\.0\)", "return ct.abs(x)"
+    ),
+    "the columns' scales forgotten": Plant(
+        "ozaki.rows_bf16_d9", r" \+ ct\.load\(c_b, \(col,\), \(BN,\)\)\.reshape\(\(1, BN\)\)", ""
+    ),
+    "a step of K left out": Plant(
+        "ozaki.fused_fp16_d9", r"range\(ct\.cdiv\(a\.shape\[2\], BK\)\)", "range(a.shape[2] // BK)"
+    ),
+    "8-bit slices of the step before": Plant(
+        "ozaki.fused_e4m3_d16", r"part \* 2\.0 \*\* \(p \* STEP\)", "part * 2.0 ** (p * STEP - 1)"
+    ),
+    "every slice of B scaled as the first": Plant(
+        "ozaki.naive_bf16", r"ct\.load\(scale_b, \(q,\)", "ct.load(scale_b, (0,)"
+    ),
+    "an Inf or NaN of A taken for zero": Plant("ozaki.fused_bf16_d5", r'left, float\("nan"\)\)', "left, 0.0)"),
+}
+
 GELU_GROUPS = r"first \+ u \* THREADS < groups"
 PYTORCH = {
     "the last of the tail not computed": Plant("pytorch.gelu", r"tail < n", "tail < n - 1"),
@@ -185,4 +250,4 @@ PYTORCH = {
     ),
 }
 
-PLANTS = LADDER | HOPPER | MEMORY | PYTORCH
+PLANTS = LADDER | HOPPER | MEMORY | CRT | OZAKI | PYTORCH

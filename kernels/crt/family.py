@@ -219,6 +219,7 @@ def _kernel(
     bn: int = BN,
     stages: int = STAGES,
     error: Callable[[Any, Any, Any], Any] | None = None,
+    error_copies: int = 1,
 ) -> Kernel:
     """A rung; `main` is the step that the record itself describes."""
     product = main.entry == "multiply"
@@ -252,6 +253,7 @@ def _kernel(
         steps=steps,
         workspace=workspace,
         error=error or _error(count),
+        error_copies=error_copies,
         spoils=True,
     )
 
@@ -298,7 +300,7 @@ def _fused(count: int) -> Kernel:
 
 
 def _ping_pong(count: int) -> Kernel:
-    others = {} if count == COUNT else {"gain_over": "crt.ping_pong"}
+    others = {"gain_over": "crt.fused" if count == COUNT else "crt.ping_pong"}
     return _kernel(
         "ping_pong" if count == COUNT else f"ping_pong_{count}",
         "R7",
@@ -391,6 +393,8 @@ def _accurate() -> Kernel:
         unsigned=True,
         gain_over="crt.fused",
         error=_accurate_error,
+        # A and B without what is not finite, coarse magnitudes of both, twice, and their product as it is converted.
+        error_copies=4,
     )
 
 

@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Experiment, Lines
+from gemmrepro.experiments import Column, Dots, Experiment, Lines
 
 PAIRS = (
     *(f"ozaki.pair_{dtype}_{bk}" for dtype in ("fp16", "bf16") for bk in (32, 128)),
@@ -24,9 +24,21 @@ PAIRS = (
 )
 
 
-BESIDE: Mapping[str, str] = {}
-"""Kernels of other families that multiply float64, by id, with what a legend calls them: they join `products`, its
-frontier, and `accuracy`."""
+BESIDE: Mapping[str, str] = {
+    "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
+    "crt.ping_pong_14,crt.ping_pong": "14, 15 moduli, in turn",
+    "crt.accurate": "15 moduli, accurate",
+}
+"""Kernels of other families that multiply float64, by id, with what a legend calls them; several with commas between
+them are one line of the frontier. They join `products`."""
+GUESTS = tuple(name for names in BESIDE for name in names.split(","))
+MODULI: Mapping[str, str] = {
+    "crt.fused_14": "14 moduli",
+    "crt.fused": "15 moduli",
+    "crt.fused_16": "16 moduli",
+    "crt.accurate": "15 moduli, accurate",
+}
+"""Those of them that differ in what they compute, a line each: they join `accuracy`."""
 
 
 def seed_of(*parts: Any) -> int:
@@ -123,6 +135,18 @@ OTHERS = ("ozaki.fused_fp16_d9", "ozaki.rows_bf16_d9", "ozaki.fused_e4m3_d16")
 DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
 
 
+CURVES: Mapping[str, str] = {
+    DGEMM: "cuBLAS, FP64",
+    EMULATED: "cuBLAS, emulated",
+    SWEPT[0]: "bf16, d = 9",
+    "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
+    "ozaki.fused_e4m3_d16": "e4m3, d = 16",
+    NAIVE[0]: "naive, fp16",
+    **MODULI,
+}
+"""A line each where errors are drawn."""
+
+
 def _sample(size: int, count: int, rng: Any) -> Any:
     """Sorted places, the first and the last among them."""
     import numpy as np
@@ -214,11 +238,13 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     n = point["n"]
     shape, problem = Shape.cube(n), Problem("gemm", "fp64", "fp64", "row,row,row")
     timer, flops = timing.Timer(context.session), 2.0 * n**3
+    # How long the library's ways are tried, of which `share` takes the fastest.
+    baselines.limit_trials(context.settings["trial_seconds"])
 
     def quickest(call: Any) -> float:
         """The median of some launches, in microseconds."""
         first = timer.once(call)
-        times = [timer.once(call) for _ in range(1 if first > 1e5 else context.parameters["repeats"])]
+        times = [timer.once(call) for _ in range(1 if first > 1e5 else context.settings["repeats"])]
         return sorted(times)[len(times) // 2]
 
     rates: dict[str, float] = {}
@@ -242,6 +268,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     fp64 = quickest(context.bind_library(DGEMM, operands))
     reference = c.copy()
     for subject in context.subjects:
+        launches = None  # and with them the workspace of the kernel before
         cells: dict[str, Any] = dict.fromkeys(_OWN)
         c[...] = cupy.nan
         if subject.toolkit == "library":
@@ -278,6 +305,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 cells["share"] = cells["pairs"] * flops / multiply * 1e6 / rate(kernel.workspace["slices_a"].dtype)
         yield context.row(
             subject,
+            law="normal",
             n=n,
             **cells,
             total_us=total,
@@ -292,10 +320,12 @@ PRODUCTS = Experiment(
     name="products",
     title="The article's tables",
     question="How many slices and pairs, how long do split and multiplication take, and how large is the error?",
-    kernels=(*SWEPT, *OTHERS, *NAIVE, *BESIDE),
+    kernels=(*SWEPT, *OTHERS, *NAIVE, *GUESTS),
     libraries=(DGEMM, EMULATED),
-    parameters={"ns": [1024, 2048, 4096, 8192, 16384], "sampled": 48, "repeats": 5},
+    parameters={"ns": [1024, 2048, 4096, 8192, 16384], "sampled": 48},
+    settings={"repeats": 5, "trial_seconds": 0.2},
     columns=(
+        Column("law", "what the operands are drawn from", kind="text"),
         Column("n", "M = N = K", kind="integer"),
         Column("d", "pairs with p + q < d are multiplied; empty: all", kind="integer"),
         Column("d_worst", "the least d within 2 sqrt(k) u |A||B|, by a bound on what is dropped", kind="integer"),
@@ -336,13 +366,25 @@ PRODUCTS = Experiment(
                 "ozaki.naive_fp8_e4m3": "naive, e4m3",
                 **BESIDE,
                 DGEMM: "cuBLAS, FP64",
-                EMULATED: "cuBLAS, FP64 emulated",
+                EMULATED: "cuBLAS, emulated",
             },
             caption=(
                 "Frobenius error at sampled outputs of operands from N(0, 1) against throughput, 2n³ over the time of "
                 "the whole product. Down and to the right is better; the line joins the cuts d of Fast Mode."
             ),
             x_scale="log",
+        ),
+        Lines(
+            name="growth",
+            title="Error by size",
+            x="n",
+            x_label="n",
+            y="err_scaled",
+            y_label="largest error, in 2⁻⁵³ |A||B|",
+            panel="law",
+            panels={"normal": "N(0, 1), m = n = k"},
+            series=CURVES,
+            caption="The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³.",
         ),
     ),
 )
@@ -391,22 +433,11 @@ def _accuracy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
         yield context.row(subject, law=law, phi=phi, m=m, n=n, k=k, **cells)
 
 
-_CURVES = {
-    DGEMM: "cuBLAS, FP64",
-    EMULATED: "cuBLAS, FP64 emulated",
-    SWEPT[0]: "bf16, d = 9",
-    SWEPT[2]: "bf16, d = 7",
-    "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
-    "ozaki.fused_e4m3_d16": "e4m3, d = 16",
-    NAIVE[0]: "naive, fp16",
-    **BESIDE,
-}
-
 ACCURACY = Experiment(
     name="accuracy",
     title="Operands that are hard",
     question="What becomes of the error where the exponents range widely, and where k is long?",
-    kernels=(*ACCURATE, *BESIDE),
+    kernels=(*ACCURATE, *MODULI),
     libraries=(DGEMM, EMULATED),
     parameters={
         "n": 1024,
@@ -432,10 +463,10 @@ ACCURACY = Experiment(
             x="phi",
             x_label="φ",
             y="err_scaled",
-            y_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            y_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={"spread": "(u - ½) exp(φ g), n = 1024"},
-            series=_CURVES,
+            series=CURVES,
             caption=(
                 "The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³. With "
                 "one scale a matrix, slices hold less and less of small elements as the exponents spread; “by rows” "
@@ -449,11 +480,32 @@ ACCURACY = Experiment(
             x="k",
             x_label="K",
             y="err_scaled",
-            y_label="max |C - C*| / |A||B|, in 2⁻⁵³",
+            y_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={"normal": "N(0, 1), 256 by 256 outputs"},
-            series=_CURVES,
+            series=CURVES,
             caption="The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³.",
+        ),
+        Dots(
+            name="hard",
+            title="Error on operands made hard",
+            x="err_scaled",
+            x_label="largest error, in 2⁻⁵³ |A||B|",
+            panel="law",
+            panels={
+                "complementary": "Complementary: what is large meets zeros",
+                "graded, 40 bits": "A D and D⁻¹ B, D from 1 to 2⁻⁴⁰ along K",
+                "rows and columns scaled, 30 bits": "Rows of A and columns of B times 2⁻³⁰ to 1",
+                "cancelling": "The second half of K takes back the first but for 2⁻⁴⁰",
+            },
+            category="kernel",
+            categories=CURVES,
+            line=1.0,
+            caption=(
+                "The largest error at sampled outputs of a product of 1024, over the sum of the products' magnitudes; "
+                "the upright line is 2⁻⁵³. Componentwise, in other words: powers of two along K change AB and "
+                "|A||B| not at all, and no scheme that scales rows and columns can take them out again."
+            ),
         ),
     ),
 )

@@ -147,6 +147,7 @@ def _kernel(
         defines=main.defines,
         expects=main.expects,
         steps=steps,
+        error_copies=2,
         spoils=True,
         baseline="cublas.gemm",
         article="ozaki",

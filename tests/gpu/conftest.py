@@ -72,8 +72,8 @@ def built(session: gpu.Session, toolkit: str, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-Sources = Mapping[str, tuple[registry.Kernel, str]]
-"""Records of kernels and the text to compile, by any name."""
+Sources = Mapping[str, tuple[registry.Kernel, str, str]]
+"""By any name: a kernel's record, the text to compile, and the header that it replaces; "" for the source itself."""
 
 
 @pytest.fixture(scope="session")
@@ -81,12 +81,16 @@ def compiled(toolkit: str, session: gpu.Session, tmp_path_factory: pytest.TempPa
     """Compiles kernels from other texts of their sources, all at once; returns the fat binaries' paths by name."""
 
     def make(sources: Sources) -> dict[str, Path]:
-        def one(kernel: registry.Kernel, text: str, folder: Path) -> Path:
-            source = folder / Path(kernel.source).name
-            source.write_text(text)
+        def one(kernel: registry.Kernel, text: str, header: str, folder: Path) -> Path:
+            changed = folder / (header or Path(kernel.source).name)
+            changed.parent.mkdir(exist_ok=True)
+            changed.write_text(text)
             number = (kernel.targets or (session.gpu.arch.removeprefix("sm_"),))[0]
             target = f"-gencode=arch=compute_{number},code=sm_{number}"
-            command = ["nvcc", *build.COMMON_FLAGS, *build.defines(kernel), target, "-I", str(ROOT / "kernels"), "-o"]
+            # The changed header stands before the one that it replaces.
+            headers = ["-I", str(folder), "-I", str(ROOT / "kernels")]
+            command = ["nvcc", *build.COMMON_FLAGS, *build.defines(kernel), target, *headers, "-o"]
+            source = kernel.source_path if header else changed
             subprocess.run([*command, str(folder / "changed.fatbin"), str(source)], check=True)
             return folder / "changed.fatbin"
 

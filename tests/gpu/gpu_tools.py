@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from gemmrepro import gpu, registry
+from gemmrepro.operands import Operands
+from gemmrepro.registry import Shape
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,3 +31,21 @@ def runs(kernel: registry.Kernel, session: gpu.Session) -> bool:
     if any(session.gpu.arch.removeprefix("sm_") in refusal.archs for refusal in kernel.refusals):
         return False
     return capability >= kernel.min_capability and gpu.pick_arch(archs, capability) is not None
+
+
+def load(kernel: registry.Kernel, session: gpu.Session, built: Path, toolkit: str) -> gpu.Loaded:
+    """A kernel as it was built; the test is skipped where it cannot run."""
+    if toolkit not in kernel.toolkits or not runs(kernel, session):
+        pytest.skip(f"{kernel.id} does not run on the {session.gpu.name}")
+    if not (built / toolkit / f"{kernel.id}.json").is_file():
+        pytest.skip(f"{kernel.id} was not built for {toolkit}")
+    return gpu.Loaded(session, kernel, built, toolkit)
+
+
+def fp64_operands(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> Operands:
+    """A and B on the GPU, and a C of NaN."""
+    import cupy
+
+    shape = Shape(a.shape[0], b.shape[1], a.shape[1])
+    c = cupy.full(shape.m * shape.n, cupy.nan)
+    return Operands(kernel.problem, shape, (cupy.asarray(a).ravel(), cupy.asarray(b).ravel()), c)

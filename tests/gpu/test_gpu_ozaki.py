@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_tools import runs
+from gpu_tools import fp64_operands, load
 
-from gemmrepro import gpu, registry
-from gemmrepro.operands import Operands
+from gemmrepro import registry
 from gemmrepro.ozaki import article, exactness, formats, inputs, pairs, product, programs, splitting
 from gemmrepro.registry import Shape
 
@@ -16,22 +15,6 @@ pytestmark = pytest.mark.gpu
 KERNELS = [kernel for kernel in registry.kernels("ozaki") if kernel.steps]
 FUSED = [kernel for kernel in KERNELS if kernel.program is None]
 SHAPE = Shape(200, 136, 1040)
-
-
-def load(kernel: registry.Kernel, session, built) -> gpu.Loaded:
-    if "cuda13" not in kernel.toolkits or not runs(kernel, session):
-        pytest.skip(f"{kernel.id} does not run on the {session.gpu.name}")
-    if not (built / "cuda13" / f"{kernel.id}.json").is_file():
-        pytest.skip(f"{kernel.id} was not built for cuda13")
-    return gpu.Loaded(session, kernel, built, "cuda13")
-
-
-def operands(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> Operands:
-    import cupy
-
-    shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-    c = cupy.full(shape.m * shape.n, cupy.nan)
-    return Operands(kernel.problem, shape, (cupy.asarray(a).ravel(), cupy.asarray(b).ravel()), c)
 
 
 def reference(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -48,9 +31,9 @@ def reference(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarr
 @pytest.mark.parametrize("kernel", FUSED, ids=lambda kernel: kernel.id)
 @pytest.mark.parametrize("law", ["normal", "phi = 2"])
 def test_a_fused_kernel_agrees_with_the_reference_bit_for_bit(kernel, law, session, built):
-    loaded = load(kernel, session, built)
+    loaded = load(kernel, session, built, "cuda13")
     a, b = inputs.INPUTS[law](np.random.default_rng(1), SHAPE.m, SHAPE.n, SHAPE.k)
-    given = operands(kernel, a, b)
+    given = fp64_operands(kernel, a, b)
     loaded.bind(given)()
     session.sync()
     assert (given.output.get().reshape(SHAPE.m, SHAPE.n) == reference(kernel, a, b)).all()
@@ -59,9 +42,9 @@ def test_a_fused_kernel_agrees_with_the_reference_bit_for_bit(kernel, law, sessi
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp8_e4m3"])
 def test_a_naive_kernel_takes_the_references_slices(dtype, session, built):
     kernel = registry.kernel(f"ozaki.naive_{dtype}")
-    loaded = load(kernel, session, built)
+    loaded = load(kernel, session, built, "cuda13")
     a, b = inputs.normal(np.random.default_rng(2), SHAPE.m, SHAPE.n, SHAPE.k)
-    given = operands(kernel, a, b)
+    given = fp64_operands(kernel, a, b)
     launches = loaded.launches(given)
     fmt = programs.FORMATS[dtype]
     parts = [article.naive_split(x, SHAPE.k, fmt) for x in (a, b)]
@@ -75,8 +58,8 @@ def test_a_naive_kernel_takes_the_references_slices(dtype, session, built):
 
 def test_launches_one_by_one_and_a_graph_of_them_do_the_same(session, built):
     kernel = registry.kernel("ozaki.fused_bf16_d9")
-    loaded = load(kernel, session, built)
-    given = operands(kernel, *inputs.normal(np.random.default_rng(3), SHAPE.m, SHAPE.n, SHAPE.k))
+    loaded = load(kernel, session, built, "cuda13")
+    given = fp64_operands(kernel, *inputs.normal(np.random.default_rng(3), SHAPE.m, SHAPE.n, SHAPE.k))
     whole = loaded.bind(given)
     whole()
     first = given.output.get()
@@ -97,13 +80,13 @@ def test_launches_one_by_one_and_a_graph_of_them_do_the_same(session, built):
 def test_a_workspace_of_another_shape_leaves_what_is_bound_alone(session, built):
     """What was bound keeps its arrays, though only the last ones are held."""
     kernel = registry.kernel("ozaki.fused_bf16_d9")
-    loaded = load(kernel, session, built)
+    loaded = load(kernel, session, built, "cuda13")
     rng = np.random.default_rng(4)
-    given = operands(kernel, *inputs.normal(rng, SHAPE.m, SHAPE.n, SHAPE.k))
+    given = fp64_operands(kernel, *inputs.normal(rng, SHAPE.m, SHAPE.n, SHAPE.k))
     call = loaded.bind(given)
     call()
     first = given.output.get()
-    other = operands(kernel, *inputs.normal(rng, 72, 64, 2048))
+    other = fp64_operands(kernel, *inputs.normal(rng, 72, 64, 2048))
     loaded.bind(other)()
     given.output.fill(np.nan)
     call()

@@ -10,6 +10,7 @@ import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,14 +140,14 @@ int main(int, char** v) {
 
 
 class Device:
-    """The headers with so many moduli, compiled for the CPU."""
+    """The headers with so many moduli, compiled for the CPU; `changed` are other texts of them, by name."""
 
-    def __init__(self, folder: Path, count: int, unsigned: int) -> None:
+    def __init__(self, folder: Path, count: int, unsigned: int, changed: Mapping[str, str] | None = None) -> None:
         self.count, self.unsigned, self.folder = count, unsigned, folder
         sources = folder / "crt"
         sources.mkdir(parents=True)
         for path in (KERNELS_DIR / "crt").glob("*.cuh"):
-            text = path.read_text()
+            text = (changed or {}).get(f"crt/{path.name}") or path.read_text()
             if path.stem in ("columns", "coarse"):  # their kernels are not called here
                 text = text[: text.index("// grid:")]
             # Pins a register of a GPU.

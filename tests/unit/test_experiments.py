@@ -102,7 +102,10 @@ def test_declared_experiments_fit_the_registry(family):
         assert (each.kernels or each.libraries) and each.points(each.parameters)
         assert json.loads(json.dumps(each.parameters)) == dict(each.parameters)
         for figure in each.figures:
-            keys = figure.panels if isinstance(figure, experiments.Dots) else figure.series
+            if isinstance(figure, experiments.Dots):
+                keys = figure.panels if figure.panel == "kernel" else figure.categories
+            else:
+                keys = figure.series
             assert {name for key in keys for name in key.split(",")} <= {*each.kernels, *each.libraries}
         assert all(registry.kernel(name) for name in each.kernels)
     assert set(experiments.figures(family)) <= set(figures.figure_names(family))

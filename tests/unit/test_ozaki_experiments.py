@@ -52,6 +52,7 @@ class Context:
 
     def __init__(self, experiment: experiments.Experiment, names: list[str]) -> None:
         self.experiment, self.parameters, self.session = experiment, experiment.parameters, self
+        self.settings = experiment.settings
         self.subjects = [Subject(name, "cuda13", "k") for name in names] + [LIBRARY] * ("pair" not in names[0])
         self._loaded: dict[str, Loaded] = {}
 
@@ -115,7 +116,7 @@ def measure(monkeypatch):
 
 
 def test_products_count_and_judge_what_they_multiply(measure):
-    rows = {row["kernel"]: row for row in measure("products", [FUSED, NAIVE], ns=[32], sampled=12, repeats=1)}
+    rows = {row["kernel"]: row for row in measure("products", [FUSED, NAIVE], ns=[32], sampled=12)}
     fused, naive, library = rows[FUSED], rows[NAIVE], rows["cublas.gemm"]
     assert (fused["slices_a"], fused["pairs"], fused["d"], naive["d"]) == (7, 39, 9, None)
     assert naive["pairs"] == naive["slices_a"] * naive["slices_b"] >= 49
@@ -159,3 +160,17 @@ def test_sums_that_are_not_exact_are_counted(measure):
     assert wrong["same sign", 11, 4096] > 0.5  # rounded to fp32 at the end, as it is here
     assert {row["tile_k"] for row in rows} == {32}
     assert max(row["bits"] for row in rows if row["k"] == 4096) > 24
+
+
+def test_every_scheme_stands_in_the_tables_and_in_the_figures():
+    """The frontier, the table and the errors hold scheme II too, at every number of moduli there is."""
+    products, accuracy = (experiments.experiment("ozaki", name) for name in ("products", "accuracy"))
+    counts = {registry.kernel(name).params["moduli"] for name in products.kernels if name.startswith("crt.")}
+    assert counts == {14, 15, 16}
+    frontier, growth = products.figures
+    drawn = {name for key in frontier.series for name in key.split(",")}
+    assert {*products.kernels, *products.libraries} - drawn == {"ozaki.naive_bf16", "ozaki.fused_fp16_d9"}
+    assert set(growth.series) <= {*products.kernels, *products.libraries}
+    for figure in accuracy.figures:
+        held = figure.categories if isinstance(figure, experiments.Dots) else figure.series
+        assert {"cublas.gemm", "cublas.gemm_emulated", "crt.fused", "crt.accurate", "ozaki.naive_fp16"} <= set(held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -32,11 +33,13 @@ def test_the_exact_product_is_that_of_fractions(a: np.ndarray, data: st.DataObje
                 assert found.minus(c)[row, column] == float(distance)
 
 
-@settings(deadline=None, max_examples=40)
-@given(pairs(40))
-def test_the_double_double_product(operands) -> None:
+@settings(deadline=None, max_examples=60)
+@given(pairs(40), st.sampled_from([8, 1 << 10, 1 << 28]))
+def test_the_double_double_product(operands, block_bytes: int) -> None:
+    """K at once, in blocks, or one after the other."""
     a, b = operands
-    hi, lo = exact.product_double_double(a, b)
+    with mock.patch.object(exact, "BLOCK_BYTES", block_bytes):
+        hi, lo = exact.product_double_double(a, b)
     reference, scale = exact.product(a, b), exact.product(np.abs(a), np.abs(b))
     for index in np.ndindex(hi.shape):
         value = Fraction(float(hi[index])) + Fraction(float(lo[index]))

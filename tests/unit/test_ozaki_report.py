@@ -10,9 +10,11 @@ import pytest
 from gemmrepro import (
     claims,
     discussion,
+    drawing,
     experiment_claims,
     experiment_rows,
     experiments,
+    figure_dots,
     figure_lines,
     registry,
     rungs,
@@ -106,11 +108,11 @@ def test_kernels_of_several_launches_are_steps_of_their_own():
 
 def test_the_frontier_joins_the_cuts_of_fast_mode(results):
     _, lines = experiments.figures("ozaki")["frontier"]
-    drawing = figure_lines.draw("ozaki", lines, results["products"])
-    assert "bf16, d = 9 to 5" in drawing.alt and "cuBLAS, FP64" not in drawing.alt
-    axes = drawing.figure.axes[1]
+    drawn = figure_lines.draw("ozaki", lines, results["products"])
+    assert "bf16, d = 9 to 5" in drawn.alt and "cuBLAS, FP64" not in drawn.alt
+    axes = drawn.figure.axes[1]
     assert axes.get_xscale() == "log" and len(axes.lines[0].get_xdata()) == 5
-    assert len(drawing.rows) == 4 + 6  # four kernels at 4096, and at 16384 five cuts and the naive program
+    assert len(drawn.rows) == 4 + 6  # four kernels at 4096, and at 16384 five cuts and the naive program
 
 
 def test_a_linear_axis_begins_at_zero(tmp_path):
@@ -120,10 +122,10 @@ def test_a_linear_axis_begins_at_zero(tmp_path):
     ]
     write(tmp_path, "accuracy", rows)
     _, lines = experiments.figures("ozaki")["spread"]
-    drawing = figure_lines.draw("ozaki", lines, experiment_rows.load(tmp_path, "ozaki")["accuracy"])
-    axes = drawing.figure.axes[0]
+    drawn = figure_lines.draw("ozaki", lines, experiment_rows.load(tmp_path, "ozaki")["accuracy"])
+    axes = drawn.figure.axes[0]
     assert axes.get_xscale() == "linear" and axes.get_xlim()[0] < 0 < 4 < axes.get_xlim()[1]
-    assert [cell["φ"] for cell in drawing.table] == [0, 0.5, 4]
+    assert [cell["φ"] for cell in drawn.table] == [0, 0.5, 4]
 
 
 def test_the_discussion_tells_what_is_known_and_no_more(results):
@@ -135,3 +137,29 @@ def test_the_discussion_tells_what_is_known_and_no_more(results):
     told = render(results)
     assert "26.84" not in told  # rounded as the rest of the page
     assert "not measured" in told and "Here cuBLAS makes" in told
+
+
+def test_hard_operands_are_drawn_law_by_law_with_a_dot_a_scheme(tmp_path):
+    _, dots = experiments.figures("ozaki")["hard"]
+    rows = [
+        {"kernel": kernel, "toolkit": "library" if kernel.startswith("cublas") else "cuda13", "law": law}
+        | {"err_scaled": 10.0 ** (3 * place + number)}
+        for place, law in enumerate(dots.panels)
+        for number, kernel in enumerate(("cublas.gemm", "ozaki.rows_bf16_d9", "crt.fused"))
+    ]
+    write(tmp_path, "accuracy", rows)
+    drawn = figure_dots.draw("ozaki", dots, experiment_rows.load(tmp_path, "ozaki")["accuracy"])
+    assert [len(axes.texts) for axes in drawn.figure.axes] == [3] * len(dots.panels)
+    assert len(set(drawn.rows)) == len(rows) and len(drawn.table) == len(rows)
+    assert drawn.table[-1]["kernel"] == "15 moduli" and drawn.table[-1][dots.x_label] == 1e11
+
+
+def test_more_series_than_colours_are_told_apart_by_marks():
+    looks = {(figure_lines._colour(i), figure_lines._marker(i), str(figure_lines._dash(i))) for i in range(14)}
+    assert len(looks) == 14
+
+
+def test_ticks_beyond_millions_are_powers():
+    assert [drawing.plain(value) for value in (1e-15, 1e-3, 5.0, 1e6, 1e8, 2.0**20, 1e24)] == [
+        *("10⁻¹⁵", "0.001", "5", "1,000,000", "10⁸", "2²⁰", "10²⁴")
+    ]

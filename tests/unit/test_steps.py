@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gemmrepro import build, build_cutile, comparison, gates, gpu, registry, sweep
+from gemmrepro import build, build_cutile, comparison, gates, gpu, operands, registry, sweep
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 from gemmrepro.registry import Buffer, Shape, TensorMap
@@ -93,13 +94,30 @@ def test_cutile_is_told_the_strides_behind_each_axis():
 def test_workspaces_are_counted():
     size = FUSED.workspace_bytes(Shape.cube(1024))
     assert size == 2 * 7 * 1024 * 1024 * 2 + 2 * 1024 * 8 + 2 * 4
-    size += 2 * 8 * 1024 * 1024  # what it may err by, and what that is made of
+    size += 2 * 3 * 8 * 1024 * 1024  # what it may err by, and what that is made of: A, B and C twice over
     assert size == sweep.own_bytes(FUSED, Shape.cube(1024))
     point = sweep.Point(FUSED.id, "cuda13", FUSED.problem, Shape.cube(1024), "warm", None)
     plain = sweep.needed_bytes(FUSED.problem, Shape.cube(1024), 1 << 20)
     sweep.check_memory([point], plain + size, 1 << 20, "GPU A", {FUSED.id: FUSED})
     with pytest.raises(UserError, match="take that size out"):
         sweep.check_memory([point], plain + size - 1, 1 << 20, "GPU A", {FUSED.id: FUSED})
+
+
+@pytest.mark.parametrize("shape", [Shape.cube(256), Shape(256, 256, 640), Shape(512, 128, 256)], ids=str)
+def test_what_the_judgement_of_a_scheme_takes_is_counted(shape):
+    """By what NumPy allocates at the most while it is worked out; a CuPy array more may be alive in an expression."""
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, shape.n))
+    whole = operands.nbytes(FUSED.problem, shape)
+    for kernel in [one for one in registry.kernels() if one.error]:
+        tracemalloc.start()
+        kernel.error(a, b, np)
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        counted = sweep.own_bytes(kernel, shape) - kernel.workspace_bytes(shape)
+        assert counted == kernel.error_copies * whole
+        assert taken + whole // 4 <= counted, kernel.id
+        assert taken > 0.25 * counted, f"{kernel.id}: {taken / whole}"
 
 
 def test_fat_binaries_behind_one_another_are_told_apart():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy_cupy import NumpyCupy
 
 from gemmrepro import registry, vector_gate
 from gemmrepro.errors import UserError
@@ -17,21 +18,9 @@ from gemmrepro.registry import Launch, Problem, Shape, Step
 HISTOGRAM = Problem("histogram", "int32", "int32", "vector")
 
 
-class Array(np.ndarray):
-    """A NumPy array with what the gate asks of a CuPy array."""
-
-    def get(self) -> np.ndarray:
-        return np.array(self)
-
-    def set(self, values: np.ndarray) -> None:
-        self[...] = values
-
-
 @pytest.fixture(autouse=True)
 def numpy_for_cupy(monkeypatch):
-    monkeypatch.setitem(
-        sys.modules, "cupy", SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
-    )
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
     # The long lengths are for blocks that loop.
     monkeypatch.setattr(vector_gate, "LENGTHS", (1, 3, 31, 1023, 4096, 10_007, 20_011))
 

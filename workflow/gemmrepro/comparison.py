@@ -7,6 +7,8 @@ where it is infinite.
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,13 +113,24 @@ def compare(
     return Verdict(bad_count == 0, worst, fro, message)
 
 
-def reference_gemm(a: Any, b: Any, alpha: float, beta: float, c0: Any | None, xp: Any = np) -> tuple[Any, Any]:
-    """C* and the scale |alpha||A||B| + |beta||C0| in float64, of any operands. C0 is not read when beta is 0."""
+def reference_gemm(
+    a: Any,
+    b: Any,
+    alpha: float,
+    beta: float,
+    c0: Any | None,
+    xp: Any = np,
+    multiply: Callable[[Any, Any], Any] = operator.matmul,
+) -> tuple[Any, Any]:
+    """C* and the scale |alpha||A||B| + |beta||C0| in float64, of any operands. C0 is not read when beta is 0.
+
+    `multiply` is the float64 product, where it is not that of the arrays themselves.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         wide_a, wide_b = a.astype(xp.float64), b.astype(xp.float64)
         alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
-        product = alpha * (wide_a @ wide_b)
-        size = abs(alpha) * (xp.abs(wide_a) @ xp.abs(wide_b))
+        product = alpha * multiply(wide_a, wide_b)
+        size = abs(alpha) * multiply(xp.abs(wide_a), xp.abs(wide_b))
         if beta != 0.0:
             product = product + beta * c0.astype(xp.float64)
             size = size + abs(beta) * xp.abs(c0.astype(xp.float64))

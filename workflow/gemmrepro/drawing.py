@@ -97,11 +97,20 @@ def set_style() -> None:
     )
 
 
-_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def raised(exponent: int) -> str:
+    """An integer as an exponent is set."""
+    return str(exponent).translate(_RAISED)
 
 
 def plain(value: float, _position: int | None = None) -> str:
-    """A tick's label, never in exponent form; a large power of two as one."""
+    """A tick's label, never in exponent form; a large power of two as one, a very large or small one of ten too."""
+    if value > 1e6 or 0 < value < 1e-4:
+        tens = math.log10(value)
+        if abs(tens - round(tens)) < 1e-9:
+            return f"10{raised(round(tens))}"
     if value < 1e6:
         return f"{value:,.6g}"
     exponent = math.log2(value)

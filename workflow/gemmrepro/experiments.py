@@ -79,8 +79,9 @@ class Dots:
     """A figure of an experiment: column `x`, logarithmic, of one row a line, grouped into panels.
 
     Attributes:
-        panels: kernels (or libraries) with the panels' titles, one below the other.
+        panel: the column that tells the panels apart; `panels` its values with the panels' titles, one below the other.
         category: the column that tells a panel's rows apart; `categories` its values, from the top, with their labels.
+            One of the two is ``kernel``, whose values are kernels or libraries.
         where: what else a row must be to be drawn, by column.
         line: where the upright line stands that everything is held against, and `line_label` what it means.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
@@ -93,6 +94,7 @@ class Dots:
     category: str
     categories: Mapping[str, str]
     panels: Mapping[str, str]
+    panel: str = "kernel"
     where: Mapping[str, Any] = field(default_factory=dict)
     line: float = 1.0
     line_label: str = ""
@@ -189,7 +191,10 @@ def _declared(path: Path) -> tuple[Experiment, ...]:
                 raise UserError(f"{where} names the source {source}, which is not beside it.")
         for figure in each.figures:
             if isinstance(figure, Dots):
-                columns: tuple[str, ...] = (figure.x, figure.category, *figure.where)
+                told = (figure.panel, figure.category)
+                if told.count(BEFORE[0]) != 1:
+                    raise UserError(f"{where}: one of panel and category of the figure {figure.name} is the kernel.")
+                columns: tuple[str, ...] = (figure.x, *(set(told) - {BEFORE[0]}), *figure.where)
             else:
                 columns = (figure.x, figure.y, figure.panel)
             for name in columns:

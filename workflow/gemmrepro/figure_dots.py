@@ -10,10 +10,22 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gemmrepro.claims import format_number
-from gemmrepro.drawing import FIRST, INK, PAPER, PUBLISHED, Drawing, empty, half_widths, origin, plain, stale_note
+from gemmrepro.drawing import (
+    FIRST,
+    INK,
+    PAPER,
+    PUBLISHED,
+    Drawing,
+    empty,
+    half_widths,
+    origin,
+    plain,
+    raised,
+    stale_note,
+)
 from gemmrepro.experiment_rows import Results, row_key
 from gemmrepro.experiments import Dots
-from gemmrepro.measurements import select
+from gemmrepro.measurements import LIBRARY, select
 
 LINE = 0.235
 """Inches of height a line takes."""
@@ -29,16 +41,18 @@ def draw(family: str, dots: Dots, results: Results) -> Drawing:
     column = results.experiment.column(dots.x)
     said = []
     ends: list[float] = [dots.line]
-    for place, (kernel, title) in enumerate(panels):
+    for place, (panel, title) in enumerate(panels):
         axes = grid[place][0]
         axes.set_title(title, loc="left")
-        at = select(results.of(kernel, results.toolkit), **dots.where)
+        at = select(results.rows, **dots.where, **({} if dots.panel == "kernel" else {dots.panel: panel}))
         at = at[at[dots.x].notna() & (at[dots.x] > 0)]
+        if dots.panel == "kernel":
+            at = at[_of(at, panel, results)]
         if at.empty:
             empty(axes, "not measured")
         labelled = []
         for number, (value, label) in enumerate(dots.categories.items()):
-            rows = select(at, **{dots.category: value})
+            rows = at[_of(at, value, results)] if dots.category == "kernel" else select(at, **{dots.category: value})
             if rows.empty:
                 continue
             row = rows.iloc[0]
@@ -61,14 +75,17 @@ def draw(family: str, dots: Dots, results: Results) -> Drawing:
             )
             axes.plot([dots.line, x], [number, number], color=PUBLISHED, linewidth=1.0, zorder=2)
             labelled.append((x, high, number))
-            drawing.rows.append(row_key(family, results.experiment.name, row, dots.category))
+            drawing.rows.append(
+                row_key(family, results.experiment.name, row, *({dots.panel, dots.category} - {"kernel"}))
+            )
             drawing.stale |= stale
-            drawing.table.append({"": title, results.experiment.column(dots.category).meaning: label, dots.x_label: x})
+            told = "kernel" if dots.category == "kernel" else results.experiment.column(dots.category).meaning
+            drawing.table.append({"": title, told: label, dots.x_label: x})
             drawing.table[-1]["stale"] = stale
             said.append(f"{title}, {label}: {format_number(x)}")
         _scale(axes, dots, count)
         for x, high, number in labelled:
-            _label(axes, max(x, high, dots.line), number, f"{format_number(x)}")
+            _label(axes, max(x, high, dots.line), number, _written(x))
     _limits(grid, ends)
     grid[-1][0].set_xlabel(dots.x_label)
     sns.despine(figure)
@@ -76,6 +93,11 @@ def draw(family: str, dots: Dots, results: Results) -> Drawing:
     drawing.caption = f"{dots.caption} {origin(results)}{stale_note(drawing.stale)}".strip()
     drawing.alt = f"{dots.x_label}. " + "; ".join(said) + "." if said else "Dots without data."
     return drawing
+
+
+def _of(rows: pd.DataFrame, kernel: str, results: Results) -> pd.Series:
+    """Which of `rows` are about a kernel, by the toolkit that is drawn, or about a library."""
+    return (rows["kernel"] == kernel) & rows["toolkit"].isin((results.toolkit, LIBRARY))
 
 
 def _scale(axes: Axes, dots: Dots, count: int) -> None:
@@ -96,7 +118,16 @@ def _limits(grid: np.ndarray, ends: list[float]) -> None:
     low, high = min(ends), max(ends)
     middle, half = (low * high) ** 0.5, max((high / low) ** 0.5, 10**0.5)
     for axes in grid[:, 0]:
-        axes.set_xlim(middle / half / 1.3, middle * half * (half * half) ** 0.12 * 1.3)
+        axes.set_xlim(middle / half / 1.3 / (half * half) ** 0.02, middle * half * (half * half) ** 0.12 * 1.3)
+
+
+def _written(x: float) -> str:
+    """A dot's label: no number in exponent form."""
+    text = format_number(x)
+    if "e" not in text:
+        return text
+    digits, power = text.split("e")
+    return f"{digits} · 10{raised(int(power))}"
 
 
 def _label(axes: Axes, x: float, y: float, text: str) -> None:

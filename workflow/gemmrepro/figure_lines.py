@@ -85,8 +85,6 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
             axes.tick_params(axis="x", labelbottom=True)
     for spare in range(len(panels), count * width):
         grid[spare // COLUMNS][spare % COLUMNS].set_visible(False)
-    figure.supylabel(lines.y_label, fontsize=10, color=INK)
-
     present = [
         (number, name)
         for number, (kernel, name) in enumerate(lines.series.items())
@@ -110,8 +108,12 @@ def draw(family: str, lines: Lines, results: Results) -> Drawing:
             handles=handles, loc="upper left", ncols=3, bbox_to_anchor=(0, 1), borderaxespad=0.3, handlelength=2.6
         )
     sns.despine(figure)
-    inches = figure.get_size_inches()[1]
-    figure.tight_layout(rect=(0, 0, 1, 1 - (0.12 + 0.2 * rows_of_legend) / inches), w_pad=1.2, h_pad=0.8)
+    # A longer legend takes nothing away from the panels.
+    inches = figure.get_size_inches()[1] + 0.2 * max(0, rows_of_legend - 2)
+    figure.set_figheight(inches)
+    top = 1 - (0.12 + 0.2 * rows_of_legend) / inches
+    figure.supylabel(lines.y_label, y=top / 2, fontsize=10, color=INK)
+    figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.2, h_pad=0.8)
     built = f" Kernels built by {toolkit}." if toolkit else ""
     drawing.caption = f"{lines.caption}{built} {origin(results)}{stale_note(drawing.stale)}".strip()
     drawing.alt = (
@@ -138,15 +140,16 @@ def _colour(number: int) -> str:
 
 
 def _marker(number: int) -> str:
-    return MARKERS[number % len(MARKERS)]
+    # Where there are more series than colours, a colour comes back with another mark.
+    return MARKERS[(number + number // len(SERIES)) % len(MARKERS)]
 
 
 def _marker_size(number: int) -> float:
-    return 4.5 + 0.7 * number
+    return 4.5 + 0.7 * (number % len(SERIES))
 
 
 def _dash(number: int) -> object:
-    return DASHES[number % len(DASHES)]
+    return DASHES[(number + number // len(SERIES)) % len(DASHES)]
 
 
 def _leading_zeros(rows: pd.DataFrame, lines: Lines) -> float | None:

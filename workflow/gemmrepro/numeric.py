@@ -14,9 +14,13 @@ bit (a difference is a race).
 from __future__ import annotations
 
 import argparse
+import json
 import secrets
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,78 @@ REPEATS = 3
 """Launches of one case that must agree bit for bit."""
 ROWS = 32
 """Rows of C that are compared at a time: on the host, a block of them fits the caches."""
+ON_HOST = 1 << 21
+"""Multiply-adds from which a reference is left to the GPU."""
+PATIENCE = 120.0
+"""Seconds that a kernel's gate may take among others."""
+BROKEN = 74
+"""Exit code of a process whose GPU context a kernel broke (sysexits' EX_IOERR)."""
+KEPT_BYTES = 2 << 30
+"""Memory for cases that the next kernel of the same types is judged on too."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What kernels of one problem share of a case, all on the host.
+
+    Attributes:
+        a, b: stored operands, B as the problem lays it out; `c`: C before the launch, poison where beta is 0.
+        wide: A[m,k] and B[k,n] in float64, exactly.
+        reference, scale: see `comparison.reference_gemm`.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    c: np.ndarray
+    wide: tuple[np.ndarray, np.ndarray]
+    reference: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes of the host's memory."""
+        return sum(one.nbytes for one in (self.a, self.b, self.c, *self.wide, self.reference, self.scale))
+
+
+_kept: dict[tuple[Problem, Case], Given] = {}
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The float64 product; by cuBLAS, unless it is so small that there is nothing to gain."""
+    if a.size * b.shape[1] < ON_HOST:
+        return a @ b
+    import cupy
+
+    return (cupy.asarray(a) @ cupy.asarray(b)).get()
+
+
+def given(problem: Problem, case: Case) -> Given:
+    """Operands and reference of `case`; the last ones are kept for the kernels that follow, up to KEPT_BYTES."""
+    key = problem, case
+    found = _kept.pop(key, None) or _draw(problem, case)
+    _kept[key] = found
+    while len(_kept) > 1 and sum(one.nbytes for one in _kept.values()) > KEPT_BYTES:
+        del _kept[next(iter(_kept))]
+    return found
+
+
+def _draw(problem: Problem, case: Case) -> Given:
+    a, b, c = draw(case)
+    if problem.dtype_in == "fp64" and case.inputs not in EXACT_LAWS.values():
+        a, b = deepen(a, case.seed), deepen(b, case.seed + 1)
+    if problem.dtype_out in INTEGERS:
+        c = np.zeros_like(c)  # no integer is NaN
+    a, b = (narrow(values, problem.dtype_in) for values in (a, b))
+    c = narrow(c, problem.dtype_out)
+    # Widened on the host: CuPy compiles its own kernels to flush fp32 subnormals to zero, which would judge a kernel
+    # that keeps them against a reference that does not. In float64 nothing is flushed.
+    types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
+    wide = [widen(values, dtype) for values, dtype in zip((a, b, c), types, strict=True)]
+    reference, scale = reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], multiply=_product)
+    if case.beta == 0.0:
+        bits(c)[...] = POISON_BITS[c.dtype.itemsize]
+    k_major = problem.layout == "row,col,row"
+    return Given(a, np.ascontiguousarray(b.T) if k_major else b, c, (wide[0], wide[1]), reference, scale)
 
 
 def run_case(
@@ -51,69 +127,52 @@ def run_case(
 ) -> tuple[Verdict, float]:
     """Run a GEMM `case` of `problem` `repeats` times and judge it, by what `kernel` says of its scheme if it is given.
 
+    The GPU launches the kernel and multiplies for the reference, and everything else is the host's: on a machine whose
+    cache is empty CuPy would take seconds to compile what these arrays take milliseconds of.
+
     Returns the verdict and gamma.
     """
-    import cupy
-
-    host_a, host_b, host_c = draw(case)
-    exact = case.inputs in EXACT_LAWS.values()
-    if problem.dtype_in == "fp64" and not exact:
-        host_a, host_b = deepen(host_a, case.seed), deepen(host_b, case.seed + 1)
-    if problem.dtype_out in INTEGERS:
-        host_c = np.zeros_like(host_c)  # no integer is NaN
-    host_a, host_b = (narrow(values, problem.dtype_in) for values in (host_a, host_b))
-    host_c = narrow(host_c, problem.dtype_out)
-    k_major = problem.layout == "row,col,row"
-    a, c = Guarded(host_a), Guarded(host_c)
-    b = Guarded(np.ascontiguousarray(host_b.T) if k_major else host_b)
-    before = [a.array.copy(), b.array.copy()]
+    right = given(problem, case)
+    a, b, c = Guarded(right.a), Guarded(right.b), Guarded(right.c)
     operands = Operands(problem, case.shape, (a.array, b.array), c.array, case.alpha, case.beta)
-    poison = POISON_BITS[c.array.dtype.itemsize]
-    start = c.array.copy()
-    if case.beta == 0.0:
-        bits(start)[...] = poison
     results = []
-    for _ in range(repeats):
-        c.array[...] = start
+    for repeat in range(repeats):
+        if repeat:
+            c.array.set(right.c)
         launch(operands)
         session.sync()
-        results.append(c.array.copy())
-    # Widened on the host: CuPy compiles its own kernels to flush fp32 subnormals to zero, which would judge a kernel
-    # that keeps them against a reference that does not. In float64 nothing is flushed.
-    types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
-    wide = [cupy.asarray(widen(values, dtype)) for values, dtype in zip((host_a, host_b, host_c), types, strict=True)]
-    reference, scale = (array.get() for array in reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], cupy))
+        results.append(c.array.get())
+    got, reference = results[0], right.reference
     scheme: Any = 0.0
     if kernel is not None and kernel.error is not None:
         with np.errstate(invalid="ignore", over="ignore"):
-            scheme = kernel.error(*(one.get() for one in wide[:2]), np)
+            scheme = kernel.error(*right.wide, np)
     if kernel is not None and kernel.spoils:
-        _, _, rows, columns = set_aside(*wide[:2])
-        reference = spoil(reference, rows.get(), columns.get())
+        _, _, rows, columns = set_aside(*right.wide)
+        reference = spoil(reference, rows, columns)
     limit = bound(problem, case.shape.k)
-    got = results[0].get()
     allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
     verdict = compare(
-        got, reference, scale, limit, dtype=problem.dtype_out, underflow=allowance, scheme=scheme, rows=ROWS
+        got, reference, right.scale, limit, dtype=problem.dtype_out, underflow=allowance, scheme=scheme, rows=ROWS
     )
     problems = [verdict.message] if verdict.message else []
-    if exact:
+    if case.inputs in EXACT_LAWS.values():
         # + 0.0: a sum of zeros may be of either sign.
         wide_out = problem.dtype_out == "fp64" or problem.dtype_out in INTEGERS
-        right = narrow(reference if wide_out else reference.astype(np.float32), problem.dtype_out)
-        wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(right, problem.dtype_out)).sum())
+        exactly = narrow(reference if wide_out else reference.astype(np.float32), problem.dtype_out)
+        wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(exactly, problem.dtype_out)).sum())
         if wrong:
             problems.append(f"{wrong} elements of a product of small integers are not exact")
-    poisoned = int((bits(results[0]) == poison).sum())
+    poisoned = int((bits(got) == POISON_BITS[got.dtype.itemsize]).sum())
     if poisoned:
         problems.append(f"{poisoned} elements were never written")
-    if any(bool((bits(other) != bits(results[0])).any()) for other in results[1:]):
+    if any(bool((bits(other) != bits(got)).any()) for other in results[1:]):
         problems.append("launches on the same input differ: a race")
     for name, guarded in (("A", a), ("B", b), ("C", c)):
-        if guarded.broken():
-            problems.append(f"{guarded.broken()} elements outside {name} were overwritten")
-    for name, array, old in (("A", a.array, before[0]), ("B", b.array, before[1])):
-        if bool((bits(array) != bits(old)).any()):
+        if broken := guarded.broken():
+            problems.append(f"{broken} elements outside {name} were overwritten")
+    for name, guarded, old in (("A", a, right.a), ("B", b, right.b)):
+        if bool((bits(guarded.array.get()) != bits(old)).any()):
             problems.append(f"the input {name} was overwritten")
     return Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems)), limit
 
@@ -288,36 +347,100 @@ def summary_line(result: dict[str, Any]) -> str:
     return f"{result['kernel']:24} " + " | ".join(parts)
 
 
+def in_turn(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
+    """Judge `kernels` one after the other in a process of their own, a verdict each in `out`.
+
+    A kernel that breaks the GPU's context, or does not end within `patience` seconds, ends that process: it has failed,
+    and the next process goes on behind it.
+    """
+    paths = {kernel.id: out / f"{kernel.id}.json" for kernel in kernels}
+    for path in paths.values():
+        path.unlink(missing_ok=True)
+    left = list(kernels)
+    while left:
+        command = [sys.executable, "-m", "gemmrepro.numeric", "--build", str(build), "--out-dir", str(out)]
+        command += ["--patience", str(patience), "--worker"]
+        command += [f"--seed={seed}" for seed in seeds] + [f"--kernel={kernel.id}" for kernel in left]
+        code = subprocess.run(command).returncode
+        left = [kernel for kernel in left if not paths[kernel.id].is_file()]
+        if left and code not in (-signal.SIGALRM, BROKEN):
+            raise UserError(f"the numerical gate of {left[0].id} ended with exit code {code}; see above.")
+        if left and code == -signal.SIGALRM:
+            reason = f"it did not end within {patience:g} s"
+            write_json(paths[left[0].id], unfinished(left[0], build, reason))
+            print(f"{left[0].id:24} failed: {reason}", file=sys.stderr, flush=True)
+            left = left[1:]
+
+
+def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
+    """The verdict on a kernel that ended its process."""
+    gpu_name = json.loads(subprocess.check_output([sys.executable, "-m", "gemmrepro.gpu"], text=True))
+    toolkits = {
+        toolkit: {
+            "status": "failed",
+            "build_key": gpu.build_record(kernel, build, toolkit)["build_key"],
+            "reason": reason,
+            "cases": [],
+        }
+        for toolkit in kernel.toolkits
+        if (Path(build) / toolkit / f"{kernel.id}.json").is_file()
+    }
+    return {"kernel": kernel.id, "gpu": gpu_name["name"], "driver": gpu_name["driver"], "toolkits": toolkits}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gemmrepro.numeric", description=__doc__.split("\n")[0])
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--kernel", help="a kernel id, such as ladder.naive")
-    which.add_argument("--family", help="every kernel of a family, in one process")
+    which.add_argument("--kernel", action="append", help="a kernel id, such as ladder.naive; or several")
+    which.add_argument("--family", help="every kernel of a family")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
     parser.add_argument("--seeds", type=int, default=2, help="how many fresh seeds each case is drawn with")
     parser.add_argument("--seed", type=int, action="append", help="a seed to use again, instead of fresh ones")
-    parser.add_argument("--out", type=Path, help="where the verdict goes, with --kernel")
-    parser.add_argument("--out-dir", type=Path, help="folder for one verdict a kernel, with --family")
+    parser.add_argument("--out", type=Path, help="where the verdict goes, with one --kernel")
+    parser.add_argument("--out-dir", type=Path, help="folder for one verdict a kernel")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE,
+        help="with --out-dir: seconds that a kernel may take",
+    )
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.seeds < 1:
         raise UserError("--seeds must be at least 1.")
-    if arguments.kernel:
-        if not arguments.out:
-            raise UserError("--kernel needs --out, the file its verdict goes to.")
-        targets = [(registry.kernel(arguments.kernel), arguments.out)]
-    else:
-        if not arguments.out_dir:
-            raise UserError("--family needs --out-dir, the folder the verdicts go to.")
+    if bool(arguments.out) == bool(arguments.out_dir) or (arguments.out and len(arguments.kernel or ()) != 1):
+        raise UserError("give --out with one --kernel, or --out-dir, the folder that the verdicts go to.")
+    if arguments.family:
         registry.family(arguments.family)
-        targets = [(kernel, arguments.out_dir / f"{kernel.id}.json") for kernel in registry.kernels(arguments.family)]
-    session = gpu.open_gpu()
+        kernels = list(registry.kernels(arguments.family))
+    else:
+        kernels = [registry.kernel(name) for name in arguments.kernel]
     seeds = arguments.seed or fresh_seeds(arguments.seeds)
+    if arguments.out_dir and not arguments.worker:
+        in_turn(kernels, arguments.build, seeds, arguments.out_dir, arguments.patience)
+        return 0
+    session = gpu.open_gpu()
     with gpu.shared(session):
-        for kernel, path in targets:
+        for kernel in kernels:
+            if arguments.worker:
+                # Not a handler's affair: nothing of Python runs while the driver waits for a launch.
+                signal.setitimer(signal.ITIMER_REAL, arguments.patience)
             result = gate(session, kernel, arguments.build, seeds)
-            write_json(path, result)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            write_json(arguments.out or arguments.out_dir / f"{kernel.id}.json", result)
             print(summary_line(result), file=sys.stderr, flush=True)
+            if arguments.worker and not usable(session):
+                return BROKEN
     return 0
+
+
+def usable(session: gpu.Session) -> bool:
+    """Whether the GPU's context survived what was launched."""
+    try:
+        session.sync()
+    except UserError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -226,7 +226,8 @@ class Kernel:
 
     `d` tells apart rows of kernels that differ in a cut of that name alone.
     `error` gives, of A[m,k] and B[k,n] in float64 and their array module, what each element of C may err by design
-    beside the rounding of an ordinary sum: what broadcasts to [m,n]. One that `spoils` makes NaN of the whole row or
+    beside the rounding of an ordinary sum: what broadcasts to [m,n]; while it is worked out, `error_copies` times the
+    bytes of A, B and C together are taken beside them. One that `spoils` makes NaN of the whole row or
     column of C that an Inf or NaN of A or B meets; what `error` says there does not count.
     """
 
@@ -277,6 +278,7 @@ class Kernel:
     program: Callable[[Any], None] | None = None
     d: int | None = None
     error: Callable[[Any, Any, Any], Any] | None = None
+    error_copies: int = 1
     spoils: bool = False
 
     def __post_init__(self) -> None:

@@ -476,10 +476,11 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> dict[str, 
         return found and {**found, "text": f"{number(found['value'])} TFLOP/s"}
 
     lines = [line("", "speed, warm", speed(kernel), speed(before) if before else None)]
+    whole = ", all launches of a run together" if kernel.steps else ""
     for metric in kernel.evidence:
         at = select(cubes(counters), metric=metric, n=size)
         then = cell(select(at, kernel=before.id), "value") if before else None
-        lines.append(line(metric, METRICS.get(metric, ""), cell(select(at, kernel=kernel.id), "value"), then))
+        lines.append(line(metric, METRICS.get(metric, "") + whole, cell(select(at, kernel=kernel.id), "value"), then))
     return {
         "before": {"name": level_name(before), "anchor": anchor(before.id)} if before else None,
         "size": size,

@@ -1,8 +1,8 @@
 """How the kernels of a family relate: which are its steps, which share a source file, what each is called.
 
 A *step* is a source file: the first kernel made from it in a type. Kernels made from it later are its *twins*, of the
-same type with other constants ("tuned"), or of another type. A kernel in cuTile of several launches is a step by
-itself: its source holds functions for many.
+same type with other constants ("tuned"), or of another type. A GEMM of several launches is a step by itself: its source
+holds functions for many, or it computes something else than what shares the source (other slices, other moduli).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _titled(kernel: Kernel) -> str:
 
 def _made_from(kernel: Kernel) -> str:
     """What kernels of one step share."""
-    return kernel.id if kernel.steps and kernel.compiler == "cutile" else kernel.source
+    return kernel.id if kernel.steps and kernel.op == "gemm" else kernel.source
 
 
 def _on_a_ladder(kernel: Kernel) -> bool:

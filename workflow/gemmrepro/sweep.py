@@ -233,7 +233,7 @@ def own_bytes(kernel: Kernel, shape: Shape) -> int:
     """Device memory that a kernel takes beside what its problem does: its workspace, and its `error` while it is judged
     with what that is made of.
     """
-    judged = 8 * (shape.m * shape.n + max(shape.m, shape.n) * shape.k) if kernel.error else 0
+    judged = kernel.error_copies * operands.nbytes(kernel.problem, shape) if kernel.error else 0
     return kernel.workspace_bytes(shape) + judged
 
 

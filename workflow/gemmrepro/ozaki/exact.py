@@ -76,14 +76,22 @@ def product(a: np.ndarray, b: np.ndarray) -> Exact:
     return Exact(n @ o, e + f)
 
 
+BLOCK_BYTES = 1 << 28
+"""What an array of the products that are made at a time may take."""
+
+
 def product_double_double(a: Any, b: Any) -> tuple[Any, Any]:
-    """(hi, lo) [m,n]: AB to about k 2^-104 |A||B|, while products stay within 2^-969 to 2^996. NumPy or CuPy."""
+    """(hi, lo) [m,n]: AB to about k 2^-104 |A||B|, while products stay within 2^-969 to 2^996. NumPy or CuPy.
+
+    In blocks of k as long as BLOCK_BYTES allow: a GPU is kept busy by few large operations, not by many small ones.
+    """
     check_operands(a, b)
     xp = namespace(a)
     hi, lo = xp.zeros((a.shape[0], b.shape[1])), xp.zeros((a.shape[0], b.shape[1]))
-    for h in range(a.shape[1]):
-        p, e = double_double.two_product(a[:, h : h + 1], b[h : h + 1, :])
-        hi, lo = double_double.add(hi, lo, p, e)
+    step = max(1, BLOCK_BYTES // max(1, hi.nbytes))
+    for start in range(0, a.shape[1], step):
+        block = slice(start, start + step)
+        hi, lo = double_double.add(hi, lo, *product_by_halves(a[:, block], b[block]))
     return hi, lo
 
 

@@ -1,0 +1,164 @@
+"""FP64 by Chinese remainders on a GPU: exponents and residues are the reference's, errors as stated, the same bits."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from gpu_tools import fp64_operands, load, stage
+
+from gemmrepro import gpu, registry
+from gemmrepro.ozaki import exact, inputs, measures, moduli, residues
+from gemmrepro.registry import Shape
+
+pytestmark = pytest.mark.gpu
+
+KERNELS = registry.kernels("crt")
+FAST = [kernel for kernel in KERNELS if kernel.id != "crt.accurate"]
+SHAPE = Shape(300, 265, 330)
+"""Several tiles of C with tails, odd columns, and a K that is no multiple of 16."""
+
+
+def names(kernels) -> list[str]:
+    return [kernel.id for kernel in kernels]
+
+
+def drawn(law: str, seed: int, shape: Shape = SHAPE):
+    return inputs.INPUTS[law](np.random.default_rng(seed), shape.m, shape.n, shape.k)
+
+
+def multiply(loaded: gpu.Loaded, session, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    given = fp64_operands(loaded.kernel, a, b)
+    loaded.bind(given)()
+    session.sync()
+    return given.output.get().reshape(a.shape[0], b.shape[1])
+
+
+def handed_on(loaded: gpu.Loaded, session, a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+    """What the launches of a run leave in the workspace."""
+    multiply(loaded, session, a, b)
+    shape = Shape(a.shape[0], b.shape[1], a.shape[1])
+    return {name: array.get() for name, array in loaded.workspace(shape).items()}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
+def test_residues_are_those_of_the_scaled_integers(kernel, session, built, toolkit) -> None:
+    """Of A and of B, modulo each number, exactly; zeros beyond K; and integers that no radius is too small for."""
+    loaded = load(kernel, session, built, toolkit)
+    a, b = drawn("phi = 2", 1)
+    a[7], b[:, 3] = 0.0, 0.0
+    found = handed_on(loaded, session, a, b)
+    count, unsigned = kernel.params["moduli"], kernel.at_most["k"] == 2**16
+    radius = Fraction(residues.radius(count))
+    for x, side in ((a, "a"), (np.ascontiguousarray(b.T), "b")):
+        exponents = found[f"exponents_{side}"]
+        assert exponents.shape == (len(x),)
+        held = found[f"residues_{side}"][: count * len(x)].reshape(count, len(x), -1)
+        held = held.view(np.uint8 if unsigned else np.int8).astype(int)
+        assert not held[:, :, SHAPE.k :].any()
+        for i in (0, 3, 7, 129, len(x) - 1):
+            whole = [round(Fraction(value) * Fraction(2) ** int(exponents[i])) for value in x[i]]
+            if kernel in FAST:
+                assert sum(value * value for value in whole) <= radius * radius
+            for p, row in zip(moduli.moduli(count), held[:, i, : SHAPE.k], strict=True):
+                assert not any((int(have) - want) % p for have, want in zip(row, whole, strict=True))
+
+
+@pytest.mark.parametrize("law", ["normal", "phi = 2"])
+def test_exponents_are_those_of_the_reference(law, session, built, toolkit) -> None:
+    """By norms and by the product of magnitudes; a radius smaller by 2^-22 may take one off."""
+    a, b = drawn(law, 2)
+    for name, chosen in (
+        ("crt.fused", residues.exponents_by_norms),
+        ("crt.unsigned", residues.exponents_by_norms),
+        ("crt.accurate", residues.exponents_by_products),
+    ):
+        kernel = registry.kernel(name)
+        found = handed_on(load(kernel, session, built, toolkit), session, a, b)
+        for side, wanted in zip("ab", chosen(a, b, kernel.params["moduli"], "nearest"), strict=True):
+            difference = wanted.ravel() - found[f"exponents_{side}"]
+            assert (np.abs(difference) <= 1).all() and (difference == 0).mean() > 0.98, name
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
+def test_errors_are_what_so_many_moduli_leave(kernel, session, built, toolkit) -> None:
+    """Against the product in double-double: 14 moduli leave a few u, 15 and 16 little but the last rounding."""
+    loaded = load(kernel, session, built, toolkit)
+    shape = Shape(130, 257, 2048)
+    a, b = drawn("normal", 3, shape)
+    c = multiply(loaded, session, a, b)
+    error = exact.minus_double_double(c, *exact.product_double_double(a, b))
+    scaled = measures.scaled(error, np.abs(a) @ np.abs(b))
+    assert scaled < {14: 4.0, 15: 0.4, 16: 0.4}[kernel.params["moduli"]]
+    assert scaled > {14: 0.2, 15: 0.0, 16: 0.0}[kernel.params["moduli"]]
+
+
+def test_rungs_of_15_moduli_agree_to_the_last_bits(session, built, toolkit) -> None:
+    """The same integers and the same sums: what a reconstruction loses is 2^-76 M, and its rounding one bit."""
+    a, b = drawn("normal", 4)
+    results = {
+        kernel.id: multiply(load(kernel, session, built, toolkit), session, a, b)
+        for kernel in FAST
+        if kernel.params["moduli"] == 15
+    }
+    first = results.pop("crt.library")
+    for name, c in results.items():
+        assert np.abs(c - first).max() <= 2 * measures.UNIT * np.abs(first).max(), name
+        assert (c == first).mean() > 0.99, name
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
+def test_the_same_input_gives_the_same_bits_launched_or_as_a_graph(kernel, session, built, toolkit) -> None:
+    loaded = load(kernel, session, built, toolkit)
+    given = fp64_operands(kernel, *drawn("phi = 1", 5, Shape(700, 1030, 600)))
+    call = loaded.bind(given)
+    call()
+    first = given.output.get()
+    given.output.fill(np.nan)
+    loaded.session.stream.begin_capture()
+    call()
+    graph = loaded.session.stream.end_capture()
+    for _ in range(3):
+        given.output.fill(np.nan)
+        graph.launch(session.stream)
+        session.sync()
+        assert (given.output.get() == first).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
+def test_integers_are_exact_and_what_is_not_finite_spoils_its_row_and_column(kernel, session, built, toolkit) -> None:
+    loaded = load(kernel, session, built, toolkit)
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(-8, 9, (131, 77)).astype(float), rng.integers(-8, 9, (77, 46)).astype(float)
+    a[3], b[:, 5] = 0.0, -0.0
+    a[7], b[:, 2] = np.ldexp(a[7], -1040), np.ldexp(b[:, 2], 1000)
+    assert (multiply(loaded, session, a, b) == a @ b).all()
+    wrong_a, wrong_b = a.copy(), b.copy()
+    wrong_a[11, 76], wrong_b[0, 45] = np.inf, np.nan
+    c = multiply(loaded, session, wrong_a, wrong_b)
+    spoiled = np.zeros(c.shape, bool)
+    spoiled[11], spoiled[:, 45] = True, True
+    assert (np.isnan(c) == spoiled).all()
+    assert (c[~spoiled] == (a @ b)[~spoiled]).all()
+
+
+def test_the_accurate_mode_errs_less_where_large_elements_meet_small_ones(session, built, toolkit) -> None:
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((SHAPE.m, 2048)), rng.standard_normal((2048, SHAPE.n))
+    a[:, :1024] *= 64
+    b[1024:] *= 64
+    high, low = exact.product_double_double(a, b)
+    fast, accurate = (
+        np.median(exact.minus_double_double(multiply(load(kernel, session, built, toolkit), session, a, b), high, low))
+        for kernel in (registry.kernel("crt.fused"), registry.kernel("crt.accurate"))
+    )
+    assert accurate <= fast
+
+
+@pytest.mark.parametrize("name", ["crt.library", "crt.fused"])
+def test_a_run_is_marked_for_the_profiler(name, session, built, toolkit) -> None:
+    """What ncu runs, without ncu: all launches of a run, a library's among them, and a mark behind."""
+    load(registry.kernel(name), session, built, toolkit)
+    answer = stage("counters", "--build", built, "--runs", "--launch", f"{name}:{toolkit}:256")
+    assert answer.returncode == 0, answer.stderr

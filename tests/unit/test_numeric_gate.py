@@ -1,0 +1,166 @@
+"""The numerical gate whole, with NumPy in the GPU's place: kernels in turn, what they share, and who stops them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy_cupy import NumpyCupy
+
+from gemmrepro import gate_cases, numeric, operands, registry
+from gemmrepro.comparison import reference_gemm
+from gemmrepro.errors import UserError
+from gemmrepro.gate_cases import Case
+from gemmrepro.guarded import GUARD, Guarded
+from gemmrepro.registry import Problem, Shape
+
+SESSION = SimpleNamespace(sync=lambda: None)
+FP64 = Problem("gemm", "fp64", "fp64", "row,row,row")
+CASE = Case(Shape(65, 9, 8), 1.0, 0.0, "normal", 3)
+
+
+@pytest.fixture(autouse=True)
+def numpy_for_cupy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    numeric._kept.clear()
+
+
+def product(given: operands.Operands) -> np.ndarray:
+    shape = given.shape
+    a, b = (np.asarray(one) for one in given.inputs)
+    return a.reshape(shape.m, shape.k) @ b.reshape(shape.k, shape.n)
+
+
+def right(given: operands.Operands) -> None:
+    given.output[...] = product(given)
+
+
+def judged(launch, case: Case = CASE, problem: Problem = FP64, **options) -> str:
+    verdict, _ = numeric.run_case(SESSION, launch, case, problem, **options)
+    assert verdict.passed == (not verdict.message)
+    return verdict.message
+
+
+def test_a_right_product_passes() -> None:
+    assert judged(right) == ""
+
+
+def test_what_is_wrong_beside_the_numbers_is_said() -> None:
+    def half(given):
+        given.output[:3] = product(given)[:3]
+
+    def outside(given):
+        right(given)
+        given.output.base[GUARD - 1] = 0.0
+
+    def input_changed(given):
+        right(given)
+        given.inputs[1][0, 0] += 1.0
+
+    turns = iter(range(9))
+
+    def race(given):
+        given.output[...] = product(given) * (1 + 2.0**-52 * next(turns))
+
+    assert "were never written" in judged(half)
+    assert judged(outside) == "1 elements outside C were overwritten"
+    assert "the input B was overwritten" in judged(input_changed)
+    assert "a race" in judged(race)
+
+
+def test_c_is_poisoned_before_every_launch_and_given_where_beta_reads_it() -> None:
+    seen = []
+
+    def look(given):
+        seen.append(np.array(given.output))
+        given.output[...] = 0.75 * product(given) - 1.5 * seen[-1]
+
+    assert judged(look, Case(CASE.shape, 0.75, -1.5, "normal", 3)) == ""
+    assert len(seen) == numeric.REPEATS and all((one == seen[0]).all() for one in seen)
+    seen.clear()
+    judged(look)
+    assert all(np.isnan(one).all() for one in seen)
+
+
+def test_guards_keep_their_payload_and_the_arrays_place() -> None:
+    guarded = Guarded(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert (np.asarray(guarded.array) == np.arange(6).reshape(2, 3)).all() and guarded.broken() == 0
+    guarded._flat[GUARD + 6] = np.float32(np.nan)  # another NaN than the guard's
+    guarded._flat[0] = 1.0
+    assert guarded.broken() == 2
+
+
+def test_kernels_of_one_problem_share_operands_and_reference(monkeypatch) -> None:
+    one = numeric.given(FP64, CASE)
+    assert numeric.given(FP64, CASE) is one
+    a, b = one.wide
+    wanted = reference_gemm(a, b, 1.0, 0.0, None)
+    assert (one.reference == wanted[0]).all() and (one.scale == wanted[1]).all()
+    others = [Case(CASE.shape, 1.0, 0.0, "normal", seed) for seed in (4, 5)]
+    monkeypatch.setattr(numeric, "KEPT_BYTES", 2 * one.nbytes)
+    for case in others:
+        assert (numeric.given(FP64, case).a != one.a).any()
+    assert [case for _, case in numeric._kept] == others, "the oldest goes first"
+
+
+@pytest.mark.parametrize("kernel", ["crt.fused", "ozaki.fused_bf16_d9", "ozaki.pair_e4m3_64", "hopper.wgmma"])
+def test_no_case_of_the_list_is_lost(kernel) -> None:
+    """Tails, K that is no multiple, zeros, ends of the range, Inf and NaN, and the launch that fills the GPU."""
+    record = registry.kernel(kernel)
+    cases = gate_cases.gemm_cases(record, [1])
+    assert {case.inputs for case in cases} >= set(gate_cases.LAWS[record.dtype_in])
+    shapes, middling, large = gate_cases.gemm_shapes(record)
+    assert {case.shape for case in cases} == {*shapes, middling, large, *record.gate_shapes}
+
+
+class Worker:
+    """Stands in for the processes that judge: writes verdicts as they would, and ends as it is told."""
+
+    def __init__(self, ends: dict[str, int]) -> None:
+        self.ends, self.calls = ends, []
+
+    def __call__(self, command):
+        names = [word.removeprefix("--kernel=") for word in command if word.startswith("--kernel=")]
+        out = Path(command[command.index("--out-dir") + 1])
+        self.calls.append((names, [word for word in command if word.startswith("--seed=")]))
+        for name in names:
+            code = self.ends.pop(name, 0)
+            if code != -signal.SIGALRM:
+                (out / f"{name}.json").write_text(json.dumps({"kernel": name}))
+            if code:
+                return SimpleNamespace(returncode=code)
+        return SimpleNamespace(returncode=0)
+
+
+KERNELS = [registry.kernel(f"crt.{name}") for name in ("library", "batched", "ping_pong", "accurate")]
+
+
+def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path) -> None:
+    build = tmp_path / "cuda13"
+    build.mkdir()
+    (build / "crt.ping_pong.json").write_text(json.dumps({"build_key": "abc"}))
+    worker = Worker({"crt.batched": numeric.BROKEN, "crt.ping_pong": -signal.SIGALRM})
+    monkeypatch.setattr(subprocess, "run", worker)
+    monkeypatch.setattr(subprocess, "check_output", lambda *given, **options: '{"name": "G", "driver": "D"}')
+    (tmp_path / "crt.library.json").write_text("of another day")
+    numeric.in_turn(KERNELS, tmp_path, [7, 8], tmp_path, 5.0)
+    assert [names[0] for names, _ in worker.calls] == ["crt.library", "crt.ping_pong", "crt.accurate"]
+    assert {tuple(seeds) for _, seeds in worker.calls} == {("--seed=7", "--seed=8")}
+    found = json.loads((tmp_path / "crt.ping_pong.json").read_text())
+    assert (found["gpu"], found["driver"]) == ("G", "D")
+    assert found["toolkits"] == {
+        "cuda13": {"status": "failed", "build_key": "abc", "reason": "it did not end within 5 s", "cases": []}
+    }
+    assert json.loads((tmp_path / "crt.library.json").read_text()) == {"kernel": "crt.library"}
+
+
+def test_another_failure_ends_the_gate(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda command: SimpleNamespace(returncode=1))
+    with pytest.raises(UserError, match=r"crt\.library ended with exit code 1"):
+        numeric.in_turn(KERNELS, tmp_path, [7], tmp_path, 5.0)

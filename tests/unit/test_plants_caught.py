@@ -1,0 +1,108 @@
+"""Bugs planted in the FP64 schemes are caught by the numerical gate, on the CPU: their sources run there.
+
+cuTile's sources run in cpu_tile, the headers of crt compiled as C++ (test_crt). What bugs in products, tiles and
+barriers do shows on a GPU alone (tests/gpu/test_gpu_gate.py).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import cpu_tile
+import numpy as np
+import pytest
+from numpy_cupy import NumpyCupy
+from plants import CRT, OZAKI
+from test_crt import Device
+
+from gemmrepro import gate_cases, numeric, registry
+from gemmrepro.errors import UserError
+from gemmrepro.registry import Shape
+
+SESSION = SimpleNamespace(sync=lambda: None)
+SMALL = {"m": 37, "n": 34, "k": 80}
+"""What the gate's shapes are cut down to: tails, every law, and one of everything."""
+
+HEADERS = ("moduli", "reconstruction", "scaling", "coarse")
+DEVICE = [name for name, plant in CRT.items() if plant.header.split("/")[-1].removesuffix(".cuh") in HEADERS]
+DEVICE.remove("a row with an Inf not marked")  # converting an Inf to an integer is undefined in C++
+"""Bugs in functions that the CPU can call."""
+
+
+@pytest.fixture(autouse=True)
+def numpy_for_cupy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+
+
+def failure(kernel: registry.Kernel, run) -> str:
+    """The first message of the gate on its cases, cut down; "" where all pass. `run` gives C of A[m,k] and B[k,n]."""
+
+    def launch(given) -> None:
+        shape = given.shape
+        a, b = (np.array(one) for one in given.inputs)
+        try:
+            given.output[...] = run(a.reshape(shape.m, shape.k), b.reshape(shape.k, shape.n))
+        except UserError as error:
+            refused.append(str(error))
+
+    refused: list[str] = []
+    cut = {axis: most // (step := kernel.multiple_of.get(axis, 1)) * step for axis, most in SMALL.items()}
+    cases = {
+        replace(case, shape=Shape(**{axis: min(most, getattr(case.shape, axis)) for axis, most in cut.items()})): None
+        for case in gate_cases.gemm_cases(kernel, [1])
+    }
+    for case in cases:
+        verdict, _ = numeric.run_case(SESSION, launch, case, kernel.problem, repeats=1, kernel=kernel)
+        if refused or not verdict.passed:
+            return refused[0] if refused else verdict.message
+    return ""
+
+
+def tiles(kernel: registry.Kernel):
+    return lambda a, b: cpu_tile.Launches(kernel, a, b).run()
+
+
+@pytest.mark.parametrize("name", OZAKI)
+def test_a_bug_in_a_tile_is_caught(name, tmp_path) -> None:
+    kernel, text = OZAKI[name].apply()
+    source = tmp_path / "changed.py"
+    source.write_text(text)
+    message = failure(kernel, tiles(replace(kernel, source=str(source))))
+    assert message, f"{name} went unnoticed"
+
+
+@pytest.mark.parametrize("kernel_id", ["ozaki.fused_bf16_d5", "ozaki.rows_bf16_d9"])
+def test_the_sources_as_they_are_pass(kernel_id) -> None:
+    kernel = registry.kernel(kernel_id)
+    assert failure(kernel, tiles(kernel)) == ""
+
+
+def device(folder, plant=None, accurate=False):
+    """The product as crt's headers make it, whose rows are multiples of four long."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not on PATH")
+    made = Device(folder, 15, 1, {plant.header: plant.apply()[1]} if plant else None)
+
+    def run(a, b):
+        more = -a.shape[1] % 4
+        with np.errstate(invalid="ignore"):
+            return made.gemm(np.pad(a, ((0, 0), (0, more))), np.pad(b, ((0, more), (0, 0))), accurate)
+
+    return run
+
+
+@pytest.mark.parametrize("name", DEVICE)
+def test_a_bug_in_a_header_is_caught(name, tmp_path) -> None:
+    plant = CRT[name]
+    kernel = registry.kernel(plant.kernel)
+    message = failure(kernel, device(tmp_path, plant, plant.kernel == "crt.accurate"))
+    assert message, f"{name} went unnoticed"
+
+
+@pytest.mark.parametrize("kernel_id", ["crt.fused", "crt.accurate"])
+def test_the_headers_as_they_are_pass(kernel_id, tmp_path) -> None:
+    kernel = registry.kernel(kernel_id)
+    assert failure(kernel, device(tmp_path, accurate=kernel_id == "crt.accurate")) == ""

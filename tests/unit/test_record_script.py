@@ -1,0 +1,152 @@
+"""workflow/scripts/record without a GPU: which stages it runs, on what, and what it files. Stages are stood in for."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from synthetic import World
+
+from gemmrepro import registry
+from gemmrepro.errors import UserError
+
+GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
+
+
+class Stages:
+    """Writes what the stages would write; `ends` are exit codes by stage."""
+
+    def __init__(self, build: Path) -> None:
+        self.build, self.calls, self.ends = build, [], {}
+
+    def __call__(self, module: str, *arguments: str) -> int:
+        given = dict(zip(arguments[::2], arguments[1::2], strict=False))
+        self.calls.append((module, arguments, given))
+        if code := self.ends.get(module, 0):
+            return code
+        out = Path(given.get("--out") or given["--out-dir"])
+        out.mkdir(parents=True, exist_ok=True)
+        if module == "numeric":
+            for name in [word.removeprefix("--kernel=") for word in arguments if word.startswith("--kernel=")]:
+                toolkits = {
+                    toolkit: {
+                        "status": "passed",
+                        "build_key": json.loads((self.build / toolkit / f"{name}.json").read_text())["build_key"],
+                        "cases": [],
+                    }
+                    for toolkit in registry.kernel(name).toolkits
+                }
+                verdict = {"kernel": name, "gpu": GPU["name"], "driver": GPU["driver"], "toolkits": toolkits}
+                (out / f"{name}.json").write_text(json.dumps(verdict))
+        for name in ("summary.csv", "samples.parquet", "run.json", "counters.csv") if module == "sweep" else ():
+            (out / name).write_text("rows")
+        for name in given["--name"].split(",") if module == "experiment" else ():
+            (out / f"{name}.csv").write_text("rows")
+            (out / f"{name}.json").write_text("{}")
+        return 0
+
+    def judged(self, call: int) -> list[str]:
+        return [word.removeprefix("--kernel=") for word in self.calls[call][1] if word.startswith("--kernel=")]
+
+    def named(self) -> list[str]:
+        return [module for module, *_ in self.calls]
+
+
+@pytest.fixture
+def record(monkeypatch, tmp_path):
+    """Runs the script's main with arguments on synthetic builds; returns its exit code."""
+    world = World(tmp_path / "world", families=("crt", "ozaki")).write()
+    loader = importlib.machinery.SourceFileLoader("record_script", str(ROOT / "workflow/scripts/record"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("record_script", loader))
+    loader.exec_module(module)
+    stages = Stages(world.build)
+    monkeypatch.setattr(module, "stage", stages)
+    monkeypatch.setattr(module, "machine_at_hand", lambda: GPU)
+    # What gates make of machine code is test_gates' affair; these builds hold none.
+    gate = {"toolkits": {}, "passed": True}
+    monkeypatch.setattr(module.gates, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
+    folders = [f"--{name}={tmp_path / name}" for name in ("work", "out")]
+
+    def run(*arguments: str) -> int:
+        stages.calls.clear()
+        monkeypatch.setattr(sys, "argv", ["record", f"--build={world.build}", *folders, *arguments])
+        return module.main()
+
+    run.stages, run.out, run.work = stages, tmp_path / "out" / "h200", tmp_path / "work"
+    return run
+
+
+def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_family(record):
+    assert record("--families", "ozaki", "--toolkits", "cuda13", "--no-sweep", "--jobs", "1") == 0
+    assert record.stages.named() == ["numeric", "experiment"], "one process judges them all"
+    judged = record.stages.judged(0)
+    assert judged[: len(registry.kernels("ozaki"))] == [kernel.id for kernel in registry.kernels("ozaki")]
+    assert {"crt.fused_14", "crt.fused", "crt.fused_16", "crt.accurate"} <= set(judged)
+    filed = {path.relative_to(record.out).as_posix() for path in record.out.rglob("*") if path.is_file()}
+    experiments = {
+        f"ozaki/experiments/{name}.{kind}"
+        for name in ("products", "accuracy", "accumulator")
+        for kind in ("csv", "json")
+    }
+    assert filed == {"ozaki/gates.json", *experiments}
+    assert set(json.loads((record.out / "ozaki/gates.json").read_text())) == {k.id for k in registry.kernels("ozaki")}
+    assert (record.work / "gates/crt.fused.json").is_file(), "the experiment asks for the guests' gates"
+
+
+def test_what_was_judged_on_this_machine_is_not_judged_again(record):
+    times = (
+        "--jobs",
+        "1",
+        "--experiments",
+        "none",
+        "--no-counters",
+        "--rounds",
+        "3",
+        "--seconds",
+        "0.1",
+        "--caches",
+        "warm",
+    )
+    assert record("--families", "crt", "--toolkits", "cuda13", *times, "--sizes", "crt=4096,8192") == 0
+    assert record.stages.named() == ["numeric", "sweep"]
+    sweep = json.loads((record.work / "config.json").read_text())["sweep"]
+    assert sweep["sizes"]["crt"] == [4096, 8192] and sweep["caches"] == ["warm"] and sweep["counters"] == {}
+    (record.work / "gates/numeric/crt.accurate.json").unlink()
+    assert record("--families", "crt,ozaki", "--toolkits", "cuda13", *times) == 0
+    assert record.stages.judged(0) == ["crt.accurate"]
+    assert record.stages.named() == ["numeric", "sweep", "numeric", "sweep"]
+    assert not set(record.stages.judged(2)) & {kernel.id for kernel in registry.kernels("crt")}
+
+
+def test_kernels_are_judged_several_at_a_time(record):
+    assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none", "--jobs", "3") == 0
+    assert record.stages.named() == ["numeric"] * 3 + ["sweep"]
+    shares = sorted(record.stages.judged(i) for i in range(3))
+    assert sorted(name for share in shares for name in share) == sorted(kernel.id for kernel in registry.kernels("crt"))
+    assert {len(share) for share in shares} == {3, 4}
+
+
+def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record):
+    record.stages.ends = {"sweep": 75}
+    assert record("--families", "crt", "--toolkits", "cuda13", "--budget", "5") == 75
+    assert not record.out.exists()
+    record.stages.ends = {}
+    assert record("--families", "crt", "--toolkits", "cuda13") == 0
+    assert record.stages.named() == ["sweep", "experiment"]
+
+
+def test_bad_arguments_are_refused_before_anything_runs(record):
+    for arguments, message in (
+        (("--families", "crt", "--caches", "hot"), "--caches has 'hot'"),
+        (("--families", "crt", "--experiments", "speed"), "no chosen family has the experiment speed"),
+        (("--families", "crt", "--sizes", "crt:4096"), "is not of the form family=size"),
+        (("--families", "crt", "--setting", "crt.accuracy.rows=3"), "has no setting 'rows'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            record(*arguments)
+        assert record.stages.calls == []
