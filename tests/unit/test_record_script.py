@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def record(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "argv", ["record", f"--build={world.build}", *folders, *arguments])
         return module.main()
 
-    run.stages, run.out, run.work = stages, tmp_path / "out" / "h200", tmp_path / "work"
+    run.module, run.stages, run.out, run.work = module, stages, tmp_path / "out" / "h200", tmp_path / "work"
     return run
 
 
@@ -117,10 +118,24 @@ def test_what_was_judged_on_this_machine_is_not_judged_again(record):
     sweep = json.loads((record.work / "config.json").read_text())["sweep"]
     assert sweep["sizes"]["crt"] == [4096, 8192] and sweep["caches"] == ["warm"] and sweep["counters"] == {}
     (record.work / "gates/numeric/crt.accurate.json").unlink()
+    filed = json.loads((record.out / "crt/gates.json").read_text())
+    del filed["crt.accurate"]
+    (record.out / "crt/gates.json").write_text(json.dumps(filed))
     assert record("--families", "crt,ozaki", "--toolkits", "cuda13", *times) == 0
     assert record.stages.judged(0) == ["crt.accurate"]
     assert record.stages.named() == ["numeric", "sweep", "numeric", "sweep"]
     assert not set(record.stages.judged(2)) & {kernel.id for kernel in registry.kernels("crt")}
+
+
+def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monkeypatch):
+    assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none") == 0
+    before = (record.out / "crt/gates.json").read_text()
+    for change, judged_again in (({}, False), ({"driver": "600"}, True)):
+        shutil.rmtree(record.work)
+        monkeypatch.setattr(record.module, "machine_at_hand", lambda change=change: {**GPU, **change})
+        assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none") == 0
+        assert ("numeric" in record.stages.named()) is judged_again
+        assert judged_again or (record.out / "crt/gates.json").read_text() == before
 
 
 def test_kernels_are_judged_several_at_a_time(record):
