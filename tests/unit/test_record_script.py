@@ -67,7 +67,7 @@ def record(monkeypatch, tmp_path):
     loader.exec_module(module)
     stages = Stages(world.build)
     monkeypatch.setattr(module, "stage", stages)
-    monkeypatch.setattr(module, "machine_at_hand", lambda: GPU)
+    monkeypatch.setattr(module.gpu, "described", lambda: GPU)
     # What gates make of machine code is test_gates' affair; these builds hold none.
     gate = {"toolkits": {}, "passed": True}
     monkeypatch.setattr(module.gates, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
@@ -132,7 +132,7 @@ def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monke
     before = (record.out / "crt/gates.json").read_text()
     for change, judged_again in (({}, False), ({"driver": "600"}, True)):
         shutil.rmtree(record.work)
-        monkeypatch.setattr(record.module, "machine_at_hand", lambda change=change: {**GPU, **change})
+        monkeypatch.setattr(record.module.gpu, "described", lambda change=change: {**GPU, **change})
         assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none") == 0
         assert ("numeric" in record.stages.named()) is judged_again
         assert judged_again or (record.out / "crt/gates.json").read_text() == before

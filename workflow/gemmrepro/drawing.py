@@ -114,7 +114,7 @@ def plain(value: float, _position: int | None = None) -> str:
     if value < 1e6:
         return f"{value:,.6g}"
     exponent = math.log2(value)
-    return f"2{str(int(exponent)).translate(_RAISED)}" if exponent.is_integer() else f"{value:,.0f}"
+    return f"2{raised(int(exponent))}" if exponent.is_integer() else f"{value:,.0f}"
 
 
 def between_decades(axis: Axis) -> None:

@@ -85,6 +85,17 @@ def bound(problem: Problem, k: int) -> float:
     return gamma(k) if problem.dtype_in == "fp32" else tensor_core_gamma(k, problem.dtype_in)
 
 
+def allowed_error(limit: float | None, dtype_out: str) -> float | None:
+    """What the numerical gate allows, in the units in which errors are given: |A||B| and the output's roundoff.
+
+    A result narrower than fp32 is rounded once more, by one such unit (see the module's docstring).
+    """
+    unit = UNIT_ROUNDOFF.get(dtype_out)
+    if limit is None or unit is None:
+        return None
+    return limit / unit + (1.0 if limit and unit > UNIT_ROUNDOFF["fp32"] else 0.0)
+
+
 def failure_probability(shape: Shape, unit: float = UNIT_ROUNDOFF["fp32"]) -> float:
     """Upper bound on the chance that the gate fails a right kernel on one input of `shape`."""
     return min(1.0, 2.0 * shape.m * shape.n * shape.k * math.exp(-(LAMBDA**2) * (1 - unit) ** 2 / 2))

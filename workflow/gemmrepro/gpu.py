@@ -17,6 +17,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ from typing import Any
 
 from gemmrepro.cublas import opened, opened_lt
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.files import read_json
+from gemmrepro.files import ROOT, read_json
 from gemmrepro.operands import STORAGE, Operands
 from gemmrepro.registry import Kernel, Launch, LibraryStep, Shape, Step
 
@@ -538,6 +539,23 @@ class Launches:
     def read(self, array: Any) -> Any:
         """`array` on the host, once everything that was launched is done."""
         return array.get(stream=self._loaded.session.stream)
+
+
+def described() -> dict[str, Any]:
+    """What `python -m gemmrepro.gpu` prints, asked in another process: this one must not occupy the GPU.
+
+    Raises:
+        UserError: no GPU can be used; the other process has said why.
+    """
+    try:
+        text = subprocess.check_output(
+            [sys.executable, "-m", "gemmrepro.gpu"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
+            text=True,
+        )
+    except subprocess.CalledProcessError:
+        raise UserError("nothing can be measured here; see the reason above.") from None
+    return json.loads(text)
 
 
 def main() -> int:

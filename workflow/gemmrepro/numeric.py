@@ -14,7 +14,6 @@ bit (a difference is a race).
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import signal
 import subprocess
@@ -28,7 +27,7 @@ import numpy as np
 
 from gemmrepro import ceiling_gate, gpu, pointwise_gate, registry, vector_gate
 from gemmrepro.comparison import Verdict, compare, reference_gemm
-from gemmrepro.error_bounds import UNIT_ROUNDOFF, bound, underflow_allowance
+from gemmrepro.error_bounds import allowed_error, bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import write_json
 from gemmrepro.gate_cases import EXACT_LAWS, Case, deepen, draw, gemm_cases
@@ -337,8 +336,8 @@ def summary_line(result: dict[str, Any]) -> str:
         errors = [
             (case["err_scaled_max"], case["gamma"]) for case in verdict["cases"] if case["err_scaled_max"] is not None
         ]
-        unit = UNIT_ROUNDOFF[registry.kernel(result["kernel"]).dtype_out]
-        worst = max((error * unit / (limit + unit * (unit > 2**-24)) for error, limit in errors if limit), default=0.0)
+        dtype = registry.kernel(result["kernel"]).dtype_out
+        worst = max((error / allowed_error(limit, dtype) for error, limit in errors if limit), default=0.0)
         parts.append(
             f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, worst {100 * worst:5.1f}% of the bound"
         )
@@ -374,7 +373,7 @@ def in_turn(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int], out: P
 
 def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
     """The verdict on a kernel that ended its process."""
-    gpu_name = json.loads(subprocess.check_output([sys.executable, "-m", "gemmrepro.gpu"], text=True))
+    machine = gpu.described()
     toolkits = {
         toolkit: {
             "status": "failed",
@@ -385,7 +384,7 @@ def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
         for toolkit in kernel.toolkits
         if (Path(build) / toolkit / f"{kernel.id}.json").is_file()
     }
-    return {"kernel": kernel.id, "gpu": gpu_name["name"], "driver": gpu_name["driver"], "toolkits": toolkits}
+    return {"kernel": kernel.id, "gpu": machine["name"], "driver": machine["driver"], "toolkits": toolkits}
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ from gemmrepro.claims import as_published, format_number
 from gemmrepro.counters import METRICS
 from gemmrepro.discussion import in_words
 from gemmrepro.drawing import SIZE, listed
-from gemmrepro.error_bounds import UNIT_ROUNDOFF
+from gemmrepro.error_bounds import allowed_error
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiment_rows import Results
 from gemmrepro.experiments import Column
@@ -332,17 +332,6 @@ def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def allowed_error(gamma: float | None, dtype_out: str) -> float | None:
-    """What the numerical gate allows, in the units in which errors are given: |A||B| and the output's roundoff.
-
-    A result narrower than fp32 is rounded once more, by one such unit (see `gemmrepro.error_bounds`).
-    """
-    unit = UNIT_ROUNDOFF.get(dtype_out)
-    if gamma is None or unit is None:
-        return None
-    return gamma / unit + (1.0 if gamma and unit > UNIT_ROUNDOFF["fp32"] else 0.0)
-
-
 def _with_bound(case: Mapping[str, Any], dtype_out: str) -> dict[str, Any]:
     """A case with what it allows; a gate that judges by another bound writes gamma 0 beside an error."""
     gamma = case.get("gamma")
@@ -505,17 +494,17 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
     ]
     commands.append(("Judge it by its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json"))
     measured_by = [
-        (f"{family}.{name}", results)
+        (family, results)
         for family, found in inputs.experiments.items()
-        for name, results in found.items()
+        for results in found.values()
         if kernel.id in results.experiment.kernels
     ]
     if kernel.timed:
         target = f"results/measure/{kernel.family}/summary.csv"
         commands.append(("Measure its family (on a GPU)", f"{SNAKEMAKE} --config measure=live --force {target}"))
     commands += [
-        (f"Run the experiment: {results.experiment.title}", experiment_command(name.split(".")[0], results))
-        for name, results in measured_by
+        (f"Run the experiment: {results.experiment.title}", experiment_command(family, results))
+        for family, results in measured_by
     ]
     return {
         "id": kernel.id,
@@ -553,7 +542,8 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "claims": [claim for claim in inputs.verdicts["claims"] if kernel.id in (claim.get("kernels") or [])],
         "commands": commands,
         "experiments": [
-            {"anchor": f"experiment-{anchor(name)}", "title": results.experiment.title} for name, results in measured_by
+            {"anchor": f"experiment-{anchor(f'{family}.{results.experiment.name}')}", "title": results.experiment.title}
+            for family, results in measured_by
         ],
     }
 
