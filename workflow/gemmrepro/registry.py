@@ -315,6 +315,11 @@ class Kernel:
         return "alpha" in self.arguments
 
     @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold its launches: not where the host reads what one wrote before the next."""
+        return self.program is None
+
+    @property
     def family(self) -> str:
         return self.id.split(".", 1)[0]
 
