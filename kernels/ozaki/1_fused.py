@@ -10,7 +10,10 @@ Parameters: S slices, STEP = m2 - 1 bits from one to the next and beta = min(m2,
             1 takes a maximum a row of A and a column of B instead of one a matrix, which the papers on the scheme do
             and the article does not. FAST leaves Hopper's sums of 8-bit floats in the tensor core for the whole of K.
 Sums:       fp32 for a pair over the whole of K, in registers; then scaled and added to fp64 sums, in registers too.
-Published:  bf16, d = 9: 26.84 TFLOP/s at 16384 with 39 pairs, 1.05 PFLOP/s of bf16, 0.63 of cuBLAS in bf16 (B200).
+Launches:   `product` multiplies all pairs in one. Its blocks take so long that they drift apart: from n = 16384 on they
+            seldom find each other's tiles in L2. `one_pair` does a pair a launch and keeps the fp64 sums in C between,
+            so that all blocks begin every pair together. Both write the same bits.
+Published:  bf16, d = 9: 26.84 TFLOP/s at 16384 with 39 pairs, which are 1.05 PFLOP/s of bf16 (B200).
 Expected:   the inner loop is that of a plain product; a pair ends with 64 conversions and 64 fp64 multiply-adds a
             thread, 1 % of its time for K = 16384.
 Takes:      any m; even n, and k whose rows of slices are whole 16 bytes. Inf and NaN become NaN of their row of A or
@@ -197,3 +200,40 @@ def product(
     else:
         scale = ct.load(c_a, (0,), (1,)).reshape((1, 1)) + ct.load(c_b, (0,), (1,)).reshape((1, 1))
     ct.store(c, (row, col), times_power(total, scale))
+
+
+@ct.kernel
+def one_pair(
+    a,
+    b,
+    c_a,
+    c_b,
+    c,
+    p,
+    q,
+    last,
+    BM: Constant,
+    BN: Constant,
+    BK: Constant,
+    GROUP: Constant,
+    STEP: Constant,
+    VECTOR: Constant,
+):
+    # a: [S, m, k]   b: [S, n, k]   c: [m, n]   grid: tiles of C   last: 1 where this pair is the last, else 0
+    rows, cols = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN)
+    group, within = ct.bid(0) // (GROUP * cols), ct.bid(0) % (GROUP * cols)
+    height = min(GROUP, rows - group * GROUP)  # the last group may be lower
+    row, col = group * GROUP + within % height, within // height
+
+    sums = ct.zeros((BM, BN), ct.float32)  # (BM, BN)
+    for step in range(ct.cdiv(a.shape[2], BK)):
+        ta = ct.load(a, (p, row, step), (1, BM, BK), padding_mode=ZERO).reshape((BM, BK))
+        tb = ct.load(b, (q, col, step), (1, BN, BK), padding_mode=ZERO).reshape((BN, BK))
+        sums = ct.mma(ta, tb.transpose(), sums)
+    before = ct.load(c, (row, col), (BM, BN), padding_mode=ZERO)  # (BM, BN), of the pairs before
+    total = ct.where(p + q == 0, 0.0, before) + ct.astype(sums, ct.float64) * power(-(p + q) * STEP)
+    if VECTOR == 1:
+        scale = ct.load(c_a, (row,), (BM,)).reshape((BM, 1)) + ct.load(c_b, (col,), (BN,)).reshape((1, BN))
+    else:
+        scale = ct.load(c_a, (0,), (1,)).reshape((1, 1)) + ct.load(c_b, (0,), (1,)).reshape((1, 1))
+    ct.store(c, (row, col), times_power(total, scale * last))

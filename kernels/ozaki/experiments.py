@@ -131,7 +131,7 @@ ACCUMULATOR = Experiment(
 
 NAIVE = tuple(f"ozaki.naive_{dtype}" for dtype in ("fp16", "bf16", "fp8_e4m3"))
 SWEPT = tuple(f"ozaki.fused_bf16_d{d}" for d in (9, 8, 7, 6, 5))
-OTHERS = ("ozaki.fused_fp16_d9", "ozaki.rows_bf16_d9", "ozaki.fused_e4m3_d16")
+OTHERS = ("ozaki.fused_fp16_d9", "ozaki.rows_bf16_d9", "ozaki.apart_bf16_d9", "ozaki.fused_e4m3_d16")
 DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
 
 
@@ -290,7 +290,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 multiply = quickest(lambda run=launches, slices=slices: programs.multiply(run, *slices))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             else:
-                slices = (kernel.params["s"],) * 2
+                slices = (next(step.params["s"] for step in kernel.steps if step.entry == "split_a"),) * 2
                 scheme = kernel.workspace["slices_a"].dtype, slices, kernel.params["vector"]
                 if scheme not in allowed:
                     allowed[scheme] = _by_the_bound(kernel, a, b, judge)
@@ -298,7 +298,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 launches = loaded.launches(operands)
                 before = [step.entry for step in kernel.steps if step.entry != kernel.entry]
                 split = quickest(lambda run=launches, before=before: [run(entry) for entry in before])
-                multiply = quickest(launches.bind(kernel.entry))
+                multiply = quickest(launches.every(kernel.entry))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             if slices is not None:
                 cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}
@@ -361,6 +361,7 @@ PRODUCTS = Experiment(
             series={
                 ",".join(SWEPT): "bf16, d = 9 to 5",
                 "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
+                "ozaki.apart_bf16_d9": "bf16, d = 9, a launch a pair",
                 "ozaki.fused_e4m3_d16": "e4m3, d = 16",
                 "ozaki.naive_fp16": "naive, fp16",
                 "ozaki.naive_fp8_e4m3": "naive, e4m3",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemmrepro.error_bounds import tensor_core_gamma
-from gemmrepro.ozaki import bounds, programs
+from gemmrepro.ozaki import bounds, pairs, programs
 from gemmrepro.ozaki.bounds import UNIT
 from gemmrepro.ozaki.formats import named
 from gemmrepro.registry import DTYPES, Buffer, Expect, Family, Kernel, Launch, Shape, Step, parameters
@@ -64,13 +64,14 @@ def _step(
     params: Mapping[str, int],
     function: str = "",
     hints: str = "",
+    integers: tuple[int, ...] = (),
     **options: Any,
 ) -> Step:
     return Step(
         entry=entry,
         function=function,
         launch=launch,
-        arguments=tuple(f"array:{name}" for name in arguments.split()),
+        arguments=(*(f"array:{name}" for name in arguments.split()), *integers),
         params=params,
         defines=parameters(params) | ({"HINTS": hints} if hints else {}),
         **options,
@@ -235,9 +236,10 @@ def _fused(
     spills: tuple[str, ...] = (),
     split_spills: tuple[str, ...] = (),
     hints: str = "num_worker_warps=8",
+    apart: bool = False,
     **options: Any,
 ) -> Kernel:
-    """One launch splits; `like` takes the digits of another type's slices."""
+    """One launch splits; `like` takes the digits of another type's slices. One multiplies all pairs, or one `apart`."""
     from gemmrepro.ozaki.article import fused
 
     fmt = named(programs.FORMATS[like or dtype])
@@ -284,6 +286,36 @@ def _fused(
             spills=split_spills if operand == "b" else (),
         )
 
+    tile_params = {"bm": bm, "bn": bn, "bk": bk, "group": 8}
+    if apart:
+        chosen = pairs.select(count, count, d)
+        products = tuple(
+            _step(
+                "product",
+                _over((bm, bn), "c"),
+                "slices_a slices_b c_a c_b c",
+                tile_params | {"step": step, "vector": int(vector)},
+                function="one_pair",
+                integers=(p, q, int((p, q) == chosen[-1])),
+                hints=hints,
+                expects=_multiplies(dtype, bm * bn // 256),
+                spills=spills,
+            )
+            for p, q in chosen
+        )
+    else:
+        products = (
+            _step(
+                "product",
+                _over((bm, bn), "c"),
+                "slices_a slices_b c_a c_b c",
+                tile_params | {"s": count, "d": d, "step": step, "vector": int(vector), "fast": int(fast)},
+                hints=hints,
+                expects=_multiplies(dtype, bm * bn // 256),
+                spills=spills,
+            ),
+        )
+
     return _kernel(
         name or f"fused_{dtype.removeprefix('fp8_')}_d{d}",
         rung,
@@ -294,16 +326,7 @@ def _fused(
             *scales,
             splits("a", PIECE_A),
             splits("b", PIECE_B),
-            _step(
-                "product",
-                _over((bm, bn), "c"),
-                "slices_a slices_b c_a c_b c",
-                {"bm": bm, "bn": bn, "bk": bk, "group": 8, "s": count, "d": d, "step": step, "vector": int(vector)}
-                | {"fast": int(fast)},
-                hints=hints,
-                expects=_multiplies(dtype, bm * bn // 256),
-                spills=spills,
-            ),
+            *products,
         ),
         workspace={
             **(
@@ -336,7 +359,7 @@ def _pair(dtype: str, tile: tuple[int, int, int], name: str, title: str, fast: b
     hopper, blackwell, sync = _TENSOR[dtype]
     return Kernel(
         id=f"ozaki.{name}",
-        rung="O4",
+        rung="O5",
         title=title,
         source="2_pair.py",
         entry="pair",
@@ -391,6 +414,16 @@ KERNELS = (
         gain_over="ozaki.fused_bf16_d9",
         idea="A maximum a row of A and a column of B: powers of two in rows and columns cost nothing.",
         spills=("100", "120"),
+    ),
+    _fused(
+        *("bf16", 9, WIDE),
+        name="apart_bf16_d9",
+        rung="O4",
+        title="A launch a pair, bf16, d = 9",
+        apart=True,
+        gain_over="ozaki.fused_bf16_d9",
+        idea="All blocks begin every pair together, so that they find each other's tiles in L2.",
+        spills=("120",),
     ),
     *(
         _pair(dtype, (128, 128, bk), f"pair_{dtype}_{bk}", f"A pair, {dtype}, K by {bk}")

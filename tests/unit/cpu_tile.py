@@ -122,14 +122,17 @@ class Launches:
         return lambda: self(entry, **arrays)
 
     def __call__(self, entry: str, **arrays: np.ndarray) -> None:
-        step = self.steps[entry]
+        self.do(self.steps[entry], **arrays)
+
+    def do(self, step: Step, **arrays: np.ndarray) -> None:
+        """One launch of a step."""
         known = {**self.operands, **self.workspace, **arrays}
-        names = [argument.removeprefix("array:") for argument in step.arguments]
-        given = [Array(known[name], self._dtypes[name]) for name in names]
+        names = [one if isinstance(one, int) else one.removeprefix("array:") for one in step.arguments]
+        given = [name if isinstance(name, int) else Array(known[name], self._dtypes[name]) for name in names]
         for index in range(step.launch(self.shape).grid[0]):
             self._block[0] = index
             with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-                self._functions[step.function or entry](*given, *step.params.values())
+                self._functions[step.function or step.entry](*given, *step.params.values())
 
     def read(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -140,7 +143,7 @@ class Launches:
             self.kernel.program(self)
         else:
             for step in self.kernel.steps:
-                self(step.entry)
+                self.do(step)
         return self.operands["c"]
 
 

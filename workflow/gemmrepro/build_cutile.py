@@ -6,10 +6,11 @@ process of its own, which runs this module:
 
     python -m gemmrepro.build_cutile SPEC.json sm_90 OUT.cubin
 
-A source holds one function decorated with ``cuda.tile.kernel``: arrays first, in the order of `Kernel.arguments`
-(``array:a``), then the constants that `Kernel.defines` gives (`registry.parameters`). What is promised of an array
-follows from the record: rows are contiguous, arrays begin at whole 16 bytes, and lengths and strides are multiples of
-what `Kernel.multiple_of` says. ``HINTS`` among the defines holds hints for the compiler: ``occupancy=2``.
+A source holds functions decorated with ``cuda.tile.kernel``: arrays first, in the order of `Kernel.arguments`
+(``array:a``), then the integers that a step of a kernel of several launches gives, then the constants that
+`Kernel.defines` gives (`registry.parameters`). What is promised of an array follows from the record: rows are
+contiguous, arrays begin at whole 16 bytes, and lengths and strides are multiples of what `Kernel.multiple_of` says.
+``HINTS`` among the defines holds hints for the compiler: ``occupancy=2``.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
         raise UserError(f"{kernel.id}: operation '{kernel.op}' has no arrays in gemmrepro.build_cutile; add them.")
     found = []
     for argument in kernel.arguments:
+        if isinstance(argument, int):
+            continue
         name = argument.removeprefix("array:")
         if name in kernel.workspace and name != argument:
             buffer = kernel.workspace[name]
@@ -122,6 +125,18 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
         element = _ELEMENTS[kernel.dtype_out if name == "c" else kernel.dtype_in]
         found.append(Array(name, element, tuple(kernel.multiple_of.get(axis, 1) for axis in axes[name])))
     return tuple(found)
+
+
+def integers(kernel: Kernel) -> int:
+    """How many integers (int32) a launch passes behind the arrays.
+
+    Raises:
+        UserError: one of them stands before an array.
+    """
+    given = [isinstance(argument, int) for argument in kernel.arguments]
+    if given != sorted(given):
+        raise UserError(f"{kernel.id}: integers among the arguments of a kernel in cuTile stand behind its arrays.")
+    return sum(given)
 
 
 def hints(kernel: Kernel) -> dict[str, int]:
@@ -235,6 +250,7 @@ def specification(kernel: Kernel) -> dict[str, Any]:
         "entry": kernel.entry,
         "function": kernel.function or kernel.entry,
         "arrays": [[one.element, list(one.multiples)] for one in arrays(kernel)],
+        "integers": integers(kernel),
         "constants": _pairs(kernel, "PARAMETERS"),
         "hints": hints(kernel),
     }
@@ -260,11 +276,11 @@ def tile_kernel(spec: dict[str, Any]) -> Any:
     if not isinstance(kernel, ct.kernel):
         raise UserError(f"{path.name} defines no cuda.tile kernel '{spec['function']}'; mend the record's entry.")
     names = list(inspect.signature(kernel._pyfunc).parameters)
-    given, constants = len(spec["arrays"]), spec["constants"]
+    given, constants = len(spec["arrays"]) + spec["integers"], spec["constants"]
     if names[given:] != list(constants):
         raise UserError(
             f"the kernel '{spec['function']}' of {path.name} takes the constants {', '.join(names[given:]) or 'none'} "
-            f"behind {given} arrays, and its record gives {', '.join(constants) or 'none'}; mend one of them."
+            f"behind {given} arrays and integers, its record gives {', '.join(constants) or 'none'}; mend one of them."
         )
     return kernel.replace_hints(**spec["hints"]) if spec["hints"] else kernel
 
@@ -298,7 +314,11 @@ def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
         )
 
     signature = compilation.KernelSignature(
-        [*(array(*one) for one in spec["arrays"]), *spec["constants"].values()],
+        [
+            *(array(*one) for one in spec["arrays"]),
+            *[compilation.ScalarConstraint(ct.int32)] * spec["integers"],
+            *spec["constants"].values(),
+        ],
         compilation.CallingConvention.cutile_python_v1(),
         spec["entry"],
     )

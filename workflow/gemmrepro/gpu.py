@@ -532,6 +532,21 @@ class Launches:
         step = next(step for step in steps if isinstance(step, Step) and step.entry == entry)
         return self._loaded._bound(self._operands, kernel.part(step), {**self.workspace, **arrays})
 
+    def every(self, entry: str) -> Callable[[], None]:
+        """A function that makes all launches called `entry` in their order, asynchronously."""
+        kernel = self._loaded.kernel
+        calls = [
+            self._loaded._bound(self._operands, kernel.part(step), self.workspace)
+            for step in kernel.steps_at(self.shape)
+            if isinstance(step, Step) and step.entry == entry
+        ]
+
+        def call() -> None:
+            for one in calls:
+                one()
+
+        return call
+
     def __call__(self, entry: str, **arrays: Any) -> None:
         """Make the launch called `entry`; see `bind`."""
         self.bind(entry, **arrays)()
