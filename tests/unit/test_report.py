@@ -526,6 +526,27 @@ def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
     assert not asked.speedup("ladder.naive", "hopper.wgmma").known
 
 
+def test_two_ratios_part_or_overlap(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, whole=True, sizes=(4096,)).write()
+    measured = {name: measurements.load(world.measure, name) for name in ("ladder", "ceilings")}
+    rows = measured["ladder"].summary
+    one, other = (rows["kernel"] == f"ladder.{name}" for name in ("coalesced", "naive"))
+    asked = discussion.Numbers("ladder", measured, report.anchor)
+
+    def ahead(low: float, high: float, *between: float) -> int:
+        rows.loc[one, ["ratio_ci_low", "ratio_ci_high"]] = low, high
+        rows.loc[other, ["ratio_ci_low", "ratio_ci_high"]] = between
+        return asked.ahead("ladder.coalesced", "ladder.naive")
+
+    assert ahead(1.1, 1.2, 0.9, 1.0) == 1
+    assert ahead(0.9, 1.0, 1.1, 1.2) == -1
+    assert ahead(0.9, 1.1, 1.0, 1.2) == 0
+    rows.loc[one, "status"] = "stale"
+    assert ahead(1.1, 1.2, 0.9, 1.0) == 0
+    assert asked.ahead("ladder.coalesced", "ladder.naive", 64) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -548,6 +569,7 @@ def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
         ('{{ peak("fp32") }}', "25.6 TFLOP/s"),
         ('{{ waves("ladder.warptile") }}', '<span class="muted">not measured</span>'),
         ('{{ published("L7 warptile") }}', "0.937"),
+        ('{{ published("Ozaki cuTile", "ratio_to_cublas", 16384, article="ozaki", d=5) }}', "1.81"),
         ('{{ past_article() | join(" ") }}', "ladder.async_copy ladder.stages ladder.conflict_free ladder.block_order"),
     ],
 )
@@ -560,6 +582,10 @@ def test_what_a_fragment_may_ask(tmp_path, monkeypatch, text, said):
     [
         ('{{ tflops("ladder.nave") }}', ["ladder.nave", "ladder.naive"]),
         ('{{ published("L9") }}', ["L9"]),
+        (
+            '{{ published("Ozaki cuTile", "gemms", 1024, article="ozaki", dtype="bf16", d=7) }}',
+            ["gemms, 1024, bf16, 7"],
+        ),
         ('{{ ceiling("ladder.naive") }}', ["measures no ceiling"]),
         ("{{ gflops(1) }}", ["gflops"]),
         ("line\n{% if %}", ["line 2"]),
