@@ -440,6 +440,7 @@ def test_a_gain_is_shown_with_its_counters(whole):
     found = words_of(section(text, "ladder-async-copy"))
     assert "beside L7 warptile" in found and "cycles in which a scheduler issued an instruction" in found
     assert "85.0%" in found and "44.1 TFLOP/s" in found
+    assert "speed over that of the baseline, timed in turn" in found
     assert "What it gains" not in section(text, "ladder-naive")
     tuned = words_of(section(text, "ladder-warptile-tuned"))
     assert "beside L7 warptile ." in tuned and "\N{MULTIPLICATION SIGN} 1.10" in tuned
