@@ -451,7 +451,7 @@ def test_a_gain_is_shown_with_its_counters(whole):
 def test_a_stale_counter_makes_no_change(whole):
     text, _ = whole
     rows = re.findall(r"<tr>.*?</tr>", section(text, "ladder-stages").split("</table>")[0], re.DOTALL)
-    assert len(rows) == 4 and all('<s class="stale">' in row for row in rows[1:])
+    assert len(rows) == 5 and all('<s class="stale">' in row for row in rows[1:])
     assert all(row.rstrip().endswith('<td class="n">\N{EN DASH}</td></tr>') for row in rows[1:])
 
 
