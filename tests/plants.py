@@ -230,9 +230,7 @@ GELU_GROUPS = r"first \+ u \* THREADS < groups"
 PYTORCH = {
     "the last of the tail not computed": Plant("pytorch.gelu", r"tail < n", "tail < n - 1"),
     "an element behind the last computed": Plant("pytorch.gelu", r"tail < n", "tail <= n"),
-    "four elements behind the last computed": Plant(
-        "pytorch.gelu_one", GELU_GROUPS, "first + u * THREADS <= groups", 0
-    ),
+    "four elements behind the last computed": Plant("pytorch.gelu", GELU_GROUPS, "first + u * THREADS <= groups", 0),
     "a load's elements never stored": Plant(
         "pytorch.gelu_two", r"(?s)u < UNROLL(.*?)u < UNROLL", r"u < UNROLL\1u < UNROLL - 1"
     ),

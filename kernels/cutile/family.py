@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from gemmrepro.registry import DTYPES, Expect, Family, Kernel, Launch, Refusal, Shape, Tunable, parameters, tuned
 
@@ -94,14 +93,10 @@ def _grid(bm: int, bn: int, most: int = 0) -> Callable[[Shape], Launch]:
 
 
 _SPILLS = {
-    "matmul_tf32_paired": AMPERE,
-    "matmul_int8_paired": ("120",),
-    "k_major_fp8_e4m3_fast_paired": ("120",),
     "persistent_fp16": ("86", "89", "120"),
     "persistent_tf32": SYNC,
     "persistent_int8": ("86", "89"),
     "persistent_fp8_e4m3_fast": ("120",),
-    "persistent_bf16_tuned": ("86", "89"),
 }
 """Where what was chosen on Hopper does not fit the registers, by kernel, read from its machine code."""
 
@@ -201,12 +196,6 @@ def _staying(dtype: str, tile: tuple[int, int, int], idea: str, k_major: bool, f
 
 _FOUND = "Tile and hints found by trying on this GPU."
 _SMALLER = "The smaller tile, of one warpgroup that multiplies."
-_PAIRED = "Two blocks a multiprocessor: one multiplies while the other begins or stores."
-
-
-def _paired(name: str) -> dict[str, Any]:
-    """What the searches on an H200 found best in every type: two blocks a multiprocessor, longer groups of rows."""
-    return {"name": f"{name}_paired", "gain_over": f"cutile.{name}", "group": 16, "hints": {"occupancy": 2}}
 
 
 _VECTOR_ADD = Kernel(
@@ -278,15 +267,6 @@ _WRITTEN = (
         name="k_major_fp8_e4m3_fast",
         gain_over="cutile.k_major_fp8_e4m3",
     ),
-    *(
-        _by_rows(dtype, (128, 128, 128 // DTYPES[dtype]), _PAIRED, **_paired(f"matmul_{dtype}"))
-        for dtype in ("fp16", "tf32", "int8")
-    ),
-    *(
-        _by_columns(dtype, (128, 128, 128 // DTYPES[dtype]), _PAIRED, **_paired(f"k_major_{dtype}"))
-        for dtype in ("bf16", "int8")
-    ),
-    _by_columns("fp8_e4m3", (128, 128, 128), _PAIRED, fast=1, **_paired("k_major_fp8_e4m3_fast")),
     _by_columns(
         *("fp8_e4m3", (128, 128, 128), "Eight worker warps share the two sets of sums of a wider tile."),
         name="k_major_fp8_e4m3_wide",

@@ -2,8 +2,9 @@
 //
 // Idea:       PyTorch runs the formula as five kernels, each of which reads whole arrays from memory and writes one; here
 //             an element is read once and written once, and everything between happens in registers. 16 bytes an
-//             access; a thread starts all its loads before its first store, as the copy that measures the ceiling does.
-// Parameters: 256 threads, UNROLL loads of 16 bytes a thread: 16 KB a block in flight.
+//             access.
+// Parameters: 256 threads, UNROLL loads of 16 bytes a thread. One is fastest at every size: 4 KB a block, as in the
+//             fastest copy (NOTES.md).
 // Floor:      8 bytes an element, against 44 of the five kernels (four read one array and write one, the last reads
 //             two). erff and the rest are some thirty instructions an element, half of what an H200 has time for at 4.3
 //             TB/s.
@@ -12,7 +13,7 @@
 
 constexpr int THREADS = 256;
 #ifndef UNROLL_LOADS
-#define UNROLL_LOADS 4
+#define UNROLL_LOADS 1
 #endif
 constexpr int UNROLL = UNROLL_LOADS;
 // The article's constant, not the square root of two; multiplied by its reciprocal, as PyTorch divides by a number.

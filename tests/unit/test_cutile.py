@@ -222,6 +222,13 @@ def test_spills_are_declared_or_a_failure_and_declared_ones_must_be_there():
     assert failed(replace(FP8, spills=("90",)), RECORDS["k_major_fp8_e4m3"]) == {("sm_90", "spilled bytes")}
 
 
+def test_what_a_search_chose_must_fit_the_registers_of_its_own_target_alone():
+    kernel, record = replace(registry.kernel("cutile.matmul_fp64"), spills=()), RECORDS["matmul_fp64"]
+    spilling = {("sm_90", "spilled bytes"), ("sm_90", "stack bytes")}
+    assert spilling <= failed(replace(kernel, chosen_for="90"), record)
+    assert not spilling & failed(replace(kernel, chosen_for="89"), record)
+
+
 def test_threads_and_shared_memory_are_the_compilers():
     built = RECORDS["k_major_fp8_e4m3"]["archs"]["sm_90"]
     found = {check["check"]: check for check in gates.static_checks(FP8, "sm_90", built)}

@@ -144,3 +144,12 @@ def test_published_systems_are_rows_of_the_articles_table():
     with (Path(registry.KERNELS_DIR) / "published.csv").open(newline="") as file:
         systems = {row["system"] for row in csv.DictReader(file)}
     assert {kernel.published_system for kernel in EVERY if kernel.published_system} <= systems
+
+
+def test_only_what_the_host_steers_cannot_be_captured():
+    """A host that reads what a launch wrote ends a capture."""
+    assert {kernel.id for kernel in EVERY if not kernel.capturable} == {
+        "ozaki.naive_fp16",
+        "ozaki.naive_bf16",
+        "ozaki.naive_fp8_e4m3",
+    }

@@ -523,6 +523,7 @@ def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
         "driver": "580.1",
         "toolkit": "cuda13",
         "toolkit_version": "13.4.92",
+        "target": "90",
         "baseline": {"id": "cublas.sgemm", "version": "cuBLAS 13.1"},
         "count": {"candidates": 6},
         "winner": {"params": params, "sizes": sizes},
@@ -537,6 +538,7 @@ def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monk
     assert json.loads(target.read_text()) == {
         "ladder.scale_tuned": {
             "params": {"tile": 64, "steps": 4},
+            "target": "90",
             "toolkit": "cuda13",
             "toolkit_version": "13.4.92",
             "driver": "580.1",
@@ -548,6 +550,7 @@ def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monk
     }
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     (kernel,) = registry.tuned(tunable)
+    assert kernel.chosen_for == "90"
     assert kernel.params == {"tile": 64, "steps": 4}
     before = registry.compiled_from(kernel)
     tune.install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 2})])

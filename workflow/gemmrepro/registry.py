@@ -206,6 +206,7 @@ class Kernel:
     DSL gives it, its function's with ``_0`` behind. One in cuTile has for entry the function, and for constants those
     parameters that `defines` names (`parameters`); the compiler chooses the threads of its block, and every launch is
     told one. `refusals` are targets that its compiler must refuse, `spills` those where it must be seen to spill.
+    `chosen_for` is the target on which a search chose its constants: on others they need not fit the registers.
     `packages` are Python packages whose C++ headers the source includes (``nvidia-cutlass``), `flags` what nvcc needs
     for it beyond the flags of every kernel. `ptx` (``80``) has the machine code of every architecture made from the PTX
     for that one: where templates take nvcc's front end seconds, they take them once.
@@ -258,6 +259,7 @@ class Kernel:
     ptx: str = ""
     refusals: tuple[Refusal, ...] = ()
     spills: tuple[str, ...] = ()
+    chosen_for: str = ""
     arguments: tuple[str, ...] = ()
     tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
     expects: tuple[Expect, ...] = ()
@@ -313,6 +315,11 @@ class Kernel:
     def scales(self) -> bool:
         """Whether it computes C = alpha A B + beta C rather than C = A B."""
         return "alpha" in self.arguments
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold its launches: not where the host reads what one wrote before the next."""
+        return self.program is None
 
     @property
     def family(self) -> str:
@@ -554,7 +561,8 @@ def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
     if not tunable.holds(params):
         raise UserError(f"{path} gives {tunable.id} constants that its space does not hold ({params}); {TUNE_AGAIN}.")
     # In the order of the space: the order of the definitions is part of the build key.
-    return (tunable.make({name: params[name] for name in tunable.space}),)
+    kernel = tunable.make({name: params[name] for name in tunable.space})
+    return (replace(kernel, chosen_for=winner.get("target", "")),)
 
 
 def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:

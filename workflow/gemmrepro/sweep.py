@@ -528,7 +528,8 @@ class Sweep:
             if not check["passed"] or (base is not None and not base["passed"]):
                 continue
             estimates = (check["estimate_us"], base["estimate_us"] if base else None)
-            graphs = timing.wants_graphs(*estimates)
+            own_kernel = self.kernels.get(point.kernel)
+            graphs = timing.wants_graphs(*estimates) and (own_kernel is None or own_kernel.capturable)
             copies = workspace.copies(self.session.gpu.l2_bytes) if graphs and point.cache == "cold" else 1
             sides = [self._bind(point, workspace, index) for index in range(copies)]
             against = None

@@ -5,7 +5,8 @@ events bracket the kernel and not the host's launch calls; they still add one to
 
 **Launches under 50 µs** would drown in that, so both sides of such a point are captured as CUDA graphs of many launches
 and a sample is a replay's time over the number of launches: the figure then holds the gap between two launches of a
-graph (about a microsecond), as back-to-back use would. If either side is that short, both are timed this way.
+graph (about a microsecond), as back-to-back use would. If either side is that short, both are timed this way. A kernel
+whose host program reads from the GPU between its launches cannot be captured and is timed launch by launch.
 
 **Warm** means that the launch before it, its partner's or its own, touched the same A, B and C: what fits in the L2
 cache is there.

@@ -44,6 +44,7 @@ def install(paths: Sequence[Path]) -> list[Path]:
             tunable = registry.tunable(result["kernel"])
             winner, params = result["winner"], dict(result["winner"]["params"])
             entry = {
+                "target": result["target"],
                 "toolkit": result["toolkit"],
                 "toolkit_version": result["toolkit_version"],
                 "driver": result["driver"],
