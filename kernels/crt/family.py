@@ -35,7 +35,7 @@ FAMILY = Family(
 )
 
 COUNT = 15
-"""Moduli with which the error is at most DGEMM's for elements (u - 1/2) exp(phi g) up to phi = 2, from 4096 on."""
+"""Moduli with which the error is below DGEMM's for elements (u - 1/2) exp(phi g) up to phi = 1; phi = 2 takes 16."""
 BLOCKS = 132
 """Blocks of the product, which stay on the GPU: the multiprocessors of an H100 or H200; any number is right."""
 CHUNK, DEPTH = 256, 128

@@ -26,7 +26,7 @@ PAIRS = (
 
 BESIDE: Mapping[str, str] = {
     "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
-    "crt.ping_pong_14,crt.ping_pong": "14, 15 moduli, in turn",
+    "crt.ping_pong_14,crt.ping_pong": "14 and 15, ping-pong",
     "crt.accurate": "15 moduli, accurate",
 }
 """Kernels of other families that multiply float64, by id, with what a legend calls them; several with commas between
@@ -371,7 +371,8 @@ PRODUCTS = Experiment(
             },
             caption=(
                 "Frobenius error at sampled outputs of operands from N(0, 1) against throughput, 2n³ over the time of "
-                "the whole product. Down and to the right is better; the line joins the cuts d of Fast Mode."
+                "the whole product. Down and to the right is better. One line joins the cuts d of Fast Mode, others "
+                "14 to 16 moduli: more of them err less and run slower. Single launches, not in turn with cuBLAS."
             ),
             x_scale="log",
         ),

@@ -440,6 +440,7 @@ def test_a_gain_is_shown_with_its_counters(whole):
     found = words_of(section(text, "ladder-async-copy"))
     assert "beside L7 warptile" in found and "cycles in which a scheduler issued an instruction" in found
     assert "85.0%" in found and "44.1 TFLOP/s" in found
+    assert "speed over that of the baseline, timed in turn" in found
     assert "What it gains" not in section(text, "ladder-naive")
     tuned = words_of(section(text, "ladder-warptile-tuned"))
     assert "beside L7 warptile ." in tuned and "\N{MULTIPLICATION SIGN} 1.10" in tuned
@@ -450,7 +451,7 @@ def test_a_gain_is_shown_with_its_counters(whole):
 def test_a_stale_counter_makes_no_change(whole):
     text, _ = whole
     rows = re.findall(r"<tr>.*?</tr>", section(text, "ladder-stages").split("</table>")[0], re.DOTALL)
-    assert len(rows) == 4 and all('<s class="stale">' in row for row in rows[1:])
+    assert len(rows) == 5 and all('<s class="stale">' in row for row in rows[1:])
     assert all(row.rstrip().endswith('<td class="n">\N{EN DASH}</td></tr>') for row in rows[1:])
 
 
@@ -526,6 +527,27 @@ def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
     assert not asked.speedup("ladder.naive", "hopper.wgmma").known
 
 
+def test_two_ratios_part_or_overlap(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, whole=True, sizes=(4096,)).write()
+    measured = {name: measurements.load(world.measure, name) for name in ("ladder", "ceilings")}
+    rows = measured["ladder"].summary
+    one, other = (rows["kernel"] == f"ladder.{name}" for name in ("coalesced", "naive"))
+    asked = discussion.Numbers("ladder", measured, report.anchor)
+
+    def ahead(low: float, high: float, *between: float) -> int:
+        rows.loc[one, ["ratio_ci_low", "ratio_ci_high"]] = low, high
+        rows.loc[other, ["ratio_ci_low", "ratio_ci_high"]] = between
+        return asked.ahead("ladder.coalesced", "ladder.naive")
+
+    assert ahead(1.1, 1.2, 0.9, 1.0) == 1
+    assert ahead(0.9, 1.0, 1.1, 1.2) == -1
+    assert ahead(0.9, 1.1, 1.0, 1.2) == 0
+    rows.loc[one, "status"] = "stale"
+    assert ahead(1.1, 1.2, 0.9, 1.0) == 0
+    assert asked.ahead("ladder.coalesced", "ladder.naive", 64) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -548,6 +570,7 @@ def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
         ('{{ peak("fp32") }}', "25.6 TFLOP/s"),
         ('{{ waves("ladder.warptile") }}', '<span class="muted">not measured</span>'),
         ('{{ published("L7 warptile") }}', "0.937"),
+        ('{{ published("Ozaki cuTile", "ratio_to_cublas", 16384, article="ozaki", d=5) }}', "1.81"),
         ('{{ past_article() | join(" ") }}', "ladder.async_copy ladder.stages ladder.conflict_free ladder.block_order"),
     ],
 )
@@ -560,6 +583,10 @@ def test_what_a_fragment_may_ask(tmp_path, monkeypatch, text, said):
     [
         ('{{ tflops("ladder.nave") }}', ["ladder.nave", "ladder.naive"]),
         ('{{ published("L9") }}', ["L9"]),
+        (
+            '{{ published("Ozaki cuTile", "gemms", 1024, article="ozaki", dtype="bf16", d=7) }}',
+            ["gemms, 1024, bf16, 7"],
+        ),
         ('{{ ceiling("ladder.naive") }}', ["measures no ceiling"]),
         ("{{ gflops(1) }}", ["gflops"]),
         ("line\n{% if %}", ["line 2"]),

@@ -116,6 +116,7 @@ class Numbers:
             "tflops": self.tflops,
             "ratio": self.ratio,
             "speedup": self.speedup,
+            "ahead": self.ahead,
             "clock": self.clock,
             "power": self.power,
             "counter": self.counter,
@@ -274,6 +275,16 @@ class Numbers:
         found = self.quotient(measure(kernel, n, cache), measure(over, n, cache))
         return Live(f"{found.text} times", found.value, found.link, found.stale) if found.value else found
 
+    def ahead(self, kernel: str, over: str, n: int = SIZE, cache: str = "warm") -> int:
+        """Whether the intervals of two ratios to one baseline part: 1 if the kernel's lies above, -1 below, else 0."""
+        rows = [self._row(name, n, cache, None)[0] for name in (kernel, over)]
+        if any(row is None or row["status"] == "stale" or pd.isna(row["ratio_ci_low"]) for row in rows):
+            return 0
+        one, other = rows
+        if one["baseline"] != other["baseline"]:
+            return 0
+        return int(one["ratio_ci_low"] > other["ratio_ci_high"]) - int(one["ratio_ci_high"] < other["ratio_ci_low"])
+
     def counter(self, kernel: str, metric: str, n: int = SIZE) -> Live:
         """A hardware counter of one launch."""
         family, _ = self._place(kernel)
@@ -348,17 +359,22 @@ class Numbers:
 
     # Numbers from print, and arithmetic.
 
-    def published(self, system: str, metric: str = "ratio_to_cublas", n: int = SIZE) -> Live:
-        """A figure of the family's article, throughput in TFLOP/s.
+    def published(
+        self, system: str, metric: str = "ratio_to_cublas", n: int = SIZE, article: str = "", **where: Any
+    ) -> Live:
+        """A figure of the family's article or of another, throughput in TFLOP/s.
+
+        `where` gives more columns of published.csv (`d`, `dtype`, `table`) where the others match several rows.
 
         Raises:
             UserError: the article prints no such figure.
         """
-        article = registry.family(self.family).article
-        wanted = {"article": article, "system": system, "metric": metric, "n": n}
+        article = article or registry.family(self.family).article
+        wanted = {"article": article, "system": system, "metric": metric, "n": n, **where}
         rows = [row for row in published_rows() if all(row[key] == value for key, value in wanted.items())]
         if len(rows) != 1:
-            raise UserError(f"published.csv has {len(rows)} rows of {article}: {system}, {metric}, {n}; name one.")
+            asked = ", ".join(map(str, (system, metric, n, *where.values())))
+            raise UserError(f"published.csv has {len(rows)} rows of {article}: {asked}; name one.")
         value = rows[0]["value"]
         if rows[0]["unit"] == "GFLOP/s":
             return Live(f"{format_number(value / 1e3)} TFLOP/s", value / 1e3)

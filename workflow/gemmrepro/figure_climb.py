@@ -48,7 +48,10 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
         for place, roof in enumerate(measured_roofs)
     ]
     roofs += [(computed[0], _DASHES[1], f"computed peak: {format_number(computed[0])}")] if computed else []
-    reach = max([*warm["tflops"], *(value for value, _, _ in roofs)], default=1.0)
+    # An interval may reach further than any bar.
+    shown = warm[warm["n"].isin(sizes) & (warm["ci_low_us"] > 0)]
+    ends = shown["tflops"] * shown["median_us"] / shown["ci_low_us"]
+    reach = max([*warm["tflops"], *ends, *(value for value, _, _ in roofs)], default=1.0)
     tuned_drawn = False
     said: list[str] = []
     for axes, size in zip(panels[0], sizes, strict=True):

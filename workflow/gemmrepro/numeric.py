@@ -336,10 +336,11 @@ def summary_line(result: dict[str, Any]) -> str:
         errors = [
             (case["err_scaled_max"], case["gamma"]) for case in verdict["cases"] if case["err_scaled_max"] is not None
         ]
-        dtype = registry.kernel(result["kernel"]).dtype_out
-        worst = max((error / allowed_error(limit, dtype) for error, limit in errors if limit), default=0.0)
+        kernel = registry.kernel(result["kernel"])
+        of = "the bound" if kernel.error is None else "a sum's bound, beside the scheme's own"
+        worst = max((error / allowed_error(limit, kernel.dtype_out) for error, limit in errors if limit), default=0.0)
         parts.append(
-            f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, worst {100 * worst:5.1f}% of the bound"
+            f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, worst {100 * worst:5.1f}% of {of}"
         )
         if verdict["reason"]:
             parts.append(verdict["reason"])

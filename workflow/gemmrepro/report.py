@@ -452,19 +452,25 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> dict[str, 
             return None
         value = float(row[column])
         stale = row["status"] == "stale"
-        return {"text": in_words(value, unit or row["unit"]), "value": value, "stale": stale}
+        return {"text": in_words(value, row["unit"] if unit is None else unit), "value": value, "stale": stale}
 
     def line(name: str, meaning: str, now: dict[str, Any] | None, then: dict[str, Any] | None) -> dict[str, Any]:
         sound = now and then and not (now["stale"] or then["stale"]) and then["value"]
         change = f"{BY} {number(now['value'] / then['value'])}" if sound else NONE
         return {"name": name, "meaning": meaning, "before": then, "here": now, "change": change}
 
-    def speed(of: registry.Kernel) -> dict[str, Any] | None:
+    def timed(of: registry.Kernel | None, column: str, unit: str) -> dict[str, Any] | None:
+        if of is None:
+            return None
         rows = select(cubes(measured.summary), kernel=of.id, dtype=of.dtype_in, toolkit=toolkit, n=size, cache="warm")
-        found = cell(rows, "tflops", "TFLOP/s")
-        return found and {**found, "text": f"{number(found['value'])} TFLOP/s"}
+        found = cell(rows, column, unit)
+        return found and {**found, "text": f"{number(found['value'])}{unit and f' {unit}'}"}
 
-    lines = [line("", "speed, warm", speed(kernel), speed(before) if before else None)]
+    lines = [line("", "speed, warm", *(timed(of, "tflops", "TFLOP/s") for of in (kernel, before)))]
+    if kernel.baseline and (before is None or (before.problem, before.baseline) == (kernel.problem, kernel.baseline)):
+        # Timed in turn with one and the same baseline, in which a clock that changes cancels.
+        meaning = "speed over that of the baseline, timed in turn"
+        lines.append(line("", meaning, *(timed(of, "ratio", "") for of in (kernel, before))))
     whole = ", all launches of a run together" if kernel.steps else ""
     for metric in kernel.evidence:
         at = select(cubes(counters), metric=metric, n=size)
@@ -521,6 +527,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Mapping[Any, n
         "params": dict(kernel.params),
         "multiple_of": {axis.upper(): step for axis, step in kernel.multiple_of.items()},
         "gate": gate_view(inputs.gates.get(kernel.id), kernel.dtype_out),
+        "scheme": kernel.error is not None,
         "gate_link": relative(gate, inputs.out) if gate.is_file() else None,
         "code": machine_code(kernel, inputs),
         "rows": [row_view(row, _times(samples, row)) for _, row in rows.iterrows()],
