@@ -451,7 +451,7 @@ KERNELS = (
         unsigned=True,
     ),
     *(_fused(count) for count in (COUNT, 14, 16)),
-    *(_ping_pong(count) for count in (COUNT, 14)),
+    *(_ping_pong(count) for count in (COUNT, 14, 16)),
     _accurate(),
 )
 """Workspace in bytes of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n), 4 m n for m n in the first two rungs."""

@@ -26,7 +26,7 @@ PAIRS = (
 
 BESIDE: Mapping[str, str] = {
     "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
-    "crt.ping_pong_14,crt.ping_pong": "14 and 15, ping-pong",
+    "crt.ping_pong_14,crt.ping_pong,crt.ping_pong_16": "14 to 16, ping-pong",
     "crt.accurate": "15 moduli, accurate",
 }
 """Kernels of other families that multiply float64, by id, with what a legend calls them; several with commas between
