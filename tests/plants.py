@@ -235,7 +235,7 @@ PYTORCH = {
         "pytorch.gelu_two", r"(?s)u < UNROLL(.*?)u < UNROLL", r"u < UNROLL\1u < UNROLL - 1"
     ),
     "a load's elements stored in another's place": Plant(
-        "pytorch.gelu", r"y4\[first \+ u \* THREADS\]", "y4[first + u]"
+        "pytorch.gelu_two", r"y4\[first \+ u \* THREADS\]", "y4[first + u]"
     ),
     "the square root of two instead of 1.41421": Plant("pytorch.gelu", r"1\.41421f", "1.41421356f"),
     "the formula with tanh": Plant(

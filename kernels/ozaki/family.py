@@ -90,13 +90,14 @@ def _maxima(operand: str, partial: str) -> Step:
     )
 
 
-def _multiplies(dtype: str, pieces: int) -> tuple[Expect, ...]:
+def _multiplies(dtype: str, pieces: int, copied: tuple[str, ...] = ()) -> tuple[Expect, ...]:
+    """What a product's machine code must hold; `copied` are the targets whose copy engine brings tiles, if not all."""
     hopper, blackwell, sync = _TENSOR[dtype]
     return (
         Expect(hopper, "wgmma multiplies the slices", 4, archs=("90",)),
         Expect(blackwell, "tcgen05.mma multiplies the slices", 1, archs=("100",)),
         Expect(sync, "mma.sync multiplies the slices", 16, archs=("120",)),
-        Expect(r"UTMALDG\.3D(\..*)?", "the copy engine brings tiles of slices", 2),
+        Expect(r"UTMALDG\.3D(\..*)?", "the copy engine brings tiles of slices", 2, archs=copied),
         Expect(r"DFMA(\..*)?", "a pair's sums are scaled and added to the fp64 sums in one instruction", pieces),
     )
 
@@ -298,7 +299,7 @@ def _fused(
                 function="one_pair",
                 integers=(p, q, int((p, q) == chosen[-1])),
                 hints=hints,
-                expects=_multiplies(dtype, bm * bn // 256),
+                expects=_multiplies(dtype, bm * bn // 256, copied=("90", "100")),
                 spills=spills,
             )
             for p, q in chosen
