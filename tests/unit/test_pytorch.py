@@ -16,7 +16,6 @@ from gemmrepro import claims, experiments, pointwise_gate, registry, stats
 from gemmrepro.files import ROOT
 from gemmrepro.registry import Shape
 
-GELU = registry.kernel("pytorch.gelu")
 KERNELS = registry.kernels("pytorch")
 LENGTHS = (1, 3, 4, 5, 4095, 4096, 4099, 10_001)
 
