@@ -19,8 +19,8 @@ pytestmark = pytest.mark.containers
 FAMILIES = yaml.safe_load((ROOT / "workflow/config/default.yaml").read_text())["families"]
 KERNELS = [kernel for family in FAMILIES for kernel in registry.kernels(family)]
 
-NEWER_THAN_THE_RECORDINGS: set[str] = set()
-"""Kernels whose numerical gate has not been recorded yet: a recording takes them off this list."""
+NEWER_THAN_THE_RECORDINGS: set[tuple[str, str]] = {("crt.ping_pong_16", "cuda12")}
+"""Binaries whose numerical gate has not been recorded yet: a recording takes them off this list."""
 
 
 def planned(folder: Path, *arguments: str) -> dict[str, int]:
@@ -60,8 +60,11 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
         assert {f"sm_{arch}" for arch in registry.targets(kernel, configured) if arch not in refused} <= set(
             build["archs"]
         )
-        for arch, made in build["archs"].items():
-            assert bool(made["spill_store_bytes"] + made["spill_load_bytes"]) == (arch[3:] in kernel.spills)
+        for code in kernel.codes:
+            for arch, made in (build["variants"][code.entry] if len(kernel.codes) > 1 else build["archs"]).items():
+                if code.chosen_for in ("", arch[3:]):  # what a search chose must fit its own target alone
+                    spilled = made["spill_store_bytes"] + made["spill_load_bytes"]
+                    assert bool(spilled) == (arch[3:] in code.spills), f"{code.entry} {arch}"
         judged = gate["toolkits"][toolkit]
         assert judged["build_key"] == build["build_key"]
         assert judged["static"]["passed"] is True
@@ -79,14 +82,18 @@ def test_the_recorded_rows_belong_to_todays_binaries(default_run: str) -> None:
         if family == "ladder":
             assert set(rows["kernel"]) >= {kernel.id for kernel in registry.kernels(family) if kernel.baseline}
     recorded = {
-        name
+        (name, toolkit)
         for family in FAMILIES
-        for name in json.loads((ROOT / f"reports/recorded/h200/{family}/gates.json").read_text())
+        for name, verdict in json.loads((ROOT / f"reports/recorded/h200/{family}/gates.json").read_text()).items()
+        for toolkit in verdict["toolkits"]
     }
-    assert {kernel.id for kernel in KERNELS} - recorded == NEWER_THAN_THE_RECORDINGS
+    binaries = {(kernel.id, toolkit) for kernel in KERNELS for toolkit in kernel.toolkits}
+    assert binaries - recorded == NEWER_THAN_THE_RECORDINGS
     for kernel in KERNELS:
-        for judged in json.loads((ROOT / f"results/gates/{kernel.id}.json").read_text())["toolkits"].values():
-            assert judged["numeric"]["status"] == ("passed" if kernel.id in recorded else "not run"), kernel.id
+        gate = json.loads((ROOT / f"results/gates/{kernel.id}.json").read_text())
+        for toolkit, judged in gate["toolkits"].items():
+            expected = "passed" if (kernel.id, toolkit) in recorded else "not run"
+            assert judged["numeric"]["status"] == expected, f"{kernel.id} {toolkit}"
 
 
 def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> None:

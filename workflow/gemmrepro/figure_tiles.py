@@ -73,14 +73,15 @@ def draw(measured: Measurements) -> Drawing:
     down = max(1, math.ceil(len(found) / COLUMNS))
     figure, panels = plt.subplots(down, COLUMNS, figsize=(7.6, 2.3 * down + 0.5), squeeze=False)
     drawing = Drawing(figure, "Tiles that a search tried, and how fast each is")
-    values = [best.ratio for _, _, tiles in found.values() for best in tiles.values()]
-    limits = (min(values), max(values)) if values else (0.0, 1.0)
+    # A type's own best is its brightest: cuBLAS, which ratios are to, is itself slow in some.
+    shares = [each.ratio / _top(tiles) for _, _, tiles in found.values() for each in tiles.values()]
+    lowest = min(shares, default=0.0)
     sizes: set[int] = set()
     winners = []
     for axes, (tunable, size, tiles) in zip(panels.flat, found.values(), strict=False):
         sizes.add(size)
         name = tunable.id.split(".", 1)[1].removesuffix("_tuned")
-        _panel(axes, name, tunable, tiles, limits)
+        _panel(axes, name, tunable, tiles, lowest)
         for (bm, bn), best in sorted(tiles.items()):
             cells = {"kernel": tunable.id, "tile": f"{bm} x {bn}", "ratio": best.ratio, "candidates": best.candidates}
             drawing.table.append({**cells, "constants": _text(best.params)})
@@ -99,7 +100,8 @@ def draw(measured: Measurements) -> Drawing:
         "Speed relative to cuBLAS of the best candidate of each tile, rows of the tile down and columns across, warm "
         f"cache, {where}: one brief look a candidate, longer ones for the fastest. Below a value stand the compiler's "
         "hints that made it, where they are not its own choice: worker warps (w), CTAs a block (cta), blocks a "
-        "multiprocessor (occ). An empty cell has no candidate: its sums or its stages do not fit."
+        "multiprocessor (occ). The lighter a cell, the nearer it is to the best of its panel. An empty cell has no "
+        "candidate: its sums or its stages do not fit."
         if found
         else "No search was recorded for this family."
     )
@@ -109,6 +111,10 @@ def draw(measured: Measurements) -> Drawing:
         else "Heat map without data."
     )
     return drawing
+
+
+def _top(tiles: Mapping[tuple[int, int], Best]) -> float:
+    return max(each.ratio for each in tiles.values())
 
 
 def _text(params: Mapping[str, Any]) -> str:
@@ -121,9 +127,8 @@ def _luminance(colour: Sequence[float]) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _panel(
-    axes: Axes, name: str, tunable: Tunable, tiles: Mapping[tuple[int, int], Best], limits: tuple[float, float]
-) -> None:
+def _panel(axes: Axes, name: str, tunable: Tunable, tiles: Mapping[tuple[int, int], Best], lowest: float) -> None:
+    """One heat map; colours run from `lowest` of the panel's best to that best."""
     rows, columns = tunable.space["bm"], tunable.space["bn"]
     grid = np.full((len(rows), len(columns)), np.nan)
     text = np.full(grid.shape, "", dtype=object)
@@ -137,8 +142,8 @@ def _panel(
         annot=text,
         fmt="",
         cmap="cividis",
-        vmin=limits[0],
-        vmax=limits[1],
+        vmin=lowest * _top(tiles),
+        vmax=_top(tiles),
         cbar=False,
         linewidths=0.8,
         annot_kws={"fontsize": 7.5},
