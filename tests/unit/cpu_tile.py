@@ -121,6 +121,14 @@ class Launches:
     def bind(self, entry: str, **arrays: np.ndarray) -> Callable[[], None]:
         return lambda: self(entry, **arrays)
 
+    def every(self, entry: str) -> Callable[[], None]:
+        def call() -> None:
+            for step in self.kernel.steps:
+                if step.entry == entry:
+                    self.do(step)
+
+        return call
+
     def __call__(self, entry: str, **arrays: np.ndarray) -> None:
         self.do(self.steps[entry], **arrays)
 

@@ -143,7 +143,7 @@ def test_kernels_are_judged_several_at_a_time(record):
     assert record.stages.named() == ["numeric"] * 3 + ["sweep"]
     shares = sorted(record.stages.judged(i) for i in range(3))
     assert sorted(name for share in shares for name in share) == sorted(kernel.id for kernel in registry.kernels("crt"))
-    assert {len(share) for share in shares} == {3, 4}
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record):
