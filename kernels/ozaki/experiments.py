@@ -199,13 +199,18 @@ def _counts(kernel: Any, slices: tuple[int, int]) -> dict[str, int]:
     }
 
 
+def _split(kernel: Any) -> Mapping[str, int]:
+    """The constants of the launches that split."""
+    return next(step.params for step in kernel.steps if step.entry == "split_a")
+
+
 def _by_the_bound(kernel: Any, a: Any, b: Any, judge: Judge) -> dict[str, int]:
     """The least d that 2 sqrt(k) u |A||B| allows at sampled outputs, if what is dropped adds up worst or at random."""
     import cupy
 
     from gemmrepro.ozaki import bounds, exactness, formats, splitting
 
-    params = next(step.params for step in kernel.steps if step.entry == "split_a")
+    params = _split(kernel)
     rho = exactness.rho(a.shape[1], formats.Format("", params["significant"], 0.0, 0))
     parts, sizes = [], []
     for x, places, axis in ((a, judge.rows, 0), (b, judge.columns, 1)):
@@ -290,7 +295,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 multiply = quickest(lambda run=launches, slices=slices: programs.multiply(run, *slices))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             else:
-                slices = (next(step.params["s"] for step in kernel.steps if step.entry == "split_a"),) * 2
+                slices = (_split(kernel)["s"],) * 2
                 scheme = kernel.workspace["slices_a"].dtype, slices, kernel.params["vector"]
                 if scheme not in allowed:
                     allowed[scheme] = _by_the_bound(kernel, a, b, judge)
@@ -298,7 +303,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 launches = loaded.launches(operands)
                 before = [step.entry for step in kernel.steps if step.entry != kernel.entry]
                 split = quickest(lambda run=launches, before=before: [run(entry) for entry in before])
-                multiply = quickest(launches.every(kernel.entry))
+                multiply = quickest(launches.bind(kernel.entry))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             if slices is not None:
                 cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}

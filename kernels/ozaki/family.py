@@ -287,35 +287,27 @@ def _fused(
             spills=split_spills if operand == "b" else (),
         )
 
-    tile_params = {"bm": bm, "bn": bn, "bk": bk, "group": 8}
+    def multiplies(own: Mapping[str, int], copied: tuple[str, ...] = (), **options: Any) -> Step:
+        return _step(
+            "product",
+            _over((bm, bn), "c"),
+            "slices_a slices_b c_a c_b c",
+            {"bm": bm, "bn": bn, "bk": bk, "group": 8, **own},
+            hints=hints,
+            expects=_multiplies(dtype, bm * bn // 256, copied),
+            spills=spills,
+            **options,
+        )
+
+    scaled = {"step": step, "vector": int(vector)}
     if apart:
         chosen = pairs.select(count, count, d)
         products = tuple(
-            _step(
-                "product",
-                _over((bm, bn), "c"),
-                "slices_a slices_b c_a c_b c",
-                tile_params | {"step": step, "vector": int(vector)},
-                function="one_pair",
-                integers=(p, q, int((p, q) == chosen[-1])),
-                hints=hints,
-                expects=_multiplies(dtype, bm * bn // 256, copied=("90", "100")),
-                spills=spills,
-            )
+            multiplies(scaled, ("90", "100"), function="one_pair", integers=(p, q, int((p, q) == chosen[-1])))
             for p, q in chosen
         )
     else:
-        products = (
-            _step(
-                "product",
-                _over((bm, bn), "c"),
-                "slices_a slices_b c_a c_b c",
-                tile_params | {"s": count, "d": d, "step": step, "vector": int(vector), "fast": int(fast)},
-                hints=hints,
-                expects=_multiplies(dtype, bm * bn // 256),
-                spills=spills,
-            ),
-        )
+        products = (multiplies({"s": count, "d": d, **scaled, "fast": int(fast)}),)
 
     return _kernel(
         name or f"fused_{dtype.removeprefix('fp8_')}_d{d}",

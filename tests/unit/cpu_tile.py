@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,21 +116,16 @@ class Launches:
         }
         self._dtypes = {"a": "fp64", "b": "fp64", "c": "fp64"}
         self._dtypes |= {name: one.dtype for name, one in kernel.workspace.items()}
-        self.steps: Mapping[str, Step] = {step.entry: step for step in kernel.steps}
+        self._called: dict[str, list[Step]] = {}
+        for step in kernel.steps:
+            self._called.setdefault(step.entry, []).append(step)
 
     def bind(self, entry: str, **arrays: np.ndarray) -> Callable[[], None]:
         return lambda: self(entry, **arrays)
 
-    def every(self, entry: str) -> Callable[[], None]:
-        def call() -> None:
-            for step in self.kernel.steps:
-                if step.entry == entry:
-                    self.do(step)
-
-        return call
-
     def __call__(self, entry: str, **arrays: np.ndarray) -> None:
-        self.do(self.steps[entry], **arrays)
+        for step in self._called[entry]:
+            self.do(step, **arrays)
 
     def do(self, step: Step, **arrays: np.ndarray) -> None:
         """One launch of a step."""

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from gemmrepro import ceilings as physical
 from gemmrepro import experiments, registry, rungs
 from gemmrepro.claims import as_published, format_number
-from gemmrepro.drawing import SIZE
+from gemmrepro.drawing import SIZE, listed
 from gemmrepro.errors import UserError
 from gemmrepro.experiment_rows import Results
 from gemmrepro.files import ROOT
@@ -125,6 +125,7 @@ class Numbers:
             "peak": self.peak,
             "published": self.published,
             "number": self.number,
+            "listed": lambda words: listed([*map(str, words)]),
             "percent": lambda part: Live(f"{100 * part:.0f}%", float(part)),
             "quotient": self.quotient,
             "product": self.product,

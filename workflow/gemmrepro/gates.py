@@ -42,6 +42,11 @@ def allocated_registers(registers: int, threads: int) -> int:
     return -(-registers // 8) * 8 * 32 * -(-threads // 32)
 
 
+def built_of(kernel: registry.Kernel, code: registry.Kernel, record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the build record of `kernel` says of one of its `codes`, by architecture ("sm_90")."""
+    return record["variants"][code.entry] if len(kernel.codes) > 1 else record["archs"]
+
+
 def static_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> list[dict[str, Any]]:
     """Check one architecture's entry of a build record against the registry.
 
@@ -207,9 +212,7 @@ def gate(
             checks = [
                 {**check, "check": f"{code.entry}: {check['check']}"} if len(kernel.codes) > 1 else check
                 for code in kernel.codes
-                for arch, built in sorted(
-                    (record["variants"][code.entry] if len(kernel.codes) > 1 else record["archs"]).items()
-                )
+                for arch, built in sorted(built_of(kernel, code, record).items())
                 for check in static_checks(code, arch, built)
             ]
             if checks:

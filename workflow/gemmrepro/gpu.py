@@ -451,12 +451,7 @@ class Loaded:
             else self._library(operands.shape, step, arrays)
             for step in steps
         ]
-
-        def call() -> None:
-            for one in calls:
-                one()
-
-        return call
+        return _in_order(calls)
 
     def workspace(self, shape: Shape) -> dict[str, Any]:
         """The arrays that the kernel's launches hand on, for `shape`: the same until another kernel or shape comes.
@@ -504,12 +499,17 @@ class Loaded:
             one = Operands(step.problem, step.shape(shape), (a, b), c)
             ways = opened_lt(self.session).candidates(one, 1)
             calls.append(ways[0] if ways else opened(self.session).gemm_ex(one))
+        return _in_order(calls)
 
-        def call() -> None:
-            for each in calls:
-                each()
 
-        return call
+def _in_order(calls: list[Callable[[], None]]) -> Callable[[], None]:
+    """One function that makes all `calls`."""
+
+    def call() -> None:
+        for one in calls:
+            one()
+
+    return call
 
 
 class Launches:
@@ -522,33 +522,23 @@ class Launches:
         self.operands = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
 
     def bind(self, entry: str, **arrays: Any) -> Callable[[], None]:
-        """A function that makes the first of the launches called `entry`, asynchronously.
+        """A function that makes the launches called `entry` in their order, asynchronously.
 
         Args:
-            arrays: what to pass in place of the arrays that its arguments name.
+            arrays: what to pass in place of the arrays that their arguments name.
+
+        Raises:
+            UserError: the kernel has no such launch.
         """
         kernel = self._loaded.kernel
-        steps = kernel.steps_at(self.shape)
-        step = next(step for step in steps if isinstance(step, Step) and step.entry == entry)
-        return self._loaded._bound(self._operands, kernel.part(step), {**self.workspace, **arrays})
-
-    def every(self, entry: str) -> Callable[[], None]:
-        """A function that makes all launches called `entry` in their order, asynchronously."""
-        kernel = self._loaded.kernel
-        calls = [
-            self._loaded._bound(self._operands, kernel.part(step), self.workspace)
-            for step in kernel.steps_at(self.shape)
-            if isinstance(step, Step) and step.entry == entry
-        ]
-
-        def call() -> None:
-            for one in calls:
-                one()
-
-        return call
+        steps = [step for step in kernel.steps_at(self.shape) if isinstance(step, Step) and step.entry == entry]
+        if not steps:
+            raise UserError(f"{kernel.id} has no launch '{entry}'; mend its program, or name one among its steps.")
+        given = {**self.workspace, **arrays}
+        return _in_order([self._loaded._bound(self._operands, kernel.part(step), given) for step in steps])
 
     def __call__(self, entry: str, **arrays: Any) -> None:
-        """Make the launch called `entry`; see `bind`."""
+        """Make the launches called `entry`; see `bind`."""
         self.bind(entry, **arrays)()
 
     def read(self, array: Any) -> Any:
