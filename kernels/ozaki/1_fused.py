@@ -163,6 +163,23 @@ def split_b(
         ct.store(slices, (p, column, row), digits.transpose().reshape((1, COLUMNS, ROWS)))
 
 
+@ct.function
+def place(c, BM, BN, GROUP):
+    """Row and column of this block's tile of C, in groups of GROUP rows of tiles that are walked column by column."""
+    rows, cols = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN)
+    group, within = ct.bid(0) // (GROUP * cols), ct.bid(0) % (GROUP * cols)
+    height = min(GROUP, rows - group * GROUP)  # the last group may be lower
+    return group * GROUP + within % height, within // height
+
+
+@ct.function
+def exponents_of(c_a, c_b, row, col, BM, BN, VECTOR):
+    """The exponents of a tile of C: (BM, BN) where rows of A and columns of B have their own, else (1, 1)."""
+    if VECTOR == 1:
+        return ct.load(c_a, (row,), (BM,)).reshape((BM, 1)) + ct.load(c_b, (col,), (BN,)).reshape((1, BN))
+    return ct.load(c_a, (0,), (1,)).reshape((1, 1)) + ct.load(c_b, (0,), (1,)).reshape((1, 1))
+
+
 @ct.kernel
 def product(
     a,
@@ -181,10 +198,7 @@ def product(
     FAST: Constant,
 ):
     # a: [S, m, k]   b: [S, n, k]   c: [m, n]   grid: tiles of C
-    rows, cols = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN)
-    group, within = ct.bid(0) // (GROUP * cols), ct.bid(0) % (GROUP * cols)
-    height = min(GROUP, rows - group * GROUP)  # the last group may be lower
-    row, col = group * GROUP + within % height, within // height
+    row, col = place(c, BM, BN, GROUP)
 
     total = ct.zeros((BM, BN), ct.float64)  # (BM, BN)
     for p in range(min(S, D)):
@@ -195,11 +209,7 @@ def product(
                 tb = ct.load(b, (q, col, step), (1, BN, BK), padding_mode=ZERO).reshape((BN, BK))
                 sums = ct.mma(ta, tb.transpose(), sums, use_fast_acc=FAST == 1)
             total = total + ct.astype(sums, ct.float64) * power(-(p + q) * STEP)
-    if VECTOR == 1:
-        scale = ct.load(c_a, (row,), (BM,)).reshape((BM, 1)) + ct.load(c_b, (col,), (BN,)).reshape((1, BN))
-    else:
-        scale = ct.load(c_a, (0,), (1,)).reshape((1, 1)) + ct.load(c_b, (0,), (1,)).reshape((1, 1))
-    ct.store(c, (row, col), times_power(total, scale))
+    ct.store(c, (row, col), times_power(total, exponents_of(c_a, c_b, row, col, BM, BN, VECTOR)))
 
 
 @ct.kernel
@@ -220,10 +230,7 @@ def one_pair(
     VECTOR: Constant,
 ):
     # a: [S, m, k]   b: [S, n, k]   c: [m, n]   grid: tiles of C   last: 1 where this pair is the last, else 0
-    rows, cols = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN)
-    group, within = ct.bid(0) // (GROUP * cols), ct.bid(0) % (GROUP * cols)
-    height = min(GROUP, rows - group * GROUP)  # the last group may be lower
-    row, col = group * GROUP + within % height, within // height
+    row, col = place(c, BM, BN, GROUP)
 
     sums = ct.zeros((BM, BN), ct.float32)  # (BM, BN)
     for step in range(ct.cdiv(a.shape[2], BK)):
@@ -232,8 +239,5 @@ def one_pair(
         sums = ct.mma(ta, tb.transpose(), sums)
     before = ct.load(c, (row, col), (BM, BN), padding_mode=ZERO)  # (BM, BN), of the pairs before
     total = ct.where(p + q == 0, 0.0, before) + ct.astype(sums, ct.float64) * power(-(p + q) * STEP)
-    if VECTOR == 1:
-        scale = ct.load(c_a, (row,), (BM,)).reshape((BM, 1)) + ct.load(c_b, (col,), (BN,)).reshape((1, BN))
-    else:
-        scale = ct.load(c_a, (0,), (1,)).reshape((1, 1)) + ct.load(c_b, (0,), (1,)).reshape((1, 1))
+    scale = exponents_of(c_a, c_b, row, col, BM, BN, VECTOR)
     ct.store(c, (row, col), times_power(total, scale * last))

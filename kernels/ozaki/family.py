@@ -335,7 +335,6 @@ def _fused(
             "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
             "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
         },
-        max_elements=(2**31 - 1) // count,  # an index reaches all slices of an operand
         d=d,
         error=error,
         gain_over=gain_over,
