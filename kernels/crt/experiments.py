@@ -17,7 +17,7 @@ from gemmrepro.experiments import Column, Experiment, Lines
 from gemmrepro.ozaki import exact, measures
 
 DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
-KERNELS = ("crt.fused_14", "crt.fused", "crt.fused_16", "crt.ping_pong", "crt.accurate")
+KERNELS = ("crt.fused_14", "crt.fused", "crt.fused_16", "crt.ping_pong", "crt.winograd_16", "crt.accurate")
 LAWS = {
     "normal": "N(0, 1)",
     "phi 0": "(u - ½) exp(φ g), φ = 0",
@@ -88,6 +88,7 @@ _SERIES = {
     "crt.fused_14": "14 moduli",
     "crt.fused": "15 moduli",
     "crt.fused_16": "16 moduli",
+    "crt.winograd_16": "16 moduli, seven products for eight",
     "crt.accurate": "15 moduli, accurate",
 }
 

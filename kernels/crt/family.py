@@ -1,8 +1,8 @@
 """Chinese remainders: FP64 products from INT8 tensor cores, by scheme II, against cuBLAS's DGEMM.
 
 A kernel here takes several launches (`Kernel.steps`), which hand on residues and exponents in a workspace. All rungs
-have 15 moduli; R6 stands with 14 and 16 too, R7 with 14. See `gemmrepro.ozaki.scheme2` for the mathematics: rounding to
-nearest, R1 to R7 in its fast mode, with exponents by norms, R8 in its accurate mode, by one more product.
+have 15 moduli; R6 and R7 stand with 14 and 16 too, R9 with 16. See `gemmrepro.ozaki.scheme2` for the mathematics: rounding to
+nearest, R1 to R7 and R9 in its fast mode, with exponents by norms, R8 in its accurate mode, by one more product.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ ROW = 24 * 1024
 BM, BN, STAGES = 128, 256, 4
 """The product's tile and ring; those of the last rung are 192 columns wide, and five stages deep."""
 NARROW_BN, NARROW_STAGES = 192, 5
+SEVEN, SOME, HALF_DEPTH = 7, 16, 128
+"""Products a modulus of R9; columns and rows of each block of B that a block of threads turns round (9_winograd.cu)."""
 SIGNED_K, UNSIGNED_K = moduli.LONGEST_K, 2**16
 """The longest sums that 32 bits hold: of products of -127 to 127, and of 0 to 254."""
 MARGIN = 1 + 2.0**-10
@@ -115,16 +117,28 @@ _NARROW = Expect(r"IDP\.4A\.U8\.U8", "sums are reduced in registers", least=NARR
 
 
 def _multiply(
-    out: str, kind: str, cluster: int, expects: tuple[Expect, ...], bn: int = BN, stages: int = STAGES, turns: int = 0
+    out: str,
+    kind: str,
+    cluster: int,
+    expects: tuple[Expect, ...],
+    bn: int = BN,
+    stages: int = STAGES,
+    turns: int = 0,
+    factors: str = "residues",
+    products: int = COUNT,
+    part: Callable[[Shape], Shape] = lambda shape: shape,
 ) -> Step:
-    """The product for all moduli: residues of `kind` (S8 or U8), sums or their residues to array `out`.
+    """The products for all moduli: residues of `kind` (S8 or U8), sums or their residues to array `out`.
 
-    `turns` are the barriers by which consumers take turns.
+    `turns` are the barriers by which consumers take turns, `factors` the arrays that are multiplied, `part` gives the
+    shape of one of so many products.
     """
     shared = stages * (BM + bn) * 128 + (2 * stages + turns) * 8
+    first, second = f"{factors}_a", f"{factors}_b"
 
-    def launch(shape: Shape) -> Launch:
-        tiles = COUNT * _ceil(shape.m, cluster * BM) * _ceil(shape.n, bn)
+    def launch(whole: Shape) -> Launch:
+        shape = part(whole)
+        tiles = products * _ceil(shape.m, cluster * BM) * _ceil(shape.n, bn)
         return Launch(
             grid=(min(BLOCKS // cluster, tiles) * cluster, 1, 1),
             block=(384, 1, 1),
@@ -141,8 +155,8 @@ def _multiply(
     return Step(
         "multiply",
         launch,
-        ("map:residues_a", "map:residues_b", out, "m", "n", "k"),
-        tensor_maps={"residues_a": TensorMap((BM, 128)), "residues_b": TensorMap((bn // cluster, 128))},
+        (f"map:{first}", f"map:{second}", out, "m", "n", "k"),
+        tensor_maps={first: TensorMap((BM, 128)), second: TensorMap((bn // cluster, 128))},
         expects=(
             Expect(rf"IGMMA\.64x{bn}x32\.{kind}\.{kind}", "wgmma on 8-bit integers", least=4),
             Expect(r"UTMALDG\.2D(\..*)?", "tiles are loaded by the copy engine", least=2),
@@ -214,7 +228,7 @@ def _kernel(
     workspace: dict[str, Buffer],
     headers: tuple[str, ...] = ("rows",),
     count: int = COUNT,
-    unsigned: bool = False,
+    longest_k: int = SIGNED_K,
     gain_over: str = "",
     bn: int = BN,
     stages: int = STAGES,
@@ -236,7 +250,7 @@ def _kernel(
         dtype_acc="int32",
         dtype_out="fp64",
         params={"moduli": count, "bm": BM, "bn": bn, "bk": 128, "stages": stages} if product else {"moduli": count},
-        at_most={"k": UNSIGNED_K if unsigned else SIGNED_K},
+        at_most={"k": longest_k},
         min_capability=(9, 0),
         targets=("90a",),
         headers=(*(f"common/{header}.cuh" for header in common), *(f"crt/{header}.cuh" for header in own)),
@@ -294,7 +308,7 @@ def _fused(count: int) -> Kernel:
         _workspace(count, 2, "residues"),
         headers=(),
         count=count,
-        unsigned=True,
+        longest_k=UNSIGNED_K,
         **others,
     )
 
@@ -310,12 +324,94 @@ def _ping_pong(count: int) -> Kernel:
         (*_ONE_PASS, _IN_TURN, _reconstruct("reconstruct_residues", "residues", 1, NARROW_BN)),
         _IN_TURN,
         _workspace(count, 1, "residues", bn=NARROW_BN),
-        headers=(),
+        headers=("in_turn",),
         count=count,
-        unsigned=True,
+        longest_k=UNSIGNED_K,
         bn=NARROW_BN,
         stages=NARROW_STAGES,
         **others,
+    )
+
+
+def _half(shape: Shape) -> Shape:
+    """The blocks that R9 multiplies: an even number of columns, rows of residues whole 16 bytes (9_winograd.cu)."""
+    return Shape(_ceil(shape.m, 2), 2 * _ceil(shape.n, 4), _pitch(_ceil(shape.k, 2)))
+
+
+def _winograd(count: int) -> Kernel:
+    products = SEVEN * count
+    combined = Expect(r"VIADDMNMX\.U16x2", "residues are added modulo p two at a time", least=8 * (count - 1))
+    multiply = _multiply(
+        "residues",
+        "U8",
+        1,
+        (_NARROW,),
+        NARROW_BN,
+        NARROW_STAGES,
+        turns=2,
+        factors="factors",
+        products=products,
+        part=_half,
+    )
+
+    def columns(shape: Shape) -> tuple[int, int]:
+        half = _half(shape)
+        return _ceil(half.n, SOME), _ceil(half.k, HALF_DEPTH)
+
+    def blocks(shape: Shape) -> tuple[int, int]:
+        half = _half(shape)
+        return _ceil(half.n, NARROW_BN) * NARROW_BN // 32 * 4, _ceil(half.m, BM)
+
+    def written(shape: Shape) -> tuple[int, ...]:
+        half = _half(shape)
+        return products, _ceil(half.m, BM) * BM, _ceil(half.n, NARROW_BN) * NARROW_BN
+
+    steps = (
+        Step(
+            "row_factors",
+            _grid(lambda s: (_half(s).m, 1), (512, 1)),
+            ("a", "exponents_a", "factors_a", "m", "k"),
+            expects=(*_ROW_RESIDUES.expects, combined),
+        ),
+        _COLUMN_NORMS,
+        _COLUMN_EXPONENTS,
+        Step(
+            "column_factors",
+            _grid(columns, (512, 1), lambda s: 4 * SOME * (HALF_DEPTH + 2) * 8),
+            ("b", "exponents_b", "factors_b", "n", "k"),
+            expects=(*_ROW_RESIDUES.expects, combined),
+        ),
+        multiply,
+        Step(
+            "reconstruct_blocks",
+            _grid(blocks, (32, 8)),
+            ("residues", "exponents_a", "exponents_b", "c", "m", "n"),
+            expects=(
+                Expect(r"DFMA(\..*)?", "two products a modulus and element, in double", least=2 * 16 * count),
+                replace(combined, least=14 * (count - 1)),
+            ),
+        ),
+    )
+    workspace = {name: _workspace(count, 1, "residues")[name] for name in ("exponents_a", "exponents_b", "norms")} | {
+        "factors_a": Buffer("int8", lambda s: (products * _half(s).m, _half(s).k)),
+        "factors_b": Buffer("int8", lambda s: (products * _half(s).n, _half(s).k)),
+        "residues": Buffer("int8", written),
+    }
+    return _kernel(
+        "winograd" if count == COUNT else f"winograd_{count}",
+        "R9",
+        "Seven products for eight" if count == COUNT else f"Seven products for eight, {count} moduli",
+        "9_winograd.cu",
+        "Modulo a number Winograd's step is exact: 7/8 of the products, and nothing is lost.",
+        steps,
+        multiply,
+        workspace,
+        headers=("in_turn", "winograd"),
+        count=count,
+        longest_k=2 * UNSIGNED_K,
+        bn=NARROW_BN,
+        stages=NARROW_STAGES,
+        gain_over="crt.ping_pong" if count == COUNT else f"crt.ping_pong_{count}",
     )
 
 
@@ -390,7 +486,7 @@ def _accurate() -> Kernel:
         _POSITIVE,
         workspace,
         headers=("coarse", "rows"),
-        unsigned=True,
+        longest_k=UNSIGNED_K,
         gain_over="crt.fused",
         error=_accurate_error,
         # A and B without what is not finite, coarse magnitudes of both, twice, and their product as it is converted.
@@ -448,10 +544,12 @@ KERNELS = (
         (*_TWO_PASSES, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2)),
         _POSITIVE,
         _workspace(COUNT, 2, "residues"),
-        unsigned=True,
+        longest_k=UNSIGNED_K,
     ),
     *(_fused(count) for count in (COUNT, 14, 16)),
     *(_ping_pong(count) for count in (COUNT, 14, 16)),
     _accurate(),
+    *(_winograd(count) for count in (COUNT, 16)),
 )
-"""Workspace in bytes of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n), 4 m n for m n in the first two rungs."""
+"""Workspace in bytes of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n), 4 m n for m n in the first two rungs,
+7/4 of all in the last."""

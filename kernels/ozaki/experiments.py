@@ -27,6 +27,7 @@ PAIRS = (
 BESIDE: Mapping[str, str] = {
     "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
     "crt.ping_pong_14,crt.ping_pong,crt.ping_pong_16": "14 to 16, ping-pong",
+    "crt.winograd,crt.winograd_16": "15 and 16, seven products for eight",
     "crt.accurate": "15 moduli, accurate",
 }
 """Kernels of other families that multiply float64, by id, with what a legend calls them; several with commas between

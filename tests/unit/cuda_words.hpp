@@ -57,6 +57,13 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     }
     return result;
 }
+inline unsigned __viaddmin_u16x2(unsigned a, unsigned b, unsigned c) {
+    unsigned result = 0;
+    for (int i = 0; i < 32; i += 16) {
+        result |= min<unsigned>(((a >> i) + (b >> i)) & 0xFFFF, c >> i & 0xFFFF) << i;
+    }
+    return result;
+}
 inline float __uint_as_float(unsigned bits) { return same_bits<float>(bits); }
 inline unsigned __float_as_uint(float value) { return same_bits<unsigned>(value); }
 inline double __longlong_as_double(long long bits) { return same_bits<double>(bits); }

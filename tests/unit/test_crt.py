@@ -39,6 +39,35 @@ DRIVER = r"""
 #include "crt/columns.inc"
 #endif
 #include "crt/reconstruction.inc"
+#include "crt/winograd.inc"
+
+// Elements of A and B in 2 x 2 blocks, all bytes of a word and both halves alike: through factors, products modulo
+// each number, and joining and weighing, as the kernels of R9 take them.
+static void by_blocks(const double* x, const double* y, int s, int t, double* c) {
+    Integer of[2][4][4];
+    for (int block = 0; block < 4; ++block) {
+        for (int i = 0; i < 4; ++i) {
+            of[0][block][i] = integer(x[4 * block + i], scale(s));
+            of[1][block][i] = integer(y[4 * block + i], scale(t));
+        }
+    }
+    Word factors[2][PRODUCTS * COUNT], products[PRODUCTS * COUNT];
+    store_factors<true>(of[0], factors[0], 1);
+    store_factors<false>(of[1], factors[1], 1);
+    for (int i = 0; i < PRODUCTS * COUNT; ++i) {
+        products[i] = 0;
+        for (int byte = 0; byte < 32; byte += 8) {
+            const int one = factors[0][i] >> byte & 0xFF, other = factors[1][i] >> byte & 0xFF;
+            if (max(one, other) >= MODULI[i / PRODUCTS]) exit(5);
+            products[i] |= (residue(one * other, modulus(i / PRODUCTS)) & 0xFF) << byte;
+        }
+    }
+    double high[4][4] = {}, low[4][4] = {};
+    weigh_blocks([&](int i) { return products[i]; }, high, low);
+    for (int block = 0; block < 4; ++block) {
+        for (int e = 0; e < 4; ++e) c[4 * block + e] = scaled_back(settle(high[block][e], low[block][e]), s, t);
+    }
+}
 
 template <int I = 0>
 static void reduce_sum(int sum, unsigned char* to) {
@@ -62,6 +91,7 @@ static void write(FILE* out, const std::vector<T>& values) {
 }
 
 // exponents k: rows of k doubles -> an exponent each, and all residues [COUNT, rows, k], k a multiple of 4
+// blocks: four neighbours in each of four blocks of A and of B, two exponents -> the same of C = A B
 // sums: int32 -> residues [COUNT] each     back: residues [COUNT] and two exponents each -> doubles
 int main(int, char** v) {
     FILE *in = fopen(v[3], "rb"), *out = fopen(v[4], "wb");
@@ -106,6 +136,14 @@ int main(int, char** v) {
         }
         write(out, found), write(out, steps);
 #endif
+    } else if (!strcmp(v[1], "blocks")) {
+        const auto x = read<double>(in, rows * 16), y = read<double>(in, rows * 16);
+        const auto exponents = read<int>(in, rows * 2);
+        std::vector<double> c(rows * 16);
+        for (size_t i = 0; i < rows; ++i) {
+            by_blocks(&x[16 * i], &y[16 * i], exponents[2 * i], exponents[2 * i + 1], &c[16 * i]);
+        }
+        write(out, c);
     } else if (!strcmp(v[1], "sums")) {
         const auto sums = read<int>(in, rows);
         std::vector<unsigned char> bytes(rows * COUNT);
@@ -191,6 +229,11 @@ class Device:
         """float64 [n] of residues [n, count] and exponents [n]."""
         exponents = np.stack([s, t], axis=1).astype(np.int32)
         return np.frombuffer(self.run("back", len(s), residue_bytes.astype(np.uint8), exponents), np.float64)
+
+    def blocks(self, a: np.ndarray, b: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """C [n, 2, 2, 4] = A B of 2 x 2 blocks, for each of four neighbours apart, by seven products; exponents [n]."""
+        exponents = np.stack([s, t], axis=1).astype(np.int32)
+        return np.frombuffer(self.run("blocks", len(s), a, b, exponents), np.float64).reshape(a.shape)
 
     def gemm(self, a: np.ndarray, b: np.ndarray, accurate: bool = False) -> np.ndarray:
         """C[m,n] as the kernels compute it, the products aside, which are exact."""
@@ -384,6 +427,25 @@ def test_products_of_small_integers_are_exact(device: Device) -> None:
     assert (device.gemm(a, b) == a @ b).all()
 
 
+def test_seven_products_make_the_blocks_of_c(device: Device) -> None:
+    """C' to 2^-76 M and one rounding, for integers up to the largest that the moduli hold; zeros stay zeros."""
+    if not device.unsigned:
+        pytest.skip("R9 takes residues without a sign")
+    rng = np.random.default_rng(11)
+    whole = moduli.product(device.count)
+    most = (whole.bit_length() - 4) // 2
+    shifts = rng.integers(-20, most - 52, (400, 1, 1, 1))
+    a, b = (np.rint(np.ldexp(rng.integers(-(2**53), 2**53 + 1, (400, 2, 2, 4)).astype(float), shifts)) for _ in "ab")
+    a[0], b[1], a[2, 0, 1], a[3], b[3], a[4] = 0.0, 0.0, 0.0, 2.0**most, -(2.0**most), 2.0**most
+    nothing = np.zeros(400, np.int32)
+    found = device.blocks(a, b, nothing, nothing)
+    exact_a, exact_b = (np.array([int(x) for x in one.ravel()], dtype=object).reshape(one.shape) for one in (a, b))
+    wanted = (exact_a[:, :, :, None] * exact_b[:, None]).sum(axis=2)  # of each neighbour apart
+    for have, want in zip(found.ravel(), wanted.ravel(), strict=True):
+        assert abs(Fraction(have) - want) <= Fraction(abs(want), 2**53) + (whole >> 76)
+    assert not found[:2].any() and (found[3] == -(2.0 ** (2 * most + 1))).all()
+
+
 # Records ------------------------------------------------------------------------------------------------------------
 
 
@@ -416,7 +478,25 @@ def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kerne
     assert kernel.defines["NUMBERS"] == str(kernel.params["moduli"])
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
+@pytest.mark.parametrize("kernel", [each for each in KERNELS if each.rung == "R9"], ids=lambda kernel: kernel.id)
+def test_blocks_cover_every_shape(kernel) -> None:
+    """Twice a block's rows, columns and depth, and as many tiles as its products' residues have room for."""
+    for shape in (Shape(1, 1, 1), Shape(130, 1027, 65), Shape(700, 1030, 600), Shape.cube(4096)):
+        steps = {step.entry: step.launch(shape) for step in kernel.steps}
+        products = 7 * kernel.params["moduli"]
+        (rows_a, depth), (rows_b, _) = (kernel.workspace[f"factors_{side}"].lengths(shape) for side in "ab")
+        m, n = rows_a // products, rows_b // products
+        assert 2 * m >= shape.m and 2 * n >= shape.n and 2 * depth >= shape.k and n % 2 == depth % 16 == 0
+        assert steps["row_factors"].grid[0] == m
+        columns = steps["column_factors"].grid
+        assert columns[0] * 16 >= n and columns[1] * 128 >= depth
+        out = kernel.workspace["residues"].lengths(shape)
+        last = steps["reconstruct_blocks"].grid
+        assert out[0] == products and out[1] == last[1] * 128 >= m and out[2] >= n
+        assert out[2] % kernel.params["bn"] == 0 and last[0] * 8 == out[2]
+
+
+@pytest.mark.parametrize("kernel", [each for each in KERNELS if each.rung != "R9"], ids=lambda kernel: kernel.id)
 def test_launches_cover_every_shape(kernel) -> None:
     for shape in (Shape(1, 1, 1), Shape(129, 257, 65), Shape(700, 1030, 600), Shape.cube(4096)):
         steps = {step.entry: step.launch(shape) for step in kernel.steps if isinstance(step, Step)}
