@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from gemmrepro.registry import DTYPES, Expect, Family, Kernel, Launch, Refusal, Shape, Tunable, parameters, tuned
+from gemmrepro.registry import (
+    DTYPES,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Refusal,
+    Shape,
+    Step,
+    Tunable,
+    parameters,
+    tuned,
+)
 
 FAMILY = Family(
     name="cutile",
@@ -82,6 +95,17 @@ def _expects(dtype: str) -> tuple[Expect, ...]:
     )
 
 
+def _last_expects(dtype: str) -> tuple[Expect, ...]:
+    """What the machine code of a tile of 64 x 64 must hold, in 16 bits."""
+    hopper, blackwell, sync = _TENSOR[dtype]
+    return (
+        Expect(hopper.replace(r"\d+", "64", 1), "the smallest tile of wgmma", 4, archs=("90",)),
+        Expect(blackwell, "tcgen05.mma, sums in tensor memory", 1, archs=("100",)),
+        Expect(sync, "mma.sync, a warp an instruction", 32, archs=SYNC),
+        *_COPIES,
+    )
+
+
 def _grid(bm: int, bn: int, most: int = 0) -> Callable[[Shape], Launch]:
     """A block a tile, or `most` blocks. With several CTAs a block, the grid still counts blocks."""
 
@@ -97,6 +121,8 @@ _SPILLS = {
     "persistent_tf32": SYNC,
     "persistent_int8": ("86", "89"),
     "persistent_fp8_e4m3_fast": ("120",),
+    "tail_fp16": ("86", "89", "120"),
+    "tail_bf16": ("86", "89"),
 }
 """Where what was chosen on Hopper does not fit the registers, by kernel, read from its machine code."""
 
@@ -194,8 +220,50 @@ def _staying(dtype: str, tile: tuple[int, int, int], idea: str, k_major: bool, f
     )
 
 
+def _left_over(shape: Shape, tile: tuple[int, int, int], parts: int) -> tuple[int, int]:
+    """Tiles that full waves take, and those of the last one: none where their parts are more than a wave."""
+    tiles = -(-shape.m // tile[0]) * -(-shape.n // tile[1])
+    rest = tiles % MULTIPROCESSORS
+    return (tiles - rest, rest) if rest * parts <= MULTIPROCESSORS else (tiles, 0)
+
+
+def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = False, **options) -> Kernel:
+    """The product in 16 bits by blocks that stay, the last wave in tiles of 64 x 64 where it is nearly empty."""
+    tile, least, constants = (128, 128, 64), (64, 64), {"k_major": int(k_major), "fast": 0}
+    kernel = _product(
+        *("5_tail.py", dtype, tile, "C5", f"Small tiles last, {dtype}", idea),
+        name=name,
+        constants=constants,
+        k_major=k_major,
+        group=group,
+        **options,
+    )
+    parts = tile[0] // least[0] * (tile[1] // least[1])
+    params = {"bm": tile[0], "bn": tile[1], "bk": tile[2], "group": group, "tm": least[0], "tn": least[1], **constants}
+
+    def waves(shape: Shape) -> Launch:
+        return Launch(grid=(max(1, min(_left_over(shape, tile, parts)[0], MULTIPROCESSORS)), 1, 1), block=ONE_THREAD)
+
+    def last(shape: Shape) -> Launch:
+        return Launch(grid=(max(1, _left_over(shape, tile, parts)[1] * parts), 1, 1), block=ONE_THREAD)
+
+    def steps(shape: Shape) -> tuple[Step, ...]:
+        """What of the two has a tile to do."""
+        whole, rest = _left_over(shape, tile, parts)
+        given = (*kernel.arguments, whole)
+        first = Step("full_waves", waves, given)
+        second = Step(
+            *("last_wave", last, given), params=params, defines=parameters(params), expects=_last_expects(dtype)
+        )
+        return (first,) * (whole > 0) + (second,) * (rest > 0)
+
+    # 12 x 12 tiles: a full wave, and twelve tiles left over, of which some reach beyond the matrix.
+    return replace(kernel, entry="full_waves", launch=waves, steps=steps, gate_shapes=(Shape(1500, 1480, 200),))
+
+
 _FOUND = "Tile and hints found by trying on this GPU."
 _SMALLER = "The smaller tile, of one warpgroup that multiplies."
+_LAST = "Tiles left over by full waves are cut in four, if all of them then fit one wave."
 
 
 _VECTOR_ADD = Kernel(
@@ -296,6 +364,8 @@ _WRITTEN = (
     _staying("tf32", (128, 128, 32), _SMALLER, True, name="persistent_tf32"),
     _staying("int8", (128, 128, 128), _SMALLER, True, name="persistent_int8"),
     _staying("fp8_e4m3", (128, 128, 128), _SMALLER, True, fast=1, name="persistent_fp8_e4m3_fast"),
+    _ending_small("fp16", 8, _LAST, name="tail_fp16", gain_over="cutile.persistent_fp16_tuned"),
+    _ending_small("bf16", 16, _LAST, name="tail_bf16", gain_over="cutile.persistent_bf16_tuned"),
 )
 
 

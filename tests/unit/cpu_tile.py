@@ -18,7 +18,7 @@ from gemmrepro import registry
 from gemmrepro.ozaki import formats
 from gemmrepro.registry import Kernel, Shape, Step
 
-NUMPY = {"float64": np.float64, "float32": np.float32, "int32": np.int32, "int64": np.int64}
+NUMPY = {"float64": np.float64, "float32": np.float32, "int8": np.int8, "int32": np.int32, "int64": np.int64}
 LOW = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
 """Types without a NumPy type of their own lie in float32, rounded to what they hold."""
 
@@ -39,14 +39,15 @@ def stored(dtype: str) -> type:
     return {"fp64": np.float64, "int32": np.int32}.get(dtype, np.float32)
 
 
-def _module(block: list[int]) -> types.ModuleType:
+def _module(block: list[int], grid: list[int]) -> types.ModuleType:
     ct = types.ModuleType("cuda.tile")
 
     def where_in(index: tuple[int, ...], shape: tuple[int, ...], array: Array) -> tuple[slice, ...]:
         starts = [int(i) * size for i, size in zip(index, shape, strict=True)]
         return tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
 
-    def load(array: Array, index: tuple, shape: tuple, padding_mode: str = "none") -> np.ndarray:
+    def load(array: Array, index: tuple, shape: tuple, order: str = "C", padding_mode: str = "none") -> np.ndarray:
+        array = Array(array.values.T, array.dtype) if order == "F" else array
         found = array.values[where_in(index, shape, array)]
         missing = [(0, size - have) for size, have in zip(shape, found.shape, strict=True)]
         assert padding_mode == "zero" or not any(more for _, more in missing) or found.ndim == 1
@@ -71,6 +72,7 @@ def _module(block: list[int]) -> types.ModuleType:
     ct.Constant = {int: int}
     ct.kernel = ct.function = lambda function: function
     ct.bid = lambda axis: block[axis]
+    ct.num_blocks = lambda axis: grid[axis]
     ct.cdiv = lambda x, y: -(-x // y)
     ct.zeros = lambda shape, kind: np.zeros(shape, NUMPY[kind])
     ct.load, ct.store, ct.astype, ct.mma = load, store, astype, mma
@@ -81,10 +83,10 @@ def _module(block: list[int]) -> types.ModuleType:
     return ct
 
 
-def functions(kernel: Kernel, block: list[int]) -> dict[str, Any]:
-    """What the source of `kernel` defines; `block` is where the index of the block at hand is put."""
+def functions(kernel: Kernel, block: list[int], grid: list[int]) -> dict[str, Any]:
+    """What the source of `kernel` defines; `block` is where the index of the block at hand is put, `grid` how many."""
     saved = {name: sys.modules.get(name) for name in ("cuda", "cuda.tile")}
-    tile = _module(block)
+    tile = _module(block, grid)
     package = types.ModuleType("cuda")
     package.tile = tile
     sys.modules |= {"cuda": package, "cuda.tile": tile}
@@ -104,20 +106,21 @@ class Launches:
     """A kernel's launches on the CPU, with the interface of gemmrepro.gpu.Launches."""
 
     def __init__(self, kernel: Kernel, a: np.ndarray, b: np.ndarray) -> None:
-        self.kernel, self.shape = kernel, Shape(a.shape[0], b.shape[1], a.shape[1])
+        n = b.shape[0 if kernel.layout == "row,col,row" else 1]
+        self.kernel, self.shape = kernel, Shape(a.shape[0], n, a.shape[1])
         kernel.check(self.shape)
-        self._block = [0, 0, 0]
-        self._functions = functions(kernel, self._block)
+        self._block, self._grid = [0, 0, 0], [1, 1, 1]
+        self._functions = functions(kernel, self._block, self._grid)
         c = np.full((self.shape.m, self.shape.n), np.nan)
         self.operands = {"a": a, "b": b, "c": c}
         self.workspace = {
             name: np.full(one.lengths(self.shape), -1 if one.dtype == "int32" else np.nan, stored(one.dtype))
             for name, one in kernel.workspace.items()
         }
-        self._dtypes = {"a": "fp64", "b": "fp64", "c": "fp64"}
+        self._dtypes = {"a": kernel.dtype_in, "b": kernel.dtype_in, "c": kernel.dtype_out}
         self._dtypes |= {name: one.dtype for name, one in kernel.workspace.items()}
         self._called: dict[str, list[Step]] = {}
-        for step in kernel.steps:
+        for step in kernel.steps_at(self.shape):
             self._called.setdefault(step.entry, []).append(step)
 
     def bind(self, entry: str, **arrays: np.ndarray) -> Callable[[], None]:
@@ -132,10 +135,11 @@ class Launches:
         known = {**self.operands, **self.workspace, **arrays}
         names = [one if isinstance(one, int) else one.removeprefix("array:") for one in step.arguments]
         given = [name if isinstance(name, int) else Array(known[name], self._dtypes[name]) for name in names]
-        for index in range(step.launch(self.shape).grid[0]):
+        self._grid[:] = step.launch(self.shape).grid
+        for index in range(self._grid[0]):
             self._block[0] = index
             with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-                self._functions[step.function or step.entry](*given, *step.params.values())
+                self._functions[step.function or step.entry](*given, *self.kernel.part(step).params.values())
 
     def read(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -145,7 +149,7 @@ class Launches:
         if self.kernel.program is not None:
             self.kernel.program(self)
         else:
-            for step in self.kernel.steps:
+            for step in self.kernel.steps_at(self.shape):
                 self.do(step)
         return self.operands["c"]
 

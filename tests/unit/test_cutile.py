@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support import ROOT, in_cuda13
 
-from gemmrepro import build, build_cutile, cuobjdump, gates, registry, sass
+from gemmrepro import build, build_cutile, cuobjdump, gates, operands, registry, sass
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 from gemmrepro.registry import Refusal, Shape
@@ -44,12 +44,14 @@ class Array:
 @pytest.mark.parametrize(**BY_ID)
 def test_source_defines_the_kernel_with_the_records_arrays_and_constants(kernel):
     functions = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
-    function = functions[kernel.entry]
-    assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
-    names = [argument.arg for argument in function.args.args]
-    assert len(kernel.arguments) == 3 and all(name.startswith("array:") for name in kernel.arguments)
-    assert names[3:] == [name.upper() for name in kernel.params]
-    assert "launch" not in [node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)]
+    for code in kernel.codes:
+        function = functions[code.entry]
+        assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
+        names = [argument.arg for argument in function.args.args]
+        assert len(code.arguments) == 3 + build_cutile.integers(code)
+        assert all(name.startswith("array:") for name in code.arguments[:3])
+        assert names[len(code.arguments) :] == [name.upper() for name in code.params]
+        assert "launch" not in [node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)]
 
 
 def test_every_type_has_its_own_sums():
@@ -363,6 +365,48 @@ def test_blocks_that_stay_are_as_many_as_fit_and_no_more_than_there_are_tiles():
     assert kernel.launch(Shape.cube(8192)).grid == (132, 1, 1)
     assert kernel.launch(Shape.cube(512)).grid == (16, 1, 1)
     assert registry.kernel("cutile.persistent_bf16").launch(Shape.cube(8192)).grid == (132, 1, 1)
+
+
+TAIL = registry.kernel("cutile.tail_bf16")
+
+
+@pytest.mark.parametrize(
+    ("shape", "launched"),
+    [
+        (Shape.cube(8192), [("full_waves", 132, 4092), ("last_wave", 16, 4092)]),
+        (Shape.cube(16384), [("full_waves", 132, 16368), ("last_wave", 64, 16368)]),
+        (Shape.cube(4096), [("full_waves", 132, 1024)]),  # 100 tiles left over, 400 parts
+        (Shape(11 * 128, 12 * 128, 64), [("full_waves", 132, 132)]),  # nothing is
+        (Shape(11 * 128, 15 * 128, 64), [("full_waves", 132, 132), ("last_wave", 132, 132)]),
+        (Shape(2 * 128, 83 * 128, 64), [("full_waves", 132, 166)]),  # 34 tiles are one too many
+        (Shape(700, 1032, 600), [("full_waves", 54, 54)]),
+        (TAIL.gate_shapes[0], [("full_waves", 132, 132), ("last_wave", 48, 132)]),
+        (Shape.cube(512), [("last_wave", 64, 0)]),
+    ],
+    ids=str,
+)
+def test_what_full_waves_leave_over_is_cut_in_four_where_that_is_one_wave(shape, launched):
+    steps = TAIL.steps_at(shape)
+    assert [(step.entry, step.launch(shape).grid[0], step.arguments[3]) for step in steps] == launched
+    assert {code.entry for code in TAIL.codes} == {"full_waves", "last_wave"}
+
+
+@pytest.mark.parametrize("k_major", [False, True])
+@pytest.mark.parametrize(
+    "shape", [TAIL.gate_shapes[0], Shape(700, 1032, 200), Shape(330, 392, 72)], ids=["both", "full waves", "last wave"]
+)
+def test_whole_tiles_and_parts_make_the_product_and_leave_nothing_out(shape, k_major):
+    import cpu_tile
+
+    kernel = registry._module("cutile")._ending_small("bf16", 16, "", "tail", k_major)
+    random = np.random.default_rng(1)
+    a = random.integers(-4, 5, (shape.m, shape.k)).astype(np.float32)
+    b = random.integers(-4, 5, (shape.k, shape.n)).astype(np.float32)
+    found = cpu_tile.Launches(kernel, a, np.ascontiguousarray(b.T) if k_major else b).run()
+    assert (found == cpu_tile.Launches(TAIL, a, b).run()).all()
+    exact = (a.astype(np.float64) @ b).astype(np.float32)
+    # Sums of integers are exact in fp32; C is rounded to bf16.
+    assert (found == operands.widen(operands.narrow(exact, "bf16"), "bf16")).all()
 
 
 def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothing_without_it():

@@ -48,7 +48,7 @@ def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
 def test_the_shape_has_several_tiles_and_a_tail_and_every_kernel_takes_it(kernel):
     shape = just_in_time.shape_for(kernel)
     kernel.check(shape)
-    assert kernel.launch(shape).grid[0] > 1
+    assert all(one.launch(shape).grid[0] > 1 for one in kernel.steps_at(shape) or (kernel,))
     assert kernel.op == "vector_add" or shape.m % kernel.params["bm"]
 
 

@@ -220,10 +220,11 @@ class Kernel:
     tensor maps is the first one's, and its `expects` hold for each.
 
     A run may be several launches, one after the other: `steps` names them in their order, or is a function that does
-    so for a shape, with the same entry points on every one. `workspace` names the arrays that they hand on; nothing is
-    known of their content before a run. What the record itself says is said of its main launch, `entry`, one of them; a
-    step of that entry may leave out what the record has. Where the host decides between launches, `program` does it: it
-    is given something to make them with (`gpu.Launches`). `function` is as in `Step`.
+    so for a shape, which may do without some of them; each is there on one of the usual shapes (`_SHAPES`).
+    `workspace` names the arrays that they hand on; nothing is known of their content before a run. What the record
+    itself says is said of its main launch, `entry`, one of them; a step of that entry may leave out what the record
+    has. Where the host decides between launches, `program` does it: it is given something to make them with
+    (`gpu.Launches`). `function` is as in `Step`.
 
     `d` tells apart rows of kernels that differ in a cut of that name alone.
     `error` gives, of A[m,k] and B[k,n] in float64 and their array module, what each element of C may err by design
@@ -357,9 +358,9 @@ class Kernel:
 
     @property
     def _launches(self) -> tuple[Step, ...]:
-        """Its steps that are launches of its own, on a usual shape that it takes."""
-        steps = self.steps_at(next(filter(self.takes, _SHAPES))) if callable(self.steps) else self.steps
-        return tuple(step for step in steps if isinstance(step, Step))
+        """Its steps that are launches of its own, of the usual shapes that it takes one after the other."""
+        shapes = filter(self.takes, _SHAPES) if callable(self.steps) else _SHAPES[:1]
+        return tuple(step for shape in shapes for step in self.steps_at(shape) if isinstance(step, Step))
 
     def steps_at(self, shape: Shape) -> Steps:
         """What a run on `shape` does, in this order; nothing where the record describes its only launch."""
