@@ -1,8 +1,8 @@
 """Chinese remainders: FP64 products from INT8 tensor cores, by scheme II, against cuBLAS's DGEMM.
 
 A kernel here takes several launches (`Kernel.steps`), which hand on residues and exponents in a workspace. All rungs
-have 15 moduli; R6 and R7 stand with 14 and 16 too, R9 with 16. See `gemmrepro.ozaki.scheme2` for the mathematics: rounding to
-nearest, R1 to R7 and R9 in its fast mode, with exponents by norms, R8 in its accurate mode, by one more product.
+have 15 moduli; R6 and R7 stand with 14 and 16 too, R9 with 16. See `gemmrepro.ozaki.scheme2` for the mathematics:
+rounding to nearest, in its fast mode, with exponents by norms, R8 in its accurate mode, by one more product.
 """
 
 from __future__ import annotations

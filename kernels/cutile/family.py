@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gemmrepro.registry import (
     DTYPES,
+    Buffer,
     Expect,
     Family,
     Kernel,
@@ -261,6 +262,36 @@ def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = 
     return replace(kernel, entry="full_waves", launch=waves, steps=steps, gate_shapes=(Shape(1500, 1480, 200),))
 
 
+def _turned(rows: int, columns: int, tile: tuple[int, int, int], group: int, idea: str, **options) -> Kernel:
+    """The product in TF32 of B by rows, which a launch of its own turns round in tiles of rows x columns first."""
+    kernel = _product(
+        *("6_turned.py", "tf32", tile, "C6", "B turned round first, tf32", idea),
+        name="turned_tf32",
+        group=group,
+        blocks=MULTIPROCESSORS,
+        **options,
+    )
+    params = {"rows": rows, "columns": columns}
+
+    def tiles(shape: Shape) -> Launch:
+        return Launch(grid=(-(-shape.k // rows) * -(-shape.n // columns), 1, 1), block=ONE_THREAD)
+
+    turn = Step(
+        *("turn", tiles, ("array:b", "array:turned")),
+        params=params,
+        defines=parameters(params),
+        expects=(Expect(r"STG\.E\.128(\..*)?|UTMASTG\.2D(\..*)?", "16 bytes a store, or the copy engine"),),
+    )
+    arguments = ("array:a", "array:turned", "array:c")
+    return replace(
+        kernel,
+        entry="multiply",
+        arguments=arguments,
+        steps=(turn, Step("multiply", kernel.launch, arguments)),
+        workspace={"turned": Buffer("tf32", lambda shape: (shape.n, shape.k), (1, 4))},
+    )
+
+
 _FOUND = "Tile and hints found by trying on this GPU."
 _SMALLER = "The smaller tile, of one warpgroup that multiplies."
 _LAST = "Tiles left over by full waves are cut in four, if all of them then fit one wave."
@@ -364,6 +395,10 @@ _WRITTEN = (
     _staying("tf32", (128, 128, 32), _SMALLER, True, name="persistent_tf32"),
     _staying("int8", (128, 128, 128), _SMALLER, True, name="persistent_int8"),
     _staying("fp8_e4m3", (128, 128, 128), _SMALLER, True, fast=1, name="persistent_fp8_e4m3_fast"),
+    _turned(
+        *(64, 64, (128, 128, 32), 8, "One launch turns B round, once for all rows of tiles of C."),
+        gain_over="cutile.matmul_tf32_tuned",
+    ),
     _ending_small("fp16", 8, _LAST, name="tail_fp16", gain_over="cutile.persistent_fp16_tuned"),
     _ending_small("bf16", 16, _LAST, name="tail_bf16", gain_over="cutile.persistent_bf16_tuned"),
 )
