@@ -190,7 +190,26 @@ CRT = {
     "the residues of the modulus before": Plant("crt.fused", r"tile\.modulus \* m", "max(tile.modulus - 1, 0) * m"),
     "both blocks of a cluster load the same half of B": Plant("crt.fused", r" \+ rank \* SHARE, \(1", ", (1"),
     "sums of the modulus before kept": Plant("crt.fused", r"p > 0 \|\| s > 0", "true"),
-    "sums of the modulus before kept, by turns": Plant("crt.ping_pong", r"p > 0 \|\| s > 0", "true"),
+    "sums of the modulus before kept, by turns": Plant(
+        "crt.ping_pong", r"p > 0 \|\| s > 0", "true", header="crt/in_turn.cuh"
+    ),
+    "a product of blocks left out": Plant(
+        "crt.winograd", r"plus<P>\(u3, product\[4\]\)", "u3", header="crt/winograd.cuh"
+    ),
+    "a difference of blocks the wrong way round": Plant(
+        "crt.winograd", r"minus<P>\(y22, t1\)", "minus<P>(t1, y22)", header="crt/winograd.cuh"
+    ),
+    "sums of residues not reduced": Plant(
+        "crt.winograd", r"__viaddmin_u16x2\(x \+ y, LESS_P, x \+ y\)", "x + y", header="crt/winograd.cuh"
+    ),
+    "factors of the modulus before": Plant(
+        "crt.winograd", r"modulus\(tile\.product / PRODUCTS\)", "modulus(tile.product / 8)", header="crt/in_turn.cuh"
+    ),
+    "the lower half of C's last row not written": Plant(
+        "crt.winograd", r"within >= half_m \|\| row >= m", "within >= half_m || row >= m - 1"
+    ),
+    "a column of the left half taken for the right": Plant("crt.winograd", r"block % 2 \* columns;", "block % 2;"),
+    "the depth of one half of B": Plant("crt.winograd", r"block / 2 \* depths", "0"),
     "a row of C too many": Plant("crt.fused", r"row < m && column < n", "row <= m && column < n"),
     "the last row of C not written": Plant("crt.reduced", r"row < m && column < n", "row < m - 1 && column < n"),
     "a quarter of each step of INT8 left out": Plant("crt.unsigned", r"s < BK / 32;", "s < BK / 32 - 1;"),

@@ -26,7 +26,7 @@ SESSION = SimpleNamespace(sync=lambda: None)
 SMALL = {"m": 37, "n": 34, "k": 80}
 """What the gate's shapes are cut down to: tails, every law, and one of everything."""
 
-HEADERS = ("moduli", "reconstruction", "scaling", "coarse")
+HEADERS = ("moduli", "reconstruction", "scaling", "coarse", "winograd")
 DEVICE = [name for name, plant in CRT.items() if plant.header.split("/")[-1].removesuffix(".cuh") in HEADERS]
 DEVICE.remove("a row with an Inf not marked")  # converting an Inf to an integer is undefined in C++
 """Bugs in functions that the CPU can call."""
@@ -80,16 +80,21 @@ def test_the_sources_as_they_are_pass(kernel_id) -> None:
     assert failure(kernel, tiles(kernel)) == ""
 
 
-def device(folder, plant=None, accurate=False):
-    """The product as crt's headers make it, whose rows are multiples of four long."""
+def device(folder, kernel, plant=None):
+    """The product as crt's headers make it: in blocks whose halves are whole quads, or by rows that are."""
     if shutil.which("g++") is None:
         pytest.skip("g++ is not on PATH")
     made = Device(folder, 15, 1, {plant.header: plant.apply()[1]} if plant else None)
 
     def run(a, b):
-        more = -a.shape[1] % 4
+        (m, k), n = a.shape, b.shape[1]
+        blocks = kernel.rung == "R9"
+        a = np.pad(a, ((0, -m % 2 * blocks), (0, -k % (8 if blocks else 4))))
+        b = np.pad(b, ((0, a.shape[1] - k), (0, -n % 8 * blocks)))
         with np.errstate(invalid="ignore"):
-            return made.gemm(np.pad(a, ((0, 0), (0, more))), np.pad(b, ((0, more), (0, 0))), accurate)
+            if blocks:
+                return made.gemm_in_blocks(a, b)[:m, :n]
+            return made.gemm(a, b, kernel.id == "crt.accurate")
 
     return run
 
@@ -98,11 +103,11 @@ def device(folder, plant=None, accurate=False):
 def test_a_bug_in_a_header_is_caught(name, tmp_path) -> None:
     plant = CRT[name]
     kernel = registry.kernel(plant.kernel)
-    message = failure(kernel, device(tmp_path, plant, plant.kernel == "crt.accurate"))
+    message = failure(kernel, device(tmp_path, kernel, plant))
     assert message, f"{name} went unnoticed"
 
 
-@pytest.mark.parametrize("kernel_id", ["crt.fused", "crt.accurate"])
+@pytest.mark.parametrize("kernel_id", ["crt.fused", "crt.accurate", "crt.winograd"])
 def test_the_headers_as_they_are_pass(kernel_id, tmp_path) -> None:
     kernel = registry.kernel(kernel_id)
-    assert failure(kernel, device(tmp_path, accurate=kernel_id == "crt.accurate")) == ""
+    assert failure(kernel, device(tmp_path, kernel)) == ""
