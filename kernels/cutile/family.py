@@ -122,6 +122,7 @@ _SPILLS = {
     "persistent_tf32": SYNC,
     "persistent_int8": ("86", "89"),
     "persistent_fp8_e4m3_fast": ("120",),
+    "turned_tf32": SYNC,
     "tail_fp16": ("86", "89", "120"),
     "tail_bf16": ("86", "89"),
 }
