@@ -10,9 +10,10 @@ Parameters: S slices, STEP = m2 - 1 bits from one to the next and beta = min(m2,
             1 takes a maximum a row of A and a column of B instead of one a matrix, which the papers on the scheme do
             and the article does not. FAST leaves Hopper's sums of 8-bit floats in the tensor core for the whole of K.
 Sums:       fp32 for a pair over the whole of K, in registers; then scaled and added to fp64 sums, in registers too.
-Launches:   `product` multiplies all pairs in one. Its blocks take so long that they drift apart: from n = 16384 on they
-            seldom find each other's tiles in L2. `one_pair` does a pair a launch and keeps the fp64 sums in C between,
-            so that all blocks begin every pair together. Both write the same bits.
+Launches:   `product` multiplies all pairs in one. Its blocks take so long that they drift apart: at n = 16384 they seldom
+            find each other's tiles in L2. `pairs` multiplies those of one p + q, by blocks that stay and walk through
+            tiles of pair after pair together; their sums wait in memory for `add`, which puts a p + q at a time into C.
+            The fp64 sums are then in another order: those of one p + q, which is exact, and then from p + q to p + q.
 Published:  bf16, d = 9: 26.84 TFLOP/s at 16384 with 39 pairs, which are 1.05 PFLOP/s of bf16 (B200).
 Expected:   the inner loop is that of a plain product; a pair ends with 64 conversions and 64 fp64 multiply-adds a
             thread, 1 % of its time for K = 16384.
@@ -164,10 +165,9 @@ def split_b(
 
 
 @ct.function
-def place(c, BM, BN, GROUP):
-    """Row and column of this block's tile of C, in groups of GROUP rows of tiles that are walked column by column."""
-    rows, cols = ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN)
-    group, within = ct.bid(0) // (GROUP * cols), ct.bid(0) % (GROUP * cols)
+def place(tile, rows, cols, GROUP):
+    """Row and column of the tile-th of rows x cols tiles: groups of GROUP rows, each walked column by column."""
+    group, within = tile // (GROUP * cols), tile % (GROUP * cols)
     height = min(GROUP, rows - group * GROUP)  # the last group may be lower
     return group * GROUP + within % height, within // height
 
@@ -198,7 +198,7 @@ def product(
     FAST: Constant,
 ):
     # a: [S, m, k]   b: [S, n, k]   c: [m, n]   grid: tiles of C
-    row, col = place(c, BM, BN, GROUP)
+    row, col = place(ct.bid(0), ct.cdiv(c.shape[0], BM), ct.cdiv(c.shape[1], BN), GROUP)
 
     total = ct.zeros((BM, BN), ct.float64)  # (BM, BN)
     for p in range(min(S, D)):
@@ -213,31 +213,46 @@ def product(
 
 
 @ct.kernel
-def one_pair(
-    a,
-    b,
+def pairs(a, b, sums, diagonal, first, count, BM: Constant, BN: Constant, BK: Constant, GROUP: Constant):
+    # a: [S, m, k]   b: [S, n, k]   sums: [count tile rows of C, n], pair below pair   grid: blocks, however many
+    # The pairs (p, diagonal - p) for p = first, first + 1, ... count of them.
+    rows, cols = ct.cdiv(a.shape[1], BM), ct.cdiv(b.shape[1], BN)
+    for tile in range(ct.bid(0), count * rows * cols, ct.num_blocks(0)):
+        pair, within = tile // (rows * cols), tile % (rows * cols)
+        row, col = place(within, rows, cols, GROUP)
+        p, q = first + pair, diagonal - first - pair
+
+        part = ct.zeros((BM, BN), ct.float32)  # (BM, BN)
+        for step in range(ct.cdiv(a.shape[2], BK)):
+            ta = ct.load(a, (p, row, step), (1, BM, BK), padding_mode=ZERO).reshape((BM, BK))
+            tb = ct.load(b, (q, col, step), (1, BN, BK), padding_mode=ZERO).reshape((BN, BK))
+            part = ct.mma(ta, tb.transpose(), part)
+        ct.store(sums, (pair * rows + row, col), part)
+
+
+@ct.kernel
+def add(
+    sums,
     c_a,
     c_b,
     c,
-    p,
-    q,
+    diagonal,
+    count,
     last,
     BM: Constant,
-    BN: Constant,
-    BK: Constant,
-    GROUP: Constant,
+    ROWS: Constant,
+    COLUMNS: Constant,
     STEP: Constant,
     VECTOR: Constant,
 ):
-    # a: [S, m, k]   b: [S, n, k]   c: [m, n]   grid: tiles of C   last: 1 where this pair is the last, else 0
-    row, col = place(c, BM, BN, GROUP)
-
-    sums = ct.zeros((BM, BN), ct.float32)  # (BM, BN)
-    for step in range(ct.cdiv(a.shape[2], BK)):
-        ta = ct.load(a, (p, row, step), (1, BM, BK), padding_mode=ZERO).reshape((BM, BK))
-        tb = ct.load(b, (q, col, step), (1, BN, BK), padding_mode=ZERO).reshape((BN, BK))
-        sums = ct.mma(ta, tb.transpose(), sums)
-    before = ct.load(c, (row, col), (BM, BN), padding_mode=ZERO)  # (BM, BN), of the pairs before
-    total = ct.where(p + q == 0, 0.0, before) + ct.astype(sums, ct.float64) * power(-(p + q) * STEP)
-    scale = exponents_of(c_a, c_b, row, col, BM, BN, VECTOR)
+    # sums: as above   c: [m, n], of the diagonals before   grid: parts of C   last: 1 where no diagonal follows, else 0
+    across, below = ct.cdiv(c.shape[1], COLUMNS), ct.cdiv(c.shape[0], BM) * (BM // ROWS)
+    row, col = ct.bid(0) // across, ct.bid(0) % across
+    total = ct.zeros((ROWS, COLUMNS), ct.float64)  # (ROWS, COLUMNS)
+    for pair in range(count):
+        part = ct.load(sums, (pair * below + row, col), (ROWS, COLUMNS), padding_mode=ZERO)
+        total = total + ct.astype(part, ct.float64)
+    before = ct.load(c, (row, col), (ROWS, COLUMNS), padding_mode=ZERO)
+    total = ct.where(diagonal == 0, 0.0, before) + total * power(-diagonal * STEP)
+    scale = exponents_of(c_a, c_b, row, col, ROWS, COLUMNS, VECTOR)
     ct.store(c, (row, col), times_power(total, scale * last))

@@ -132,7 +132,7 @@ ACCUMULATOR = Experiment(
 
 NAIVE = tuple(f"ozaki.naive_{dtype}" for dtype in ("fp16", "bf16", "fp8_e4m3"))
 SWEPT = tuple(f"ozaki.fused_bf16_d{d}" for d in (9, 8, 7, 6, 5))
-OTHERS = ("ozaki.fused_fp16_d9", "ozaki.rows_bf16_d9", "ozaki.apart_bf16_d9", "ozaki.fused_e4m3_d16")
+OTHERS = ("ozaki.fused_fp16_d9", "ozaki.rows_bf16_d9", "ozaki.diagonal_bf16_d9", "ozaki.fused_e4m3_d16")
 DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
 
 
@@ -297,14 +297,15 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             else:
                 slices = (_split(kernel)["s"],) * 2
-                scheme = kernel.workspace["slices_a"].dtype, slices, kernel.params["vector"]
+                scheme = kernel.workspace["slices_a"].dtype, slices, _split(kernel)["vector"]
                 if scheme not in allowed:
                     allowed[scheme] = _by_the_bound(kernel, a, b, judge)
                 cells |= allowed[scheme]
                 launches = loaded.launches(operands)
-                before = [step.entry for step in kernel.steps if step.entry != kernel.entry]
-                split = quickest(lambda run=launches, before=before: [run(entry) for entry in before])
-                multiply = quickest(launches.bind(kernel.entry))
+                entries = list(dict.fromkeys(step.entry for step in kernel.steps))
+                main = entries.index(kernel.entry)
+                split = quickest(launches.bind(*entries[:main]))
+                multiply = quickest(launches.bind(*entries[main:]))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             if slices is not None:
                 cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}
@@ -367,7 +368,7 @@ PRODUCTS = Experiment(
             series={
                 ",".join(SWEPT): "bf16, d = 9 to 5",
                 "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
-                "ozaki.apart_bf16_d9": "bf16, d = 9, a launch a pair",
+                "ozaki.diagonal_bf16_d9": "bf16, d = 9, a launch a p + q",
                 "ozaki.fused_e4m3_d16": "e4m3, d = 16",
                 "ozaki.naive_fp16": "naive, fp16",
                 "ozaki.naive_fp8_e4m3": "naive, e4m3",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gemmrepro.error_bounds import tensor_core_gamma
@@ -31,6 +31,11 @@ TILE = (16, 64)
 PIECE_A, PIECE_B = (32, 64), (64, 32)
 """A tile of A, and one of B, that is split."""
 
+ADDED = (16, 64)
+"""A part of C that is added up."""
+MULTIPROCESSORS = 132
+"""Of an H100 or H200: blocks that stay; any number is right."""
+
 ROOM = {"fp16": 32, "bf16": 32, "fp8_e4m3": 48}
 """Slices that the naive program has room for: of beta + 1 bits, some 200 bits in all."""
 ACCUMULATOR = {"fp16": 24, "bf16": 24, "fp8_e4m3": 14}
@@ -49,6 +54,16 @@ def _over(tile: tuple[int, int], operand: str) -> Callable[[Shape], Launch]:
     def launch(shape: Shape) -> Launch:
         rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n), "c": (shape.m, shape.n)}[operand]
         return Launch(grid=(-(-rows // tile[0]) * -(-columns // tile[1]), 1, 1), block=ONE_THREAD)
+
+    return launch
+
+
+def _staying(tile: tuple[int, int], count: int) -> Callable[[Shape], Launch]:
+    """Blocks that walk through the tiles of `count` products of C's shape."""
+
+    def launch(shape: Shape) -> Launch:
+        tiles = count * -(-shape.m // tile[0]) * -(-shape.n // tile[1])
+        return Launch(grid=(min(tiles, MULTIPROCESSORS), 1, 1), block=ONE_THREAD)
 
     return launch
 
@@ -90,15 +105,16 @@ def _maxima(operand: str, partial: str) -> Step:
     )
 
 
-def _multiplies(dtype: str, pieces: int, copied: tuple[str, ...] = ()) -> tuple[Expect, ...]:
-    """What a product's machine code must hold; `copied` are the targets whose copy engine brings tiles, if not all."""
+def _multiplies(dtype: str, pieces: int = 0) -> tuple[Expect, ...]:
+    """What a product's machine code must hold, and what puts so many `pieces` of its sums into fp64 sums, if any."""
     hopper, blackwell, sync = _TENSOR[dtype]
+    scaled = Expect(r"DFMA(\..*)?", "a pair's sums are scaled and added to the fp64 sums in one instruction", pieces)
     return (
         Expect(hopper, "wgmma multiplies the slices", 4, archs=("90",)),
         Expect(blackwell, "tcgen05.mma multiplies the slices", 1, archs=("100",)),
         Expect(sync, "mma.sync multiplies the slices", 16, archs=("120",)),
-        Expect(r"UTMALDG\.3D(\..*)?", "the copy engine brings tiles of slices", 2, archs=copied),
-        Expect(r"DFMA(\..*)?", "a pair's sums are scaled and added to the fp64 sums in one instruction", pieces),
+        Expect(r"UTMALDG\.3D(\..*)?", "the copy engine brings tiles of slices", 2),
+        *((scaled,) if pieces else ()),
     )
 
 
@@ -127,7 +143,7 @@ def _peaks(a: Any, b: Any, vector: bool, xp: Any) -> Any:
 
 
 def _kernel(
-    name: str, rung: str, title: str, source: str, dtype: str, steps: tuple[Step, ...], **options: Any
+    name: str, rung: str, title: str, source: str, dtype: str, steps: tuple[Step, ...], even: int = 2, **options: Any
 ) -> Kernel:
     main = next(step for step in steps if step.entry == "product")
     return Kernel(
@@ -140,7 +156,7 @@ def _kernel(
         dtype_in="fp64",
         dtype_acc="fp64",
         dtype_out="fp64",
-        multiple_of={"n": 2, "k": 16 // DTYPES[dtype]},
+        multiple_of={"n": even, "k": 16 // DTYPES[dtype]},
         toolkits=("cuda13",),
         compiler="cutile",
         targets=TARGETS,
@@ -240,7 +256,8 @@ def _fused(
     apart: bool = False,
     **options: Any,
 ) -> Kernel:
-    """One launch splits; `like` takes the digits of another type's slices. One multiplies all pairs, or one `apart`."""
+    """One launch splits; `like` takes the digits of another type's slices. One multiplies all pairs, or `apart` one a
+    p + q, which leaves their sums to another."""
     from gemmrepro.ozaki.article import fused
 
     fmt = named(programs.FORMATS[like or dtype])
@@ -276,6 +293,12 @@ def _fused(
             _step("exponents", _blocks(1), "partial_a partial_b c_a c_b", {"blocks": BLOCKS}),
         )
     threads = 128
+    chosen = sorted(pairs.select(count, count, d), key=lambda pair: (sum(pair), pair))
+
+    def waiting(shape: Shape) -> tuple[int, int]:
+        """Sums of all pairs of a p + q, in whole tiles."""
+        most = max(sum(p + q == diagonal for p, q in chosen) for diagonal in range(2 * count))
+        return most * -(-shape.m // bm) * bm, shape.n
 
     def splits(operand: str, piece: tuple[int, int]) -> Step:
         return _step(
@@ -287,27 +310,47 @@ def _fused(
             spills=split_spills if operand == "b" else (),
         )
 
-    def multiplies(own: Mapping[str, int], copied: tuple[str, ...] = (), **options: Any) -> Step:
-        return _step(
-            "product",
-            _over((bm, bn), "c"),
-            "slices_a slices_b c_a c_b c",
-            {"bm": bm, "bn": bn, "bk": bk, "group": 8, **own},
-            hints=hints,
-            expects=_multiplies(dtype, bm * bn // 256, copied),
-            spills=spills,
-            **options,
-        )
+    def diagonals() -> Iterator[Step]:
+        """For each p + q a launch that multiplies its pairs and one that adds them to C."""
+        rows, columns = ADDED
+        for diagonal in range(max(p + q for p, q in chosen) + 1):
+            first, *others = [p for p, q in chosen if p + q == diagonal]
+            many = 1 + len(others)
+            yield _step(
+                "product",
+                _staying((bm, bn), many),
+                "slices_a slices_b sums",
+                {"bm": bm, "bn": bn, "bk": bk, "group": 8},
+                hints=hints,
+                function="pairs",
+                integers=(diagonal, first, many),
+                expects=(*_multiplies(dtype), Expect(r"UTMASTG\.2D(\..*)?", "the copy engine stores their sums")),
+                spills=spills,
+            )
+            yield _step(
+                "add",
+                _over(ADDED, "c"),
+                "sums c_a c_b c",
+                {"bm": bm, "rows": rows, "columns": columns, "step": step, "vector": int(vector)},
+                integers=(diagonal, many, int(diagonal == chosen[-1][0] + chosen[-1][1])),
+                expects=(Expect(r"F2F\.F64\.F32(\..*)?", "sums are added in double", rows * columns // 256),),
+            )
 
-    scaled = {"step": step, "vector": int(vector)}
     if apart:
-        chosen = pairs.select(count, count, d)
-        products = tuple(
-            multiplies(scaled, ("90", "100"), function="one_pair", integers=(p, q, int((p, q) == chosen[-1])))
-            for p, q in chosen
-        )
+        products = tuple(diagonals())
     else:
-        products = (multiplies({"s": count, "d": d, **scaled, "fast": int(fast)}),)
+        products = (
+            _step(
+                "product",
+                _over((bm, bn), "c"),
+                "slices_a slices_b c_a c_b c",
+                {"bm": bm, "bn": bn, "bk": bk, "group": 8, "s": count, "d": d}
+                | {"step": step, "vector": int(vector), "fast": int(fast)},
+                hints=hints,
+                expects=_multiplies(dtype, bm * bn // 256),
+                spills=spills,
+            ),
+        )
 
     return _kernel(
         name or f"fused_{dtype.removeprefix('fp8_')}_d{d}",
@@ -334,9 +377,11 @@ def _fused(
             "c_b": Buffer("int32", lambda shape: (shape.n if vector else 1,)),
             "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
             "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
+            **({"sums": Buffer("fp32", waiting, (1, 4))} if apart else {}),
         },
         d=d,
         error=error,
+        even=4 if apart else 2,
         gain_over=gain_over,
         idea=idea,
         **options,
@@ -409,12 +454,13 @@ KERNELS = (
     ),
     _fused(
         *("bf16", 9, WIDE),
-        name="apart_bf16_d9",
+        name="diagonal_bf16_d9",
         rung="O4",
-        title="A launch a pair, bf16, d = 9",
+        title="A launch a p + q, bf16, d = 9",
         apart=True,
+        hints="",
         gain_over="ozaki.fused_bf16_d9",
-        idea="All blocks begin every pair together, so that they find each other's tiles in L2.",
+        idea="Blocks that stay walk through one pair after the other together; sums wait in memory to be added.",
         spills=("120",),
     ),
     *(

@@ -119,16 +119,12 @@ class Launches:
         }
         self._dtypes = {"a": kernel.dtype_in, "b": kernel.dtype_in, "c": kernel.dtype_out}
         self._dtypes |= {name: one.dtype for name, one in kernel.workspace.items()}
-        self._called: dict[str, list[Step]] = {}
-        for step in kernel.steps_at(self.shape):
-            self._called.setdefault(step.entry, []).append(step)
 
-    def bind(self, entry: str, **arrays: np.ndarray) -> Callable[[], None]:
-        return lambda: self(entry, **arrays)
+    def bind(self, *entries: str, **arrays: np.ndarray) -> Callable[[], None]:
+        return lambda: [self.do(step, **arrays) for step in self.kernel.steps_at(self.shape) if step.entry in entries]
 
     def __call__(self, entry: str, **arrays: np.ndarray) -> None:
-        for step in self._called[entry]:
-            self.do(step, **arrays)
+        self.bind(entry, **arrays)()
 
     def do(self, step: Step, **arrays: np.ndarray) -> None:
         """One launch of a step."""

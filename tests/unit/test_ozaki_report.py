@@ -161,7 +161,7 @@ def test_a_share_below_another_is_told_as_such(tmp_path):
 
 
 def test_one_launch_for_all_pairs_is_questioned_where_its_shares_differ(tmp_path):
-    """A launch a pair is named where one loop has two speeds, and given a speed only where it was timed."""
+    """A launch a p + q is named where one loop has two speeds, and given a speed only where it was timed."""
 
     def told(shares: dict[str, dict[int, float]]) -> str:
         rows = [
@@ -175,19 +175,19 @@ def test_one_launch_for_all_pairs_is_questioned_where_its_shares_differ(tmp_path
         return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, lambda name: name.replace(".", "-"), found)))
 
     def timed(text: str) -> str:
-        return next((line for line in text.splitlines() if "A launch a pair, O4" in line), "")
+        return next((line for line in text.splitlines() if "With a launch a p + q, O4" in line), "")
 
     equal = {"fused_bf16_d9": {16384: 0.9}, "fused_bf16_d5": {16384: 0.97}}
     assert "no property of the kernel" not in told(equal) and not timed(told(equal))
     apart = equal | {"fused_bf16_d9": {4096: 1.22, 16384: 0.72}}
     assert "runs at 0.72 (O2 fused_bf16_d9) to 0.97 (O2 fused_bf16_d5)" in told(apart)
-    assert "O4 apart_bf16_d9 is meant as the answer" in told(apart) and not timed(told(apart))
-    assert "O4 apart_bf16_d9" not in told(apart).split("At 16384 the pairs")[0]  # nor has it a row of the table
-    faster = timed(told(apart | {"apart_bf16_d9": {4096: 0.9, 16384: 0.93}}))
-    assert "runs at 0.93 of cuBLAS at 16384, 1.29 times as fast as one launch for all" in faster
+    assert "O4 diagonal_bf16_d9 is meant as the answer" in told(apart) and not timed(told(apart))
+    assert "O4 diagonal_bf16_d9" not in told(apart).split("At 16384 the pairs")[0]  # nor has it a row of the table
+    faster = timed(told(apart | {"diagonal_bf16_d9": {4096: 0.9, 16384: 0.93}}))
+    assert "run at 0.93 of cuBLAS at 16384, 1.29 times as fast as one launch for all" in faster
     assert "and at 0.90 at 4096, where one launch has 1.2" in faster
-    slower = timed(told(apart | {"apart_bf16_d9": {16384: 0.7}}))
-    assert "runs at 0.70 of cuBLAS at 16384, no faster than one launch for all." in slower
+    slower = timed(told(apart | {"diagonal_bf16_d9": {16384: 0.7}}))
+    assert "run at 0.70 of cuBLAS at 16384, no faster than one launch for all." in slower
 
 
 def test_slopes_and_gains_are_quotients_of_two_published_rows(results):

@@ -521,8 +521,8 @@ class Launches:
         self.workspace = loaded.workspace(operands.shape)
         self.operands = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
 
-    def bind(self, entry: str, **arrays: Any) -> Callable[[], None]:
-        """A function that makes the launches called `entry` in their order, asynchronously.
+    def bind(self, *entries: str, **arrays: Any) -> Callable[[], None]:
+        """A function that makes the launches called so, in the order of the run, asynchronously.
 
         Args:
             arrays: what to pass in place of the arrays that their arguments name.
@@ -531,9 +531,11 @@ class Launches:
             UserError: the kernel has no such launch.
         """
         kernel = self._loaded.kernel
-        steps = [step for step in kernel.steps_at(self.shape) if isinstance(step, Step) and step.entry == entry]
-        if not steps:
-            raise UserError(f"{kernel.id} has no launch '{entry}'; mend its program, or name one among its steps.")
+        launches = [step for step in kernel.steps_at(self.shape) if isinstance(step, Step)]
+        if unknown := {*entries} - {step.entry for step in launches}:
+            named = ", ".join(f"'{entry}'" for entry in sorted(unknown))
+            raise UserError(f"{kernel.id} has no launch {named}; mend its program, or name one among its steps.")
+        steps = [step for step in launches if step.entry in entries]
         given = {**self.workspace, **arrays}
         return _in_order([self._loaded._bound(self._operands, kernel.part(step), given) for step in steps])
 
