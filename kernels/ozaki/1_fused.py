@@ -10,10 +10,10 @@ Parameters: S slices, STEP = m2 - 1 bits from one to the next and beta = min(m2,
             1 takes a maximum a row of A and a column of B instead of one a matrix, which the papers on the scheme do
             and the article does not. FAST leaves Hopper's sums of 8-bit floats in the tensor core for the whole of K.
 Sums:       fp32 for a pair over the whole of K, in registers; then scaled and added to fp64 sums, in registers too.
-Launches:   `product` multiplies all pairs in one. Its blocks take so long that they drift apart: at n = 16384 they seldom
-            find each other's tiles in L2. `pairs` multiplies those of one p + q, by blocks that stay and walk through
-            tiles of pair after pair together; their sums wait in memory for `add`, which puts a p + q at a time into C.
-            The fp64 sums are then in another order: those of one p + q, which is exact, and then from p + q to p + q.
+Launches:   `product` multiplies all pairs in one. Its blocks take so long that they drift apart: at n = 16384 they find
+            each other's tiles in L2 no more. `pairs` multiplies those of one p + q, by blocks that stay and walk
+            through tiles of pair after pair together; their sums wait in memory for `add`, which puts a p + q at a time
+            into C. The fp64 sums are then in another order: those of one p + q, which is exact, then from p + q to p + q.
 Published:  bf16, d = 9: 26.84 TFLOP/s at 16384 with 39 pairs, which are 1.05 PFLOP/s of bf16 (B200).
 Expected:   the inner loop is that of a plain product; a pair ends with 64 conversions and 64 fp64 multiply-adds a
             thread, 1 % of its time for K = 16384.
