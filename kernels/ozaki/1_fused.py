@@ -13,12 +13,12 @@ Sums:       fp32 for a pair over the whole of K, in registers; then scaled and a
 Launches:   `product` multiplies all pairs in one. Its blocks take so long that they drift apart: at n = 16384 they find
             each other's tiles in L2 no more. `pairs` multiplies those of one p + q, by blocks that stay and walk
             through tiles of pair after pair together; their sums wait in memory for `add`, which puts a p + q at a time
-            into C. The fp64 sums are then in another order: those of one p + q, which is exact, then from p + q to p + q.
+            into C. The fp64 sums are then in another order: those of one p + q, which are exact, and so on.
 Published:  bf16, d = 9: 26.84 TFLOP/s at 16384 with 39 pairs, which are 1.05 PFLOP/s of bf16 (B200).
 Expected:   the inner loop is that of a plain product; a pair ends with 64 conversions and 64 fp64 multiply-adds a
             thread, 1 % of its time for K = 16384.
-Takes:      any m; even n, and k whose rows of slices are whole 16 bytes. Inf and NaN become NaN of their row of A or
-            column of B; they are not counted into the maximum.
+Takes:      any m; even n (with `pairs` a multiple of 4), and k whose rows of slices are whole 16 bytes. Inf and NaN
+            become NaN of their row of A or column of B; they are not counted into the maximum.
 """
 
 import cuda.tile as ct
