@@ -42,6 +42,23 @@ def handed_on(loaded: gpu.Loaded, session, a: np.ndarray, b: np.ndarray) -> dict
     return {name: array.get() for name, array in loaded.workspace(shape).items()}
 
 
+def residues_of(found: dict[str, np.ndarray], kernel: registry.Kernel, side: str, rows: int) -> np.ndarray:
+    """Residues [moduli, rows, K and beyond] of A or of the transpose of B."""
+    count = kernel.params["moduli"]
+    if f"factors_{side}" not in found:
+        unsigned = kernel.at_most["k"] == 2**16
+        held = found[f"residues_{side}"][: count * rows].reshape(count, rows, -1)
+        return held.view(np.uint8 if unsigned else np.int8).astype(int)
+    factors = found[f"factors_{side}"].view(np.uint8).astype(int)
+    factors = factors.reshape(count, 7, -1, factors.shape[1])
+    p = np.array(moduli.moduli(count))[:, None, None]
+    if side == "a":  # x11, x12, x21 + x22 less x22, x22
+        blocks = [[factors[:, 0], factors[:, 1]], [(factors[:, 4] - factors[:, 3]) % p, factors[:, 3]]]
+    else:  # the transposes of y11, y21, y12 - y11 and y11, y22
+        blocks = [[factors[:, 0], factors[:, 1]], [(factors[:, 4] + factors[:, 0]) % p, factors[:, 2]]]
+    return np.concatenate([np.concatenate(halves, axis=2) for halves in blocks], axis=1)
+
+
 @pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
 def test_residues_are_those_of_the_scaled_integers(kernel, session, built, toolkit) -> None:
     """Of A and of B, modulo each number, exactly; zeros beyond K; and integers that no radius is too small for."""
@@ -49,13 +66,12 @@ def test_residues_are_those_of_the_scaled_integers(kernel, session, built, toolk
     a, b = drawn("phi = 2", 1)
     a[7], b[:, 3] = 0.0, 0.0
     found = handed_on(loaded, session, a, b)
-    count, unsigned = kernel.params["moduli"], kernel.at_most["k"] == 2**16
+    count = kernel.params["moduli"]
     radius = Fraction(residues.radius(count))
     for x, side in ((a, "a"), (np.ascontiguousarray(b.T), "b")):
         exponents = found[f"exponents_{side}"]
         assert exponents.shape == (len(x),)
-        held = found[f"residues_{side}"][: count * len(x)].reshape(count, len(x), -1)
-        held = held.view(np.uint8 if unsigned else np.int8).astype(int)
+        held = residues_of(found, kernel, side, len(x))
         assert not held[:, :, SHAPE.k :].any()
         for i in (0, 3, 7, 129, len(x) - 1):
             whole = [round(Fraction(value) * Fraction(2) ** int(exponents[i])) for value in x[i]]

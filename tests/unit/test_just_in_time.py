@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import json
+import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -87,6 +89,25 @@ def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(mon
     assert just_in_time.unable() == "there is no visible NVIDIA GPU"
     runtime.getDeviceCount = lambda: 1
     assert just_in_time.unable() == ""
+
+
+@pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])
+def test_the_compiler_is_shown_no_other_toolkit(monkeypatch, tmp_path, name):
+    """It would take an older libNVVM from there, and fail without saying why."""
+    monkeypatch.setenv(name, "/usr/local/cuda-12.0")
+    monkeypatch.setattr(just_in_time, "unable", lambda: "")
+    monkeypatch.setattr(just_in_time, "check", lambda kernel, build: {"status": os.environ.get(name, "hidden")})
+    assert just_in_time.check_all([HALF], tmp_path) == {HALF.id: {"status": "hidden"}}
+    monkeypatch.setenv(name, "/usr/local/cuda-12.0")
+    given = []
+
+    def run(command, **options):
+        given.append(options["env"])
+        return subprocess.CompletedProcess(command, build_cutile.REFUSED, "", "no")
+
+    monkeypatch.setattr(build_cutile.subprocess, "run", run)
+    build_cutile.refusals(HALF, ["90"], 1, tmp_path)
+    assert len(given) == 1 and name not in given[0] and "PATH" in given[0]
 
 
 def test_one_kernels_error_is_its_verdict_and_the_others_go_on(monkeypatch, tmp_path):

@@ -134,6 +134,8 @@ def check_all(kernels: Sequence[Kernel], build: Path) -> dict[str, Verdict]:
     """A verdict a kernel; an error of one is its verdict, and the others go on."""
     if reason := unable():
         return {kernel.id: {"status": "skipped", "reason": reason} for kernel in kernels}
+    for name in build_cutile.TOOLKITS:
+        os.environ.pop(name, None)
     found = {}
     for kernel in kernels:
         try:
