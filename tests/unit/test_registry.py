@@ -31,11 +31,17 @@ def test_source_defines_the_entry_and_no_host_code(kernel):
     assert "<<<" not in source
 
 
+def text_of(kernel) -> str:
+    """The source and the headers of its own family."""
+    own = [path for path in kernel.header_paths if path.parent == kernel.source_path.parent]
+    return "".join(path.read_text() for path in (kernel.source_path, *own))
+
+
 @pytest.mark.parametrize(**BY_ID)
 def test_constants_of_the_record_stand_in_the_source(kernel):
     """Tile sizes of the record (bm, tn ...) are the source's constexpr of that name, or its TILE."""
     # What the record defines comes first, and then what the source says where nothing is defined.
-    source = " ".join(kernel.defines.values()).replace("=", " = ") + kernel.source_path.read_text()
+    source = " ".join(kernel.defines.values()).replace("=", " = ") + text_of(kernel)
     tile = re.search(r"\bTILE = (\d+)", source)
     for name in ("bm", "bn", "bk", "wm", "wn", "tm", "tn", "wniter"):
         if name in kernel.params:
@@ -85,10 +91,11 @@ def test_tiles_of_an_unfinished_turn_are_cut_alike_and_every_piece_has_steps(n):
 
 @pytest.mark.parametrize(**IN_CUDA_BY_ID)
 def test_block_matches_the_sources_launch_bounds(kernel):
-    source = kernel.source_path.read_text()
+    source = text_of(kernel)
     block = kernel.launch(Shape(*(kernel.multiple_of.get(axis, 1) for axis in "mnk"))).block
     threads = block[0] * block[1] * block[2]
-    bound = re.search(r"__launch_bounds__\(([^,)]+)", source)[1]
+    of_entry = re.search(rf"__launch_bounds__\(([^,)]+)[^;{{)]*\)\s+{kernel.entry}\(", source)
+    bound = (of_entry or re.search(r"__launch_bounds__\(([^,)]+)", source))[1]
     names = {found[1]: found[2] for found in re.finditer(r"\b([A-Z]\w*) = ([^,;\n]+)[,;\n]", source)}
     names |= dict(pair.split("=") for value in kernel.defines.values() if "=" in value for pair in value.split(","))
     while re.search("[A-Z]", bound):
