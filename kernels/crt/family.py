@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gemmrepro.ozaki import moduli, residues, scheme2
@@ -43,7 +44,7 @@ CHUNK, DEPTH = 256, 128
 ROW = 24 * 1024
 """Numbers of a row that the one pass over A keeps (6_fused.cu)."""
 BM, BN, STAGES = 128, 256, 4
-"""The product's tile and ring; those of the last rung are 192 columns wide, and five stages deep."""
+"""The product's tile and ring; those of R7 and R9 are 192 columns wide, and five stages deep."""
 NARROW_BN, NARROW_STAGES = 192, 5
 SEVEN, SOME, HALF_DEPTH = 7, 16, 128
 """Products a modulus of R9; columns and rows of each block of B that a block of threads turns round (9_winograd.cu)."""
@@ -292,7 +293,9 @@ _SHARED = _multiply("residues", "S8", 2, (_REDUCES,))
 _POSITIVE = _multiply("residues", "U8", 2, (_REDUCES,))
 
 
-_IN_TURN = _multiply("residues", "U8", 1, (_NARROW,), NARROW_BN, NARROW_STAGES, turns=2)
+_in_turn = partial(_multiply, "residues", "U8", 1, (_NARROW,), NARROW_BN, NARROW_STAGES, turns=2)
+"""The product by consumers that take turns (in_turn.cuh)."""
+_IN_TURN = _in_turn()
 
 
 def _fused(count: int) -> Kernel:
@@ -341,18 +344,8 @@ def _half(shape: Shape) -> Shape:
 def _winograd(count: int) -> Kernel:
     products = SEVEN * count
     combined = Expect(r"VIADDMNMX\.U16x2", "residues are added modulo p two at a time", least=8 * (count - 1))
-    multiply = _multiply(
-        "residues",
-        "U8",
-        1,
-        (_NARROW,),
-        NARROW_BN,
-        NARROW_STAGES,
-        turns=2,
-        factors="factors",
-        products=products,
-        part=_half,
-    )
+    multiply = _in_turn(factors="factors", products=products, part=_half)
+    written = _workspace(products, 1, "residues", bn=NARROW_BN)["residues"]
 
     def columns(shape: Shape) -> tuple[int, int]:
         half = _half(shape)
@@ -361,10 +354,6 @@ def _winograd(count: int) -> Kernel:
     def blocks(shape: Shape) -> tuple[int, int]:
         half = _half(shape)
         return _ceil(half.n, NARROW_BN) * NARROW_BN // 32 * 4, _ceil(half.m, BM)
-
-    def written(shape: Shape) -> tuple[int, ...]:
-        half = _half(shape)
-        return products, _ceil(half.m, BM) * BM, _ceil(half.n, NARROW_BN) * NARROW_BN
 
     steps = (
         Step(
@@ -392,10 +381,11 @@ def _winograd(count: int) -> Kernel:
             ),
         ),
     )
-    workspace = {name: _workspace(count, 1, "residues")[name] for name in ("exponents_a", "exponents_b", "norms")} | {
+    whole = _workspace(count, 1, "residues")
+    workspace = {name: whole[name] for name in ("exponents_a", "exponents_b", "norms")} | {
         "factors_a": Buffer("int8", lambda s: (products * _half(s).m, _half(s).k)),
         "factors_b": Buffer("int8", lambda s: (products * _half(s).n, _half(s).k)),
-        "residues": Buffer("int8", written),
+        "residues": Buffer("int8", lambda s: written.lengths(_half(s))),
     }
     return _kernel(
         "winograd" if count == COUNT else f"winograd_{count}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from gemmrepro.error_bounds import tensor_core_gamma
@@ -297,7 +299,7 @@ def _fused(
 
     def waiting(shape: Shape) -> tuple[int, int]:
         """Sums of all pairs of a p + q, in whole tiles."""
-        most = max(sum(p + q == diagonal for p, q in chosen) for diagonal in range(2 * count))
+        most = max(Counter(map(sum, chosen)).values())
         return most * -(-shape.m // bm) * bm, shape.n
 
     def splits(operand: str, piece: tuple[int, int]) -> Step:
@@ -313,8 +315,8 @@ def _fused(
     def diagonals() -> Iterator[Step]:
         """For each p + q a launch that multiplies its pairs and one that adds them to C."""
         rows, columns = ADDED
-        for diagonal in range(max(p + q for p, q in chosen) + 1):
-            first, *others = [p for p, q in chosen if p + q == diagonal]
+        for diagonal, found in groupby(chosen, key=sum):
+            (first, _), *others = found
             many = 1 + len(others)
             yield _step(
                 "product",
@@ -332,7 +334,7 @@ def _fused(
                 _over(ADDED, "c"),
                 "sums c_a c_b c",
                 {"bm": bm, "rows": rows, "columns": columns, "step": step, "vector": int(vector)},
-                integers=(diagonal, many, int(diagonal == chosen[-1][0] + chosen[-1][1])),
+                integers=(diagonal, many, int(diagonal == sum(chosen[-1]))),
                 expects=(Expect(r"F2F\.F64\.F32(\..*)?", "sums are added in double", rows * columns // 256),),
             )
 

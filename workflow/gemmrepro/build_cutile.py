@@ -60,6 +60,9 @@ _ELEMENTS = {
     "int8": "int8",
     "int32": "int32",
 }
+TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
+"""What may name a CUDA toolkit. cuda-tile's compiler takes libNVVM from there before its own, and with an older one it
+fails without saying why: it is not to see them."""
 
 
 @dataclass(frozen=True)
@@ -171,11 +174,6 @@ def usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function
     return found
 
 
-TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
-"""What may name a CUDA toolkit. cuda-tile's compiler takes libNVVM from there before its own, and with an older one it
-fails without saying why: it is not to see them."""
-
-
 def asked_for(arch: str) -> str:
     """The architecture that the compiler was asked for, of that which its code is for: for sm_90 it makes sm_90a's.
 
@@ -228,8 +226,11 @@ def _compile(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> di
         cubin = folder / f"sm_{arch}.cubin"
         scratch = folder / f"sm_{arch}"
         scratch.mkdir()
-        kept = {name: value for name, value in os.environ.items() if name not in TOOLKITS}
-        environment = {name: value for name, value in kept.items() if not name.startswith("CUDA_TILE_")}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in TOOLKITS and not name.startswith("CUDA_TILE_")
+        }
         environment |= {
             "CUDA_TILE_TEMP_DIR": str(scratch),
             "CUDA_TILE_CACHE_DIR": str(scratch),
