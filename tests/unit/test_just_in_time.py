@@ -5,65 +5,111 @@ import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from support import in_cuda13
 
-from gemmrepro import build_cutile, host, just_in_time, registry
+from gemmrepro import build_cutile, dlpack, gpu, host, just_in_time, registry
 from gemmrepro.errors import UserError
-from gemmrepro.operands import Operands
+from gemmrepro.operands import STORAGE, Operands, counts
 
 KERNELS = registry.kernels("cutile")
+COMPARED = [
+    kernel
+    for family in ("cutile", "ozaki")
+    for kernel in registry.kernels(family)
+    if kernel.compiler == "cutile" and kernel.program is None
+]
 HALF = registry.kernel("cutile.matmul_fp16")
 
 
-def way(values):
-    """Something that writes `values` into C."""
-
-    def launch(operands):
-        operands.output[...] = values
-
-    return launch
-
-
-def operands_of(kernel):
-    shape = just_in_time.shape_for(kernel)
-    return Operands(kernel.problem, shape, (), np.ones((shape.m, shape.n), np.float16))
+def operands_of(kernel, shape):
+    inputs, output = counts(kernel.problem, shape)
+    arrays = [np.zeros(count, STORAGE[kernel.dtype_in]) for count in inputs]
+    return Operands.of(kernel, shape, arrays, np.zeros(output, STORAGE[kernel.dtype_out]))
 
 
 def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
-    operands, values = operands_of(HALF), np.zeros((300, 51 * 8), np.float16)
-    same = {"ahead of time": way(values), "just in time": way(values.copy())}
-    assert just_in_time.compare(HALF, same, lambda: None, operands) == ""
+    output, values = np.ones((300, 408), np.float16), np.zeros((300, 408), np.float16)
     minus = values.copy()
     minus[7, 5] = -0.0
-    other = {"ahead of time": way(values), "just in time": way(minus)}
-    said = just_in_time.compare(HALF, other, lambda: None, operands)
-    assert said == "1 of 122400 elements at 300x408x520 differ between ahead of time and just in time"
-    lazy = {"ahead of time": way(values), "just in time": lambda operands: None}
-    assert just_in_time.compare(HALF, lazy, lambda: None, operands).startswith("122400 of 122400")
+
+    def way(written):
+        return lambda: output.__setitem__(..., written)
+
+    def compare(other):
+        return just_in_time.compare({"one": way(values), "other": other}, lambda: None, output, {})
+
+    assert compare(way(values.copy())) == ""
+    assert compare(way(minus)) == "1 of 122400 elements differ between one and other"
+    assert compare(lambda: None).startswith("122400 of 122400")
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
-def test_the_shape_has_several_tiles_and_a_tail_and_every_kernel_takes_it(kernel):
-    shape = just_in_time.shape_for(kernel)
-    kernel.check(shape)
-    assert all(one.launch(shape).grid[0] > 1 for one in kernel.steps_at(shape) or (kernel,))
-    assert kernel.op == "vector_add" or shape.m % kernel.params["bm"]
+def test_what_launches_hand_on_is_poisoned_too():
+    output, handed_on = np.ones(6, np.float64), np.ones(6, np.int8)
+
+    def ahead():
+        handed_on[...] = 3
+        output[...] = handed_on
+
+    def rests_on_the_other():
+        output[...] = handed_on
+
+    ways = {"ahead": ahead, "other": rests_on_the_other}
+    said = just_in_time.compare(ways, lambda: None, output, {"slices": handed_on})
+    assert said == "6 of 6 elements differ between ahead and other"
 
 
-def test_a_kernel_of_several_launches_is_skipped_with_the_reason(tmp_path):
-    verdict = just_in_time.check(registry.kernel("ozaki.fused_bf16_d9"), tmp_path)
-    assert verdict == {"status": "skipped", "reason": "a run of it is several launches"}
+@pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
+def test_shapes_have_several_tiles_and_a_tail_and_every_launch_is_made_on_one(kernel):
+    shapes, seen = just_in_time.shapes_for(kernel), set()
+    for shape in shapes:
+        kernel.check(shape)
+        parts = [kernel.part(step) for step in kernel.steps_at(shape)] or [kernel]
+        seen |= {part.entry for part in parts}
+        assert any(part.launch(shape).grid[0] > 1 for part in parts)
+    assert seen == {part.entry for part in kernel.codes}
+    assert kernel.op == "vector_add" or shapes[0].m % kernel.params.get("bm", 128)
 
 
-def test_a_type_without_arrays_is_skipped_with_the_reason(tmp_path):
-    verdict = just_in_time.check(registry.kernel("cutile.k_major_fp8_e4m3"), tmp_path)
-    assert verdict == {"status": "skipped", "reason": "CuPy has no arrays of fp8_e4m3"}
-    named = {kernel.dtype_in for kernel in KERNELS if {kernel.dtype_in, kernel.dtype_out} <= set(just_in_time.ARRAYS)}
-    assert named == {"fp16", "fp32", "tf32", "fp64", "int8"}
+@pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
+def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
+    """Arrays of the element types and ranks that the specification promises, then its integers and constants."""
+    for shape in just_in_time.shapes_for(kernel):
+        operands = operands_of(kernel, shape)
+        workspace = {
+            name: np.zeros(buffer.lengths(shape), STORAGE[buffer.dtype]) for name, buffer in kernel.workspace.items()
+        }
+        for part in [kernel.part(step) for step in kernel.steps_at(shape)] or [kernel]:
+            spec, passed = build_cutile.specification(part), just_in_time.given(part, operands, workspace)
+            arrays, rest = passed[: len(spec["arrays"])], passed[len(spec["arrays"]) :]
+            assert len(rest) == spec["integers"] + len(spec["constants"])
+            assert list(rest[spec["integers"] :]) == list(spec["constants"].values())
+            assert all(isinstance(integer, int) for integer in rest)
+            for array, (element, multiples) in zip(arrays, spec["arrays"], strict=True):
+                said = dlpack.tensor(array.__dlpack__())
+                assert (ELEMENTS[said.code, said.bits], said.ndim) == (element, len(multiples))
+                assert not any(said.shape[axis] % multiple for axis, multiple in enumerate(multiples))
+
+
+ELEMENTS = {
+    (0, 8): "int8",
+    (0, 32): "int32",
+    (2, 16): "float16",
+    (2, 32): "float32",
+    (2, 64): "float64",
+    (4, 16): "bfloat16",
+    (10, 8): "float8_e4m3fn",
+    (12, 8): "float8_e5m2",
+}
+"""Element types by code and bits, as dlpack.h numbers them."""
+
+
+def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
+    verdict = just_in_time.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path)
+    assert verdict == {"status": "skipped", "reason": "the host chooses between its launches as it goes"}
 
 
 def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(monkeypatch, tmp_path):
@@ -73,30 +119,28 @@ def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(mon
     assert {verdict["status"] for verdict in verdicts.values()} == {"skipped"}
     assert "no-such-package-of-this-name is not installed" in verdicts["cutile.matmul_fp16"]["reason"]
 
-    class Failed(Exception):
-        pass
-
-    def count():
-        raise Failed("no driver")
+    def open_gpu():
+        raise UserError("no usable NVIDIA GPU")
 
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
-    runtime = SimpleNamespace(getDeviceCount=count, CUDARuntimeError=Failed)
-    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(core=SimpleNamespace()))
-    monkeypatch.setitem(sys.modules, "cuda.core", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    assert just_in_time.unable() == "there is no usable NVIDIA GPU (no driver)"
-    runtime.getDeviceCount = lambda: 0
-    assert just_in_time.unable() == "there is no visible NVIDIA GPU"
-    runtime.getDeviceCount = lambda: 1
-    assert just_in_time.unable() == ""
+    monkeypatch.setattr(gpu, "open_gpu", open_gpu)
+    verdicts = just_in_time.check_all([HALF], tmp_path)
+    assert verdicts == {HALF.id: {"status": "skipped", "reason": "no usable NVIDIA GPU"}}
+
+
+@pytest.fixture
+def able(monkeypatch):
+    """As if compiler and GPU were here."""
+    monkeypatch.setattr(just_in_time, "needed", lambda: None)
+    monkeypatch.setattr(gpu, "open_gpu", lambda: None)
+    monkeypatch.setattr(gpu, "shared", nullcontext)
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])
-def test_the_compiler_is_shown_no_other_toolkit(monkeypatch, tmp_path, name):
+def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, name):
     """It would take an older libNVVM from there, and fail without saying why."""
     monkeypatch.setenv(name, "/usr/local/cuda-12.0")
-    monkeypatch.setattr(just_in_time, "unable", lambda: "")
-    monkeypatch.setattr(just_in_time, "check", lambda kernel, build: {"status": os.environ.get(name, "hidden")})
+    monkeypatch.setattr(just_in_time, "check", lambda *given: {"status": os.environ.get(name, "hidden")})
     assert just_in_time.check_all([HALF], tmp_path) == {HALF.id: {"status": "hidden"}}
     monkeypatch.setenv(name, "/usr/local/cuda-12.0")
     given = []
@@ -110,13 +154,12 @@ def test_the_compiler_is_shown_no_other_toolkit(monkeypatch, tmp_path, name):
     assert len(given) == 1 and name not in given[0] and "PATH" in given[0]
 
 
-def test_one_kernels_error_is_its_verdict_and_the_others_go_on(monkeypatch, tmp_path):
-    def check(kernel, build):
+def test_one_kernels_error_is_its_verdict_and_the_others_go_on(able, monkeypatch, tmp_path):
+    def check(session, kernel, build):
         if kernel is HALF:
             raise RuntimeError("illegal memory access")
         return {"status": "passed", "reason": "", "same_code": True}
 
-    monkeypatch.setattr(just_in_time, "unable", lambda: "")
     monkeypatch.setattr(just_in_time, "check", check)
     verdicts = just_in_time.check_all(KERNELS, tmp_path)
     assert verdicts[HALF.id] == {"status": "failed", "reason": "RuntimeError: illegal memory access"}
@@ -147,4 +190,4 @@ def test_in_its_container_the_check_finds_the_compiler_and_says_what_else_is_mis
     answer = in_cuda13(tmp_path, *("python3", "-m", "gemmrepro.just_in_time", "--family", "cutile", "--out", str(out)))
     assert answer.returncode == 0, answer.stdout
     (reason,) = {verdict["reason"] for verdict in json.loads(out.read_text()).values()}
-    assert reason.startswith("there is no usable NVIDIA GPU")
+    assert reason.startswith("no NVIDIA driver is here")

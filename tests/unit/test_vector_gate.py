@@ -12,6 +12,7 @@ from numpy_cupy import NumpyCupy
 
 from gemmrepro import registry, vector_gate
 from gemmrepro.errors import UserError
+from gemmrepro.guarded import GUARD
 from gemmrepro.operands import LAWS, Operands, counts, draw_ids, nbytes, shape_of
 from gemmrepro.registry import Launch, Problem, Shape, Step
 
@@ -137,6 +138,27 @@ def test_a_copy_must_be_the_same_bits():
     assert failures(record, right) == []
     assert failures(record, quiet)
     assert failures(record, short)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("first", [0, -1])
+def test_a_copy_must_not_go_beyond_the_ends(dtype, first):
+    """What lies around the source is not what lies around the target, or the guards would be copied over each other."""
+
+    def whole(array):
+        """The array with the bands around it."""
+        while array.base is not None:
+            array = array.base
+        return array
+
+    def too_many(given, shape, output):
+        for array in (given, output):
+            assert np.shares_memory(whole(array)[GUARD:][: shape.n], array)
+        source, target = (whole(array)[GUARD + first :][: shape.n + 1] for array in (given, output))
+        target[...] = source
+
+    said = failures(kernel("vector_copy", dtype), too_many)
+    assert len(said) > 20 and all("1 elements outside the arrays were overwritten" in one for one in said)
 
 
 @pytest.mark.parametrize("law", LAWS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from gemmrepro.operands import bits
@@ -11,6 +13,8 @@ GUARD = 2048
 GUARD_BITS = {8: 0x7FFE5A5A5A5A5A5A, 4: 0x7FE5A5A5, 2: 0x7FE5, 1: 0x7F}
 """Quiet NaNs whose payload no arithmetic makes, by element size; the 16-bit ones are NaN as fp16 and as bf16, that of 8
 bits as e4m3 and as e5m2. As an integer each is a number, near the largest where it is signed."""
+SOURCE_GUARD_BITS = {8: 0x7FFE3C3C3C3C3C3C, 4: 0x7FE3C3C3, 2: 0x7FE3, 1: 0xFF}
+"""The same for what an operation reads and may copy: an element too many would bring the other band's bits with it."""
 POISON_BITS = {8: 0x7FFC0DEADC0DEAD0, 4: 0x7FC0DEAD, 2: 0x7FCD, 1: 0x7F}
 
 
@@ -18,12 +22,13 @@ class Guarded:
     """An array of stored elements on the GPU between two guard bands.
 
     Both are put there in one copy, and looked at on the host: no kernel of CuPy's own has to be compiled for it.
+    `guards` are the bits of a guard element, by element size.
     """
 
-    def __init__(self, values: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray, guards: Mapping[int, int] = GUARD_BITS) -> None:
         import cupy
 
-        self._guard = GUARD_BITS[values.dtype.itemsize]
+        self._guard = guards[values.dtype.itemsize]
         flat = np.empty(values.size + 2 * GUARD, dtype=values.dtype)
         bits(flat)[...] = self._guard
         flat[GUARD : GUARD + values.size] = values.ravel()

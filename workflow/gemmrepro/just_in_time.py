@@ -7,8 +7,8 @@ itself more of them than the record does.
 
     python -m gemmrepro.just_in_time --family cutile --build results/build --out results/just_in_time/cutile.json
 
-It needs a GPU, CuPy, cuda-core, and cuda-tile with its compiler, as the CUDA 13 image has them. Where one is missing,
-and for element types of which CuPy has no arrays, the check is skipped, with the reason.
+It needs a GPU, CuPy, cuda-core, nvidia-ml-py, and cuda-tile with its compiler, as the CUDA 13 image has them. Where one
+is missing the check is skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -22,128 +22,124 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import build_cutile, registry
+from gemmrepro import build_cutile, dlpack, gpu, registry
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.files import ROOT, read_json, write_json
+from gemmrepro.files import ROOT, write_json
 from gemmrepro.guarded import POISON_BITS
 from gemmrepro.operands import Operands, bits, random
 from gemmrepro.registry import Kernel, Shape
 
 TOOLKIT = "cuda13"
-ARRAYS = ("fp16", "fp32", "tf32", "fp64", "int8", "int32")
-"""Element types that a CuPy array can say of itself; the others are held as unsigned integers here."""
 
 Verdict = dict[str, Any]
 """status (passed, failed, skipped), reason; where it ran: `same_code`, whether both ways made the same machine code."""
 
 
-def unable() -> str:
-    """Why nothing can be compiled just in time here; empty if it can."""
+def needed() -> None:
+    """Raises UserError where cuTile or its compiler is not installed."""
     for name in build_cutile.PACKAGES:
         try:
             importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            return f"{name} is not installed (the CUDA 13 image has it)"
-    try:
-        import cuda.core  # noqa: F401
-        import cupy
-    except ImportError as error:
-        return f"{error.name} cannot be imported"
-    try:
-        found = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"there is no usable NVIDIA GPU ({error})"
-    return "" if found else "there is no visible NVIDIA GPU"
+            raise UserError(f"{name} is not installed (the CUDA 13 image has it)") from None
 
 
-def shape_for(kernel: Kernel) -> Shape:
-    """Several tiles of any kernel, and tails."""
+def shapes_for(kernel: Kernel) -> tuple[Shape, ...]:
+    """Several tiles of any kernel, and tails; and the shapes on which alone it does all that it does."""
     if kernel.op == "vector_add":
-        return Shape(1, 100_003, 1)
+        return (Shape(1, 100_003, 1),)
     step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mnk"}
-    return Shape(300, 51 * step["n"], 65 * step["k"])
+    return (Shape(300, 51 * step["n"], 65 * step["k"]), *kernel.gate_shapes)
+
+
+def given(part: Kernel, operands: Operands, workspace: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What ``cuda.tile.launch`` passes to `part`: arrays of their lengths and types, integers, constants."""
+    arrays = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()} | workspace
+    dtypes = {"a": part.dtype_in, "b": part.dtype_in, "c": part.dtype_out}
+    dtypes |= {name: buffer.dtype for name, buffer in part.workspace.items()}
+
+    def one(argument: str | int) -> Any:
+        if isinstance(argument, int):
+            return argument
+        name = argument.removeprefix("array:")
+        return dlpack.typed(arrays[name], dtypes[name])
+
+    return (*map(one, part.arguments), *build_cutile.specification(part)["constants"].values())
 
 
 def compare(
-    kernel: Kernel, run: Mapping[str, Callable[[Operands], None]], sync: Callable[[], None], operands: Operands
+    run: Mapping[str, Callable[[], None]], sync: Callable[[], None], output: Any, workspace: Mapping[str, Any]
 ) -> str:
-    """Run `kernel` both ways on `operands`, `run` by name, into poisoned memory; returns how results differ, if so."""
+    """Run a kernel both ways, `run` by name, into poisoned memory; returns how what it writes to `output` differs."""
     results = {}
     for name, launch in run.items():
-        bits(operands.output)[...] = POISON_BITS[operands.output.dtype.itemsize]
-        launch(operands)
+        for array in (output, *workspace.values()):
+            bits(array)[...] = POISON_BITS[array.dtype.itemsize]
+        launch()
         sync()
-        results[name] = bits(operands.output).copy()
+        results[name] = bits(output).copy()
     (first, one), (second, other) = results.items()
     if wrong := int((one != other).sum()):
-        return f"{wrong} of {one.size} elements at {operands.shape} differ between {first} and {second}"
+        return f"{wrong} of {one.size} elements differ between {first} and {second}"
     return ""
 
 
-def check(kernel: Kernel, build: Path) -> Verdict:
+def check(session: gpu.Session, kernel: Kernel, build: Path) -> Verdict:
     """Both ways of compiling `kernel`, on this GPU."""
-    if kernel.steps:
-        return {"status": "skipped", "reason": "a run of it is several launches"}
-    missing = {kernel.dtype_in, kernel.dtype_out} - set(ARRAYS)
-    if missing:
-        return {"status": "skipped", "reason": f"CuPy has no arrays of {', '.join(sorted(missing))}"}
-    import cuda.core as core
+    if kernel.program is not None:
+        return {"status": "skipped", "reason": "the host chooses between its launches as it goes"}
     import cuda.tile as ct
-    import cupy
     from cuda.tile import compilation
 
-    capability = "".join(map(str, core.Device(0).compute_capability))
-    record = read_json(build / TOOLKIT / f"{kernel.id}.json", "the build record", "run the build stage")
-    if f"sm_{capability}" not in record["archs"]:
-        return {"status": "skipped", "reason": f"the binary has no code for sm_{capability}"}
+    record = gpu.build_record(kernel, build, TOOLKIT)
+    if gpu.pick_arch(list(record["archs"]), session.gpu.compute_capability) is None:
+        return {"status": "skipped", "reason": f"the binary has no code for {session.gpu.arch}"}
+    loaded = gpu.Loaded(session, kernel, build, TOOLKIT)
+    tiles = {part.entry: build_cutile.tile_kernel(build_cutile.specification(part)) for part in kernel.codes}
+    signatures = {}
+    for shape in shapes_for(kernel):
+        operands = Operands.of(kernel, shape, *random(kernel.problem, shape, 7))
+        workspace = loaded.workspace(shape)
+        parts = [kernel.part(step) for step in kernel.steps_at(shape)] or [kernel]
+        launches = [(part.launch(shape).grid, tiles[part.entry], given(part, operands, workspace)) for part in parts]
 
-    core.Device(0).set_current()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    spec, shape = build_cutile.specification(kernel), shape_for(kernel)
-    tile, launch = build_cutile.tile_kernel(spec), kernel.launch(shape)
-    binary = core.ObjectCode.from_fatbin((build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes(), name=kernel.id)
-    function = binary.get_kernel(kernel.entry)
+        def just_in_time(launches: Sequence[tuple[Any, ...]] = launches) -> None:
+            for launch in launches:
+                ct.launch(session.stream, *launch)
 
-    def ahead(operands: Operands) -> None:
-        config = core.LaunchConfig(grid=launch.grid, block=launch.block, shmem_size=launch.shared_bytes)
-        core.launch(core.Stream.from_handle(stream.ptr), config, function, *operands.arguments(kernel))
-
-    def given(operands: Operands) -> tuple[Any, ...]:
-        arrays = zip((*operands.inputs, operands.output), "abc", strict=True)
-        shaped = [array.reshape(operands.lengths(name)) for array, name in arrays]
-        return (*shaped, *spec["constants"].values())
-
-    def just_in_time(operands: Operands) -> None:
-        ct.launch(stream, launch.grid, tile, given(operands))
-
-    with stream:
-        inputs, output = random(kernel.problem, shape, 7)
-        operands = Operands.of(kernel, shape, inputs, output)
-        ways = {"ahead of time": ahead, "just in time": just_in_time}
-        reason = compare(kernel, ways, stream.synchronize, operands)
-        signature = compilation.KernelSignature.from_kernel_args(
-            tile, given(operands), compilation.CallingConvention.cutile_python_v1(), symbol=kernel.entry
-        )
-    code = io.BytesIO()
-    compilation.export_kernel(tile, [signature], code, gpu_code=f"sm_{capability}", output_format="cubin")
-    same = code.getvalue() in (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes()
-    return {"status": "failed" if reason else "passed", "reason": reason, "same_code": same}
+        ways = {"ahead of time": loaded.bind(operands), "just in time": just_in_time}
+        if reason := compare(ways, session.sync, operands.output, workspace):
+            return {"status": "failed", "reason": f"at {shape} {reason}", "same_code": False}
+        for part, (_, tile, arguments) in zip(parts, launches, strict=True):
+            signatures[part.entry] = compilation.KernelSignature.from_kernel_args(
+                tile, arguments, compilation.CallingConvention.cutile_python_v1(), symbol=part.entry
+            )
+    binary, same = (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes(), True
+    for entry, signature in signatures.items():
+        code = io.BytesIO()
+        compilation.export_kernel(tiles[entry], [signature], code, gpu_code=session.gpu.arch, output_format="cubin")
+        same = same and code.getvalue() in binary
+    return {"status": "passed", "reason": "", "same_code": same}
 
 
 def check_all(kernels: Sequence[Kernel], build: Path) -> dict[str, Verdict]:
     """A verdict a kernel; an error of one is its verdict, and the others go on."""
-    if reason := unable():
-        return {kernel.id: {"status": "skipped", "reason": reason} for kernel in kernels}
+    try:
+        needed()
+        session = gpu.open_gpu()
+    except UserError as error:
+        return {kernel.id: {"status": "skipped", "reason": str(error)} for kernel in kernels}
     for name in build_cutile.TOOLKITS:
         os.environ.pop(name, None)
     found = {}
-    for kernel in kernels:
-        try:
-            found[kernel.id] = check(kernel, build)
-        except UserError:
-            raise
-        except Exception as error:  # whatever the compiler or the driver has to say
-            found[kernel.id] = {"status": "failed", "reason": f"{type(error).__name__}: {error}"[:500]}
+    with gpu.shared(session):
+        for kernel in kernels:
+            try:
+                found[kernel.id] = check(session, kernel, build)
+            except UserError:
+                raise
+            except Exception as error:  # whatever the compiler or the driver has to say
+                found[kernel.id] = {"status": "failed", "reason": f"{type(error).__name__}: {error}"[:500]}
     return found
 
 

@@ -31,7 +31,7 @@ from gemmrepro.error_bounds import allowed_error, bound, underflow_allowance
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import write_json
 from gemmrepro.gate_cases import EXACT_LAWS, Case, deepen, draw, gemm_cases
-from gemmrepro.guarded import POISON_BITS, Guarded
+from gemmrepro.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.operands import INTEGERS, VECTORS, Launcher, Operands, bits, narrow, widen
 from gemmrepro.ozaki.arrays import set_aside, spoil
 from gemmrepro.registry import Kernel, Problem, Shape
@@ -215,7 +215,7 @@ def _exact(
     expected: np.ndarray,
 ) -> Verdict:
     """Run an operation whose result is exact and compare bit for bit, guards included."""
-    arrays = [Guarded(values) for values in inputs]
+    arrays = [Guarded(values, SOURCE_GUARD_BITS) for values in inputs]
     out = Guarded(np.full(expected.shape, POISON_BITS[expected.itemsize], bits(expected).dtype).view(expected.dtype))
     launch(Operands(problem, shape, tuple(guarded.array for guarded in arrays), out.array))
     session.sync()

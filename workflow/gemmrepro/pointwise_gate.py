@@ -16,7 +16,7 @@ import numpy as np
 from gemmrepro import gpu
 from gemmrepro.comparison import Verdict
 from gemmrepro.gate_cases import Case
-from gemmrepro.guarded import POISON_BITS, Guarded
+from gemmrepro.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.operands import Launcher, Operands, bits
 from gemmrepro.registry import Kernel, Shape
 
@@ -84,7 +84,8 @@ def cases(
         for n in (1, 3, 4, 5, 1023, 4096, 4099, 100_003, (1 << 22) + 5):
             for law in LAWS:
                 x = draw(law, n, seed)
-                arrays, out = Guarded(x), Guarded(np.full(n, POISON_BITS[4], np.uint32).view(np.float32))
+                arrays = Guarded(x, SOURCE_GUARD_BITS)
+                out = Guarded(np.full(n, POISON_BITS[4], np.uint32).view(np.float32))
                 operands = Operands(kernel.problem, Shape(1, n, 1), (arrays.array,), out.array)
                 results = []
                 for _ in range(REPEATS):

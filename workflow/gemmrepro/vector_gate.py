@@ -20,7 +20,7 @@ from gemmrepro.comparison import Verdict
 from gemmrepro.error_bounds import UNIT_ROUNDOFF
 from gemmrepro.errors import UserError
 from gemmrepro.gate_cases import Case
-from gemmrepro.guarded import POISON_BITS, Guarded
+from gemmrepro.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.operands import HISTOGRAM_BINS, LAWS, STORAGE, Launcher, Operands, bits, draw_ids
 from gemmrepro.registry import Kernel, Problem, Shape
 
@@ -113,7 +113,7 @@ def _run(
     session: gpu.Session, launch: Launcher, problem: Problem, shape: Shape, given: np.ndarray, size: int
 ) -> tuple[np.ndarray, list[str]]:
     """Launch into poisoned memory `REPEATS` times: what the first left, and what was wrong beside the result."""
-    source = Guarded(given)
+    source = Guarded(given, SOURCE_GUARD_BITS)
     poison = POISON_BITS[np.dtype(STORAGE[problem.dtype_out]).itemsize]
     out = Guarded(np.zeros(size, STORAGE[problem.dtype_out]))
     results, problems = [], []
