@@ -14,7 +14,7 @@ import pytest
 from gpu_tools import ROOT, load, runs
 from plants import PLANTS
 
-from gemmrepro import baselines, cublas, gate_cases, gpu, numeric, pointwise_gate, registry, vector_gate
+from gemmrepro import baselines, cublas, gate_cases, gpu, numeric, pointwise_gate, registry, sass, vector_gate
 from gemmrepro.errors import UserError
 from gemmrepro.operands import VECTORS, Operands, random, widen
 from gemmrepro.registry import LAYOUTS, Problem, Shape
@@ -249,6 +249,33 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
     )
 
 
+RACE = re.compile(r"Race reported between \w+ access at (\w+)\+0x(\w+)\s+=+\s+and \w+ access at \w+\+0x(\w+)")
+
+
+def races(report: str, code: Path, arch: str) -> list[tuple[str, str, str]]:
+    """Entry and both instructions of every race reported, but for a false alarm.
+
+    An mbarrier's initialisation and the next operation on it, both by thread 0 and in this order, are no race; the tool
+    takes the first, an instruction of the whole warp, for another thread's (kernels/ladder/NOTES.md, level 7.6).
+    """
+    found = []
+    for entry, first, second in RACE.findall(report):
+        listings = [
+            subprocess.run(["cuobjdump", "-sass", code / f"{kernel.id}.fatbin"], capture_output=True, text=True).stdout
+            for kernel in registry.kernels()
+            if entry in {part.entry for part in kernel.codes} and (code / f"{kernel.id}.fatbin").is_file()
+        ]
+        functions = [each for listing in listings for each in sass.parse(listing)]
+        pairs = {
+            tuple(next(one.opcode for one in each.instructions if one.address == int(at, 16)) for at in (first, second))
+            for each in functions
+            if each.name == entry and each.arch.rstrip("a") == arch and each.instructions[-1].address >= int(second, 16)
+        }
+        if not all(one.startswith("SYNCS.EXCH") and two.startswith("SYNCS.ARRIVE") for one, two in pairs) or not pairs:
+            found.append((entry, *sorted(pairs)))
+    return found
+
+
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
     wanted = (*VECTORS, *pointwise_gate.OPERATIONS)
@@ -259,8 +286,14 @@ def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
     answer = sanitizer(tool, built, toolkit, ["ladder.vector_add", *wanted])
     if "not supported" in answer.stdout:
         pytest.skip("compute-sanitizer does not support this GPU or this virtual machine")
-    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-1000:]
-    assert re.search(r"(ERROR|RACECHECK) SUMMARY: 0 ", answer.stdout), answer.stdout[-1000:]
+    said = answer.stdout[-3000:] + answer.stderr[-1000:]
+    counted = re.search(r"ERROR SUMMARY: 0 |RACECHECK SUMMARY: (\d+) hazards? displayed \(0 errors, (\d+) warn", said)
+    assert counted, said
+    alarms = RACE.findall(answer.stdout)
+    assert counted[1] in (None, str(len(alarms))) and races(answer.stdout, built / toolkit, session.gpu.arch) == [], (
+        said
+    )
+    assert answer.returncode == 0 or alarms, said
 
 
 def test_the_sanitizer_would_find_a_missing_barrier(built, planted, toolkit, tmp_path):

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from support import in_cuda13
 
-from gemmrepro import build_cutile, dlpack, gpu, host, just_in_time, registry
+from gemmrepro import build_cutile, dlpack, gpu, host, just_in_time, registry, timing
 from gemmrepro.errors import UserError
 from gemmrepro.operands import STORAGE, Operands, counts
+from gemmrepro.registry import Shape
 
 KERNELS = registry.kernels("cutile")
 COMPARED = [
@@ -108,7 +109,7 @@ ELEMENTS = {
 
 
 def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
-    verdict = just_in_time.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path)
+    verdict = just_in_time.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path, 0)
     assert verdict == {"status": "skipped", "reason": "the host chooses between its launches as it goes"}
 
 
@@ -155,7 +156,7 @@ def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, nam
 
 
 def test_one_kernels_error_is_its_verdict_and_the_others_go_on(able, monkeypatch, tmp_path):
-    def check(session, kernel, build):
+    def check(session, kernel, build, size):
         if kernel is HALF:
             raise RuntimeError("illegal memory access")
         return {"status": "passed", "reason": "", "same_code": True}
@@ -167,19 +168,50 @@ def test_one_kernels_error_is_its_verdict_and_the_others_go_on(able, monkeypatch
 
 
 def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, capsys):
-    found = {"cutile.a": {"status": "passed", "reason": "", "same_code": False}}
-    monkeypatch.setattr(just_in_time, "check_all", lambda kernels, build: found)
+    found, sizes = {"cutile.a": {"status": "passed", "reason": "", "same_code": False}}, []
+    monkeypatch.setattr(just_in_time, "check_all", lambda kernels, build, size: sizes.append(size) or found)
     out = tmp_path / "out.json"
+    command = ["just_in_time", "--family", "cutile", "--out", "out.json"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["just_in_time", "--family", "cutile", "--out", "out.json"])
+    monkeypatch.setattr(sys, "argv", command)
     assert just_in_time.main() == 0
-    assert json.loads(out.read_text()) == found and "other machine code" in capsys.readouterr().err
+    assert json.loads(out.read_text()) == found and capsys.readouterr().err.endswith("other machine code\n")
+    found["cutile.a"]["speed"] = {"n": 4096, "ratio": 0.99, "low": 0.98, "high": 1.0}
     monkeypatch.chdir(tmp_path)
-    found["cutile.b"] = {"status": "failed", "reason": "they differ", "same_code": False}
+    monkeypatch.setattr(sys, "argv", [*command, "--size", "4096"])
+    assert just_in_time.main() == 0 and sizes == [0, 4096]
+    assert "other machine code, 0.990 [0.980, 1.000] times as fast at 4096" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    found["cutile.b"] = {"status": "failed", "reason": "they differ"}
     assert just_in_time.main() == 1 and "they differ" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["just_in_time", "--family", "ladder", "--out", str(out)])
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
         just_in_time.main()
+
+
+def test_speed_is_that_of_what_was_compiled_just_in_time(monkeypatch):
+    """Twice as long as the binary is half as fast."""
+
+    class Timer:
+        def __init__(self, session):
+            pass
+
+        def once(self, call):
+            return call()
+
+        def estimate(self, call, first_us):
+            return first_us
+
+        def burst(self, kernel, baseline, cache, plan, estimates, graphs):
+            assert (kernel[0](), baseline[0]()) == estimates and cache == "warm" and not graphs
+            return timing.Burst([estimates[0]] * 9, [estimates[1]] * 9)
+
+    monkeypatch.setattr(timing, "Timer", Timer)
+    both = just_in_time.Both.__new__(just_in_time.Both)
+    both.session = None
+    monkeypatch.setattr(both, "bind", lambda operands: {"ahead of time": lambda: 50.0, "just in time": lambda: 100.0})
+    found = both.speed(operands_of(HALF, Shape.cube(64)))
+    assert found == {"n": 64, "ratio": 0.5, "low": 0.5, "high": 0.5}
 
 
 @pytest.mark.containers

@@ -2,8 +2,8 @@
 
 Whoever follows the article calls ``cuda.tile.launch``, which compiles for the arrays it is given. This suite runs what
 was compiled ahead of time (`gemmrepro.build_cutile`), where no array is. Both run here on the same operands, and must
-write the same bits. Whether the machine code is the same too is noted: knowing the arrays, the compiler may promise
-itself more of them than the record does.
+write the same bits. Whether the machine code is the same too is noted, and how fast it is beside the binary's: of the
+arrays that it is given the compiler knows other things than the record promises.
 
     python -m gemmrepro.just_in_time --family cutile --build results/build --out results/just_in_time/cutile.json
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import build_cutile, dlpack, gpu, registry
+from gemmrepro import build_cutile, dlpack, gpu, registry, stats, timing
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.files import ROOT, write_json
 from gemmrepro.guarded import POISON_BITS
@@ -32,7 +32,10 @@ from gemmrepro.registry import Kernel, Shape
 TOOLKIT = "cuda13"
 
 Verdict = dict[str, Any]
-"""status (passed, failed, skipped), reason; where it ran: `same_code`, whether both ways made the same machine code."""
+"""status (passed, failed, skipped), reason; where it passed `same_code`, whether both ways made the same machine code,
+and `speed`, that of what was compiled just in time relative to the binary (`Both.speed`), where it was timed."""
+
+PLAN = timing.Plan(interval=0.005, seconds=0.1, least=5, most=100)
 
 
 def needed() -> None:
@@ -84,45 +87,81 @@ def compare(
     return ""
 
 
-def check(session: gpu.Session, kernel: Kernel, build: Path) -> Verdict:
-    """Both ways of compiling `kernel`, on this GPU."""
+class Both:
+    """A kernel, loaded from its binary and written to be compiled just in time."""
+
+    def __init__(self, session: gpu.Session, kernel: Kernel, build: Path) -> None:
+        self.session, self.kernel = session, kernel
+        self.loaded = gpu.Loaded(session, kernel, build, TOOLKIT)
+        self.tiles = {part.entry: build_cutile.tile_kernel(build_cutile.specification(part)) for part in kernel.codes}
+
+    def parts(self, shape: Shape) -> list[Kernel]:
+        """The records of the launches that make a run on `shape`, in their order."""
+        return [self.kernel.part(step) for step in self.kernel.steps_at(shape)] or [self.kernel]
+
+    def bind(self, operands: Operands) -> dict[str, Callable[[], None]]:
+        """A function for each way of compiling, which makes one run on `operands`."""
+        import cuda.tile as ct
+
+        workspace = self.loaded.workspace(operands.shape)
+        launches = [
+            (part.launch(operands.shape).grid, self.tiles[part.entry], given(part, operands, workspace))
+            for part in self.parts(operands.shape)
+        ]
+
+        def just_in_time() -> None:
+            for launch in launches:
+                ct.launch(self.session.stream, *launch)
+
+        return {"ahead of time": self.loaded.bind(operands), "just in time": just_in_time}
+
+    def codes(self, operands: Operands) -> dict[str, bytes]:
+        """The machine code that is compiled just in time for `operands`, by entry."""
+        from cuda.tile import compilation
+
+        found, workspace = {}, self.loaded.workspace(operands.shape)
+        for part in self.parts(operands.shape):
+            tile, convention = self.tiles[part.entry], compilation.CallingConvention.cutile_python_v1()
+            passed = given(part, operands, workspace)
+            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=part.entry)
+            code = io.BytesIO()
+            arch = self.session.gpu.arch
+            compilation.export_kernel(tile, [signature], code, gpu_code=arch, output_format="cubin")
+            found[part.entry] = code.getvalue()
+        return found
+
+    def speed(self, operands: Operands) -> dict[str, float]:
+        """How fast what is compiled just in time is, relative to the binary: both in turn, warm, and 95% interval."""
+        ways, timer = list(self.bind(operands).values()), timing.Timer(self.session)
+        estimates = [timer.estimate(call, timer.once(call)) for call in ways]
+        burst = timer.burst([ways[0]], [ways[1]], "warm", PLAN, tuple(estimates), False)
+        ratio = stats.ratio_interval([burst.times], [burst.baseline])
+        return {"n": operands.shape.n, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+
+
+def check(session: gpu.Session, kernel: Kernel, build: Path, size: int) -> Verdict:
+    """Both ways of compiling `kernel`, on this GPU; a matrix product timed at M = N = K = `size`, if not 0."""
     if kernel.program is not None:
         return {"status": "skipped", "reason": "the host chooses between its launches as it goes"}
-    import cuda.tile as ct
-    from cuda.tile import compilation
-
     record = gpu.build_record(kernel, build, TOOLKIT)
     if gpu.pick_arch(list(record["archs"]), session.gpu.compute_capability) is None:
         return {"status": "skipped", "reason": f"the binary has no code for {session.gpu.arch}"}
-    loaded = gpu.Loaded(session, kernel, build, TOOLKIT)
-    tiles = {part.entry: build_cutile.tile_kernel(build_cutile.specification(part)) for part in kernel.codes}
-    signatures = {}
+    both, codes = Both(session, kernel, build), {}
     for shape in shapes_for(kernel):
         operands = Operands.of(kernel, shape, *random(kernel.problem, shape, 7))
-        workspace = loaded.workspace(shape)
-        parts = [kernel.part(step) for step in kernel.steps_at(shape)] or [kernel]
-        launches = [(part.launch(shape).grid, tiles[part.entry], given(part, operands, workspace)) for part in parts]
-
-        def just_in_time(launches: Sequence[tuple[Any, ...]] = launches) -> None:
-            for launch in launches:
-                ct.launch(session.stream, *launch)
-
-        ways = {"ahead of time": loaded.bind(operands), "just in time": just_in_time}
-        if reason := compare(ways, session.sync, operands.output, workspace):
-            return {"status": "failed", "reason": f"at {shape} {reason}", "same_code": False}
-        for part, (_, tile, arguments) in zip(parts, launches, strict=True):
-            signatures[part.entry] = compilation.KernelSignature.from_kernel_args(
-                tile, arguments, compilation.CallingConvention.cutile_python_v1(), symbol=part.entry
-            )
-    binary, same = (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes(), True
-    for entry, signature in signatures.items():
-        code = io.BytesIO()
-        compilation.export_kernel(tiles[entry], [signature], code, gpu_code=session.gpu.arch, output_format="cubin")
-        same = same and code.getvalue() in binary
-    return {"status": "passed", "reason": "", "same_code": same}
+        workspace = both.loaded.workspace(shape)
+        if reason := compare(both.bind(operands), session.sync, operands.output, workspace):
+            return {"status": "failed", "reason": f"at {shape} {reason}"}
+        codes |= both.codes(operands)
+    binary = (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes()
+    verdict = {"status": "passed", "reason": "", "same_code": all(code in binary for code in codes.values())}
+    if size and kernel.op == "gemm":
+        shape = Shape.cube(size)
+        verdict["speed"] = both.speed(Operands.of(kernel, shape, *random(kernel.problem, shape, 7)))
+    return verdict
 
 
-def check_all(kernels: Sequence[Kernel], build: Path) -> dict[str, Verdict]:
+def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0) -> dict[str, Verdict]:
     """A verdict a kernel; an error of one is its verdict, and the others go on."""
     try:
         needed()
@@ -132,10 +171,10 @@ def check_all(kernels: Sequence[Kernel], build: Path) -> dict[str, Verdict]:
     for name in build_cutile.TOOLKITS:
         os.environ.pop(name, None)
     found = {}
-    with gpu.shared(session):
+    with gpu.exclusive(session) if size else gpu.shared(session):
         for kernel in kernels:
             try:
-                found[kernel.id] = check(session, kernel, build)
+                found[kernel.id] = check(session, kernel, build, size)
             except UserError:
                 raise
             except Exception as error:  # whatever the compiler or the driver has to say
@@ -148,6 +187,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gemmrepro.just_in_time", description=__doc__.split("\n")[0])
     parser.add_argument("--family", required=True, help="its kernels in cuTile are checked")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
+    parser.add_argument("--size", type=int, default=0, help="time matrix products both ways at this size; 0: do not")
     parser.add_argument("--out", type=Path, required=True, help="the verdicts, as JSON")
     arguments = parser.parse_args()
     registry.family(arguments.family)
@@ -157,10 +197,12 @@ def main() -> int:
     build = arguments.build.resolve()
     out = arguments.out.resolve()
     os.chdir(ROOT)  # sources are named relative to it, in machine code too
-    verdicts = check_all(kernels, build)
+    verdicts = check_all(kernels, build, arguments.size)
     write_json(out, verdicts)
     for name, verdict in verdicts.items():
         said = verdict["reason"] or ("the same machine code" if verdict["same_code"] else "other machine code")
+        if speed := verdict.get("speed"):
+            said += ", {ratio:.3f} [{low:.3f}, {high:.3f}] times as fast at {n}".format(**speed)
         print(f"{name:32} {verdict['status']:8} {said}", file=sys.stderr)
     return int(any(verdict["status"] == "failed" for verdict in verdicts.values()))
 
