@@ -55,6 +55,11 @@ def shapes_for(kernel: Kernel) -> tuple[Shape, ...]:
     return (Shape(300, 51 * step["n"], 65 * step["k"]), *kernel.gate_shapes)
 
 
+def parts(kernel: Kernel, shape: Shape) -> list[Kernel]:
+    """The records of the launches that make a run on `shape`, in their order."""
+    return [kernel.part(step) for step in kernel.steps_at(shape)] or [kernel]
+
+
 def given(part: Kernel, operands: Operands, workspace: Mapping[str, Any]) -> tuple[Any, ...]:
     """What ``cuda.tile.launch`` passes to `part`: arrays of their lengths and types, integers, constants."""
     arrays = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()} | workspace
@@ -95,18 +100,18 @@ class Both:
         self.loaded = gpu.Loaded(session, kernel, build, TOOLKIT)
         self.tiles = {part.entry: build_cutile.tile_kernel(build_cutile.specification(part)) for part in kernel.codes}
 
-    def parts(self, shape: Shape) -> list[Kernel]:
-        """The records of the launches that make a run on `shape`, in their order."""
-        return [self.kernel.part(step) for step in self.kernel.steps_at(shape)] or [self.kernel]
+    def launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:
+        """The launches that make a run on `operands`: the record of each, and what it is passed."""
+        workspace = self.loaded.workspace(operands.shape)
+        return [(part, given(part, operands, workspace)) for part in parts(self.kernel, operands.shape)]
 
     def bind(self, operands: Operands) -> dict[str, Callable[[], None]]:
         """A function for each way of compiling, which makes one run on `operands`."""
         import cuda.tile as ct
 
-        workspace = self.loaded.workspace(operands.shape)
         launches = [
-            (part.launch(operands.shape).grid, self.tiles[part.entry], given(part, operands, workspace))
-            for part in self.parts(operands.shape)
+            (part.launch(operands.shape).grid, self.tiles[part.entry], passed)
+            for part, passed in self.launches(operands)
         ]
 
         def just_in_time() -> None:
@@ -119,10 +124,9 @@ class Both:
         """The machine code that is compiled just in time for `operands`, by entry."""
         from cuda.tile import compilation
 
-        found, workspace = {}, self.loaded.workspace(operands.shape)
-        for part in self.parts(operands.shape):
+        found = {}
+        for part, passed in self.launches(operands):
             tile, convention = self.tiles[part.entry], compilation.CallingConvention.cutile_python_v1()
-            passed = given(part, operands, workspace)
             signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=part.entry)
             code = io.BytesIO()
             arch = self.session.gpu.arch
