@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from support import ROOT, alone, copy_sources, snakemake
 
-from gemmrepro import build, registry
-from gemmrepro.container_env import container_environment, make_caches
+from gemmrepro.build.toolkit import find_toolkit
+from gemmrepro.core import names
 from gemmrepro.errors import UserError
+from gemmrepro.host.containers import container_environment, make_caches
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,9 +50,9 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def toolkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The name of a real CUDA toolkit on PATH: the machine's own, else the one in the CUDA 13 image."""
-    for name in registry.TOOLKITS:
+    for name in names.TOOLKITS:
         try:
-            yield build.find_toolkit(name).name
+            yield find_toolkit(name).name
             return
         except UserError:
             continue
@@ -69,4 +70,4 @@ def toolkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for name, value in environment.items():
             patch.setenv(name, value)
         patch.setenv("PATH", f"{tools}{os.pathsep}{environment['PATH']}")
-        yield build.find_toolkit("cuda13").name
+        yield find_toolkit("cuda13").name

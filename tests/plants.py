@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gemmrepro import registry
-from gemmrepro.gate_cases import gemm_shapes
-from gemmrepro.registry import Kernel, Shape, TensorMap
+from gemmrepro.core import paths
+from gemmrepro.gates.gemm_cases import gemm_shapes
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel, TensorMap
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Plant:
         """The kernel's record, and its source, or its header, with the bug in them."""
         kernel = registry.kernel(self.kernel)
         assert not self.header or self.header in kernel.headers, f"{self.kernel} has no header {self.header}"
-        source = (registry.KERNELS_DIR / self.header if self.header else kernel.source_path).read_text()
+        source = (paths.KERNELS_DIR / self.header if self.header else kernel.source_path).read_text()
         if self.pattern:
             changed, times = re.subn(self.pattern, self.replacement, source, count=self.count)
             assert times >= 1 and changed != source, f"the source of {self.kernel} no longer has {self.pattern}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.container_env import container_environment, make_caches
+from gemmrepro.host.containers import container_environment, make_caches
 
 ROOT = Path(__file__).resolve().parents[1]
 

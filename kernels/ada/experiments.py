@@ -152,7 +152,7 @@ def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]
     import cupy
 
     from gemmrepro.operands import Operands
-    from gemmrepro.registry import Problem, Shape
+    from gemmrepro.operations import Problem, Shape
 
     problem = Problem("gemm", "fp16", "fp32", "row,col,row")
     m, n, k, law = context.parameters["m"], context.parameters["n"], point["k"], point["law"]
@@ -271,8 +271,9 @@ def probe_matrix(factors: list[tuple[float, float]], ps: list[int]) -> list[list
 def _probe(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     import cupy
 
-    from gemmrepro.operands import STORAGE, Operands
-    from gemmrepro.registry import Shape
+    from gemmrepro.core.dtypes import STORAGE
+    from gemmrepro.operands import Operands
+    from gemmrepro.operations import Shape
 
     exact, factors = probes()[point["probe"]]
     ps = context.parameters["ps"]

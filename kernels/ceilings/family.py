@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Expect, Family, Kernel, Launch
 
 FAMILY = Family(
     name="ceilings",

@@ -64,7 +64,7 @@ def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]
     import cupy
 
     from gemmrepro.operands import Operands
-    from gemmrepro.registry import Problem, Shape
+    from gemmrepro.operations import Problem, Shape
 
     n = point["n"]
     a, b = draw(point["law"], n, context.parameters["seed"], cupy)

@@ -12,20 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gemmrepro.operations import Problem, Shape
 from gemmrepro.ozaki import moduli, residues, scheme2
 from gemmrepro.ozaki.arrays import set_aside
-from gemmrepro.registry import (
-    Buffer,
-    Expect,
-    Family,
-    Kernel,
-    Launch,
-    LibraryStep,
-    Problem,
-    Shape,
-    Step,
-    TensorMap,
-)
+from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, LibraryStep, Step, TensorMap
 
 FAMILY = Family(
     name="crt",

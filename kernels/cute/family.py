@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Expect, Family, Kernel, Launch, TensorMap
 
 FAMILY = Family(
     name="cute",

@@ -82,7 +82,7 @@ def measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     from gemmrepro import operands, stats, timing
     from gemmrepro.errors import UserError
-    from gemmrepro.registry import Shape
+    from gemmrepro.operations import Shape
 
     kernel, n, session = context.kernel(subject), point["n"], context.session
     shape = Shape.cube(n)

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gemmrepro.registry import (
-    DTYPES,
-    Buffer,
-    Expect,
-    Family,
-    Kernel,
-    Launch,
-    Refusal,
-    Shape,
-    Step,
-    Tunable,
-    parameters,
-    tuned,
-)
+from gemmrepro.core.dtypes import DTYPES
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Refusal, Step, Tunable, parameters, tuned
 
 FAMILY = Family(
     name="cutile",

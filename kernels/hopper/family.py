@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap, Variant
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Expect, Family, Kernel, Launch, TensorMap, Variant
 
 FAMILY = Family(
     name="hopper",

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gemmrepro.registry import Expect, Family, Kernel, Launch, Shape, TensorMap, Tunable, parameters, tuned
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Expect, Family, Kernel, Launch, TensorMap, Tunable, parameters, tuned
 
 FAMILY = Family(
     name="ladder",

@@ -98,7 +98,7 @@ def _copy_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _measure_copy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     from gemmrepro.operands import Operands, random
-    from gemmrepro.registry import Problem, Shape
+    from gemmrepro.operations import Problem, Shape
 
     dtype, n = point["dtype"], point["n"]
     problem, shape = Problem("vector_copy", dtype, dtype, "vector"), Shape(1, n, 1)
@@ -161,9 +161,9 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
     """Every version with the L2 window off, then on, and what a copy of the ids makes beside it."""
     import cupy
 
-    from gemmrepro import baselines, persisting
+    from gemmrepro.gpu import baselines, l2_window
     from gemmrepro.operands import Operands, draw_ids
-    from gemmrepro.registry import Problem, Shape
+    from gemmrepro.operations import Problem, Shape
 
     session, n, bins, law = context.session, context.parameters["n"], point["bins"], point["law"]
     cupy.get_default_memory_pool().free_all_blocks()
@@ -174,7 +174,7 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
     del copied, copying
     counts = cupy.empty(bins + 1, cupy.int32)
     problem = Problem("histogram", "int32", "int32", "vector")
-    allowed = persisting.limits(session)
+    allowed = l2_window.limits(session)
     windows = ("off", "on") if allowed.set_aside and allowed.window else ("off",)
     for subject in context.subjects:
         own = subject.kernel in (*HISTOGRAMS, MANY_BINS)
@@ -185,7 +185,7 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
         else:
             call = context.bind(subject, Operands(problem, shape, (ids,), counts))
         for window in windows if own else ("off",):
-            with persisting.window(session, counts) if window == "on" else nullcontext(0) as kept:
+            with l2_window.window(session, counts) if window == "on" else nullcontext(0) as kept:
                 cells = watch.cells(call, 4.0 * (n + bins + 1), graphs=own)
             more = {"of_copy": cells["gbps"] / rate, "copy_gbps": rate, "kept_bytes": kept}
             yield context.row(subject, bins=bins, law=law, window=window, n=n, **cells, **more)
@@ -222,7 +222,7 @@ def _measure_ladder(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str
     import cupy
 
     from gemmrepro.operands import Operands, draw_ids
-    from gemmrepro.registry import Problem, Shape
+    from gemmrepro.operations import Problem, Shape
 
     n, law, bins = point["n"], point["law"], context.parameters["bins"]
     ids, counts = draw_ids(law, n, bins, 1, cupy), cupy.empty(bins + 1, cupy.int32)
@@ -278,9 +278,9 @@ def _sum_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _measure_sum(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     import cupy
 
-    from gemmrepro import baselines
+    from gemmrepro.gpu import baselines
     from gemmrepro.operands import Operands, random
-    from gemmrepro.registry import Problem, Shape
+    from gemmrepro.operations import Problem, Shape
 
     session, n = context.session, point["n"]
     cupy.get_default_memory_pool().free_all_blocks()

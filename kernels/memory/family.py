@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Shape, Step, parameters
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Step, parameters
 
 FAMILY = Family(
     name="memory",

@@ -69,8 +69,9 @@ def _accumulator_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _accumulator(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     import cupy
 
-    from gemmrepro.operands import Operands, narrow
-    from gemmrepro.registry import Shape
+    from gemmrepro.core.dtypes import narrow
+    from gemmrepro.operands import Operands
+    from gemmrepro.operations import Shape
 
     m, n, k = context.parameters["m"], context.parameters["n"], point["k"]
     dtype, beta, law = point["dtype"], point["beta"], point["law"]
@@ -236,10 +237,11 @@ _OWN = ("d", "d_worst", "d_random", "slices_a", "slices_b", "pairs", "split_us",
 def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     import cupy
 
-    from gemmrepro import baselines, timing
+    from gemmrepro import timing
+    from gemmrepro.gpu import baselines
     from gemmrepro.operands import Operands, random
+    from gemmrepro.operations import Problem, Shape
     from gemmrepro.ozaki import measures, programs
-    from gemmrepro.registry import Problem, Shape
 
     n = point["n"]
     shape, problem = Shape.cube(n), Problem("gemm", "fp64", "fp64", "row,row,row")
@@ -419,8 +421,8 @@ def _accuracy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
 
     from gemmrepro.errors import UserError
     from gemmrepro.operands import Operands
+    from gemmrepro.operations import Problem, Shape
     from gemmrepro.ozaki import inputs
-    from gemmrepro.registry import Problem, Shape
 
     m, n, k, law, phi = (point[name] for name in ("m", "n", "k", "law", "phi"))
     draw = inputs.spread(phi) if law == "spread" else inputs.INPUTS[law]

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from gemmrepro.error_bounds import tensor_core_gamma
+from gemmrepro.core.dtypes import DTYPES
+from gemmrepro.gates.bounds import tensor_core_gamma
+from gemmrepro.operations import Shape
 from gemmrepro.ozaki import bounds, pairs, programs
 from gemmrepro.ozaki.bounds import UNIT
 from gemmrepro.ozaki.formats import named
-from gemmrepro.registry import DTYPES, Buffer, Expect, Family, Kernel, Launch, Shape, Step, parameters
+from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Step, parameters
 
 FAMILY = Family(
     name="ozaki",

@@ -14,14 +14,16 @@ from pathlib import Path
 import pytest
 from gpu_tools import ROOT, runs, stage
 
-from gemmrepro import build, gpu, registry
+from gemmrepro import registry
+from gemmrepro.build import key, nvcc
 from gemmrepro.errors import UserError
+from gemmrepro.gpu import device
 
 
 @pytest.fixture(scope="session")
-def session() -> gpu.Session:
+def session() -> device.Session:
     try:
-        return gpu.open_gpu()
+        return device.open_gpu()
     except UserError as error:
         pytest.skip(f"no GPU: {error}")
 
@@ -35,27 +37,27 @@ def toolkit() -> str:
     return "cuda" + re.search(r"release (\d+)\.", text)[1]
 
 
-def current(kernel: registry.Kernel, folder: Path, session: gpu.Session) -> bool:
+def current(kernel: registry.Kernel, folder: Path, session: device.Session) -> bool:
     """Whether `folder` holds `kernel` for this GPU, compiled from today's source by whatever version of its toolkit."""
     try:
         record = json.loads((folder / f"{kernel.id}.json").read_text())
     except (OSError, ValueError):
         return False
-    fits = gpu.pick_arch(list(record["archs"]), session.gpu.compute_capability) is not None
-    return fits and record["build_key"] == build.build_key(kernel, record["toolkit_version"], record.get("packages"))
+    fits = device.pick_arch(list(record["archs"]), session.gpu.compute_capability) is not None
+    return fits and record["build_key"] == key.build_key(kernel, record["toolkit_version"], record.get("packages"))
 
 
 def compiles(kernel: registry.Kernel) -> bool:
     """Whether the packages that `kernel` is compiled by or with are installed."""
     try:
-        build.packages(kernel)
+        key.packages(kernel)
     except UserError:
         return False
     return True
 
 
 @pytest.fixture(scope="session")
-def built(session: gpu.Session, toolkit: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(session: device.Session, toolkit: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder with the kernels that run here: the workflow's binaries where current, others made now.
 
     What takes a package that is not installed is left out, and its tests are skipped (`gpu_tools.load`).
@@ -90,7 +92,7 @@ Sources = Mapping[str, tuple[registry.Kernel, str, str]]
 
 
 @pytest.fixture(scope="session")
-def compiled(toolkit: str, session: gpu.Session, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
+def compiled(toolkit: str, session: device.Session, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
     """Compiles kernels from other texts of their sources, all at once; returns the fat binaries' paths by name."""
 
     def make(sources: Sources) -> dict[str, Path]:
@@ -102,7 +104,7 @@ def compiled(toolkit: str, session: gpu.Session, tmp_path_factory: pytest.TempPa
             target = f"-gencode=arch=compute_{number},code=sm_{number}"
             # The changed header stands before the one that it replaces.
             headers = ["-I", str(folder), "-I", str(ROOT / "kernels")]
-            command = ["nvcc", *build.COMMON_FLAGS, *build.defines(kernel), target, *headers, "-o"]
+            command = ["nvcc", *nvcc.COMMON_FLAGS, *nvcc.defines(kernel), target, *headers, "-o"]
             source = kernel.source_path if header else changed
             subprocess.run([*command, str(folder / "changed.fatbin"), str(source)], check=True)
             return folder / "changed.fatbin"

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmrepro import gpu, registry
+from gemmrepro import registry
+from gemmrepro.gpu import device, loaded
 from gemmrepro.operands import Operands
-from gemmrepro.registry import Shape
+from gemmrepro.operations import Shape
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,22 +25,22 @@ def stage(module: str, *arguments: object, **options) -> subprocess.CompletedPro
     return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
 
 
-def runs(kernel: registry.Kernel, session: gpu.Session) -> bool:
+def runs(kernel: registry.Kernel, session: device.Session) -> bool:
     """Whether `kernel` has machine code for the GPU at hand."""
     archs = [f"sm_{target}" for target in kernel.targets] or [session.gpu.arch]
     capability = session.gpu.compute_capability
     if any(session.gpu.arch.removeprefix("sm_") in refusal.archs for refusal in kernel.refusals):
         return False
-    return capability >= kernel.min_capability and gpu.pick_arch(archs, capability) is not None
+    return capability >= kernel.min_capability and device.pick_arch(archs, capability) is not None
 
 
-def load(kernel: registry.Kernel, session: gpu.Session, built: Path, toolkit: str) -> gpu.Loaded:
+def load(kernel: registry.Kernel, session: device.Session, built: Path, toolkit: str) -> loaded.Loaded:
     """A kernel as it was built; the test is skipped where it cannot run."""
     if toolkit not in kernel.toolkits or not runs(kernel, session):
         pytest.skip(f"{kernel.id} does not run on the {session.gpu.name}")
     if not (built / toolkit / f"{kernel.id}.json").is_file():
         pytest.skip(f"{kernel.id} was not built for {toolkit}")
-    return gpu.Loaded(session, kernel, built, toolkit)
+    return loaded.Loaded(session, kernel, built, toolkit)
 
 
 def fp64_operands(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> Operands:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from gpu_tools import fp64_operands, load, stage
 
-from gemmrepro import gpu, registry
+from gemmrepro import registry
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.operations import Shape
 from gemmrepro.ozaki import exact, inputs, measures, moduli, residues
-from gemmrepro.registry import Shape
 
 pytestmark = pytest.mark.gpu
 
@@ -28,14 +29,14 @@ def drawn(law: str, seed: int, shape: Shape = SHAPE):
     return inputs.INPUTS[law](np.random.default_rng(seed), shape.m, shape.n, shape.k)
 
 
-def multiply(loaded: gpu.Loaded, session, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def multiply(loaded: Loaded, session, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     given = fp64_operands(loaded.kernel, a, b)
     loaded.bind(given)()
     session.sync()
     return given.output.get().reshape(a.shape[0], b.shape[1])
 
 
-def handed_on(loaded: gpu.Loaded, session, a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+def handed_on(loaded: Loaded, session, a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
     """What the launches of a run leave in the workspace."""
     multiply(loaded, session, a, b)
     shape = Shape(a.shape[0], b.shape[1], a.shape[1])

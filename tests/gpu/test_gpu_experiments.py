@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from gpu_tools import runs, stage
 
-from gemmrepro import experiment, experiment_rows, experiments, registry
+from gemmrepro import experiments, registry
+from gemmrepro.experiments import run as experiments_run
+from gemmrepro.experiments.results import Results, load
 
 pytestmark = pytest.mark.gpu
 
@@ -44,11 +46,11 @@ def gates(session, built, toolkit, tmp_path_factory) -> Path:
 def run(session, built, toolkit, gates, tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiment")
 
-    def once(which: experiments.Experiment, out: str, gates: Path = gates) -> tuple[experiment_rows.Results, list[str]]:
+    def once(which: experiments.Experiment, out: str, gates: Path = gates) -> tuple[Results, list[str]]:
         said: list[str] = []
         paths = (built, gates, folder / f"journal-{out}", folder / out / "ada")
-        assert experiment.run(session, "ada", which, [toolkit], *paths, said.append)
-        return experiment_rows.load(folder / out, "ada")[which.name], said
+        assert experiments_run.run(session, "ada", which, [toolkit], *paths, said.append)
+        return load(folder / out, "ada")[which.name], said
 
     return once
 

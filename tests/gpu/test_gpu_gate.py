@@ -14,10 +14,17 @@ import pytest
 from gpu_tools import ROOT, load, runs
 from plants import PLANTS
 
-from gemmrepro import baselines, cublas, gate_cases, gpu, numeric, pointwise_gate, registry, sass, vector_gate
+from gemmrepro import registry
+from gemmrepro.build import sass
+from gemmrepro.core import journal
+from gemmrepro.core.dtypes import widen
 from gemmrepro.errors import UserError
-from gemmrepro.operands import VECTORS, Operands, random, widen
-from gemmrepro.registry import LAYOUTS, Problem, Shape
+from gemmrepro.gates import gemm, gemm_cases, numeric, pointwise
+from gemmrepro.gates import vectors as vector_gate
+from gemmrepro.gpu import baselines, cublas
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.operands import Operands, random
+from gemmrepro.operations import LAYOUTS, VECTORS, Problem, Shape
 
 pytestmark = pytest.mark.gpu
 
@@ -34,7 +41,7 @@ def runnable(session, kernel_id: str) -> registry.Kernel:
 @pytest.mark.parametrize("kernel_id", [kernel.id for kernel in registry.kernels()])
 def test_the_kernels_pass(session, built, toolkit, kernel_id):
     kernel = runnable(session, kernel_id)
-    verdict = numeric.judge(session, load(kernel, session, built, toolkit), numeric.fresh_seeds(1))
+    verdict = numeric.judge(session, load(kernel, session, built, toolkit), journal.fresh_seeds(1))
     assert verdict["status"] == "passed", verdict["reason"]
     assert len(verdict["cases"]) >= 4
     if kernel.op == "gemm" and kernel.dtype_in != "int8":  # whose every result is exact
@@ -68,15 +75,15 @@ def planted(session, compiled):
 
 def failures(session, kernel, path) -> Iterator[tuple[Shape, str]]:
     """The gate's cases that a binary fails: shape and message."""
-    loaded = gpu.Loaded.from_file(session, kernel, path)
-    gate = vector_gate if kernel.op in VECTORS else pointwise_gate if kernel.op in pointwise_gate.OPERATIONS else None
+    loaded = Loaded.from_file(session, kernel, path)
+    gate = vector_gate if kernel.op in VECTORS else pointwise if kernel.op in pointwise.OPERATIONS else None
     if gate:
         for case, verdict, _ in gate.cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
             if not verdict.passed:
                 yield case.shape, verdict.message
         return
-    for case in gate_cases.gemm_cases(kernel, [1]):
-        verdict, _ = numeric.run_case(
+    for case in gemm_cases.gemm_cases(kernel, [1]):
+        verdict, _ = gemm.run_case(
             session, lambda operands: loaded.bind(operands)(), case, kernel.problem, kernel=kernel
         )
         if not verdict.passed:
@@ -114,8 +121,8 @@ def test_tf32_is_rejected_and_the_fp32_baseline_is_not(session, shape, inputs):
     outcomes = {}
     for math in ("default", "tf32"):
         library = cublas.opened(session, math)
-        case = gate_cases.Case(shape, 1.0, 0.0, inputs, 7)
-        outcomes[math], _ = numeric.run_case(session, lambda operands, library=library: library.sgemm(operands)(), case)
+        case = gemm_cases.Case(shape, 1.0, 0.0, inputs, 7)
+        outcomes[math], _ = gemm.run_case(session, lambda operands, library=library: library.sgemm(operands)(), case)
     assert outcomes["default"].passed, outcomes["default"].message
     assert not outcomes["tf32"].passed
     assert outcomes["tf32"].err_scaled_max > 20 * outcomes["default"].err_scaled_max
@@ -125,10 +132,10 @@ def test_the_baseline_keeps_blas_semantics(session):
     """alpha, beta, row-major order and the C that must not be read: the baseline passes the gate's own cases."""
     library = cublas.opened(session)
     naive = registry.kernel("ladder.naive")
-    for case in gate_cases.gemm_cases(naive, [3]):
+    for case in gemm_cases.gemm_cases(naive, [3]):
         if "subnormal" in case.inputs or case.inputs in ("Inf and NaN", "overflow"):
             continue  # what a library does at the ends of the range is its own business
-        verdict, _ = numeric.run_case(session, lambda operands: library.sgemm(operands)(), case)
+        verdict, _ = gemm.run_case(session, lambda operands: library.sgemm(operands)(), case)
         assert verdict.passed, f"{case}: {verdict.message}"
 
 
@@ -158,8 +165,8 @@ def test_every_way_of_the_16_bit_baseline_is_right(session, problem):
         return launch
 
     for index in range(ways):
-        for inputs in ("normal", gate_cases.EXACT):
-            verdict, _ = numeric.run_case(session, way(index), gate_cases.Case(shape, 1.0, 0.0, inputs, 7), problem)
+        for inputs in ("normal", gemm_cases.EXACT):
+            verdict, _ = gemm.run_case(session, way(index), gemm_cases.Case(shape, 1.0, 0.0, inputs, 7), problem)
             assert verdict.passed, f"way {index}, {inputs}: {verdict.message}"
 
 
@@ -204,7 +211,7 @@ def test_a_size_that_a_rung_cannot_take_is_refused_by_name(session, built, toolk
         kernel = registry.kernel(kernel_id)
         if not runs(kernel, session):
             continue
-        loaded = gpu.Loaded(session, kernel, built, toolkit)
+        loaded = Loaded(session, kernel, built, toolkit)
         operands = Operands.of(kernel, shape, *random(kernel.problem, shape, 1))
         if kernel.multiple_of:
             said = "|".join(f"{axis.upper()} = {getattr(shape, axis)}" for axis in kernel.multiple_of)
@@ -220,7 +227,7 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         pytest.skip("compute-sanitizer is not on PATH")
 
     def shape(kernel: registry.Kernel) -> str:
-        if kernel.op in ("vector_add", *VECTORS, *pointwise_gate.OPERATIONS):
+        if kernel.op in ("vector_add", *VECTORS, *pointwise.OPERATIONS):
             if kernel.id == "memory.histogram_ranges":
                 return "1x20001x5000000"  # two tiles
             return "1x5001x256" if kernel.op == "histogram" else "1x5001x1"
@@ -240,7 +247,7 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         "99",
         sys.executable,
     ]
-    command += ["-m", "gemmrepro.counters", "--build", str(folder), "--launch"]
+    command += ["-m", "gemmrepro.measure.counters", "--build", str(folder), "--launch"]
     return subprocess.run(
         [*command, *(f"{kernel}:{toolkit}:{shape}" for kernel, shape in shapes.items())],
         cwd=ROOT / "workflow",
@@ -275,7 +282,7 @@ def races(report: str, build: Path, arch: str) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
-    wanted = (*VECTORS, *pointwise_gate.OPERATIONS)
+    wanted = (*VECTORS, *pointwise.OPERATIONS)
     vectors = [kernel.id for kernel in registry.kernels() if kernel.op in wanted]
     wanted = [kernel for kernel in (*GEMM_KERNELS, *vectors) if (built / toolkit / f"{kernel}.json").is_file()]
     wanted = [kernel for kernel in wanted if runs(registry.kernel(kernel), session)]
@@ -319,11 +326,11 @@ def test_the_baseline_of_every_type_is_right(session, problem):
     if problem.dtype_in.startswith("fp8") and session.gpu.compute_capability < (8, 9):
         pytest.skip("cuBLAS multiplies 8-bit floats from compute capability 8.9 on")
     shape = Shape(512, 272, 144)
-    for inputs in ("normal", gate_cases.EXACT_LAWS[problem.dtype_in]):
-        verdict, _ = numeric.run_case(
+    for inputs in ("normal", gemm_cases.EXACT_LAWS[problem.dtype_in]):
+        verdict, _ = gemm.run_case(
             session,
             lambda operands: baselines.baseline("cublas.gemm").bind(session, operands)(),
-            gate_cases.Case(shape, 1.0, 0.0, inputs, 7),
+            gemm_cases.Case(shape, 1.0, 0.0, inputs, 7),
             problem,
         )
         assert verdict.passed, f"{inputs}: {verdict.message}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from gpu_tools import runs
 
-from gemmrepro import just_in_time, registry
+from gemmrepro import registry
 from gemmrepro.errors import UserError
+from gemmrepro.measure import just_in_time
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from gpu_tools import runs, stage
 
-from gemmrepro import experiment, experiment_rows, experiments, registry
+from gemmrepro import experiments, registry
+from gemmrepro.experiments import results, run
 
 pytestmark = pytest.mark.gpu
 
@@ -32,8 +33,8 @@ def rows(session, built, toolkit, tmp_path_factory):
     small = replace(declared, parameters={"n": 1 << 24, "laws": [[256, ["constant"]], [BINS, ["uniform", "skewed"]]]})
     said: list[str] = []
     paths = (built, folder / "gates", folder / "journal", folder / "out" / "memory")
-    assert experiment.run(session, "memory", small, [toolkit], *paths, said.append), said
-    return experiment_rows.load(folder / "out", "memory")["histogram"].rows
+    assert run.run(session, "memory", small, [toolkit], *paths, said.append), said
+    return results.load(folder / "out", "memory")["histogram"].rows
 
 
 def test_every_version_that_takes_the_bins_has_rows(rows):

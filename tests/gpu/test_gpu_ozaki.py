@@ -7,8 +7,8 @@ import pytest
 from gpu_tools import fp64_operands, load
 
 from gemmrepro import registry
+from gemmrepro.operations import Shape
 from gemmrepro.ozaki import article, exactness, formats, inputs, pairs, product, programs, splitting
-from gemmrepro.registry import Shape
 
 pytestmark = pytest.mark.gpu
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from gpu_tools import stage
 
-from gemmrepro import experiment, experiment_rows, experiments, registry
+from gemmrepro import experiments, registry
+from gemmrepro.experiments import results
+from gemmrepro.experiments import run as experiments_run
 
 pytestmark = pytest.mark.gpu
 
@@ -34,13 +36,13 @@ def run(session, built, toolkit, gates, tmp_path_factory):
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("experiment")
 
-    def once(name: str, parameters: dict, settings: dict) -> experiment_rows.Results:
+    def once(name: str, parameters: dict, settings: dict) -> results.Results:
         declared = experiments.with_settings(experiments.experiment("pytorch", name), settings)
         small = replace(declared, parameters={**declared.parameters, **parameters})
         said: list[str] = []
         paths = (built, gates, folder / f"journal-{name}", folder / "out" / "pytorch")
-        assert experiment.run(session, "pytorch", small, [toolkit], *paths, said.append), said
-        return experiment_rows.load(folder / "out", "pytorch")[name]
+        assert experiments_run.run(session, "pytorch", small, [toolkit], *paths, said.append), said
+        return results.load(folder / "out", "pytorch")[name]
 
     return once
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from gpu_tools import ROOT, stage
 
-from gemmrepro import recorded, registry
-from gemmrepro.measurements import SUMMARY_COLUMNS
+from gemmrepro import registry
+from gemmrepro.measure import recorded
+from gemmrepro.measure.rows import SUMMARY_COLUMNS
 
 pytestmark = pytest.mark.gpu
 
@@ -88,7 +89,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_killed_sweep_continues_and_loses_nothing(world):
-    command = [sys.executable, "-m", "gemmrepro.sweep", *map(str, arguments(world, "journal", "out"))]
+    command = [sys.executable, "-m", "gemmrepro.measure.sweep", *map(str, arguments(world, "journal", "out"))]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     journal = world / "journal"

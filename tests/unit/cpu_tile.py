@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import registry
+from gemmrepro.operations import Shape
 from gemmrepro.ozaki import formats
-from gemmrepro.registry import Kernel, Shape, Step
+from gemmrepro.registry import Kernel, Step
 
 NUMPY = {"float64": np.float64, "float32": np.float32, "int8": np.int8, "int32": np.int32, "int64": np.int64}
 LOW = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}

@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gemmrepro import registry, rungs
-from gemmrepro.measurements import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro import registry
+from gemmrepro.core import paths
+from gemmrepro.measure.rows import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
 LEVELS = {
     # kernel: (rung, share of the baseline's speed, global loads an output / K)
@@ -56,11 +58,11 @@ def stand_in(monkeypatch, folder: Path) -> Path:
     Returns:
         their copy in `folder`, with the real families' discussions; a test may change it.
     """
-    from gemmrepro import claims
+    from gemmrepro.judge import claims
 
     kernels = folder / "kernels"
     shutil.copytree(STAND_INS, kernels, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in registry.KERNELS_DIR.glob("*/discussion.html.j2"):
+    for path in paths.KERNELS_DIR.glob("*/discussion.html.j2"):
         if (kernels / path.parent.name).is_dir():
             shutil.copy(path, kernels / path.parent.name)
     monkeypatch.setattr(registry, "KERNELS_DIR", kernels)
@@ -74,9 +76,9 @@ def share(kernel: registry.Kernel) -> float:
     """A kernel's share of its baseline's speed: LEVELS where it is one, else by its place in its ladder."""
     if kernel.id in LEVELS:
         return LEVELS[kernel.id][1]
-    if rungs.is_tuned(kernel):
-        return 1.1 * share(rungs.before(kernel))
-    ladder = rungs.steps(kernel.family, kernel.dtype_in)
+    if is_tuned(kernel):
+        return 1.1 * share(before(kernel))
+    ladder = steps(kernel.family, kernel.dtype_in)
     place = [step.id for step in ladder].index(kernel.id)
     if kernel.family == "ladder":
         return 0.88 + 0.02 * place
@@ -321,7 +323,7 @@ class World:
     def _write_ladder(self, family: str) -> None:
         rows, samples, counters = [], [], []
         rng = np.random.default_rng(7)
-        kernels = [k for k in rungs.compared(family) if self.whole or family != "ladder" or k.id in LEVELS]
+        kernels = [k for k in compared(family) if self.whole or family != "ladder" or k.id in LEVELS]
         for n in self.sizes:
             for cache_state in self.caches:
                 for dtype, baseline in dict.fromkeys((kernel.dtype_in, kernel.baseline) for kernel in kernels):

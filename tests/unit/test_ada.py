@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from synthetic import CEILINGS, World
 
-from gemmrepro import ceiling_gate, gates, registry, rungs, verdicts
-from gemmrepro.registry import Kernel, Shape
+from gemmrepro import registry
+from gemmrepro.gates import ceilings, static
+from gemmrepro.judge import verdicts
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel
+from gemmrepro.registry.ladders import steps
 
-STEPS = rungs.steps("ada")
+STEPS = steps("ada")
 ARCHS = ["80", "86", "89", "90", "100", "120"]
 
 
@@ -57,7 +61,7 @@ def test_launches_cover_c_and_fit_every_target(kernel):
     ring = p.get("stages", 0) * (p["bm"] + p["bn"]) * p["bk"] * 2
     assert ring <= launch.shared_bytes <= ring + 64 * 1024 + 1024
     for target in registry.targets(kernel, ARCHS):
-        assert launch.shared_bytes <= gates._shared_limit(target)
+        assert launch.shared_bytes <= static._shared_limit(target)
 
 
 def test_blocks_that_stay_are_as_many_as_the_gpu_holds():
@@ -94,11 +98,11 @@ def test_unpermuted_rows_of_the_naive_kernel_share_banks():
 
 
 def test_iterations_of_the_mma_loop_add_up():
-    one, half = ceiling_gate.mma_sum(1, 1.0, 0.0), ceiling_gate.mma_sum(1, 0.5, 0.0)
+    one, half = ceilings.mma_sum(1, 1.0, 0.0), ceilings.mma_sum(1, 0.5, 0.0)
     assert abs(one) > 10, "one tile more or less shows"
     assert half == pytest.approx(one / 2, rel=1e-3)
-    assert ceiling_gate.mma_sum(2, 1.0, -1.0) == 0.0
-    assert ceiling_gate.mma_sum(3, 1.0, 0.5) == pytest.approx(2 * one + half)
+    assert ceilings.mma_sum(2, 1.0, -1.0) == 0.0
+    assert ceilings.mma_sum(3, 1.0, 0.5) == pytest.approx(2 * one + half)
 
 
 @pytest.fixture

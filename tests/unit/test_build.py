@@ -10,9 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from gemmrepro import build, cuobjdump, registry
+from gemmrepro import registry
+from gemmrepro.build import cuobjdump, stage
+from gemmrepro.build.key import build_key
+from gemmrepro.build.nvcc import _gencode, header_packages, parse_advisories, parse_ptxas
+from gemmrepro.build.toolkit import Toolkit, find_toolkit
+from gemmrepro.core.files import read_json
+from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.files import ROOT, read_json
 
 CUDA13_LOG = """\
 ptxas info    : 0 bytes gmem
@@ -38,7 +43,7 @@ ptxas info    : Used 32 registers, 400 bytes cmem[0]
 
 
 def test_ptxas_log_of_cuda_13_out_of_order_and_with_spills():
-    assert build.parse_ptxas(CUDA13_LOG, "warptile") == {
+    assert parse_ptxas(CUDA13_LOG, "warptile") == {
         "sm_90": {
             "registers": 167,
             "stack_bytes": 0,
@@ -58,15 +63,15 @@ def test_ptxas_log_of_cuda_13_out_of_order_and_with_spills():
 
 def test_what_ptxas_could_not_do_is_kept():
     log = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum registers.\n"
-    assert build.parse_advisories(CUDA13_LOG + log) == [
+    assert parse_advisories(CUDA13_LOG + log) == [
         "(C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum registers."
     ]
-    assert build.parse_advisories(CUDA13_LOG) == []
+    assert parse_advisories(CUDA13_LOG) == []
 
 
 def test_ptxas_log_of_cuda_12_without_shared_memory():
-    assert build.parse_ptxas(CUDA12_LOG, "naive")["sm_80"]["shared_bytes"] == 0
-    assert build.parse_ptxas(CUDA12_LOG, "another") == {}
+    assert parse_ptxas(CUDA12_LOG, "naive")["sm_80"]["shared_bytes"] == 0
+    assert parse_ptxas(CUDA12_LOG, "another") == {}
 
 
 def test_resource_usage_by_architecture():
@@ -78,14 +83,14 @@ def test_resource_usage_by_architecture():
     assert cuobjdump.parse_constants(listing, "f") == {"sm_80": 376, "sm_90": 552}
 
 
-TOOLKIT = build.Toolkit("cuda12", "12.4.131", frozenset({"80", "86", "89", "90"}))
+TOOLKIT = Toolkit("cuda12", "12.4.131", frozenset({"80", "86", "89", "90"}))
 NAIVE = registry.kernel("ladder.naive")
 
 
 def test_architectures_are_sorted_and_only_those_the_kernel_runs_on():
-    assert build.wanted_archs(NAIVE, TOOLKIT, ["90", "86", "80", "86"]) == ["80", "86", "90"]
+    assert stage.wanted_archs(NAIVE, TOOLKIT, ["90", "86", "80", "86"]) == ["80", "86", "90"]
     hopper = replace(NAIVE, min_capability=(9, 0))
-    assert build.wanted_archs(hopper, TOOLKIT, ["80", "90", "90a"]) == ["90", "90a"]
+    assert stage.wanted_archs(hopper, TOOLKIT, ["80", "90", "90a"]) == ["90", "90a"]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +103,13 @@ def test_architectures_are_sorted_and_only_those_the_kernel_runs_on():
 )
 def test_architectures_that_cannot_be_are_refused(archs, said):
     with pytest.raises(UserError, match=said):
-        build.wanted_archs(NAIVE, TOOLKIT, archs)
+        stage.wanted_archs(NAIVE, TOOLKIT, archs)
 
 
 def test_ptx_is_added_once_for_the_newest_portable_architecture():
-    flags = build._gencode(["80", "90", "90a"])
+    flags = _gencode(["80", "90", "90a"])
     assert [flag for flag in flags if "code=compute" in flag] == ["-gencode=arch=compute_90,code=compute_90"]
-    assert build._gencode(["90a"]) == ["-gencode=arch=compute_90a,code=sm_90a"]
+    assert _gencode(["90a"]) == ["-gencode=arch=compute_90a,code=sm_90a"]
 
 
 def fake_tools(folder, nvcc: str):
@@ -121,37 +126,37 @@ def test_a_missing_tool_is_named_with_what_to_do(tmp_path, monkeypatch, missing)
     (tmp_path / missing).unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=rf"{missing} is not on PATH.*--use-singularity"):
-        build.find_toolkit("cuda13")
+        find_toolkit("cuda13")
 
 
 def test_a_toolkit_of_the_wrong_major_version_is_refused(tmp_path, monkeypatch):
     fake_tools(tmp_path, "echo 'Cuda compilation tools, release 12.4, V12.4.131'")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"is CUDA 12\.4\.131, and cuda13 needs CUDA 13"):
-        build.find_toolkit("cuda13")
+        find_toolkit("cuda13")
 
 
 def test_an_unknown_toolkit_is_refused():
     with pytest.raises(UserError, match="no toolkit 'cuda11'; known toolkits: cuda12, cuda13"):
-        build.find_toolkit("cuda11")
+        find_toolkit("cuda11")
 
 
 def test_build_key_depends_on_source_headers_and_version_and_on_nothing_else(tmp_path):
     copy = tmp_path / "deep" / "renamed.cu"
     copy.parent.mkdir()
     shutil.copy(NAIVE.source_path, copy)
-    key = build.build_key(NAIVE, "13.0.88")
+    key = build_key(NAIVE, "13.0.88")
     assert re.fullmatch("[0-9a-f]{16}", key)
-    assert build.build_key(replace(NAIVE, source=str(copy)), "13.0.88") == key
-    assert build.build_key(NAIVE, "13.0.89") != key
+    assert build_key(replace(NAIVE, source=str(copy)), "13.0.88") == key
+    assert build_key(NAIVE, "13.0.89") != key
     copy.write_text(copy.read_text() + "\n")
-    assert build.build_key(replace(NAIVE, source=str(copy)), "13.0.88") != key
-    assert build.build_key(replace(NAIVE, headers=(str(copy),)), "13.0.88") != key
+    assert build_key(replace(NAIVE, source=str(copy)), "13.0.88") != key
+    assert build_key(replace(NAIVE, headers=(str(copy),)), "13.0.88") != key
 
 
 def test_a_missing_header_is_a_user_error():
     with pytest.raises(UserError, match=r"kernels/common/none\.cuh is missing"):
-        build.build_key(replace(NAIVE, headers=("common/none.cuh",)), "13.0.88")
+        build_key(replace(NAIVE, headers=("common/none.cuh",)), "13.0.88")
 
 
 class Distribution:
@@ -168,45 +173,45 @@ WITH_HEADERS = replace(NAIVE, packages=("nvidia-cutlass",))
 
 
 def install(monkeypatch, distribution):
-    monkeypatch.setattr(build.importlib.metadata, "distribution", lambda name: distribution)
+    monkeypatch.setattr(stage.importlib.metadata, "distribution", lambda name: distribution)
 
 
 def test_the_version_of_a_package_of_headers_is_part_of_the_key(tmp_path, monkeypatch):
     (tmp_path / "cutlass_library/source/include").mkdir(parents=True)
     install(monkeypatch, Distribution(tmp_path))
-    (package,) = build.header_packages(WITH_HEADERS)
+    (package,) = header_packages(WITH_HEADERS)
     assert (package.name, package.version) == ("nvidia-cutlass", "4.2.0.0") and package.include.is_dir()
-    key = build.build_key(WITH_HEADERS, "13.0.88")
-    assert key != build.build_key(NAIVE, "13.0.88")
+    key = build_key(WITH_HEADERS, "13.0.88")
+    assert key != build_key(NAIVE, "13.0.88")
     install(monkeypatch, Distribution(tmp_path, "4.3.0"))
-    assert build.build_key(WITH_HEADERS, "13.0.88") != key
+    assert build_key(WITH_HEADERS, "13.0.88") != key
 
 
 def test_a_missing_package_of_headers_is_a_user_error(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="'boost', and it is not known where"):
-        build.header_packages(replace(NAIVE, packages=("boost",)))
+        header_packages(replace(NAIVE, packages=("boost",)))
     install(monkeypatch, Distribution(tmp_path))
     with pytest.raises(UserError, match=r"nvidia-cutlass 4\.2\.0\.0 has no headers in cutlass_library/source/include"):
-        build.header_packages(WITH_HEADERS)
+        header_packages(WITH_HEADERS)
 
     def missing(name):
-        raise build.importlib.metadata.PackageNotFoundError(name)
+        raise stage.importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(build.importlib.metadata, "distribution", missing)
+    monkeypatch.setattr(stage.importlib.metadata, "distribution", missing)
     with pytest.raises(UserError, match="nvidia-cutlass, which is not installed; run Snakemake with --use-singularity"):
-        build.build_key(WITH_HEADERS, "13.0.88")
+        build_key(WITH_HEADERS, "13.0.88")
 
 
 def test_a_kernels_own_flags_and_ptx_change_its_key_and_no_other():
-    key = build.build_key(NAIVE, "13.0.88")
+    key = build_key(NAIVE, "13.0.88")
     relaxed = replace(NAIVE, flags=("--expt-relaxed-constexpr",))
-    assert len({key, build.build_key(relaxed, "13.0.88"), build.build_key(replace(NAIVE, ptx="80"), "13.0.88")}) == 3
+    assert len({key, build_key(relaxed, "13.0.88"), build_key(replace(NAIVE, ptx="80"), "13.0.88")}) == 3
     assert registry.compiled_from(NAIVE) != registry.compiled_from(relaxed)
     assert registry.compiled_from(NAIVE) == repr(("naive", (8, 0), (), []))
 
 
 def test_one_ptx_may_serve_every_architecture():
-    assert build._gencode(["80", "90"], "80") == [
+    assert _gencode(["80", "90"], "80") == [
         "-gencode=arch=compute_80,code=sm_80",
         "-gencode=arch=compute_80,code=sm_90",
         "-gencode=arch=compute_80,code=compute_80",
@@ -218,8 +223,8 @@ def test_one_ptx_may_serve_every_architecture():
 
 @pytest.mark.containers
 def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
-    first = build.build(NAIVE, toolkit, ["80", "90"])
-    fatbin, text, record = build.build(NAIVE, toolkit, ["90", "80"], threads=2)
+    first = stage.build(NAIVE, toolkit, ["80", "90"])
+    fatbin, text, record = stage.build(NAIVE, toolkit, ["90", "80"], threads=2)
     assert (fatbin, text, record) == first
     assert str(ROOT).encode() not in fatbin
     assert b"/tmp" not in fatbin
@@ -237,7 +242,7 @@ def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
 
 @pytest.mark.containers
 def test_a_build_for_one_architecture_more_keeps_its_key(toolkit):
-    keys = {build.build(NAIVE, toolkit, archs)[2]["build_key"] for archs in (["80"], ["80", "86"])}
+    keys = {stage.build(NAIVE, toolkit, archs)[2]["build_key"] for archs in (["80"], ["80", "86"])}
     assert len(keys) == 1
 
 
@@ -246,7 +251,7 @@ def test_a_compile_error_is_the_compilers_own_message(toolkit, tmp_path):
     broken = tmp_path / "broken.cu"
     broken.write_text(NAIVE.source_path.read_text().replace("float sum = 0.0f;", "float sum = nought;"))
     with pytest.raises(UserError) as refused:
-        build.build(replace(NAIVE, source=str(broken)), toolkit, ["80"])
+        stage.build(replace(NAIVE, source=str(broken)), toolkit, ["80"])
     assert 'identifier "nought" is undefined' in str(refused.value)
     assert "Correct broken.cu" in str(refused.value)
 
@@ -256,12 +261,12 @@ def test_a_source_without_the_entry_is_refused(toolkit, tmp_path):
     other = tmp_path / "other.cu"
     other.write_text(NAIVE.source_path.read_text().replace("naive(", "simple("))
     with pytest.raises(UserError, match="no readable machine code of 'naive' for sm_80"):
-        build.build(replace(NAIVE, source=str(other)), toolkit, ["80"])
+        stage.build(replace(NAIVE, source=str(other)), toolkit, ["80"])
 
 
 @pytest.mark.containers
 def test_command_line_writes_three_files_and_nothing_else(toolkit, tmp_path):
-    command = ["python3", "-m", "gemmrepro.build", "--kernel", "ladder.vector_add", "--toolkit", toolkit]
+    command = ["python3", "-m", "gemmrepro.build.stage", "--kernel", "ladder.vector_add", "--toolkit", toolkit]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     done = subprocess.run(
         [*command, "--archs", "80", "--out", str(tmp_path)], env=environment, capture_output=True, text=True

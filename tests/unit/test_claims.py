@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gemmrepro import claims, measurements
+from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.registry import KERNELS_DIR, family_names
+from gemmrepro.judge import claims
+from gemmrepro.registry import family_names
 
 FILES = sorted(path for path in KERNELS_DIR.glob("*/claims.yaml") if path.parent.name in family_names())
 
@@ -107,7 +109,7 @@ def test_broken_yaml_is_one_line(tmp_path):
     [(0.012512, "0.0125"), (21779.0, "21,779"), (1.0, "1.00"), (0.0, "0"), (3.2e-7, "3.20e-07"), (999.6, "1,000")],
 )
 def test_format_number(value, text):
-    assert claims.format_number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_format_number(value, text):
     ],
 )
 def test_counter_units(value, unit, to, expected):
-    found = measurements.convert(value, unit, to)
+    found = convert(value, unit, to)
     assert found is None if expected is None else found == pytest.approx(expected)
 
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from gemmrepro import counters, registry
-from gemmrepro.registry import Shape
+from gemmrepro import registry
+from gemmrepro.measure import counters
+from gemmrepro.operations import Shape
 
 OUTPUT = """==PROF== Connected to process 7
 ==PROF== Profiling "naive": 0%....100% - 3 passes

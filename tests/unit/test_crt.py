@@ -18,12 +18,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gemmrepro import experiments, gates, gpu, operands, registry
-from gemmrepro.comparison import compare
+from gemmrepro import experiments, operands, operations, registry
+from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
+from gemmrepro.gates import static
+from gemmrepro.gates.compare import compare
+from gemmrepro.gpu import device as gpu
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.operations import Shape
 from gemmrepro.ozaki import crt, exact, inputs, moduli, residues, scheme2
 from gemmrepro.ozaki.scheme2 import LAST_ROUNDING
-from gemmrepro.registry import KERNELS_DIR, LibraryStep, Shape, Step
+from gemmrepro.registry import LibraryStep, Step
 
 KERNELS = registry.kernels("crt")
 FUSED = registry.kernel("crt.fused")
@@ -544,7 +549,7 @@ class Held(np.ndarray):
 def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None:
     """Each entry point once, in order, the library's products where they stand, on one and the same workspace."""
     kernel = registry.kernel("crt.library")
-    loaded, order = gpu.Loaded.__new__(gpu.Loaded), []
+    loaded, order = Loaded.__new__(Loaded), []
     loaded.kernel = kernel
     seen = []
 
@@ -583,7 +588,7 @@ def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
             return [lambda: called.append(len(called))]
 
     monkeypatch.setattr(gpu, "opened_lt", lambda session: Lt())
-    loaded = gpu.Loaded.__new__(gpu.Loaded)
+    loaded = Loaded.__new__(Loaded)
     loaded.session = None
     arrays = {
         name: np.arange(math.prod(array.lengths(shape)), dtype=np.int64).reshape(array.lengths(shape))
@@ -595,7 +600,7 @@ def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
     for i, one in enumerate(seen):
         assert (one.shape, one.problem.dtype_in, one.problem.layout) == (Shape(5, 16, 32), "int8", "row,col,row")
         assert [int(array[0]) for array in (*one.inputs, one.output)] == [i * 5 * 32, i * 7 * 32, i * 5 * 16]
-        (rows, columns), out = operands.counts(one.problem, one.shape)
+        (rows, columns), out = operations.counts(one.problem, one.shape)
         assert one.inputs[0].size >= rows and one.inputs[1].size >= columns and one.output.size >= out
 
 
@@ -607,8 +612,10 @@ def test_every_entry_point_passes_its_own_static_gate() -> None:
         **{"spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0, "registers": 40, "shared_bytes": 0},
         "instructions": {"DFMA": 500},
     }
-    assert all(check["passed"] for check in gates.static_checks(parts["reconstruct_residues"], "sm_90a", built))
-    found = {check["check"] for check in gates.static_checks(parts["multiply"], "sm_90a", built) if not check["passed"]}
+    assert all(check["passed"] for check in static.static_checks(parts["reconstruct_residues"], "sm_90a", built))
+    found = {
+        check["check"] for check in static.static_checks(parts["multiply"], "sm_90a", built) if not check["passed"]
+    }
     assert any("IGMMA" in check for check in found)
 
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro import cublas
 from gemmrepro.errors import UserError
+from gemmrepro.gpu import cublas
 from gemmrepro.operands import Operands
-from gemmrepro.registry import Problem, Shape
+from gemmrepro.operations import Problem, Shape
 
 HALF = Problem("gemm", "fp16", "fp32", "row,col,row")
 SHAPE = Shape(48, 40, 24)
@@ -97,7 +97,7 @@ def test_fast_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
 
 
 def test_the_way_of_fast_sums_is_not_that_of_others(monkeypatch):
-    from gemmrepro import baselines
+    from gemmrepro.gpu import baselines
 
     monkeypatch.setattr(baselines, "_fastest", {})
     session, problem = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0")), Problem("gemm", "fp8_e4m3", "fp16")
@@ -179,7 +179,7 @@ def test_every_type_is_summed_and_scaled_in_its_own(library, lt, monkeypatch, pr
 
 
 def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):
-    from gemmrepro import baselines
+    from gemmrepro.gpu import baselines
 
     monkeypatch.setattr(baselines, "opened_lt", lambda session: lt)
     monkeypatch.setattr(baselines, "opened", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
@@ -195,7 +195,7 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
 
 
 def test_a_hurried_sweep_spends_less_on_choosing_a_way(monkeypatch):
-    from gemmrepro import baselines
+    from gemmrepro.gpu import baselines
 
     monkeypatch.setattr(baselines, "_trial_ms", baselines.TRIAL_MS)
     baselines.limit_trials(0.1)

@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 from support import ROOT, in_cuda13
 
-from gemmrepro import build, build_cutile, cuobjdump, gates, operands, registry, sass
+from gemmrepro import registry
+from gemmrepro.build import cuobjdump, cutile, nvcc, sass, stage
+from gemmrepro.build.key import build_key
+from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.core import dtypes
 from gemmrepro.errors import UserError
+from gemmrepro.gates import static
 from gemmrepro.operands import Operands
-from gemmrepro.registry import Refusal, Shape
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Refusal
 
 KERNELS = registry.kernels("cutile")
 BY_ID = {"argnames": "kernel", "argvalues": KERNELS, "ids": [kernel.id for kernel in KERNELS]}
@@ -32,7 +38,7 @@ RECORDS = {
 def versions(monkeypatch) -> dict[str, str]:
     """Versions that the compiler seems to have; it is not installed on the host."""
     found = dict(VERSIONS)
-    monkeypatch.setattr(build_cutile, "packages", lambda kernel: found)
+    monkeypatch.setattr(cutile, "packages", lambda kernel: found)
     return found
 
 
@@ -48,7 +54,7 @@ def test_source_defines_the_kernel_with_the_records_arrays_and_constants(kernel)
         function = functions[code.entry]
         assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
         names = [argument.arg for argument in function.args.args]
-        given = code.arguments[: len(code.arguments) - build_cutile.integers(code)]
+        given = code.arguments[: len(code.arguments) - cutile.integers(code)]
         assert len(given) == (2 if code.entry == "turn" else 3)
         assert all(name.startswith("array:") for name in given)
         assert names[len(code.arguments) :] == [name.upper() for name in code.params]
@@ -64,24 +70,24 @@ def test_every_type_has_its_own_sums():
 
 
 def test_the_compiler_is_promised_what_the_record_takes():
-    assert build_cutile.flags(FP8) == (
+    assert cutile.flags(FP8) == (
         *("a:float8_e4m3fn/1x16", "b:float8_e4m3fn/16x16", "c:float16/1x16"),
         *("BM=128", "BN=64", "BK=128", "GROUP=8", "FAST=0"),
     )
-    assert build_cutile.flags(PLAIN)[:3] == ("a:bfloat16/1x8", "b:bfloat16/8x8", "c:bfloat16/1x8")
+    assert cutile.flags(PLAIN)[:3] == ("a:bfloat16/1x8", "b:bfloat16/8x8", "c:bfloat16/1x8")
     free = registry.kernel("cutile.any_shape")
-    assert [one.multiples for one in build_cutile.arrays(free)] == [(1, 1)] * 3
+    assert [one.multiples for one in cutile.arrays(free)] == [(1, 1)] * 3
     assert free.takes(Shape(3, 5, 7)) and not PLAIN.takes(Shape(3, 5, 7)) and PLAIN.takes(Shape(3, 8, 8))
-    assert build_cutile.arrays(registry.kernel("cutile.vector_add"))[0].multiples == (1,)
+    assert cutile.arrays(registry.kernel("cutile.vector_add"))[0].multiples == (1,)
 
 
 def test_hints_are_flags_and_unknown_ones_are_refused():
     hinted = replace(PLAIN, defines={**PLAIN.defines, "HINTS": "occupancy=2,num_ctas=1"})
-    assert build_cutile.flags(hinted)[-2:] == ("occupancy=2", "num_ctas=1")
+    assert cutile.flags(hinted)[-2:] == ("occupancy=2", "num_ctas=1")
     with pytest.raises(UserError, match="warps is no hint for cuTile; known: num_ctas, occupancy"):
-        build_cutile.flags(replace(PLAIN, defines={**PLAIN.defines, "HINTS": "warps=4"}))
+        cutile.flags(replace(PLAIN, defines={**PLAIN.defines, "HINTS": "warps=4"}))
     with pytest.raises(UserError, match="argument 'a' is no array"):
-        build_cutile.arrays(replace(PLAIN, arguments=("a", "array:b", "array:c")))
+        cutile.arrays(replace(PLAIN, arguments=("a", "array:b", "array:c")))
 
 
 def test_a_record_may_expect_refusals_of_this_compiler_alone():
@@ -94,18 +100,18 @@ def test_a_record_may_expect_refusals_of_this_compiler_alone():
 def test_build_key_holds_constants_promises_and_versions(versions, tmp_path):
     copy = tmp_path / "copy.py"
     copy.write_text(PLAIN.source_path.read_text())
-    key = build.build_key(PLAIN, "13.4")
-    assert build.build_key(replace(PLAIN, source=str(copy)), "13.4") == key
-    assert build.build_key(PLAIN, "13.4", installed=VERSIONS) == key
+    key = build_key(PLAIN, "13.4")
+    assert build_key(replace(PLAIN, source=str(copy)), "13.4") == key
+    assert build_key(PLAIN, "13.4", installed=VERSIONS) == key
     others = [
         replace(PLAIN, defines=registry.parameters({**PLAIN.params, "bk": 32})),
         replace(PLAIN, defines={**PLAIN.defines, "HINTS": "occupancy=2"}),
         replace(PLAIN, multiple_of={"n": 8, "k": 16}),
         replace(PLAIN, dtype_out="fp32"),
     ]
-    keys = {key, *(build.build_key(other, "13.4") for other in others)}
+    keys = {key, *(build_key(other, "13.4") for other in others)}
     versions["nvidia-cuda-tileiras"] = "13.5"
-    assert len({*keys, build.build_key(PLAIN, "13.4")}) == 6
+    assert len({*keys, build_key(PLAIN, "13.4")}) == 6
     texts = {registry.compiled_from(kernel) for kernel in (PLAIN, *others, replace(PLAIN, refusals=FP8.refusals))}
     assert len(texts) == 6
 
@@ -135,7 +141,7 @@ def test_cubins_are_packed_as_they_are_and_nothing_is_kept_for_newer_gpus(tmp_pa
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     images = {arch: tmp_path / f"sm_{arch}.cubin" for arch in ("80", "90")}
-    assert build.assemble(images, tmp_path / "kernel.fatbin") == ""
+    assert nvcc.assemble(images, tmp_path / "kernel.fatbin") == ""
     (packed,) = (tmp_path / "calls").read_text().splitlines()
     assert "kind=elf,sm=80" in packed and "kind=elf,sm=90" in packed and "kind=ptx" not in packed
 
@@ -173,7 +179,7 @@ SASS = """\
 
 def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
     (function,) = sass.parse(SASS)
-    assert build_cutile.usage("matmul", USAGE, ELF, {"sm_90": function}) == {
+    assert cutile.usage("matmul", USAGE, ELF, {"sm_90": function}) == {
         "sm_90": {
             **{"registers": 255, "stack_bytes": 96, "shared_bytes": 197784, "threads": 512},
             **{"spill_store_bytes": 12, "spill_load_bytes": 25},
@@ -184,8 +190,8 @@ def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
 
 
 def checks(kernel, record):
-    found = [check for arch, built in record["archs"].items() for check in gates.static_checks(kernel, arch, built)]
-    return found + gates.refusal_checks(kernel, record.get("refused", {}))
+    found = [check for arch, built in record["archs"].items() for check in static.static_checks(kernel, arch, built)]
+    return found + static.refusal_checks(kernel, record.get("refused", {}))
 
 
 def failed(kernel, record):
@@ -234,17 +240,17 @@ def test_what_a_search_chose_must_fit_the_registers_of_its_own_target_alone():
 
 def test_threads_and_shared_memory_are_the_compilers():
     built = RECORDS["k_major_fp8_e4m3"]["archs"]["sm_90"]
-    found = {check["check"]: check for check in gates.static_checks(FP8, "sm_90", built)}
+    found = {check["check"]: check for check in static.static_checks(FP8, "sm_90", built)}
     assert found["threads a block"]["found"] == "256"
     assert found["registers a block"]["found"] == "65536" and found["registers a block"]["passed"]
     assert "static shared bytes" not in found
-    assert int(found["shared bytes a block"]["found"]) > gates.STATIC_SHARED_LIMIT
+    assert int(found["shared bytes a block"]["found"]) > static.STATIC_SHARED_LIMIT
 
 
 def test_a_missing_compiler_is_named_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(build_cutile, "PACKAGES", ("no-such-package-of-this-name",))
+    monkeypatch.setattr(cutile, "PACKAGES", ("no-such-package-of-this-name",))
     with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
-        build_cutile.packages(PLAIN)
+        cutile.packages(PLAIN)
 
 
 def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
@@ -252,17 +258,17 @@ def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
     broken.write_text("import no_such_module_of_this_name\n")
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match="for sm_90:") as refused:
-        build_cutile.compile_images(replace(PLAIN, source=str(broken)), ["90"], 1, tmp_path / "out")
+        cutile.compile_images(replace(PLAIN, source=str(broken)), ["90"], 1, tmp_path / "out")
     assert "ModuleNotFoundError" in str(refused.value)
     with pytest.raises(UserError, match=r"gone\.py of cutile\.matmul_bf16 is missing"):
-        build_cutile.compile_images(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
+        cutile.compile_images(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
 
 
 def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, versions):
-    toolkit = build.Toolkit("cuda13", "13.4.92", frozenset(("80", "89", "90")))
-    monkeypatch.setattr(build, "find_toolkit", lambda name: toolkit)
+    toolkit = Toolkit("cuda13", "13.4.92", frozenset(("80", "89", "90")))
+    monkeypatch.setattr(stage, "find_toolkit", lambda name: toolkit)
     with pytest.raises(UserError, match="is expected not to compile for sm_80, sm_89, and --archs has no other"):
-        build.build(FP8, "cuda13", ["80", "89"])
+        stage.build(FP8, "cuda13", ["80", "89"])
 
 
 @pytest.mark.containers
@@ -271,7 +277,7 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
     for folder in (tmp_path / "one", tmp_path / "two"):
         answer = in_cuda13(
             tmp_path,
-            *("python3", "-m", "gemmrepro.build", "--kernel", FP8.id, "--toolkit", "cuda13"),
+            *("python3", "-m", "gemmrepro.build.stage", "--kernel", FP8.id, "--toolkit", "cuda13"),
             *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
@@ -285,17 +291,17 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
 
 
 def test_a_published_figure_is_that_of_the_kernels_own_type():
-    from gemmrepro import report
-    from gemmrepro.measurements import published_rows
+    from gemmrepro.judge.published import published_rows
+    from gemmrepro.paper import family
 
     rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
     found = {
-        kernel.dtype_in: report.published_of(kernel, rows)["throughput"]["value"]
+        kernel.dtype_in: family.published_of(kernel, rows)["throughput"]["value"]
         for kernel in KERNELS
         if kernel.published_system == "cuTile matmul"
     }
     assert found == {"fp16": 1235.696555, "tf32": 698.961883, "fp8_e5m2": 2769.415226, "fp64": 1.124713}
-    assert report.published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
+    assert family.published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
 
 
 def test_the_family_has_verdicts_figures_and_a_discussion(tmp_path):
@@ -318,7 +324,7 @@ def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
         assert 20 < len(field) < 40
         for params in field:
             kernel = tunable.make(params)
-            assert kernel.id == tunable.id and kernel.params["bm"] == params["bm"] and build_cutile.hints(kernel)
+            assert kernel.id == tunable.id and kernel.params["bm"] == params["bm"] and cutile.hints(kernel)
             assert kernel.launch(Shape(512, 512, 512)).grid[0] == 512 // params["bm"] * (512 // params["bn"])
             tile = kernel.params["bm"] * kernel.params["bn"]
             assert tile // params["num_ctas"] // (32 * (params["num_worker_warps"] or 4)) <= 128, "sums a thread"
@@ -327,19 +333,19 @@ def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
 
 
 def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
-    from gemmrepro import candidates
+    from gemmrepro.tune import candidates
 
     tunable = registry.tunable("cutile.persistent_bf16_tuned")
     rows = [
         {
             **{"digest": each.digest, "params": dict(each.params), "target": "90", "error": None},
-            **{"build_key": build.build_key(each.kernel, "13.4", VERSIONS), "registers": 255},
+            **{"build_key": build_key(each.kernel, "13.4", VERSIONS), "registers": 255},
         }
         for each in candidates.candidates(tunable)
     ]
     listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS, "candidates": rows}))
-    monkeypatch.setattr(build_cutile, "packages", lambda kernel: pytest.fail("the compiler is asked for"))
+    monkeypatch.setattr(cutile, "packages", lambda kernel: pytest.fail("the compiler is asked for"))
     assert len(candidates.Listing.read(tmp_path, tunable).rows) == len(rows)
     other = VERSIONS | {"cuda-tile": "1.8.0"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other, "candidates": rows}))
@@ -348,14 +354,14 @@ def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypat
 
 
 def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
-    from gemmrepro import candidates
+    from gemmrepro.tune import candidates
 
     def unreadable(kernel, log, binary):
         raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
 
-    monkeypatch.setattr(build, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
-    monkeypatch.setattr(build, "compiled_usage", unreadable)
-    toolkit = build.Toolkit("cuda13", "13.4", frozenset({"90"}))
+    monkeypatch.setattr(stage, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
+    monkeypatch.setattr(stage, "compiled_usage", unreadable)
+    toolkit = Toolkit("cuda13", "13.4", frozenset({"90"}))
     one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
     row = candidates.compile_candidate(one, toolkit, "90", tmp_path)
     assert "nvdisasm error" in row["error"] and not (tmp_path / f"{one.digest}.fatbin").exists()
@@ -407,7 +413,7 @@ def test_whole_tiles_and_parts_make_the_product_and_leave_nothing_out(shape, k_m
     assert (found == cpu_tile.Launches(TAIL, a, b).run()).all()
     exact = (a.astype(np.float64) @ b).astype(np.float32)
     # Sums of integers are exact in fp32; C is rounded to bf16.
-    assert (found == operands.widen(operands.narrow(exact, "bf16"), "bf16")).all()
+    assert (found == dtypes.widen(dtypes.narrow(exact, "bf16"), "bf16")).all()
 
 
 def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothing_without_it():
@@ -425,7 +431,7 @@ def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothi
 
 
 def test_fp64_is_timed_up_to_the_articles_size():
-    from gemmrepro.sweep import plan_points
+    from gemmrepro.measure.plan import plan_points
 
     slow = [kernel for kernel in KERNELS if kernel.dtype_in == "fp64"]
     points, skipped = plan_points(slow, [4096, 8192, 16384], ["cuda13"], ["warm"], lambda kernel, toolkit: None)

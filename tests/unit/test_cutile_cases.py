@@ -5,9 +5,9 @@ import re
 import pytest
 from support import ROOT, in_cuda13
 
-from gemmrepro import registry
+from gemmrepro.core import paths
 
-CASES = registry.KERNELS_DIR / "cutile" / "cases"
+CASES = paths.KERNELS_DIR / "cutile" / "cases"
 READ = """
 import subprocess, sys
 from dataclasses import replace

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gemmrepro import dlpack
-from gemmrepro.operands import STORAGE
+from gemmrepro.core.dtypes import STORAGE
+from gemmrepro.gpu import dlpack
 
 
 @pytest.mark.parametrize("dtype", dlpack.CODES)

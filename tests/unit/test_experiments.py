@@ -13,24 +13,23 @@ import numpy as np
 import pytest
 from synthetic import World, stand_in
 
-from gemmrepro import (
-    claims,
-    discussion,
-    experiment,
-    experiment_recorded,
-    experiment_rows,
-    experiments,
-    figures,
-    recorded,
-    registry,
-    report,
-    verdicts,
-)
+from gemmrepro import experiments, registry
+from gemmrepro.core.files import read_json
+from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.experiment import Context, Subject
-from gemmrepro.files import ROOT, read_json
-from gemmrepro.registry import KERNELS_DIR
-from gemmrepro.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
+from gemmrepro.experiments import recorded as experiments_recorded
+from gemmrepro.experiments import results as experiments_results
+from gemmrepro.experiments import run as experiments_run
+from gemmrepro.experiments.recorded import check, check_rows
+from gemmrepro.experiments.results import load
+from gemmrepro.experiments.run import Context, Subject, baselines, gpu
+from gemmrepro.judge import claims, verdicts
+from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
+from gemmrepro.measure import recorded
+from gemmrepro.paper import discussion
+from gemmrepro.paper.family import experiment_view
+from gemmrepro.paper.figures import stage
+from gemmrepro.paper.text import anchor
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
 
@@ -88,7 +87,7 @@ def brought(sums, tmp_path) -> tuple[World, Path]:
     """Builds, gates, and the experiment's files as the workflow has them."""
     made = world(tmp_path / "world")
     write_recording(made, sums, tmp_path / "recorded" / "gpu" / "sums" / "experiments")
-    counts = experiment_recorded.bring("sums", sums, tmp_path / "recorded/gpu", made.build, tmp_path / "out" / "sums")
+    counts = experiments_recorded.bring("sums", sums, tmp_path / "recorded/gpu", made.build, tmp_path / "out" / "sums")
     assert counts == (3 * 3 * 5, 0)
     return made, tmp_path / "out"
 
@@ -108,13 +107,13 @@ def test_declared_experiments_fit_the_registry(family):
                 keys = figure.series
             assert {name for key in keys for name in key.split(",")} <= {*each.kernels, *each.libraries}
         assert all(registry.kernel(name) for name in each.kernels)
-    assert set(experiments.figures(family)) <= set(figures.figure_names(family))
+    assert set(experiments.figures(family)) <= set(stage.figure_names(family))
 
 
 def test_a_family_without_experiments_has_none_and_no_files():
     assert experiments.declared("ceilings") == ()
     assert experiments.figure_names("ceilings") == ()
-    assert experiment_rows.load(None, "ceilings") == {}
+    assert load(None, "ceilings") == {}
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(sums):
@@ -153,7 +152,7 @@ def test_settings_may_be_changed_and_only_those_there_are(sums):
 
 
 def test_kernels_of_experiments_alone_are_not_swept(sums):
-    from gemmrepro.sweep import plan_points
+    from gemmrepro.measure.plan import plan_points
 
     timed = [kernel for kernel in registry.kernels("sums") if kernel.timed]
     assert plan_points(timed, [256], ["cuda12"], ["warm"], lambda kernel, toolkit: None) == ([], [])
@@ -180,15 +179,15 @@ def runner(sums, monkeypatch, tmp_path):
         ),
         sync=lambda: None,
     )
-    monkeypatch.setattr(experiment.gpu, "Loaded", Loaded)
+    monkeypatch.setattr(gpu, "Loaded", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
-    monkeypatch.setitem(experiment.baselines.BASELINES, "cublas.gemm", library)
+    monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
 
     def run(which=sums, deadline=None, gates=made.gates):
         said = []
         paths = (made.build, gates, tmp_path / "journal", tmp_path / "out" / "sums")
-        done = experiment.run(session, "sums", which, ["cuda12", "cuda13"], *paths, said.append, deadline)
-        rows = experiment_rows.load(tmp_path / "out", "sums")["errors"].rows if done else None
+        done = experiments_run.run(session, "sums", which, ["cuda12", "cuda13"], *paths, said.append, deadline)
+        rows = load(tmp_path / "out", "sums")["errors"].rows if done else None
         return rows, said, done
 
     return made, run
@@ -204,7 +203,7 @@ def test_a_run_writes_rows_and_circumstances_and_is_not_repeated(runner, tmp_pat
     assert said == [] and (tmp_path / "out/sums/errors.csv").read_text() == text
     about = read_json(tmp_path / "out/sums/errors.json", "", "")
     assert about["declared"] == experiments.fingerprint(experiments.experiment("sums", "errors"))
-    experiment_recorded.check(about, "experiment.schema.yaml", "it")
+    check(about, "experiment.schema.yaml", "it")
 
 
 def test_an_interrupted_run_goes_on_and_a_changed_declaration_starts_anew(runner, sums, tmp_path):
@@ -254,18 +253,18 @@ def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
     on_cpu = replace(sums, device="cpu", kernels=(), libraries=("numpy.dot",), settings={"samples": 3})
     paths = [tmp_path / name for name in ("build", "gates", "journal", "out/sums")]
     for _ in range(2):
-        assert experiment.run(None, "sums", on_cpu, ["cuda12"], *paths, said.append)
+        assert experiments_run.run(None, "sums", on_cpu, ["cuda12"], *paths, said.append)
     assert sum("/9]" in line for line in said) == 9  # the second time nothing is left to do
     about = read_json(tmp_path / "out/sums/errors.json", "", "")
-    experiment_recorded.check(about, "experiment.schema.yaml", "it")
+    check(about, "experiment.schema.yaml", "it")
     assert about["gpu"] is None and about["settings"] == {"samples": 3}
-    results = replace(experiment_rows.load(tmp_path / "out", "sums")["errors"], experiment=on_cpu)
+    results = replace(load(tmp_path / "out", "sums")["errors"], experiment=on_cpu)
     assert results.machine == f"{about['cpu']['name']}, {about['cpu']['cores']} core" + "s" * (
         about["cpu"]["cores"] > 1
     )
     assert set(results.rows["build_key"]) == {f"numpy {np.__version__}"} and results.toolkit is None
     # Other settings are other measurements.
-    experiment.run(None, "sums", replace(on_cpu, settings={"samples": 4}), ["cuda12"], *paths, said.append)
+    experiments_run.run(None, "sums", replace(on_cpu, settings={"samples": 4}), ["cuda12"], *paths, said.append)
     assert sum("/9]" in line for line in said) == 18
 
 
@@ -312,8 +311,8 @@ def test_a_row_that_does_not_fit_is_refused(sums, cells, word):
 def test_an_experiment_never_recorded_has_no_rows(sums, tmp_path):
     made = world(tmp_path / "world")
     (tmp_path / "recorded").mkdir()
-    assert experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums") == (0, 0)
-    results = experiment_rows.load(tmp_path / "out", "sums")["errors"]
+    assert experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums") == (0, 0)
+    results = load(tmp_path / "out", "sums")["errors"]
     assert (results.source, results.toolkit, len(results.rows)) == ("none", None, 0)
 
 
@@ -329,7 +328,7 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
     folder = write_recording(made, sums, tmp_path / "recorded/sums/experiments")
     path = made.build / "cuda12" / "sums.inside.json"
     path.write_text(path.read_text().replace(made.key("sums.inside", "cuda12"), "f" * 16))
-    bring = lambda: experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")  # noqa: E731
+    bring = lambda: experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")  # noqa: E731
     assert bring() == (45, 9)
     write_recording(made, sums, folder, declared="0" * 16)
     assert bring() == (45, 45)
@@ -350,7 +349,7 @@ def test_a_spoiled_recording_is_refused_by_name(sums, tmp_path, spoil, word):
     made = world(tmp_path / "world")
     spoil(write_recording(made, sums, tmp_path / "recorded/sums/experiments"))
     with pytest.raises(UserError, match=word):
-        experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
+        experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
 
 
 COMMITTED = sorted((ROOT / "reports" / "recorded").glob("*/*/experiments/*.json"))
@@ -359,13 +358,13 @@ COMMITTED = sorted((ROOT / "reports" / "recorded").glob("*/*/experiments/*.json"
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parts[-4]}-{path.parts[-3]}-{path.stem}")
 def test_the_committed_recordings_are_whole(path):
     about = read_json(path, "", "")
-    experiment_recorded.check(about, "experiment.schema.yaml", path.name)
+    check(about, "experiment.schema.yaml", path.name)
     family, name = path.parts[-3], path.stem
     assert (about["family"], about["experiment"]) == (family, name)
     declared = experiments.experiment(family, name)
     if about["declared"] == experiments.fingerprint(declared):
         rows = recorded.read_rows(path.with_suffix(".csv"), declared.header)
-        experiment_recorded.check_rows(declared, rows, path)
+        check_rows(declared, rows, path)
         assert rows and {row["status"] for row in rows} == {"current"}
 
 
@@ -495,9 +494,9 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
 
 
 def draw(made: World, folder: Path | None):
-    results = experiment_rows.load(folder, "sums")
-    nothing = figures.load(made.measure, "sums")
-    return figures.draw(nothing, nothing, figures.figure_names("sums"), results)["errors"]
+    results = load(folder, "sums")
+    nothing = stage.load(made.measure, "sums")
+    return stage.draw(nothing, nothing, stage.figure_names("sums"), results)["errors"]
 
 
 def test_a_figure_holds_every_row_of_one_toolkit(brought):
@@ -507,8 +506,8 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert drawing.table[0] == {"law": "N(0, 1)", "K": 64, "inside": 4.0, "outside": 0.5, "cuBLAS": 0.5, "stale": False}
     assert "Recorded earlier on Synthetic GPU, 2000-01-01" in drawing.caption and "cuda12" in drawing.caption
     assert "uniform, outside: 2 at K 1024" in drawing.alt
-    svg = figures.svg_of(drawing)
-    assert svg == figures.svg_of(draw(*brought))
+    svg = stage.svg_of(drawing)
+    assert svg == stage.svg_of(draw(*brought))
     assert not drawing.stale
 
 
@@ -519,13 +518,13 @@ def test_a_figure_marks_what_is_stale_and_says_what_is_missing(brought):
     assert drawing.stale and "Hollow" in drawing.caption
     drawing = draw(made, None)
     assert drawing.rows == [] and "Nothing was measured." in drawing.caption
-    assert len(figures.svg_of(drawing)) > 1000
+    assert len(stage.svg_of(drawing)) > 1000
 
 
 def test_a_discussion_asks_for_cells(brought):
     _, folder = brought
-    results = experiment_rows.load(folder, "sums")
-    numbers = discussion.Numbers("sums", {}, report.anchor, results)
+    results = load(folder, "sums")
+    numbers = discussion.Numbers("sums", {}, anchor, results)
     found = numbers.experiment("errors", "rms_u", "sums.inside", law="uniform", k=1024)
     assert (found.value, found.text, found.link) == (64.0, "64", "experiment-sums-errors")
     assert numbers.experiment("errors", "rms_u", "cublas.gemm", law="uniform", k=1024).value == 2.0
@@ -533,15 +532,15 @@ def test_a_discussion_asks_for_cells(brought):
     with pytest.raises(UserError, match="3 rows of sums"):
         numbers.experiment("errors", "rms_u", "sums.inside", law="uniform")
     with pytest.raises(UserError, match="no experiment 'misses'"):
-        discussion.Numbers("sums", {}, report.anchor).experiment("misses", "rms_u", "sums.inside")
-    assert not discussion.Numbers("sums", {}, report.anchor).experiment("errors", "rms_u", "sums.inside").known
+        discussion.Numbers("sums", {}, anchor).experiment("misses", "rms_u", "sums.inside")
+    assert not discussion.Numbers("sums", {}, anchor).experiment("errors", "rms_u", "sums.inside").known
 
 
 def test_the_report_has_a_section_for_it(brought, tmp_path):
     _, folder = brought
-    results = experiment_rows.load(folder, "sums")["errors"]
+    results = load(folder, "sums")["errors"]
     inputs = SimpleNamespace(families=["sums"], out=tmp_path / "index.html")
-    view = report.experiment_view("sums", results, inputs)
+    view = experiment_view("sums", results, inputs)
     assert (view["total"], len(view["rows"]), view["toolkit"]) == (45, 27, "cuda12")
     assert view["rows"][0]["cells"][:3] == ["normal", "64", "4.00"]
     assert view["command"].endswith("--force results/experiments/sums/errors.csv")
@@ -647,7 +646,7 @@ def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
     made = world(tmp_path / "world")
     left = {"kernel": "numpy.dot", "toolkit": "library", "reason": "it took too long"}
     write_recording(made, sums, tmp_path / "recorded/sums/experiments", skipped=[left])
-    experiment_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
+    experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
     entry = judged(made, tmp_path / "out", claim(kernel="numpy.dot", least=1))
     assert entry["verdict"] == NOT_MEASURED and entry["explanation"].endswith("errors: it took too long.")
 
@@ -687,8 +686,8 @@ def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, wo
 
 
 def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brought, monkeypatch):
-    from gemmrepro import figure_dots
-    from gemmrepro.drawing import PAPER, set_style
+    from gemmrepro.paper.figures import dots as figures_dots
+    from gemmrepro.paper.figures.style import PAPER, set_style
 
     set_style()
     _, out = brought
@@ -702,8 +701,8 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
         panels={"sums.inside": "inside", "cublas.gemm": "cuBLAS"},
         where={"k": 1024},
     )
-    results = experiment_rows.load(out, "sums")["errors"]
-    drawing = figure_dots.draw("sums", dots, results)
+    results = load(out, "sums")["errors"]
+    drawing = figures_dots.draw("sums", dots, results)
     axes = drawing.figure.axes
     assert [each.get_title(loc="left") for each in axes] == ["inside", "cuBLAS"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["even", "bell", "none"]
@@ -713,8 +712,8 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
     ]
     assert len(drawing.rows) == 4 and not drawing.stale and "inside, even: 64.0" in drawing.alt
     results.rows.loc[results.rows["law"] == "normal", "status"] = "stale"
-    drawing = figure_dots.draw("sums", dots, results)
+    drawing = figures_dots.draw("sums", dots, results)
     faces = [line.get_markerfacecolor() for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]
     assert drawing.stale and [face == PAPER for face in faces] == [False, True]
-    nothing = figure_dots.draw("sums", dots, experiment_rows.nothing(sums))
+    nothing = figures_dots.draw("sums", dots, experiments_results.nothing(sums))
     assert nothing.rows == [] and nothing.figure.axes[0].texts[0].get_text() == "not measured"

@@ -17,13 +17,26 @@ import matplotlib.pyplot as plt
 import pytest
 from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import ceilings, drawing, figures, measurements, rungs
-from gemmrepro.files import ROOT
+from gemmrepro.core.paths import ROOT
+from gemmrepro.judge import ceilings
+from gemmrepro.measure.rows import load, toolkit_of
+from gemmrepro.paper.figures import stage, style
+from gemmrepro.registry import ladders
 
 
 def run(world: World, out: Path, family: str = "ladder", **environment: str) -> None:
-    command = [sys.executable, "-m", "gemmrepro.figures", "--family", family, "--measure", world.measure, "--out", out]
-    command += ["--figures", ",".join(figures.NAMES)] if family == "ladder" else []
+    command = [
+        sys.executable,
+        "-m",
+        "gemmrepro.paper.figures.stage",
+        "--family",
+        family,
+        "--measure",
+        world.measure,
+        "--out",
+        out,
+    ]
+    command += ["--figures", ",".join(stage.NAMES)] if family == "ladder" else []
     env = {**os.environ, "PYTHONPATH": "workflow", **environment}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -40,19 +53,19 @@ def drawn(tmp_path_factory) -> Path:
     return root / "out"
 
 
-@pytest.mark.parametrize("name", figures.NAMES)
+@pytest.mark.parametrize("name", stage.NAMES)
 def test_svg_is_well_formed_and_draws_text_as_outlines(drawn, name):
     tree = ElementTree.parse(drawn / f"{name}.svg")
     assert tree.getroot().tag.endswith("svg")
     assert not list(tree.getroot().iter("{http://www.w3.org/2000/svg}text"))
     text = (drawn / f"{name}.svg").read_text()
     assert "<dc:date>" not in text
-    assert drawing.INK in text
+    assert style.INK in text
 
 
 def test_same_rows_same_bytes(drawn, tmp_path):
     run(World(tmp_path).write(), tmp_path / "again", PYTHONHASHSEED="3")
-    for name in figures.NAMES:
+    for name in stage.NAMES:
         assert (tmp_path / "again" / f"{name}.svg").read_bytes() == (drawn / f"{name}.svg").read_bytes()
         assert about(tmp_path / "again", name) == about(drawn, name)
 
@@ -99,7 +112,7 @@ def test_roofline_without_counters_or_ceilings_says_so(tmp_path):
 
 def test_stale_rows_are_marked(tmp_path):
     run(World(tmp_path, stale=("ladder.smem",)).write(), tmp_path / "out")
-    for name in figures.NAMES:
+    for name in stage.NAMES:
         said = about(tmp_path / "out", name)
         assert said["stale"] is True
         assert "stale" in said["caption"]
@@ -113,7 +126,7 @@ def test_a_smaller_sweep_takes_its_largest_size_and_says_so(tmp_path):
 
 
 def test_a_recorded_family_is_drawn_at_the_size_of_its_article():
-    drawn = figures.draw(measurements.load(ROOT / "reports/recorded/h200", "cute"), None, ("ratio",))["ratio"]
+    drawn = stage.draw(load(ROOT / "reports/recorded/h200", "cute"), None, ("ratio",))["ratio"]
     assert "M = N = K = 2048" in drawn.caption
     assert {row["level"]: row["published"] for row in drawn.table if "published" in row}["cute_cpp 3-stage"] == 1.16
 
@@ -121,13 +134,13 @@ def test_a_recorded_family_is_drawn_at_the_size_of_its_article():
 def test_nothing_measured_still_draws(tmp_path):
     world = World(tmp_path, ladder=False, ceilings=False).write()
     run(world, tmp_path / "out")
-    for name in figures.NAMES:
+    for name in stage.NAMES:
         assert (tmp_path / "out" / f"{name}.svg").stat().st_size > 1000
         assert "Nothing was measured." in about(tmp_path / "out", name)["caption"]
 
 
 def test_a_family_without_baseline_has_no_figures(tmp_path):
-    assert figures.figure_names("ceilings") == ()
+    assert stage.figure_names("ceilings") == ()
     run(World(tmp_path).write(), tmp_path / "out", family="ceilings")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -150,10 +163,10 @@ def test_every_series_stands_out_from_paper_light_and_dark():
     dark = dark.split("* { box-sizing")[0]
     for block in (light, dark):
         values = dict(re.findall(r"(--[a-z0-9-]+): (#[0-9a-f]{6})", block))
-        for variable in drawing.THEME.values():
+        for variable in style.THEME.values():
             if variable not in ("--grid", "--paper"):
                 assert contrast(values[variable], values["--paper"]) >= 3, variable
-    for colour, variable in drawing.THEME.items():
+    for colour, variable in style.THEME.items():
         assert f"{variable}: {colour}" in light, "the page and the SVG file must agree in light mode"
 
 
@@ -161,12 +174,12 @@ def test_every_series_stands_out_from_paper_light_and_dark():
 
 
 @pytest.fixture
-def whole(tmp_path, monkeypatch) -> Iterator[dict[str, dict[str, drawing.Drawing]]]:
+def whole(tmp_path, monkeypatch) -> Iterator[dict[str, dict[str, style.Drawing]]]:
     stand_in(monkeypatch, tmp_path)
     sizes = (1024, 4096, 8192, 16384)
     world = World(tmp_path, families=("ladder", "hopper", "ceilings"), whole=True, sizes=sizes).write()
-    roofs = measurements.load(world.measure, "ceilings")
-    yield {name: figures.draw(measurements.load(world.measure, name), roofs) for name in ("ladder", "hopper")}
+    roofs = load(world.measure, "ceilings")
+    yield {name: stage.draw(load(world.measure, name), roofs) for name in ("ladder", "hopper")}
     plt.close("all")
 
 
@@ -228,9 +241,7 @@ def test_roofline_takes_ceiling_and_traffic_of_its_type(whole, tmp_path):
 def test_least_traffic_counts_the_bytes_of_the_type(tmp_path, monkeypatch):
     stand_in(monkeypatch, tmp_path)
     world = World(tmp_path, families=("hopper", "ceilings"), counters=False, sizes=(4096,)).write()
-    drawn = figures.draw(
-        measurements.load(world.measure, "hopper"), measurements.load(world.measure, "ceilings"), ["roofline"]
-    )
+    drawn = stage.draw(load(world.measure, "hopper"), load(world.measure, "ceilings"), ["roofline"])
     assert drawn["roofline"].table[0]["FLOP/byte"] == pytest.approx(2 * 4096**3 / (3 * 2 * 4096**2))
 
 
@@ -245,12 +256,12 @@ def test_peaks_follow_from_clock_and_multiprocessors():
 
 def test_the_toolkit_that_built_most_kernels_stands_for_a_family(tmp_path):
     world = World(tmp_path, families=("ladder",), sizes=(2048,)).write()
-    measured = measurements.load(world.measure, "ladder")
-    assert measurements.toolkit_of(measured) == "cuda12"
+    measured = load(world.measure, "ladder")
+    assert toolkit_of(measured) == "cuda12"
     rows = measured.summary
     fewer = rows[(rows["toolkit"] != "cuda12") | (rows["kernel"] != "ladder.smem")]
-    assert measurements.toolkit_of(replace(measured, summary=fewer)) == "cuda13"
-    assert measurements.toolkit_of(replace(measured, summary=rows[:0])) is None
+    assert toolkit_of(replace(measured, summary=fewer)) == "cuda13"
+    assert toolkit_of(replace(measured, summary=rows[:0])) is None
 
 
 def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):
@@ -258,22 +269,22 @@ def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):
     from gemmrepro.registry import kernel
 
     def before(name):
-        found = rungs.before(kernel(name))
+        found = ladders.before(kernel(name))
         return found and found.id
 
     assert before("ladder.naive") is None and before("ladder.vector_add") is None
     assert before("ladder.coalesced") == "ladder.naive"
     assert before("ladder.warptile_tuned") == "ladder.warptile"
     assert before("ladder.async_copy") == "ladder.warptile"
-    assert rungs.before(replace(kernel("ladder.smem"), gain_over="ladder.naive")).id == "ladder.naive"
+    assert ladders.before(replace(kernel("ladder.smem"), gain_over="ladder.naive")).id == "ladder.naive"
     assert before("hopper.tiles_fp16") == "hopper.wgmma_fp16"
-    assert rungs.dtypes("hopper") == ["bf16", "fp16"]
-    assert rungs.how_made(kernel("hopper.tiles_fp16")) == "fp16"
+    assert ladders.dtypes("hopper") == ["bf16", "fp16"]
+    assert ladders.how_made(kernel("hopper.tiles_fp16")) == "fp16"
 
 
 def test_labels_keep_their_distance_and_their_order():
-    places = drawing.spread([0.5, 0.5, 0.51, 0.1], 0.1, 0.0, 1.0)
+    places = style.spread([0.5, 0.5, 0.51, 0.1], 0.1, 0.0, 1.0)
     assert places[3] == pytest.approx(0.1)
     inner = sorted(places[:3])
     assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(inner))
-    assert places[0] < places[2] and max(drawing.spread([0.99, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0
+    assert places[0] < places[2] and max(style.spread([0.99, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0

@@ -4,13 +4,18 @@ import matplotlib.pyplot as plt
 import pytest
 from synthetic import World
 
-from gemmrepro import drawing, figure_sizes, figure_tiles, measurements, registry
+from gemmrepro import registry
+from gemmrepro.core.text import listed
 from gemmrepro.errors import UserError
+from gemmrepro.measure.rows import load
+from gemmrepro.paper.figures import sizes
+from gemmrepro.paper.figures.style import THEME, between_decades, set_style
+from gemmrepro.paper.figures.tiles import ON_DARK, ON_LIGHT, _luminance, draw, read
 
 
 @pytest.fixture(scope="module", autouse=True)
 def style():
-    drawing.set_style()
+    set_style()
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +23,11 @@ def measured(tmp_path_factory):
     root = tmp_path_factory.mktemp("world")
     ratios = {"cutile.matmul_fp16": 0.9, "cutile.matmul_fp64": 0.02}
     world = World(root, families=("cutile",), sizes=(1024, 4096), caches=("warm",), counters=False, ratios=ratios)
-    return measurements.load(world.write().measure, "cutile")
+    return load(world.write().measure, "cutile")
 
 
 def test_published_ratios_are_quotients_of_throughputs():
-    found = figure_sizes.published_ratios("cutile")
+    found = sizes.published_ratios("cutile")
     assert set(found) == {"cutile.matmul_fp16", "cutile.matmul_tf32", "cutile.matmul_fp64"}
     fp16 = {claim.compute["n"]: claim.value for claim in found["cutile.matmul_fp16"]}
     assert list(fp16) == [1024, 2048, 4096, 8192, 16384, 32768]
@@ -30,7 +35,7 @@ def test_published_ratios_are_quotients_of_throughputs():
 
 
 def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
-    drawn = figure_sizes.draw(measured)
+    drawn = sizes.draw(measured)
     rows = {(row["level"], row["type"], row["size"]): row for row in drawn.table if "measured" in row}
     assert rows["cuTile matmul", "fp16", 4096]["measured"] == pytest.approx(0.9)
     published = {(row["type"], row["size"]): row["published"] for row in drawn.table if "published" in row}
@@ -44,7 +49,7 @@ def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
 
 def test_stale_ratios_are_hollow_and_said_so(tmp_path):
     world = World(tmp_path, families=("cutile",), sizes=(4096,), caches=("warm",), stale=("cutile.matmul_fp16",))
-    drawn = figure_sizes.draw(measurements.load(world.write().measure, "cutile"))
+    drawn = sizes.draw(load(world.write().measure, "cutile"))
     assert drawn.stale and "Hollow marks and bars are stale" in drawn.caption
 
 
@@ -71,40 +76,40 @@ def table(tmp_path, monkeypatch):
 
 
 def test_a_cell_is_the_best_candidate_of_its_tile(table, measured):
-    size, tiles = figure_tiles.read(registry.tunable("cutile.matmul_bf16_tuned"))
+    size, tiles = read(registry.tunable("cutile.matmul_bf16_tuned"))
     assert size == 4096
     assert {tile: (best.ratio, best.candidates) for tile, best in tiles.items()} == {
         (128, 128): (0.95, 2),
         (128, 256): (0.90, 1),
     }, "one that was not timed, and one that the space does not hold, make no cell"
-    drawn = figure_tiles.draw(measured)
+    drawn = draw(measured)
     assert [row["tile"] for row in drawn.table] == ["128 x 128", "128 x 256"]
     assert "matmul_bf16 128 x 128 at 0.95" in drawn.alt and "at 4096" in drawn.caption
     texts = [text.get_text() for text in drawn.figure.axes[0].texts]
     assert "0.95\nocc 2" in texts and "0.90\n8 w" in texts
     colours = {text.get_color() for text in drawn.figure.axes[0].texts}
-    assert colours == {figure_tiles.ON_DARK, figure_tiles.ON_LIGHT} and not colours & set(drawing.THEME)
+    assert colours == {ON_DARK, ON_LIGHT} and not colours & set(THEME)
 
 
 def test_without_a_table_the_figure_says_so_and_a_broken_one_is_named(table, measured):
     table.write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match=r"matmul_bf16_tuned\.csv is no table of candidates"):
-        figure_tiles.draw(measured)
+        draw(measured)
     table.unlink()
-    drawn = figure_tiles.draw(measured)
+    drawn = draw(measured)
     assert drawn.caption == "No search was recorded for this family." and not drawn.table
 
 
 def test_the_committed_tables_are_read():
-    found = {tunable.id: figure_tiles.read(tunable) for tunable in registry.tunables("cutile")}
+    found = {tunable.id: read(tunable) for tunable in registry.tunables("cutile")}
     size, tiles = found["cutile.matmul_bf16_tuned"]
     assert size == 4096 and len(tiles) == 8
     assert max(tiles, key=lambda tile: tiles[tile].ratio) == (128, 128)
 
 
 def test_text_on_a_cell_stands_out(measured):
-    drawn = figure_tiles.draw(measured)
-    ink = {figure_tiles.ON_DARK: figure_tiles._luminance((0.99,) * 3), figure_tiles.ON_LIGHT: 0.007}
+    drawn = draw(measured)
+    ink = {ON_DARK: _luminance((0.99,) * 3), ON_LIGHT: 0.007}
     checked = 0
     for axes in (axes for axes in drawn.figure.axes if axes.texts):
         cells = axes.collections[0]
@@ -112,7 +117,7 @@ def test_text_on_a_cell_stands_out(measured):
         colours = cells.to_rgba(cells.get_array()).reshape(rows, columns, 4)
         for text in axes.texts:
             x, y = text.get_position()
-            pair = sorted((ink[text.get_color()], figure_tiles._luminance(colours[int(y), int(x)])))
+            pair = sorted((ink[text.get_color()], _luminance(colours[int(y), int(x)])))
             assert (pair[1] + 0.05) / (pair[0] + 0.05) > 4, text.get_text()
             checked += 1
     assert checked > 20
@@ -125,7 +130,7 @@ def test_twos_and_fives_are_labelled_where_decades_are_few(low, high, labels):
     figure, axes = plt.subplots()
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    drawing.between_decades(axes.yaxis)
+    between_decades(axes.yaxis)
     figure.canvas.draw()
     ticks = zip(axes.yaxis.get_minorticklocs(), axes.yaxis.get_minorticklabels(), strict=True)
     assert {label.get_text() for at, label in ticks if low < at < high} - {""} == labels
@@ -136,4 +141,4 @@ def test_twos_and_fives_are_labelled_where_decades_are_few(low, high, labels):
     ("words", "said"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
 )
 def test_listed(words, said):
-    assert drawing.listed(words) == said
+    assert listed(words) == said

@@ -1,7 +1,7 @@
 import pytest
 
+from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.errors import UserError
-from gemmrepro.files import read_json, write_atomic, write_json
 
 
 def test_json_round_trip_is_stable(tmp_path):

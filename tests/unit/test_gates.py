@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro import build, gates, registry
+from gemmrepro import registry
+from gemmrepro.build import stage as build_stage
 from gemmrepro.errors import UserError
+from gemmrepro.gates import stage as gates_stage
+from gemmrepro.gates import static
+from gemmrepro.gates.stage import gate, summary_line
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
 WARPTILE = registry.kernel("ladder.warptile")
@@ -28,7 +32,7 @@ def write(record, folder: Path) -> Path:
 
 
 def judge(record, folder: Path, numeric=None, recorded=None):
-    return gates.gate(WARPTILE, write(record, folder), ["cuda13"], numeric, recorded)
+    return gate(WARPTILE, write(record, folder), ["cuda13"], numeric, recorded)
 
 
 def failures(result):
@@ -122,7 +126,7 @@ def test_registers_are_judged_with_the_block_that_needs_them(record):
     entry = record["archs"]["sm_90"]
     entry["registers"] = 80
     naive = registry.kernel("ladder.naive")  # 1024 threads of 80 registers are 81920 of 65536
-    check = next(c for c in gates.static_checks(naive, "sm_90", entry) if c["check"] == "registers a block")
+    check = next(c for c in static.static_checks(naive, "sm_90", entry) if c["check"] == "registers a block")
     assert (check["found"], check["passed"]) == ("81920", False)
 
 
@@ -130,7 +134,7 @@ def test_dynamic_shared_memory_is_judged_by_architecture(record):
     greedy = replace(WARPTILE, launch=lambda shape: replace(WARPTILE.launch(shape), shared_bytes=150 * 1024))
     verdicts = {}
     for arch in ("sm_80", "sm_86", "sm_90a", "sm_120", "sm_999"):
-        checks = gates.static_checks(greedy, arch, record["archs"]["sm_90"])
+        checks = static.static_checks(greedy, arch, record["archs"]["sm_90"])
         verdicts[arch] = next(check["passed"] for check in checks if check["check"] == "shared bytes a block")
     assert verdicts == {"sm_80": False, "sm_86": False, "sm_90a": True, "sm_120": False, "sm_999": False}
 
@@ -173,7 +177,7 @@ def test_a_numerical_failure_fails_the_gate(record, tmp_path):
     assert not result["passed"]
     assert result["toolkits"]["cuda13"]["static"]["passed"]
     assert result["toolkits"]["cuda13"]["numeric"]["worst"]["err_scaled_max"] is None
-    assert "NaN at C[3,4]" in gates.summary_line(result)
+    assert "NaN at C[3,4]" in summary_line(result)
 
 
 @pytest.mark.parametrize("status", ["passed", "failed"])
@@ -208,7 +212,7 @@ def test_without_any_verdict_the_numbers_are_not_run(record, tmp_path):
 
 def test_a_missing_or_corrupt_build_record_says_what_to_do(record, tmp_path):
     with pytest.raises(UserError, match=r"the build record .* is missing; run the target 'build' again"):
-        gates.gate(WARPTILE, tmp_path, ["cuda13"], None, None)
+        gate(WARPTILE, tmp_path, ["cuda13"], None, None)
     for doctor in (
         lambda value: value.pop("archs"),
         lambda value: value["archs"]["sm_90"].pop("registers"),
@@ -222,28 +226,28 @@ def test_a_missing_or_corrupt_build_record_says_what_to_do(record, tmp_path):
         doctor(broken)
         path.write_text(json.dumps(broken))
         with pytest.raises(UserError, match="run the target 'build' again"):
-            gates.gate(WARPTILE, tmp_path, ["cuda13"], None, None)
+            gate(WARPTILE, tmp_path, ["cuda13"], None, None)
     path.write_text('{"kernel": "ladder.wa')
     with pytest.raises(UserError, match=r"is corrupt .*run the target 'build' again"):
-        gates.gate(WARPTILE, tmp_path, ["cuda13"], None, None)
+        gate(WARPTILE, tmp_path, ["cuda13"], None, None)
 
 
 def test_check_prints_a_line_a_kernel_and_exits_with_1_if_any_failed(record, tmp_path, capsys):
     good = tmp_path / "good.json"
     good.write_text(json.dumps(judge(record, tmp_path)))
-    assert gates.check([good]) == 0
+    assert gates_stage.check([good]) == 0
     no_barrier(record["archs"]["sm_90"])
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(judge(record, tmp_path)))
     capsys.readouterr()
-    assert gates.check([good, bad]) == 1
+    assert gates_stage.check([good, bad]) == 1
     first, second, last = capsys.readouterr().out.splitlines()
     assert first.startswith("ladder.warptile          passed")
     assert second.startswith("ladder.warptile          FAILED")
     assert "two barriers a tile" in second
     assert last.startswith("1 of 2 kernels failed")
     with pytest.raises(UserError, match=r"the gate .*numeric.json is corrupt"):
-        gates.check([numeric_file({"kernel": "x"}, tmp_path)])
+        gates_stage.check([numeric_file({"kernel": "x"}, tmp_path)])
 
 
 # Planted in the source, compiled for real.
@@ -273,6 +277,6 @@ def test_a_fault_planted_in_the_source_is_seen_in_the_machine_code(toolkit, tmp_
     assert text in source
     planted = tmp_path / "planted.cu"
     planted.write_text(source.replace(text, replacement).replace('extern "C"', f'{SINK}extern "C"', 1))
-    record = build.build(replace(kernel, source=str(planted)), toolkit, ["80"])[2]
-    failed = {c["check"] for c in gates.static_checks(kernel, "sm_80", record["archs"]["sm_80"]) if not c["passed"]}
+    record = build_stage.build(replace(kernel, source=str(planted)), toolkit, ["80"])[2]
+    failed = {c["check"] for c in static.static_checks(kernel, "sm_80", record["archs"]["sm_80"]) if not c["passed"]}
     assert (check in failed) if check else not failed

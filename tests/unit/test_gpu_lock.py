@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro import gpu
+from gemmrepro.gpu import device, lock
 
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(device.tempfile, "gettempdir", lambda: str(tmp_path))
     return SimpleNamespace(gpu=SimpleNamespace(pci_bus="0000:1b:00.0"))
 
 
@@ -30,17 +30,17 @@ def waits(hold, session) -> bool:
 
 
 def test_checks_run_beside_each_other(session):
-    with gpu.shared(session):
-        assert not waits(gpu.shared, session)
+    with lock.shared(session):
+        assert not waits(lock.shared, session)
 
 
 def test_timing_waits_for_checks(session, capfd):
-    with gpu.shared(session):
-        assert waits(gpu.exclusive, session)
+    with lock.shared(session):
+        assert waits(lock.exclusive, session)
     assert "waiting for another stage" in capfd.readouterr().err
 
 
 def test_all_wait_for_timing(session):
-    with gpu.exclusive(session):
-        assert waits(gpu.shared, session)
-        assert waits(gpu.exclusive, session)
+    with lock.exclusive(session):
+        assert waits(lock.shared, session)
+        assert waits(lock.exclusive, session)

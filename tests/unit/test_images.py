@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro import container_env, images
-from gemmrepro.container_env import all_capabilities, container_environment, find_builder
+from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.files import ROOT
+from gemmrepro.host import containers, images
+from gemmrepro.host.containers import all_capabilities, container_environment, find_builder
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 LOCKS = sorted((ROOT / "envs" / "requirements").glob("*.in"))
@@ -39,7 +39,7 @@ class TestBuilder:
         assert find_builder(str(tmp_path)) == "podman"
 
     def test_docker_that_answers_comes_first(self, tmp_path):
-        for name in container_env.BUILDERS:
+        for name in containers.BUILDERS:
             program(tmp_path, name, "exit 0")
         assert find_builder(str(tmp_path)) == "docker"
 
@@ -85,9 +85,9 @@ class TestContainerEnvironment:
 
     def test_caches_are_away_from_home(self, tmp_path):
         added = container_environment({}, cache=tmp_path / "cache", uid=1000)
-        container_env.make_caches(added)
+        containers.make_caches(added)
         assert Path(added["APPTAINER_TMPDIR"]).is_dir()
-        assert all(Path(added[name]).is_relative_to(tmp_path / "cache") for name in container_env.CACHES)
+        assert all(Path(added[name]).is_relative_to(tmp_path / "cache") for name in containers.CACHES)
 
 
 class TestRecipe:

@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 from support import in_cuda13
 
-from gemmrepro import build_cutile, dlpack, gpu, host, just_in_time, registry, timing
+from gemmrepro import registry, timing
+from gemmrepro.build import cutile
+from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.operands import STORAGE, Operands, counts
-from gemmrepro.registry import Shape
+from gemmrepro.gpu import device, dlpack
+from gemmrepro.host.gpu import find_gpu
+from gemmrepro.measure import just_in_time
+from gemmrepro.operands import Operands
+from gemmrepro.operations import Shape, counts
 
 KERNELS = registry.kernels("cutile")
 COMPARED = [
@@ -85,7 +90,7 @@ def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
             name: np.zeros(buffer.lengths(shape), STORAGE[buffer.dtype]) for name, buffer in kernel.workspace.items()
         }
         for part in just_in_time.parts(kernel, shape):
-            spec, passed = build_cutile.specification(part), just_in_time.given(part, operands, workspace)
+            spec, passed = cutile.specification(part), just_in_time.given(part, operands, workspace)
             arrays, rest = passed[: len(spec["arrays"])], passed[len(spec["arrays"]) :]
             assert len(rest) == spec["integers"] + len(spec["constants"])
             assert list(rest[spec["integers"] :]) == list(spec["constants"].values())
@@ -115,7 +120,7 @@ def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
 
 
 def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(monkeypatch, tmp_path):
-    monkeypatch.setattr(build_cutile, "PACKAGES", ("no-such-package-of-this-name",))
+    monkeypatch.setattr(cutile, "PACKAGES", ("no-such-package-of-this-name",))
     verdicts = just_in_time.check_all(KERNELS, tmp_path)
     assert len(verdicts) == len(KERNELS)
     assert {verdict["status"] for verdict in verdicts.values()} == {"skipped"}
@@ -125,7 +130,7 @@ def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(mon
         raise UserError("no usable NVIDIA GPU")
 
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
-    monkeypatch.setattr(gpu, "open_gpu", open_gpu)
+    monkeypatch.setattr(device, "open_gpu", open_gpu)
     verdicts = just_in_time.check_all([HALF], tmp_path)
     assert verdicts == {HALF.id: {"status": "skipped", "reason": "no usable NVIDIA GPU"}}
 
@@ -134,8 +139,8 @@ def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(mon
 def able(monkeypatch):
     """As if compiler and GPU were here."""
     monkeypatch.setattr(just_in_time, "needed", lambda: None)
-    monkeypatch.setattr(gpu, "open_gpu", lambda: None)
-    monkeypatch.setattr(gpu, "shared", nullcontext)
+    monkeypatch.setattr(device, "open_gpu", lambda: None)
+    monkeypatch.setattr(device, "shared", nullcontext)
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])
@@ -149,10 +154,10 @@ def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, nam
 
     def run(command, **options):
         given.append(options["env"])
-        return subprocess.CompletedProcess(command, build_cutile.REFUSED, "", "no")
+        return subprocess.CompletedProcess(command, cutile.REFUSED, "", "no")
 
-    monkeypatch.setattr(build_cutile.subprocess, "run", run)
-    build_cutile.refusals(HALF, ["90"], 1, tmp_path)
+    monkeypatch.setattr(cutile.subprocess, "run", run)
+    cutile.refusals(HALF, ["90"], 1, tmp_path)
     assert len(given) == 1 and name not in given[0] and "PATH" in given[0]
 
 
@@ -217,10 +222,12 @@ def test_speed_is_that_of_what_was_compiled_just_in_time(monkeypatch):
 
 @pytest.mark.containers
 def test_in_its_container_the_check_finds_the_compiler_and_says_what_else_is_missing(default_run, tmp_path):
-    if host.find_gpu()[0]:
+    if find_gpu()[0]:
         pytest.skip("here is a GPU, on which the check itself runs")
     out = tmp_path / "out.json"
-    answer = in_cuda13(tmp_path, *("python3", "-m", "gemmrepro.just_in_time", "--family", "cutile", "--out", str(out)))
+    answer = in_cuda13(
+        tmp_path, *("python3", "-m", "gemmrepro.measure.just_in_time", "--family", "cutile", "--out", str(out))
+    )
     assert answer.returncode == 0, answer.stdout
     (reason,) = {verdict["reason"] for verdict in json.loads(out.read_text()).values()}
     assert reason.startswith("no NVIDIA driver is here")

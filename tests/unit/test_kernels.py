@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.registry import Shape
+from gemmrepro.operations import Shape
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gemmrepro import lines, registry
+from gemmrepro import registry
 from gemmrepro.errors import UserError
+from gemmrepro.judge import source_lines
 
 CPP = """\
 // a comment
@@ -48,22 +49,22 @@ class C:
 
 
 def test_comments_and_blank_lines_of_cpp_are_left_out():
-    assert lines.of_cpp(CPP) == 7
-    assert lines.of_cpp("") == lines.of_cpp("\n // x \n/* y\n*/\n") == 0
+    assert source_lines.of_cpp(CPP) == 7
+    assert source_lines.of_cpp("") == source_lines.of_cpp("\n // x \n/* y\n*/\n") == 0
 
 
 def test_docstrings_comments_and_blank_lines_of_python_are_left_out():
-    assert lines.of_python(PYTHON) == 1 + 3 + 4 + 1 + 1 + 1
-    assert lines.of_python("") == lines.of_python('"""Only a docstring."""\n# and a comment\n') == 0
+    assert source_lines.of_python(PYTHON) == 1 + 3 + 4 + 1 + 1 + 1
+    assert source_lines.of_python("") == source_lines.of_python('"""Only a docstring."""\n# and a comment\n') == 0
 
 
 def test_every_source_of_the_registry_can_be_counted():
     for kernel in registry.kernels():
-        assert 0 < lines.of_file(kernel.source_path) <= len(kernel.source_path.read_text().splitlines())
+        assert 0 < source_lines.of_file(kernel.source_path) <= len(kernel.source_path.read_text().splitlines())
 
 
 def test_a_source_that_cannot_be_counted_is_named(tmp_path):
     with pytest.raises(UserError, match=r"gone\.cu is missing"):
-        lines.of_file(tmp_path / "gone.cu")
+        source_lines.of_file(tmp_path / "gone.cu")
     with pytest.raises(UserError, match=r"x\.rs is neither CUDA C\+\+"):
-        lines.of_file(tmp_path / "x.rs")
+        source_lines.of_file(tmp_path / "x.rs")

@@ -16,13 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemmrepro import registry, rungs, vector_gate
-from gemmrepro.operands import DTYPES, STORAGE, counts
-from gemmrepro.registry import Kernel, Shape, Step
+from gemmrepro import registry
+from gemmrepro.core.dtypes import STORAGE
+from gemmrepro.gates import vectors
+from gemmrepro.operands import DTYPES
+from gemmrepro.operations import Shape, counts
+from gemmrepro.registry import Kernel, Step
+from gemmrepro.registry.ladders import original
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
 
-KERNELS = [kernel for kernel in registry.kernels("memory") if rungs.original(kernel) is None]
+KERNELS = [kernel for kernel in registry.kernels("memory") if original(kernel) is None]
 """One of each source."""
 GUARD = 1024
 """Bytes before and behind every array."""
@@ -155,10 +159,10 @@ def shapes(kernel: Kernel) -> list[Shape]:
 def data(kernel: Kernel, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     """An input with tails and, of ids, strays; and what must come out, bit for bit."""
     if kernel.op == "histogram":
-        ids = vector_gate._ids("some outside", shape.n, shape.k, 1)
-        return ids, vector_gate.counts_of(ids, shape.k, np)
+        ids = vectors._ids("some outside", shape.n, shape.k, 1)
+        return ids, vectors.counts_of(ids, shape.k, np)
     if kernel.op == "reduce":
-        values = vector_gate._vectors("integers", shape.n, 1)
+        values = vectors._vectors("integers", shape.n, 1)
         return values, values.sum(keepdims=True)
     storage = np.dtype(STORAGE[kernel.dtype_in])
     values = np.frombuffer(np.random.default_rng(1).bytes(shape.n * storage.itemsize), storage)
@@ -192,12 +196,12 @@ def on_two_blocks(kernel: Kernel) -> Kernel:
 @pytest.mark.parametrize("law", ["some outside", "sorted"])
 def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, law):
     kernel, shape = registry.kernel("memory.histogram_ranges"), Shape(1, 3 * 16_384 + 4099, 5000)
-    ids = vector_gate._ids(law, shape.n, shape.k, 5)
+    ids = vectors._ids(law, shape.n, shape.k, 5)
     program, few = compiled(kernel.id, folder), on_two_blocks(kernel)
     for reverse in (False, True):
-        assert same(run(program, few, shape, ids, reverse), vector_gate.counts_of(ids, shape.k, np))
+        assert same(run(program, few, shape, ids, reverse), vectors.counts_of(ids, shape.k, np))
     planted = compiled(kernel.id, folder, ("load(tile + gridDim.x)", "load(tile)"))
-    assert not same(run(planted, few, shape, ids, False), vector_gate.counts_of(ids, shape.k, np))
+    assert not same(run(planted, few, shape, ids, False), vectors.counts_of(ids, shape.k, np))
 
 
 WRONG = {

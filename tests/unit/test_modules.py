@@ -1,5 +1,5 @@
-from gemmrepro.files import ROOT
-from gemmrepro.modules import PACKAGE, closure, imports
+from gemmrepro.core.dependencies import PACKAGE, closure, imports
+from gemmrepro.core.paths import ROOT
 
 
 def test_closure_holds_what_a_stage_imports_and_all_of_it_exists():

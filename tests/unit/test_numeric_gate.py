@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
 
-from gemmrepro import gate_cases, numeric, operands, registry
-from gemmrepro.comparison import reference_gemm
+from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
-from gemmrepro.gate_cases import Case
-from gemmrepro.guarded import GUARD, Guarded
-from gemmrepro.registry import Problem, Shape
+from gemmrepro.gates import gemm, gemm_cases, numeric
+from gemmrepro.gates.compare import reference_gemm
+from gemmrepro.gates.gemm_cases import Case
+from gemmrepro.gates.guarded import GUARD, Guarded
+from gemmrepro.operations import Problem, Shape
 
 SESSION = SimpleNamespace(sync=lambda: None)
 FP64 = Problem("gemm", "fp64", "fp64", "row,row,row")
@@ -28,7 +29,7 @@ CASE = Case(Shape(65, 9, 8), 1.0, 0.0, "normal", 3)
 @pytest.fixture(autouse=True)
 def numpy_for_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
-    numeric._kept.clear()
+    gemm._kept.clear()
 
 
 def product(given: operands.Operands) -> np.ndarray:
@@ -42,7 +43,7 @@ def right(given: operands.Operands) -> None:
 
 
 def judged(launch, case: Case = CASE, problem: Problem = FP64, **options) -> str:
-    verdict, _ = numeric.run_case(SESSION, launch, case, problem, **options)
+    verdict, _ = gemm.run_case(SESSION, launch, case, problem, **options)
     assert verdict.passed == (not verdict.message)
     return verdict.message
 
@@ -82,7 +83,7 @@ def test_c_is_poisoned_before_every_launch_and_given_where_beta_reads_it() -> No
         given.output[...] = 0.75 * product(given) - 1.5 * seen[-1]
 
     assert judged(look, Case(CASE.shape, 0.75, -1.5, "normal", 3)) == ""
-    assert len(seen) == numeric.REPEATS and all((one == seen[0]).all() for one in seen)
+    assert len(seen) == gemm.REPEATS and all((one == seen[0]).all() for one in seen)
     seen.clear()
     judged(look)
     assert all(np.isnan(one).all() for one in seen)
@@ -97,25 +98,25 @@ def test_guards_keep_their_payload_and_the_arrays_place() -> None:
 
 
 def test_kernels_of_one_problem_share_operands_and_reference(monkeypatch) -> None:
-    one = numeric.given(FP64, CASE)
-    assert numeric.given(FP64, CASE) is one
+    one = gemm.given(FP64, CASE)
+    assert gemm.given(FP64, CASE) is one
     a, b = one.wide
     wanted = reference_gemm(a, b, 1.0, 0.0, None)
     assert (one.reference == wanted[0]).all() and (one.scale == wanted[1]).all()
     others = [Case(CASE.shape, 1.0, 0.0, "normal", seed) for seed in (4, 5)]
     monkeypatch.setattr(numeric, "KEPT_BYTES", 2 * one.nbytes)
     for case in others:
-        assert (numeric.given(FP64, case).a != one.a).any()
-    assert [case for _, case in numeric._kept] == others, "the oldest goes first"
+        assert (gemm.given(FP64, case).a != one.a).any()
+    assert [case for _, case in gemm._kept] == others, "the oldest goes first"
 
 
 @pytest.mark.parametrize("kernel", ["crt.fused", "ozaki.fused_bf16_d9", "ozaki.pair_e4m3_64", "hopper.wgmma"])
 def test_no_case_of_the_list_is_lost(kernel) -> None:
     """Tails, K that is no multiple, zeros, ends of the range, Inf and NaN, and the launch that fills the GPU."""
     record = registry.kernel(kernel)
-    cases = gate_cases.gemm_cases(record, [1])
-    assert {case.inputs for case in cases} >= set(gate_cases.LAWS[record.dtype_in])
-    shapes, middling, large = gate_cases.gemm_shapes(record)
+    cases = gemm_cases.gemm_cases(record, [1])
+    assert {case.inputs for case in cases} >= set(gemm_cases.LAWS[record.dtype_in])
+    shapes, middling, large = gemm_cases.gemm_shapes(record)
     assert {case.shape for case in cases} == {*shapes, middling, large, *record.gate_shapes}
 
 

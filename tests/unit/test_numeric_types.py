@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from gemmrepro import comparison, error_bounds, gate_cases
-from gemmrepro.operands import narrow, widen
-from gemmrepro.registry import DTYPES, Kernel, Launch, Problem, Shape
+from gemmrepro.core.dtypes import DTYPES, narrow, widen
+from gemmrepro.gates import bounds, compare, gemm_cases
+from gemmrepro.operations import Problem, Shape
+from gemmrepro.registry import Kernel, Launch
 
 TYPES = {"tf32": "fp32", "fp64": "fp64", "fp8_e4m3": "fp16", "fp8_e5m2": "fp16", "int8": "int32"}
 
@@ -25,9 +26,9 @@ def typed(dtype: str) -> Kernel:
 
 def stored(case, dtype):
     """A and B of a case as the gate gives them to a kernel of `dtype`, widened again."""
-    a, b, _ = gate_cases.draw(case)
-    if dtype == "fp64" and case.inputs not in gate_cases.EXACT_LAWS.values():
-        a, b = gate_cases.deepen(a, case.seed), gate_cases.deepen(b, case.seed + 1)
+    a, b, _ = gemm_cases.draw(case)
+    if dtype == "fp64" and case.inputs not in gemm_cases.EXACT_LAWS.values():
+        a, b = gemm_cases.deepen(a, case.seed), gemm_cases.deepen(b, case.seed + 1)
     return [widen(narrow(values, dtype), dtype) for values in (a, b)]
 
 
@@ -62,28 +63,28 @@ def verdict_of(case, dtype, result):
     """The gate's verdict on a result given in float64, and whether exact inputs gave exact numbers."""
     problem = Problem("gemm", dtype, TYPES[dtype])
     a, b = stored(case, dtype)
-    reference, scale = comparison.reference_gemm(a, b, 1.0, 0.0, None)
+    reference, scale = compare.reference_gemm(a, b, 1.0, 0.0, None)
     wide = problem.dtype_out in ("fp64", "int32")
     with np.errstate(over="ignore"):
         got = narrow(result if wide else result.astype(np.float32), problem.dtype_out)
         best = narrow(reference if wide else reference.astype(np.float32), problem.dtype_out)
-    verdict = comparison.compare(
+    verdict = compare.compare(
         got,
         reference,
         scale,
-        error_bounds.bound(problem, case.shape.k),
+        bounds.bound(problem, case.shape.k),
         dtype=problem.dtype_out,
-        underflow=error_bounds.underflow_allowance(case.shape.k, 1.0, problem.dtype_out),
+        underflow=bounds.underflow_allowance(case.shape.k, 1.0, problem.dtype_out),
     )
-    same = case.inputs not in gate_cases.EXACT_LAWS.values() or bool((got == best).all())
+    same = case.inputs not in gemm_cases.EXACT_LAWS.values() or bool((got == best).all())
     return verdict, same
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_right_kernel_of_every_type_passes_every_law(dtype):
     kernel = typed(dtype)
-    cases = [case for case in gate_cases.gemm_cases(kernel, [5]) if case.shape.m * case.shape.n * case.shape.k < 2e7]
-    assert {case.inputs for case in cases} == {"normal", *gate_cases.LAWS[dtype]}
+    cases = [case for case in gemm_cases.gemm_cases(kernel, [5]) if case.shape.m * case.shape.n * case.shape.k < 2e7]
+    assert {case.inputs for case in cases} == {"normal", *gemm_cases.LAWS[dtype]}
     for case in cases:
         a, b = stored(case, dtype)
         verdict, exact = verdict_of(case, dtype, product(a, b, dtype))
@@ -92,8 +93,8 @@ def test_a_right_kernel_of_every_type_passes_every_law(dtype):
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_inputs_of_every_law_are_within_the_type(dtype):
-    for name in set(gate_cases.LAWS[dtype]) - {"Inf and NaN", "NaN, fp8", "overflow"}:
-        for values in stored(gate_cases.Case(Shape(48, 48, 48), 1.0, 0.0, name, 3), dtype):
+    for name in set(gemm_cases.LAWS[dtype]) - {"Inf and NaN", "NaN, fp8", "overflow"}:
+        for values in stored(gemm_cases.Case(Shape(48, 48, 48), 1.0, 0.0, name, 3), dtype):
             assert np.isfinite(values).all(), name
             assert (values != 0).any(), name
 
@@ -101,7 +102,7 @@ def test_inputs_of_every_law_are_within_the_type(dtype):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("k", [16, 144, 2032])
 def test_a_lost_or_doubled_product_is_seen_in_every_type(dtype, k):
-    case = gate_cases.Case(Shape(64, 64, k), 1.0, 0.0, gate_cases.EXACT_LAWS[dtype], 2)
+    case = gemm_cases.Case(Shape(64, 64, k), 1.0, 0.0, gemm_cases.EXACT_LAWS[dtype], 2)
     a, b = stored(case, dtype)
     for spoiled in (a[:, :-1] @ b[:-1], a @ b + np.outer(a[:, 0], b[0])):
         verdict, exact = verdict_of(case, dtype, spoiled)
@@ -112,7 +113,7 @@ def test_a_lost_or_doubled_product_is_seen_in_every_type(dtype, k):
 
 @pytest.mark.parametrize("dtype", ["fp8_e4m3", "fp8_e5m2"])
 def test_sums_of_8_bit_floats_in_fp16_are_seen(dtype):
-    case = gate_cases.Case(Shape(32, 32, 2032), 1.0, 0.0, gate_cases.SMALLEST, 2)
+    case = gemm_cases.Case(Shape(32, 32, 2032), 1.0, 0.0, gemm_cases.SMALLEST, 2)
     a, b = stored(case, dtype)
     total = np.zeros((32, 32), np.float16)
     for p in range(2032):
@@ -123,7 +124,7 @@ def test_sums_of_8_bit_floats_in_fp16_are_seen(dtype):
 
 
 def test_fp64_sums_or_inputs_in_fp32_are_seen():
-    case = gate_cases.Case(Shape(48, 48, 256), 1.0, 0.0, "normal", 4)
+    case = gemm_cases.Case(Shape(48, 48, 256), 1.0, 0.0, "normal", 4)
     a, b = stored(case, "fp64")
     in_fp32 = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float64)
     rounded = a.astype(np.float32).astype(np.float64) @ b
@@ -132,10 +133,10 @@ def test_fp64_sums_or_inputs_in_fp32_are_seen():
 
 
 def test_tf32_sums_in_fp16_and_integers_that_wrap_are_seen():
-    case = gate_cases.Case(Shape(48, 48, 256), 1.0, 0.0, "normal", 4)
+    case = gemm_cases.Case(Shape(48, 48, 256), 1.0, 0.0, "normal", 4)
     a, b = stored(case, "tf32")
     assert not verdict_of(case, "tf32", tensor_core(a, b, "tf32", 11, 4))[0].passed
-    case = gate_cases.Case(Shape(48, 48, 256), 1.0, 0.0, gate_cases.EXTREMES_8, 4)
+    case = gemm_cases.Case(Shape(48, 48, 256), 1.0, 0.0, gemm_cases.EXTREMES_8, 4)
     a, b = stored(case, "int8")
     wrapped = (a @ b).astype(np.int64).astype(np.int16).astype(np.float64)
     verdict, _ = verdict_of(case, "int8", wrapped)
@@ -143,9 +144,9 @@ def test_tf32_sums_in_fp16_and_integers_that_wrap_are_seen():
 
 
 def test_bounds_follow_the_unit_that_adds():
-    assert error_bounds.bound(Problem("gemm", "int8", "int32"), 4096) == 0.0
-    assert error_bounds.bound(Problem("gemm", "fp64", "fp64"), 4096) == 2 * error_bounds.gamma(4096, 2.0**-53)
-    halves = error_bounds.tensor_core_gamma(4096)
-    assert error_bounds.bound(Problem("gemm", "bf16", "bf16"), 4096) == halves
-    assert halves < error_bounds.tensor_core_gamma(4096, "tf32") < error_bounds.tensor_core_gamma(4096, "fp8_e4m3")
-    assert error_bounds.tensor_core_gamma(8192, "fp8_e5m2") == math.inf
+    assert bounds.bound(Problem("gemm", "int8", "int32"), 4096) == 0.0
+    assert bounds.bound(Problem("gemm", "fp64", "fp64"), 4096) == 2 * bounds.gamma(4096, 2.0**-53)
+    halves = bounds.tensor_core_gamma(4096)
+    assert bounds.bound(Problem("gemm", "bf16", "bf16"), 4096) == halves
+    assert halves < bounds.tensor_core_gamma(4096, "tf32") < bounds.tensor_core_gamma(4096, "fp8_e4m3")
+    assert bounds.tensor_core_gamma(8192, "fp8_e5m2") == math.inf

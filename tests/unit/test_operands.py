@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmrepro import operands
+from gemmrepro import operands, operations
+from gemmrepro.core import dtypes
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
-from gemmrepro.registry import Kernel, Launch, Problem, Shape, TensorMap
+from gemmrepro.operations import Problem, Shape
+from gemmrepro.registry import Kernel, Launch, TensorMap
 
 BF16 = Problem("gemm", "bf16", "bf16", "row,col,row")
 
@@ -26,10 +28,10 @@ class Array:
 
 def test_every_bf16_number_survives_widening_and_narrowing():
     every = np.arange(1 << 16, dtype=np.uint16)
-    back = operands.narrow(operands.widen(every, "bf16").astype(np.float32), "bf16")
-    nan = np.isnan(operands.widen(every, "bf16"))
+    back = dtypes.narrow(dtypes.widen(every, "bf16").astype(np.float32), "bf16")
+    nan = np.isnan(dtypes.widen(every, "bf16"))
     np.testing.assert_array_equal(back[~nan], every[~nan])
-    assert np.isnan(operands.widen(back[nan], "bf16")).all()
+    assert np.isnan(dtypes.widen(back[nan], "bf16")).all()
 
 
 def test_bf16_rounds_to_nearest_with_ties_to_even():
@@ -37,36 +39,36 @@ def test_bf16_rounds_to_nearest_with_ties_to_even():
     words = rng.integers(0, 0x7F7F0000, 100_000, dtype=np.uint32)
     words[:1000] = (words[:1000] & np.uint32(0xFFFF0000)) | np.uint32(0x8000)  # ties
     values = words.view(np.float32)
-    got = operands.narrow(values, "bf16")
+    got = dtypes.narrow(values, "bf16")
     below = (words >> np.uint32(16)).astype(np.uint16)
-    low, high = operands.widen(below, "bf16"), operands.widen(below + np.uint16(1), "bf16")
+    low, high = dtypes.widen(below, "bf16"), dtypes.widen(below + np.uint16(1), "bf16")
     wide = values.astype(np.float64)
     tie = (wide - low) == (high - wide)
     assert tie[:1000].all()
     nearest = np.where((high - wide) < (wide - low), below + 1, below)
     np.testing.assert_array_equal(got, np.where(tie, below + (below & 1), nearest))
-    np.testing.assert_array_equal(operands.narrow(-values, "bf16"), got | np.uint16(0x8000))
+    np.testing.assert_array_equal(dtypes.narrow(-values, "bf16"), got | np.uint16(0x8000))
 
 
 @pytest.mark.parametrize(("value", "bits"), [(np.inf, 0x7F80), (-np.inf, 0xFF80), (3.4e38, 0x7F80), (0.0, 0)])
 def test_bf16_keeps_infinities_and_overflows_into_them(value, bits):
-    assert operands.narrow(np.array([value], np.float32), "bf16")[0] == bits
+    assert dtypes.narrow(np.array([value], np.float32), "bf16")[0] == bits
 
 
 def test_a_nan_whose_payload_rounds_up_stays_a_nan():
     nan = np.array([0x7FFFFFFF, 0x7F800001], np.uint32).view(np.float32)
-    assert np.isnan(operands.widen(operands.narrow(nan, "bf16"), "bf16")).all()
+    assert np.isnan(dtypes.widen(dtypes.narrow(nan, "bf16"), "bf16")).all()
 
 
 def test_fp16_overflows_into_infinity():
-    assert np.isinf(operands.narrow(np.array([1e6], np.float32), "fp16")[0])
+    assert np.isinf(dtypes.narrow(np.array([1e6], np.float32), "fp16")[0])
 
 
 def test_a_k_major_b_is_stored_by_columns():
     shape = Shape(2, 3, 5)
-    assert operands.matrices(BF16, shape) == (((2, 5), (3, 5)), (2, 3))
-    assert operands.matrices(Problem(), shape) == (((2, 5), (5, 3)), (2, 3))
-    assert operands.nbytes(BF16, shape) == 2 * (10 + 15 + 6)
+    assert operations.matrices(BF16, shape) == (((2, 5), (3, 5)), (2, 3))
+    assert operations.matrices(Problem(), shape) == (((2, 5), (5, 3)), (2, 3))
+    assert operations.nbytes(BF16, shape) == 2 * (10 + 15 + 6)
 
 
 def test_arguments_stand_in_the_order_of_the_signature():
@@ -101,9 +103,9 @@ def test_a_record_that_contradicts_itself_is_refused(wrong, said):
 
 def test_a_copy_is_of_a_matrix_read_once_and_written_once():
     copy = kernel(op="copy", dtype_in="bf16", dtype_out="bf16")
-    shape = operands.shape_of("copy", 4096)
+    shape = operations.shape_of("copy", 4096)
     assert shape == Shape(4096, 4096, 1) and copy.arguments == ("a", "c", "m", "n")
-    assert operands.counts(copy.problem, shape) == ((4096 * 4096,), 4096 * 4096)
+    assert operations.counts(copy.problem, shape) == ((4096 * 4096,), 4096 * 4096)
     assert operands.work(copy, shape) == (None, 2 * 2 * 4096 * 4096)
     bound = Operands(copy.problem, shape, (Array(16),), Array(32)).arguments(copy)
     assert bound == (16, 32, 4096, 4096)
@@ -115,7 +117,7 @@ EIGHT_BITS = ("fp8_e4m3", "fp8_e5m2")
 @pytest.mark.parametrize(("dtype", "largest", "least"), [("fp8_e4m3", 448.0, 2.0**-9), ("fp8_e5m2", 57344.0, 2.0**-16)])
 def test_the_256_codes_of_an_8_bit_float(dtype, largest, least):
     """What the OCP specification's table gives: range, steps, signs, and how many codes are no number."""
-    values = operands.float8_values(dtype)
+    values = dtypes.float8_values(dtype)
     finite = values[np.isfinite(values)]
     assert finite.max() == largest == -finite.min()
     assert finite[finite > 0].min() == least
@@ -127,18 +129,18 @@ def test_the_256_codes_of_an_8_bit_float(dtype, largest, least):
 @pytest.mark.parametrize("dtype", EIGHT_BITS)
 def test_every_8_bit_float_survives_widening_and_narrowing(dtype):
     every = np.arange(256, dtype=np.uint8)
-    wide = operands.widen(every, dtype)
-    back = operands.narrow(wide.astype(np.float32), dtype)
+    wide = dtypes.widen(every, dtype)
+    back = dtypes.narrow(wide.astype(np.float32), dtype)
     nan = np.isnan(wide)
     np.testing.assert_array_equal(back[~nan], every[~nan])
-    assert np.isnan(operands.widen(back[nan], dtype)).all()
+    assert np.isnan(dtypes.widen(back[nan], dtype)).all()
 
 
 @pytest.mark.parametrize("dtype", EIGHT_BITS)
 def test_8_bit_floats_round_to_nearest_with_ties_to_even(dtype):
     """Against a search among all numbers of the type, one beyond the largest among them."""
-    kind = operands.FLOAT8[dtype]
-    numbers = operands.float8_values(dtype)[: kind.largest + 1]
+    kind = dtypes.FLOAT8[dtype]
+    numbers = dtypes.float8_values(dtype)[: kind.largest + 1]
     beyond = 2 * numbers[-1] - numbers[-2]
     steps = np.append(numbers, beyond)
     rng = np.random.default_rng(0)
@@ -154,16 +156,16 @@ def test_8_bit_floats_round_to_nearest_with_ties_to_even(dtype):
     up = (high - wide < wide - low) | ((high - wide == wide - low) & (above % 2 == 0))
     nearest = np.where(up, above, above - 1)
     expected = np.where(nearest <= kind.largest, nearest, kind.overflow)
-    np.testing.assert_array_equal(operands.narrow(values, dtype), expected)
-    np.testing.assert_array_equal(operands.narrow(-values, dtype), expected | 0x80)
+    np.testing.assert_array_equal(dtypes.narrow(values, dtype), expected)
+    np.testing.assert_array_equal(dtypes.narrow(-values, dtype), expected | 0x80)
 
 
 def test_what_is_too_large_for_an_8_bit_float_is_nan_or_infinite():
     values = np.array([464.0, 464.1, 1e6, np.inf, np.nan], np.float32)
-    e4m3 = operands.widen(operands.narrow(values, "fp8_e4m3"), "fp8_e4m3")
+    e4m3 = dtypes.widen(dtypes.narrow(values, "fp8_e4m3"), "fp8_e4m3")
     assert e4m3[0] == 448 and np.isnan(e4m3[1:]).all()
     values = np.array([61439.0, 61440.0, 1e6, -np.inf, np.nan], np.float32)
-    e5m2 = operands.widen(operands.narrow(values, "fp8_e5m2"), "fp8_e5m2")
+    e5m2 = dtypes.widen(dtypes.narrow(values, "fp8_e5m2"), "fp8_e5m2")
     assert e5m2[0] == 57344 and np.isposinf(e5m2[1:3]).all() and np.isneginf(e5m2[3]) and np.isnan(e5m2[4])
 
 
@@ -171,28 +173,28 @@ def test_tf32_is_fp32_with_eleven_significant_bits():
     rng = np.random.default_rng(1)
     values = rng.standard_normal(10_000, dtype=np.float32)
     values[:2] = 1 + 2.0**-11, 1 + 3 * 2.0**-11  # ties
-    got = operands.narrow(values, "tf32")
+    got = dtypes.narrow(values, "tf32")
     assert got.dtype == np.float32 and (got.view(np.uint32) & 0x1FFF == 0).all()
     assert list(got[:2]) == [1.0, 1 + 2.0**-9]
     assert (np.abs(got - values) <= 2.0**-11 * np.abs(values)).all()
-    np.testing.assert_array_equal(operands.narrow(got, "tf32"), got)
-    special = operands.narrow(np.array([np.inf, -np.inf, np.nan], np.float32), "tf32")
+    np.testing.assert_array_equal(dtypes.narrow(got, "tf32"), got)
+    special = dtypes.narrow(np.array([np.inf, -np.inf, np.nan], np.float32), "tf32")
     assert special[0] == np.inf and special[1] == -np.inf and np.isnan(special[2])
-    assert np.isnan(operands.narrow(np.array([0x7F800001], np.uint32).view(np.float32), "tf32"))[0]
+    assert np.isnan(dtypes.narrow(np.array([0x7F800001], np.uint32).view(np.float32), "tf32"))[0]
 
 
 def test_integers_round_to_even_and_saturate():
     values = np.array([0.5, 1.5, -2.5, 127.4, 300.0, -300.0], np.float32)
-    assert operands.narrow(values, "int8").tolist() == [0, 2, -2, 127, 127, -128]
-    assert operands.widen(np.array([-128], np.int8), "int8")[0] == -128.0
-    assert operands.narrow(np.array([2.0**40, -(2.0**40)]), "int32").tolist() == [2**31 - 1, -(2**31)]
+    assert dtypes.narrow(values, "int8").tolist() == [0, 2, -2, 127, 127, -128]
+    assert dtypes.widen(np.array([-128], np.int8), "int8")[0] == -128.0
+    assert dtypes.narrow(np.array([2.0**40, -(2.0**40)]), "int32").tolist() == [2**31 - 1, -(2**31)]
 
 
 def test_fp64_is_left_alone_and_every_type_says_how_large_it_is():
     values = np.array([1 / 3, 1e300])
-    np.testing.assert_array_equal(operands.widen(operands.narrow(values, "fp64"), "fp64"), values)
+    np.testing.assert_array_equal(dtypes.widen(dtypes.narrow(values, "fp64"), "fp64"), values)
     for dtype, size in operands.DTYPES.items():
-        assert np.dtype(operands.STORAGE[dtype]).itemsize == size
-    assert operands.nbytes(Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), Shape(2, 3, 5)) == 10 + 15 + 12
-    assert operands.nbytes(Problem("gemm", "int8", "int32"), Shape(2, 3, 5)) == 10 + 15 + 24
-    assert operands.bits(np.zeros(3)).dtype == np.uint64 and operands.bits(np.zeros(3, np.int8)).dtype == np.uint8
+        assert np.dtype(dtypes.STORAGE[dtype]).itemsize == size
+    assert operations.nbytes(Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), Shape(2, 3, 5)) == 10 + 15 + 12
+    assert operations.nbytes(Problem("gemm", "int8", "int32"), Shape(2, 3, 5)) == 10 + 15 + 24
+    assert dtypes.bits(np.zeros(3)).dtype == np.uint64 and dtypes.bits(np.zeros(3, np.int8)).dtype == np.uint8

@@ -10,9 +10,10 @@ import cpu_tile
 import numpy as np
 import pytest
 
-from gemmrepro import baselines, experiments, operands, registry, timing
-from gemmrepro.experiment import Subject
-from gemmrepro.operands import widen
+from gemmrepro import experiments, operands, registry, timing
+from gemmrepro.core.dtypes import widen
+from gemmrepro.experiments.run import Subject
+from gemmrepro.gpu import baselines
 
 FUSED, ROWS, NAIVE = "ozaki.fused_bf16_d9", "ozaki.rows_bf16_d9", "ozaki.naive_bf16"
 LIBRARY = Subject("cublas.gemm", "library", "v")

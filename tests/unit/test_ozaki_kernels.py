@@ -10,9 +10,10 @@ import pytest
 from ozaki_matrices import error_and_scale
 
 from gemmrepro import registry
+from gemmrepro.core import paths
 from gemmrepro.errors import UserError
+from gemmrepro.operations import Shape
 from gemmrepro.ozaki import article, bounds, exactness, formats, inputs, pairs, product, programs, splitting
-from gemmrepro.registry import Shape
 
 KERNELS = registry.kernels("ozaki")
 STEPS = [(kernel, step) for kernel in KERNELS for step in kernel.steps]
@@ -62,7 +63,7 @@ def test_a_step_names_a_function_and_its_arrays_and_constants(kernel, step):
 @pytest.mark.parametrize("source", sorted({kernel.source for kernel in KERNELS}))
 def test_literals_are_fp32_numbers(source):
     """What cuTile takes a literal for, whatever stands beside it: the largest float64 would be Inf."""
-    tree = ast.parse((registry.KERNELS_DIR / "ozaki" / source).read_text())
+    tree = ast.parse((paths.KERNELS_DIR / "ozaki" / source).read_text())
     found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, float)]
     assert all(float(np.float32(value)) == value for value in found)
 

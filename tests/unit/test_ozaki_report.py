@@ -8,20 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro import (
-    claims,
-    discussion,
-    drawing,
-    experiment_claims,
-    experiment_rows,
-    experiments,
-    figure_dots,
-    figure_lines,
-    registry,
-    rungs,
-    verdicts,
-)
-from gemmrepro.tables import csv_text
+from gemmrepro import experiments, registry
+from gemmrepro.core.tables import csv_text
+from gemmrepro.experiments.results import Results, load
+from gemmrepro.judge import claims, verdicts
+from gemmrepro.judge.experiments import values
+from gemmrepro.paper import discussion
+from gemmrepro.paper.figures import dots as figure_dots
+from gemmrepro.paper.figures import lines as figure_lines
+from gemmrepro.paper.figures import style
+from gemmrepro.paper.figures.lines import _colour, _dash, _marker
+from gemmrepro.registry import ladders
+from gemmrepro.registry.ladders import is_tuned, level_name, steps
 
 CLAIMS = claims.load(("ozaki",))
 
@@ -37,7 +35,7 @@ def write(folder: Path, name: str, rows: list[dict]) -> None:
 
 
 @pytest.fixture
-def results(tmp_path) -> dict[str, experiment_rows.Results]:
+def results(tmp_path) -> dict[str, Results]:
     """Rows as the article's own figures would have them, times in microseconds."""
     rows = []
     for claim in CLAIMS:
@@ -53,7 +51,7 @@ def results(tmp_path) -> dict[str, experiment_rows.Results]:
             cells[claim.compute["value"]] = row["value"] * (1000 if row["unit"] == "ms" else 1)
             cells["err_fro"] = cells.get("err_article")
     write(tmp_path, "products", rows)
-    return experiment_rows.load(tmp_path, "ozaki")
+    return load(tmp_path, "ozaki")
 
 
 def judge(name: str, results) -> dict:
@@ -80,7 +78,7 @@ def test_every_row_of_the_article_is_claimed_and_found(results):
 def test_each_value_is_held_against_its_own_row(results):
     (claim,) = (one for one in CLAIMS if one.id == "ozaki.sweep.relative_error")
     assert claim.kernels == tuple(f"ozaki.fused_bf16_d{d}" for d in (9, 8, 7, 6, 5))
-    found, _ = experiment_claims.values(results["products"], claim.compute, "ozaki", "cuda13", claim.published)
+    found, _ = values(results["products"], claim.compute, "ozaki", "cuda13", claim.published)
     assert [each.published for each in found] == [row["value"] for row in claim.published]
     assert [each.point for each in found] == [f"n 16384, d {d}" for d in (9, 8, 7, 6, 5)]
     results["products"].rows.loc[results["products"].rows["kernel"] == "ozaki.fused_bf16_d6", "err_article"] *= 1.3
@@ -98,13 +96,13 @@ def test_times_are_told_in_one_unit_and_judged_on_their_own_gpu_alone(results):
 
 
 def test_kernels_of_several_launches_are_steps_of_their_own():
-    named = {kernel.id: rungs.level_name(kernel) for kernel in registry.kernels("ozaki")}
+    named = {kernel.id: level_name(kernel) for kernel in registry.kernels("ozaki")}
     assert len(set(named.values())) == len(named)
-    assert not any(rungs.is_tuned(kernel) for kernel in registry.kernels("ozaki") if kernel.steps)
-    assert [one.id for one in rungs.steps("ozaki")] == [k.id for k in registry.kernels("ozaki") if k.steps]
-    before = rungs.before(registry.kernel("ozaki.fused_bf16_d5"))
+    assert not any(is_tuned(kernel) for kernel in registry.kernels("ozaki") if kernel.steps)
+    assert [one.id for one in steps("ozaki")] == [k.id for k in registry.kernels("ozaki") if k.steps]
+    before = ladders.before(registry.kernel("ozaki.fused_bf16_d5"))
     assert before is not None and before.id == "ozaki.fused_bf16_d9"
-    assert rungs.before(registry.kernel("ozaki.naive_fp16")) is None
+    assert ladders.before(registry.kernel("ozaki.naive_fp16")) is None
 
 
 def test_the_frontier_joins_the_cuts_of_fast_mode(results):
@@ -123,7 +121,7 @@ def test_a_linear_axis_begins_at_zero(tmp_path):
     ]
     write(tmp_path, "accuracy", rows)
     _, lines = experiments.figures("ozaki")["spread"]
-    drawn = figure_lines.draw("ozaki", lines, experiment_rows.load(tmp_path, "ozaki")["accuracy"])
+    drawn = figure_lines.draw("ozaki", lines, load(tmp_path, "ozaki")["accuracy"])
     axes = drawn.figure.axes[0]
     assert axes.get_xscale() == "linear" and axes.get_xlim()[0] < 0 < 4 < axes.get_xlim()[1]
     assert [cell["φ"] for cell in drawn.table] == [0, 0.5, 4]
@@ -153,7 +151,7 @@ def test_a_share_below_another_is_told_as_such(tmp_path):
         shares = {"ozaki.fused_bf16_d9": one, "ozaki.rows_bf16_d9": other}
         rows = [{"kernel": name, "toolkit": "cuda13", "n": 16384, "share": share} for name, share in shares.items()]
         write(tmp_path, "products", rows)
-        found = experiment_rows.load(tmp_path, "ozaki")
+        found = load(tmp_path, "ozaki")
         return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, lambda name: name.replace(".", "-"), found)))
 
     assert "run at 0.54 of cuBLAS in bf16" in told(0.54, 0.88) and "by the same loop" in told(0.54, 0.88)
@@ -171,7 +169,7 @@ def test_one_launch_for_all_pairs_is_questioned_where_its_shares_differ(tmp_path
             for n, share in sizes.items()
         ]
         write(tmp_path, "products", rows)
-        found = experiment_rows.load(tmp_path, "ozaki")
+        found = load(tmp_path, "ozaki")
         return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, lambda name: name.replace(".", "-"), found)))
 
     def timed(text: str) -> str:
@@ -211,18 +209,18 @@ def test_hard_operands_are_drawn_law_by_law_with_a_dot_a_scheme(tmp_path):
         for number, kernel in enumerate(("cublas.gemm", "ozaki.rows_bf16_d9", "crt.fused"))
     ]
     write(tmp_path, "accuracy", rows)
-    drawn = figure_dots.draw("ozaki", dots, experiment_rows.load(tmp_path, "ozaki")["accuracy"])
+    drawn = figure_dots.draw("ozaki", dots, load(tmp_path, "ozaki")["accuracy"])
     assert [len(axes.texts) for axes in drawn.figure.axes] == [3] * len(dots.panels)
     assert len(set(drawn.rows)) == len(rows) and len(drawn.table) == len(rows)
     assert drawn.table[-1]["kernel"] == "15 moduli" and drawn.table[-1][dots.x_label] == 1e11
 
 
 def test_more_series_than_colours_are_told_apart_by_marks():
-    looks = {(figure_lines._colour(i), figure_lines._marker(i), str(figure_lines._dash(i))) for i in range(14)}
+    looks = {(_colour(i), _marker(i), str(_dash(i))) for i in range(14)}
     assert len(looks) == 14
 
 
 def test_ticks_beyond_millions_are_powers():
-    assert [drawing.plain(value) for value in (1e-15, 1e-3, 5.0, 1e6, 1e8, 2.0**20, 1e24)] == [
+    assert [style.plain(value) for value in (1e-15, 1e-3, 5.0, 1e6, 1e8, 2.0**20, 1e24)] == [
         *("10⁻¹⁵", "0.001", "5", "1,000,000", "10⁸", "2²⁰", "10²⁴")
     ]

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ozaki_matrices import any_floats, fractions
 
+from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.errors import UserError
-from gemmrepro.operands import narrow, widen
 from gemmrepro.ozaki import article, bounds, exactness, formats
 from gemmrepro.ozaki.arrays import ceil_log2, peak
 from gemmrepro.ozaki.splitting import extract, extract_sigma, slices_needed, split

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro import persisting
 from gemmrepro.errors import UserError
+from gemmrepro.gpu import l2_window
 
 SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")
 REFUSED = SimpleNamespace(name="CUDA_ERROR_NOT_SUPPORTED")
@@ -77,7 +77,7 @@ def array(size: int) -> SimpleNamespace:
 @pytest.mark.parametrize(("size", "aside", "span"), [(1000, 1000, 1000), (5000, 3000, 4000)])
 def test_a_window_asks_for_no_more_than_the_gpu_allows(monkeypatch, size, aside, span):
     driver = use(monkeypatch, aside=3000, span=4000)
-    with persisting.window(SESSION, array(size)) as kept:
+    with l2_window.window(SESSION, array(size)) as kept:
         assert kept == aside
         assert driver.windows == [(7, 4096, span, 1.0, "keep")]
         assert driver.limits == [aside]
@@ -87,20 +87,20 @@ def test_a_window_asks_for_no_more_than_the_gpu_allows(monkeypatch, size, aside,
 
 def test_a_gpu_that_sets_nothing_aside_is_named(monkeypatch):
     driver = use(monkeypatch, aside=0, span=4000)
-    with pytest.raises(UserError, match="Test GPU sets no part of L2 aside"), persisting.window(SESSION, array(8)):
+    with pytest.raises(UserError, match="Test GPU sets no part of L2 aside"), l2_window.window(SESSION, array(8)):
         pass
     assert not driver.windows and not driver.limits
 
 
 def test_an_error_of_the_driver_is_told_and_everything_given_back(monkeypatch):
     driver = use(monkeypatch, aside=3000, span=4000, refuse=True)
-    with pytest.raises(UserError, match="CUDA_ERROR_NOT_SUPPORTED"), persisting.window(SESSION, array(8)):
+    with pytest.raises(UserError, match="CUDA_ERROR_NOT_SUPPORTED"), l2_window.window(SESSION, array(8)):
         pass
     assert driver.limits == [8, 0] and driver.windows[-1][2] == 0
 
 
 def test_an_error_inside_gives_the_cache_back(monkeypatch):
     driver = use(monkeypatch, aside=3000, span=4000)
-    with pytest.raises(RuntimeError), persisting.window(SESSION, array(8)):
+    with pytest.raises(RuntimeError), l2_window.window(SESSION, array(8)):
         raise RuntimeError
     assert driver.limits[-1] == 0 and driver.resets == 1

@@ -6,7 +6,7 @@ import pytest
 from plants import PLANTS
 
 from gemmrepro import registry
-from gemmrepro.gate_cases import gemm_cases
+from gemmrepro.gates.gemm_cases import gemm_cases
 
 HOPPER = [kernel for kernel in registry.kernels("hopper") if kernel.op == "gemm"]
 ONE_TILE = [part for kernel in HOPPER for part in kernel.parts if {"bm", "bn"} <= set(part.params)]

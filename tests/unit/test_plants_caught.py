@@ -18,9 +18,10 @@ from numpy_cupy import NumpyCupy
 from plants import CRT, OZAKI
 from test_crt import Device
 
-from gemmrepro import gate_cases, numeric, registry
+from gemmrepro import registry
 from gemmrepro.errors import UserError
-from gemmrepro.registry import Shape
+from gemmrepro.gates import gemm, gemm_cases
+from gemmrepro.operations import Shape
 
 SESSION = SimpleNamespace(sync=lambda: None)
 SMALL = {"m": 37, "n": 34, "k": 80}
@@ -52,10 +53,10 @@ def failure(kernel: registry.Kernel, run) -> str:
     cut = {axis: most // (step := kernel.multiple_of.get(axis, 1)) * step for axis, most in SMALL.items()}
     cases = {
         replace(case, shape=Shape(**{axis: min(most, getattr(case.shape, axis)) for axis, most in cut.items()})): None
-        for case in gate_cases.gemm_cases(kernel, [1])
+        for case in gemm_cases.gemm_cases(kernel, [1])
     }
     for case in cases:
-        verdict, _ = numeric.run_case(SESSION, launch, case, kernel.problem, repeats=1, kernel=kernel)
+        verdict, _ = gemm.run_case(SESSION, launch, case, kernel.problem, repeats=1, kernel=kernel)
         if refused or not verdict.passed:
             return refused[0] if refused else verdict.message
     return ""

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from test_kernels import compile_for_cpu, run_on_cpu
 
-from gemmrepro import claims, experiments, pointwise_gate, registry, stats
-from gemmrepro.files import ROOT
-from gemmrepro.registry import Shape
+from gemmrepro import experiments, registry, stats
+from gemmrepro.core.paths import ROOT
+from gemmrepro.gates import pointwise
+from gemmrepro.judge import claims
+from gemmrepro.operations import Shape
 
 KERNELS = registry.kernels("pytorch")
 LENGTHS = (1, 3, 4, 5, 4095, 4096, 4099, 10_001)
@@ -39,13 +41,13 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is 
 
 
 @needs_compiler
-@pytest.mark.parametrize("law", pointwise_gate.LAWS)
+@pytest.mark.parametrize("law", pointwise.LAWS)
 def test_a_kernel_takes_any_length_and_passes_its_gate(program, law):
     kernel, program = program
     for n in LENGTHS:
-        x = pointwise_gate.draw(law, n, 3)
+        x = pointwise.draw(law, n, 3)
         got = run_on_cpu(program, kernel, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
-        verdict = pointwise_gate.judge(x, got)
+        verdict = pointwise.judge(x, got)
         assert verdict.passed, f"{n}: {verdict.message}"
 
 
@@ -64,17 +66,17 @@ def test_a_planted_bug_fails_the_gate(tmp_path, text, replacement):
     program = compile_for_cpu(kernel, tmp_path, (text, replacement, 0))
     failed = []
     for n in LENGTHS:
-        x = pointwise_gate.draw("normal", n, 3)
+        x = pointwise.draw("normal", n, 3)
         got = run_on_cpu(program, kernel, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
-        failed.append(not pointwise_gate.judge(x, got).passed)
+        failed.append(not pointwise.judge(x, got).passed)
     assert any(failed)
 
 
-@pytest.mark.parametrize("law", pointwise_gate.LAWS)
+@pytest.mark.parametrize("law", pointwise.LAWS)
 def test_the_gate_passes_fp32_arithmetic_and_nothing_coarser(law):
-    x = pointwise_gate.draw(law, 20_000, 11)
+    x = pointwise.draw(law, 20_000, 11)
     right = single(x)
-    verdict = pointwise_gate.judge(x, right)
+    verdict = pointwise.judge(x, right)
     assert verdict.passed and 0 < verdict.err_scaled_max < 4.25
     ordinary = int(np.nanargmin(np.abs(x - np.float32(0.7))))
     at = np.arange(x.size)
@@ -90,17 +92,17 @@ def test_the_gate_passes_fp32_arithmetic_and_nothing_coarser(law):
         wrong["nothing but x"] = x
     with np.errstate(invalid="ignore", over="ignore"):
         for name, got in wrong.items():
-            assert not pointwise_gate.judge(x, got.astype(np.float32)).passed, name
+            assert not pointwise.judge(x, got.astype(np.float32)).passed, name
 
 
 def test_what_is_no_number_stays_none():
     x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0], np.float32)
     right = np.array([np.inf, np.nan, np.nan, 0.0, -0.0], np.float32)
-    assert pointwise_gate.judge(x, right).passed
+    assert pointwise.judge(x, right).passed
     for index, wrong in ((0, 1.0), (1, -np.inf), (2, 0.0), (3, np.nan)):
         spoiled = right.copy()
         spoiled[index] = wrong
-        assert not pointwise_gate.judge(x, spoiled).passed
+        assert not pointwise.judge(x, spoiled).passed
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)

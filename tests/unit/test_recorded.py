@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gemmrepro import recorded
+from gemmrepro.core import schemas
+from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.files import ROOT
-from gemmrepro.measurements import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure import recorded
+from gemmrepro.measure.rows import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 
 ROW = dict(
     kernel="ladder.naive",
@@ -209,7 +210,7 @@ def test_an_unrecorded_gpu_says_what_there_is(world):
 
 
 def test_a_family_not_yet_recorded_has_no_rows(world):
-    from gemmrepro.measurements import load
+    from gemmrepro.measure.rows import load
 
     assert recorded.bring("ada", world / "recorded" / "gpu", world / "build", world / "out" / "ada") == (0, 0)
     measured = load(world / "out", "ada")
@@ -238,7 +239,7 @@ def test_the_committed_recordings_are_whole(folder):
     recorded.check_rows(rows, folder / "summary.csv")
     recorded.read_rows(folder / "counters.csv", COUNTER_COLUMNS)
     recorded.check_samples(folder / "samples.parquet")
-    recorded.check(json.loads((folder / "run.json").read_text()), "run.schema.yaml", "run.json")
+    schemas.check(json.loads((folder / "run.json").read_text()), "run.schema.yaml", "run.json")
     samples = pd.read_parquet(folder / "samples.parquet")
     for row in map(recorded.typed, rows):
         match = samples

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gemmrepro import registry
+from gemmrepro.core import paths
 from gemmrepro.errors import UserError
-from gemmrepro.registry import Shape
+from gemmrepro.operations import Shape
 
 EVERY = registry.kernels()
 BY_ID = {"argnames": "kernel", "argvalues": EVERY, "ids": [kernel.id for kernel in EVERY]}
@@ -148,7 +149,7 @@ def test_an_unknown_family_names_the_known_ones():
 
 
 def test_published_systems_are_rows_of_the_articles_table():
-    with (Path(registry.KERNELS_DIR) / "published.csv").open(newline="") as file:
+    with (Path(paths.KERNELS_DIR) / "published.csv").open(newline="") as file:
         systems = {row["system"] for row in csv.DictReader(file)}
     assert {kernel.published_system for kernel in EVERY if kernel.published_system} <= systems
 

@@ -20,9 +20,20 @@ import pandas as pd
 import pytest
 from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import discussion, figures, inline_svg, measurements, registry, report, rungs, verdicts
+from gemmrepro import registry
+from gemmrepro.core.paths import ROOT
+from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
-from gemmrepro.files import ROOT
+from gemmrepro.judge import verdicts
+from gemmrepro.measure.rows import load
+from gemmrepro.paper import discussion, inline_svg, summary
+from gemmrepro.paper import page as report
+from gemmrepro.paper.figures import stage as figures
+from gemmrepro.paper.figures.stage import figure_names
+from gemmrepro.paper.kernel import gate_view, gather_checks
+from gemmrepro.paper.page import allowed_error
+from gemmrepro.paper.text import anchor, histogram, relative
+from gemmrepro.registry.ladders import heading, level_name
 
 VOID = set("area base br col embed hr img input link meta source track wbr".split())
 
@@ -169,7 +180,7 @@ def test_each_kernel_has_its_section(full):
     text, page = full
     kernels = [kernel.id for family in ("ladder", "ceilings") for kernel in registry.kernels(family)]
     for kernel in kernels:
-        assert report.anchor(kernel) in page.ids
+        assert anchor(kernel) in page.ids
         assert f"--force results/gates/{kernel}.json" in page.words
         assert f"--force results/build/cuda13/{kernel}.json" in page.words
     assert text.count("Main loop, cuda12 for sm_90") == len(kernels)
@@ -180,7 +191,7 @@ def test_each_kernel_has_its_section(full):
 def test_svg_colours_follow_the_page(full):
     text, _ = full
     plots = re.findall(r'<div class="plot".*?</svg></div>', text, re.DOTALL)
-    assert len(plots) == len(figures.figure_names("ladder"))
+    assert len(plots) == len(figure_names("ladder"))
     for plot in plots:
         assert "var(--ink)" in plot and "var(--paper)" in plot
         assert not re.search(r"#1b1f26|#0072b2|#ffffff", plot, re.IGNORECASE)
@@ -247,18 +258,18 @@ def test_a_missing_input_is_one_line(tmp_path):
 
 
 def test_histogram_marks_the_median_and_tells_its_range():
-    drawn = report.histogram(np.array([10.0, 11.0, 11.0, 12.0, 30.0]), 11.0)
+    drawn = histogram(np.array([10.0, 11.0, 11.0, 12.0, 30.0]), 11.0)
     assert "5 samples from 10.00 µs to 30.00 µs" in drawn
     assert 'class="mid"' in drawn
-    assert report.histogram(np.array([])) == ""
-    assert "3 samples" in report.histogram(np.array([5.0, 5.0, 5.0]), 5.0)
+    assert histogram(np.array([])) == ""
+    assert "3 samples" in histogram(np.array([5.0, 5.0, 5.0]), 5.0)
 
 
 def test_static_checks_are_gathered_across_architectures():
     def check(arch, name, found, passed=True, expected="at least 1", why="because"):
         return {"arch": arch, "check": name, "why": why, "expected": expected, "found": found, "passed": passed}
 
-    lines = report.gather_checks(
+    lines = gather_checks(
         [
             check("sm_80", "LDG", 8),
             check("sm_80", "LDG", 0, expected="0"),
@@ -278,12 +289,12 @@ def test_static_checks_are_gathered_across_architectures():
 
 
 def test_an_error_and_its_bound_have_one_unit():
-    assert report.allowed_error(2.0**-20, "fp32") == 16
-    assert report.allowed_error(2.0**-20, "bf16") == 2.0**-12 + 1  # its own rounding of the result
-    assert report.allowed_error(0.0, "int32") == 0
-    assert report.allowed_error(None, "fp32") is None
+    assert allowed_error(2.0**-20, "fp32") == 16
+    assert allowed_error(2.0**-20, "bf16") == 2.0**-12 + 1  # its own rounding of the result
+    assert allowed_error(0.0, "int32") == 0
+    assert allowed_error(None, "fp32") is None
     gate = {"toolkits": {"cuda13": {"numeric": {"cases": [{"err_scaled_max": 3.0, "gamma": 2.0**-22}]}}}}
-    assert report.gate_view(gate, "fp32")["toolkits"][0]["cases"][0]["allowed"] == 4
+    assert gate_view(gate, "fp32")["toolkits"][0]["cases"][0]["allowed"] == 4
 
 
 def test_every_entry_point_has_its_row_and_loop(tmp_path, monkeypatch):
@@ -320,7 +331,7 @@ def test_disagreements_compare_figures_only():
         claim("d.fast", 3.0, unit="ms"),
     ]
     published = {"a.near": 1.0, "a.far": 1.0, "b.order": 1.0, "c.partly": 1.0, "d.fast": 2.0}
-    found = report.disagreements(judged, published)
+    found = summary.disagreements(judged, published)
     assert [each["claim"]["id"] for each in found] == ["a.far", "d.fast"]
     assert [each["text"] for each in found] == ["25.0%", "3.00"]
     assert [each["difference"] for each in found] == ["4.0 times lower", "50% higher"]
@@ -330,15 +341,15 @@ def test_disagreements_compare_figures_only():
 @pytest.mark.parametrize("family", registry.family_names())
 def test_no_two_kernels_share_a_name_or_a_heading(family):
     kernels = registry.kernels(family)
-    for called in (rungs.level_name, rungs.heading):
+    for called in (level_name, heading):
         names = [called(kernel) for kernel in kernels]
         assert sorted(names) == sorted(set(names))
 
 
 def test_a_copy_of_floats_is_not_called_by_its_twin_of_halves():
     kernel = registry.kernel("memory.copy_scalar_float")
-    assert "half" not in rungs.level_name(kernel) + rungs.heading(kernel)
-    assert rungs.heading(kernel) == "C1 float, an element an access"
+    assert "half" not in level_name(kernel) + heading(kernel)
+    assert heading(kernel) == "C1 float, an element an access"
 
 
 def test_bulk_is_packed_and_names_the_file_that_holds_it_too(tmp_path):
@@ -375,8 +386,8 @@ def test_figures_share_their_letters(tmp_path):
 
 def test_links_lead_only_into_the_repository(tmp_path):
     inside = ROOT / "kernels" / "published.csv"
-    assert report.relative(inside, ROOT / "reports" / "index.html") == "../kernels/published.csv"
-    assert report.relative(inside, tmp_path / "index.html") is None
+    assert relative(inside, ROOT / "reports" / "index.html") == "../kernels/published.csv"
+    assert relative(inside, tmp_path / "index.html") is None
 
 
 # With stand-ins for all that a family may hold: two types, tuned twins, steps past the article.
@@ -486,15 +497,15 @@ def test_without_rows_the_discussion_says_not_measured(tmp_path, monkeypatch):
 
 
 def test_the_last_step_of_a_discussion_is_the_last_that_was_timed():
-    steps = discussion.Numbers("hopper", {}, report.anchor).steps()
+    steps = discussion.Numbers("hopper", {}, anchor).steps()
 
     def last(timed: list[str]) -> str:
         tables = {"hopper": SimpleNamespace(summary=pd.DataFrame({"kernel": timed}))}
-        return discussion.Numbers("hopper", tables, report.anchor).last()
+        return discussion.Numbers("hopper", tables, anchor).last()
 
     assert last([steps[0], steps[2]]) == steps[2]
     assert last(steps) == last([]) == steps[-1]
-    assert discussion.Numbers("hopper", {}, report.anchor).last() == steps[-1]
+    assert discussion.Numbers("hopper", {}, anchor).last() == steps[-1]
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("kernels/*/discussion.html.j2")), ids=lambda path: path.parent.name)
@@ -508,19 +519,19 @@ def fragment(tmp_path, monkeypatch, text: str) -> str:
     kernels = stand_in(monkeypatch, tmp_path)
     (kernels / "ladder" / discussion.FILE).write_text(text)
     world = World(tmp_path, whole=True, sizes=(4096,), stale=("ladder.smem",)).write()
-    measured = {name: measurements.load(world.measure, name) for name in ("ladder", "ceilings")}
-    return discussion.render("ladder", measured, report.anchor)
+    measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
+    return discussion.render("ladder", measured, anchor)
 
 
 def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
     stand_in(monkeypatch, tmp_path)
     world = World(tmp_path, whole=True, sizes=(4096,)).write()
-    measured = {name: measurements.load(world.measure, name) for name in ("ladder", "ceilings")}
+    measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
     rows = measured["ladder"].summary
     naive = rows["kernel"] == "ladder.naive"
     rows.loc[naive, ["median_us", "baseline_median_us"]] *= 2  # at half the clock, both of a pair take twice as long
     rows.loc[naive, "tflops"] /= 2
-    asked = discussion.Numbers("ladder", measured, report.anchor)
+    asked = discussion.Numbers("ladder", measured, anchor)
     ratios = [asked.ratio(kernel).value for kernel in ("ladder.coalesced", "ladder.naive")]
     assert asked.speedup("ladder.coalesced", "ladder.naive").value == pytest.approx(ratios[0] / ratios[1])
     # Another problem's kernel has another baseline, and only times remain.
@@ -530,10 +541,10 @@ def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
 def test_two_ratios_part_or_overlap(tmp_path, monkeypatch):
     stand_in(monkeypatch, tmp_path)
     world = World(tmp_path, whole=True, sizes=(4096,)).write()
-    measured = {name: measurements.load(world.measure, name) for name in ("ladder", "ceilings")}
+    measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
     rows = measured["ladder"].summary
     one, other = (rows["kernel"] == f"ladder.{name}" for name in ("coalesced", "naive"))
-    asked = discussion.Numbers("ladder", measured, report.anchor)
+    asked = discussion.Numbers("ladder", measured, anchor)
 
     def ahead(low: float, high: float, *between: float) -> int:
         rows.loc[one, ["ratio_ci_low", "ratio_ci_high"]] = low, high
@@ -611,4 +622,4 @@ def test_a_wrong_fragment_is_one_clear_error(tmp_path, monkeypatch, text, words)
     ],
 )
 def test_counters_in_words(value, unit, text):
-    assert discussion.in_words(value, unit) == text
+    assert in_words(value, unit) == text

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gemmrepro import sass
+from gemmrepro.build import sass
 
 LISTING = (Path(__file__).parent / "data" / "listing.sass").read_text()
 

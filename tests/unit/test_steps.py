@@ -9,10 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmrepro import build, build_cutile, comparison, gates, gpu, operands, registry, sweep
+from gemmrepro import operations, registry
+from gemmrepro.build import cutile, key
 from gemmrepro.errors import UserError
+from gemmrepro.gates import compare, static
+from gemmrepro.gpu import loaded
+from gemmrepro.measure import plan
 from gemmrepro.operands import Operands
-from gemmrepro.registry import Buffer, Shape, TensorMap
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Buffer, TensorMap
 
 FUSED = registry.kernel("ozaki.fused_bf16_d9")
 NAIVE = registry.kernel("ozaki.naive_fp16")
@@ -64,17 +69,17 @@ def test_a_launch_is_passed_pointers_lengths_and_strides_of_any_rank():
 
 def test_the_compiler_is_promised_what_the_workspace_holds():
     product = FUSED.codes[-1]
-    assert build_cutile.flags(product)[:5] == (
+    assert cutile.flags(product)[:5] == (
         *("slices_a:bfloat16/1x1x8", "slices_b:bfloat16/1x1x8", "c_a:int32/1", "c_b:int32/1"),
         "c:float64/1x2",
     )
-    flags = build_cutile.flags(FUSED)
+    flags = cutile.flags(FUSED)
     assert "product:num_worker_warps=8" in flags and "maxima_a:maxima" in flags
     # A promise changes the machine code, and so the key under which measurements are filed.
     promised = {**FUSED.workspace, "slices_a": Buffer("bf16", lambda shape: (7, shape.m, shape.k))}
     weaker = replace(FUSED, workspace=promised)
     hinted = [replace(step, defines={**step.defines, "HINTS": "occupancy=1"}) for step in FUSED.steps]
-    keys = {build.build_key(one, "13.4", VERSIONS) for one in (FUSED, weaker, replace(FUSED, steps=tuple(hinted)))}
+    keys = {key.build_key(one, "13.4", VERSIONS) for one in (FUSED, weaker, replace(FUSED, steps=tuple(hinted)))}
     assert len(keys) == 3
     assert len({registry.compiled_from(one) for one in (FUSED, weaker, replace(FUSED, steps=tuple(hinted)))}) == 3
     assert (
@@ -95,12 +100,12 @@ def test_workspaces_are_counted():
     size = FUSED.workspace_bytes(Shape.cube(1024))
     assert size == 2 * 7 * 1024 * 1024 * 2 + 2 * 1024 * 8 + 2 * 4
     size += 2 * 3 * 8 * 1024 * 1024  # what it may err by, and what that is made of: A, B and C twice over
-    assert size == sweep.own_bytes(FUSED, Shape.cube(1024))
-    point = sweep.Point(FUSED.id, "cuda13", FUSED.problem, Shape.cube(1024), "warm", None)
-    plain = sweep.needed_bytes(FUSED.problem, Shape.cube(1024), 1 << 20)
-    sweep.check_memory([point], plain + size, 1 << 20, "GPU A", {FUSED.id: FUSED})
+    assert size == plan.own_bytes(FUSED, Shape.cube(1024))
+    point = plan.Point(FUSED.id, "cuda13", FUSED.problem, Shape.cube(1024), "warm", None)
+    plain = plan.needed_bytes(FUSED.problem, Shape.cube(1024), 1 << 20)
+    plan.check_memory([point], plain + size, 1 << 20, "GPU A", {FUSED.id: FUSED})
     with pytest.raises(UserError, match="take that size out"):
-        sweep.check_memory([point], plain + size - 1, 1 << 20, "GPU A", {FUSED.id: FUSED})
+        plan.check_memory([point], plain + size - 1, 1 << 20, "GPU A", {FUSED.id: FUSED})
 
 
 @pytest.mark.parametrize("shape", [Shape.cube(256), Shape(256, 256, 640), Shape(512, 128, 256)], ids=str)
@@ -108,13 +113,13 @@ def test_what_the_judgement_of_a_scheme_takes_is_counted(shape):
     """By what NumPy allocates at the most while it is worked out; a CuPy array more may be alive in an expression."""
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, shape.n))
-    whole = operands.nbytes(FUSED.problem, shape)
+    whole = operations.nbytes(FUSED.problem, shape)
     for kernel in [one for one in registry.kernels() if one.error]:
         tracemalloc.start()
         kernel.error(a, b, np)
         taken = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        counted = sweep.own_bytes(kernel, shape) - kernel.workspace_bytes(shape)
+        counted = plan.own_bytes(kernel, shape) - kernel.workspace_bytes(shape)
         assert counted == kernel.error_copies * whole
         assert taken + whole // 4 <= counted, kernel.id
         assert taken > 0.25 * counted, f"{kernel.id}: {taken / whole}"
@@ -122,24 +127,26 @@ def test_what_the_judgement_of_a_scheme_takes_is_counted(shape):
 
 def test_fat_binaries_behind_one_another_are_told_apart():
     def one(content: bytes) -> bytes:
-        return struct.pack("<IHHQ", gpu.FATBIN_MAGIC, 1, 16, len(content)) + content
+        return struct.pack("<IHHQ", loaded.FATBIN_MAGIC, 1, 16, len(content)) + content
 
     first, second = one(b"first"), one(b"the second")
-    assert gpu.fat_binaries(first + second) == [first, second]
-    assert gpu.fat_binaries(first) == [first]
-    assert gpu.fat_binaries(b"\x7fELF and so on") == [b"\x7fELF and so on"]
+    assert loaded.fat_binaries(first + second) == [first, second]
+    assert loaded.fat_binaries(first) == [first]
+    assert loaded.fat_binaries(b"\x7fELF and so on") == [b"\x7fELF and so on"]
     for wrong in (first[:-1], first + b"more", b"nothing of the kind"):
         with pytest.raises(UserError, match="build stage"):
-            gpu.fat_binaries(wrong)
+            loaded.fat_binaries(wrong)
 
 
 def test_every_step_passes_the_static_gate_by_name():
     built = {"registers": 100, "stack_bytes": 0, "spill_store_bytes": 0, "spill_load_bytes": 0, "shared_bytes": 1024}
     record = {**built, "threads": 256, "instructions": {"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2, "DFMA": 64}}
-    checks = gates.static_checks(FUSED.codes[-1], "sm_90", record)
+    checks = static.static_checks(FUSED.codes[-1], "sm_90", record)
     assert checks and all(check["passed"] for check in checks)
     without = {**record, "instructions": {"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2}}
-    failed = [check["check"] for check in gates.static_checks(FUSED.codes[-1], "sm_90", without) if not check["passed"]]
+    failed = [
+        check["check"] for check in static.static_checks(FUSED.codes[-1], "sm_90", without) if not check["passed"]
+    ]
     assert failed == [r"DFMA(\..*)?"]
 
 
@@ -155,10 +162,10 @@ def test_a_tensor_map_of_a_workspace_array_is_of_its_rows():
 def test_what_a_scheme_errs_by_is_allowed_and_not_hidden():
     reference, scale = np.full((4, 3), 2.0), np.full((4, 3), 2.0)
     result = reference + 1e-6
-    refused = comparison.compare(result, reference, scale, 1e-15, dtype="fp64", rows=2)
-    allowed = comparison.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=2e-6, rows=2)
+    refused = compare.compare(result, reference, scale, 1e-15, dtype="fp64", rows=2)
+    allowed = compare.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=2e-6, rows=2)
     by_row = np.array([[2e-6], [2e-6], [0.0], [2e-6]])
-    third = comparison.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=by_row, rows=2)
+    third = compare.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=by_row, rows=2)
     assert (refused.passed, allowed.passed, third.passed) == (False, True, False)
     assert "C[2,0]" in third.message
     assert allowed.err_scaled_max == pytest.approx(5e-7 * 2.0**53)

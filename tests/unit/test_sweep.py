@@ -5,11 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro import baselines, gpu, operands, sweep, timing
+from gemmrepro import operations, timing
+from gemmrepro.core import names
+from gemmrepro.core.journal import Journal
+from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
+from gemmrepro.gpu import baselines, device
+from gemmrepro.measure import plan, sweep
 from gemmrepro.operands import work
-from gemmrepro.registry import Kernel, Launch, Problem, Shape
-from gemmrepro.tables import csv_text
+from gemmrepro.operations import Problem, Shape
+from gemmrepro.registry import Kernel, Launch
 
 MACHINE = {"gpu": "GPU A", "driver": "1.0"}
 
@@ -38,7 +43,7 @@ def said():
 
 @pytest.fixture
 def journal(tmp_path, said):
-    return sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    return Journal(tmp_path / "journal", MACHINE, said.append)
 
 
 def test_an_entry_comes_back_only_under_the_identity_it_was_made_with(journal):
@@ -50,7 +55,7 @@ def test_an_entry_comes_back_only_under_the_identity_it_was_made_with(journal):
 
 def test_a_reopened_journal_has_everything(journal, tmp_path, said):
     journal.put("a", {}, {"x": 1})
-    again = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    again = Journal(tmp_path / "journal", MACHINE, said.append)
     assert again.get("a", {}) == {"x": 1}
     assert not said
 
@@ -81,18 +86,18 @@ def test_a_corrupt_entry_is_reported_and_the_others_stay(journal, said, spoil):
 @pytest.mark.parametrize("other", [{"gpu": "GPU B", "driver": "1.0"}, {"gpu": "GPU A", "driver": "2.0"}])
 def test_a_journal_of_another_machine_is_set_aside_whole(journal, tmp_path, said, other):
     journal.put("a", {}, {"x": 1})
-    fresh = sweep.Journal(tmp_path / "journal", other, said.append)
+    fresh = Journal(tmp_path / "journal", other, said.append)
     assert fresh.get("a", {}) is None
     assert "GPU A" in said[0] and other["gpu"] in said[0] and "set-aside-1" in said[0]
     assert json.loads((tmp_path / "journal.set-aside-1" / "a.json").read_text())["payload"] == {"x": 1}
-    back = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    back = Journal(tmp_path / "journal", MACHINE, said.append)
     assert back.get("a", {}) is None and (tmp_path / "journal.set-aside-2").is_dir()
 
 
 def test_a_folder_that_is_no_journal_is_set_aside_too(tmp_path, said):
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / "notes.txt").write_text("mine")
-    sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    Journal(tmp_path / "journal", MACHINE, said.append)
     assert (tmp_path / "journal.set-aside-1" / "notes.txt").read_text() == "mine"
 
 
@@ -101,7 +106,7 @@ def test_a_folder_that_is_no_journal_is_set_aside_too(tmp_path, said):
 
 def test_every_combination_is_a_point_and_each_baseline_one_too():
     kernels = [make("a"), make("b"), make("add", op="vector_add", baseline=None)]
-    points, skipped = sweep.plan_points(kernels, [256, 512], ["cuda12", "cuda13"], ["cold", "warm"], lambda *_: None)
+    points, skipped = plan.plan_points(kernels, [256, 512], ["cuda12", "cuda13"], ["cold", "warm"], lambda *_: None)
     assert not skipped
     gemm = [point for point in points if point.kernel in ("ladder.a", "ladder.b")]
     assert len(gemm) == len(set(gemm)) == 2 * 2 * 2 * 2
@@ -114,14 +119,14 @@ def test_every_combination_is_a_point_and_each_baseline_one_too():
 def test_types_of_one_family_are_points_of_their_own():
     bf16 = {"dtype_in": "bf16", "dtype_out": "bf16", "baseline": "cublas.gemm"}
     kernels = [make("a", **bf16), make("b", **bf16 | {"dtype_in": "fp16", "dtype_out": "fp16"})]
-    points, _ = sweep.plan_points(kernels, [256], ["cuda13"], ["warm"], lambda *_: None)
+    points, _ = plan.plan_points(kernels, [256], ["cuda13"], ["warm"], lambda *_: None)
     library = [point for point in points if point.toolkit == "library"]
     assert {point.problem.dtype_in for point in library} == {"bf16", "fp16"} and len(library) == 2
     assert len({point.entry(point.cache, "r0") for point in points}) == len(points) == 4
 
 
 def test_what_must_not_be_timed_is_left_out_with_the_reason():
-    points, skipped = sweep.plan_points(
+    points, skipped = plan.plan_points(
         [make("a"), make("b")],
         [256],
         ["cuda13"],
@@ -134,7 +139,7 @@ def test_what_must_not_be_timed_is_left_out_with_the_reason():
 
 def test_a_size_that_a_rung_cannot_take_is_left_out_by_name():
     tiled = make("tiled", multiple_of={"m": 128})
-    points, skipped = sweep.plan_points([make("a"), tiled], [100], ["cuda13"], ["warm"], lambda *_: None)
+    points, skipped = plan.plan_points([make("a"), tiled], [100], ["cuda13"], ["warm"], lambda *_: None)
     assert {point.kernel for point in points} == {"ladder.a", "cublas.sgemm"}
     assert "ladder.tiled cannot run 100x100x100" in skipped[0]["reason"]
 
@@ -158,7 +163,7 @@ def gate(**changes):
 )
 def test_only_what_passed_its_gate_as_this_very_binary_is_timed(tmp_path, content, reason):
     (tmp_path / "ladder.a.json").write_text(json.dumps(content))
-    found = sweep.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
+    found = plan.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
     assert found is None if reason is None else reason in found
 
 
@@ -167,23 +172,23 @@ def test_a_missing_or_corrupt_verdict_is_an_error(tmp_path, text):
     if text is not None:
         (tmp_path / "ladder.a.json").write_text(text)
     with pytest.raises(UserError, match="gates stage"):
-        sweep.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
+        plan.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
 
 
 def test_a_size_that_does_not_fit_is_refused_with_size_and_bytes():
-    points, _ = sweep.plan_points([make("a")], [256, 8192], ["cuda13"], ["cold"], lambda *_: None)
+    points, _ = plan.plan_points([make("a")], [256, 8192], ["cuda13"], ["cold"], lambda *_: None)
     l2 = 60 << 20
-    needed = sweep.needed_bytes(Problem(), Shape.cube(8192), l2)
+    needed = plan.needed_bytes(Problem(), Shape.cube(8192), l2)
     assert needed > 3 * 4 * 8192**2 + 16 * 8192**2
-    sweep.check_memory(points, needed, l2, "GPU A")
+    plan.check_memory(points, needed, l2, "GPU A")
     with pytest.raises(UserError, match=rf"8192x8192x8192 needs {needed} bytes .* GPU A has {needed - 1} free"):
-        sweep.check_memory(points, needed - 1, l2, "GPU A")
+        plan.check_memory(points, needed - 1, l2, "GPU A")
 
 
 def test_needed_memory_covers_the_copies_that_rotation_makes():
     l2 = 60 << 20
     operands = 3 * 4 * 256**2
-    assert sweep.needed_bytes(Problem(), Shape.cube(256), l2) >= operands * timing.rotation_sets(operands, l2)
+    assert plan.needed_bytes(Problem(), Shape.cube(256), l2) >= operands * timing.rotation_sets(operands, l2)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_needed_memory_covers_the_copies_that_rotation_makes():
     ],
 )
 def test_what_a_size_means(op, size, shape):
-    assert operands.shape_of(op, size) == shape
+    assert operations.shape_of(op, size) == shape
 
 
 # What is written
@@ -233,7 +238,7 @@ def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
     ],
 )
 def test_a_gpu_runs_code_of_its_own_major_version_and_no_later_minor(archs, capability, picked):
-    assert gpu.pick_arch(archs, capability) == picked
+    assert device.pick_arch(archs, capability) == picked
 
 
 @pytest.mark.parametrize(
@@ -247,12 +252,12 @@ def test_a_gpu_runs_code_of_its_own_major_version_and_no_later_minor(archs, capa
     ],
 )
 def test_slugs(name, slug):
-    assert gpu.slug(name) == slug
+    assert device.slug(name) == slug
 
 
 def test_throttle_names():
-    assert gpu.throttle_names(0x1) == []
-    assert gpu.throttle_names(0x4 | 0x20) == ["sw_power_cap", "sw_thermal_slowdown"]
+    assert device.throttle_names(0x1) == []
+    assert device.throttle_names(0x4 | 0x20) == ["sw_power_cap", "sw_thermal_slowdown"]
 
 
 def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said, monkeypatch):
@@ -261,9 +266,9 @@ def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said,
     one = sweep.Sweep.__new__(sweep.Sweep)
     one.session, one.kernels = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0")), {}
     one.machine, one.versions, one._say = MACHINE, {"cublas.gemm": "cuBLAS 1"}, said.append
-    one.journal = sweep.Journal(tmp_path / "journal", MACHINE, said.append)
+    one.journal = Journal(tmp_path / "journal", MACHINE, said.append)
     problem, shape = Problem("gemm", "bf16", "bf16", "row,col,row"), Shape.cube(256)
-    point = sweep.Point("cublas.gemm", sweep.LIBRARY, problem, shape, "", "cublas.gemm")
+    point = plan.Point("cublas.gemm", names.LIBRARY, problem, shape, "", "cublas.gemm")
     workspace = SimpleNamespace(check=lambda call, timer, kernel: {"passed": True, "message": "", "estimate_us": 1.0})
 
     def bind(*_):

@@ -11,10 +11,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro import baselines, build, candidates, gpu, numeric, registry, search, stats, sweep, timing, tune
-from gemmrepro.comparison import Verdict
+from gemmrepro import registry, stats, timing
+from gemmrepro.build import key, nvcc
+from gemmrepro.build import stage as build
+from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
-from gemmrepro.registry import Kernel, Launch, Shape, Tunable
+from gemmrepro.gates import numeric
+from gemmrepro.gates.compare import Verdict
+from gemmrepro.gpu import baselines, device, loaded
+from gemmrepro.measure import sweep
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel, Launch, Tunable
+from gemmrepro.tune import candidates, search
+from gemmrepro.tune.stage import install, main, parse_sizes
 
 SOURCE = """\
 #ifndef PARAMETERS  // the tuner may pass its own
@@ -79,7 +88,7 @@ def test_every_allowed_combination_is_a_candidate_with_a_name_of_its_own(tunable
         (128, 2),
     ]
     assert len({candidate.digest for candidate in found}) == len(found)
-    assert len({build.build_key(candidate.kernel, "13.0") for candidate in found}) == len(found)
+    assert len({key.build_key(candidate.kernel, "13.0") for candidate in found}) == len(found)
     assert found[0].digest == candidates.Candidate({"steps": 2, "tile": 32}, found[0].kernel).digest
     assert str(found[0]) == "tile=32 steps=2"
 
@@ -96,7 +105,7 @@ def row(candidate, **changes):
     return {
         "digest": candidate.digest,
         "params": dict(candidate.params),
-        "build_key": build.build_key(candidate.kernel, "13.0.88"),
+        "build_key": key.build_key(candidate.kernel, "13.0.88"),
         "target": "90",
         "error": None,
         "registers": 40,
@@ -308,7 +317,7 @@ def session(monkeypatch):
         return FakeLoaded(kernel, bound)
 
     FakeTimer.launches = 0
-    monkeypatch.setattr(gpu.Loaded, "from_file", from_file)
+    monkeypatch.setattr(loaded.Loaded, "from_file", from_file)
     monkeypatch.setattr(numeric, "run_case", run_case)
     monkeypatch.setattr(sweep, "Workspace", FakeWorkspace)
     monkeypatch.setattr(timing, "Timer", FakeTimer)
@@ -395,7 +404,7 @@ def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(be
         raise RuntimeError("illegal memory access")
 
     with monkeypatch.context() as patch:
-        patch.setattr(gpu.Loaded, "from_file", crash)
+        patch.setattr(loaded.Loaded, "from_file", crash)
         with pytest.raises(search.Broken):
             first.judge(names[:2])
     session.broken.clear()
@@ -437,8 +446,8 @@ def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, sessi
 
 def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session, tunable, tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "end_with_parent", lambda: None)
-    monkeypatch.setattr(gpu, "open_gpu", lambda: session)
-    monkeypatch.setattr(gpu, "exclusive", lambda session: contextlib.nullcontext())
+    monkeypatch.setattr(device, "open_gpu", lambda: session)
+    monkeypatch.setattr(device, "exclusive", lambda session: contextlib.nullcontext())
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     out = tmp_path / "out.json"
 
@@ -446,7 +455,7 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
         paths = ("--candidates", str(tmp_path / "built"), "--out", str(out), "--journal", str(tmp_path / "journal"))
         command = ["tune", "measure", "--worker", "--kernel", tunable.id, "--sizes", "1024,2048", *paths, *options]
         monkeypatch.setattr(sys, "argv", command)
-        return tune.main()
+        return main()
 
     assert run("--deadline", "1.0") == search.UNFINISHED == 75
     assert not out.exists()
@@ -457,11 +466,11 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
     assert run() == 0
     assert json.loads(out.read_text())["count"]["right"] == 2
     assert out.with_suffix(".csv").is_file()
-    tune.install([out])
+    install([out])
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     (winner,) = registry.tuned(tunable)
-    measured = {build.build_key(candidate.kernel, "13.0") for candidate in candidates.candidates(tunable)}
-    assert build.build_key(winner, "13.0") in measured
+    measured = {key.build_key(candidate.kernel, "13.0") for candidate in candidates.candidates(tunable)}
+    assert key.build_key(winner, "13.0") in measured
 
 
 # The supervisor
@@ -519,7 +528,7 @@ def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
     sizes = {"4096": {"tflops": 46.5, "ratio": 0.95}, "8192": {"tflops": 47.25, "ratio": 0.96}}
     content = {
         "kernel": kernel,
-        "gpu": {"name": "", "slug": gpu},
+        "gpu": {"name": "", "slug": device},
         "driver": "580.1",
         "toolkit": "cuda13",
         "toolkit_version": "13.4.92",
@@ -533,8 +542,8 @@ def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
 
 
 def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monkeypatch):
-    (target,) = tune.install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 4})])
-    assert target == registry.KERNELS_DIR / "ladder" / "tuned" / "h200.json"
+    (target,) = install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 4})])
+    assert target == KERNELS_DIR / "ladder" / "tuned" / "h200.json"
     assert json.loads(target.read_text()) == {
         "ladder.scale_tuned": {
             "params": {"tile": 64, "steps": 4},
@@ -553,7 +562,7 @@ def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monk
     assert kernel.chosen_for == "90"
     assert kernel.params == {"tile": 64, "steps": 4}
     before = registry.compiled_from(kernel)
-    tune.install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 2})])
+    install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 2})])
     assert registry.compiled_from(registry.tuned(tunable)[0]) != before
     monkeypatch.setenv("GEMMREPRO_TUNED", "a100")
     assert registry.tuned(tunable) == ()
@@ -567,11 +576,11 @@ def test_winners_are_merged_and_a_second_install_changes_nothing(tunable, tmp_pa
         result_file(tmp_path / "a.json", {"tile": 64, "steps": 4}),
         result_file(tmp_path / "b.json", {"tile": 32, "steps": 4}, gpu="rtx-4090"),
     ]
-    assert len(tune.install(paths)) == 2
+    assert len(install(paths)) == 2
     text = target.read_text()
     assert list(json.loads(text)) == ["ladder.another", "ladder.scale_tuned"]
     assert registry.winners_path("ladder", "rtx-4090").is_file()
-    tune.install(paths)
+    install(paths)
     assert target.read_text() == text
 
 
@@ -588,7 +597,7 @@ def test_winners_are_merged_and_a_second_install_changes_nothing(tunable, tmp_pa
 def test_a_winner_outside_the_space_is_refused_and_nothing_is_written(tunable, tmp_path, params, said):
     good = result_file(tmp_path / "good.json", {"tile": 64, "steps": 4})
     with pytest.raises(UserError, match=said):
-        tune.install([good, result_file(tmp_path / "bad.json", params)])
+        install([good, result_file(tmp_path / "bad.json", params)])
     assert not registry.winners_path("ladder", "h200").exists()
 
 
@@ -597,11 +606,11 @@ def test_what_is_no_result_or_of_no_tunable_is_refused(tunable, tmp_path):
     for text, said in (("{", "is corrupt"), ("{}", "is no tuning result"), ("[]", "is no tuning result")):
         path.write_text(text)
         with pytest.raises(UserError, match=said):
-            tune.install([path])
+            install([path])
     with pytest.raises(UserError, match="is missing"):
-        tune.install([tmp_path / "none.json"])
+        install([tmp_path / "none.json"])
     with pytest.raises(UserError, match=r"'ladder\.nope' cannot be tuned; what can: ladder\.scale_tuned"):
-        tune.install([result_file(path, {"tile": 64, "steps": 4}, kernel="ladder.nope")])
+        install([result_file(path, {"tile": 64, "steps": 4}, kernel="ladder.nope")])
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
@@ -610,14 +619,14 @@ def test_a_corrupt_file_of_winners_is_refused(tunable, tmp_path, text):
     target.parent.mkdir(parents=True)
     target.write_text(text)
     with pytest.raises(UserError, match="corrupt"):
-        tune.install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 4})])
+        install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 4})])
     assert target.read_text() == text
 
 
 @pytest.mark.parametrize("text", ["", "4096,big", "0", "-1"])
 def test_sizes_that_are_none_are_refused(text):
     with pytest.raises(UserError, match="not of the form"):
-        tune.parse_sizes(text)
+        parse_sizes(text)
 
 
 # With a real toolkit
@@ -638,7 +647,7 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     assert candidates.Listing.read(folder, roomy).rows[rows[32]["digest"]] == rows[32]
 
     compiled = []
-    real = build.compile_fatbin
+    real = nvcc.compile_fatbin
 
     def noted(kernel, *rest):
         compiled.append(kernel.params)

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro import build, gates, numeric, registry
-from gemmrepro.comparison import Verdict
-from gemmrepro.gate_cases import Case
-from gemmrepro.registry import Shape, Variant
+from gemmrepro import registry
+from gemmrepro.build import key
+from gemmrepro.gates import numeric, stage
+from gemmrepro.gates.compare import Verdict
+from gemmrepro.gates.gemm_cases import Case
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Variant
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
 WARPTILE = registry.kernel("ladder.warptile")
@@ -38,7 +41,7 @@ def test_fingerprints_follow_every_variant_and_no_address():
     other = replace(kernel, variants=(kernel.variants[0], replace(kernel.variants[1], params={"bm": 1})))
     assert registry.fingerprint(other) != registry.fingerprint(kernel)
     assert registry.compiled_from(kernel) != registry.compiled_from(WARPTILE)
-    assert build.build_key(kernel, "13.0") == build.build_key(WARPTILE, "13.0"), "the source decides"
+    assert key.build_key(kernel, "13.0") == key.build_key(WARPTILE, "13.0"), "the source decides"
 
 
 @pytest.mark.parametrize("spilled", [None, WARPTILE.entry, "large"])
@@ -50,7 +53,7 @@ def test_the_static_gate_looks_at_every_variant(tmp_path, spilled):
     folder = tmp_path / record["toolkit"]
     folder.mkdir()
     (folder / f"{record['kernel']}.json").write_text(json.dumps(record))
-    result = gates.gate(doubled(), tmp_path, ["cuda13"], None, None)
+    result = stage.gate(doubled(), tmp_path, ["cuda13"], None, None)
     checks = result["toolkits"]["cuda13"]["static"]["checks"]
     failed = [(check["arch"], check["check"]) for check in checks if not check["passed"]]
     assert failed == ([("sm_90", f"{spilled}: spilled bytes")] if spilled else [])

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
 
-from gemmrepro import registry, vector_gate
+from gemmrepro import registry
 from gemmrepro.errors import UserError
-from gemmrepro.guarded import GUARD
-from gemmrepro.operands import LAWS, Operands, counts, draw_ids, nbytes, shape_of
-from gemmrepro.registry import Launch, Problem, Shape, Step
+from gemmrepro.gates import vectors
+from gemmrepro.gates.guarded import GUARD
+from gemmrepro.operands import LAWS, Operands, draw_ids
+from gemmrepro.operations import Problem, Shape, counts, nbytes, shape_of
+from gemmrepro.registry import Launch, Step
 
 HISTOGRAM = Problem("histogram", "int32", "int32", "vector")
 
@@ -23,7 +25,7 @@ HISTOGRAM = Problem("histogram", "int32", "int32", "vector")
 def numpy_for_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
     # The long lengths are for blocks that loop.
-    monkeypatch.setattr(vector_gate, "LENGTHS", (1, 3, 31, 1023, 4096, 10_007, 20_011))
+    monkeypatch.setattr(vectors, "LENGTHS", (1, 3, 31, 1023, 4096, 10_007, 20_011))
 
 
 SESSION = SimpleNamespace(sync=lambda: None)
@@ -41,13 +43,13 @@ def failures(record: registry.Kernel, run) -> list[str]:
         with np.errstate(over="ignore", invalid="ignore"):
             run(np.asarray(operands.inputs[0]), operands.shape, operands.output)
 
-    judged = list(vector_gate.cases(SESSION, record, launch, [5]))
+    judged = list(vectors.cases(SESSION, record, launch, [5]))
     assert len(judged) > 20
     return [verdict.message for _, verdict, _ in judged if not verdict.passed]
 
 
 def right_counts(ids, shape, output):
-    output[...] = vector_gate.counts_of(ids, shape.k, np)
+    output[...] = vectors.counts_of(ids, shape.k, np)
 
 
 def test_a_right_histogram_passes():
@@ -76,7 +78,7 @@ def test_counts_kept_from_the_launch_before_fail():
     kept = {}
 
     def run(ids, shape, output):
-        found = vector_gate.counts_of(ids, shape.k, np)
+        found = vectors.counts_of(ids, shape.k, np)
         output[...] = found + kept.get(shape.k, 0)
         kept[shape.k] = np.asarray(output).copy()
 

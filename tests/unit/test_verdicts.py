@@ -12,9 +12,12 @@ import pandas as pd
 import pytest
 from synthetic import LEVELS, World, stand_in
 
-from gemmrepro import claims, registry, verdicts
-from gemmrepro.files import ROOT
-from gemmrepro.verdicts import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, Value, judge_order, judge_value
+from gemmrepro import registry
+from gemmrepro.core.paths import ROOT
+from gemmrepro.judge import claims, evidence, metrics, rules, verdicts
+from gemmrepro.judge.evidence import Value
+from gemmrepro.judge.rules import judge_order, judge_value
+from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED
 
 
 def judged(world: World) -> dict[str, dict]:
@@ -80,7 +83,7 @@ def test_order_rule():
     ],
 )
 def test_same_gpu(published, present, same):
-    assert verdicts.same_gpu(published, present) is same
+    assert rules.same_gpu(published, present) is same
 
 
 def test_verdicts_follow_the_rows(tmp_path):
@@ -185,7 +188,7 @@ def test_speedup_interval_takes_the_far_ends():
     base = {"kernel": "k", "toolkit": "t", "dtype": "fp32", "m": 1, "n": 1, "k": 1, "cache": "warm"}
     fast = pd.Series({**base, "median_us": 10.0, "ci_low_us": 9.0, "ci_high_us": 11.0})
     slow = pd.Series({**base, "median_us": 20.0, "ci_low_us": 19.0, "ci_high_us": 22.0})
-    found = verdicts.speedup(fast, slow, "x")
+    found = metrics.speedup(fast, slow, "x")
     assert (found.value, found.ci_low, found.ci_high) == (2.0, pytest.approx(19 / 11), pytest.approx(22 / 9))
 
 
@@ -194,19 +197,19 @@ def test_a_change_of_clock_cancels_in_a_quotient_through_the_baseline():
     rest["baseline"] = "cublas.gemm"
     slow = pd.Series({"ratio": 0.5, "ratio_ci_low": 0.49, "ratio_ci_high": 0.51, **rest})
     fast = pd.Series({"ratio": 0.6, "ratio_ci_low": 0.59, "ratio_ci_high": 0.61, **rest})
-    found = verdicts.speedup_through_baseline(fast, slow, "x")
+    found = metrics.speedup_through_baseline(fast, slow, "x")
     assert (found.value, found.ci_low, found.ci_high) == pytest.approx((1.2, 0.59 / 0.51, 0.61 / 0.49))
-    with pytest.raises(verdicts.NotMeasured, match="different baselines"):
-        verdicts.speedup_through_baseline(fast, slow.replace("cublas.gemm", "cuda.memcpy"), "x")
+    with pytest.raises(evidence.NotMeasured, match="different baselines"):
+        metrics.speedup_through_baseline(fast, slow.replace("cublas.gemm", "cuda.memcpy"), "x")
 
 
 def test_loads_are_read_off_the_main_loop():
     code = (
         "LDG.E R1, [R2] ; LDG.E.128.CONSTANT R4, [R2] ;\n LDGSTS.E [R1], [R2] ; FFMA R0, R1, R2, R0 ;\n FFMA.FTZ R0 ;"
     )
-    assert verdicts.loads_per_k(code) == 1.0
-    assert verdicts.loads_per_k("FFMA R0 ;") is None
-    assert verdicts.loads_per_k("") is None
+    assert metrics.loads_per_k(code) == 1.0
+    assert metrics.loads_per_k("FFMA R0 ;") is None
+    assert metrics.loads_per_k("") is None
 
 
 def test_every_kernel_of_the_claims_is_in_the_synthetic_world():
@@ -242,8 +245,8 @@ def test_of_two_published_times_the_quotient_is_that_of_speeds(steps_of_cute):
 def test_which_kernel_is_faster_needs_no_figure(steps_of_cute):
     entry = steps_of_cute["cute.epilogue"]
     assert entry["verdict"] == NOT and "it is the slower one" in entry["explanation"]
-    assert verdicts.judge_faster(value(1.1, 1.05, 1.2))[0] == REPRODUCED
-    assert verdicts.judge_faster(value(1.1, 0.99, 1.2))[0] == NOT
+    assert rules.judge_faster(value(1.1, 1.05, 1.2))[0] == REPRODUCED
+    assert rules.judge_faster(value(1.1, 0.99, 1.2))[0] == NOT
 
 
 def test_shared_memory_is_read_from_build_and_launch(steps_of_cute):
@@ -369,7 +372,7 @@ def test_a_family_without_claims_still_counts_as_measured(tmp_path, monkeypatch)
 def test_the_command_line_writes_the_file(tmp_path):
     world = replace(World(tmp_path), sizes=(4096,)).write()
     out = tmp_path / "verdicts.json"
-    command = [sys.executable, "-m", "gemmrepro.verdicts", "--measure", world.measure, "--gates", world.gates]
+    command = [sys.executable, "-m", "gemmrepro.judge.verdicts", "--measure", world.measure, "--gates", world.gates]
     command += ["--build", world.build, "--out", out]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -380,7 +383,7 @@ def test_the_command_line_writes_the_file(tmp_path):
 def test_a_foreign_summary_is_one_line(tmp_path):
     world = World(tmp_path, sizes=(4096,)).write()
     (world.measure / "ladder" / "summary.csv").write_text("kernel,time\nladder.naive,1\n")
-    command = [sys.executable, "-m", "gemmrepro.verdicts", "--measure", world.measure, "--gates", world.gates]
+    command = [sys.executable, "-m", "gemmrepro.judge.verdicts", "--measure", world.measure, "--gates", world.gates]
     command += ["--build", world.build, "--out", tmp_path / "v.json"]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
     assert done.returncode == 1

@@ -71,7 +71,7 @@ def test_a_wrong_configuration_is_refused_by_its_key(change: dict, key: str, tre
 def test_shipped_configurations_fit_the_schema(name: str) -> None:
     from snakemake.utils import update_config
 
-    from gemmrepro.config import check
+    from gemmrepro.host.config import check
 
     config = yaml.safe_load((ROOT / "workflow/config/default.yaml").read_text())
     update_config(config, yaml.safe_load((ROOT / f"workflow/config/{name}.yaml").read_text()))

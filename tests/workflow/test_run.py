@@ -10,8 +10,9 @@ import pytest
 import yaml
 from support import ROOT, snakemake
 
-from gemmrepro import gates, registry
-from gemmrepro.report import anchor
+from gemmrepro import registry
+from gemmrepro.build import record
+from gemmrepro.paper.text import anchor
 
 pytestmark = pytest.mark.containers
 
@@ -61,7 +62,7 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
             build["archs"]
         )
         for code in kernel.codes:
-            for arch, made in gates.built_of(kernel, code, build).items():
+            for arch, made in record.built_of(kernel, code, build).items():
                 if code.chosen_for in ("", arch[3:]):  # what a search chose must fit its own target alone
                     spilled = made["spill_store_bytes"] + made["spill_load_bytes"]
                     assert bool(spilled) == (arch[3:] in code.spills), f"{code.entry} {arch}"
@@ -172,9 +173,9 @@ def test_an_edit_that_loses_the_rungs_point_fails_its_gate_and_strikes_its_rows(
     assert spoiled != text
     source.write_text(spoiled)
 
-    gates = snakemake("--use-singularity", "gates", folder=finished)
-    assert gates.returncode != 0
-    assert re.search(r"ladder\.vectorized +failed", gates.stdout, re.IGNORECASE)
+    stage = snakemake("--use-singularity", "gates", folder=finished)
+    assert stage.returncode != 0
+    assert re.search(r"ladder\.vectorized +failed", stage.stdout, re.IGNORECASE)
 
     run = snakemake("--use-singularity", folder=finished)
     assert run.returncode == 0, run.stdout[-4000:]

@@ -18,185 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from gemmrepro.core.dtypes import STORAGE, bits, narrow
 from gemmrepro.errors import UserError
-from gemmrepro.registry import DTYPES, Kernel, Problem, Shape, TensorMap
-
-STORAGE = {
-    "fp32": np.float32,
-    "fp16": np.float16,
-    "bf16": np.uint16,
-    "tf32": np.float32,
-    "fp64": np.float64,
-    "fp8_e4m3": np.uint8,
-    "fp8_e5m2": np.uint8,
-    "int8": np.int8,
-    "int32": np.int32,
-}
-"""How an element lies in memory, by dtype."""
-
-INTEGERS = {"int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
-"""Least and greatest number of the integer types."""
-
-
-@dataclass(frozen=True)
-class Float8:
-    """An 8-bit float: bits of its fraction, exponent bias, and the codes of its largest number, overflow and NaN."""
-
-    fraction: int
-    bias: int
-    largest: int
-    overflow: int
-    nan: int
-
-
-FLOAT8 = {"fp8_e4m3": Float8(3, 7, 0x7E, 0x7F, 0x7F), "fp8_e5m2": Float8(2, 15, 0x7B, 0x7C, 0x7F)}
+from gemmrepro.operations import VECTORS, Problem, Shape, counts, matrices, nbytes
+from gemmrepro.registry import Kernel, TensorMap
 
 SPREAD = {"int8": 32.0}
 """Standard deviation of random elements, by dtype; 1 where it says nothing."""
 
 _CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "UINT8"}
 """TMA only moves bits: it has no name for a signed byte."""
-
-
-def bits(array: Any) -> Any:
-    """`array` seen as unsigned integers of its element size."""
-    return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[array.dtype.itemsize])
-
-
-def narrow(values: Any, dtype: str) -> Any:
-    """float32 `values` (float64 too, for fp64, fp32, fp16 and integers) rounded to nearest, ties to even, as stored
-    elements of `dtype`; see the module's docstring for what is too large. NaN stays NaN.
-    """
-    if dtype in INTEGERS:
-        low, high = INTEGERS[dtype]
-        return values.round().clip(low, high).astype(STORAGE[dtype])
-    if dtype in FLOAT8:
-        return _narrow_to_8_bits(values, FLOAT8[dtype])
-    if dtype == "tf32":
-        word = values.view(np.uint32)
-        finite = (word & np.uint32(0x7F800000)) != np.uint32(0x7F800000)
-        rounded = (word + np.uint32(0xFFF) + ((word >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
-        # Some NaNs would lose all of their fraction: the lowest bit of it that TF32 keeps is set for them.
-        special = (word & np.uint32(0xFFFFE000)) | (((word & np.uint32(0x7FFFFF)) != 0) * np.uint32(1 << 13))
-        return (rounded * finite + special * ~finite).astype(np.uint32).view(np.float32)
-    if dtype != "bf16":
-        with np.errstate(over="ignore"):
-            return values.astype(STORAGE[dtype], copy=False)
-    word = values.view(np.uint32)
-    rounded = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    # Rounding up would carry some NaNs into infinity; their upper half, made quiet, is kept instead.
-    quiet = (word >> np.uint32(16)) | np.uint32(0x40)
-    nan = (word & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-    return (rounded * ~nan + quiet * nan).astype(np.uint16)
-
-
-def _narrow_to_8_bits(values: Any, kind: Float8) -> Any:
-    word = values.view(np.uint32)
-    sign, size = (word >> np.uint32(24)) & np.uint32(0x80), word & np.uint32(0x7FFFFFFF)
-    dropped = 23 - kind.fraction
-    # A carry out of the fraction moves into the exponent, as it should.
-    rounded = size + np.uint32((1 << (dropped - 1)) - 1) + ((size >> np.uint32(dropped)) & np.uint32(1))
-    normal = (rounded >> np.uint32(dropped)).astype(np.int32) - ((127 - kind.bias) << kind.fraction)
-    # Below the normal range numbers stand at even steps, the code of which is how many.
-    least = 1 - kind.bias
-    small = size < np.uint32((127 + least) << 23)
-    with np.errstate(invalid="ignore"):  # of infinities and NaNs, which `small` leaves out
-        steps = (abs(values) * np.float32(2.0 ** (kind.fraction - least))).round().clip(0, 256).astype(np.int32)
-    code = normal * ~small + steps * small
-    code = code * (code <= kind.largest) + kind.overflow * (code > kind.largest)
-    nan = size > np.uint32(0x7F800000)
-    return (code * ~nan + kind.nan * nan + sign).astype(np.uint8)
-
-
-def float8_values(dtype: str) -> np.ndarray:
-    """What each of the 256 codes of an 8-bit float stands for, float64."""
-    kind = FLOAT8[dtype]
-    codes = np.arange(128)
-    exponent, fraction = codes >> kind.fraction, codes & ((1 << kind.fraction) - 1)
-    leading = np.where(exponent > 0, 1.0, 0.0)
-    values = (leading + fraction / 2.0**kind.fraction) * 2.0 ** (np.maximum(exponent, 1) - kind.bias)
-    values[kind.largest + 1 :] = np.nan
-    if kind.overflow != kind.nan:
-        values[kind.overflow] = np.inf
-    return np.concatenate([values, -values])
-
-
-def widen(array: Any, dtype: str) -> Any:
-    """Stored elements of `dtype` as float64, exactly."""
-    if dtype in FLOAT8:
-        if isinstance(array, np.ndarray):
-            return float8_values(dtype)[array]
-        import cupy
-
-        return cupy.asarray(float8_values(dtype))[array]
-    if dtype == "bf16":
-        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    with np.errstate(invalid="ignore"):  # a signalling NaN, which becomes a quiet one
-        return array.astype(np.float64)
-
-
-VECTOR_ELEMENTS = 1 << 20
-COPY_ELEMENTS = 1 << 26
-HISTOGRAM_BINS = 256
-
-VECTORS = ("vector_copy", "reduce", "histogram")
-"""Operations on vectors whose size is a number of elements; their kernels take n as 64 bits."""
-
-
-def shape_of(op: str, size: int) -> Shape:
-    """The problem of operation `op` that `size` stands for.
-
-    m = n = k for GEMM; a matrix of m = n to copy; 2^20 elements, whatever the size, for vector addition; size x 2^26
-    elements of 16 bytes (1 GiB read and 1 GiB written at size 1) for the copy ceiling; size x the registered grid for
-    the arithmetic ceilings; `size` elements to copy, to sum up, or to count in 256 bins.
-    """
-    if op == "gemm":
-        return Shape.cube(size)
-    if op == "copy":
-        return Shape(size, size, 1)
-    if op == "vector_add":
-        return Shape(1, VECTOR_ELEMENTS, 1)
-    if op == "ceiling_bytes":
-        return Shape(1, size * COPY_ELEMENTS, 1)
-    if op == "histogram":
-        return Shape(1, size, HISTOGRAM_BINS)
-    return Shape(1, size, 1)
-
-
-def matrices(problem: Problem, shape: Shape) -> tuple[tuple[tuple[int, int], ...], tuple[int, int]]:
-    """Stored (rows, columns) of a GEMM's inputs A and B, and of its output C. Columns are contiguous."""
-    b = (shape.n, shape.k) if problem.layout == "row,col,row" else (shape.k, shape.n)
-    return ((shape.m, shape.k), b), (shape.m, shape.n)
-
-
-def counts(problem: Problem, shape: Shape) -> tuple[tuple[int, ...], int]:
-    """How many elements each input and the output of `problem` hold on `shape`."""
-    if problem.op == "gemm":
-        inputs, output = matrices(problem, shape)
-        return tuple(rows * columns for rows, columns in inputs), output[0] * output[1]
-    if problem.op == "vector_add":
-        return (shape.n, shape.n), shape.n
-    if problem.op == "copy":
-        return (shape.m * shape.n,), shape.m * shape.n
-    if problem.op == "vector_copy":
-        return (shape.n,), shape.n
-    if problem.op == "reduce":
-        return (shape.n,), 1
-    if problem.op == "histogram":
-        return (shape.n,), shape.k + 1
-    if problem.op == "gelu":
-        return (shape.n,), shape.n
-    if problem.op == "ceiling_bytes":
-        return (4 * shape.n,), 4 * shape.n
-    if problem.op == "ceiling_flops":
-        return (), 1
-    raise UserError(f"the arrays of operation '{problem.op}' are not defined; add them to gemmrepro.operands.counts.")
-
-
-def nbytes(problem: Problem, shape: Shape) -> int:
-    """Bytes of the inputs and the output together."""
-    inputs, output = counts(problem, shape)
-    return DTYPES[problem.dtype_in] * sum(inputs) + DTYPES[problem.dtype_out] * output
 
 
 def work(kernel: Kernel, shape: Shape) -> tuple[float | None, float | None]:
@@ -334,7 +165,6 @@ class Operands:
 
 Launcher = Callable[[Operands], None]
 """Launches something once on operands, on the current stream."""
-
 
 LAWS = {
     "uniform": "uniform",

@@ -33,17 +33,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gemmrepro import gpu, stats
+from gemmrepro import stats
+from gemmrepro.gpu import device
 
 GRAPH_BELOW_US = 50.0
+
 GRAPH_SPAN_US = 1000.0
 """A graph holds enough launches to last this long, so that what events add is below two parts in a thousand."""
+
 GRAPH_MOST = 256
+
 EVICTION = 2
 """Times the size of the L2 cache between two uses of the same operands."""
+
 SETTLE_SECONDS = 0.03
 SETTLE_CAP_SECONDS = 0.5
 CHUNK_SECONDS = 0.05
+
 LONG_US = 50_000.0
 """A launch beyond this is not repeated just to warm something up."""
 
@@ -136,7 +142,7 @@ def graph_launches(launch_us: float, copies: int = 1) -> int:
 class Timer:
     """Times points on one open GPU; owns the buffers that flush L2 and a pool of events."""
 
-    def __init__(self, session: gpu.Session) -> None:
+    def __init__(self, session: device.Session) -> None:
         import cupy
 
         self._cupy = cupy
@@ -295,5 +301,5 @@ def summarize_sensors(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "clock_mhz": statistics.median(clocks) if clocks else None,
         "power_w": statistics.median(powers) if powers else None,
         "temp_c": max(temperatures) if temperatures else None,
-        "throttle": ("+".join(gpu.throttle_names(mask)) or "none") if known("throttle") else None,
+        "throttle": ("+".join(device.throttle_names(mask)) or "none") if known("throttle") else None,
     }

@@ -10,7 +10,7 @@ rule verdicts:
         experiments=experiment_files(FAMILIES),
         gates=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
         records=builds_in(FAMILIES),
-        code=code("verdicts"),
+        code=code("judge.verdicts"),
         image=in_image("report"),
     output:
         report(
@@ -27,7 +27,7 @@ rule verdicts:
     message:
         "Judging the published claims"
     shell:
-        "python3 -m gemmrepro.verdicts --measure results/measure --gates results/gates --build results/build"
+        "python3 -m gemmrepro.judge.verdicts --measure results/measure --gates results/gates --build results/build"
         " --families {params.families} --experiments results/experiments --out {output} 2>&1 | tee {log}"
 
 
@@ -44,7 +44,7 @@ for family, names in FIGURES.items():
             experiments=experiment_files([family]),
             published="kernels/published.csv",
             searches=sorted(map(str, Path(f"kernels/{family}/tuned").glob("*/*.csv"))),
-            code=code("figures"),
+            code=code("paper.figures.stage"),
             image=in_image("report"),
         output:
             report(
@@ -63,7 +63,7 @@ for family, names in FIGURES.items():
         message:
             "Drawing the figures of {params.family}"
         shell:
-            "python3 -m gemmrepro.figures --family {params.family} --measure results/measure"
+            "python3 -m gemmrepro.paper.figures.stage --family {params.family} --measure results/measure"
             " --experiments results/experiments --out results/figures/{params.family} 2>&1 | tee {log}"
 
 

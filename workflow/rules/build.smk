@@ -5,7 +5,7 @@ rule build_kernel:
     input:
         source=lambda wildcards: os.path.relpath(kernel_of(wildcards).source_path),
         headers=lambda wildcards: [os.path.relpath(path) for path in kernel_of(wildcards).header_paths],
-        code=code("build"),
+        code=code("build.stage"),
         image=in_image("{toolkit}"),
     output:
         binary="results/build/{toolkit}/{kernel}.fatbin",
@@ -23,7 +23,7 @@ rule build_kernel:
     message:
         "Compiling {wildcards.kernel} with {wildcards.toolkit} for sm_{params.architectures}"
     shell:
-        "python3 -m gemmrepro.build --kernel {wildcards.kernel} --toolkit {wildcards.toolkit}"
+        "python3 -m gemmrepro.build.stage --kernel {wildcards.kernel} --toolkit {wildcards.toolkit}"
         " --archs {params.architectures} --out {params.folder} 2>&1 | tee {log}"
 
 

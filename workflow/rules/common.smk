@@ -15,7 +15,7 @@ sys.path.insert(0, LIBRARY)
 
 import gemmrepro.config
 from gemmrepro import experiments, host, modules, registry
-from gemmrepro.container_env import container_environment, find_apptainer, make_caches
+from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
 from gemmrepro.errors import UserError
 
 

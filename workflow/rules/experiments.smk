@@ -18,7 +18,7 @@ if MEASURE == "live":
                 path for kernel in kernels_in_experiment(wildcards) for path in builds_of(kernel)
             ],
             gates=lambda wildcards: [f"results/gates/{kernel.id}.json" for kernel in kernels_in_experiment(wildcards)],
-            code=code("experiment"),
+            code=code("experiments.run"),
             image=in_image("torch"),
         output:
             report(
@@ -41,7 +41,7 @@ if MEASURE == "live":
         message:
             "Running the experiment {wildcards.experiment} of {wildcards.family} on the GPU"
         shell:
-            "python3 -m gemmrepro.experiment --family {wildcards.family} --name {wildcards.experiment}"
+            "python3 -m gemmrepro.experiments.run --family {wildcards.family} --name {wildcards.experiment}"
             " --toolkits {params.toolkits} --build results/build --gates results/gates --settings '{params.settings}'"
             " --journal results/sweep/experiments/{wildcards.family} --out {params.folder} 2>&1 | tee {log}"
 
@@ -53,7 +53,7 @@ else:
             input:
                 declared="kernels/{family}/experiments.py",
                 sources=experiment_sources,
-                code=code("experiment"),
+                code=code("experiments.run"),
                 image=in_image("torchcpu"),
             output:
                 report(
@@ -77,7 +77,7 @@ else:
             message:
                 "Running the experiment {wildcards.experiment} of {wildcards.family} on the CPU"
             shell:
-                "python3 -m gemmrepro.experiment --family {wildcards.family} --name {wildcards.experiment}"
+                "python3 -m gemmrepro.experiments.run --family {wildcards.family} --name {wildcards.experiment}"
                 " --settings '{params.settings}' --journal results/sweep/experiments/{wildcards.family}"
                 " --out {params.folder} 2>&1 | tee {log}"
 
@@ -91,7 +91,7 @@ else:
             records=lambda wildcards: [
                 path for kernel in kernels_in_experiment(wildcards) for path in builds_of(kernel)
             ],
-            code=code("experiment_recorded"),
+            code=code("experiments.recorded"),
             image=in_image("report"),
         output:
             report(
@@ -113,7 +113,7 @@ else:
         message:
             "Taking the recorded experiment {wildcards.experiment} of {wildcards.family} from {params.recorded}"
         shell:
-            "python3 -m gemmrepro.experiment_recorded --family {wildcards.family} --name {wildcards.experiment}"
+            "python3 -m gemmrepro.experiments.recorded --family {wildcards.family} --name {wildcards.experiment}"
             " --recorded {params.recorded} --build results/build --out {params.folder} 2>&1 | tee {log}"
 
 

@@ -6,7 +6,7 @@ if MEASURE == "live":
         input:
             binaries=lambda wildcards: builds_of(kernel_of(wildcards), "fatbin"),
             records=lambda wildcards: builds_of(kernel_of(wildcards)),
-            code=code("numeric"),
+            code=code("gates.numeric"),
             image=in_image("torch"),
         output:
             "results/gates/numeric/{kernel}.json",
@@ -22,7 +22,7 @@ if MEASURE == "live":
         message:
             "Checking the numbers of {wildcards.kernel} on the GPU"
         shell:
-            "python3 -m gemmrepro.numeric --kernel {wildcards.kernel} --build results/build"
+            "python3 -m gemmrepro.gates.numeric --kernel {wildcards.kernel} --build results/build"
             " --seeds {params.seeds} --out {output} 2>&1 | tee {log}"
 
 
@@ -30,7 +30,7 @@ rule gate:
     input:
         records=lambda wildcards: builds_of(kernel_of(wildcards)),
         numeric=numeric_evidence,
-        code=code("gates"),
+        code=code("gates.stage"),
         image=in_image("report"),
     output:
         report(
@@ -54,7 +54,7 @@ rule gate:
     message:
         "Judging {wildcards.kernel}"
     shell:
-        "python3 -m gemmrepro.gates --kernel {wildcards.kernel} --build results/build --toolkits {params.toolkits}"
+        "python3 -m gemmrepro.gates.stage --kernel {wildcards.kernel} --build results/build --toolkits {params.toolkits}"
         " {params.evidence} --out {output} 2>&1 | tee {log}"
 
 
@@ -69,4 +69,4 @@ rule gates:
     message:
         "Every gate's verdict; fails if a kernel failed one"
     shell:
-        "python3 -m gemmrepro.gates --check {input.verdicts} 2>&1 | tee {log}"
+        "python3 -m gemmrepro.gates.stage --check {input.verdicts} 2>&1 | tee {log}"

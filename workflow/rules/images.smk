@@ -13,7 +13,7 @@ for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
             # The image of Debian's own PyTorch has none.
             requirements=[path for path in [f"envs/requirements/{env}.txt"] if Path(path).is_file()],
             # An edit of the builder's code makes no other image.
-            code=ancient(code("images")),
+            code=ancient(code("host.images")),
         output:
             sif=f"resources/images/{env}.sif",
             lock=f"resources/images/{env}.lock.json",
@@ -28,7 +28,7 @@ for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
             "Building the container image {params.env}"
         run:
             shell(
-                "python3 -m gemmrepro.images --env {params.env} --recipe {input.recipe}"
+                "python3 -m gemmrepro.host.images --env {params.env} --recipe {input.recipe}"
                 " --sif {output.sif} --lock {output.lock} 2>&1 | tee {log}"
             )
 

@@ -6,7 +6,7 @@ rule just_in_time_check:
     input:
         records=lambda wildcards: builds_in([wildcards.family]),
         binaries=lambda wildcards: builds_in([wildcards.family], "fatbin"),
-        code=code("just_in_time"),
+        code=code("measure.just_in_time"),
         image=in_image("cuda13"),
     output:
         "results/just_in_time/{family}.json",
@@ -19,7 +19,7 @@ rule just_in_time_check:
     message:
         "Compiling the kernels of {wildcards.family} just in time, to compare them with their binaries"
     shell:
-        "python3 -m gemmrepro.just_in_time --family {wildcards.family} --build results/build --size 4096 --out {output}"
+        "python3 -m gemmrepro.measure.just_in_time --family {wildcards.family} --build results/build --size 4096 --out {output}"
         " 2>&1 | tee {log}"
 
 

@@ -16,7 +16,7 @@ rule report:
         discussions=[path for family in FAMILIES if Path(path := f"kernels/{family}/discussion.html.j2").is_file()],
         template=sorted(str(path) for path in Path("reports/template").iterdir()),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
-        code=code("report"),
+        code=code("paper.page"),
         image=in_image("report"),
     output:
         report(
@@ -31,7 +31,7 @@ rule report:
     message:
         "Writing {output}"
     shell:
-        "python3 -m gemmrepro.report --verdicts {input.verdicts} --measure results/measure --gates results/gates"
+        "python3 -m gemmrepro.paper.page --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
         " --experiments results/experiments"
         " --out {output} 2>&1 | tee {log}"

@@ -23,7 +23,7 @@ if MEASURE == "live":
             records=lambda wildcards: builds_in([wildcards.family]),
             gates=lambda wildcards: [f"results/gates/{kernel.id}.json" for kernel in kernels_of(wildcards.family)],
             config="results/config.json",
-            code=code("sweep") + code("counters"),
+            code=code("measure.sweep") + code("measure.counters"),
             image=in_image("torch"),
         output:
             report(
@@ -44,7 +44,7 @@ if MEASURE == "live":
         message:
             "Measuring {wildcards.family} on the GPU (finished points are kept if this is interrupted)"
         shell:
-            "python3 -m gemmrepro.sweep --family {wildcards.family} --config {input.config} --build results/build"
+            "python3 -m gemmrepro.measure.sweep --family {wildcards.family} --config {input.config} --build results/build"
             " --gates results/gates --journal results/sweep/{wildcards.family} --out {params.folder} 2>&1 | tee {log}"
 
 else:
@@ -53,7 +53,7 @@ else:
         input:
             recording=lambda wildcards: recorded(wildcards.family, *MEASUREMENTS),
             records=lambda wildcards: builds_in([wildcards.family]),
-            code=code("recorded"),
+            code=code("measure.recorded"),
             image=in_image("report"),
         output:
             report(
@@ -73,7 +73,7 @@ else:
         message:
             "Taking the recorded measurements of {wildcards.family} from {params.recorded}"
         shell:
-            "python3 -m gemmrepro.recorded --family {wildcards.family} --recorded {params.recorded}"
+            "python3 -m gemmrepro.measure.recorded --family {wildcards.family} --recorded {params.recorded}"
             " --build results/build --out {params.folder} 2>&1 | tee {log}"
 
 

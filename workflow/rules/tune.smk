@@ -24,7 +24,7 @@ rule tune_compile:
                 for path in (kernel.source_path, *kernel.header_paths)
             }
         ),
-        code=[*code("candidates"), "workflow/gemmrepro/tune.py"],
+        code=[*code("tune.candidates"), "workflow/gemmrepro/tune.py"],
         image=in_image(TUNE["toolkit"]),
     output:
         "results/tune/build/{tunable}/candidates.json",
@@ -44,7 +44,7 @@ rule tune_compile:
     message:
         "Compiling the candidates of {wildcards.tunable} (those that are compiled already are kept)"
     shell:
-        "python3 -m gemmrepro.tune compile --kernel {wildcards.tunable} --toolkit {params.toolkit}"
+        "python3 -m gemmrepro.tune.stage compile --kernel {wildcards.tunable} --toolkit {params.toolkit}"
         " --arch {params.arch} --jobs {threads} --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -53,7 +53,7 @@ if MEASURE == "live":
     rule tune_measure:
         input:
             candidates="results/tune/build/{tunable}/candidates.json",
-            code=code("tune"),
+            code=code("tune.stage"),
             image=in_image("torch"),
         output:
             winner="results/tune/{tunable}.json",
@@ -72,7 +72,7 @@ if MEASURE == "live":
         message:
             "Tuning {wildcards.tunable} on the GPU (what was timed is kept if this is interrupted)"
         shell:
-            "python3 -m gemmrepro.tune measure --kernel {wildcards.tunable} --candidates {params.folder}"
+            "python3 -m gemmrepro.tune.stage measure --kernel {wildcards.tunable} --candidates {params.folder}"
             " --sizes {params.sizes} --out {output.winner} --table {output.table} 2>&1 | tee {log}"
 
     rule tune:
@@ -86,7 +86,7 @@ if MEASURE == "live":
         message:
             "Entering the winners into kernels/*/tuned/"
         shell:
-            "python3 -m gemmrepro.tune install {input.results} 2>&1 | tee {log}"
+            "python3 -m gemmrepro.tune.stage install {input.results} 2>&1 | tee {log}"
 
 else:
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 Pair = tuple[np.ndarray, np.ndarray]
+
 Draw = Callable[[np.random.Generator, int, int, int], Pair]
 """Takes a generator, m, n and k."""
 

@@ -18,6 +18,7 @@ from gemmrepro.ozaki.splitting import Slice, Split, remainder
 
 BITS = 7
 """Bits of x that one slice takes."""
+
 LARGEST = {"nearest": 64, "truncate": 127}
 """The largest |digit|, by rounding."""
 

@@ -26,8 +26,10 @@ from gemmrepro.ozaki import accumulate, moduli
 from gemmrepro.ozaki.arrays import namespace, peak
 
 ROUNDINGS = ("truncate", "nearest")
+
 _SAFE = 2.0**-48
 """Margin for a handful of float64 roundings of relative size 2^-53."""
+
 COARSE_STEPS = 124.0
 """What the maximum of a row is scaled to before it is rounded up to int8: 3 below 127, for that and two margins."""
 

@@ -1,0 +1,149 @@
+"""What a kernel's machine code consists of, read from the text that ``cuobjdump -sass`` prints.
+
+The listing is parsed into functions of instructions; from those come the histogram of opcodes that the static
+gates judge and the hot loop that the report shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+_ARCH = re.compile(r"^\s*code for (sm_\w+)\s*$")
+_FUNCTION = re.compile(r"^\s*Function : (\S+)\s*$")
+_INSTRUCTION = re.compile(r"^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?P<text>[^;]*?)\s*;")
+_PREDICATE = re.compile(r"^@!?U?P\w+\s+")
+_TARGET = re.compile(r"\b0x([0-9a-f]+)\s*$")
+
+# Opcodes that do the arithmetic a GEMM is made of: scalar multiply-adds and the tensor-core instructions.
+_MATH = re.compile(r"^(FFMA2?|DFMA|HFMA2|FADD|FMUL|DADD|DMUL|IDP|[HQIDB]?MMA|[HQIBU]GMMA|U?TC\w*MMA\w*)(\.|$)")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One machine instruction: its byte address, and its text with predicate and operands."""
+
+    address: int
+    text: str
+
+    @property
+    def opcode(self) -> str:
+        """The opcode with its modifiers and without its predicate: ``LDG.E.128``."""
+        return _PREDICATE.sub("", self.text).split(" ", 1)[0].rstrip(",")
+
+    @property
+    def target(self) -> int | None:
+        """Where a direct branch goes, in bytes from the start of the function; None for anything else."""
+        if not self.opcode.split(".", 1)[0] == "BRA":
+            return None
+        found = _TARGET.search(self.text)
+        return int(found[1], 16) if found else None
+
+    @property
+    def is_math(self) -> bool:
+        """Whether the instruction multiplies or adds floating-point (or tensor-core) operands."""
+        return bool(_MATH.match(self.opcode))
+
+
+@dataclass(frozen=True)
+class Function:
+    """One kernel's code for one architecture, without the padding behind its last instruction."""
+
+    arch: str
+    name: str
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def histogram(self) -> dict[str, int]:
+        """How often each opcode stands in the code (not how often it runs)."""
+        return dict(sorted(Counter(instruction.opcode for instruction in self.instructions).items()))
+
+    @property
+    def barriers(self) -> int:
+        """How many of a block's 16 barriers the code names; a barrier in a register counts as one."""
+        names = set()
+        for instruction in self.instructions:
+            if instruction.opcode.split(".", 1)[0] == "BAR":
+                operands = _PREDICATE.sub("", instruction.text).split(" ", 1)
+                names.add(operands[1].split(",")[0].strip() if len(operands) > 1 else "0x0")
+        return len(names)
+
+    @property
+    def hot_loop(self) -> tuple[Instruction, ...]:
+        """The innermost loop with most arithmetic; empty where the code has no loop.
+
+        A loop is the run of code from the target of a backward branch to that branch; it is innermost if no other loop
+        that does arithmetic lies wholly inside it: one that only waits for a barrier is no loop of the kernel's own.
+        """
+        every = {
+            (instruction.target, instruction.address)
+            for instruction in self.instructions
+            if instruction.target is not None and instruction.target <= instruction.address
+        }
+        math = [instruction.address for instruction in self.instructions if instruction.is_math]
+        loops = {loop for loop in every if any(loop[0] <= address <= loop[1] for address in math)} or every
+        innermost = [
+            loop
+            for loop in loops
+            if not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)
+        ]
+        bodies = [
+            tuple(instruction for instruction in self.instructions if first <= instruction.address <= last)
+            for first, last in sorted(innermost)
+        ]
+        return max(bodies, key=lambda body: sum(instruction.is_math for instruction in body), default=())
+
+    def text(self) -> str:
+        """The listing, an instruction a line behind its address, without encodings."""
+        return format_instructions(self.instructions)
+
+
+def format_instructions(instructions: tuple[Instruction, ...]) -> str:
+    """An instruction a line: its address in hexadecimal, then its text, predicates in a column of their own."""
+    lines = []
+    for instruction in instructions:
+        predicate = _PREDICATE.match(instruction.text)
+        body = _PREDICATE.sub("", instruction.text)
+        lines.append(f"{instruction.address:05x}  {predicate[0].strip() if predicate else '':>5} {body}\n")
+    return "".join(lines)
+
+
+def parse(listing: str) -> tuple[Function, ...]:
+    """Parse the output of ``cuobjdump -sass``.
+
+    Returns: a `Function` for each kernel of each architecture, in the order of the listing.
+    """
+    functions: list[Function] = []
+    arch, name, code = "", "", []
+
+    def close() -> None:
+        if name:
+            functions.append(Function(arch, name, _without_padding(code)))
+
+    for line in listing.splitlines():
+        if found := _INSTRUCTION.match(line):
+            code.append(Instruction(int(found["address"], 16), " ".join(found["text"].split())))
+        elif found := _ARCH.match(line):
+            close()
+            arch, name, code = found[1], "", []
+        elif found := _FUNCTION.match(line):
+            close()
+            name, code = found[1], []
+    close()
+    return tuple(functions)
+
+
+def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
+    """Drop what the assembler puts behind the last instruction: a branch to itself, then NOPs up to the alignment."""
+    end = len(code)
+    while end and code[end - 1].opcode == "NOP":
+        end -= 1
+    if end and code[end - 1].target == code[end - 1].address:
+        end -= 1
+    return tuple(code[:end])
+
+
+def allocated_registers(registers: int, threads: int) -> int:
+    """Registers that a block of `threads` takes: they are given out to warps in units of 256, that is 8 a thread."""
+    return -(-registers // 8) * 8 * 32 * -(-threads // 32)

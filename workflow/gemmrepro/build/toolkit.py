@@ -1,0 +1,86 @@
+"""The CUDA toolkit on PATH."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmrepro.core import names
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+
+_TOOL_PACKAGES = {
+    "nvcc": "the CUDA compiler (package nvidia-cuda-nvcc)",
+    "cuobjdump": "nvidia-cuda-cuobjdump",
+    "nvdisasm": "nvidia-cuda-nvdisasm, which cuobjdump calls",
+}
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """The CUDA toolkit on PATH. `archs` are the architectures it can compile for ("80", "90a")."""
+
+    name: str
+    version: str
+    archs: frozenset[str]
+
+
+def find_toolkit(name: str) -> Toolkit:
+    """Find the toolkit called `name` ("cuda12", "cuda13") on PATH.
+
+    Raises:
+        UserError: nvcc, cuobjdump or nvdisasm is missing, or nvcc is of another major version.
+    """
+    if name not in names.TOOLKITS:
+        raise UserError(f"there is no toolkit '{name}'; known toolkits: {', '.join(names.TOOLKITS)}.")
+    container = "run Snakemake with --use-singularity, which brings the toolkit in a container, or put it on PATH"
+    for tool, package in _TOOL_PACKAGES.items():
+        if shutil.which(tool) is None:
+            raise UserError(f"{tool} is not on PATH, and {name} builds need it ({package}); {container}.")
+    printed = _run(["nvcc", "--version"]).stdout
+    found = re.search(r"release [\d.]+, V([\d.]+)", printed)
+    if not found:
+        raise UserError(f"nvcc --version printed no version ({printed.strip()[:200]!r}); {container}.")
+    version = found[1]
+    if version.split(".", 1)[0] != name.removeprefix("cuda"):
+        raise UserError(
+            f"the nvcc on PATH ({shutil.which('nvcc')}) is CUDA {version}, and {name} needs CUDA "
+            f"{name.removeprefix('cuda')}; {container}."
+        )
+    archs = _run(["nvcc", "--list-gpu-code"]).stdout.split()
+    return Toolkit(name, version, frozenset(arch.removeprefix("sm_") for arch in archs))
+
+
+def _capability(arch: str) -> tuple[int, str]:
+    digits = arch.removeprefix("sm_")
+    number = digits.rstrip("af")
+    return int(number), digits[len(number) :]
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        raise UserError(f"{_shown(path)} is missing; restore it, or mend the record in family.py.") from None
+
+
+def _relative(path: Path) -> str:
+    """`path` as nvcc, run in the repository's root, is told of it."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def _shown(path: Path) -> str:
+    """`path` as records and messages show it: relative to the repository's root, or its bare name."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+
+
+def _run(command: list[str], check: bool = True, env: dict[str, str] | None = None) -> subprocess.CompletedProcess:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
+    if check and done.returncode:
+        said = (done.stderr or done.stdout).strip()[-800:]
+        raise UserError(f"{command[0]} failed ({done.returncode}): {said}; check that the toolkit on PATH is whole.")
+    return done

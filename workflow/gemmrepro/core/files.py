@@ -1,0 +1,52 @@
+"""Files that are either whole or absent, whatever kills the process that writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.errors import UserError
+
+
+def write_atomic(path: Path | str, data: bytes | str) -> None:
+    """Write `data` to `path` through a temporary file beside it, made durable before the rename."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = data.encode() if isinstance(data, str) else data
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write `value` as stable, diffable JSON (sorted keys, two-space indent), atomically."""
+    write_atomic(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def read_json(path: Path | str, what: str, remedy: str) -> Any:
+    """Read JSON from `path`.
+
+    Args:
+        what: what the file is, for the error ("the build record").
+        remedy: what the user should do if it is missing or corrupt.
+
+    Raises:
+        UserError: the file is missing or is not JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text())
+    except FileNotFoundError:
+        raise UserError(f"{what} {path} is missing; {remedy}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{what} {path} is corrupt ({error}); {remedy}.") from None

@@ -1,0 +1,46 @@
+"""Names and constants that several stages share."""
+
+from __future__ import annotations
+
+TOOLKITS = ("cuda12", "cuda13")
+LIBRARY = "library"
+
+METRICS = {
+    "gpu__time_duration.sum": "time of the launch under the profiler",
+    "dram__bytes.sum": "bytes moved through DRAM",
+    "dram__bytes_read.sum": "bytes read from DRAM",
+    "dram__bytes.sum.per_second": "DRAM throughput",
+    "lts__t_bytes.sum": "bytes that L2 was asked for",
+    "smsp__sass_inst_executed_op_global_ld.sum": "global load instructions, counted once a warp",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": "multiply-adds, counted once a thread",
+    "smsp__inst_executed.sum": "all instructions, counted once a warp",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": "requests of global loads to L1",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "32-byte sectors those requests touch; 4 a request is coalesced",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "bank conflicts of shared loads",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": "bank conflicts of shared stores",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "achieved occupancy",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": "cycles in which a scheduler issued an instruction",
+    "smsp__inst_executed_pipe_fma.sum": "instructions of the multiply-add pipes, counted once a warp",
+    "sm__inst_executed_pipe_tensor_op_gmma.sum": "warpgroup matrix instructions, counted once a warp",
+    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active": "cycles in which mma.sync was under way",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": "accesses of threads to shared memory, a cycle each",
+    "sm__inst_executed_pipe_tensor_op_hmma.sum": "tensor core instructions, counted once a warp",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "32-byte sectors that global stores touch",
+    "lts__t_sector_hit_rate.pct": "requests that the L2 could serve itself",
+    "launch__occupancy_limit_registers": "blocks that a multiprocessor's registers hold",
+    "launch__occupancy_limit_shared_mem": "blocks that its shared memory holds, as it was split for this launch",
+    "launch__waves_per_multiprocessor": "blocks of the launch, divided by those that run at the same time",
+    "sm__cycles_elapsed.max": "cycles of the launch",
+}
+
+LIBRARY = "library"
+"""The toolkit of a baseline's own rows."""
+
+TOOLKIT_ORDER = ("cuda12", "cuda13")
+"""The order in which toolkits are preferred where one must stand for a family: the articles' came first."""
+
+SNAKEMAKE = "envs/run snakemake --use-singularity --cores 1"
+COMMAND = f"{SNAKEMAKE} --force results/verdicts.json"
+
+SIZE = 4096
+"""The size at which the articles speak of their kernels, unless a figure says otherwise."""

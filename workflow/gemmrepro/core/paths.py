@@ -1,0 +1,17 @@
+"""Where the repository keeps things."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+"""The repository's root folder."""
+
+KERNELS_DIR = ROOT / "kernels"
+"""One folder per family."""
+
+SCHEMAS = ROOT / "workflow" / "schemas"
+"""JSON schemas, written as YAML."""
+
+PUBLISHED_CSV = KERNELS_DIR / "published.csv"
+"""Every number that the articles print."""

@@ -1,0 +1,63 @@
+"""Numbers, units and lists as readers see them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import floor, log10
+
+_PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNIT = re.compile(r"^(?P<prefix>[KkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle)s?(?P<rate>/s(ec(ond)?)?)?$")
+
+
+def convert(value: float, unit: str, to: str) -> float | None:
+    """`value` given in `unit`, in the unit `to` (``Gbyte/second`` to ``GB/s``); None where they do not match."""
+    if unit == to:
+        return value
+    have, want = _UNIT.match(unit or ""), _UNIT.match(to or "")
+    if not have or not want:
+        return None
+    base = {"byte": "B", "Byte": "B"}
+    same = base.get(have["base"], have["base"]) == base.get(want["base"], want["base"])
+    if not same or bool(have["rate"]) != bool(want["rate"]):
+        return None
+    return value * _PREFIX[have["prefix"]] / _PREFIX[want["prefix"]]
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, thousands grouped, never in exponent form between 1e-4 and 1e7."""
+    if value == 0 or not abs(value) < float("inf"):
+        return f"{value:g}"
+    if not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits - 1}e}"
+    decimals = max(0, digits - 1 - floor(log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def as_published(value: float) -> str:
+    """A published value with the digits the article gives."""
+    return f"{value:,.12g}"
+
+
+def in_words(value: float, unit: str) -> str:
+    """A counter's value as one reads it: ``12.3%``, ``1.45 GB``, ``2.1 TB/s``, ``5.1 µs``, ``268 million``."""
+    if unit == "%":
+        return f"{format_number(value)}%"
+    if convert(1.0, unit, "byte") or convert(1.0, unit, "byte/s"):
+        base = "byte" if convert(1.0, unit, "byte") else "byte/s"
+        number, suffix = convert(value, unit, base) or 0.0, "" if base == "byte" else "/s"
+        for factor, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+            if number >= factor:
+                return f"{format_number(number / factor)} {name}{suffix}"
+        return f"{format_number(number)} B{suffix}"
+    if unit in ("ns", "nsecond"):
+        return f"{format_number(value / 1e3, 4)} µs"
+    for factor, name in ((1e9, "billion"), (1e6, "million")):
+        if abs(value) >= factor:
+            return f"{format_number(value / factor)} {name}"
+    return format_number(value)
+
+
+def listed(words: Sequence[str]) -> str:
+    """``fp16, bf16 and tf32``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

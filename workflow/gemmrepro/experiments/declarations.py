@@ -1,0 +1,269 @@
+"""Experiments: declared measurements that are no rows of the sweep, such as how far sums err.
+
+``kernels/<family>/experiments.py`` holds ``EXPERIMENTS``. Importing it needs no GPU and no CUDA package; what its
+functions need they import when they are called. An experiment is cut into points, each measured whole, so that an
+interrupted one goes on where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
+declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
+experiment whose `device` is "cpu" needs no GPU: where there is none it is run all the same.
+
+Stages: gemmrepro.experiment runs one on a GPU, gemmrepro.experiment_recorded takes a recording, gemmrepro.
+experiment_rows reads either for the verdicts, the figures and the report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import registry
+from gemmrepro.core import paths
+from gemmrepro.errors import UserError
+
+FILE = "experiments.py"
+
+RECORDINGS = "experiments"
+"""The folder of a family's recordings that holds its experiments."""
+
+BEFORE, AFTER = ("kernel", "toolkit"), ("build_key", "status")
+"""Columns of every experiment, on either side of its own."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of an experiment's rows.
+
+    `kind` is "text", "integer" or "number"; `low` and `high` name the columns that hold the ends of its interval.
+    """
+
+    name: str
+    meaning: str
+    unit: str = ""
+    kind: str = "number"
+    low: str | None = None
+    high: str | None = None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A figure of an experiment: column `y` against `x`, a panel for each of `panels`, a line for each of `series`.
+
+    Attributes:
+        panel: the column that tells the panels apart; `panels` its values with the panels' titles.
+        series: kernels (or libraries) with what the legend calls them, in the legend's order; several with commas
+            between them are one line.
+        x_scale: "log2", "log" or "linear".
+        caption: what is drawn, in one or two sentences; where the rows come from is added.
+        zero: what a panel says where every value is zero, which a logarithmic axis cannot show.
+    """
+
+    name: str
+    title: str
+    x: str
+    x_label: str
+    y: str
+    y_label: str
+    panel: str
+    panels: Mapping[str, str]
+    series: Mapping[str, str]
+    caption: str = ""
+    zero: str = "no error"
+    x_scale: str = "log2"
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A figure of an experiment: column `x`, logarithmic, of one row a line, grouped into panels.
+
+    Attributes:
+        panel: the column that tells the panels apart; `panels` its values with the panels' titles, one below the other.
+        category: the column that tells a panel's rows apart; `categories` its values, from the top, with their labels.
+            One of the two is ``kernel``, whose values are kernels or libraries.
+        where: what else a row must be to be drawn, by column.
+        line: where the upright line stands that everything is held against, and `line_label` what it means.
+        caption: what is drawn, in one or two sentences; where the rows come from is added.
+    """
+
+    name: str
+    title: str
+    x: str
+    x_label: str
+    category: str
+    categories: Mapping[str, str]
+    panels: Mapping[str, str]
+    panel: str = "kernel"
+    where: Mapping[str, Any] = field(default_factory=dict)
+    line: float = 1.0
+    line_label: str = ""
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A declared measurement.
+
+    Attributes:
+        question: what it asks, for the report.
+        kernels: ids of the kernels that it runs, of whatever family; one that is not built, failed its gate or does not
+            run on the GPU at hand is left out, and said so.
+        libraries: what it runs beside them: ids of baselines, or Python packages with a name of the way they are used
+            behind a dot (``torch.compile``).
+        parameters: all that decides what is measured, as JSON can hold it.
+        version: raised when the same parameters come to mean something else; older rows are then stale.
+        sources: files beside its own that say how it measures; rows of another text of theirs are stale.
+        settings: how long it measures, as JSON can hold it: how many samples, say. The configuration may change them,
+            and rows stay comparable.
+        device: what it runs on, "gpu" or "cpu".
+        packages: Python packages that it cannot do without; where one is missing nothing of it is run.
+        folder: where it is declared; filled in when it is read.
+        points: the parts that it is cut into, each a flat dict.
+        measure: measures one point; gets a gemmrepro.experiment.Context and yields rows made by its `row`.
+    """
+
+    name: str
+    title: str
+    question: str
+    kernels: tuple[str, ...]
+    columns: tuple[Column, ...]
+    points: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    measure: Callable[[Any, Mapping[str, Any]], Iterable[dict[str, Any]]]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
+    version: int = 1
+    figures: tuple[Lines | Dots, ...] = ()
+    sources: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "gpu"
+    packages: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The columns of its CSV."""
+        return (*BEFORE, *(column.name for column in self.columns), *AFTER)
+
+    def column(self, name: str) -> Column:
+        """Its column called `name`. Raises UserError if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        known = ", ".join(column.name for column in self.columns)
+        raise UserError(f"the experiment {self.name} has no column '{name}'; its columns: {known}.")
+
+
+def path_of(family: str) -> Path:
+    """Where a family declares its experiments; the file need not be there."""
+    return paths.KERNELS_DIR / family / FILE
+
+
+@cache
+def _declared(path: Path) -> tuple[Experiment, ...]:
+    spec = importlib.util.spec_from_file_location(f"gemmrepro_experiments_{path.parent.name}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    names: set[str] = set()
+    for each in module.EXPERIMENTS:
+        where = f"{path}: experiment {each.name}"
+        if each.name in names:
+            raise UserError(f"{where} is declared twice; name one otherwise.")
+        names.add(each.name)
+        if len(set(each.header)) != len(each.header):
+            raise UserError(
+                f"{where} has a column twice, or one of {', '.join((*BEFORE, *AFTER))}, which every one has."
+            )
+        for column in each.columns:
+            if column.kind not in ("text", "integer", "number"):
+                raise UserError(
+                    f"{where}: column {column.name} is of kind '{column.kind}'; use text, integer or number."
+                )
+            for end in filter(None, (column.low, column.high)):
+                each.column(end)
+        if each.device not in ("gpu", "cpu"):
+            raise UserError(f"{where} runs on '{each.device}'; use gpu or cpu.")
+        if each.device == "cpu" and each.kernels:
+            raise UserError(f"{where} needs no GPU and names kernels, which do.")
+        for source in each.sources:
+            if not (path.parent / source).is_file():
+                raise UserError(f"{where} names the source {source}, which is not beside it.")
+        for figure in each.figures:
+            if isinstance(figure, Dots):
+                told = (figure.panel, figure.category)
+                if told.count(BEFORE[0]) != 1:
+                    raise UserError(f"{where}: one of panel and category of the figure {figure.name} is the kernel.")
+                columns: tuple[str, ...] = (figure.x, *(set(told) - {BEFORE[0]}), *figure.where)
+            else:
+                columns = (figure.x, figure.y, figure.panel)
+            for name in columns:
+                each.column(name)
+    return tuple(replace(each, folder=path.parent) for each in module.EXPERIMENTS)
+
+
+def beside(family: str, file: str) -> Any:
+    """A fresh module from ``kernels/<family>/<file>``, one of an experiment's `sources`."""
+    path = paths.KERNELS_DIR / family / file
+    spec = importlib.util.spec_from_file_location(f"gemmrepro_{family}_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def source_paths(each: Experiment) -> tuple[Path, ...]:
+    """Where its `sources` are."""
+    return tuple(each.folder / name for name in each.sources) if each.folder else ()
+
+
+def with_settings(each: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """`each` with some of its settings replaced.
+
+    Raises:
+        UserError: it has no such setting.
+    """
+    if unknown := sorted(set(changes) - set(each.settings)):
+        known = ", ".join(each.settings) or "none"
+        raise UserError(f"the experiment {each.name} has no setting '{unknown[0]}'; its settings: {known}.")
+    return replace(each, settings={**each.settings, **changes})
+
+
+def declared(family: str) -> tuple[Experiment, ...]:
+    """The experiments of a family, in the order of its file; none where it has no such file.
+
+    Raises:
+        UserError: a name occurs twice, or a figure or an interval names a column that is not there.
+    """
+    path = path_of(family)
+    return _declared(path) if path.is_file() else ()
+
+
+def experiment(family: str, name: str) -> Experiment:
+    """The experiment of `family` called `name`. Raises UserError if there is none."""
+    for each in declared(family):
+        if each.name == name:
+            return each
+    known = ", ".join(each.name for each in declared(family)) or "none"
+    raise UserError(f"family {family} has no experiment '{name}'; its experiments: {known}.")
+
+
+def figures(family: str) -> dict[str, tuple[Experiment, Lines | Dots]]:
+    """The figures of a family's experiments by name."""
+    return {figure.name: (each, figure) for each in declared(family) for figure in each.figures}
+
+
+def figure_names(family: str) -> tuple[str, ...]:
+    """Every figure of a family: those of its rows, which the registry names, then those of its experiments."""
+    return (*registry.family(family).figures, *figures(family))
+
+
+def fingerprint(each: Experiment) -> str:
+    """What rows must share to be of one experiment: 16 hex digits of its version, parameters, columns and sources."""
+    parts: list[Any] = [each.name, each.version, each.parameters, each.header]
+    # Not the file that declares it, which holds words too.
+    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in source_paths(each)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

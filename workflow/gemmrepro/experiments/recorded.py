@@ -1,0 +1,122 @@
+"""Bring a family's recorded experiments into results/experiments, and mark what no longer belongs to today's binaries.
+
+    python -m gemmrepro.experiments.recorded --family ada --name accumulation --recorded reports/recorded/h200 \\
+        --build results/build --out results/experiments/ada
+
+A row is "current" if its build key is that of today's build and the experiment is declared as it was then; otherwise it
+is "stale". An experiment that was never recorded has no rows: what rests on it is not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.build.record import today
+from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.core.schemas import check
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.experiments import declarations
+from gemmrepro.experiments.declarations import Experiment
+from gemmrepro.measure.recorded import read_rows
+
+_REMEDY = "restore it from the repository, or record the family again with workflow/scripts/record"
+
+
+def _text(rows: list[dict[str, str]], columns: tuple[str, ...]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -> None:
+    """Check every row against its columns. Raises UserError, naming the line and the column."""
+    for number, row in enumerate(rows, 2):
+        for column in experiment.columns:
+            cell = row[column.name]
+            if column.kind == "text" or cell == "":
+                continue
+            try:
+                int(cell) if column.kind == "integer" else float(cell)
+            except ValueError:
+                raise UserError(
+                    f"line {number} of the recording {path} is corrupt: {column.name} is '{cell}', which is no "
+                    f"{column.kind}; {_REMEDY}."
+                ) from None
+
+
+def mark(rows: list[dict[str, str]], build: Path, same: bool) -> list[dict[str, str]]:
+    """`rows` with their status set; `same` says whether the experiment is declared today as it was then."""
+    keys = {
+        (row["kernel"], row["toolkit"]): today(row["kernel"], row["toolkit"], build)
+        for row in rows
+        if row["toolkit"] != LIBRARY
+    }
+
+    def status(row: dict[str, str]) -> str:
+        fits = row["toolkit"] == LIBRARY or keys[row["kernel"], row["toolkit"]] == row["build_key"]
+        return "current" if same and fits else "stale"
+
+    return [{**row, "status": status(row)} for row in rows]
+
+
+def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
+    """Check one recording and copy it to `out` with its statuses set.
+
+    Returns:
+        (rows, stale rows); (0, 0) where the experiment was never recorded.
+
+    Raises:
+        UserError: the recording is there in part, or corrupt.
+    """
+    folder, out = Path(recorded) / family / declarations.RECORDINGS, Path(out)
+    table, about = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
+    if not table.exists() and not about.exists():
+        write_atomic(out / table.name, _text([], experiment.header))
+        write_json(out / about.name, {"source": "none"})
+        return 0, 0
+    run: dict[str, Any] = read_json(about, "the recording", _REMEDY)
+    check(run, "experiment.schema.yaml", f"the recording {about}")
+    same = run["declared"] == declarations.fingerprint(experiment)
+    try:
+        rows = read_rows(table, experiment.header)
+    except UserError:
+        # Its columns were others; then nothing of it can be read by today's.
+        if same:
+            raise
+        rows = []
+    if same:
+        check_rows(experiment, rows, table)
+    marked = mark(rows, build, same)
+    write_atomic(out / table.name, _text(marked, experiment.header))
+    write_json(out / about.name, {**run, "source": "recorded"})
+    return len(marked), sum(row["status"] == "stale" for row in marked)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m gemmrepro.experiments.recorded", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--family", required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
+    parser.add_argument("--build", type=Path, default=Path("results/build"))
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    experiment = declarations.experiment(arguments.family, arguments.name)
+    count, stale = bring(arguments.family, experiment, arguments.recorded, arguments.build, arguments.out)
+    told = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
+    note = f", {stale} of them stale: today's build or declaration differs from what was measured" if stale else ""
+    print(f"experiment_recorded: {arguments.family} {arguments.name}: {told}{note}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

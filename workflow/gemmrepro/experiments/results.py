@@ -1,0 +1,116 @@
+"""Reads what experiments left in ``results/experiments/<family>``, for the verdicts, the figures and the report.
+
+An experiment that was not run reads as an empty table, never as an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro.core.cpu import in_words
+from gemmrepro.core.files import read_json
+from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import declarations
+from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
+from gemmrepro.measure.rows import is_current, select
+
+
+@dataclass(frozen=True)
+class Results:
+    """One experiment's rows, with the columns of its header, and its JSON or {}."""
+
+    experiment: Experiment
+    rows: pd.DataFrame
+    run: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def source(self) -> str:
+        """``live``, ``recorded`` or ``none``."""
+        return str(self.run.get("source") or "recorded") if len(self.rows) else "none"
+
+    @property
+    def gpu(self) -> str | None:
+        """The name of the GPU, or None where nothing was measured."""
+        return (self.run.get("gpu") or {}).get("name")
+
+    @property
+    def machine(self) -> str | None:
+        """What it ran on: the GPU's name, or the CPU's with its cores; None where nothing was measured."""
+        if self.experiment.device == "cpu":
+            return in_words(self.run["cpu"]) if "cpu" in self.run else None
+        return self.gpu
+
+    @property
+    def stale(self) -> int:
+        """How many rows are stale."""
+        return int((~is_current(self.rows)).sum())
+
+    @property
+    def toolkit(self) -> str | None:
+        """The toolkit that stands for it: the first of TOOLKIT_ORDER with current rows, else with any."""
+        for rows in (self.rows[is_current(self.rows)], self.rows):
+            for toolkit in TOOLKIT_ORDER:
+                if (rows["toolkit"] == toolkit).any():
+                    return toolkit
+        return None
+
+    def of(self, kernel: str, toolkit: str | None, **cells: Any) -> pd.DataFrame:
+        """The rows of a kernel by `toolkit`, or of a library by whatever name it has."""
+        rows = select(self.rows, kernel=kernel, **cells)
+        return rows[(rows["toolkit"] == toolkit) | (rows["toolkit"] == "library")]
+
+
+def row_key(family: str, name: str, row: Mapping[str, Any], *columns: str) -> str:
+    """The name of a row: family, experiment, kernel, toolkit and the cells of `columns`."""
+    cells = "/".join(str(row[column]) for column in columns)
+    return f"{family}/{name}/{row['kernel']}/{row['toolkit']}" + (f"/{cells}" if cells else "")
+
+
+def _read(path: Path, experiment: Experiment) -> pd.DataFrame:
+    if not path.is_file():
+        return pd.DataFrame(columns=list(experiment.header))
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a readable CSV ({error}); run the experiment again, or restore it.") from None
+    if list(table.columns) != list(experiment.header):
+        raise UserError(f"{path} has other columns than the experiment declares; run it again, or restore it.")
+    for column in experiment.columns:
+        if column.kind != "text":
+            try:
+                numbers = pd.to_numeric(table[column.name].replace("", None))
+            except (ValueError, TypeError) as error:
+                raise UserError(f"{path}: column {column.name}: {error}; run it again, or restore it.") from None
+            table[column.name] = numbers.astype("Int64" if column.kind == "integer" else float)
+    for name in (*BEFORE, *AFTER):
+        table[name] = table[name].astype(object)
+    return table
+
+
+def nothing(experiment: Experiment) -> Results:
+    """An experiment that was not run."""
+    return Results(experiment, pd.DataFrame(columns=list(experiment.header)))
+
+
+def load(folder: Path | str | None, family: str) -> dict[str, Results]:
+    """A family's experiments by name, read from ``<folder>/<family>``; without a folder none has any rows.
+
+    Raises:
+        UserError: a file is there but is not what it should be.
+    """
+    found = {}
+    for experiment in declarations.declared(family):
+        if folder is None:
+            found[experiment.name] = nothing(experiment)
+            continue
+        table, about = (Path(folder) / family / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
+        run = read_json(about, "the experiment's JSON", "run it again, or restore it") if about.is_file() else {}
+        found[experiment.name] = Results(experiment, _read(table, experiment), run, table if table.is_file() else None)
+    return found

@@ -1,0 +1,349 @@
+"""Run a family's experiments on the GPU at hand, with the binaries that the build stage made and the gates passed.
+
+    python -m gemmrepro.experiments.run --family ada --toolkits cuda12,cuda13 --build results/build --gates results/gates \\
+        --journal results/sweep/experiments/ada --out results/experiments/ada
+    python -m gemmrepro.experiments.run --family ada --name accumulation ...      (only this one)
+
+Writes ``<name>.csv`` and ``<name>.json`` for each experiment (see gemmrepro.experiments) once it is complete. Finished
+points are kept in the journal, so that an interrupted experiment goes on where it stopped; a point counts only for the
+same GPU, driver, binaries and libraries, the same declaration, and the same text of the file that declares it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import registry
+from gemmrepro.build import record
+from gemmrepro.core import cpu
+from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.journal import UNFINISHED, Journal
+from gemmrepro.core.names import LIBRARY, TOOLKITS
+from gemmrepro.core.provenance import git_commit, libraries
+from gemmrepro.core.tables import csv_text
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.experiments import declarations
+from gemmrepro.experiments.declarations import Experiment
+from gemmrepro.gpu import baselines, cublas, lock
+from gemmrepro.gpu.device import Session, open_gpu
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.measure.plan import not_timeable
+from gemmrepro.operands import Operands
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a row is about: one kernel's binary by one toolkit, or a library, whose build key is its version."""
+
+    kernel: str
+    toolkit: str
+    build_key: str
+
+
+class Context:
+    """What an experiment's `measure` works with.
+
+    Attributes:
+        session: the open GPU, whose stream is CuPy's current one; None where the experiment runs on the CPU.
+        parameters, settings: the experiment's.
+        subjects: what can be run here, kernels by toolkit in the experiment's order, then libraries.
+        left_out: what gave no row at the point that is being measured, and why; see `leave_out`.
+    """
+
+    def __init__(
+        self,
+        session: Session | None,
+        experiment: Experiment,
+        loaded: Mapping[Subject, Loaded],
+        versions: Mapping[str, str],
+    ) -> None:
+        self.session, self.experiment = session, experiment
+        self.parameters, self.settings = experiment.parameters, experiment.settings
+        self._loaded = dict(loaded)
+        self.left_out: list[dict[str, str]] = []
+        self.subjects = (*loaded, *(Subject(name, LIBRARY, version) for name, version in versions.items()))
+
+    def kernel(self, subject: Subject) -> registry.Kernel:
+        """The registry's record of a kernel's subject."""
+        return registry.kernel(subject.kernel)
+
+    def bind(self, subject: Subject, operands: Operands) -> Callable[[], None]:
+        """A function that launches `subject` once on `operands`, asynchronously on the session's stream.
+
+        cuBLAS's 16-bit GEMM is the plain cublasGemmEx, which chooses by itself, and not the fastest way that the sweep
+        looks for.
+        """
+        if subject.toolkit != LIBRARY:
+            return self._loaded[subject].bind(operands)
+        return self.bind_library(subject.kernel, operands)
+
+    def bind_library(self, name: str, operands: Operands) -> Callable[[], None]:
+        """The same of a library, whether or not it is among the subjects."""
+        if name == "cublas.gemm":
+            return cublas.opened(self.session).gemm_ex(operands)
+        return baselines.baseline(name).bind(self.session, operands)
+
+    def loaded(self, subject: Subject) -> Loaded:
+        """A kernel's subject as it is loaded, to make its launches one by one."""
+        return self._loaded[subject]
+
+    def leave_out(self, subject: Subject, reason: str) -> None:
+        """Give no row of `subject` at this point, and say why."""
+        self.left_out.append({"kernel": subject.kernel, "toolkit": subject.toolkit, "reason": reason})
+
+    def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
+        """A row about `subject`.
+
+        Raises:
+            UserError: a declared column has no cell, or a cell no column, or a number is not finite.
+        """
+        names = {column.name for column in self.experiment.columns}
+        if names != set(cells):
+            wrong = ", ".join(sorted(names ^ set(cells)))
+            raise UserError(f"experiment {self.experiment.name}: a row and the declared columns differ by {wrong}.")
+        bad = [name for name, cell in cells.items() if isinstance(cell, float) and not math.isfinite(cell)]
+        if bad:
+            raise UserError(
+                f"experiment {self.experiment.name}: {subject.kernel} by {subject.toolkit} gave {bad[0]} = "
+                f"{cells[bad[0]]} at {cells}; a row holds finite numbers, or None where one does not apply."
+            )
+        about = {"kernel": subject.kernel, "toolkit": subject.toolkit, "build_key": subject.build_key}
+        return {**about, **cells, "status": "current"}
+
+
+def gather(
+    session: Session | None,
+    experiment: Experiment,
+    toolkits: Sequence[str],
+    build: Path,
+    gates: Path,
+) -> tuple[dict[Subject, Loaded], dict[str, str], list[dict[str, str]]]:
+    """What of an experiment can run here.
+
+    Returns:
+        (loaded binaries, versions of the libraries, [{kernel, toolkit, reason}] of what is left out).
+    """
+    loaded: dict[Subject, Loaded] = {}
+    skipped = []
+    for package in experiment.packages:
+        # Asked of the package itself: one that is installed may not load.
+        if reason := unimportable(package):
+            return {}, {}, [{"kernel": package, "toolkit": LIBRARY, "reason": reason}]
+    for kernel in map(registry.kernel, experiment.kernels):
+        for toolkit in (name for name in toolkits if name in kernel.toolkits):
+            if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
+                reason: str | None = "it was not built"
+            elif not (Path(gates) / f"{kernel.id}.json").is_file():
+                reason = "its gate was not run"
+            else:
+                key = record.build_record(kernel, build, toolkit)["build_key"]
+                reason = not_timeable(kernel.id, toolkit, key, gates)
+            if reason is None:
+                try:
+                    found = Loaded(session, kernel, build, toolkit)
+                    loaded[Subject(kernel.id, toolkit, found.build_key)] = found
+                except UserError as error:
+                    reason = str(error)
+            if reason:
+                skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
+    versions = {}
+    for name in experiment.libraries:
+        try:
+            versions[name] = version_of(session, name)
+        except UserError as error:
+            skipped.append({"kernel": name, "toolkit": LIBRARY, "reason": str(error)})
+    return loaded, versions, skipped
+
+
+def unimportable(package: str) -> str:
+    """Why a Python package cannot be imported here; empty where it can."""
+    try:
+        importlib.import_module(package)
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"the Python package {package} cannot be imported ({error}); install it for {sys.executable}"
+    return ""
+
+
+def version_of(session: Session | None, name: str) -> str:
+    """The version of a baseline, or of the Python package that `name` begins with: "torch 2.11.0" for torch.compile.
+
+    Raises:
+        UserError: neither is there.
+    """
+    if session is not None and name in baselines.BASELINES:
+        return baselines.baseline(name).version(session)
+    package = name.split(".", 1)[0]
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(f"the Python package {package} is not installed; install it, or leave {name} out.") from None
+
+
+def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
+    """The name of a point's journal entry: readable, and told apart by a digest."""
+    text = ".".join(str(value) for value in point.values())
+    digest = hashlib.sha256(repr(sorted(point.items())).encode()).hexdigest()[:8]
+    return f"{experiment.name}.{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:60]}.{digest}"
+
+
+def machine_of(session: Session | None) -> dict[str, str]:
+    """What a journal's points belong to: the GPU and its driver, or the CPU."""
+    if session is None:
+        return {"gpu": cpu.describe()["name"], "driver": "no GPU"}
+    return {"gpu": session.gpu.name, "driver": session.gpu.driver}
+
+
+def run(
+    session: Session | None,
+    family: str,
+    experiment: Experiment,
+    toolkits: Sequence[str],
+    build: Path,
+    gates: Path,
+    journal: Path,
+    out: Path,
+    say: Callable[[str], None],
+    deadline: float | None = None,
+) -> bool:
+    """Run one experiment and write its files. Returns False where `deadline` passed before it was complete."""
+    loaded, versions, skipped = gather(session, experiment, toolkits, build, gates)
+    for entry in skipped:
+        say(f"{experiment.name}: not run: {entry['kernel']} {entry['toolkit']}: {entry['reason']}")
+    context = Context(session, experiment, loaded, versions)
+    machine = machine_of(session)
+    kept = Journal(journal, machine, say)
+    identity = {
+        **machine,
+        "declared": declarations.fingerprint(experiment),
+        "settings": experiment.settings,
+        "source": hashlib.sha256(declarations.path_of(family).read_bytes()).hexdigest(),
+        "subjects": [[subject.kernel, subject.toolkit, subject.build_key] for subject in context.subjects],
+    }
+    rows: list[dict[str, Any]] = []
+    points = list(experiment.points(experiment.parameters)) if context.subjects else []
+    for number, point in enumerate(points, 1):
+        name = entry_name(experiment, point)
+        found = kept.get(name, identity)
+        if found is None:
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            start = time.monotonic()
+            context.left_out.clear()
+            found = {"rows": list(experiment.measure(context, point)), "left_out": list(context.left_out)}
+            if session is not None:
+                session.sync()
+            kept.put(name, identity, found)
+            told = " ".join(f"{key} {value}" for key, value in point.items())
+            say(f"{experiment.name} [{number}/{len(points)}] {told}: {time.monotonic() - start:.2f} s")
+        rows += found["rows"]
+        for entry in found.get("left_out", ()):
+            say(f"{experiment.name}: left out: {entry['kernel']} {entry['toolkit']}: {entry['reason']}")
+            skipped.append(entry)
+    write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
+    present = [name for name in experiment.packages if not unimportable(name)]
+    toolkits_used = {subject.toolkit: one for subject, one in loaded.items()}
+    write_json(
+        Path(out) / f"{experiment.name}.json",
+        {
+            "source": "live",
+            "family": family,
+            "experiment": experiment.name,
+            "declared": declarations.fingerprint(experiment),
+            "version": experiment.version,
+            "parameters": experiment.parameters,
+            "settings": experiment.settings,
+            "gpu": session.gpu.describe() if session else None,
+            "cpu": cpu.describe(),
+            "libraries": libraries({**versions, **{name: version_of(None, name) for name in present}}),
+            "toolkits": {
+                toolkit: record.build_record(one.kernel, build, toolkit)["toolkit_version"]
+                for toolkit, one in toolkits_used.items()
+            },
+            "git_commit": git_commit(),
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "skipped": skipped,
+        },
+    )
+    return True
+
+
+def chosen(family: str, names: str | None, settings: Mapping[str, Any]) -> Iterable[Experiment]:
+    """The experiments of `family` that `names` lists, separated by commas; all of them without it.
+
+    Args:
+        settings: those that are not as declared, by experiment.
+    """
+    found = (
+        declarations.declared(family)
+        if names is None
+        else [declarations.experiment(family, name) for name in names.split(",")]
+    )
+    return [declarations.with_settings(each, settings.get(each.name, {})) for each in found]
+
+
+def say(text: str) -> None:
+    """A line of progress, on stderr."""
+    print(f"experiment: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.experiments.run", description=__doc__.split("\n")[0])
+    parser.add_argument("--family", required=True)
+    parser.add_argument("--name", help="only these experiments, separated by commas; default: all of the family")
+    parser.add_argument("--toolkits", default=",".join(TOOLKITS), help="comma-separated (default all)")
+    parser.add_argument("--build", type=Path, default=Path("results/build"))
+    parser.add_argument("--gates", type=Path, default=Path("results/gates"))
+    parser.add_argument("--journal", type=Path, required=True, help="folder of finished points; kept between runs")
+    parser.add_argument("--out", type=Path, required=True, help="folder for <name>.csv and <name>.json")
+    settings = parser.add_mutually_exclusive_group()
+    settings.add_argument("--config", type=Path, help="the configuration, as JSON; its settings of experiments")
+    settings.add_argument("--settings", type=json.loads, default={}, metavar="JSON", help="settings of the one --name")
+    parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
+    arguments = parser.parse_args()
+    start = time.monotonic()
+    registry.family(arguments.family)
+    config = read_json(arguments.config, "the configuration", "see its schema") if arguments.config else {}
+    configured = config.get("experiments", {}).get(arguments.family, {})
+    if arguments.settings:
+        if not arguments.name or "," in arguments.name:
+            raise UserError("--settings are those of one experiment; give its --name.")
+        configured = {arguments.name: arguments.settings}
+    wanted = list(chosen(arguments.family, arguments.name, configured))
+    if not wanted:
+        say(f"family {arguments.family} declares no experiment")
+        return 0
+    toolkits = [name.strip() for name in arguments.toolkits.split(",") if name.strip()]
+    deadline = None if arguments.budget is None else start + arguments.budget
+    # A journal belongs to a machine: points of the CPU have their own.
+    folders = (arguments.build, arguments.gates)
+    for device, journal in (
+        ("gpu", arguments.journal),
+        ("cpu", arguments.journal.with_name(f"{arguments.journal.name}.cpu")),
+    ):
+        here = [each for each in wanted if each.device == device]
+        session = open_gpu() if here and device == "gpu" else None
+        with lock.exclusive(session) if session else contextlib.nullcontext():
+            for each in here:
+                if not run(session, arguments.family, each, toolkits, *folders, journal, arguments.out, say, deadline):
+                    say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
+                    return UNFINISHED
+    say(f"{arguments.family}: done in {time.monotonic() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,137 @@
+"""Comparing a result with the exact one, element by element.
+
+Where the exact scale |A||B| is zero, C must be zero exactly. NaN passes only where the reference is NaN, infinity only
+where it is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmrepro.core.dtypes import widen
+from gemmrepro.gates.bounds import LARGEST, UNIT_ROUNDOFF
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Outcome of comparing one result.
+
+    Attributes:
+        err_scaled_max: largest |C - C*| / (|A||B| scale), in units of the output type's unit roundoff, what subnormal
+            rounding may add taken off; None where no element has a finite reference and a scale above zero.
+        err_fro: Frobenius norm of C - C* over that of C*, over the finite elements; None where that is 0.
+        message: what is wrong, with the first wrong element; empty where nothing is.
+    """
+
+    passed: bool
+    err_scaled_max: float | None
+    err_fro: float | None
+    message: str
+
+
+def compare(
+    result: Any,
+    reference: Any,
+    scale: Any,
+    bound: float,
+    *,
+    dtype: str = "fp32",
+    underflow: float = 0.0,
+    scheme: Any = 0.0,
+    rows: int = 2048,
+) -> Verdict:
+    """Judge `result` element by element.
+
+    Args:
+        result: [m, n] stored elements of `dtype`; NumPy or CuPy.
+        reference: [m, n] float64, the exact result to double precision.
+        scale: [m, n] float64, |alpha| |A||B| + |beta| |C0|.
+        bound: gamma. Where `dtype` is narrower than fp32, its own rounding of the result is allowed for beside it.
+        underflow: what subnormal rounding may add, absolutely.
+        scheme: what is allowed beside all rounding, a number or an array that broadcasts to [m, n] (`Kernel.error`).
+        rows: elements are judged in blocks of this many rows, which bounds the memory it takes.
+    """
+    if isinstance(result, np.ndarray):
+        xp: Any = np
+    else:
+        import cupy as xp
+    if result.shape != reference.shape or result.shape != scale.shape:
+        raise ValueError(f"shapes differ: {result.shape}, {reference.shape}, {scale.shape}")
+    unit, largest = UNIT_ROUNDOFF[dtype], LARGEST[dtype]
+    last_rounding = unit if dtype in ("fp16", "bf16") else 0.0
+    scheme = xp.broadcast_to(xp.asarray(scheme, dtype=xp.float64), result.shape)
+    bad_count, first, worst = 0, None, None
+    square_error = square_reference = 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, result.shape[0], rows):
+            block = slice(start, start + rows)
+            got, want, size = widen(result[block], dtype), reference[block], scale[block]
+            # Where every product is zero, so is the sum.
+            allowed = bound * size + xp.where(size > 0, underflow + scheme[block], 0.0)
+            if last_rounding:
+                allowed = allowed + last_rounding * (xp.where(xp.isfinite(want), xp.abs(want), 0.0) + allowed)
+            want_nan = xp.isnan(want)
+            # Beyond the largest float by more than the bound, every correct sum has overflowed; within the bound of it,
+            # either outcome is right.
+            must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > largest)
+            may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > largest)
+            same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
+            close = xp.isfinite(got) & (xp.abs(got - want) <= allowed)
+            good = xp.where(
+                want_nan,
+                xp.isnan(got),
+                xp.where(must_overflow, same_infinity, close | (may_overflow & same_infinity)),
+            )
+            bad = int((~good).sum())
+            if bad and first is None:
+                row, column = (int(axis[0]) for axis in xp.nonzero(~good))
+                first = (start + row, column, float(got[row, column]), float(want[row, column]))
+            bad_count += bad
+            finite = xp.isfinite(got) & xp.isfinite(want) & xp.isfinite(size)
+            difference = xp.where(finite, xp.abs(got - want), 0.0)
+            square_error += float((difference**2).sum())
+            square_reference += float((xp.where(finite, want, 0.0) ** 2).sum())
+            judged = finite & (size > 0)
+            if bool(judged.any()):
+                excess = xp.maximum(difference - underflow, 0.0)
+                scaled = float((excess / xp.where(judged, size, 1.0))[judged].max()) / unit
+                worst = scaled if worst is None else max(worst, scaled)
+    message = ""
+    if first is not None:
+        row, column, got_value, want_value = first
+        message = (
+            f"{bad_count} of {result.size} elements are wrong; the first is C[{row},{column}] = {got_value:.9g}, "
+            f"expected {want_value:.9g}"
+        )
+    fro = math.sqrt(square_error / square_reference) if square_reference > 0 else None
+    return Verdict(bad_count == 0, worst, fro, message)
+
+
+def reference_gemm(
+    a: Any,
+    b: Any,
+    alpha: float,
+    beta: float,
+    c0: Any | None,
+    xp: Any = np,
+    multiply: Callable[[Any, Any], Any] = operator.matmul,
+) -> tuple[Any, Any]:
+    """C* and the scale |alpha||A||B| + |beta||C0| in float64, of any operands. C0 is not read when beta is 0.
+
+    `multiply` is the float64 product, where it is not that of the arrays themselves.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide_a, wide_b = a.astype(xp.float64), b.astype(xp.float64)
+        alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
+        product = alpha * multiply(wide_a, wide_b)
+        size = abs(alpha) * multiply(xp.abs(wide_a), xp.abs(wide_b))
+        if beta != 0.0:
+            product = product + beta * c0.astype(xp.float64)
+            size = size + abs(beta) * xp.abs(c0.astype(xp.float64))
+    return product, size

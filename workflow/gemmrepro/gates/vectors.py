@@ -1,0 +1,208 @@
+"""The numerical gate of operations on vectors: copies bit for bit, histograms count for count, sums within a bound.
+
+A kernel that sums up n elements in a tree, each thread its share of them in a row first, errs by at most as many unit
+roundoffs times the sum of magnitudes as its longest chain of additions has links (Higham, Accuracy and Stability of
+Numerical Algorithms, section 4.2). `chain` bounds that for trees over 2^18 threads or more. Sums of small integers must
+be exact, and every launch on the same input the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gemmrepro.core.dtypes import STORAGE, bits
+from gemmrepro.errors import UserError
+from gemmrepro.gates.bounds import UNIT_ROUNDOFF
+from gemmrepro.gates.compare import Verdict
+from gemmrepro.gates.gemm_cases import Case
+from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
+from gemmrepro.gpu import device
+from gemmrepro.operands import LAWS, Launcher, Operands, draw_ids
+from gemmrepro.operations import HISTOGRAM_BINS, Problem, Shape
+from gemmrepro.registry import Kernel
+
+LENGTHS = (1, 3, 31, 1023, 4096, 100_003, (1 << 20) + 5)
+
+BINS = (1, 2, 255, 257, 1000, 12_287, 12_288, 5_000_000)
+"""Bins that a histogram is tried with beside 256, as far as a kernel takes them; 256 with every length and law."""
+
+REPEATS = 2
+"""Launches of one case that must agree bit for bit; the second finds what the first left in the kernel's own memory."""
+
+
+def chain(n: int) -> int:
+    """Additions in a row behind a sum of n elements, at most."""
+    return 2 * math.ceil(math.log2(n)) + math.ceil(n / 2**18) if n > 1 else 0
+
+
+@lru_cache(maxsize=256)  # every kernel of a family is judged on the same
+def _ids(law: str, n: int, bins: int, seed: int) -> np.ndarray:
+    """Ids of one of the laws, or of those that only the gate draws."""
+    rng = np.random.default_rng([seed, n, bins])
+    if law in LAWS:
+        return draw_ids(law, n, bins, seed, np)
+    if law == "sorted":
+        return np.sort(draw_ids("skewed", n, bins, seed, np))
+    ids = draw_ids("uniform", n, bins, seed, np)
+    wrong = np.array([-1, bins, bins + 1, -(2**31), 2**31 - 1, -bins, bins + 31, 2**24], np.int64).astype(np.int32)
+    some = rng.random(n) < (1.0 if law == "all outside" else 0.3)
+    ids[some] = rng.choice(wrong, int(some.sum()))
+    return ids
+
+
+GATE_LAWS = (*LAWS, "sorted", "some outside", "all outside")
+OTHER_LAWS = ("uniform", "some outside")
+
+
+def counts_of(ids: Any, bins: int, xp: Any) -> Any:
+    """counts[bins + 1] int32 of `ids`; the last counts those outside [0, bins)."""
+    places = xp.where((ids >= 0) & (ids < bins), ids, bins)
+    return xp.bincount(places, minlength=bins + 1).astype(xp.int32)
+
+
+@lru_cache(maxsize=256)
+def _vectors(kind: str, n: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng([seed, n])
+    if kind == "integers":  # every partial sum is below 2^24
+        return rng.integers(-8, 9, n).astype(np.float32)
+    values = rng.standard_normal(n, dtype=np.float32)
+    if kind == "wide exponents":
+        values *= np.exp(4 * rng.standard_normal(n, dtype=np.float32))
+    elif kind == "one NaN":
+        values[rng.integers(n)] = np.nan
+    elif kind == "one infinity":
+        values[rng.integers(n)] = np.inf
+    elif kind == "the last alone":
+        values[...] = 0.0
+        values[-1] = 3.0
+    return values
+
+
+KINDS = ("normal", "integers", "wide exponents", "one NaN", "one infinity", "the last alone")
+
+
+def judge_sum(got: float, total: float, magnitude: float, n: int) -> Verdict:
+    """Whether `got` is the sum of n elements, which is `total` in float64, of magnitudes that add up to `magnitude`."""
+    if math.isnan(total) or math.isinf(total):
+        same = math.isnan(got) if math.isnan(total) else got == total
+        return Verdict(same, None, None, "" if same else f"the sum is {got:.9g}, expected {total:.9g}")
+    unit = UNIT_ROUNDOFF["fp32"]
+    error = abs(got - total)
+    # One rounding more: the sum itself is stored as fp32.
+    right = error <= chain(n) * unit * magnitude + unit * abs(total)
+    scaled = error / magnitude / unit if magnitude else 0.0
+    message = "" if right else f"the sum is {got:.9g}, expected {total:.9g}; off by {scaled:.3g} u of its magnitudes"
+    return Verdict(right, scaled if math.isfinite(scaled) else None, error / abs(total) if total else None, message)
+
+
+def judge(problem: Problem, shape: Shape, given: Any, output: Any) -> Verdict:
+    """Judge what a launch left in `output` for the input `given`; both CuPy arrays (of a histogram, ids in range)."""
+    import cupy
+
+    if problem.op == "reduce":
+        total, magnitude = float(given.sum(dtype=cupy.float64)), float(cupy.abs(given).sum(dtype=cupy.float64))
+        return judge_sum(float(output[0]), total, magnitude, shape.n)
+    expected = given if problem.op == "vector_copy" else counts_of(given, shape.k, cupy)
+    wrong = int((bits(output) != bits(expected)).sum())
+    exact = None if wrong else 0.0
+    return Verdict(not wrong, exact, exact, f"{wrong} elements are wrong" * bool(wrong))
+
+
+def _run(
+    session: device.Session, launch: Launcher, problem: Problem, shape: Shape, given: np.ndarray, size: int
+) -> tuple[np.ndarray, list[str]]:
+    """Launch into poisoned memory `REPEATS` times: what the first left, and what was wrong beside the result."""
+    source = Guarded(given, SOURCE_GUARD_BITS)
+    poison = POISON_BITS[np.dtype(STORAGE[problem.dtype_out]).itemsize]
+    out = Guarded(np.zeros(size, STORAGE[problem.dtype_out]))
+    results, problems = [], []
+    for _ in range(REPEATS):
+        bits(out.array)[...] = poison
+        launch(Operands(problem, shape, (source.array,), out.array))
+        session.sync()
+        results.append(out.array.get())
+    if any((bits(other) != bits(results[0])).any() for other in results[1:]):
+        problems.append("launches on the same input differ: a race, or something left over from the first")
+    if broken := out.broken() + source.broken():
+        problems.append(f"{broken} elements outside the arrays were overwritten")
+    if (bits(source.array.get()) != bits(given)).any():
+        problems.append("the input was overwritten")
+    return results[0], problems
+
+
+def _exactly(got: np.ndarray, expected: np.ndarray) -> list[str]:
+    wrong = np.flatnonzero(bits(got) != bits(expected))
+    if not wrong.size:
+        return []
+    at = int(wrong[0])
+    return [f"{wrong.size} of {got.size} elements are wrong; the first is [{at}] = {got[at]}, expected {expected[at]}"]
+
+
+def _sum_cases(session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[tuple[Case, Verdict]]:
+    lengths = (*LENGTHS, *(shape.n for shape in kernel.gate_shapes))
+    for n in lengths:
+        for kind in KINDS:
+            shape = Shape(1, n, 1)
+            values = _vectors(kind, n, seed)
+            got, problems = _run(session, launch, kernel.problem, shape, values, 1)
+            total, magnitude = float(values.sum(dtype=np.float64)), float(np.abs(values).sum(dtype=np.float64))
+            verdict = judge_sum(float(got[0]), total, magnitude, n)
+            if verdict.message:
+                problems.insert(0, verdict.message)
+            if kind in ("integers", "the last alone") and float(got[0]) != total:
+                problems.insert(0, f"the sum of small integers is {got[0]:.9g}, expected {total:.9g}")
+            yield (
+                Case(shape, 1.0, 0.0, kind, seed),
+                Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems)),
+            )
+
+
+def _histogram_cases(
+    session: device.Session, kernel: Kernel, launch: Launcher, seed: int
+) -> Iterator[tuple[Case, Verdict]]:
+    every = tuple(Shape(1, n, HISTOGRAM_BINS) for n in LENGTHS)
+    for shape in (*every, *(Shape(1, LENGTHS[-2], bins) for bins in BINS), *kernel.gate_shapes):
+        if not kernel.takes(shape):
+            # It must say so, by its own name, before anything is launched.
+            try:
+                launch(Operands(kernel.problem, shape, (), None))
+                message = f"{shape} should be refused"
+            except UserError as error:
+                message = "" if kernel.id in str(error) and str(shape.k) in str(error) else str(error)
+            yield Case(shape, 1.0, 0.0, "refused size", seed), Verdict(not message, None, None, message)
+            continue
+        for law in GATE_LAWS if shape in every else OTHER_LAWS:
+            ids = _ids(law, shape.n, shape.k, seed)
+            got, problems = _run(session, launch, kernel.problem, shape, ids, shape.k + 1)
+            problems = _exactly(got, counts_of(ids, shape.k, np)) + problems
+            exact = None if problems else 0.0
+            yield Case(shape, 1.0, 0.0, law, seed), Verdict(not problems, exact, None, "; ".join(problems))
+
+
+def _copy_cases(session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[tuple[Case, Verdict]]:
+    # Every length of a tail that an access of 16 bytes can leave.
+    for n in (*LENGTHS, *range(4096, 4096 + 16), *(shape.n for shape in kernel.gate_shapes)):
+        shape = Shape(1, n, 1)
+        storage = np.dtype(STORAGE[kernel.dtype_in])
+        # Any bits at all, NaNs of every payload among them.
+        data = np.frombuffer(np.random.default_rng([seed, n]).bytes(n * storage.itemsize), storage)
+        got, problems = _run(session, launch, kernel.problem, shape, data, n)
+        problems = _exactly(got, data) + problems
+        exact = None if problems else 0.0
+        yield Case(shape, 1.0, 0.0, "random bits", seed), Verdict(not problems, exact, None, "; ".join(problems))
+
+
+def cases(
+    session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+) -> Iterator[tuple[Case, Verdict, float]]:
+    """Every case of a kernel on vectors: case, verdict, and the bound that its errors were held to."""
+    found = {"reduce": _sum_cases, "histogram": _histogram_cases, "vector_copy": _copy_cases}[kernel.op]
+    for seed in seeds:
+        for case, verdict in found(session, kernel, launch, seed):
+            limit = chain(case.shape.n) * UNIT_ROUNDOFF["fp32"] if kernel.op == "reduce" else 0.0
+            yield case, verdict, limit

@@ -1,0 +1,326 @@
+"""What kernels are measured against: vendor libraries, called the plain way.
+
+``cublas.sgemm`` is cuBLAS's fp32 GEMM. ``cublas.gemm`` is the GEMM of every other type, accumulated as its problem says
+(16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
+cublasLt offers. ``cublas.gemm_k_major`` is the same call by another name, for a family that has kernels of both
+layouts: a row of measurements names a baseline and a type, and no layout. ``cublas.gemm_fast`` leaves sums of 8-bit
+floats in the tensor core ("fast accumulation"), for kernels that do. ``cublas.gemm_emulated`` is cublasGemmEx with its
+emulation of fp64 by 8-bit integers switched on, wherever it can. ``cuda.memcpy`` is the driver's device-to-device copy.
+``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy carries them.
+
+    python -m gemmrepro.gpu.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
+    prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.core.files import write_json
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.gpu import device
+from gemmrepro.gpu.cublas import LT_ONLY, opened, opened_lt
+from gemmrepro.operands import Operands, random
+from gemmrepro.operations import Problem, Shape, shape_of
+
+LT_CANDIDATES = 8
+FAST = "cublas.gemm_fast"
+
+TRIAL_SAMPLE_MS, TRIAL_MS = 0.2, 800.0
+"""A sample of a trial lasts at least the one, and a trial about the other, within the fewest and most rounds of it."""
+
+TRIAL_ROUNDS = (5, 60)
+
+WARM_UP = 3 / 8
+"""How long a trial's warm-up lasts, in trials."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A library call that does what the kernels of one operation do.
+
+    `bind` returns a function that calls it once on operands, asynchronously on the session's stream.
+    """
+
+    id: str
+    rung: str
+    op: str
+    bind: Callable[[device.Session, Operands], Callable[[], None]]
+    version: Callable[[device.Session], str]
+
+
+def _sgemm(session: device.Session, operands: Operands) -> Callable[[], None]:
+    return opened(session).sgemm(operands)
+
+
+_trial_ms = TRIAL_MS
+
+
+def limit_trials(seconds: float) -> None:
+    """Have a trial of the library's ways last no longer than `seconds`, for a sweep that is in a hurry."""
+    global _trial_ms
+    _trial_ms = min(TRIAL_MS, 1000.0 * seconds)
+
+
+_fastest: dict[tuple[Any, ...], int] = {}
+"""Which of the library's ways won at a problem and shape, in this process."""
+
+
+def way(session: device.Session, problem: Problem, shape: Shape, name: str = "cublas.gemm") -> int | None:
+    """Which of the library's ways the baseline `name` takes here; None where it was not asked yet."""
+    return _fastest.get((problem, shape, session.gpu.pci_bus, _fast(name)))
+
+
+def take_way(session: device.Session, problem: Problem, shape: Shape, chosen: int, name: str = "cublas.gemm") -> None:
+    """Have the baseline `name` take the way that an earlier process chose: one sweep compares with one and the same."""
+    _fastest[problem, shape, session.gpu.pci_bus, _fast(name)] = chosen
+
+
+def _fast(name: str) -> bool:
+    return name == FAST
+
+
+def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm") -> Callable[[], None]:
+    """The fastest of cublasGemmEx and the ways that cublasLt's heuristic offers, each tried here and now.
+
+    What a kernel is compared with must be the library's best: cublasGemmEx may choose a slower kernel than cublasLt
+    knows. They are tried on the operands themselves, and the least median wins.
+
+    Raises:
+        UserError: the library multiplies no such types, or not in this layout.
+    """
+    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, _fast(name)))
+    if operands.problem.dtype_in not in LT_ONLY:
+        calls.insert(0, opened(session).gemm_ex(operands))
+    if not calls:
+        raise UserError(
+            f"cuBLAS has no way to multiply {operands.problem} in layout {operands.problem.layout}; "
+            "8-bit floats want a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
+        )
+    chosen = way(session, operands.problem, operands.shape, name)
+    if chosen is None:
+        if session.stream.is_capturing():
+            raise UserError("a baseline must be bound before its launches are captured.")
+        chosen = _try(session, calls)
+        take_way(session, operands.problem, operands.shape, chosen, name)
+    return calls[chosen]  # every process that asks the heuristic the same gets the same list
+
+
+def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
+    """Index of the fastest of `calls`, launched in turn so that a drift of the clock touches them all alike."""
+    import cupy
+
+    def sample(call: Callable[[], None], launches: int) -> tuple[Any, Any]:
+        first, last = cupy.cuda.Event(), cupy.cuda.Event()
+        first.record(session.stream)
+        for _ in range(launches):
+            call()
+        last.record(session.stream)
+        return first, last
+
+    def elapsed(pair: tuple[Any, Any]) -> float:
+        return float(cupy.cuda.get_elapsed_time(*pair))
+
+    for call in calls:
+        call()
+    once = [sample(call, 1) for call in calls]
+    session.sync()
+    least = max(1e-3, min(elapsed(pair) for pair in once))
+    # At the clock that this load leaves, not at that of an idle GPU: the ranking may differ.
+    for index in range(math.ceil(WARM_UP * _trial_ms / least)):
+        calls[index % len(calls)]()
+    session.sync()
+    launches = max(1, round(TRIAL_SAMPLE_MS / least))
+    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(_trial_ms / (launches * least * len(calls)))))
+    samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]
+    session.sync()
+    columns = zip(*samples, strict=True)
+    medians = [statistics.median(elapsed(pair) for pair in column) for column in columns]
+    return medians.index(min(medians))
+
+
+def _memcpy(session: device.Session, operands: Operands) -> Callable[[], None]:
+    from cupy.cuda import runtime
+
+    source, target = operands.inputs[0].data.ptr, operands.output.data.ptr
+    size, stream = operands.output.nbytes, session.stream.ptr
+
+    def call() -> None:
+        runtime.memcpyAsync(target, source, size, runtime.memcpyDeviceToDevice, stream)
+
+    return call
+
+
+def _cub_reduce(session: device.Session, operands: Operands) -> Callable[[], None]:
+    from cupy.cuda import cub
+
+    given, output = operands.inputs[0], operands.output.reshape(())
+
+    def call() -> None:
+        cub.device_reduce(given, cub.CUPY_CUB_SUM, (0,), (), output)
+
+    return call
+
+
+def _cub_histogram(session: device.Session, operands: Operands) -> Callable[[], None]:
+    """CuPy has CUB count in 64 bits; a kernel then narrows the counts, two microseconds for few bins.
+
+    It counts no ids outside the bins, so the last place is zero: right where there are none.
+    """
+    import cupy
+    from cupy.cuda import cub
+
+    bins = operands.shape.k
+    ids, wide = operands.inputs[0], cupy.zeros(bins + 1, dtype=cupy.int64)
+    counts = wide[:bins]
+
+    def call() -> None:
+        cub.device_histogram(ids, counts, bins + 1)
+        cupy.copyto(operands.output, wide, casting="unsafe")
+
+    return call
+
+
+def _cub_version(session: device.Session) -> str:
+    import cupy
+    from cupy.cuda import cub
+
+    return f"CUB of CuPy {cupy.__version__}, build {cub.get_build_version()}"
+
+
+BASELINES = {
+    baseline.id: baseline
+    for baseline in (
+        Baseline("cublas.sgemm", "cuBLAS", "gemm", _sgemm, lambda session: f"cuBLAS {opened(session).version}"),
+        Baseline("cublas.gemm", "cuBLAS", "gemm", _gemm, lambda session: f"cuBLAS {opened(session).version}"),
+        Baseline(
+            "cublas.gemm_k_major",
+            "cuBLAS, B K-major",
+            "gemm",
+            _gemm,
+            lambda session: f"cuBLAS {opened(session).version}",
+        ),
+        Baseline(
+            FAST,
+            "cuBLAS, fast sums",
+            "gemm",
+            partial(_gemm, name=FAST),
+            lambda session: f"cuBLAS {opened(session).version}",
+        ),
+        Baseline(
+            "cublas.gemm_emulated",
+            "cuBLAS, fp64 emulated",
+            "gemm",
+            lambda session, operands: opened(session, "fp64 emulated").gemm_ex(operands),
+            lambda session: f"cuBLAS {opened(session, 'fp64 emulated').version}",
+        ),
+        Baseline(
+            "cuda.memcpy",
+            "cudaMemcpy",
+            "ceiling_bytes",
+            _memcpy,
+            lambda session: f"driver {session.gpu.driver}",
+        ),
+        Baseline("cub.reduce", "CUB", "reduce", _cub_reduce, _cub_version),
+        Baseline("cub.histogram", "CUB", "histogram", _cub_histogram, _cub_version),
+    )
+}
+
+
+def baseline(name: str) -> Baseline:
+    """The baseline called `name`. Raises UserError if there is none."""
+    if name not in BASELINES:
+        raise UserError(f"there is no baseline '{name}'; known baselines: {', '.join(sorted(BASELINES))}.")
+    return BASELINES[name]
+
+
+def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, int]]) -> dict[str, str]:
+    """Which GPU kernel each baseline runs at each size, asked in a process of its own.
+
+    Profiling attaches to the whole process and would slow the launches that are timed in it.
+
+    Args:
+        wanted: (baseline id, problem, size).
+
+    Returns:
+        names by "<baseline> <size>", or "<baseline> <dtype> <size>" where it serves several types; empty, with the
+        reason on stderr, where PyTorch's profiler cannot be used.
+    """
+    if not wanted:
+        return {}
+    items = [json.dumps([name, *astuple(problem), size]) for name, problem, size in wanted]
+    command = [sys.executable, "-m", "gemmrepro.gpu.baselines", "--names", *items]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "workflow")
+    if answer.returncode != 0:
+        reason = answer.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        print(f"gemmrepro: the baselines' kernel names stay unknown: {reason[0]}", file=sys.stderr, flush=True)
+        return {}
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def _profile(wanted: Sequence[tuple[str, Problem, int]]) -> dict[str, str]:
+    try:
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+    except ImportError as error:
+        raise UserError(f"PyTorch cannot be imported ({error}); it is only needed for the kernels' names.") from None
+    session = device.open_gpu()
+
+    names: dict[str, str] = {}
+    for name, problem, size in wanted:
+        entry = baseline(name)
+        shape = Shape(1, size, 1) if problem.op == "ceiling_bytes" else shape_of(problem.op, size)
+        inputs, output = random(problem, shape, size)
+        call = entry.bind(session, Operands(problem, shape, tuple(inputs), output))
+        call()
+        session.sync()
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
+            call()
+            session.sync()
+            torch.cuda.synchronize()
+        seen = [event.name for event in record.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        if seen:
+            kind = "" if problem.dtype_in == "fp32" else f" {problem.dtype_in}"
+            names[f"{name}{kind} {size}"] = " + ".join(dict.fromkeys(seen))
+    return names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gpu.baselines", description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--names",
+        nargs="+",
+        required=True,
+        metavar="JSON",
+        help="print the GPU kernels that run for lists of baseline, op, dtype in, dtype out, layout and size",
+    )
+    parser.add_argument("--out", type=Path, help="write them to this file too")
+    arguments = parser.parse_args()
+    wanted = []
+    for item in arguments.names:
+        try:
+            name, *problem, size = json.loads(item)
+            wanted.append((name, Problem(*problem), int(size)))
+        except (ValueError, TypeError):
+            raise UserError(f"'{item}' is not a list of baseline, op, dtype in, dtype out, layout and size.") from None
+        baseline(name)
+    names = _profile(wanted)
+    if arguments.out:
+        write_json(arguments.out, names)
+    print(json.dumps(names))
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,355 @@
+"""libcublas and libcublasLt through ctypes, for row-major arrays.
+
+CuPy's binding refuses to run while a stream is being captured, and launches of microseconds are timed as CUDA graphs.
+Row-major C = AB is asked for as the column-major C' = B'A', so that neither side transposes anything. A handle's math
+mode is set to the default one and read back: TF32, BF16x9 emulation and the like are off.
+
+A handle and its workspace live as long as the process, whose graphs may hold them. cublasLt's heuristic is asked once
+for a problem and shape, which takes longer than a small GEMM; the descriptors that its answer needs live and end with
+it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from gemmrepro.errors import UserError
+from gemmrepro.operands import Operands
+from gemmrepro.operations import Problem, Shape
+
+OP_N, OP_T = 0, 1
+"""cublasOperation_t."""
+
+COMPUTE_32F = 68
+"""cublasComputeType_t: fp32 accumulation."""
+
+COMPUTE = {"tf32": 77, "fp64": 70, "int8": 72}
+"""The same by operand type, where it is another: TF32 products, fp64, int32 accumulation."""
+
+CUDA_TYPES = {
+    **{"fp32": 0, "tf32": 0, "fp64": 1, "fp16": 2, "int8": 3, "int32": 10, "bf16": 14},
+    **{"fp8_e4m3": 28, "fp8_e5m2": 29},
+}
+"""cudaDataType_t values."""
+
+LT_ONLY = ("fp8_e4m3", "fp8_e5m2")
+"""Operand types that cublasLt alone multiplies."""
+
+DEFAULT_ALGORITHM = -1
+"""cublasGemmAlgo_t."""
+
+NOT_SUPPORTED = 15
+"""cublasStatus_t."""
+
+LT_TRANSA, LT_FAST_ACCUM = 3, 25
+"""cublasLtMatmulDescAttributes_t."""
+
+LT_MAX_WORKSPACE = 1
+"""cublasLtMatmulPreferenceAttributes_t."""
+
+MATH_MODES = {"default": 0, "tf32": 3, "fp64 emulated": 8}
+"""cublasMath_t values. "tf32" exists so that tests can show that the gate rejects it; the last one makes fp64
+products of 8-bit integers (cuBLAS 13.0.2 and later)."""
+
+EAGER = 2
+"""cublasEmulationStrategy_t: emulate wherever it is possible, not only where it is thought to be faster."""
+
+WORKSPACE_BYTES = 32 << 20
+"""What cuBLAS's manual recommends for Hopper; smaller GPUs need less. Set by hand, since a captured call that lets
+cuBLAS allocate its own would put the allocation into the graph that is timed."""
+
+
+class OnStream(Protocol):
+    """What has a CuPy stream: a session (gemmrepro.gpu, which may itself call the library)."""
+
+    stream: Any
+
+
+def _load(name: str) -> ctypes.CDLL:
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
+    except Exception as error:
+        raise UserError(
+            f"lib{name} cannot be loaded ({error}); install nvidia-cublas beside CuPy, or the CUDA toolkit."
+        ) from None
+
+
+def _workspace() -> Any:
+    import cupy
+
+    return cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+
+
+def _check(name: str, status: int) -> None:
+    if status != 0:
+        raise UserError(f"{name} failed with cuBLAS status {status}; check that cuBLAS and the driver fit together.")
+
+
+def _repeatable(name: str, function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]) -> Callable[[], None]:
+    """A function that calls the library with these arguments; `kept` is what they point to."""
+
+    def call() -> None:
+        status = function(*arguments)
+        if status != 0:
+            raise UserError(f"{name} failed with status {status}.")
+
+    call.kept = kept  # type: ignore[attr-defined]
+    return call
+
+
+def compute_type(problem: Problem) -> int:
+    """The cublasComputeType_t of a problem."""
+    return COMPUTE.get(problem.dtype_in, COMPUTE_32F)
+
+
+def scale_type(problem: Problem) -> str:
+    """The dtype of alpha and beta."""
+    return {"fp64": "fp64", "int8": "int32"}.get(problem.dtype_in, "fp32")
+
+
+def scalars(operands: Operands) -> tuple[Any, Any]:
+    """alpha and beta of `operands` as the library takes them for its problem."""
+    kind = {"fp64": ctypes.c_double, "int32": ctypes.c_int32, "fp32": ctypes.c_float}[scale_type(operands.problem)]
+    whole = int if kind is ctypes.c_int32 else float
+    return kind(whole(operands.alpha)), kind(whole(operands.beta))
+
+
+def _pointer(array: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.data.ptr)
+
+
+@dataclass(frozen=True)
+class ColumnMajor:
+    """A row-major GEMM as column-major BLAS sees it: C'[n,m] = op(B') A', so M is n and N is m there.
+
+    The first matrix is B and the second A; `op_first` is OP_T where B is stored K-major.
+    """
+
+    m: int
+    n: int
+    k: int
+    op_first: int
+    ld_first: int
+    ld_second: int
+    ld_out: int
+    type_in: int
+    type_out: int
+
+    @classmethod
+    def of(cls, problem: Problem, shape: Shape) -> ColumnMajor:
+        m, n, k = shape.m, shape.n, shape.k
+        k_major = problem.layout == "row,col,row"
+        return cls(
+            m=n,
+            n=m,
+            k=k,
+            op_first=OP_T if k_major else OP_N,
+            ld_first=k if k_major else n,
+            ld_second=k,
+            ld_out=n,
+            type_in=CUDA_TYPES[problem.dtype_in],
+            type_out=CUDA_TYPES[problem.dtype_out],
+        )
+
+
+class Cublas:
+    """One libcublas handle on the session's stream."""
+
+    def __init__(self, session: OnStream, math: str = "default") -> None:
+        """Open it.
+
+        Raises:
+            UserError: libcublas is not installed, or does not keep the math mode it is given.
+        """
+        self._library = _load("cublas")
+        self._handle = ctypes.c_void_p()
+        self._call("cublasCreate_v2", ctypes.byref(self._handle))
+        self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(session.stream.ptr))
+        if math == "fp64 emulated":
+            # It keeps its slices in a workspace of its own, which is larger, and multiplies natively where it is not.
+            self._emulate()
+        else:
+            self._workspace = _workspace()
+            size = ctypes.c_size_t(WORKSPACE_BYTES)
+            self._call("cublasSetWorkspace_v2", self._handle, _pointer(self._workspace), size)
+        self._call("cublasSetMathMode", self._handle, ctypes.c_int(MATH_MODES[math]))
+        mode = ctypes.c_int(-1)
+        self._call("cublasGetMathMode", self._handle, ctypes.byref(mode))
+        if mode.value != MATH_MODES[math]:
+            raise UserError(
+                f"cuBLAS is in math mode {mode.value} although {MATH_MODES[math]} was asked for; unset the CUBLAS_* "
+                "and NVIDIA_TF32_OVERRIDE variables of your shell."
+            )
+        version = ctypes.c_int()
+        self._call("cublasGetVersion_v2", self._handle, ctypes.byref(version))
+        # Encoded as major * 10000 + minor * 100 + patch since cuBLAS 11.
+        self.version = f"{version.value // 10000}.{version.value // 100 % 100}.{version.value % 100}"
+
+    def _emulate(self) -> None:
+        if not hasattr(self._library, "cublasSetEmulationStrategy"):
+            raise UserError("this cuBLAS emulates no fp64; install nvidia-cublas 13.0.2 or later.")
+        self._call("cublasSetEmulationStrategy", self._handle, ctypes.c_int(EAGER))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        _check(name, getattr(self._library, name)(*arguments))
+
+    def sgemm(self, operands: Operands) -> Callable[[], None]:
+        """C[m,n] = alpha A[m,k] B[k,n] + beta C, all row-major fp32."""
+        form = ColumnMajor.of(operands.problem, operands.shape)
+        a, b = operands.inputs
+        alpha, beta = ctypes.c_float(operands.alpha), ctypes.c_float(operands.beta)
+        arguments = (
+            *(self._handle, ctypes.c_int(form.op_first), ctypes.c_int(OP_N)),
+            *(ctypes.c_int(value) for value in (form.m, form.n, form.k)),
+            *(ctypes.byref(alpha), _pointer(b), ctypes.c_int(form.ld_first), _pointer(a), ctypes.c_int(form.ld_second)),
+            *(ctypes.byref(beta), _pointer(operands.output), ctypes.c_int(form.ld_out)),
+        )
+        return _repeatable("cublasSgemm", self._library.cublasSgemm_v2, arguments, (alpha, beta))
+
+    def gemm_ex(self, operands: Operands) -> Callable[[], None]:
+        """C[m,n] = alpha A B + beta C in the problem's types and layout; cuBLAS chooses how."""
+        form = ColumnMajor.of(operands.problem, operands.shape)
+        a, b = operands.inputs
+        alpha, beta = scalars(operands)
+        arguments = (
+            *(self._handle, ctypes.c_int(form.op_first), ctypes.c_int(OP_N)),
+            *(ctypes.c_int(value) for value in (form.m, form.n, form.k)),
+            *(ctypes.byref(alpha), _pointer(b), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_first)),
+            *(_pointer(a), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_second), ctypes.byref(beta)),
+            *(_pointer(operands.output), ctypes.c_int(form.type_out), ctypes.c_int(form.ld_out)),
+            *(ctypes.c_int(compute_type(operands.problem)), ctypes.c_int(DEFAULT_ALGORITHM)),
+        )
+        return _repeatable("cublasGemmEx", self._library.cublasGemmEx, arguments, (alpha, beta))
+
+
+class _HeuristicResult(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algo", ctypes.c_uint64 * 8),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+class _Plan:
+    """A problem of one shape as cublasLt describes it, and its ways to multiply. Owns the descriptors."""
+
+    def __init__(self, matmul: Any, layouts: tuple[Any, Any, Any], found: list[_HeuristicResult], owned: ExitStack):
+        self.matmul, self.layouts, self.found = matmul, layouts, found
+        # At the end of the process everything goes with its context, which may be broken by then.
+        weakref.finalize(self, owned.close).atexit = False
+
+
+class CublasLt:
+    """One libcublasLt handle, and its own ranking of the ways to multiply."""
+
+    def __init__(self, session: OnStream) -> None:
+        """Open it.
+
+        Raises:
+            UserError: libcublasLt is not installed.
+        """
+        self._session = session
+        self._library = _load("cublasLt")
+        self._handle = ctypes.c_void_p()
+        self._call("cublasLtCreate", ctypes.byref(self._handle))
+        self._workspace = _workspace()
+        self._plans: dict[tuple[Problem, Shape, int, bool], _Plan] = {}
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        _check(name, getattr(self._library, name)(*arguments))
+
+    def _made(self, owner: ExitStack, kind: str, *arguments: Any) -> ctypes.c_void_p:
+        """A new ``cublasLt<kind>``, destroyed when `owner` closes."""
+        made = ctypes.c_void_p()
+        self._call(f"cublasLt{kind}Create", ctypes.byref(made), *arguments)
+        owner.callback(getattr(self._library, f"cublasLt{kind}Destroy"), made)
+        return made
+
+    def _set(self, kind: str, descriptor: ctypes.c_void_p, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._call(f"cublasLt{kind}SetAttribute", descriptor, ctypes.c_int(attribute), ctypes.byref(value), size)
+
+    def _plan(self, problem: Problem, shape: Shape, most: int, fast: bool) -> _Plan:
+        """The heuristic's answer, asked for once."""
+        key = problem, shape, most, fast
+        if key not in self._plans:
+            self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, fast)
+        return self._plans[key]
+
+    def _ask(self, problem: Problem, form: ColumnMajor, most: int, fast: bool) -> _Plan:
+        with ExitStack() as owner:
+            compute, scale = ctypes.c_int(compute_type(problem)), ctypes.c_int(CUDA_TYPES[scale_type(problem)])
+            matmul = self._made(owner, "MatmulDesc", compute, scale)
+            self._set("MatmulDesc", matmul, LT_TRANSA, ctypes.c_int32(form.op_first))
+            if fast:
+                self._set("MatmulDesc", matmul, LT_FAST_ACCUM, ctypes.c_int8(1))
+
+            def layout(kind: int, rows: int, columns: int, ld: int) -> ctypes.c_void_p:
+                sizes = (ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(ld))
+                return self._made(owner, "MatrixLayout", ctypes.c_int(kind), *sizes)
+
+            first = (form.k, form.m) if form.op_first == OP_T else (form.m, form.k)
+            layouts = (
+                layout(form.type_in, *first, form.ld_first),
+                layout(form.type_in, form.k, form.n, form.ld_second),
+                layout(form.type_out, form.m, form.n, form.ld_out),
+            )
+            found, count = (_HeuristicResult * most)(), ctypes.c_int()
+            with ExitStack() as asking:
+                preference = self._made(asking, "MatmulPreference")
+                self._set("MatmulPreference", preference, LT_MAX_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
+                status = self._library.cublasLtMatmulAlgoGetHeuristic(
+                    *(self._handle, matmul, *layouts, layouts[2], preference),
+                    *(ctypes.c_int(most), found, ctypes.byref(count)),
+                )
+            if status != NOT_SUPPORTED:  # it knows no way; cublasGemmEx may
+                _check("cublasLtMatmulAlgoGetHeuristic", status)
+            usable = [result for result in found[: count.value] if not result.state]
+            return _Plan(matmul, layouts, usable, owner.pop_all())
+
+    def candidates(self, operands: Operands, most: int, fast: bool = False) -> list[Callable[[], None]]:
+        """Up to `most` ways to do what `Cublas.gemm_ex` does, in the order in which cublasLt's heuristic puts them.
+
+        With `fast`, sums of 8-bit floats may stay in the tensor core, to the bits that it keeps. The same problem and
+        shape have the same list each time. Arrays begin at multiples of 256 bytes, as CuPy's do and as the heuristic
+        takes for granted.
+        """
+        plan = self._plan(operands.problem, operands.shape, most, fast)
+        a, b = operands.inputs
+        alpha, beta = scalars(operands)
+        out, layouts = _pointer(operands.output), plan.layouts
+        calls = []
+        for result in plan.found:
+            arguments = (
+                *(self._handle, plan.matmul, ctypes.byref(alpha), _pointer(b), layouts[0], _pointer(a), layouts[1]),
+                *(ctypes.byref(beta), out, layouts[2], out, layouts[2], ctypes.byref(result.algo)),
+                *(_pointer(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES)),
+                ctypes.c_void_p(self._session.stream.ptr),
+            )
+            kept = (alpha, beta, plan)
+            calls.append(_repeatable("cublasLtMatmul", self._library.cublasLtMatmul, arguments, kept))
+        return calls
+
+
+@cache
+def opened(session: OnStream, math: str = "default") -> Cublas:
+    """The session's one handle in `math` mode."""
+    return Cublas(session, math)
+
+
+@cache
+def opened_lt(session: OnStream) -> CublasLt:
+    """The session's one cublasLt handle."""
+    return CublasLt(session)

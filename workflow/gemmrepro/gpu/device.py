@@ -1,0 +1,291 @@
+"""The GPU at hand: what it is, how kernels are loaded and launched on it, and what its sensors say.
+
+Everything that needs a driver is imported inside functions, so that this module can be imported, and its pure parts
+tested, on a machine without a GPU. CuPy holds the arrays, cuda.core loads and launches, NVML (nvidia-ml-py) reads the
+sensors.
+
+    python -m gemmrepro.gpu.device            prints the GPU as JSON; exits 1 with the reason where none can be used
+    python -m gemmrepro.gpu.device --slug     prints the name its recordings go by ("h200")
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.operations import Shape
+
+# Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
+# arithmetic of the stated type, so none of them may be inherited from the caller's shell.
+PRECISION_SWITCHES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "CUPY_TF32",
+    "CUBLAS_EMULATE_SINGLE_PRECISION",
+    "CUBLAS_EMULATE_DOUBLE_PRECISION",
+    "CUBLAS_EMULATION_STRATEGY",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+
+# Bits of NVML's clocks-event-reasons mask (nvml.h, nvmlClocksEventReason*). "Idle" is no throttling and is left out.
+THROTTLE_REASONS = {
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a GPU is. Bytes, MHz and W; a field NVML does not know is None."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int
+    driver: str
+    driver_cuda: tuple[int, int]
+    clock_max_mhz: int | None
+    memory_clock_mhz: int | None
+    power_cap_w: float | None
+    pci_bus: str
+
+    @property
+    def slug(self) -> str:
+        """The name under which its recordings are filed."""
+        return slug(self.name)
+
+    @property
+    def arch(self) -> str:
+        """Its machine code's name, such as ``sm_90``."""
+        return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
+
+    def describe(self) -> dict[str, Any]:
+        """The ``gpu`` object of run.json."""
+        return {
+            "name": self.name,
+            "compute_capability": "{}.{}".format(*self.compute_capability),
+            "sm_count": self.sm_count,
+            "l2_bytes": self.l2_bytes,
+            "memory_bytes": self.memory_bytes,
+            "driver": self.driver,
+            "clock_max_mhz": self.clock_max_mhz,
+            "memory_clock_mhz": self.memory_clock_mhz,
+            "power_cap_w": self.power_cap_w,
+        }
+
+
+def slug(name: str) -> str:
+    """A GPU's marketing name as a folder name: ``NVIDIA GeForce RTX 4090`` becomes ``rtx-4090``."""
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word not in ("", "nvidia", "geforce")]
+    return "-".join(words) or "gpu"
+
+
+def throttle_names(mask: int) -> list[str]:
+    """Names of the throttle reasons set in NVML's `mask`, lowest bit first."""
+    return [name for bit, name in THROTTLE_REASONS.items() if mask & bit]
+
+
+def pick_arch(archs: list[str], capability: tuple[int, int]) -> str | None:
+    """Which of a fat binary's machine codes a GPU of `capability` runs, or None.
+
+    Machine code runs on its own major version at the same or a later minor one; code for an architecture-specific
+    target (``sm_90a``) runs on exactly that one (CUDA C++ Programming Guide, "Binary Compatibility").
+    """
+    best: tuple[tuple[int, bool], str] | None = None
+    for arch in archs:
+        match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
+        if not match:
+            continue
+        major, minor, special = int(match[1]), int(match[2]), match[3]
+        fits = major == capability[0] and (minor == capability[1] if special else minor <= capability[1])
+        rank = (minor, bool(special))
+        if fits and (best is None or rank > best[0]):
+            best = (rank, arch)
+    return best[1] if best else None
+
+
+class Session:
+    """An open GPU: one stream on which everything runs, in order, and its sensors."""
+
+    def __init__(self, gpu: Gpu, stream: Any, core_stream: Any, nvml: Any, nvml_handle: Any) -> None:
+        self.gpu = gpu
+        self.stream = stream
+        self.core_stream = core_stream
+        self._nvml = nvml
+        self._handle = nvml_handle
+        self.workspace: tuple[str, Shape, dict[str, Any]] | None = None
+
+    def sync(self) -> None:
+        """Wait for the stream; a kernel that failed on the GPU surfaces here as a UserError."""
+        from cupy.cuda.runtime import CUDARuntimeError
+
+        try:
+            self.stream.synchronize()
+        except CUDARuntimeError as error:
+            raise UserError(
+                f"a kernel failed on the {self.gpu.name} ({error}); run it under compute-sanitizer to find where."
+            ) from None
+
+    def free_bytes(self) -> int:
+        """Free memory of the GPU, CuPy's cached blocks given back first."""
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        return int(cupy.cuda.runtime.memGetInfo()[0])
+
+    def sensors(self) -> dict[str, Any]:
+        """SM clock in MHz, power in W, temperature in °C, throttle mask. A sensor the GPU lacks is None."""
+        nvml, handle = self._nvml, self._handle
+
+        def read(query: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return query(handle, *args)
+            except nvml.NVMLError:
+                return None
+
+        # The plain query averages over a second on recent GPUs, longer than most bursts here.
+        power = None
+        fields = read(nvml.nvmlDeviceGetFieldValues, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        if fields and fields[0].nvmlReturn == nvml.NVML_SUCCESS:
+            power = fields[0].value.uiVal
+        if power is None:
+            power = read(nvml.nvmlDeviceGetPowerUsage)
+        reasons = (
+            getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+            or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+        )
+        return {
+            "clock_mhz": read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            "power_w": None if power is None else power / 1000.0,
+            "temp_c": read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            "throttle": read(reasons),
+        }
+
+    def other_processes(self) -> int:
+        """How many processes but this one and its parent have this GPU open; 0 where the driver does not tell."""
+        try:
+            running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
+        except self._nvml.NVMLError:
+            return 0
+        return sum(1 for process in running if process.pid not in (0, os.getpid(), os.getppid()))
+
+
+def _import_cuda() -> tuple[Any, Any, Any]:
+    try:
+        import cupy
+    except ImportError as error:
+        raise UserError(
+            f"CuPy cannot be imported ({error}); run this stage in the project's torch image, or install "
+            "cupy-cuda13x, cuda-core and nvidia-ml-py."
+        ) from None
+    try:
+        import cuda.core as core
+        import pynvml
+    except ImportError as error:
+        raise UserError(f"{error.name} cannot be imported; install cuda-core and nvidia-ml-py beside CuPy.") from None
+    return cupy, core, pynvml
+
+
+def open_gpu() -> Session:
+    """Open the first visible GPU.
+
+    Raises:
+        UserError: no GPU, no driver, a driver too old for the CUDA libraries, or a Python package is missing.
+    """
+    for name in PRECISION_SWITCHES:
+        if os.environ.pop(name, None) is not None:
+            print(f"gemmrepro: ignoring {name} from the environment; it would change what is measured", file=sys.stderr)
+    cupy, core, nvml = _import_cuda()
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        if "insufficient" in str(error):
+            raise UserError(
+                f"no NVIDIA driver is here, or one too old for CUDA {runtime.runtimeGetVersion() // 1000}; install "
+                "or update it (in a container: pass --nv), or set 'measure: recorded' in the configuration."
+            ) from None
+        raise UserError(
+            f"no usable NVIDIA GPU ({error}); run on a machine with one, or set 'measure: recorded' in the "
+            "configuration to use the recorded measurements."
+        ) from None
+    if count == 0:
+        raise UserError(
+            "no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES, or set 'measure: recorded' in the configuration."
+        )
+    core.Device(0).set_current()
+    properties = runtime.getDeviceProperties(0)
+    bus = runtime.deviceGetPCIBusId(0)
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByPciBusId(bus)
+
+    def optional(query: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return query(handle, *args)
+        except nvml.NVMLError:
+            return None
+
+    name = properties["name"]
+    version = runtime.driverGetVersion()
+    cap = optional(nvml.nvmlDeviceGetEnforcedPowerLimit)
+    gpu = Gpu(
+        name=name.decode() if isinstance(name, bytes) else name,
+        compute_capability=(properties["major"], properties["minor"]),
+        sm_count=properties["multiProcessorCount"],
+        l2_bytes=properties["l2CacheSize"],
+        memory_bytes=properties["totalGlobalMem"],
+        driver=nvml.nvmlSystemGetDriverVersion(),
+        driver_cuda=(version // 1000, version % 1000 // 10),
+        clock_max_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
+        power_cap_w=None if cap is None else cap / 1000.0,
+        pci_bus=bus if isinstance(bus, str) else bus.decode(),
+    )
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stream.use()
+    return Session(gpu, stream, core.Stream.from_handle(stream.ptr), nvml, handle)
+
+
+def described() -> dict[str, Any]:
+    """What `python -m gemmrepro.gpu.device` prints, asked in another process: this one must not occupy the GPU.
+
+    Raises:
+        UserError: no GPU can be used; the other process has said why.
+    """
+    try:
+        text = subprocess.check_output(
+            [sys.executable, "-m", "gemmrepro.gpu.device"],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
+            text=True,
+        )
+    except subprocess.CalledProcessError:
+        raise UserError("nothing can be measured here; see the reason above.") from None
+    return json.loads(text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gpu.device", description="Describe the GPU at hand.")
+    parser.add_argument("--slug", action="store_true", help="print only the name its recordings go by")
+    arguments = parser.parse_args()
+    gpu = open_gpu().gpu
+    print(gpu.slug if arguments.slug else json.dumps({**gpu.describe(), "slug": gpu.slug}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,86 @@
+"""The part of the L2 cache that can be set aside for data that are used again, and the window of addresses that use it.
+
+CUDA C++ Programming Guide, "Device Memory L2 Access Management". How much may be set aside and how long a window may be
+depends on the GPU and on how it is partitioned, so both are asked of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro.errors import UserError
+from gemmrepro.gpu.device import Session
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a GPU allows, in bytes: of L2 set aside, and of one window."""
+
+    set_aside: int
+    window: int
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    from cuda.bindings import driver
+
+    status, *rest = function(*arguments)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise UserError(f"the driver refuses {function.__name__} ({status.name}); leave the L2 persisting window out.")
+    return rest[0] if rest else None
+
+
+def limits(session: Session) -> Limits:
+    """What the GPU at hand allows; zeros where it cannot set L2 aside (before compute capability 8.0, or under MIG)."""
+    from cuda.bindings import driver
+
+    attributes = driver.CUdevice_attribute
+    names = (
+        attributes.CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE,
+        attributes.CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE,
+    )
+    device = _call(driver.cuCtxGetDevice)
+    return Limits(*(int(_call(driver.cuDeviceGetAttribute, name, device)) for name in names))
+
+
+def _set_window(session: Session, pointer: int, size: int) -> None:
+    from cuda.bindings import driver
+
+    value = driver.CUstreamAttrValue()
+    window = value.accessPolicyWindow
+    window.base_ptr, window.num_bytes, window.hitRatio = pointer, size, 1.0 if size else 0.0
+    window.hitProp = driver.CUaccessProperty.CU_ACCESS_PROPERTY_PERSISTING
+    window.missProp = driver.CUaccessProperty.CU_ACCESS_PROPERTY_STREAMING
+    if not size:
+        window.hitProp = window.missProp = driver.CUaccessProperty.CU_ACCESS_PROPERTY_NORMAL
+    which = driver.CUstreamAttrID.CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+    _call(driver.cuStreamSetAttribute, session.stream.ptr, which, value)
+
+
+@contextlib.contextmanager
+def window(session: Session, array: Any) -> Iterator[int]:
+    """Launches on the session's stream keep `array` (CuPy) in the part of L2 that is set aside, hit ratio 1.
+
+    As much is set aside as the array needs and the GPU allows. Yields how many bytes that is.
+
+    Raises:
+        UserError: the GPU sets nothing aside.
+    """
+    from cuda.bindings import driver
+
+    allowed = limits(session)
+    if not allowed.set_aside or not allowed.window:
+        raise UserError(f"the {session.gpu.name} sets no part of L2 aside (under MIG it does not).")
+    limit = driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+    session.sync()
+    _call(driver.cuCtxSetLimit, limit, min(array.nbytes, allowed.set_aside))
+    try:
+        _set_window(session, array.data.ptr, min(array.nbytes, allowed.window))
+        yield int(_call(driver.cuCtxGetLimit, limit))
+    finally:
+        session.sync()
+        _set_window(session, 0, 0)
+        _call(driver.cuCtxResetPersistingL2Cache)
+        _call(driver.cuCtxSetLimit, limit, 0)

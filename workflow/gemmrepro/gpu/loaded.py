@@ -1,0 +1,255 @@
+"""Loads a fat binary and launches its kernels."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.build.record import build_record
+from gemmrepro.core.dtypes import STORAGE
+from gemmrepro.errors import UserError
+from gemmrepro.gpu.cublas import opened, opened_lt
+from gemmrepro.gpu.device import Session, pick_arch
+from gemmrepro.operands import Operands
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
+
+PORTABLE_SHARED_BYTES = 48 * 1024
+
+FATBIN_MAGIC = 0xBA55ED50
+"""How a fat binary begins (fatbinary.h): magic, version, size of this header, and of what follows it."""
+
+
+def fat_binaries(data: bytes) -> list[bytes]:
+    """The fat binaries that stand one behind the other in `data`; a cubin is given back as it is.
+
+    Raises:
+        UserError: the last one is cut short.
+    """
+    if data.startswith(b"\x7fELF"):
+        return [data]
+    found, start = [], 0
+    while start < len(data):
+        magic, _, header, size = struct.unpack_from("<IHHQ", data.ljust(start + 16, b"\0"), start)
+        end = start + header + size
+        if magic != FATBIN_MAGIC or end > len(data):
+            raise UserError("the binary is no fat binary, or is cut short; run the build stage again.")
+        found.append(data[start:end])
+        start = end
+    return found
+
+
+class Loaded:
+    """A kernel of the registry, loaded on the GPU from the binary the build stage made."""
+
+    def __init__(self, session: Session, kernel: Kernel, build: Path, toolkit: str) -> None:
+        """Load it.
+
+        Raises:
+            UserError: the binary is missing, has no code for this GPU, needs a newer driver, or cannot be loaded.
+        """
+        record = build_record(kernel, build, toolkit)
+        gpu = session.gpu
+        if gpu.compute_capability < kernel.min_capability:
+            raise UserError(
+                f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]} and the "
+                f"{gpu.name} has {gpu.compute_capability[0]}.{gpu.compute_capability[1]}."
+            )
+        arch = pick_arch(list(record["archs"]), gpu.compute_capability)
+        if arch is None:
+            number = gpu.arch.removeprefix("sm_")
+            if any(number in refusal.archs for refusal in kernel.refusals):
+                raise UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
+            if kernel.targets:
+                raise UserError(
+                    f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone and cannot run on the "
+                    f"{gpu.name} ({gpu.arch})."
+                )
+            raise UserError(
+                f"the {toolkit} binary of {kernel.id} has code for {', '.join(record['archs'])} and none for the "
+                f"{gpu.name} ({gpu.arch}); add {number} to build.{toolkit} in the configuration and build again."
+            )
+        toolkit_major = int(str(record["toolkit_version"]).split(".")[0])
+        if toolkit_major > gpu.driver_cuda[0]:
+            raise UserError(
+                f"driver {gpu.driver} supports CUDA {gpu.driver_cuda[0]}.{gpu.driver_cuda[1]} and cannot load what "
+                f"CUDA {record['toolkit_version']} built; update the driver, or leave {toolkit} out of sweep.toolkits."
+            )
+        path = Path(build) / toolkit / f"{kernel.id}.fatbin"
+        if not path.is_file():
+            raise UserError(f"the binary {path} is missing; run the build stage again.")
+        self._setup(session, kernel, toolkit, record["build_key"], arch, path)
+
+    def _setup(self, session: Session, kernel: Kernel, toolkit: str, build_key: str, arch: str, path: Path) -> None:
+        from cuda.core import ObjectCode
+
+        self.session, self.kernel, self.toolkit = session, kernel, toolkit
+        self.build_key, self.arch = build_key, arch
+        try:
+            images = [ObjectCode.from_fatbin(one, name=kernel.id) for one in fat_binaries(path.read_bytes())]
+            held = images if len(images) == len(kernel.codes) else images * len(kernel.codes)
+            self._functions = {
+                code.entry: image.get_kernel(code.entry) for code, image in zip(kernel.codes, held, strict=True)
+            }
+        except Exception as error:
+            raise UserError(
+                f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
+                f"{session.gpu.arch}, and check that its entry point is called '{kernel.entry}'."
+            ) from None
+        self._code = images
+        self._shared_set = dict.fromkeys(self._functions, 0)
+
+    @classmethod
+    def from_file(cls, session: Session, kernel: Kernel, path: Path, toolkit: str = "test") -> Loaded:
+        """Load `kernel` from any fat binary or cubin, without a build record; for tests of changed sources."""
+        self = cls.__new__(cls)
+        self._setup(session, kernel, toolkit, "unrecorded", session.gpu.arch, Path(path))
+        return self
+
+    def _config(self, launch: Launch, entry: str) -> Any:
+        from cuda.core import LaunchConfig
+
+        if launch.shared_bytes > PORTABLE_SHARED_BYTES and launch.shared_bytes > self._shared_set[entry]:
+            from cuda.bindings import driver
+
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            (status,) = driver.cuKernelSetAttribute(
+                attribute, launch.shared_bytes, driver.CUkernel(int(self._functions[entry].handle)), driver.CUdevice(0)
+            )
+            if status != driver.CUresult.CUDA_SUCCESS:
+                raise UserError(
+                    f"{self.kernel.id} wants {launch.shared_bytes} bytes of dynamic shared memory a block, which the "
+                    f"{self.session.gpu.name} does not give ({status.name})."
+                )
+            self._shared_set[entry] = launch.shared_bytes
+        grid = launch.grid
+        options: dict[str, Any] = {}
+        if launch.cluster is not None:
+            if any(blocks % size for blocks, size in zip(grid, launch.cluster, strict=True)):
+                raise UserError(f"{self.kernel.id}: grid {grid} is not a multiple of its cluster {launch.cluster}.")
+            # The registry counts the grid in blocks, cuda.core in clusters.
+            grid = tuple(blocks // size for blocks, size in zip(grid, launch.cluster, strict=True))
+            options["cluster"] = launch.cluster
+        return LaunchConfig(grid=grid, block=launch.block, shmem_size=launch.shared_bytes, **options)
+
+    def bind(self, operands: Operands, part: Kernel | None = None) -> Callable[[], None]:
+        """A function that launches the kernel once on `operands`, asynchronously on the session's stream.
+
+        Args:
+            part: which of the kernel's parts; by default the one that it chooses for the shape.
+
+        Raises:
+            UserError: the rung cannot run this shape; it is named.
+        """
+        self.kernel.check(operands.shape)
+        part = part or self.kernel.at(operands.shape)
+        steps = part.steps_at(operands.shape)
+        if not steps:
+            return self._bound(operands, part, {})
+        if part.program is not None:
+            launches, program = self.launches(operands), part.program
+            return lambda: program(launches)
+        arrays = self.workspace(operands.shape)
+        calls = [
+            self._bound(operands, part.part(step), arrays)
+            if isinstance(step, Step)
+            else self._library(operands.shape, step, arrays)
+            for step in steps
+        ]
+        return _in_order(calls)
+
+    def workspace(self, shape: Shape) -> dict[str, Any]:
+        """The arrays that the kernel's launches hand on, for `shape`: the same until another kernel or shape comes.
+
+        They begin as NaN, or as the integer whose bits are all set: whoever relies on zeros there shows. What was bound
+        to them keeps them.
+        """
+        import cupy
+
+        held = self.session.workspace
+        if held is None or held[:2] != (self.kernel.id, shape):
+            self.session.workspace = None
+            cupy.get_default_memory_pool().free_all_blocks()  # what the last one leaves is of other sizes
+            arrays = {}
+            for name, buffer in self.kernel.workspace.items():
+                arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
+                cupy.cuda.runtime.memsetAsync(arrays[name].data.ptr, 0xFF, arrays[name].nbytes, self.session.stream.ptr)
+            held = self.session.workspace = (self.kernel.id, shape, arrays)
+        return held[2]
+
+    def launches(self, operands: Operands) -> Launches:
+        """Its launches on `operands`, to be made one by one."""
+        return Launches(self, operands)
+
+    def _bound(self, operands: Operands, part: Kernel, arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """A function that makes one launch, with `arrays` beside the operands; they live as long as it does."""
+        from cuda.core import launch
+
+        config = self._config(part.launch(operands.shape), part.entry)
+        arguments = operands.arguments(part, arrays)
+        stream, function = self.session.core_stream, self._functions[part.entry]
+
+        def call(kept: Any = arrays) -> None:
+            launch(stream, config, function, *arguments)
+
+        return call
+
+    def _library(self, shape: Shape, step: LibraryStep, arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """A function that has cuBLAS do `step`, as cublasLt's heuristic likes best."""
+        strides = step.strides(shape)
+        flat = [arrays[name].reshape(-1) for name in step.arrays]
+        calls = []
+        for i in range(step.count):
+            a, b, c = (array[i * stride :] for array, stride in zip(flat, strides, strict=True))
+            one = Operands(step.problem, step.shape(shape), (a, b), c)
+            ways = opened_lt(self.session).candidates(one, 1)
+            calls.append(ways[0] if ways else opened(self.session).gemm_ex(one))
+        return _in_order(calls)
+
+
+def _in_order(calls: list[Callable[[], None]]) -> Callable[[], None]:
+    """One function that makes all `calls`."""
+
+    def call() -> None:
+        for one in calls:
+            one()
+
+    return call
+
+
+class Launches:
+    """What a kernel's `program` works with: its launches by entry, its workspace and operands, and the stream."""
+
+    def __init__(self, loaded: Loaded, operands: Operands) -> None:
+        self._loaded, self._operands = loaded, operands
+        self.shape = operands.shape
+        self.workspace = loaded.workspace(operands.shape)
+        self.operands = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
+
+    def bind(self, *entries: str, **arrays: Any) -> Callable[[], None]:
+        """A function that makes the launches called so, in the order of the run, asynchronously.
+
+        Args:
+            arrays: what to pass in place of the arrays that their arguments name.
+
+        Raises:
+            UserError: the kernel has no such launch.
+        """
+        kernel = self._loaded.kernel
+        launches = [step for step in kernel.steps_at(self.shape) if isinstance(step, Step)]
+        if unknown := {*entries} - {step.entry for step in launches}:
+            named = ", ".join(f"'{entry}'" for entry in sorted(unknown))
+            raise UserError(f"{kernel.id} has no launch {named}; mend its program, or name one among its steps.")
+        steps = [step for step in launches if step.entry in entries]
+        given = {**self.workspace, **arrays}
+        return _in_order([self._loaded._bound(self._operands, kernel.part(step), given) for step in steps])
+
+    def __call__(self, entry: str, **arrays: Any) -> None:
+        """Make the launches called `entry`; see `bind`."""
+        self.bind(entry, **arrays)()
+
+    def read(self, array: Any) -> Any:
+        """`array` on the host, once everything that was launched is done."""
+        return array.get(stream=self._loaded.session.stream)

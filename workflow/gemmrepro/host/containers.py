@@ -1,0 +1,121 @@
+"""What containers need from the environment, whoever starts the workflow.
+
+`common.smk` adds `container_environment` to its own environment, so that a bare ``snakemake --use-singularity``
+behaves like one under ``envs/run``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+
+BUILDERS = ("docker", "podman", "buildah")
+"""Programs that build a Dockerfile, in the order they are tried."""
+
+CACHES = {
+    "APPTAINER_CACHEDIR": "apptainer-cache",
+    "APPTAINER_TMPDIR": "apptainer-tmp",
+    "CUDA_CACHE_PATH": "cuda",
+    "CUPY_CACHE_DIR": "cupy",
+    "MPLCONFIGDIR": "matplotlib",
+    "XDG_CACHE_HOME": "xdg",
+}
+"""Caches that default to HOME, which is the working directory inside the workflow's containers."""
+
+
+def container_environment(
+    environ: Mapping[str, str],
+    *,
+    cache: Path = ROOT / "resources" / "cache",
+    uid: int | None = None,
+    proc: Path = Path("/proc"),
+    dev: Path = Path("/dev"),
+) -> dict[str, str]:
+    """Variables to add to `environ` before containers are started; what it already sets stays as it is.
+
+    Args:
+        cache: the folder that holds the caches; the caller makes the folders named by `CACHES` (`make_caches`).
+        uid: the effective user, the process's own by default.
+        proc, dev: where the kernel's files are.
+    """
+    uid = os.geteuid() if uid is None else uid
+    wanted = {name: str(cache / folder) for name, folder in CACHES.items()}
+    wanted["PYTHONNOUSERSITE"] = "1"  # the user's own packages do not leak into the containers
+    if uid == 0 and not all_capabilities(proc):
+        # Apptainer asks for every capability when root starts it, and fails where one is withheld.
+        wanted["APPTAINER_NO_PRIVS"] = "1"
+    if (dev / "nvidiactl").exists():
+        wanted["APPTAINER_NV"] = "1"
+    if "APPTAINER_USERNS" in environ:
+        wanted.pop("APPTAINER_NO_PRIVS", None)
+    return {name: value for name, value in wanted.items() if name not in environ}
+
+
+def make_caches(environ: Mapping[str, str]) -> None:
+    """Make the cache folders that `environ` names: Apptainer wants its own to exist."""
+    for name in CACHES:
+        if environ.get(name):
+            Path(environ[name]).mkdir(parents=True, exist_ok=True)
+
+
+def all_capabilities(proc: Path = Path("/proc")) -> bool:
+    """Whether this process may use every capability that the kernel knows. True where /proc does not say."""
+    try:
+        status = (proc / "self" / "status").read_text()
+        last = int((proc / "sys" / "kernel" / "cap_last_cap").read_text())
+    except (OSError, ValueError):
+        return True
+    for line in status.splitlines():
+        if line.startswith("CapEff:"):
+            every = (1 << (last + 1)) - 1
+            return int(line.split()[1], 16) & every == every
+    return True
+
+
+def find_builder(path: str | None = None) -> str:
+    """The first of `BUILDERS` that works: a docker client without its engine does not.
+
+    Args:
+        path: folders to search, as in PATH, which is the default.
+
+    Raises:
+        UserError: none works; says what was wrong with each.
+    """
+    wrong = []
+    for name in BUILDERS:
+        program = shutil.which(name, path=path)
+        if program is None:
+            wrong.append(f"{name} is not installed")
+            continue
+        question = [program, "--version"] if name == "buildah" else [program, "info"]
+        try:
+            answer = subprocess.run(question, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            wrong.append(f"{name} does not answer ({type(error).__name__})")
+            continue
+        if answer.returncode == 0:
+            return name
+        words = (answer.stderr or answer.stdout).strip().splitlines() or ["no reason given"]
+        wrong.append(f"{name} does not work ({words[-1].strip()})")
+    raise UserError(
+        f"no program here can build an image: {'; '.join(wrong)}. "
+        "Install buildah, podman or Docker (on Debian or Ubuntu: apt-get install buildah mmdebstrap)."
+    )
+
+
+def find_apptainer(path: str | None = None) -> str:
+    """The container runtime on PATH. Raises UserError if there is none."""
+    for name in ("apptainer", "singularity"):
+        program = shutil.which(name, path=path)
+        if program:
+            return program
+    raise UserError(
+        "containers need Apptainer, and neither apptainer nor singularity is on PATH. Put `envs/run` before the "
+        "command, which installs it for this project alone, or install apptainer 1.2 or later."
+    )

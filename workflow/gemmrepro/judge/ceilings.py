@@ -1,0 +1,94 @@
+"""What a GPU can do at most: as measured by the family ``ceilings``, and as computed from its clock and its cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro import registry
+from gemmrepro.errors import UserError
+from gemmrepro.measure.rows import Measurements, is_current, row_key
+
+FAMILY = "ceilings"
+_FP32 = {"8.0": 128, "8.6": 256, "8.7": 256, "8.9": 256, "9.0": 256, "10.0": 256, "10.3": 256, "12.0": 256}
+_HALF = {"8.0": 2048, "9.0": 4096}
+
+FLOPS_A_CYCLE: Mapping[str, Mapping[str, int]] = {"fp32": _FP32, "bf16": _HALF, "fp16": _HALF}
+"""Operations a cycle and multiprocessor, an FMA counted as two, by type and compute capability.
+
+fp32 from the CUDA C++ Programming Guide's table of arithmetic throughput; dense bf16 and fp16 with fp32 sums follow
+from the peaks that the white papers of A100 and H100 give, divided by clock and multiprocessors.
+"""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A measured ceiling: the best current row of one micro-kernel, or of the library call beside it."""
+
+    kernel: str
+    label: str
+    value: float
+    unit: str
+    key: str
+    clock_mhz: float | None
+    power_w: float | None
+
+    @property
+    def conditions(self) -> str:
+        """``1,980 MHz, 460 W``, what of it is known."""
+        parts = [
+            f"{self.clock_mhz:,.0f} MHz" if self.clock_mhz else "",
+            f"{self.power_w:,.0f} W" if self.power_w else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+def _number(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> list[Ceiling]:
+    """The measured ceilings of an operation, one a micro-kernel, the highest first.
+
+    Args:
+        op: ``ceiling_flops`` (TFLOP/s, of kernels of `dtype`) or ``ceiling_bytes`` (GB/s, of any type).
+    """
+    column, unit = ("tflops", "TFLOP/s") if op == "ceiling_flops" else ("gbps", "GB/s")
+    found = []
+    for kernel in registry.kernels(FAMILY):
+        if kernel.op != op or (dtype and kernel.dtype_in != dtype):
+            continue
+        rows = measured.summary
+        rows = rows[rows["kernel"].isin([kernel.id, kernel.baseline]) & is_current(rows) & rows[column].notna()]
+        if rows.empty:
+            continue
+        row = rows.loc[rows[column].idxmax()]
+        conditions = _number(row["clock_mhz"]), _number(row["power_w"])
+        found.append(Ceiling(kernel.id, kernel.rung, float(row[column]), unit, row_key(row), *conditions))
+    return sorted(found, key=lambda ceiling: -ceiling.value)
+
+
+def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
+    """The ceiling that one micro-kernel measures, or None where it has no current row.
+
+    Raises:
+        UserError: there is no such micro-kernel.
+    """
+    kernel = registry.kernel(kernel_id)
+    if kernel.op not in ("ceiling_flops", "ceiling_bytes"):
+        raise UserError(f"{kernel_id} measures no ceiling.")
+    return next((each for each in of_operation(measured, kernel.op, kernel.dtype_in) if each.kernel == kernel_id), None)
+
+
+def computed_peak(gpu: Mapping[str, Any] | None, dtype: str) -> tuple[float, str] | None:
+    """TFLOP/s of a GPU (run.json's facts) at its highest clock, and how it was computed; None where a fact lacks."""
+    gpu = gpu or {}
+    a_cycle = FLOPS_A_CYCLE.get(dtype, {}).get(str(gpu.get("compute_capability")))
+    clock, sms = gpu.get("clock_max_mhz"), gpu.get("sm_count")
+    if not (a_cycle and clock and sms):
+        return None
+    how = f"{sms} multiprocessors at {a_cycle:,} operations a cycle and {clock:,.0f} MHz"
+    return sms * a_cycle * clock / 1e6, how

@@ -1,0 +1,150 @@
+"""What verdicts rest on: rows, counters, builds and gates of every family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro import registry
+from gemmrepro.core.files import read_json
+from gemmrepro.core.text import convert, format_number
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import results
+from gemmrepro.measure.rows import Measurements, counter_key, is_current, row_key
+from gemmrepro.operations import shape_of
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured number with its 95% interval (equal to the value where the source gives none)."""
+
+    label: str
+    value: float
+    ci_low: float
+    ci_high: float
+    unit: str
+    sources: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "value": self.value,
+            "ci_low": self.ci_low,
+            "ci_high": self.ci_high,
+            "unit": self.unit,
+            "from": list(self.sources),
+        }
+
+    def text(self) -> str:
+        """``0.33 [0.32, 0.34] TFLOP/s``; the interval is left out where there is none."""
+        unit = "" if self.unit in ("ratio", "") else f" {self.unit}"
+        if self.ci_low == self.ci_high:
+            return format_number(self.value) + unit
+        for digits in (3, 4, 5):
+            value, low, high = (format_number(x, digits) for x in (self.value, self.ci_low, self.ci_high))
+            if low != high:
+                break
+        return f"{value} [{low}, {high}]{unit}"
+
+
+class NotMeasured(Exception):
+    """There is no row that may support a claim; the message says why."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a family's claims are judged on."""
+
+    measured: Measurements
+    gates: Mapping[str, Mapping[str, Any]]
+    build_dir: Path
+    experiments: Mapping[str, results.Results] = field(default_factory=dict)
+    ceilings: Measurements | None = None
+
+    def toolkits(self, preferred: Sequence[str]) -> list[str]:
+        """`preferred`, cut to begin with the first toolkit that has any current row of the family."""
+        current = self.measured.summary[is_current(self.measured.summary)]
+        have = set(current["toolkit"])
+        return sorted(preferred, key=lambda toolkit: (toolkit not in have, preferred.index(toolkit)))
+
+    def check_gate(self, kernel: str) -> None:
+        """Raises NotMeasured for a kernel that failed its gate."""
+        gate = self.gates.get(kernel)
+        if gate is not None and gate.get("passed") is False:
+            raise NotMeasured(f"{kernel} failed its gate, so its rows count for nothing")
+
+    def _pick(self, table: pd.DataFrame, what: str) -> pd.Series:
+        if table.empty:
+            raise NotMeasured(f"there is no row of {what}")
+        current = table[is_current(table)]
+        if current.empty:
+            keys = ", ".join(sorted({key for key in table["build_key"] if key}))
+            raise NotMeasured(
+                f"the only row of {what} is stale: it was taken from another build of the kernel (build key {keys})"
+            )
+        return current.iloc[-1]
+
+    def row(self, kernel: str, n: int, cache: str, toolkit: str) -> pd.Series:
+        """The summary row at size `n`: of a cube, of a matrix of `n` rows and columns to copy. Raises NotMeasured."""
+        rows = self.measured.summary
+        if rows.empty:
+            raise NotMeasured(f"the family {self.measured.family} has no measurements")
+        self.check_gate(kernel)
+        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
+        shape = shape_of(registry.kernel(kernel).op, n)
+        for axis in ("m", "n", "k"):
+            mask &= (rows[axis] == getattr(shape, axis)).fillna(False).astype(bool)
+        return self._pick(rows[mask], f"{kernel} at {n}, {cache}, built by {toolkit}")
+
+    def counter(self, kernel: str, n: int, metric: str, toolkit: str, unit: str) -> Value:
+        """A hardware counter in `unit`. Raises NotMeasured."""
+        rows = self.measured.counters
+        if rows.empty:
+            raise NotMeasured("no hardware counters were read (the profiler could not be used)")
+        self.check_gate(kernel)
+        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["metric"] == metric)
+        for axis in ("m", "n", "k"):
+            mask &= (rows[axis] == n).fillna(False).astype(bool)
+        row = self._pick(rows[mask], f"counter {metric} for {kernel} at {n}, built by {toolkit}")
+        value = convert(row["value"], row["unit"], unit)
+        if value is None or pd.isna(value):
+            raise NotMeasured(f"counter {metric} of {kernel} is in '{row['unit']}', which is not a multiple of {unit}")
+        return Value(f"{kernel}, {n}, {toolkit}", value, value, value, unit, ("counters:" + counter_key(row),))
+
+    def build(self, kernel: str, toolkit: str) -> Mapping[str, Any] | None:
+        """The build record, or None."""
+        path = self.build_dir / toolkit / f"{kernel}.json"
+        return read_json(path, "the build record", "build it again") if path.is_file() else None
+
+
+_RATE = {"tflops": "TFLOP/s", "gbps": "GB/s"}
+_SCALE = {("TFLOP/s", "GFLOP/s"): 1e3, ("GFLOP/s", "TFLOP/s"): 1e-3, ("GB/s", "TB/s"): 1e-3, ("TB/s", "GB/s"): 1e3}
+
+
+def _scale(unit: str, to: str) -> float:
+    if unit == to:
+        return 1.0
+    try:
+        return _SCALE[unit, to]
+    except KeyError:
+        raise UserError(f"claims.yaml: a value in {unit} cannot stand beside a published value in {to}.") from None
+
+
+def _need(row: pd.Series, *columns: str) -> None:
+    empty = [column for column in columns if pd.isna(row[column])]
+    if empty:
+        raise NotMeasured(f"the row {row_key(row)} has no {', '.join(empty)}")
+
+
+def load_gates(gates_dir: Path | str, kernel_ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The gate verdicts that are there, by kernel id."""
+    gates = {}
+    for kernel_id in kernel_ids:
+        path = Path(gates_dir) / f"{kernel_id}.json"
+        if path.is_file():
+            gates[kernel_id] = read_json(path, "the gate verdict", "run the gate again")
+    return gates

@@ -1,0 +1,37 @@
+"""The articles' numbers: kernels/published.csv."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+
+PUBLISHED_CSV = ROOT / "kernels" / "published.csv"
+PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware note".split()
+
+
+def published_rows(path: Path = PUBLISHED_CSV) -> list[dict[str, Any]]:
+    """published.csv as dicts: n and d as int or None, value as float, empty text as ''.
+
+    Raises:
+        UserError: the file is missing, or a cell is not a number.
+    """
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; restore it from the repository.") from None
+    for line, row in enumerate(rows, start=2):
+        absent = [column for column in PUBLISHED_COLUMNS if row.get(column) is None]
+        if absent:
+            raise UserError(f"{path}, line {line}: no value for column {', '.join(absent)}.")
+        try:
+            row["value"] = float(row["value"])
+            row["n"] = int(row["n"]) if row["n"] else None
+            row["d"] = int(row["d"]) if row["d"] else None
+        except ValueError as error:
+            raise UserError(f"{path}, line {line}: {error}.") from None
+    return rows

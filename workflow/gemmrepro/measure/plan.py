@@ -1,0 +1,164 @@
+"""The points of a sweep, what is left out and why, and the memory they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmrepro import operations, timing
+from gemmrepro.core.files import read_json
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.errors import UserError
+from gemmrepro.gpu.cublas import WORKSPACE_BYTES
+from gemmrepro.measure.workspace import REFERENCE_ROWS
+from gemmrepro.operations import Problem, Shape, shape_of
+from gemmrepro.registry import Kernel
+
+PROTOCOL = 2
+"""Raised when the meaning of a sample changes, so that journals of before do not mix with those of after."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of the summary. `toolkit` is "library" for a baseline's own point."""
+
+    kernel: str
+    toolkit: str
+    problem: Problem
+    shape: Shape
+    cache: str
+    baseline: str | None
+
+    @property
+    def subject(self) -> tuple[str, str, Problem, Shape]:
+        """What is checked once for all cache states and rounds."""
+        return self.kernel, self.toolkit, self.problem, self.shape
+
+    def __str__(self) -> str:
+        return f"{self.kernel} {self.toolkit} {self.problem.dtype_in} {self.shape} {self.cache}"
+
+    def entry(self, *parts: str) -> str:
+        """The name of its journal entry for `parts`: a cache state and a round, or the check."""
+        return ".".join((self.kernel, self.toolkit, self.problem.dtype_in, str(self.shape), *parts))
+
+
+def not_timeable(kernel_id: str, toolkit: str, build_key: str, gates: Path) -> str | None:
+    """Why this binary must not be timed, or None if it may be: only what passed its gate is ever timed.
+
+    Raises:
+        UserError: the gate's verdict is missing or corrupt.
+    """
+    gate = read_json(
+        Path(gates) / f"{kernel_id}.json",
+        "the gate's verdict",
+        f"run the gates stage for {kernel_id} before the sweep",
+    )
+    try:
+        verdict = gate["toolkits"].get(toolkit)
+        if not gate["passed"]:
+            return "its gate failed"
+        if verdict is None:
+            return f"it was not gated for {toolkit}"
+        found = verdict["numeric"]
+        if found["status"] != "passed":
+            return f"its numerical gate says '{found['status']}'"
+        if found["build_key"] != build_key:
+            return f"its numerical gate judged build {found['build_key']}, and this is build {build_key}"
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"the gate's verdict of {kernel_id} lacks a field; run the gates stage again.") from None
+    return None
+
+
+def plan_points(
+    kernels: Sequence[Kernel],
+    sizes: Sequence[int],
+    toolkits: Sequence[str],
+    caches: Sequence[str],
+    refuse: Callable[[Kernel, str], str | None],
+) -> tuple[list[Point], list[dict[str, str]]]:
+    """Every point of a sweep, and what is left out with the reason.
+
+    Args:
+        refuse: why a kernel's binary of a toolkit must not be timed, or None.
+
+    Returns:
+        (points, each kernel's after those of smaller sizes; [{kernel, toolkit, reason}]).
+    """
+    points: list[Point] = []
+    skipped: list[dict[str, str]] = []
+    used: dict[tuple[str, Problem, Shape], None] = {}
+    for kernel in kernels:
+        for toolkit in (name for name in toolkits if name in kernel.toolkits):
+            reason = refuse(kernel, toolkit)
+            if reason:
+                skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
+                continue
+            for shape in dict.fromkeys(shape_of(kernel.op, size) for size in sizes):
+                try:
+                    kernel.check(shape)
+                except UserError as error:
+                    skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": str(error)})
+                    continue
+                if kernel.timed_to and max(shape.m, shape.n, shape.k) > kernel.timed_to:
+                    reason = f"a launch on {shape} takes seconds; it is timed up to {kernel.timed_to}"
+                    skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
+                    continue
+                points += [Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.baseline) for cache in caches]
+                if kernel.baseline:
+                    used.setdefault((kernel.baseline, kernel.problem, shape))
+    for name, problem, shape in used:
+        points += [Point(name, LIBRARY, problem, shape, cache, name) for cache in caches]
+    points.sort(key=lambda point: sum(operations.counts(point.problem, point.shape)[0]))
+    return points, skipped
+
+
+def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
+    """Device memory that a point takes at most, in bytes: operands, their copies, the float64 reference, the flush."""
+    size = operations.nbytes(problem, shape)
+    copies = max(size, size + timing.EVICTION * l2_bytes)
+    check = 0
+    if problem.op == "gemm":
+        # C* and its scale whole, and B twice in float64 for the block of rows at hand.
+        block = min(shape.m, REFERENCE_ROWS)
+        check = 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
+    elif problem.op == "histogram":
+        check = 3 * size  # the ids as 64 bits, once more than the ids
+    elif problem.op != "ceiling_flops":
+        check = size
+    # Inputs are drawn in fp32 (fp64 in fp64), the largest last; bytes more pass while 8-bit floats are rounded.
+    drawn = {"fp64": 8, "fp8_e4m3": 16, "fp8_e5m2": 16, "int32": 8}.get(problem.dtype_in, 4)
+    drawn *= max(operations.counts(problem, shape)[0], default=0)
+    workspaces = 2 * WORKSPACE_BYTES
+    return max(copies, size + max(check, 2 * drawn)) + 2 * timing.EVICTION * l2_bytes + workspaces
+
+
+def own_bytes(kernel: Kernel, shape: Shape) -> int:
+    """Device memory that a kernel takes beside what its problem does: its workspace, and its `error` while it is judged
+    with what that is made of.
+    """
+    judged = kernel.error_copies * operations.nbytes(kernel.problem, shape) if kernel.error else 0
+    return kernel.workspace_bytes(shape) + judged
+
+
+def check_memory(
+    points: Iterable[Point], free: int, l2_bytes: int, name: str, kernels: Mapping[str, Kernel] | None = None
+) -> None:
+    """Refuse a sweep one of whose points does not fit, before anything is measured.
+
+    `kernels` are those of the points, by id; a kernel's own memory is given back before the next one's is taken.
+
+    Raises:
+        UserError: names the largest such size, what it needs and what there is.
+    """
+    most: dict[tuple[Problem, Shape], int] = {}
+    for point in reversed(list(points)):
+        kernel, key = (kernels or {}).get(point.kernel), (point.problem, point.shape)
+        most[key] = max(most.get(key, 0), own_bytes(kernel, point.shape) if kernel else 0)
+    for (problem, shape), own in most.items():
+        needed = needed_bytes(problem, shape, l2_bytes) + own
+        if needed > free:
+            raise UserError(
+                f"{problem} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that "
+                "size out of sweep.sizes, or free the GPU."
+            )

@@ -1,0 +1,237 @@
+"""What the figures share: their look, their colours, and what each hands to the report.
+
+Series differ by marker, hatch or dash as well as by colour, from a palette that colour-blind readers can tell apart.
+Colours of ink, grid and series are literal and unique, so that the report can exchange them for its own in dark mode
+(`THEME`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from gemmrepro.experiments.results import Results
+from gemmrepro.measure.rows import Measurements
+
+matplotlib.use("svg")
+
+
+INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
+
+# Okabe and Ito's colours, darkened where white paper would swallow them; their yellow is left out.
+SERIES = ("#0072b2", "#c75600", "#00805f", "#b3568b", "#2f8fc4", "#a87400", "#7a4fbf")
+
+# From the first step of a ladder to the last but one: lightness tells them apart, so no eye confuses their order.
+RAMP = ("#8593a3", "#6f84a0", "#587699", "#3f6691", "#1f5588")
+PUBLISHED = "#8a919c"
+
+FIRST, LAST, TUNED, OTHER_TYPE = SERIES[0], SERIES[1], SERIES[2], SERIES[3]
+"""A step as it is; the last step where the others are muted; the same source tuned; the same source in another type."""
+
+THEME = {
+    INK: "--ink",
+    GRID: "--grid",
+    PAPER: "--paper",
+    PUBLISHED: "--published",
+    **{colour: f"--series-{index}" for index, colour in enumerate(SERIES, start=1)},
+    **{colour: f"--rung-{index}" for index, colour in enumerate(RAMP, start=1)},
+}
+"""Literal colours of the figures and the CSS custom properties that stand for them in the report."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+@dataclass
+class Drawing:
+    """A figure and what the report needs to say about it."""
+
+    figure: Figure
+    title: str
+    caption: str = ""
+    alt: str = ""
+    rows: list[str] = field(default_factory=list)
+    table: list[dict[str, Any]] = field(default_factory=list)
+    stale: bool = False
+
+
+def set_style() -> None:
+    """Make this module's look the one of every figure drawn from now on."""
+    sns.set_theme(
+        context="paper",
+        style="whitegrid",
+        rc={
+            "svg.fonttype": "path",
+            "svg.hashsalt": "gemmrepro",
+            "font.family": "DejaVu Sans",
+            "font.size": 10,
+            "axes.labelsize": 10,
+            "axes.titlesize": 10.5,
+            "xtick.labelsize": 9.5,
+            "ytick.labelsize": 9.5,
+            "legend.fontsize": 9.5,
+            "text.color": INK,
+            "axes.labelcolor": INK,
+            "axes.edgecolor": INK,
+            "xtick.color": INK,
+            "ytick.color": INK,
+            "grid.color": GRID,
+            "grid.linewidth": 0.7,
+            "axes.linewidth": 0.8,
+            "axes.facecolor": PAPER,
+            "figure.facecolor": PAPER,
+            "savefig.facecolor": PAPER,
+            "hatch.linewidth": 0.7,
+            "hatch.color": INK,
+            "legend.frameon": False,
+        },
+    )
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def raised(exponent: int) -> str:
+    """An integer as an exponent is set."""
+    return str(exponent).translate(_RAISED)
+
+
+def plain(value: float, _position: int | None = None) -> str:
+    """A tick's label, never in exponent form; a large power of two as one, a very large or small one of ten too."""
+    if value > 1e6 or 0 < value < 1e-4:
+        tens = math.log10(value)
+        if abs(tens - round(tens)) < 1e-9:
+            return f"10{raised(round(tens))}"
+    if value < 1e6:
+        return f"{value:,.6g}"
+    exponent = math.log2(value)
+    return f"2{raised(int(exponent))}" if exponent.is_integer() else f"{value:,.0f}"
+
+
+def between_decades(axis: Axis) -> None:
+    """Label twos and fives of a logarithmic axis that spans fewer than two decades, and nothing between otherwise.
+
+    Call it once the axis has its final limits.
+    """
+    low, high = axis.get_view_interval()
+    if 0 < low < high < 100 * low:
+        axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+        axis.set_minor_formatter(FuncFormatter(plain))
+    else:
+        axis.set_minor_formatter(NullFormatter())
+
+
+def ramp(place: int, steps: int) -> str:
+    """The colour of step number `place` of so many: muted along the ladder, strong for the last."""
+    return LAST if place == steps - 1 else RAMP[place * len(RAMP) // max(1, steps - 1)]
+
+
+def origin(measured: Measurements | Results) -> str:
+    """Where the rows come from, as a sentence."""
+    if measured.source == "none":
+        return "Nothing was measured."
+    date = str(measured.run.get("date", ""))[:10]
+    how = "Measured in this run" if measured.source == "live" else "Recorded earlier"
+    machine = measured.machine if isinstance(measured, Results) else measured.gpu
+    return f"{how} on {machine or 'no GPU'}{f', {date}' if date else ''}."
+
+
+def stale_note(stale: bool) -> str:
+    """What hollow marks mean, where there are any."""
+    return (
+        " Hollow marks and bars are stale: taken from another build of the kernel, they support no claim."
+        if stale
+        else ""
+    )
+
+
+def empty(axes: Axes, text: str) -> None:
+    """Say in the middle of a panel why it is empty."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK, fontsize=11)
+
+
+def value_label(axes: Axes, x: float, y: float, text: str, weight: str = "normal", gap: float = 4) -> None:
+    """A bar's value, right of it, on a patch of paper so that no line crosses it."""
+    axes.annotate(
+        text,
+        (x, y),
+        (gap, -0.5),
+        textcoords="offset points",
+        va="center",
+        fontweight=weight,
+        fontsize=9.5,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.8},
+        zorder=6,
+    )
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places at least `gap` apart, in the order of `wanted` and near to it, within [low, high] if they fit.
+
+    Least squares under the order: isotonic regression of the places less their gaps, by pooling neighbours.
+    """
+    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
+    pools: list[list[float]] = []  # sum, count
+    for rank, i in enumerate(order):
+        pools.append([wanted[i] - rank * gap, 1])
+        while len(pools) > 1 and pools[-2][0] / pools[-2][1] > pools[-1][0] / pools[-1][1]:
+            last = pools.pop()
+            pools[-1] = [pools[-1][0] + last[0], pools[-1][1] + last[1]]
+    flat = [total / count for total, count in pools for _ in range(int(count))]
+    top = high - (len(wanted) - 1) * gap
+    placed = [0.0] * len(wanted)
+    for rank, i in enumerate(order):
+        placed[i] = max(low, min(flat[rank], top)) + rank * gap
+    return placed
+
+
+def label_right(axes: Axes, ends: Sequence[tuple[float, float, str, str, bool]], size: float = 9.0) -> None:
+    """Label points at the right edge of a panel, none over another, with a leader from each.
+
+    Call it once the axes have their final limits and size.
+
+    Args:
+        ends: (x, y, text, colour of the leader, strong) with x and y as data.
+    """
+    if not ends:
+        return
+    figure = axes.figure
+    height = axes.get_position().height * figure.get_size_inches()[1] * 72
+    inverse = axes.transAxes.inverted()
+    places = [inverse.transform(axes.transData.transform((x, y))) for x, y, *_ in ends]
+    wanted = spread([float(place[1]) for place in places], 1.28 * size / height, 0.015, 0.985)
+    for (x, y, text, colour, strong), place in zip(ends, wanted, strict=True):
+        axes.annotate(
+            text,
+            (x, y),
+            (1.055, place),
+            textcoords="axes fraction",
+            va="center",
+            ha="left",
+            fontsize=size,
+            fontweight="bold" if strong else "normal",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 1.1 if strong else 0.8,
+                "shrinkA": 0,
+                "shrinkB": 4,
+                "relpos": (0, 0.5),
+            },
+            zorder=2,
+        )
+
+
+def half_widths(low: Any, high: Any) -> np.ndarray:
+    """Error bars that matplotlib takes: shape (2, points), nothing negative, nothing missing."""
+    return np.clip(np.nan_to_num(np.array([low, high], dtype=float)), 0, None)

@@ -1,0 +1,99 @@
+"""Writes the paper: ``reports/index.html``, one file that opens from disk with no network.
+
+Everything it says follows from the files that the stages before it wrote; the template is in ``reports/template``. A
+stage that did not run, a family that was not measured, or a container that was not built is said, not hidden.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from gemmrepro.core.files import write_atomic
+from gemmrepro.core.names import SIZE
+from gemmrepro.core.text import as_published, listed
+from gemmrepro.errors import run_stage
+from gemmrepro.judge import claims
+from gemmrepro.judge.rules import VERDICTS
+from gemmrepro.paper.family import family_view
+from gemmrepro.paper.figures.stage import SNAKEMAKE
+from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
+from gemmrepro.paper.summary import by_article, disagreements, headline, limits, machine_view, recordings
+from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, number, pack
+
+
+def render(inputs: Inputs) -> str:
+    """The whole page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        **{"anchor": anchor, "number": number, "as_published": as_published, "pack": pack, "listed": listed}
+    }
+    families = [family_view(name, inputs) for name in inputs.families]
+    for place, figure in enumerate([figure for family in families for figure in family["figures"]], start=1):
+        figure["number"] = place
+    gates = [kernel["gate"] for family in families for kernel in family["kernels"]]
+    printed = {claim.id: claim for claim in claims.load(tuple(inputs.families))}
+    page = environment.get_template("paper.html.j2").render(
+        style=Markup((TEMPLATES / "paper.css").read_text()),
+        script=Markup((TEMPLATES / "paper.js").read_text()),
+        verdicts=inputs.verdicts,
+        counts={verdict: inputs.verdicts["counts"].get(verdict, 0) for verdict in VERDICTS},
+        marks=MARKS,
+        transfer_words=TRANSFER_WORDS,
+        families=families,
+        headlines=headline(families, inputs),
+        gates={
+            "kernels": len(gates),
+            **{
+                kind: sum(
+                    bool(gate["toolkits"]) and all(t[kind] == "passed" for t in gate["toolkits"]) for gate in gates
+                )
+                for kind in ("static", "numeric")
+            },
+            "failed": sum(gate["status"] == "failed" for gate in gates),
+        },
+        machine=machine_view(inputs.measured),
+        locks=inputs.locks,
+        config=inputs.config,
+        recordings=recordings(families),
+        limits=limits(inputs, families),
+        by_article=by_article(inputs.verdicts["claims"]),
+        disagreements=disagreements(inputs.verdicts["claims"], {name: each.value for name, each in printed.items()}),
+        figures={name: each.figure for name, each in printed.items()},
+        glyphs=inputs.glyphs.markup(),
+        articles=sorted({claim["article"] for claim in inputs.verdicts["claims"]}),
+        snakemake=SNAKEMAKE,
+        size=SIZE,
+    )
+    return "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write the report.")
+    parser.add_argument("--verdicts", type=Path, required=True)
+    parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows a family")
+    parser.add_argument("--gates", type=Path, required=True, help="folder with one gate verdict a kernel")
+    parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
+    parser.add_argument("--figures", type=Path, required=True, help="folder with one folder of figures a family")
+    parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
+    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments a family")
+    parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    page = render(read_inputs(arguments))
+    write_atomic(arguments.out, page)
+    print(f"wrote {arguments.out}, {len(page.encode()) / 1e6:.2f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,133 @@
+"""Numbers, intervals and listings as the report prints them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from gemmrepro.core.paths import ROOT
+from gemmrepro.core.text import format_number
+from gemmrepro.experiments.results import Results
+from gemmrepro.paper.figures.stage import SNAKEMAKE
+
+NONE = "\N{EN DASH}"
+"""Stands where a table has no value."""
+
+BY = "\N{MULTIPLICATION SIGN}"
+
+MARKS = {
+    "reproduced": "✓",
+    "partly": "◐",
+    "not reproduced": "✗",
+    "not testable here": NONE,
+    "not measured": "○",
+    "passed": "✓",
+    "failed": "✗",
+    "stale": "○",
+    "not run": "○",
+}
+"""A sign beside each verdict, so that colour is never alone in telling it."""
+
+TRANSFER_WORDS = {
+    "as is": "carries over to any GPU as it stands",
+    "ratio": "carries over as a ratio",
+    "order": "carries over as an order",
+    "none": "does not carry over",
+}
+
+BINS = 32
+
+
+def anchor(text: str) -> str:
+    """An id for `text` that needs no escaping in a fragment."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number for reading; an en dash where there is none."""
+    if value is None or (isinstance(value, float) and not np.isfinite(value)) or value is pd.NA:
+        return NONE
+    return format_number(float(value), digits)
+
+
+def time_text(microseconds: Any) -> str:
+    """A time in the unit that reads best."""
+    if microseconds is None or pd.isna(microseconds):
+        return NONE
+    value = float(microseconds)
+    if value >= 1e4:
+        return f"{number(value / 1e3, 4)} ms"
+    return f"{number(value, 4)} µs"
+
+
+def interval(low: Any, high: Any, digits: int = 3) -> str:
+    """``[0.32, 0.34]``, or nothing where there is no interval."""
+    if low is None or high is None or pd.isna(low) or pd.isna(high):
+        return ""
+    return f"[{number(low, digits)}, {number(high, digits)}]"
+
+
+def size_text(row: Mapping[str, Any]) -> str:
+    """4096 for a cube, the length for a vector, else all three."""
+    m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
+    if m == n == k or (m == 1 and k == 1):
+        return f"{n}" if n < 100_000 else f"{n:,}"
+    return f"{m}{BY}{n}{BY}{k}"
+
+
+def relative(path: Path, out: Path) -> str | None:
+    """`path` as a link from the report, or None where either lies outside the repository."""
+    path, out = path.resolve(), out.resolve()
+    if not (path.is_relative_to(ROOT) and out.is_relative_to(ROOT)):
+        return None
+    return os.path.relpath(path, out.parent)
+
+
+def highlighted(code: str, language: str = "cuda") -> Markup:
+    """Source code as HTML spans with classes that begin with ``t-``."""
+    formatter = HtmlFormatter(nowrap=True, classprefix="t-")
+    return Markup(highlight(code, get_lexer_by_name(language), formatter).rstrip("\n"))
+
+
+def pack(markup: str) -> str:
+    """Markup as gzip in base64, which the page's script unpacks when its section is opened."""
+    return base64.b64encode(gzip.compress(markup.strip().encode(), 9, mtime=0)).decode()
+
+
+def histogram(times: np.ndarray, median: float | None = None) -> Markup:
+    """A small histogram of single times as SVG, the slowest hundredth in its last bar; `median` is marked."""
+    times = np.sort(times[np.isfinite(times)])
+    if not len(times):
+        return Markup("")
+    low, high = float(times[0]), float(np.quantile(times, 0.99))
+    if high <= low:
+        low, high = low * 0.999, low * 1.001 or 1.0
+    counts, _ = np.histogram(np.clip(times, low, high), bins=BINS, range=(low, high))
+    heights = np.ceil(18 * counts / counts.max()).astype(int)
+    path = "M0 20" + "".join(f"V{20 - height}h3" for height in heights) + "V20z"
+    mark = ""
+    if median is not None and np.isfinite(median):
+        x = min(max((median - low) / (high - low), 0), 1) * 3 * BINS
+        mark = f'<path class="mid" d="M{x:.0f} 0V20"/>'
+    label = f"{len(times)} samples from {time_text(times[0])} to {time_text(times[-1])}"
+    return Markup(
+        f'<svg class="spark" viewBox="0 0 {3 * BINS} 20" role="img" aria-label="{label}"><path d="{path}"/>{mark}</svg>'
+    )
+
+
+def experiment_command(family: str, results: Results) -> str:
+    """What runs an experiment anew."""
+    live = " --config measure=live" if results.experiment.device == "gpu" else ""
+    return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"

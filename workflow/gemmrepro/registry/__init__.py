@@ -1,0 +1,34 @@
+"""The registry: which kernels exist, and what each needs to be built, judged and launched.
+
+``kernels/<family>/family.py`` holds a ``FAMILY`` record and its ``KERNELS``. Importing them needs no GPU and no CUDA
+package, so the workflow reads the registry while it plans its jobs.
+"""
+
+from gemmrepro.core.dtypes import DTYPES
+from gemmrepro.operations import ARGUMENTS, LAYOUTS, Problem, Shape
+from gemmrepro.registry.families import Family, family, family_names, kernel, kernels
+from gemmrepro.registry.fingerprints import compiled_from, fingerprint
+from gemmrepro.registry.records import (
+    COMPILERS,
+    Buffer,
+    Expect,
+    Kernel,
+    Launch,
+    LibraryStep,
+    Refusal,
+    Step,
+    Steps,
+    TensorMap,
+    Variant,
+    parameters,
+    targets,
+)
+from gemmrepro.registry.tuning import (
+    TUNE_AGAIN,
+    Tunable,
+    candidates_path,
+    tunable,
+    tunables,
+    tuned,
+    winners_path,
+)

@@ -1,0 +1,138 @@
+"""How the kernels of a family relate: which are its steps, which share a source file, what each is called.
+
+A *step* is a source file: the first kernel made from it in a type. Kernels made from it later are its *twins*, of the
+same type with other constants ("tuned"), or of another type. A GEMM of several launches is a step by itself: its source
+holds functions for many, or it computes something else than what shares the source (other slices, other moduli).
+"""
+
+from __future__ import annotations
+
+from gemmrepro.registry import families
+from gemmrepro.registry.records import Kernel
+
+LABEL = 28
+"""Characters of a kernel's name beside the axes of a figure."""
+
+
+def compared(family: str) -> list[Kernel]:
+    """The GEMM kernels of a family that stand beside a baseline, in the order of the registry."""
+    return [kernel for kernel in families.kernels(family) if kernel.baseline and kernel.op == "gemm"]
+
+
+def dtypes(family: str) -> list[str]:
+    """The input types that a family multiplies, the one that it is about first."""
+    return list(dict.fromkeys(kernel.dtype_in for kernel in compared(family)))
+
+
+def steps(family: str, dtype: str | None = None) -> list[Kernel]:
+    """The steps of a family in a type (its first): of every source file the first kernel."""
+    dtype = dtype or next(iter(dtypes(family)), None)
+    first: dict[str, Kernel] = {}
+    for kernel in compared(family):
+        if kernel.dtype_in == dtype:
+            first.setdefault(_made_from(kernel), kernel)
+    return list(first.values())
+
+
+def original(kernel: Kernel) -> Kernel | None:
+    """The first kernel made from the same source, or None if it is this one."""
+    for other in families.kernels(kernel.family):
+        if _made_from(other) == _made_from(kernel):
+            return None if other.id == kernel.id else other
+    return None
+
+
+def is_tuned(kernel: Kernel) -> bool:
+    """Whether it is an earlier kernel of the same type with other constants."""
+    return any(
+        _made_from(other) == _made_from(kernel) and other.dtype_in == kernel.dtype_in for other in _until(kernel)
+    )
+
+
+def twins(kernel: Kernel) -> list[Kernel]:
+    """What is made from the source of `kernel` after it."""
+    everything = families.kernels(kernel.family)
+    after = everything[[other.id for other in everything].index(kernel.id) + 1 :]
+    return [other for other in after if _made_from(other) == _made_from(kernel)]
+
+
+def before(kernel: Kernel) -> Kernel | None:
+    """What a kernel's gain is a gain over: what it names, a tuned one's own step, or the step before it, in its type.
+
+    A ladder's second type may leave steps out; then there is nothing to compare with.
+    """
+    if not kernel.baseline or kernel.op != "gemm":
+        return None
+    if kernel.gain_over:
+        return families.kernel(kernel.gain_over)
+    ladder = steps(kernel.family, kernel.dtype_in)
+    if is_tuned(kernel):
+        return next(step for step in ladder if _made_from(step) == _made_from(kernel))
+    first = steps(kernel.family)
+    sources = [_made_from(step) for step in first]
+    if _made_from(kernel) not in sources:
+        first, sources = ladder, [_made_from(step) for step in ladder]
+    place = sources.index(_made_from(kernel))
+    wanted = sources[place - 1] if place else None
+    return next((step for step in ladder if _made_from(step) == wanted), None)
+
+
+def how_made(kernel: Kernel) -> str:
+    """What sets it apart from the first kernel made from its source: ``tuned``, ``fp16``; empty for the first."""
+    if (first := original(kernel)) is None:
+        return ""
+    other_type = kernel.dtype_in if kernel.dtype_in != first.dtype_in else ""
+    return " ".join(filter(None, (other_type, "tuned" if is_tuned(kernel) else "")))
+
+
+def level_name(kernel: Kernel) -> str:
+    """What figures and tables call a kernel: as its article does, where it is the first of that name."""
+    name = _named(kernel)
+    taken = any(_named(other) == name for other in _until(kernel) if other.rung == kernel.rung)
+    return f"{kernel.rung} {kernel.name}" if taken else name
+
+
+def _named(kernel: Kernel) -> str:
+    first = original(kernel)
+    if first is not None and kernel.baseline and kernel.op == "gemm":
+        # Where the first one's name gives its type, another type's kernel goes by its own.
+        if first.dtype_in in first.name and kernel.dtype_in != first.dtype_in and not first.published_system:
+            return f"{kernel.rung} {kernel.name}"
+        return f"{_named(first)}, {how_made(kernel)}"
+    return kernel.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
+
+
+def label(kernel: Kernel) -> str:
+    """`level_name` as a figure has room for it: a long one gives way to the rung and the kernel's own name."""
+    name = level_name(kernel)
+    return name if len(name) <= LABEL or original(kernel) is not None else f"{kernel.rung} {kernel.name}"
+
+
+def heading(kernel: Kernel) -> str:
+    """The heading of its section; two of one title give their kernels' names too."""
+    name = _titled(kernel)
+    namesakes = [other for other in families.kernels(kernel.family) if _titled(other) == name]
+    return name if len(namesakes) == 1 else f"{name} ({kernel.name})"
+
+
+def _titled(kernel: Kernel) -> str:
+    if not _on_a_ladder(kernel):
+        return kernel.title
+    # A rung may end as the title begins: "C1 half" of "half, an element an access".
+    return f"{kernel.rung.removesuffix(kernel.title.split(',')[0]).rstrip()} {kernel.title}"
+
+
+def _made_from(kernel: Kernel) -> str:
+    """What kernels of one step share."""
+    return kernel.id if kernel.steps and kernel.op == "gemm" else kernel.source
+
+
+def _on_a_ladder(kernel: Kernel) -> bool:
+    """Whether its rung says something to a reader: a ceiling's does not."""
+    return bool(kernel.article or (kernel.op == "gemm" and kernel.baseline))
+
+
+def _until(kernel: Kernel) -> list[Kernel]:
+    """The kernels of its family that stand before it."""
+    everything = families.kernels(kernel.family)
+    return list(everything[: [other.id for other in everything].index(kernel.id)])

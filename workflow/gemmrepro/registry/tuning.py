@@ -1,0 +1,105 @@
+"""Tunable kernels: search spaces, and the winners that a search filed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.errors import UserError
+from gemmrepro.registry.families import _module, family_names
+from gemmrepro.registry.records import Kernel
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """A rung whose constants may be searched.
+
+    Attributes:
+        id: the id of the kernel with the best constants (``ladder.warptile_tuned``).
+        space: values to try, by constant.
+        allowed: whether a combination can be compiled and launched at all.
+        make: the kernel with these constants; everything in it follows from them.
+        sizes: what to time it at, where the configuration's sizes would take too long.
+    """
+
+    id: str
+    space: Mapping[str, tuple[int, ...]]
+    allowed: Callable[[Mapping[str, int]], bool]
+    make: Callable[[Mapping[str, int]], Kernel]
+    sizes: tuple[int, ...] = ()
+
+    def candidates(self) -> Iterator[dict[str, int]]:
+        """Every allowed combination, in the order of the space."""
+        for values in product(*self.space.values()):
+            params = dict(zip(self.space, values, strict=True))
+            if self.allowed(params):
+                yield params
+
+    def holds(self, params: Mapping[str, int]) -> bool:
+        """Whether `params` are one of the candidates."""
+        return (
+            set(params) == set(self.space)
+            and all(params[name] in values for name, values in self.space.items())
+            and self.allowed(params)
+        )
+
+
+def winners_path(family_name: str, gpu: str | None = None) -> Path:
+    """Where a family's tuned constants for `gpu` are kept.
+
+    Without `gpu`: those that the tuned kernels are built with, which GEMMREPRO_TUNED names (the configuration's
+    `tuned_gpu`; by default an H200).
+    """
+    return KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
+
+
+def candidates_path(tunable_id: str, gpu: str | None = None) -> Path:
+    """Where the table of all candidates of a search is kept, beside the winners."""
+    winners = winners_path(tunable_id.split(".", 1)[0], gpu)
+    return winners.with_suffix("") / f"{tunable_id.split('.', 1)[1]}.csv"
+
+
+TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
+
+
+def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
+    """The kernel with the constants that tuning chose, or nothing where this GPU was never tuned for.
+
+    Raises:
+        UserError: the file of winners is corrupt, or names constants outside the tunable's space.
+    """
+    path = winners_path(tunable.id.split(".", 1)[0])
+    if not path.is_file():
+        return ()
+    try:
+        winner = json.loads(path.read_text()).get(tunable.id)
+        params = None if winner is None else dict(winner["params"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is corrupt ({error}); restore it, or {TUNE_AGAIN}.") from None
+    if params is None:
+        return ()
+    if not tunable.holds(params):
+        raise UserError(f"{path} gives {tunable.id} constants that its space does not hold ({params}); {TUNE_AGAIN}.")
+    # In the order of the space: the order of the definitions is part of the build key.
+    kernel = tunable.make({name: params[name] for name in tunable.space})
+    return (replace(kernel, chosen_for=winner.get("target", "")),)
+
+
+def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:
+    """What may be tuned in a family, or in every one."""
+    names = family_names() if family_name is None else (family_name,)
+    return tuple(one for name in names for one in getattr(_module(name), "TUNABLES", ()))
+
+
+def tunable(kernel_id: str) -> Tunable:
+    """The tunable called `kernel_id`. Raises UserError if there is none."""
+    for candidate in tunables():
+        if candidate.id == kernel_id:
+            return candidate
+    known = ", ".join(candidate.id for candidate in tunables()) or "none"
+    raise UserError(f"'{kernel_id}' cannot be tuned; what can: {known}.")
