@@ -20,6 +20,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.measure.rows import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.registry import families
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
 LEVELS = {
@@ -58,17 +59,15 @@ def stand_in(monkeypatch, folder: Path) -> Path:
     Returns:
         their copy in `folder`, with the real families' discussions; a test may change it.
     """
-    from gemmrepro.judge import claims
 
     kernels = folder / "kernels"
     shutil.copytree(STAND_INS, kernels, ignore=shutil.ignore_patterns("__pycache__"))
     for path in paths.KERNELS_DIR.glob("*/discussion.html.j2"):
         if (kernels / path.parent.name).is_dir():
             shutil.copy(path, kernels / path.parent.name)
-    monkeypatch.setattr(registry, "KERNELS_DIR", kernels)
-    monkeypatch.setattr(claims, "KERNELS_DIR", kernels)
-    cached = registry._module
-    monkeypatch.setattr(registry, "_module", cache(cached.__wrapped__))
+    monkeypatch.setattr(paths, "KERNELS_DIR", kernels)
+    cached = families._module
+    monkeypatch.setattr(families, "_module", cache(cached.__wrapped__))
     return kernels
 
 

@@ -14,6 +14,7 @@ import pytest
 from gemmrepro import registry, stats, timing
 from gemmrepro.build import key, nvcc
 from gemmrepro.build import stage as build
+from gemmrepro.core import paths
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.gates import numeric
@@ -69,7 +70,7 @@ def tunable(tmp_path, monkeypatch) -> Tunable:
         lambda params: params["tile"] * params["steps"] <= 256,
         lambda params: kernel_of(params, source),
     )
-    monkeypatch.setattr(registry, "KERNELS_DIR", source.parent)
+    monkeypatch.setattr(paths, "KERNELS_DIR", source.parent)
     monkeypatch.setattr(registry, "tunables", lambda family=None: (made,))
     return made
 

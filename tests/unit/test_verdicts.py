@@ -13,6 +13,7 @@ import pytest
 from synthetic import LEVELS, World, stand_in
 
 from gemmrepro import registry
+from gemmrepro.core import paths
 from gemmrepro.core.paths import ROOT
 from gemmrepro.judge import claims, evidence, metrics, rules, verdicts
 from gemmrepro.judge.evidence import Value
@@ -333,7 +334,7 @@ def test_lengths_of_sources_are_judged_by_their_lines(tmp_path, monkeypatch, cod
     (tmp_path / "x.cu").write_text("// a comment\n\nint a;\nint b;\nint c;\nint d;\n")
     sources = {"hopper.a": tmp_path / "x.py", "hopper.b": tmp_path / "x.cu"}
     monkeypatch.setattr(registry, "kernel", lambda name: SimpleNamespace(source_path=sources[name]))
-    monkeypatch.setattr(registry, "KERNELS_DIR", tmp_path / "kernels")
+    monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path / "kernels")
     claim = without_figure(tmp_path, metric="lines", kernel="hopper.a", over="hopper.b", least=0.7, most=0.8)
     entry = verdicts.judge_lines(claim)
     assert entry["verdict"] == verdict and word in entry["explanation"]

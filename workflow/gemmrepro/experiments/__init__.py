@@ -17,3 +17,21 @@ from gemmrepro.experiments.declarations import (
     source_paths,
     with_settings,
 )
+
+__all__ = [
+    "FILE",
+    "RECORDINGS",
+    "Column",
+    "Dots",
+    "Experiment",
+    "Lines",
+    "beside",
+    "declared",
+    "experiment",
+    "figure_names",
+    "figures",
+    "fingerprint",
+    "path_of",
+    "source_paths",
+    "with_settings",
+]

@@ -1,7 +1,7 @@
 """Run a family's experiments on the GPU at hand, with the binaries that the build stage made and the gates passed.
 
-    python -m gemmrepro.experiments.run --family ada --toolkits cuda12,cuda13 --build results/build --gates results/gates \\
-        --journal results/sweep/experiments/ada --out results/experiments/ada
+    python -m gemmrepro.experiments.run --family ada --toolkits cuda12,cuda13 --build results/build \\
+        --gates results/gates --journal results/sweep/experiments/ada --out results/experiments/ada
     python -m gemmrepro.experiments.run --family ada --name accumulation ...      (only this one)
 
 Writes ``<name>.csv`` and ``<name>.json`` for each experiment (see gemmrepro.experiments) once it is complete. Finished

@@ -14,7 +14,8 @@ import jsonschema
 import yaml
 
 from gemmrepro import experiments
-from gemmrepro.core.paths import KERNELS_DIR, ROOT
+from gemmrepro.core import paths
+from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import as_published, format_number
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.judge.published import published_rows
@@ -215,7 +216,7 @@ def load(families: tuple[str, ...] | None = None) -> list[Claim]:
 
 
 def _load_family(name: str) -> Iterator[Claim]:
-    path = KERNELS_DIR / name / "claims.yaml"
+    path = paths.KERNELS_DIR / name / "claims.yaml"
     if path.is_file():
         yield from load_file(path, name)
 

@@ -34,7 +34,6 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.files import write_json
 from gemmrepro.core.names import COMMAND
-from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.core.text import format_number
 from gemmrepro.errors import run_stage
 from gemmrepro.experiments import results as experiments_results
@@ -170,7 +169,7 @@ def judge_lines(claim: Claim) -> dict[str, Any]:
         verdict, reason = PARTLY, f"not {asked}, but {'fewer' if value < 1 else 'more'} all the same"
     else:
         verdict, reason = NOT, f"not {asked}"
-    sources = tuple(path.relative_to(KERNELS_DIR.parent).as_posix() for path in paths)
+    sources = tuple(path.relative_to(paths.KERNELS_DIR.parent).as_posix() for path in paths)
     measured = Value(f"{compute['kernel']} over {compute['over']}", value, value, value, "ratio", sources)
     entry = {**measured.as_json(), "judged": True, "static": True}
     return _entry(claim, verdict, f"{said}: {format_number(value)} times as many, {reason}.", [entry], None)

@@ -5,7 +5,8 @@ was compiled ahead of time (`gemmrepro.build_cutile`), where no array is. Both r
 write the same bits. Whether the machine code is the same too is noted, and how fast it is beside the binary's: of the
 arrays that it is given the compiler knows other things than the record promises.
 
-    python -m gemmrepro.measure.just_in_time --family cutile --build results/build --out results/just_in_time/cutile.json
+    python -m gemmrepro.measure.just_in_time --family cutile --build results/build \\
+        --out results/just_in_time/cutile.json
 
 It needs a GPU, CuPy, cuda-core, nvidia-ml-py, and cuda-tile with its compiler, as the CUDA 13 image has them. Where one
 is missing the check is skipped, with the reason.

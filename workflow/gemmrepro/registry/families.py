@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.registry.records import Kernel
 
@@ -25,12 +25,12 @@ class Family:
 
 def family_names() -> tuple[str, ...]:
     """Names of the folders under kernels/ that hold a registry, in alphabetical order."""
-    return tuple(sorted(path.parent.name for path in KERNELS_DIR.glob("*/family.py")))
+    return tuple(sorted(path.parent.name for path in paths.KERNELS_DIR.glob("*/family.py")))
 
 
 @cache
 def _module(name: str):
-    path = KERNELS_DIR / name / "family.py"
+    path = paths.KERNELS_DIR / name / "family.py"
     if not path.is_file():
         raise UserError(f"there is no kernel family '{name}'; known families: {', '.join(family_names())}.")
     spec = importlib.util.spec_from_file_location(f"gemmrepro_family_{name}", path)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gemmrepro.core import paths
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.core.names import TOOLKITS
-from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.operations import ARGUMENTS, LAYOUTS, Problem, Shape
 
@@ -278,11 +278,11 @@ class Kernel:
 
     @property
     def source_path(self) -> Path:
-        return KERNELS_DIR / self.family / self.source
+        return paths.KERNELS_DIR / self.family / self.source
 
     @property
     def header_paths(self) -> tuple[Path, ...]:
-        return tuple(KERNELS_DIR / header for header in self.headers)
+        return tuple(paths.KERNELS_DIR / header for header in self.headers)
 
     @property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:

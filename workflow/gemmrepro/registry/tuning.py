@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.registry.families import _module, family_names
 from gemmrepro.registry.records import Kernel
@@ -55,7 +55,7 @@ def winners_path(family_name: str, gpu: str | None = None) -> Path:
     Without `gpu`: those that the tuned kernels are built with, which GEMMREPRO_TUNED names (the configuration's
     `tuned_gpu`; by default an H200).
     """
-    return KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
+    return paths.KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
 
 
 def candidates_path(tunable_id: str, gpu: str | None = None) -> Path:
