@@ -1,6 +1,7 @@
 """The build stage: its parsers and errors everywhere, real compilations where a CUDA toolkit is on PATH."""
 
 import hashlib
+import importlib.metadata
 import os
 import re
 import shutil
@@ -173,7 +174,7 @@ WITH_HEADERS = replace(NAIVE, packages=("nvidia-cutlass",))
 
 
 def install(monkeypatch, distribution):
-    monkeypatch.setattr(stage.importlib.metadata, "distribution", lambda name: distribution)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: distribution)
 
 
 def test_the_version_of_a_package_of_headers_is_part_of_the_key(tmp_path, monkeypatch):
@@ -195,9 +196,9 @@ def test_a_missing_package_of_headers_is_a_user_error(tmp_path, monkeypatch):
         header_packages(WITH_HEADERS)
 
     def missing(name):
-        raise stage.importlib.metadata.PackageNotFoundError(name)
+        raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(stage.importlib.metadata, "distribution", missing)
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
     with pytest.raises(UserError, match="nvidia-cutlass, which is not installed; run Snakemake with --use-singularity"):
         build_key(WITH_HEADERS, "13.0.88")
 

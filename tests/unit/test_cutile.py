@@ -20,7 +20,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates import static
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Refusal
+from gemmrepro.registry import Refusal, families
 
 KERNELS = registry.kernels("cutile")
 BY_ID = {"argnames": "kernel", "argvalues": KERNELS, "ids": [kernel.id for kernel in KERNELS]}
@@ -359,7 +359,7 @@ def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypat
     def unreadable(kernel, log, binary):
         raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
 
-    monkeypatch.setattr(stage, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
+    monkeypatch.setattr(nvcc, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
     monkeypatch.setattr(stage, "compiled_usage", unreadable)
     toolkit = Toolkit("cuda13", "13.4", frozenset({"90"}))
     one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
@@ -405,7 +405,7 @@ def test_what_full_waves_leave_over_is_cut_in_four_where_that_is_one_wave(shape,
 def test_whole_tiles_and_parts_make_the_product_and_leave_nothing_out(shape, k_major):
     import cpu_tile
 
-    kernel = registry._module("cutile")._ending_small("bf16", 16, "", "tail", k_major)
+    kernel = families._module("cutile")._ending_small("bf16", 16, "", "tail", k_major)
     random = np.random.default_rng(1)
     a = random.integers(-4, 5, (shape.m, shape.k)).astype(np.float32)
     b = random.integers(-4, 5, (shape.k, shape.n)).astype(np.float32)

@@ -15,7 +15,7 @@ from gemmrepro import registry, timing
 from gemmrepro.build import cutile
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import device, dlpack
+from gemmrepro.gpu import device, dlpack, lock
 from gemmrepro.host.gpu import find_gpu
 from gemmrepro.measure import just_in_time
 from gemmrepro.operands import Operands
@@ -140,7 +140,7 @@ def able(monkeypatch):
     """As if compiler and GPU were here."""
     monkeypatch.setattr(just_in_time, "needed", lambda: None)
     monkeypatch.setattr(device, "open_gpu", lambda: None)
-    monkeypatch.setattr(device, "shared", nullcontext)
+    monkeypatch.setattr(lock, "shared", nullcontext)
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])

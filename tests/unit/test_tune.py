@@ -13,16 +13,13 @@ import pytest
 
 from gemmrepro import registry, stats, timing
 from gemmrepro.build import key, nvcc
-from gemmrepro.build import stage as build
-from gemmrepro.core import paths
-from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.core import journal, paths
 from gemmrepro.errors import UserError
-from gemmrepro.gates import numeric
+from gemmrepro.gates import gemm
 from gemmrepro.gates.compare import Verdict
-from gemmrepro.gpu import baselines, device, loaded
-from gemmrepro.measure import sweep
+from gemmrepro.gpu import baselines, device, loaded, lock
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel, Launch, Tunable
+from gemmrepro.registry import Kernel, Launch, Tunable, tuning
 from gemmrepro.tune import candidates, search
 from gemmrepro.tune.stage import install, main, parse_sizes
 
@@ -71,7 +68,7 @@ def tunable(tmp_path, monkeypatch) -> Tunable:
         lambda params: kernel_of(params, source),
     )
     monkeypatch.setattr(paths, "KERNELS_DIR", source.parent)
-    monkeypatch.setattr(registry, "tunables", lambda family=None: (made,))
+    monkeypatch.setattr(tuning, "tunables", lambda family=None: (made,))
     return made
 
 
@@ -319,8 +316,8 @@ def session(monkeypatch):
 
     FakeTimer.launches = 0
     monkeypatch.setattr(loaded.Loaded, "from_file", from_file)
-    monkeypatch.setattr(numeric, "run_case", run_case)
-    monkeypatch.setattr(sweep, "Workspace", FakeWorkspace)
+    monkeypatch.setattr(gemm, "run_case", run_case)
+    monkeypatch.setattr(search, "Workspace", FakeWorkspace)
     monkeypatch.setattr(timing, "Timer", FakeTimer)
     monkeypatch.setattr(candidates.Limits, "here", lambda: LIMITS)
     library = baselines.Baseline("cublas.sgemm", "", "gemm", lambda *_: lambda: 100.0, lambda _: "cuBLAS 13.1")
@@ -446,9 +443,9 @@ def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, sessi
 
 
 def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session, tunable, tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "end_with_parent", lambda: None)
+    monkeypatch.setattr(journal, "end_with_parent", lambda: None)
     monkeypatch.setattr(device, "open_gpu", lambda: session)
-    monkeypatch.setattr(device, "exclusive", lambda session: contextlib.nullcontext())
+    monkeypatch.setattr(lock, "exclusive", lambda session: contextlib.nullcontext())
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     out = tmp_path / "out.json"
 
@@ -461,7 +458,7 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
     assert run("--deadline", "1.0") == search.UNFINISHED == 75
     assert not out.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(numeric, "run_case", lambda *_: session.broken.append(1) or 1 / 0)
+        patch.setattr(gemm, "run_case", lambda *_: session.broken.append(1) or 1 / 0)
         assert run() == search.REPLACE
     session.broken.clear()
     assert run() == 0
@@ -529,7 +526,7 @@ def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
     sizes = {"4096": {"tflops": 46.5, "ratio": 0.95}, "8192": {"tflops": 47.25, "ratio": 0.96}}
     content = {
         "kernel": kernel,
-        "gpu": {"name": "", "slug": device},
+        "gpu": {"name": "", "slug": gpu},
         "driver": "580.1",
         "toolkit": "cuda13",
         "toolkit_version": "13.4.92",
@@ -544,7 +541,7 @@ def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
 
 def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monkeypatch):
     (target,) = install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 4})])
-    assert target == KERNELS_DIR / "ladder" / "tuned" / "h200.json"
+    assert target == paths.KERNELS_DIR / "ladder" / "tuned" / "h200.json"
     assert json.loads(target.read_text()) == {
         "ladder.scale_tuned": {
             "params": {"tile": 64, "steps": 4},
@@ -654,7 +651,7 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
         compiled.append(kernel.params)
         return real(kernel, *rest)
 
-    monkeypatch.setattr(build, "compile_fatbin", noted)
+    monkeypatch.setattr(nvcc, "compile_fatbin", noted)
     assert candidates.compile_all(roomy, toolkit, "90", folder, 1) == listing
     assert compiled == []
     (folder / f"{rows[64]['digest']}.fatbin").unlink()
