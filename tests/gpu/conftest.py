@@ -78,7 +78,7 @@ def built(session: device.Session, toolkit: str, tmp_path_factory: pytest.TempPa
 
     def make(kernel: registry.Kernel) -> str:
         options = ("--kernel", kernel.id, "--toolkit", toolkit, "--archs", number, "--out", folder / toolkit)
-        answer = stage("build", *options)
+        answer = stage("build.stage", *options)
         return answer.stderr if answer.returncode else ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

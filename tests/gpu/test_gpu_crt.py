@@ -177,5 +177,5 @@ def test_the_accurate_mode_errs_less_where_large_elements_meet_small_ones(sessio
 def test_a_run_is_marked_for_the_profiler(name, session, built, toolkit) -> None:
     """What ncu runs, without ncu: all launches of a run, a library's among them, and a mark behind."""
     load(registry.kernel(name), session, built, toolkit)
-    answer = stage("counters", "--build", built, "--runs", "--launch", f"{name}:{toolkit}:256")
+    answer = stage("measure.counters", "--build", built, "--runs", "--launch", f"{name}:{toolkit}:256")
     assert answer.returncode == 0, answer.stderr

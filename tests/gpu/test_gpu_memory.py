@@ -24,10 +24,10 @@ def rows(session, built, toolkit, tmp_path_factory):
     for kernel in map(registry.kernel, declared.kernels):
         assert runs(kernel, session)
         verdict, judged = folder / "numeric" / f"{kernel.id}.json", folder / "gates" / f"{kernel.id}.json"
-        answer = stage("numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
+        answer = stage("gates.numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
         assert answer.returncode == 0, answer.stderr
         arguments = ("--kernel", kernel.id, "--build", built, "--toolkits", toolkit, "--numeric", verdict)
-        answer = stage("gates", *arguments, "--out", judged)
+        answer = stage("gates.stage", *arguments, "--out", judged)
         assert answer.returncode == 0, answer.stderr
         assert json.loads(judged.read_text())["passed"], answer.stdout
     small = replace(declared, parameters={"n": 1 << 24, "laws": [[256, ["constant"]], [BINS, ["uniform", "skewed"]]]})

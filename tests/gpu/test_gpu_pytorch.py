@@ -21,10 +21,10 @@ def gates(session, built, toolkit, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gates")
     for kernel in registry.kernels("pytorch"):
         verdict, judged = folder / "numeric" / f"{kernel.id}.json", folder / f"{kernel.id}.json"
-        answer = stage("numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
+        answer = stage("gates.numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
         assert answer.returncode == 0, answer.stderr
         arguments = ("--kernel", kernel.id, "--build", built, "--toolkits", toolkit, "--numeric", verdict)
-        answer = stage("gates", *arguments, "--out", judged)
+        answer = stage("gates.stage", *arguments, "--out", judged)
         assert answer.returncode == 0, answer.stderr
         assert json.loads(judged.read_text())["passed"], answer.stdout
     return folder

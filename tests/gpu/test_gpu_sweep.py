@@ -56,10 +56,10 @@ def world(session, built, toolkit, tmp_path_factory) -> Path:
 
 def pass_gates(folder: Path, kernel: str, toolkit: str) -> None:
     verdict, build = folder / "numeric" / f"{kernel}.json", ("--build", folder / "build")
-    answer = stage("numeric", "--kernel", kernel, *build, "--seeds", 1, "--out", verdict)
+    answer = stage("gates.numeric", "--kernel", kernel, *build, "--seeds", 1, "--out", verdict)
     assert answer.returncode == 0, answer.stderr
     arguments = ("--kernel", kernel, *build, "--toolkits", toolkit, "--numeric", verdict)
-    answer = stage("gates", *arguments, "--out", folder / "gates" / f"{kernel}.json")
+    answer = stage("gates.stage", *arguments, "--out", folder / "gates" / f"{kernel}.json")
     assert answer.returncode == 0, answer.stderr
 
 
@@ -106,7 +106,7 @@ def test_a_killed_sweep_continues_and_loses_nothing(world):
         json.loads(text)  # whole, all of them
     assert not (world / "out").exists()
 
-    answer = stage("sweep", *arguments(world, "journal", "out"))
+    answer = stage("measure.sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0, answer.stderr
     assert f"{len(finished)} of " in answer.stderr
     after = {path.name: path.read_text() for path in journal.glob("*.json")}
@@ -138,7 +138,7 @@ def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
     spoiled = sorted(journal.glob("ladder.smem.*.r1.json"))[0]
     before = {path.name: path.read_text() for path in journal.glob("*.r*.json")}
     spoiled.write_text(spoiled.read_text()[:-40])
-    answer = stage("sweep", *arguments(world, "journal", "out"))
+    answer = stage("measure.sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0, answer.stderr
     assert spoiled.name in answer.stderr and "corrupt" in answer.stderr
     assert answer.stderr.count("] round ") == 1
@@ -149,7 +149,7 @@ def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
 
 def test_a_finished_sweep_measures_nothing(world):
     before = (world / "out" / "summary.csv").read_text()
-    answer = stage("sweep", *arguments(world, "journal", "out"))
+    answer = stage("measure.sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0
     assert "] round " not in answer.stderr
     assert (world / "out" / "summary.csv").read_text() == before
@@ -167,7 +167,7 @@ def test_a_kernel_whose_gate_failed_is_never_timed(world, toolkit):
                 gate["toolkits"][toolkit]["numeric"]["build_key"] = "0" * 16
             path.write_text(json.dumps(gate))
             write_config(world, toolkits=[toolkit], sizes={"ladder": [128]}, rounds=1, caches=["warm"])
-            answer = stage("sweep", *arguments(world, f"journal-{kernel_id}", f"out-{kernel_id}"))
+            answer = stage("measure.sweep", *arguments(world, f"journal-{kernel_id}", f"out-{kernel_id}"))
         finally:
             path.write_text(saved)
         assert answer.returncode == 0, answer.stderr
@@ -183,7 +183,7 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_is_measured(session, 
     write_config(world, toolkits=[toolkit], sizes={"ladder": [256, 8192]})
     hog = cupy.cuda.memory.Memory(session.free_bytes() - (2 << 30))  # leaves 2 GiB, and 8192 takes over 3
     try:
-        answer = stage("sweep", *arguments(world, "journal-big", "out-big"))
+        answer = stage("measure.sweep", *arguments(world, "journal-big", "out-big"))
     finally:
         del hog
     assert answer.returncode == 1, answer.stderr
@@ -194,7 +194,7 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_is_measured(session, 
 
 def test_sizes_that_a_rung_cannot_take_are_left_out_by_name(world, toolkit):
     write_config(world, toolkits=[toolkit], sizes={"ladder": [100]}, rounds=1, caches=["warm"])
-    answer = stage("sweep", *arguments(world, "journal-100", "out-100"))
+    answer = stage("measure.sweep", *arguments(world, "journal-100", "out-100"))
     assert answer.returncode == 0, answer.stderr
     measured = {row["kernel"] for row in rows(world / "out-100")}
     assert {"ladder.naive", "ladder.coalesced", "ladder.smem", "cublas.sgemm"} <= measured
@@ -206,10 +206,10 @@ def test_sizes_that_a_rung_cannot_take_are_left_out_by_name(world, toolkit):
 
 def test_a_budget_ends_the_sweep_and_the_next_call_continues(world, toolkit):
     write_config(world, toolkits=[toolkit], rounds=2, caches=["warm"])
-    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"), "--budget", 0.5)
+    answer = stage("measure.sweep", *arguments(world, "journal-budget", "out-budget"), "--budget", 0.5)
     assert answer.returncode == 75, answer.stderr
     assert not (world / "out-budget").exists()
-    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"))
+    answer = stage("measure.sweep", *arguments(world, "journal-budget", "out-budget"))
     assert answer.returncode == 0, answer.stderr
     with (world / "out-budget" / "summary.csv").open() as file:
         assert len(list(csv.DictReader(file))) == (len(gemm_kernels(world)) + 1) * 2 + 1

@@ -16,13 +16,15 @@ from synthetic import World, stand_in
 from gemmrepro import experiments, registry
 from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import KERNELS_DIR, ROOT
+from gemmrepro.core.schemas import check
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import recorded as experiments_recorded
 from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments import run as experiments_run
-from gemmrepro.experiments.recorded import check, check_rows
+from gemmrepro.experiments.recorded import check_rows
 from gemmrepro.experiments.results import load
-from gemmrepro.experiments.run import Context, Subject, baselines, gpu
+from gemmrepro.experiments.run import Context, Subject
+from gemmrepro.gpu import baselines
 from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.measure import recorded
@@ -179,7 +181,7 @@ def runner(sums, monkeypatch, tmp_path):
         ),
         sync=lambda: None,
     )
-    monkeypatch.setattr(gpu, "Loaded", Loaded)
+    monkeypatch.setattr(experiments_run, "Loaded", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro.gpu import device, lock
+from gemmrepro.gpu import lock
 
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    monkeypatch.setattr(device.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
     return SimpleNamespace(gpu=SimpleNamespace(pci_bus="0000:1b:00.0"))
 
 

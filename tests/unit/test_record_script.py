@@ -32,7 +32,7 @@ class Stages:
             return code
         out = Path(given.get("--out") or given["--out-dir"])
         out.mkdir(parents=True, exist_ok=True)
-        if module == "numeric":
+        if module == "gates.numeric":
             for name in [word.removeprefix("--kernel=") for word in arguments if word.startswith("--kernel=")]:
                 toolkits = {
                     toolkit: {
@@ -44,9 +44,9 @@ class Stages:
                 }
                 verdict = {"kernel": name, "gpu": GPU["name"], "driver": GPU["driver"], "toolkits": toolkits}
                 (out / f"{name}.json").write_text(json.dumps(verdict))
-        for name in ("summary.csv", "samples.parquet", "run.json", "counters.csv") if module == "sweep" else ():
+        for name in ("summary.csv", "samples.parquet", "run.json", "counters.csv") if module == "measure.sweep" else ():
             (out / name).write_text("rows")
-        for name in given["--name"].split(",") if module == "experiment" else ():
+        for name in given["--name"].split(",") if module == "experiments.run" else ():
             (out / f"{name}.csv").write_text("rows")
             (out / f"{name}.json").write_text("{}")
         return 0
@@ -67,10 +67,10 @@ def record(monkeypatch, tmp_path):
     loader.exec_module(module)
     stages = Stages(world.build)
     monkeypatch.setattr(module, "stage", stages)
-    monkeypatch.setattr(module.gpu, "described", lambda: GPU)
+    monkeypatch.setattr(module.device, "described", lambda: GPU)
     # What gates make of machine code is test_gates' affair; these builds hold none.
     gate = {"toolkits": {}, "passed": True}
-    monkeypatch.setattr(module.gates, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
+    monkeypatch.setattr(module, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
     folders = [f"--{name}={tmp_path / name}" for name in ("work", "out")]
 
     def run(*arguments: str) -> int:
@@ -84,7 +84,7 @@ def record(monkeypatch, tmp_path):
 
 def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_family(record):
     assert record("--families", "ozaki", "--toolkits", "cuda13", "--no-sweep", "--jobs", "1") == 0
-    assert record.stages.named() == ["numeric", "experiment"], "one process judges them all"
+    assert record.stages.named() == ["gates.numeric", "experiments.run"], "one process judges them all"
     judged = record.stages.judged(0)
     assert judged[: len(registry.kernels("ozaki"))] == [kernel.id for kernel in registry.kernels("ozaki")]
     assert {"crt.fused_14", "crt.fused", "crt.fused_16", "crt.accurate"} <= set(judged)
@@ -114,7 +114,7 @@ def test_what_was_judged_on_this_machine_is_not_judged_again(record):
         "warm",
     )
     assert record("--families", "crt", "--toolkits", "cuda13", *times, "--sizes", "crt=4096,8192") == 0
-    assert record.stages.named() == ["numeric", "sweep"]
+    assert record.stages.named() == ["gates.numeric", "measure.sweep"]
     sweep = json.loads((record.work / "config.json").read_text())["sweep"]
     assert sweep["sizes"]["crt"] == [4096, 8192] and sweep["caches"] == ["warm"] and sweep["counters"] == {}
     (record.work / "gates/numeric/crt.accurate.json").unlink()
@@ -123,7 +123,7 @@ def test_what_was_judged_on_this_machine_is_not_judged_again(record):
     (record.out / "crt/gates.json").write_text(json.dumps(filed))
     assert record("--families", "crt,ozaki", "--toolkits", "cuda13", *times) == 0
     assert record.stages.judged(0) == ["crt.accurate"]
-    assert record.stages.named() == ["numeric", "sweep", "numeric", "sweep"]
+    assert record.stages.named() == ["gates.numeric", "measure.sweep", "gates.numeric", "measure.sweep"]
     assert not set(record.stages.judged(2)) & {kernel.id for kernel in registry.kernels("crt")}
 
 
@@ -132,27 +132,27 @@ def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monke
     before = (record.out / "crt/gates.json").read_text()
     for change, judged_again in (({}, False), ({"driver": "600"}, True)):
         shutil.rmtree(record.work)
-        monkeypatch.setattr(record.module.gpu, "described", lambda change=change: {**GPU, **change})
+        monkeypatch.setattr(record.module.device, "described", lambda change=change: {**GPU, **change})
         assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none") == 0
-        assert ("numeric" in record.stages.named()) is judged_again
+        assert ("gates.numeric" in record.stages.named()) is judged_again
         assert judged_again or (record.out / "crt/gates.json").read_text() == before
 
 
 def test_kernels_are_judged_several_at_a_time(record):
     assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none", "--jobs", "3") == 0
-    assert record.stages.named() == ["numeric"] * 3 + ["sweep"]
+    assert record.stages.named() == ["gates.numeric"] * 3 + ["measure.sweep"]
     shares = sorted(record.stages.judged(i) for i in range(3))
     assert sorted(name for share in shares for name in share) == sorted(kernel.id for kernel in registry.kernels("crt"))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record):
-    record.stages.ends = {"sweep": 75}
+    record.stages.ends = {"measure.sweep": 75}
     assert record("--families", "crt", "--toolkits", "cuda13", "--budget", "5") == 75
     assert not record.out.exists()
     record.stages.ends = {}
     assert record("--families", "crt", "--toolkits", "cuda13") == 0
-    assert record.stages.named() == ["sweep", "experiment"]
+    assert record.stages.named() == ["measure.sweep", "experiments.run"]
 
 
 def test_bad_arguments_are_refused_before_anything_runs(record):
