@@ -11,7 +11,6 @@ import json
 import math
 import shutil
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.measure.rows import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.registry import families
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
 LEVELS = {
@@ -66,8 +64,6 @@ def stand_in(monkeypatch, folder: Path) -> Path:
         if (kernels / path.parent.name).is_dir():
             shutil.copy(path, kernels / path.parent.name)
     monkeypatch.setattr(paths, "KERNELS_DIR", kernels)
-    cached = families._module
-    monkeypatch.setattr(families, "_module", cache(cached.__wrapped__))
     return kernels
 
 

@@ -24,6 +24,7 @@ from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
+from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.judge import verdicts
 from gemmrepro.measure.rows import load
 from gemmrepro.paper import discussion, inline_svg, summary
@@ -31,7 +32,6 @@ from gemmrepro.paper import page as report
 from gemmrepro.paper.figures import stage as figures
 from gemmrepro.paper.figures.stage import figure_names
 from gemmrepro.paper.kernel import gate_view, gather_checks
-from gemmrepro.paper.page import allowed_error
 from gemmrepro.paper.text import anchor, histogram, relative
 from gemmrepro.registry.ladders import heading, level_name
 
@@ -252,7 +252,7 @@ def test_a_missing_input_is_one_line(tmp_path):
     world = World(tmp_path, sizes=(4096,)).write()
     inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build, "--figures", tmp_path]
     inputs += ["--verdicts", tmp_path / "none.json", "--images", world.images, "--config", world.config]
-    done = stage("report", *inputs, "--out", tmp_path / "index.html")
+    done = stage("paper.page", *inputs, "--out", tmp_path / "index.html")
     assert done.returncode == 1
     assert done.stderr.startswith("gemmrepro: the verdicts") and done.stderr.count("\n") == 1
 

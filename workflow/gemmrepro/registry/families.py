@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
@@ -28,12 +29,17 @@ def family_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in paths.KERNELS_DIR.glob("*/family.py")))
 
 
-@cache
 def _module(name: str):
     path = paths.KERNELS_DIR / name / "family.py"
     if not path.is_file():
         raise UserError(f"there is no kernel family '{name}'; known families: {', '.join(family_names())}.")
-    spec = importlib.util.spec_from_file_location(f"gemmrepro_family_{name}", path)
+    return _loaded(path)
+
+
+@cache
+def _loaded(path: Path):
+    """The module at `path`, loaded once a path, so that a test may put other families in place of these."""
+    spec = importlib.util.spec_from_file_location(f"gemmrepro_family_{path.parent.name}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
