@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry.records import _SHAPES, Kernel, LibraryStep, Step
+from gemmrepro.registry.records import USUAL_SHAPES, Kernel, LibraryStep, Step
 
 
 def compiled_from(kernel: Kernel) -> str:
@@ -37,14 +37,14 @@ def fingerprint(kernel: Kernel) -> str:
     """
     functions = ("launch", "variants", "choose", "steps", "workspace", "program", "error")
     record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
-    launches = [str(kernel.launch(shape)) for shape in _SHAPES if kernel.takes(shape)]
+    launches = [str(kernel.launch(shape)) for shape in USUAL_SHAPES if kernel.takes(shape)]
     if kernel.steps:
         launches += [fingerprint(code) for code in kernel.codes]
-    for shape in filter(kernel.takes, _SHAPES):
+    for shape in filter(kernel.takes, USUAL_SHAPES):
         launches += [_told(step, shape) for step in kernel.steps_at(shape)]
         launches += [str((name, one.dtype, one.lengths(shape))) for name, one in kernel.workspace.items()]
     if kernel.variants:
-        launches += [kernel.at(shape).entry for shape in _SHAPES if kernel.takes(shape)]
+        launches += [kernel.at(shape).entry for shape in USUAL_SHAPES if kernel.takes(shape)]
         launches += [fingerprint(part) for part in kernel.parts]
     return repr((sorted(record.items(), key=lambda item: item[0]), launches))
 

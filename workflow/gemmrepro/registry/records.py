@@ -166,7 +166,7 @@ class Kernel:
     tensor maps is the first one's, and its `expects` hold for each.
 
     A run may be several launches, one after the other: `steps` names them in their order, or is a function that does
-    so for a shape, which may do without some of them; each is there on one of the usual shapes (`_SHAPES`).
+    so for a shape, which may do without some of them; each is there on one of the usual shapes (`USUAL_SHAPES`).
     `workspace` names the arrays that they hand on; nothing is known of their content before a run. What the record
     itself says is said of its main launch, `entry`, one of them; a step of that entry may leave out what the record
     has. Where the host decides between launches, `program` does it: it is given something to make them with
@@ -287,7 +287,7 @@ class Kernel:
     @property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:
         """Every shape of block that it is launched with, as far as a few usual problems show."""
-        return tuple(sorted({self.launch(shape).block for shape in _SHAPES if self.takes(shape)}))
+        return tuple(sorted({self.launch(shape).block for shape in USUAL_SHAPES if self.takes(shape)}))
 
     @property
     def parts(self) -> tuple[Kernel, ...]:
@@ -305,7 +305,7 @@ class Kernel:
     @property
     def _launches(self) -> tuple[Step, ...]:
         """Its steps that are launches of its own, of the usual shapes that it takes one after the other."""
-        shapes = filter(self.takes, _SHAPES) if callable(self.steps) else _SHAPES[:1]
+        shapes = filter(self.takes, USUAL_SHAPES) if callable(self.steps) else USUAL_SHAPES[:1]
         return tuple(step for shape in shapes for step in self.steps_at(shape) if isinstance(step, Step))
 
     def steps_at(self, shape: Shape) -> Steps:
@@ -398,5 +398,5 @@ def parameters(params: Mapping[str, int]) -> dict[str, str]:
     return {"PARAMETERS": ",".join(f"{name.upper()}={value}" for name, value in params.items())}
 
 
-_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
+USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
 """Shapes for which a launch is asked, to tell it from another."""

@@ -1,0 +1,141 @@
+"""Run keys, and the declared parts of a record that rules rerun for."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+
+from gemmrepro import registry
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel, Launch, keys
+from gemmrepro.registry.callables import described
+
+SHAPE = Shape.cube(4096)
+WARPTILE = registry.kernel("ladder.warptile")
+
+
+def single_block(shape: Shape) -> Launch:
+    return Launch((1, 1, 1), (128, 1, 1))
+
+
+def single_block_at_4096(shape: Shape) -> Launch:
+    return single_block(shape) if shape == SHAPE else WARPTILE.launch(shape)
+
+
+def test_a_run_key_holds_the_binary_the_shape_and_the_launch() -> None:
+    key = keys.run_key(WARPTILE, "build", SHAPE)
+    assert key == keys.run_key(WARPTILE, "build", SHAPE)
+    assert key != keys.run_key(WARPTILE, "other", SHAPE)
+    assert key != keys.run_key(WARPTILE, "build", Shape.cube(2048))
+    assert key != keys.run_key(replace(WARPTILE, launch=single_block), "build", SHAPE)
+
+
+def test_a_launch_that_changes_for_one_shape_changes_that_shapes_key_alone() -> None:
+    changed = replace(WARPTILE, launch=single_block_at_4096)
+    assert keys.run_key(changed, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
+    assert keys.run_key(changed, "build", Shape.cube(2048)) == keys.run_key(WARPTILE, "build", Shape.cube(2048))
+
+
+def test_a_shape_that_a_kernel_no_longer_takes_has_another_key() -> None:
+    narrow = replace(WARPTILE, max_elements=1)
+    assert keys.run_key(narrow, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
+
+
+@pytest.mark.parametrize("kernel_id", ["hopper.ping_pong", "crt.fused", "ozaki.naive_bf16", "cutile.tail_bf16"])
+def test_arguments_maps_steps_workspace_and_program_are_part_of_a_run(kernel_id: str) -> None:
+    kernel = registry.kernel(kernel_id)
+    (run,) = keys.launched(kernel, [Shape.cube(4096)])
+    parts = kernel.at(SHAPE).steps_at(SHAPE) or (kernel.at(SHAPE),)
+    assert len(run["launches"]) == len(parts)
+    assert set(run["workspace"]) == set(kernel.workspace)
+    assert (run["program"] != "None") == (kernel.program is not None)
+
+
+def test_words_of_a_record_reach_the_report_and_neither_gates_nor_figures() -> None:
+    reworded = replace(WARPTILE, idea="Another sentence.")
+    assert keys.judged(reworded) == keys.judged(WARPTILE)
+    relabelled = replace(WARPTILE, rung="L7z", title="Another title")
+    assert keys.judged(relabelled) == keys.judged(WARPTILE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"error_copies": 3}, {"multiple_of": {"m": 2}}, {"expects": ()}, {"launch": single_block}, {"dtype_acc": "fp16"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_a_gate_reads_changes_what_is_judged(change: dict) -> None:
+    assert keys.judged(replace(WARPTILE, **change)) != keys.judged(WARPTILE)
+
+
+def test_every_record_has_all_its_parts() -> None:
+    for kernel in registry.kernels():
+        assert all(len(part) == 16 for part in (keys.judged(kernel), keys.run_key(kernel, "build")))
+
+
+# Functions of a record -----------------------------------------------------------------------------------------------
+
+FACTOR = 2.0
+
+
+def _helper(x: float) -> float:
+    return FACTOR * x
+
+
+def bound(a: float, b: float) -> float:
+    return _helper(a) + b
+
+
+@functools.cache
+def cached_bound(a: float, b: float) -> float:
+    return _helper(a) + b
+
+
+def bound_with(factor: float):
+    return lambda a, b: factor * _helper(a) + b
+
+
+class TestDescribed:
+    """A function that this file defines stands for one of a family: both are the project's own."""
+
+    @pytest.fixture(autouse=True)
+    def tests_are_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from pathlib import Path
+
+        from gemmrepro.core import paths
+        from gemmrepro.registry import callables
+
+        monkeypatch.setattr(paths, "KERNELS_DIR", Path(__file__).parent)
+        callables._own_file.cache_clear()
+
+    def test_a_constant_two_calls_away_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        texts = [described(bound), described(cached_bound), described(bound_with(1.0))]
+        monkeypatch.setitem(globals(), "FACTOR", 1e9)
+        assert not set(texts) & {described(bound), described(cached_bound), described(bound_with(1.0))}
+
+    def test_a_helper_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        text = described(bound)
+        monkeypatch.setitem(globals(), "_helper", abs)
+        assert described(bound) != text
+
+    def test_a_captured_value_counts(self) -> None:
+        assert described(bound_with(1.0)) == described(bound_with(1.0))
+        assert described(bound_with(1.0)) != described(bound_with(1e9))
+
+    def test_arguments_of_a_partial_count(self) -> None:
+        assert described(functools.partial(bound, 1.0)) != described(functools.partial(bound, 2.0))
+
+    def test_code_of_other_packages_counts_by_name(self) -> None:
+        import json
+
+        assert described(json.dumps) == repr(("json.dumps", []))
+
+
+def test_the_margin_of_scheme_two_is_part_of_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel: Kernel = registry.kernel("crt.fused")
+    key = keys.judged(kernel)
+    from gemmrepro.registry import families
+
+    monkeypatch.setattr(families._module("crt"), "MARGIN", 1e9)
+    assert keys.judged(kernel) != key

@@ -1,0 +1,147 @@
+"""Hashes of Python code that change when its behaviour may, and not when a comment, a docstring or a local name does.
+
+Text is parsed and written down again node by node in a form that is the same under every Python from 3.11 on
+(``ast.dump`` is not). Left out: docstrings, annotations, and what a raised `UserError` says, since a failing job has no
+result. Local variables count by the order in which they appear.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SKIPPED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_params", "annotation", "returns", "type_ignores"})
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    """The parsed file; a file is parsed once per process."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def file_hash(path: Path) -> str:
+    """16 hex digits for the behaviour of a Python file."""
+    return digest(text(parse(path)))
+
+
+def digest(content: str) -> str:
+    """16 hex digits of a text."""
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+@cache
+def text(node: ast.AST) -> str:
+    """`node` in canonical form."""
+    return "".join(_write(node, {}))
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """`node` and all nodes in it, annotations left out."""
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field not in _SKIPPED_FIELDS:
+            for inner in value if isinstance(value, list) else [value]:
+                if isinstance(inner, ast.AST):
+                    yield from walk(inner)
+
+
+@cache
+def definitions(path: Path) -> Mapping[tuple[str, int], tuple[ast.AST, ...]]:
+    """Functions, classes and lambdas of a file, by name and line: of its decorators too, and 0 for a class."""
+    known: dict[tuple[str, int], tuple[ast.AST, ...]] = {}
+    for node in ast.walk(parse(path)):
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            lines = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
+            for place in ((node.name, line) for line in (*lines, *([0] if isinstance(node, ast.ClassDef) else []))):
+                known[place] = (*known.get(place, ()), node)
+        elif isinstance(node, ast.Lambda):
+            known["<lambda>", node.lineno] = (*known.get(("<lambda>", node.lineno), ()), node)
+    return known
+
+
+def is_docstring(node: ast.AST) -> bool:
+    """Whether a statement is a string by itself, as docstrings and attribute docstrings are."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _write(node: object, names: dict[str, str]) -> Iterator[str]:
+    if isinstance(node, list):
+        yield "["
+        for item in node:
+            if not (isinstance(item, ast.AST) and is_docstring(item)):
+                yield from _write(item, names)
+                yield ","
+        yield "]"
+    elif isinstance(node, ast.AST):
+        yield from _write_node(node, names)
+    else:
+        yield repr(node)
+
+
+def _write_node(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
+    if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
+        depth = f"{names.get('', '')}>"  # no name is empty
+        names = names | {"": depth} | {name: f"{depth}{i}" for i, name in enumerate(_locals_of(node))}
+    if isinstance(node, ast.JoinedStr):
+        node = _joined(node)
+    if isinstance(node, ast.Raise) and _raises_user_error(node):
+        yield "(Raise UserError)"
+        return
+    yield f"({type(node).__name__}"
+    for field, value in ast.iter_fields(node):
+        if field in _SKIPPED_FIELDS or value is None or value == []:
+            continue
+        yield f" {field}="
+        if isinstance(value, str) and field in ("id", "arg") and not isinstance(node, ast.keyword):
+            yield names.get(value, value)
+        else:
+            yield from _write(value, names)
+    yield ")"
+
+
+def _raises_user_error(node: ast.Raise) -> bool:
+    called = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    return isinstance(called, ast.Name) and called.id == "UserError"
+
+
+def _joined(node: ast.JoinedStr) -> ast.JoinedStr:
+    """An f-string with neighbouring constants joined: where they are cut differs between versions of Python."""
+    values: list[ast.expr] = []
+    for value in node.values:
+        last = values[-1] if values else None
+        if isinstance(value, ast.Constant) and isinstance(last, ast.Constant):
+            values[-1] = ast.Constant(str(last.value) + str(value.value))
+        else:
+            values.append(value)
+    return ast.JoinedStr([value for value in values if not (isinstance(value, ast.Constant) and value.value == "")])
+
+
+def _locals_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
+    """Names that a function binds, in the order of their first appearance; those of nested functions are their own.
+
+    Parameters that a caller may name keep their names.
+    """
+    arguments = function.args
+    bound: dict[str, None] = {}
+    kept = {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}
+    if isinstance(function, ast.Lambda):
+        return []
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            bound.setdefault(node.name)
+            continue
+        if isinstance(node, ast.Lambda):
+            continue
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            kept |= set(node.names)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.setdefault(node.id)
+        pending[:0] = list(ast.iter_child_nodes(node))
+    return [name for name in bound if name not in kept]

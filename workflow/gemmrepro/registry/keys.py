@@ -1,0 +1,126 @@
+"""Run keys, and what each stage reads of a record: texts and hashes that change when it does.
+
+A **run key** says what a measurement ran: the binary (its build key) and everything else that reaches the GPU, namely
+launch shapes, arguments, TMA descriptors, scalars, workspace, and the host program that launches. Launch shapes are
+functions of the problem, so they count by what they answer for the shape at hand; `error` and `program` count by their
+source (`callables.described`).
+
+Rules rerun by the declared parts of a record: `compiled` (build), `judged` (gates), `drawn` (figures), `told` (report).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from gemmrepro.core.trees import digest
+from gemmrepro.operations import Shape
+from gemmrepro.registry.callables import described
+from gemmrepro.registry.families import family as family_record
+from gemmrepro.registry.families import kernels
+from gemmrepro.registry.fingerprints import compiled_from
+from gemmrepro.registry.records import USUAL_SHAPES, Kernel, LibraryStep, Step
+
+PROSE = frozenset({"idea", "evidence"})
+"""What only the report's text reads."""
+
+NAMES = frozenset({"rung", "title", "article", "published_system", "gain_over"})
+"""What only figures and the report read."""
+
+
+def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None) -> str:
+    """What a measurement of `kernel` on `shape` is filed under: 16 hex digits. Without a shape: on the usual ones."""
+    shapes = usual_shapes(kernel) if shape is None else [shape]
+    return digest(json.dumps([build_key, launched(kernel, shapes)], sort_keys=True))
+
+
+def usual_shapes(kernel: Kernel) -> list[Shape]:
+    """Shapes that stand for all that `kernel` runs: a few common ones, and those on which its gate sees it do more."""
+    smallest = Shape(*(kernel.multiple_of.get(axis, 1) for axis in "mnk"))
+    return [shape for shape in (*USUAL_SHAPES, *kernel.gate_shapes) if kernel.takes(shape)] or [smallest]
+
+
+def launched(kernel: Kernel, shapes: Iterable[Shape]) -> list[Any]:
+    """All that a run on each of `shapes` gives the GPU beside the binary, as JSON; None for one that it cannot run."""
+    return [_run(kernel, shape) if kernel.takes(shape) else None for shape in shapes]
+
+
+def compiled(kernel: Kernel) -> str:
+    """What the build reads of a record beside its source files."""
+    return compiled_from(kernel)
+
+
+def judged(kernel: Kernel) -> str:
+    """What the gates read of a record."""
+    return digest(json.dumps([_record(kernel, PROSE | NAMES), described(kernel.error), _usual_runs([kernel])]))
+
+
+def run(family: str) -> str:
+    """What runs on the GPU, of all kernels of a family."""
+    return digest(json.dumps(_usual_runs(kernels(family))))
+
+
+def drawn(family: str) -> str:
+    """What figures read of a family and its records."""
+    records = [_record(kernel, PROSE) for kernel in kernels(family)]
+    return digest(json.dumps([family_record(family).figures, records, _usual_runs(kernels(family))]))
+
+
+def told(family: str) -> str:
+    """What the report and the verdicts read of a family and its records: all of it."""
+    records = [_record(kernel, frozenset()) for kernel in kernels(family)]
+    errors = [described(kernel.error) for kernel in kernels(family)]
+    return digest(json.dumps([_plain(family_record(family)), records, errors, _usual_runs(kernels(family))]))
+
+
+def _usual_runs(some: Sequence[Kernel]) -> list[Any]:
+    return [launched(kernel, usual_shapes(kernel)) for kernel in some]
+
+
+def _run(kernel: Kernel, shape: Shape) -> dict[str, Any]:
+    part = kernel.at(shape)
+    steps = part.steps_at(shape) or (part,)
+    return {
+        "problem": str(part.problem) + part.problem.dtype_out + part.problem.layout,
+        "launches": [_launch(step, part, shape) for step in steps],
+        "scalars": sorted(part.scalars.items()),
+        "iterations": part.params.get("iterations"),
+        "workspace": {name: [array.dtype, *array.lengths(shape)] for name, array in part.workspace.items()},
+        "program": described(part.program),
+    }
+
+
+def _launch(step: Step | LibraryStep | Kernel, kernel: Kernel, shape: Shape) -> list[Any]:
+    if isinstance(step, LibraryStep):
+        return [str(step.problem), str(step.shape(shape)), step.arrays, step.strides(shape), step.count]
+    record = kernel.part(step) if isinstance(step, Step) else step
+    maps = {operand: [tensor_map.box, tensor_map.swizzle] for operand, tensor_map in record.tensor_maps.items()}
+    launch = step.launch(shape)
+    geometry = [launch.grid, launch.block, launch.cluster, launch.shared_bytes]
+    return [record.entry, record.arguments, geometry, maps]
+
+
+def _record(kernel: Kernel, without: frozenset[str]) -> dict[str, Any]:
+    """The fields of a record by name, groups opened; functions are left out, since they count by what they answer."""
+    return {name: _plain(value) for name, value in sorted(_leaves(kernel)) if name not in without}
+
+
+def _leaves(record: Any) -> Iterator[tuple[str, Any]]:
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from _leaves(value)
+        elif not callable(value):
+            yield field.name, value
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__name__, *([name, _plain(inner)] for name, inner in _leaves(value))]
+    if isinstance(value, Mapping):
+        return sorted([str(key), _plain(inner)] for key, inner in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    return None if callable(value) else value
