@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.core import paths
 from gemmrepro.core.files import write_json
 from gemmrepro.core.names import COMMAND
 from gemmrepro.core.text import format_number
@@ -158,10 +159,10 @@ def judge_nothing(claim: Claim) -> dict[str, Any]:
 def judge_lines(claim: Claim) -> dict[str, Any]:
     """The verdict on a claim about lengths of source files, as its entry in verdicts.json. Needs no measurement."""
     compute = claim.compute
-    paths = [registry.kernel(compute[key]).source_path for key in ("kernel", "over")]
-    one, other = (source_lines.of_file(path) for path in paths)
+    files = [registry.kernel(compute[key]).source_path for key in ("kernel", "over")]
+    one, other = (source_lines.of_file(path) for path in files)
     value, least, most = one / other, compute["least"], compute["most"]
-    said = f"{paths[0].name} has {one} lines of code, {paths[1].name} {other}"
+    said = f"{files[0].name} has {one} lines of code, {files[1].name} {other}"
     asked = f"{format_number(least)} to {format_number(most)} times as many"
     if least <= value <= most:
         verdict, reason = REPRODUCED, f"{asked}, as stated"
@@ -169,7 +170,7 @@ def judge_lines(claim: Claim) -> dict[str, Any]:
         verdict, reason = PARTLY, f"not {asked}, but {'fewer' if value < 1 else 'more'} all the same"
     else:
         verdict, reason = NOT, f"not {asked}"
-    sources = tuple(path.relative_to(paths.KERNELS_DIR.parent).as_posix() for path in paths)
+    sources = tuple(path.relative_to(paths.KERNELS_DIR.parent).as_posix() for path in files)
     measured = Value(f"{compute['kernel']} over {compute['over']}", value, value, value, "ratio", sources)
     entry = {**measured.as_json(), "judged": True, "static": True}
     return _entry(claim, verdict, f"{said}: {format_number(value)} times as many, {reason}.", [entry], None)
