@@ -19,7 +19,7 @@ import pytest
 from gemmrepro import registry
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.gates import vectors
-from gemmrepro.operands import DTYPES
+from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import Shape, counts
 from gemmrepro.registry import Kernel, Step
 from gemmrepro.registry.ladders import original

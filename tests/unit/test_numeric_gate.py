@@ -104,7 +104,7 @@ def test_kernels_of_one_problem_share_operands_and_reference(monkeypatch) -> Non
     wanted = reference_gemm(a, b, 1.0, 0.0, None)
     assert (one.reference == wanted[0]).all() and (one.scale == wanted[1]).all()
     others = [Case(CASE.shape, 1.0, 0.0, "normal", seed) for seed in (4, 5)]
-    monkeypatch.setattr(numeric, "KEPT_BYTES", 2 * one.nbytes)
+    monkeypatch.setattr(gemm, "KEPT_BYTES", 2 * one.nbytes)
     for case in others:
         assert (gemm.given(FP64, case).a != one.a).any()
     assert [case for _, case in gemm._kept] == others, "the oldest goes first"

@@ -193,7 +193,7 @@ def test_integers_round_to_even_and_saturate():
 def test_fp64_is_left_alone_and_every_type_says_how_large_it_is():
     values = np.array([1 / 3, 1e300])
     np.testing.assert_array_equal(dtypes.widen(dtypes.narrow(values, "fp64"), "fp64"), values)
-    for dtype, size in operands.DTYPES.items():
+    for dtype, size in dtypes.DTYPES.items():
         assert np.dtype(dtypes.STORAGE[dtype]).itemsize == size
     assert operations.nbytes(Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), Shape(2, 3, 5)) == 10 + 15 + 12
     assert operations.nbytes(Problem("gemm", "int8", "int32"), Shape(2, 3, 5)) == 10 + 15 + 24
