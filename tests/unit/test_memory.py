@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.core.dtypes import STORAGE
+from gemmrepro.core.dtypes import DTYPES, STORAGE
 from gemmrepro.gates import vectors
-from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import Shape, counts
 from gemmrepro.registry import Kernel, Step
 from gemmrepro.registry.ladders import original
