@@ -28,9 +28,10 @@ from gemmrepro.gpu import baselines
 from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.measure import recorded
+from gemmrepro.measure import rows as measure_rows
 from gemmrepro.paper import discussion
 from gemmrepro.paper.family import experiment_view
-from gemmrepro.paper.figures import stage
+from gemmrepro.paper.figures import catalogue
 from gemmrepro.paper.text import anchor
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
@@ -109,7 +110,7 @@ def test_declared_experiments_fit_the_registry(family):
                 keys = figure.series
             assert {name for key in keys for name in key.split(",")} <= {*each.kernels, *each.libraries}
         assert all(registry.kernel(name) for name in each.kernels)
-    assert set(experiments.figures(family)) <= set(stage.figure_names(family))
+    assert set(experiments.figures(family)) <= set(catalogue.figure_names(family))
 
 
 def test_a_family_without_experiments_has_none_and_no_files():
@@ -497,8 +498,8 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
 
 def draw(made: World, folder: Path | None):
     results = load(folder, "sums")
-    nothing = stage.load(made.measure, "sums")
-    return stage.draw(nothing, nothing, stage.figure_names("sums"), results)["errors"]
+    nothing = measure_rows.load(made.measure, "sums")
+    return catalogue.draw(nothing, nothing, catalogue.figure_names("sums"), results)["errors"]
 
 
 def test_a_figure_holds_every_row_of_one_toolkit(brought):
@@ -508,8 +509,8 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert drawing.table[0] == {"law": "N(0, 1)", "K": 64, "inside": 4.0, "outside": 0.5, "cuBLAS": 0.5, "stale": False}
     assert "Recorded earlier on Synthetic GPU, 2000-01-01" in drawing.caption and "cuda12" in drawing.caption
     assert "uniform, outside: 2 at K 1024" in drawing.alt
-    svg = stage.svg_of(drawing)
-    assert svg == stage.svg_of(draw(*brought))
+    svg = catalogue.svg_of(drawing)
+    assert svg == catalogue.svg_of(draw(*brought))
     assert not drawing.stale
 
 
@@ -520,7 +521,7 @@ def test_a_figure_marks_what_is_stale_and_says_what_is_missing(brought):
     assert drawing.stale and "Hollow" in drawing.caption
     drawing = draw(made, None)
     assert drawing.rows == [] and "Nothing was measured." in drawing.caption
-    assert len(stage.svg_of(drawing)) > 1000
+    assert len(catalogue.svg_of(drawing)) > 1000
 
 
 def test_a_discussion_asks_for_cells(brought):

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,131 +18,156 @@ import pytest
 from synthetic import LEVELS, World, stand_in
 
 from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
 from gemmrepro.judge import ceilings
 from gemmrepro.measure.rows import load, toolkit_of
-from gemmrepro.paper.figures import stage, style
+from gemmrepro.paper.figures import catalogue, style
+from gemmrepro.paper.figures.catalogue import LADDER
 from gemmrepro.registry import ladders
 
 
-def run(world: World, out: Path, family: str = "ladder", **environment: str) -> None:
+def call(world: World, out: Path, *options: str) -> None:
+    """The figures' command line, in a process of its own."""
     command = [
         sys.executable,
         "-m",
         "gemmrepro.paper.figures.stage",
-        "--family",
-        family,
         "--measure",
         world.measure,
         "--out",
         out,
+        *options,
     ]
-    command += ["--figures", ",".join(stage.NAMES)] if family == "ladder" else []
-    env = {**os.environ, "PYTHONPATH": "workflow", **environment}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": "workflow", "PYTHONHASHSEED": "3"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def about(out: Path, name: str) -> dict:
-    return json.loads((out / f"{name}.json").read_text())
+def draw(world: World, family: str = "ladder", names: Sequence[str] = LADDER) -> dict[str, style.Drawing]:
+    """A family's figures as matplotlib holds them."""
+    measured = world.write().measure
+    return catalogue.draw(load(measured, family), load(measured, "ceilings"), names)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    plt.close("all")
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("figures")
-    run(World(root).write(), root / "out")
-    return root / "out"
+def world(tmp_path_factory) -> World:
+    return World(tmp_path_factory.mktemp("figures"))
 
 
-@pytest.mark.parametrize("name", stage.NAMES)
-def test_svg_is_well_formed_and_draws_text_as_outlines(drawn, name):
-    tree = ElementTree.parse(drawn / f"{name}.svg")
-    assert tree.getroot().tag.endswith("svg")
-    assert not list(tree.getroot().iter("{http://www.w3.org/2000/svg}text"))
-    text = (drawn / f"{name}.svg").read_text()
-    assert "<dc:date>" not in text
-    assert style.INK in text
+@pytest.fixture(scope="module")
+def drawn(world) -> dict[str, style.Drawing]:
+    return draw(world)
 
 
-def test_same_rows_same_bytes(drawn, tmp_path):
-    run(World(tmp_path).write(), tmp_path / "again", PYTHONHASHSEED="3")
-    for name in stage.NAMES:
-        assert (tmp_path / "again" / f"{name}.svg").read_bytes() == (drawn / f"{name}.svg").read_bytes()
-        assert about(tmp_path / "again", name) == about(drawn, name)
+@pytest.fixture(scope="module")
+def svg(drawn) -> dict[str, str]:
+    return {name: catalogue.svg_of(drawing) for name, drawing in drawn.items()}
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_svg_is_well_formed_and_draws_text_as_outlines(svg, name):
+    root = ElementTree.fromstring(svg[name])
+    assert root.tag.endswith("svg")
+    assert not list(root.iter("{http://www.w3.org/2000/svg}text"))
+    assert "<dc:date>" not in svg[name]
+    assert style.INK in svg[name]
+
+
+def test_the_command_line_writes_the_same_bytes_and_what_they_show(world, drawn, svg, tmp_path):
+    call(world, tmp_path, "--family", "ladder", "--figures", ",".join(LADDER))
+    for name in LADDER:
+        assert (tmp_path / f"{name}.svg").read_text() == svg[name]
+        about = json.loads((tmp_path / f"{name}.json").read_text())
+        assert (about["title"], about["caption"], about["alt"]) == (
+            drawn[name].title,
+            drawn[name].caption,
+            drawn[name].alt,
+        )
+        assert about["rows"] == list(drawn[name].rows) and about["stale"] is False
+        assert about["columns"][0] in ("level", "cache") and "stale" not in about["columns"]
+        assert [row["level"] for row in about["table"]] == [row["level"] for row in drawn[name].table]
+        assert about["command"].endswith(f"results/figures/ladder/{name}.svg")
+        assert (about["source"], about["gpu"]) == ("recorded", "Synthetic GPU")
+
+
+def test_a_family_without_baseline_has_no_figures(world, drawn, tmp_path):
+    assert catalogue.figure_names("ceilings") == ()
+    call(world, tmp_path / "out", "--family", "ceilings")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_unknown_figure_is_refused():
+    with pytest.raises(UserError, match="there is no figure clim; known figures: climb, "):
+        catalogue.check_names("ladder", ["clim"])
 
 
 def test_ratio_puts_published_beside_measured(drawn):
-    said = about(drawn, "ratio")
-    rows = {row["level"]: row for row in said["table"]}
+    ratio = drawn["ratio"]
+    rows = {row["level"]: row for row in ratio.table}
     assert rows["L7 warptile"]["published"] == 0.937
     assert rows["L7 warptile"]["measured, cuda12"] == pytest.approx(0.90)
     assert rows["L7 warptile"]["measured, cuda13"] == pytest.approx(0.918)
     low, high = rows["L7 warptile"]["95% interval"]
     assert low < 0.90 < high
-    assert said["columns"][0] == "level"
-    assert "NVIDIA A6000" in said["caption"] and "Synthetic GPU" in said["caption"]
-    assert len(said["rows"]) == 2 * len(LEVELS)
-    assert said["command"].endswith("results/figures/ladder/ratio.svg")
+    assert next(iter(ratio.table[0])) == "level"
+    assert "NVIDIA A6000" in ratio.caption and "Synthetic GPU" in ratio.caption
+    assert len(ratio.rows) == 2 * len(LEVELS)
 
 
 def test_throughput_holds_every_point_and_the_baseline(drawn):
-    said = about(drawn, "throughput")
-    assert len(said["table"]) == (len(LEVELS) + 1) * 6 * 2
-    assert {row["cache"] for row in said["table"]} == {"warm", "cold"}
-    assert sum(row["level"] == "cuBLAS" for row in said["table"]) == 12
+    table = drawn["throughput"].table
+    assert len(table) == (len(LEVELS) + 1) * 6 * 2
+    assert {row["cache"] for row in table} == {"warm", "cold"}
+    assert sum(row["level"] == "cuBLAS" for row in table) == 12
 
 
 def test_roofline_uses_the_counted_traffic(drawn):
-    said = about(drawn, "roofline")
-    rows = {row["level"]: row for row in said["table"]}
+    roofline = drawn["roofline"]
+    rows = {row["level"]: row for row in roofline.table}
     traffic = 12 * 4096**2 * (1 + 40 * 2)
     assert rows["L1 naive"]["FLOP/byte"] == pytest.approx(2 * 4096**3 / traffic)
-    assert {row["traffic"] for row in said["table"]} == {"counted"}
-    assert any(key.startswith("ceilings.ffma/") for key in said["rows"])
-    assert any(key.startswith("ceilings.dram_copy/") for key in said["rows"])
+    assert {row["traffic"] for row in roofline.table} == {"counted"}
+    assert any(key.startswith("ceilings.ffma/") for key in roofline.rows)
+    assert any(key.startswith("ceilings.dram_copy/") for key in roofline.rows)
 
 
 def test_roofline_without_counters_or_ceilings_says_so(tmp_path):
-    run(World(tmp_path, counters=False, ceilings=False).write(), tmp_path / "out")
-    said = about(tmp_path / "out", "roofline")
-    assert {row["traffic"] for row in said["table"]} == {"least possible"}
-    assert said["table"][0]["FLOP/byte"] == pytest.approx(2 * 4096**3 / (12 * 4096**2))
-    assert "No hardware counters were read" in said["caption"]
-    assert "arithmetic and memory ceilings of this GPU were not measured" in said["caption"]
+    roofline = draw(World(tmp_path, counters=False, ceilings=False), names=["roofline"])["roofline"]
+    assert {row["traffic"] for row in roofline.table} == {"least possible"}
+    assert roofline.table[0]["FLOP/byte"] == pytest.approx(2 * 4096**3 / (12 * 4096**2))
+    assert "No hardware counters were read" in roofline.caption
+    assert "arithmetic and memory ceilings of this GPU were not measured" in roofline.caption
 
 
 def test_stale_rows_are_marked(tmp_path):
-    run(World(tmp_path, stale=("ladder.smem",)).write(), tmp_path / "out")
-    for name in stage.NAMES:
-        said = about(tmp_path / "out", name)
-        assert said["stale"] is True
-        assert "stale" in said["caption"]
-        assert {row["level"] for row in said["table"] if row.get("stale")} == {"L3 smem"}
+    for drawing in draw(World(tmp_path, stale=("ladder.smem",))).values():
+        assert drawing.stale is True
+        assert "stale" in drawing.caption
+        assert {row["level"] for row in drawing.table if row.get("stale")} == {"L3 smem"}
 
 
 def test_a_smaller_sweep_takes_its_largest_size_and_says_so(tmp_path):
-    run(World(tmp_path, sizes=(256, 512), caches=("cold", "warm")).write(), tmp_path / "out")
-    assert "M = N = K = 512" in about(tmp_path / "out", "ratio")["caption"]
-    assert "4096 was not measured" in about(tmp_path / "out", "ratio")["caption"]
+    ratio = draw(World(tmp_path, sizes=(256, 512), caches=("cold", "warm")), names=["ratio"])["ratio"]
+    assert "M = N = K = 512" in ratio.caption
+    assert "4096 was not measured" in ratio.caption
 
 
 def test_a_recorded_family_is_drawn_at_the_size_of_its_article():
-    drawn = stage.draw(load(ROOT / "reports/recorded/h200", "cute"), None, ("ratio",))["ratio"]
+    drawn = catalogue.draw(load(ROOT / "reports/recorded/h200", "cute"), None, ["ratio"])["ratio"]
     assert "M = N = K = 2048" in drawn.caption
     assert {row["level"]: row["published"] for row in drawn.table if "published" in row}["cute_cpp 3-stage"] == 1.16
 
 
 def test_nothing_measured_still_draws(tmp_path):
-    world = World(tmp_path, ladder=False, ceilings=False).write()
-    run(world, tmp_path / "out")
-    for name in stage.NAMES:
-        assert (tmp_path / "out" / f"{name}.svg").stat().st_size > 1000
-        assert "Nothing was measured." in about(tmp_path / "out", name)["caption"]
-
-
-def test_a_family_without_baseline_has_no_figures(tmp_path):
-    assert stage.figure_names("ceilings") == ()
-    run(World(tmp_path).write(), tmp_path / "out", family="ceilings")
-    assert list((tmp_path / "out").iterdir()) == []
+    for drawing in draw(World(tmp_path, ladder=False, ceilings=False)).values():
+        assert len(catalogue.svg_of(drawing)) > 1000
+        assert "Nothing was measured." in drawing.caption
 
 
 def luminance(colour: str) -> float:
@@ -173,14 +198,15 @@ def test_every_series_stands_out_from_paper_light_and_dark():
 # With stand-ins for all that a family may hold: two types, tuned twins, steps past the article.
 
 
-@pytest.fixture
-def whole(tmp_path, monkeypatch) -> Iterator[dict[str, dict[str, style.Drawing]]]:
-    stand_in(monkeypatch, tmp_path)
-    sizes = (1024, 4096, 8192, 16384)
-    world = World(tmp_path, families=("ladder", "hopper", "ceilings"), whole=True, sizes=sizes).write()
-    roofs = load(world.measure, "ceilings")
-    yield {name: stage.draw(load(world.measure, name), roofs) for name in ("ladder", "hopper")}
-    plt.close("all")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, dict[str, style.Drawing]]:
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch, folder)
+        sizes = (1024, 4096, 8192, 16384)
+        world = World(folder, families=("ladder", "hopper", "ceilings"), whole=True, sizes=sizes).write()
+        roofs = load(world.measure, "ceilings")
+        return {name: catalogue.draw(load(world.measure, name), roofs) for name in ("ladder", "hopper")}
 
 
 def test_ratio_puts_twins_beside_their_level(whole):
@@ -241,7 +267,7 @@ def test_roofline_takes_ceiling_and_traffic_of_its_type(whole, tmp_path):
 def test_least_traffic_counts_the_bytes_of_the_type(tmp_path, monkeypatch):
     stand_in(monkeypatch, tmp_path)
     world = World(tmp_path, families=("hopper", "ceilings"), counters=False, sizes=(4096,)).write()
-    drawn = stage.draw(load(world.measure, "hopper"), load(world.measure, "ceilings"), ["roofline"])
+    drawn = catalogue.draw(load(world.measure, "hopper"), load(world.measure, "ceilings"), ["roofline"])
     assert drawn["roofline"].table[0]["FLOP/byte"] == pytest.approx(2 * 4096**3 / (3 * 2 * 4096**2))
 
 

@@ -216,7 +216,7 @@ class TestWorkspace:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
     def test_a_killed_build_leaves_nothing_for_long(self, tmp_path, number):
         code = (
-            "import os, sys\nfrom pathlib import Path\nfrom gemmrepro import images\n"
+            "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host import images\n"
             f"with images.workspace(Path({str(tmp_path)!r}), 'x', os.environ) as work:\n"
             "    print('ready', flush=True)\n    images.run(['sleep', '60'], work)\n"
         )

@@ -30,7 +30,7 @@ from gemmrepro.measure.rows import load
 from gemmrepro.paper import discussion, inline_svg, summary
 from gemmrepro.paper import page as report
 from gemmrepro.paper.figures import stage as figures
-from gemmrepro.paper.figures.stage import figure_names
+from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.kernel import gate_view, gather_checks
 from gemmrepro.paper.text import anchor, histogram, relative
 from gemmrepro.registry.ladders import heading, level_name

@@ -10,12 +10,13 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.core.files import read_json
+from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
 from gemmrepro.measure.rows import Measurements, load
-from gemmrepro.paper.figures.stage import SNAKEMAKE, figure_names
+from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.inline_svg import Glyphs, inline_svg
 from gemmrepro.paper.text import anchor, relative
 

@@ -12,12 +12,11 @@ from markupsafe import Markup
 
 from gemmrepro import operations, registry
 from gemmrepro.core import names
-from gemmrepro.core.names import METRICS, SIZE
+from gemmrepro.core.names import METRICS, SIZE, SNAKEMAKE
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select, toolkit_of
-from gemmrepro.paper.figures.stage import SNAKEMAKE
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine_code import machine_code
 from gemmrepro.paper.text import (

@@ -13,13 +13,12 @@ import jinja2
 from markupsafe import Markup
 
 from gemmrepro.core.files import write_atomic
-from gemmrepro.core.names import SIZE
+from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.paper.family import family_view
-from gemmrepro.paper.figures.stage import SNAKEMAKE
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.summary import by_article, disagreements, headline, limits, machine_view, recordings
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, number, pack

@@ -17,10 +17,10 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import Results
-from gemmrepro.paper.figures.stage import SNAKEMAKE
 
 NONE = "\N{EN DASH}"
 """Stands where a table has no value."""

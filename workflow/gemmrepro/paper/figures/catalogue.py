@@ -1,0 +1,95 @@
+"""Which figures a family has, and how each is drawn and written as SVG.
+
+An SVG is the same, byte for byte, for the same rows: ids are salted with a constant, no date is written, and text is
+drawn as outlines, so it looks the same wherever it is opened.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib.pyplot as plt
+
+from gemmrepro import experiments, registry
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import Dots
+from gemmrepro.experiments.results import Results, nothing
+from gemmrepro.measure.rows import Measurements
+from gemmrepro.paper.figures import climb, dots, lines, ratio, roofline, sizes, throughput, tiles
+from gemmrepro.paper.figures.style import Drawing, set_style
+
+LADDER = ("climb", "ratio", "throughput", "roofline", "sizes")
+"""Figures of a family that has a baseline. `climb` and `roofline` show the ceilings too."""
+
+SEARCH = ("tiles",)
+"""Figures of the candidates that `tune` timed, whose table is committed with the winners."""
+
+
+def figure_names(family: str) -> tuple[str, ...]:
+    """The figures of a family: those its registry names, then those of its experiments.
+
+    Raises:
+        UserError: the registry names an unknown figure, or an experiment's figure has the name of another.
+    """
+    known = (*LADDER, *SEARCH)
+    unknown = [name for name in registry.family(family).figures if name not in known]
+    if unknown:
+        raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
+    if taken := set(known) & set(experiments.figures(family)):
+        raise UserError(
+            f"an experiment of {family} calls a figure {', '.join(taken)}, as others are called; rename it."
+        )
+    return experiments.figure_names(family)
+
+
+def check_names(family: str, names: Sequence[str]) -> None:
+    """Raises UserError if a figure of this name can be drawn of no family, nor of this one's experiments."""
+    known = (*LADDER, *SEARCH, *experiments.figures(family))
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
+
+
+def draw(
+    measured: Measurements,
+    ceilings: Measurements | None,
+    names: Sequence[str] = LADDER,
+    results: Mapping[str, Results] | None = None,
+) -> dict[str, Drawing]:
+    """The named figures of a family.
+
+    Args:
+        measured: the family's rows.
+        ceilings: the rows of the family `ceilings`, which `climb` and `roofline` show.
+        results: the family's experiments by name; one that is missing was not run.
+    """
+    set_style()
+    return {name: _painter(name, measured, ceilings, results or {})() for name in names}
+
+
+def _painter(
+    name: str, measured: Measurements, ceilings: Measurements | None, results: Mapping[str, Results]
+) -> Callable[[], Drawing]:
+    """What draws one figure."""
+    if name in (declared := experiments.figures(measured.family)):
+        experiment, figure = declared[name]
+        rows = results.get(experiment.name) or nothing(experiment)
+        if isinstance(figure, Dots):
+            return lambda: dots.draw(measured.family, figure, rows)
+        return lambda: lines.draw(measured.family, figure, rows)
+    return {
+        "climb": lambda: climb.draw(measured, ceilings),
+        "ratio": lambda: ratio.draw(measured),
+        "throughput": lambda: throughput.draw(measured),
+        "roofline": lambda: roofline.draw(measured, ceilings),
+        "sizes": lambda: sizes.draw(measured),
+        "tiles": lambda: tiles.draw(measured),
+    }[name]
+
+
+def svg_of(drawing: Drawing) -> str:
+    """The figure as SVG text, without date, generator, or trailing blanks. Closes the figure."""
+    buffer = io.StringIO()
+    drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Title": drawing.title})
+    plt.close(drawing.figure)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
