@@ -15,7 +15,7 @@ import pytest
 from gpu_tools import ROOT, runs, stage
 
 from gemmrepro import registry
-from gemmrepro.build import key, nvcc
+from gemmrepro.build import compilers, key, nvcc
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 
@@ -50,7 +50,7 @@ def current(kernel: registry.Kernel, folder: Path, session: device.Session) -> b
 def compiles(kernel: registry.Kernel) -> bool:
     """Whether the packages that `kernel` is compiled by or with are installed."""
     try:
-        key.packages(kernel)
+        compilers.compiler(kernel).packages(kernel)
     except UserError:
         return False
     return True

@@ -2,19 +2,25 @@
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import re
 import shutil
 import stat
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.build import cuobjdump, stage
+from gemmrepro.build import compile as compiling
+from gemmrepro.build import cuobjdump
+from gemmrepro.build.fatbin import gencode
 from gemmrepro.build.key import build_key
-from gemmrepro.build.nvcc import _gencode, header_packages, parse_advisories, parse_ptxas
+from gemmrepro.build.nvcc import header_packages
+from gemmrepro.build.ptxas import parse_advisories, parse_ptxas
+from gemmrepro.build.record import Build, Usage, read_build
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
@@ -45,20 +51,8 @@ ptxas info    : Used 32 registers, 400 bytes cmem[0]
 
 def test_ptxas_log_of_cuda_13_out_of_order_and_with_spills():
     assert parse_ptxas(CUDA13_LOG, "warptile") == {
-        "sm_90": {
-            "registers": 167,
-            "stack_bytes": 0,
-            "spill_store_bytes": 0,
-            "spill_load_bytes": 0,
-            "shared_bytes": 16384,
-        },
-        "sm_86": {
-            "registers": 168,
-            "stack_bytes": 24,
-            "spill_store_bytes": 20,
-            "spill_load_bytes": 28,
-            "shared_bytes": 16384,
-        },
+        "sm_90": Usage(registers=167, stack_bytes=0, spill_store_bytes=0, spill_load_bytes=0, shared_bytes=16384),
+        "sm_86": Usage(registers=168, stack_bytes=24, spill_store_bytes=20, spill_load_bytes=28, shared_bytes=16384),
     }
 
 
@@ -71,7 +65,7 @@ def test_what_ptxas_could_not_do_is_kept():
 
 
 def test_ptxas_log_of_cuda_12_without_shared_memory():
-    assert parse_ptxas(CUDA12_LOG, "naive")["sm_80"]["shared_bytes"] == 0
+    assert parse_ptxas(CUDA12_LOG, "naive")["sm_80"].shared_bytes == 0
     assert parse_ptxas(CUDA12_LOG, "another") == {}
 
 
@@ -89,9 +83,9 @@ NAIVE = registry.kernel("ladder.naive")
 
 
 def test_architectures_are_sorted_and_only_those_the_kernel_runs_on():
-    assert stage.wanted_archs(NAIVE, TOOLKIT, ["90", "86", "80", "86"]) == ["80", "86", "90"]
+    assert compiling.wanted_archs(NAIVE, TOOLKIT, ["90", "86", "80", "86"]) == ["80", "86", "90"]
     hopper = replace(NAIVE, min_capability=(9, 0))
-    assert stage.wanted_archs(hopper, TOOLKIT, ["80", "90", "90a"]) == ["90", "90a"]
+    assert compiling.wanted_archs(hopper, TOOLKIT, ["80", "90", "90a"]) == ["90", "90a"]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +98,13 @@ def test_architectures_are_sorted_and_only_those_the_kernel_runs_on():
 )
 def test_architectures_that_cannot_be_are_refused(archs, said):
     with pytest.raises(UserError, match=said):
-        stage.wanted_archs(NAIVE, TOOLKIT, archs)
+        compiling.wanted_archs(NAIVE, TOOLKIT, archs)
 
 
 def test_ptx_is_added_once_for_the_newest_portable_architecture():
-    flags = _gencode(["80", "90", "90a"])
+    flags = gencode(["80", "90", "90a"])
     assert [flag for flag in flags if "code=compute" in flag] == ["-gencode=arch=compute_90,code=compute_90"]
-    assert _gencode(["90a"]) == ["-gencode=arch=compute_90a,code=sm_90a"]
+    assert gencode(["90a"]) == ["-gencode=arch=compute_90a,code=sm_90a"]
 
 
 def fake_tools(folder, nvcc: str):
@@ -212,11 +206,51 @@ def test_a_kernels_own_flags_and_ptx_change_its_key_and_no_other():
 
 
 def test_one_ptx_may_serve_every_architecture():
-    assert _gencode(["80", "90"], "80") == [
+    assert gencode(["80", "90"], "80") == [
         "-gencode=arch=compute_80,code=sm_80",
         "-gencode=arch=compute_80,code=sm_90",
         "-gencode=arch=compute_80,code=compute_80",
     ]
+
+
+DATA = Path(__file__).parent / "data"
+RECORDS = sorted(DATA.glob("*.build.json"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
+def test_a_build_record_is_read_and_written_unchanged(path):
+    value = json.loads(path.read_text())
+    assert Build.from_json(value, path).to_json() == value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: value.pop("build_key"), "no 'build_key'"),
+        (lambda value: value.update(colour="red"), "unknown 'colour'"),
+        (lambda value: value["archs"]["sm_90"].pop("registers"), "no 'registers'"),
+        (lambda value: value["archs"]["sm_90"].update(colour="red"), "unknown 'colour'"),
+        (lambda value: value.update(archs=None), "NoneType"),
+    ],
+    ids=["field missing", "field unknown", "code's field missing", "code's field unknown", "no architectures"],
+)
+def test_a_corrupt_build_record_names_its_file_and_what_to_do(tmp_path, change, message):
+    value = json.loads((DATA / "warptile.build.json").read_text())
+    change(value)
+    path = tmp_path / "cuda13" / "ladder.warptile.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(value))
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is corrupt \(.*{message}.*run the target 'build'"):
+        read_build(registry.kernel("ladder.warptile"), tmp_path, "cuda13")
+
+
+def test_the_code_of_an_entry_point_is_found_by_its_name():
+    single = Build.from_json(json.loads((DATA / "warptile.build.json").read_text()), DATA)
+    assert single.codes("warptile") is single.archs
+    several = replace(single, variants={"warptile": single.archs, "wide": {}})
+    assert several.codes("warptile") == single.archs and several.codes("wide") == {}
+    with pytest.raises(KeyError):
+        single.codes("wide")
 
 
 # From here on with a real toolkit.
@@ -224,11 +258,12 @@ def test_one_ptx_may_serve_every_architecture():
 
 @pytest.mark.containers
 def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
-    first = stage.build(NAIVE, toolkit, ["80", "90"])
-    fatbin, text, record = stage.build(NAIVE, toolkit, ["90", "80"], threads=2)
-    assert (fatbin, text, record) == first
-    assert str(ROOT).encode() not in fatbin
-    assert b"/tmp" not in fatbin
+    first = compiling.build(NAIVE, toolkit, ["80", "90"])
+    second = compiling.build(NAIVE, toolkit, ["90", "80"], threads=2)
+    assert second == first
+    assert str(ROOT).encode() not in second.fatbin
+    assert b"/tmp" not in second.fatbin
+    record = second.record.to_json()
     assert record["sources"] == {
         "kernels/ladder/1_naive.cu": hashlib.sha256(NAIVE.source_path.read_bytes()).hexdigest()
     }
@@ -238,12 +273,12 @@ def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
         assert arch["shared_bytes"] == arch["spill_store_bytes"] == arch["spill_load_bytes"] == arch["barriers"] == 0
         assert sum(arch["instructions"].values()) == arch["instruction_total"]
         assert "FFMA" in arch["hot_loop"]
-    assert text.count("// ladder.naive  sm_") == 2
+    assert second.sass.count("// ladder.naive  sm_") == 2
 
 
 @pytest.mark.containers
 def test_a_build_for_one_architecture_more_keeps_its_key(toolkit):
-    keys = {stage.build(NAIVE, toolkit, archs)[2]["build_key"] for archs in (["80"], ["80", "86"])}
+    keys = {compiling.build(NAIVE, toolkit, archs).record.build_key for archs in (["80"], ["80", "86"])}
     assert len(keys) == 1
 
 
@@ -252,7 +287,7 @@ def test_a_compile_error_is_the_compilers_own_message(toolkit, tmp_path):
     broken = tmp_path / "broken.cu"
     broken.write_text(NAIVE.source_path.read_text().replace("float sum = 0.0f;", "float sum = nought;"))
     with pytest.raises(UserError) as refused:
-        stage.build(replace(NAIVE, source=str(broken)), toolkit, ["80"])
+        compiling.build(replace(NAIVE, source=str(broken)), toolkit, ["80"])
     assert 'identifier "nought" is undefined' in str(refused.value)
     assert "Correct broken.cu" in str(refused.value)
 
@@ -262,7 +297,7 @@ def test_a_source_without_the_entry_is_refused(toolkit, tmp_path):
     other = tmp_path / "other.cu"
     other.write_text(NAIVE.source_path.read_text().replace("naive(", "simple("))
     with pytest.raises(UserError, match="no readable machine code of 'naive' for sm_80"):
-        stage.build(replace(NAIVE, source=str(other)), toolkit, ["80"])
+        compiling.build(replace(NAIVE, source=str(other)), toolkit, ["80"])
 
 
 @pytest.mark.containers

@@ -10,7 +10,7 @@ import pytest
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
-from gemmrepro.build import compilers, cute_dsl, nvcc
+from gemmrepro.build import compilers, cute_dsl, cute_dsl_trace, fatbin
 from gemmrepro.build.key import build_key
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
@@ -19,6 +19,7 @@ from gemmrepro.registry import Launch
 IN_PYTHON = [kernel for kernel in registry.kernels() if kernel.compiler == "cute_dsl"]
 BY_ID = {"argnames": "kernel", "argvalues": IN_PYTHON, "ids": [kernel.id for kernel in IN_PYTHON]}
 PORT = registry.kernel("cute.dsl_three_stages")
+COMPILER = cute_dsl.CuteDsl()
 VERSIONS = {"nvidia-cutlass-dsl": "4.8.1"}
 
 
@@ -26,14 +27,14 @@ VERSIONS = {"nvidia-cutlass-dsl": "4.8.1"}
 def versions(monkeypatch) -> dict[str, str]:
     """Versions that the DSL seems to have; it is not installed on the host."""
     found = dict(VERSIONS)
-    monkeypatch.setattr(cute_dsl, "packages", lambda kernel: found)
+    monkeypatch.setattr(cute_dsl.CuteDsl, "packages", lambda self, kernel: found)
     return found
 
 
 @pytest.mark.parametrize(**BY_ID)
 def test_source_defines_the_kernel_with_the_records_arguments_and_no_host_code(kernel):
     functions = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
-    function = functions[kernel.entry.removesuffix(cute_dsl.SUFFIX)]
+    function = functions[kernel.entry.removesuffix(cute_dsl_trace.SUFFIX)]
     assert [ast.unparse(one) for one in function.decorator_list] == ["cute.kernel"]
     assert [argument.arg for argument in function.args.args] == list(kernel.arguments)
     assert ".launch(" not in kernel.source_path.read_text()
@@ -41,12 +42,12 @@ def test_source_defines_the_kernel_with_the_records_arguments_and_no_host_code(k
 
 def test_parameters_follow_the_arguments_and_the_types():
     kernel = replace(PORT, arguments=("a", "b", "c", "m", "alpha"), dtype_in="fp16", dtype_out="fp32")
-    assert cute_dsl._parameters(kernel) == [
+    assert cute_dsl.parameter_types(kernel) == [
         *(("a", "Float16*"), ("b", "Float16*"), ("c", "Float32*")),
         *(("m", "Int32"), ("alpha", "Float32")),
     ]
     with pytest.raises(UserError, match="argument 'x' has no counterpart"):
-        cute_dsl._parameters(replace(PORT, arguments=("x",)))
+        cute_dsl.parameter_types(replace(PORT, arguments=("x",)))
 
 
 def test_a_block_that_depends_on_the_problem_is_refused():
@@ -54,7 +55,7 @@ def test_a_block_that_depends_on_the_problem_is_refused():
         return Launch(grid=(1, 1, 1), block=(128 if shape.n < 1000 else 256, 1, 1))
 
     with pytest.raises(UserError, match="compiled for one shape of block and its record's launch gives 2"):
-        cute_dsl.flags(replace(PORT, launch=launch))
+        COMPILER.flags(replace(PORT, launch=launch))
 
 
 def test_nothing_of_nvcc_may_stand_in_the_record_and_compilers_are_known():
@@ -62,7 +63,7 @@ def test_nothing_of_nvcc_may_stand_in_the_record_and_compilers_are_known():
         replace(PORT, defines={"N": "1"})
     with pytest.raises(UserError, match="compiler 'rustc' is none of nvcc, cute_dsl"):
         replace(PORT, compiler="rustc")
-    assert set(registry.COMPILERS) == {"nvcc", *compilers.COMPILERS}
+    assert set(registry.COMPILERS) == set(compilers.COMPILERS)
 
 
 def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions):
@@ -89,7 +90,7 @@ def test_what_the_build_reads_of_a_record_is_in_its_text():
 def test_a_missing_dsl_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setattr(cute_dsl, "PACKAGES", ("no-such-package-of-this-name",))
     with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
-        cute_dsl.packages(PORT)
+        COMPILER.packages(PORT)
 
 
 def test_a_refused_source_is_told_in_the_compilers_own_words(tmp_path):
@@ -97,11 +98,11 @@ def test_a_refused_source_is_told_in_the_compilers_own_words(tmp_path):
     broken.write_text("import no_such_module_of_this_name\n")
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError) as refused:
-        cute_dsl.compile_images(replace(PORT, source=str(broken)), ["90"], 1, tmp_path / "out")
+        cute_dsl.compile_ptx(replace(PORT, source=str(broken)), ["90"], 1, tmp_path / "out")
     assert "for sm_90:" in str(refused.value) and "ModuleNotFoundError" in str(refused.value)
     assert "Correct broken.py" in str(refused.value)
     with pytest.raises(UserError, match=r"gone\.py of cute\.dsl_three_stages is missing"):
-        cute_dsl.compile_images(replace(PORT, source="gone.py"), ["90"], 1, tmp_path)
+        cute_dsl.compile_ptx(replace(PORT, source="gone.py"), ["90"], 1, tmp_path)
 
 
 def test_ptx_is_assembled_for_every_architecture_and_kept_for_newer_ones(tmp_path, monkeypatch):
@@ -111,7 +112,7 @@ def test_ptx_is_assembled_for_every_architecture_and_kept_for_newer_ones(tmp_pat
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     images = {arch: tmp_path / f"sm_{arch}.ptx" for arch in ("80", "90", "90a")}
-    log = nvcc.assemble(images, tmp_path / "kernel.fatbin")
+    log = fatbin.assemble(images, tmp_path / "kernel.fatbin")
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [re.search(r"-arch=(\S+)", line)[1] for line in calls[:3]] == ["sm_80", "sm_90", "sm_90a"]
     assert log.count("said by ptxas") == 3

@@ -12,8 +12,10 @@ import pytest
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
-from gemmrepro.build import cuobjdump, cutile, nvcc, sass, stage
+from gemmrepro.build import compile as build
+from gemmrepro.build import cuobjdump, cutile, fatbin, sass
 from gemmrepro.build.key import build_key
+from gemmrepro.build.record import Usage
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core import dtypes
 from gemmrepro.errors import UserError
@@ -22,6 +24,7 @@ from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Refusal, families
 
+COMPILER = cutile.CuTile()
 KERNELS = registry.kernels("cutile")
 BY_ID = {"argnames": "kernel", "argvalues": KERNELS, "ids": [kernel.id for kernel in KERNELS]}
 PLAIN = registry.kernel("cutile.matmul_bf16")
@@ -38,7 +41,7 @@ RECORDS = {
 def versions(monkeypatch) -> dict[str, str]:
     """Versions that the compiler seems to have; it is not installed on the host."""
     found = dict(VERSIONS)
-    monkeypatch.setattr(cutile, "packages", lambda kernel: found)
+    monkeypatch.setattr(cutile.CuTile, "packages", lambda self, kernel: found)
     return found
 
 
@@ -70,11 +73,11 @@ def test_every_type_has_its_own_sums():
 
 
 def test_the_compiler_is_promised_what_the_record_takes():
-    assert cutile.flags(FP8) == (
+    assert COMPILER.flags(FP8) == (
         *("a:float8_e4m3fn/1x16", "b:float8_e4m3fn/16x16", "c:float16/1x16"),
         *("BM=128", "BN=64", "BK=128", "GROUP=8", "FAST=0"),
     )
-    assert cutile.flags(PLAIN)[:3] == ("a:bfloat16/1x8", "b:bfloat16/8x8", "c:bfloat16/1x8")
+    assert COMPILER.flags(PLAIN)[:3] == ("a:bfloat16/1x8", "b:bfloat16/8x8", "c:bfloat16/1x8")
     free = registry.kernel("cutile.any_shape")
     assert [one.multiples for one in cutile.arrays(free)] == [(1, 1)] * 3
     assert free.takes(Shape(3, 5, 7)) and not PLAIN.takes(Shape(3, 5, 7)) and PLAIN.takes(Shape(3, 8, 8))
@@ -83,9 +86,9 @@ def test_the_compiler_is_promised_what_the_record_takes():
 
 def test_hints_are_flags_and_unknown_ones_are_refused():
     hinted = replace(PLAIN, defines={**PLAIN.defines, "HINTS": "occupancy=2,num_ctas=1"})
-    assert cutile.flags(hinted)[-2:] == ("occupancy=2", "num_ctas=1")
+    assert COMPILER.flags(hinted)[-2:] == ("occupancy=2", "num_ctas=1")
     with pytest.raises(UserError, match="warps is no hint for cuTile; known: num_ctas, occupancy"):
-        cutile.flags(replace(PLAIN, defines={**PLAIN.defines, "HINTS": "warps=4"}))
+        COMPILER.flags(replace(PLAIN, defines={**PLAIN.defines, "HINTS": "warps=4"}))
     with pytest.raises(UserError, match="argument 'a' is no array"):
         cutile.arrays(replace(PLAIN, arguments=("a", "array:b", "array:c")))
 
@@ -141,7 +144,7 @@ def test_cubins_are_packed_as_they_are_and_nothing_is_kept_for_newer_gpus(tmp_pa
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     images = {arch: tmp_path / f"sm_{arch}.cubin" for arch in ("80", "90")}
-    assert nvcc.assemble(images, tmp_path / "kernel.fatbin") == ""
+    assert fatbin.assemble(images, tmp_path / "kernel.fatbin") == ""
     (packed,) = (tmp_path / "calls").read_text().splitlines()
     assert "kind=elf,sm=80" in packed and "kind=elf,sm=90" in packed and "kind=ptx" not in packed
 
@@ -179,11 +182,15 @@ SASS = """\
 
 def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
     (function,) = sass.parse(SASS)
-    assert cutile.usage("matmul", USAGE, ELF, {"sm_90": function}) == {
-        "sm_90": {
-            **{"registers": 255, "stack_bytes": 96, "shared_bytes": 197784, "threads": 512},
-            **{"spill_store_bytes": 12, "spill_load_bytes": 25},
-        }
+    assert cutile.read_usage("matmul", USAGE, ELF, {"sm_90": function}) == {
+        "sm_90": Usage(
+            registers=255,
+            stack_bytes=96,
+            shared_bytes=197784,
+            threads=512,
+            spill_store_bytes=12,
+            spill_load_bytes=25,
+        )
     }
     assert cuobjdump.parse_blocks(ELF, "other") == {}
     assert cuobjdump.local_bytes("STG.E.128", "STL") == 0
@@ -250,7 +257,7 @@ def test_threads_and_shared_memory_are_the_compilers():
 def test_a_missing_compiler_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setattr(cutile, "PACKAGES", ("no-such-package-of-this-name",))
     with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
-        cutile.packages(PLAIN)
+        COMPILER.packages(PLAIN)
 
 
 def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
@@ -258,17 +265,17 @@ def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
     broken.write_text("import no_such_module_of_this_name\n")
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match="for sm_90:") as refused:
-        cutile.compile_images(replace(PLAIN, source=str(broken)), ["90"], 1, tmp_path / "out")
+        cutile.compile_cubins(replace(PLAIN, source=str(broken)), ["90"], 1, tmp_path / "out")
     assert "ModuleNotFoundError" in str(refused.value)
     with pytest.raises(UserError, match=r"gone\.py of cutile\.matmul_bf16 is missing"):
-        cutile.compile_images(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
+        cutile.compile_cubins(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
 
 
 def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, versions):
     toolkit = Toolkit("cuda13", "13.4.92", frozenset(("80", "89", "90")))
-    monkeypatch.setattr(stage, "find_toolkit", lambda name: toolkit)
+    monkeypatch.setattr(build, "find_toolkit", lambda name: toolkit)
     with pytest.raises(UserError, match="is expected not to compile for sm_80, sm_89, and --archs has no other"):
-        stage.build(FP8, "cuda13", ["80", "89"])
+        build.build(FP8, "cuda13", ["80", "89"])
 
 
 @pytest.mark.containers
@@ -345,7 +352,7 @@ def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypat
     ]
     listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS, "candidates": rows}))
-    monkeypatch.setattr(cutile, "packages", lambda kernel: pytest.fail("the compiler is asked for"))
+    monkeypatch.setattr(cutile.CuTile, "packages", lambda self, kernel: pytest.fail("the compiler is asked for"))
     assert len(candidates.Listing.read(tmp_path, tunable).rows) == len(rows)
     other = VERSIONS | {"cuda-tile": "1.8.0"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other, "candidates": rows}))
@@ -356,11 +363,11 @@ def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypat
 def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
     from gemmrepro.tune import candidates
 
-    def unreadable(kernel, log, binary):
+    def unreadable(self, entry, log, binary):
         raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
 
-    monkeypatch.setattr(nvcc, "compile_fatbin", lambda kernel, toolkit, archs, threads, made: made.write_bytes(b"x"))
-    monkeypatch.setattr(stage, "compiled_usage", unreadable)
+    monkeypatch.setattr(cutile.CuTile, "compile", lambda self, *rest: rest[-1].write_bytes(b"x"))
+    monkeypatch.setattr(cutile.CuTile, "usage", unreadable)
     toolkit = Toolkit("cuda13", "13.4", frozenset({"90"}))
     one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
     row = candidates.compile_candidate(one, toolkit, "90", tmp_path)

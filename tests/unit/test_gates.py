@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.build import stage as build_stage
+from gemmrepro.build.compile import build
 from gemmrepro.errors import UserError
 from gemmrepro.gates import stage as gates_stage
 from gemmrepro.gates import static
@@ -277,6 +277,6 @@ def test_a_fault_planted_in_the_source_is_seen_in_the_machine_code(toolkit, tmp_
     assert text in source
     planted = tmp_path / "planted.cu"
     planted.write_text(source.replace(text, replacement).replace('extern "C"', f'{SINK}extern "C"', 1))
-    record = build_stage.build(replace(kernel, source=str(planted)), toolkit, ["80"])[2]
+    record = build(replace(kernel, source=str(planted)), toolkit, ["80"]).record.to_json()
     failed = {c["check"] for c in static.static_checks(kernel, "sm_80", record["archs"]["sm_80"]) if not c["passed"]}
     assert (check in failed) if check else not failed

@@ -12,7 +12,7 @@ import pytest
 from support import in_cuda13
 
 from gemmrepro import registry, timing
-from gemmrepro.build import cutile
+from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, dlpack, lock
@@ -154,10 +154,10 @@ def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, nam
 
     def run(command, **options):
         given.append(options["env"])
-        return subprocess.CompletedProcess(command, cutile.REFUSED, "", "no")
+        return subprocess.CompletedProcess(command, cutile_export.REFUSED, "", "no")
 
     monkeypatch.setattr(cutile.subprocess, "run", run)
-    cutile.refusals(HALF, ["90"], 1, tmp_path)
+    cutile.CuTile().refusals(HALF, ["90"], 1, tmp_path)
     assert len(given) == 1 and name not in given[0] and "PATH" in given[0]
 
 

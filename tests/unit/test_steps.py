@@ -69,11 +69,11 @@ def test_a_launch_is_passed_pointers_lengths_and_strides_of_any_rank():
 
 def test_the_compiler_is_promised_what_the_workspace_holds():
     product = FUSED.codes[-1]
-    assert cutile.flags(product)[:5] == (
+    assert cutile.CuTile().flags(product)[:5] == (
         *("slices_a:bfloat16/1x1x8", "slices_b:bfloat16/1x1x8", "c_a:int32/1", "c_b:int32/1"),
         "c:float64/1x2",
     )
-    flags = cutile.flags(FUSED)
+    flags = cutile.CuTile().flags(FUSED)
     assert "product:num_worker_warps=8" in flags and "maxima_a:maxima" in flags
     # A promise changes the machine code, and so the key under which measurements are filed.
     promised = {**FUSED.workspace, "slices_a": Buffer("bf16", lambda shape: (7, shape.m, shape.k))}

@@ -645,13 +645,13 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     assert candidates.Listing.read(folder, roomy).rows[rows[32]["digest"]] == rows[32]
 
     compiled = []
-    real = nvcc.compile_fatbin
+    real = nvcc.Nvcc.compile
 
-    def noted(kernel, *rest):
+    def noted(self, kernel, *rest):
         compiled.append(kernel.params)
-        return real(kernel, *rest)
+        return real(self, kernel, *rest)
 
-    monkeypatch.setattr(nvcc, "compile_fatbin", noted)
+    monkeypatch.setattr(nvcc.Nvcc, "compile", noted)
     assert candidates.compile_all(roomy, toolkit, "90", folder, 1) == listing
     assert compiled == []
     (folder / f"{rows[64]['digest']}.fatbin").unlink()

@@ -1,25 +1,83 @@
-"""The compilers a kernel record may name."""
+"""The compilers that a kernel record may name, behind one interface."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
 
-from gemmrepro import registry
-from gemmrepro.build import cute_dsl, cutile
-
-COMPILERS: Mapping[str, ModuleType] = {"cute_dsl": cute_dsl, "cutile": cutile}
-"""Compilers beside nvcc, by the name that a record gives them: modules with three functions.
-
-`packages(kernel)` says which packages of which versions compile it, `flags(kernel)` what else decides the machine code,
-and `compile_images(kernel, archs, threads, folder)` makes a file an architecture: ``.ptx``, which ptxas assembles, or a
-``.cubin``. One whose refusals a record may expect has `refusals` too, of the same arguments. Where a compiler differs
-from ptxas, its module says how: `KEEPS_PTX`; `asked_for(arch)`, the target whose code is named `arch`; `usage`, if it
-prints no registers and spills.
-"""
+from gemmrepro.build.binary import Binary
+from gemmrepro.build.cute_dsl import CuteDsl
+from gemmrepro.build.cutile import CuTile
+from gemmrepro.build.nvcc import Nvcc
+from gemmrepro.build.record import Usage
+from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.errors import UserError
+from gemmrepro.registry import Kernel
 
 
-def _asked(kernel: registry.Kernel, name: str, otherwise: Any) -> Any:
-    """What the module of a kernel's compiler has under `name`; what holds for nvcc if it says nothing."""
-    return getattr(COMPILERS.get(kernel.compiler), name, otherwise)
+class Compiler(Protocol):
+    """What the build, tuning and the build key ask of a compiler.
+
+    Architectures are written "80", "90a". What the registry must know of a compiler without this package is in
+    `registry.compilers`.
+    """
+
+    @property
+    def entry_hint(self) -> str:
+        """How a source declares an entry point, to end the sentence "check that <source> defines it"."""
+
+    def packages(self, kernel: Kernel) -> dict[str, str]:
+        """Versions of the Python packages that decide the machine code, by name; part of the build key.
+
+        Raises:
+            UserError: one of them is not installed.
+        """
+
+    def flags(self, kernel: Kernel) -> tuple[str, ...]:
+        """What else decides the machine code, architectures and source aside; part of the build key."""
+
+    def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
+        """What the compiler is told about architectures, for the build record."""
+
+    def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """Records that are compiled to one fat binary each."""
+
+    def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
+        """Compile one of `units` for `archs`, `threads` of them at a time, to a fat binary at `binary`.
+
+        Temporary files go beside `binary`.
+
+        Returns: what the assembler printed.
+
+        Raises:
+            UserError: the source is missing or does not compile; the message is the compiler's own.
+        """
+
+    def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
+        """Try `kernel` for `archs`, which its record expects the compiler to refuse.
+
+        Returns: by architecture the compiler's message; None where it accepted the source after all.
+        """
+
+    def code_arch(self, arch: str) -> str:
+        """The architecture that was asked for ("sm_90"), given that of the machine code ("sm_90a")."""
+
+    def usage(self, entry: str, log: str, binary: Binary) -> dict[str, Usage]:
+        """What `entry` takes by architecture ("sm_90"): from `log`, what `compile` returned, or from the binary."""
+
+
+COMPILERS: Mapping[str, Compiler] = MappingProxyType({"nvcc": Nvcc(), "cute_dsl": CuteDsl(), "cutile": CuTile()})
+"""By the name that a record gives them."""
+
+
+def compiler(kernel: Kernel) -> Compiler:
+    """What compiles `kernel`. Raises UserError if the build knows no compiler of that name."""
+    try:
+        return COMPILERS[kernel.compiler]
+    except KeyError:
+        raise UserError(
+            f"{kernel.id} names the compiler '{kernel.compiler}', which is none of {', '.join(COMPILERS)}; correct "
+            f"its record in family.py."
+        ) from None

@@ -1,4 +1,4 @@
-"""What cuobjdump says of a binary beside its machine code: resources, blocks, constants, local memory."""
+"""Reads what cuobjdump reports of a binary besides its machine code: resources, blocks, constants, local memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
-    """Architecture and line of what ``cuobjdump --dump-resource-usage`` says of `entry`."""
+    """Architecture and line of each entry of ``cuobjdump --dump-resource-usage`` about `entry`."""
     arch = function = ""
     for line in listing.splitlines():
         if found := re.match(r"\s*arch = (sm_\w+)", line):
@@ -30,7 +30,7 @@ def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
 
 
 def parse_blocks(listing: str, entry: str) -> dict[str, int]:
-    """Read ``cuobjdump -elf``: the threads of a block that the machine code of `entry` asks for, by architecture."""
+    """Read ``cuobjdump -elf``: the threads per block that the machine code of `entry` requires, by architecture."""
     result: dict[str, int] = {}
     arch = section = attribute = ""
     for line in listing.splitlines():
@@ -56,7 +56,7 @@ def parse_constants(listing: str, entry: str) -> dict[str, int]:
 
 
 def local_bytes(opcode: str, unit: str) -> int:
-    """Bytes of local memory that an instruction moves for a thread, if it is one of `unit` (STL, LDL); else 0."""
+    """Bytes of local memory per thread that an instruction of `unit` (STL, LDL) moves; 0 for any other."""
     parts = opcode.split(".")
     if parts[0] != unit:
         return 0

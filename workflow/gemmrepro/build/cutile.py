@@ -1,13 +1,10 @@
-"""Kernels written in cuTile Python, compiled ahead of time to machine code where no GPU is.
+"""Compiles kernels written in cuTile Python ahead of time, to machine code, where no GPU is.
 
-`build` asks this module as it would any other compiler of `registry.COMPILERS`. cuTile's compiler, tileiras, makes a
-cubin an architecture; there is no PTX between, hence none to keep for newer GPUs. Each architecture is compiled in a
-process of its own, which runs this module:
-
-    python -m gemmrepro.build.cutile SPEC.json sm_90 OUT.cubin
+cuTile's compiler, tileiras, makes one cubin per architecture; there is no PTX in between, hence none to keep for newer
+GPUs. Each architecture is compiled in a process of its own (`cutile_export`).
 
 A source holds functions decorated with ``cuda.tile.kernel``: arrays first, in the order of `Kernel.arguments`
-(``array:a``), then the integers that a step of a kernel of several launches gives, then the constants that
+(``array:a``), then the integers that a step of a kernel of several launches passes, then the constants that
 `Kernel.defines` gives (`registry.parameters`). What is promised of an array follows from the record: rows are
 contiguous, arrays begin at whole 16 bytes, and lengths and strides are multiples of what `Kernel.multiple_of` says.
 ``HINTS`` among the defines holds hints for the compiler: ``occupancy=2``.
@@ -17,38 +14,31 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import os
 import subprocess
 import sys
-import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build import cuobjdump
+from gemmrepro.build import cuobjdump, cutile_export
+from gemmrepro.build.binary import Binary
+from gemmrepro.build.fatbin import assemble
+from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import Function
+from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
 """The language and its compiler."""
 
-KEEPS_PTX = False
-"""There is none, so no newer GPU is served."""
-
-ALIGNMENT = 16
-"""Bytes at whose multiples every array is promised to begin."""
-
 HINTS = ("num_ctas", "occupancy", "num_worker_warps", "opt_level")
-"""What ``cuda.tile.kernel`` may be told."""
-
-REFUSED = 3
-"""Exit code of the compiling process where the compiler, and nothing else, said no."""
+"""Hints that ``cuda.tile.kernel`` knows."""
 
 _ELEMENTS = {
     "fp32": "float32",
@@ -62,45 +52,68 @@ _ELEMENTS = {
     "int32": "int32",
 }
 
-TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
-"""What may name a CUDA toolkit. cuda-tile's compiler takes libNVVM from there before its own, and with an older one it
-fails without saying why: it is not to see them."""
+TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
+"""Environment variables that may name a CUDA toolkit. The compiler prefers a libNVVM from there to its own, and fails
+without an explanation on an older one: it is not to see them."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """What the compiler is told of an array: element type, and of each axis what its length is a multiple of."""
+    """What the compiler is promised of an array: element type, and what the length of each axis is a multiple of."""
 
     name: str
     element: str
     multiples: tuple[int, ...]
 
 
-def packages(kernel: Kernel) -> dict[str, str]:
-    """Versions of the packages that compile `kernel`, by name.
+class CuTile:
+    """See `compilers.Compiler`."""
 
-    Raises:
-        UserError: one of them is not installed.
-    """
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            raise UserError(
-                f"{kernel.id} is compiled by the Python package {name}, which is not installed; run Snakemake with "
-                f"--use-singularity, which brings it in a container, or pip install 'cuda-tile[tileiras]'."
-            ) from None
-    return found
+    entry_hint = ""
 
+    def packages(self, kernel: Kernel) -> dict[str, str]:
+        versions = {}
+        for name in PACKAGES:
+            try:
+                versions[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                raise UserError(
+                    f"{kernel.id} is compiled by the Python package {name}, which is not installed; run Snakemake with "
+                    f"--use-singularity, which brings it in a container, or pip install 'cuda-tile[tileiras]'."
+                ) from None
+        return versions
 
-def flags(kernel: Kernel) -> tuple[str, ...]:
-    """What decides the machine code beside the source and the versions: constants, hints, promises of the arrays."""
-    if kernel.steps:
-        return tuple(f"{code.entry}:{flag}" for code in kernel.codes for flag in (code.function, *flags(code)) if flag)
-    promised = (f"{one.name}:{one.element}/{'x'.join(map(str, one.multiples))}" for one in arrays(kernel))
-    constants = (f"{name}={value}" for name, value in _pairs(kernel, "PARAMETERS").items())
-    return (*promised, *constants, *(f"{name}={value}" for name, value in hints(kernel).items()))
+    def flags(self, kernel: Kernel) -> tuple[str, ...]:
+        """Constants, hints and promises of the arrays."""
+        if kernel.steps:
+            return tuple(
+                f"{code.entry}:{flag}" for code in kernel.codes for flag in (code.function, *self.flags(code)) if flag
+            )
+        promises = (f"{array.name}:{array.element}/{'x'.join(map(str, array.multiples))}" for array in arrays(kernel))
+        constants = (f"{name}={value}" for name, value in _pairs(kernel, "PARAMETERS").items())
+        return (*promises, *constants, *(f"{name}={value}" for name, value in hints(kernel).items()))
+
+    def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
+        return []
+
+    def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """One cubin holds one entry point."""
+        return kernel.codes
+
+    def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
+        return assemble(compile_cubins(kernel, archs, threads, binary.parent), binary)
+
+    def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
+        attempts = _compile(kernel, archs, threads, folder)
+        return {arch: message if cubin is None else None for arch, (cubin, message) in attempts.items()}
+
+    def code_arch(self, arch: str) -> str:
+        """For sm_90 the code is sm_90a's: wgmma and its like are architecture-specific."""
+        return arch.rstrip("af")
+
+    def usage(self, entry: str, log: str, binary: Binary) -> dict[str, Usage]:
+        functions = {self.code_arch(arch): function for arch, function in binary.functions(entry).items()}
+        return read_usage(entry, binary.resources, binary.elf, functions)
 
 
 def arrays(kernel: Kernel) -> tuple[Array, ...]:
@@ -114,8 +127,8 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
         "vector_add": {"a": "n", "b": "n", "c": "n"},
     }.get(kernel.op)
     if axes is None:
-        raise UserError(f"{kernel.id}: operation '{kernel.op}' has no arrays in gemmrepro.build_cutile; add them.")
-    found = []
+        raise UserError(f"{kernel.id}: operation '{kernel.op}' has no arrays in gemmrepro.build.cutile; add them.")
+    promised = []
     for argument in kernel.arguments:
         if isinstance(argument, int):
             continue
@@ -123,65 +136,61 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
         if name in kernel.workspace and name != argument:
             buffer = kernel.workspace[name]
             multiples = buffer.multiples or (1,) * len(buffer.lengths(Shape(1, 1, 1)))
-            found.append(Array(name, _ELEMENTS[buffer.dtype], multiples))
+            promised.append(Array(name, _ELEMENTS[buffer.dtype], multiples))
             continue
         if name == argument or name not in axes:
             raise UserError(f"{kernel.id}: argument '{argument}' is no array, and a kernel in cuTile takes only those.")
         element = _ELEMENTS[kernel.dtype_out if name == "c" else kernel.dtype_in]
-        found.append(Array(name, element, tuple(kernel.multiple_of.get(axis, 1) for axis in axes[name])))
-    return tuple(found)
+        promised.append(Array(name, element, tuple(kernel.multiple_of.get(axis, 1) for axis in axes[name])))
+    return tuple(promised)
 
 
 def integers(kernel: Kernel) -> int:
-    """How many integers (int32) a launch passes behind the arrays.
+    """How many integers (int32) a launch passes after the arrays.
 
     Raises:
-        UserError: one of them stands before an array.
+        UserError: one of them precedes an array.
     """
-    given = [isinstance(argument, int) for argument in kernel.arguments]
-    if given != sorted(given):
-        raise UserError(f"{kernel.id}: integers among the arguments of a kernel in cuTile stand behind its arrays.")
-    return sum(given)
+    is_integer = [isinstance(argument, int) for argument in kernel.arguments]
+    if is_integer != sorted(is_integer):
+        raise UserError(f"{kernel.id}: integers among the arguments of a kernel in cuTile must follow its arrays.")
+    return sum(is_integer)
 
 
 def hints(kernel: Kernel) -> dict[str, int]:
-    """What the compiler is told beside the source. Raises UserError at a hint that it does not know."""
-    found = _pairs(kernel, "HINTS")
-    if unknown := set(found) - set(HINTS):
+    """Hints for the compiler. Raises UserError at one that it does not know."""
+    given = _pairs(kernel, "HINTS")
+    if unknown := set(given) - set(HINTS):
         raise UserError(f"{kernel.id}: {', '.join(sorted(unknown))} is no hint for cuTile; known: {', '.join(HINTS)}.")
-    return found
+    return given
 
 
-def usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, dict[str, int]]:
-    """Registers, spills, stack and shared memory of `entry` by architecture, of a compiler that says nothing of them.
+def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, Usage]:
+    """What `entry` takes by architecture, read from the binary since this compiler reports nothing.
 
-    Spills are the stores and loads of local memory. The threads of a block stand beside them, since only the compiler
-    knows them. From sm_90 on the 1024 bytes that the system keeps are part of the shared memory.
+    Spills are the stores and loads of local memory. From sm_90 on the 1024 bytes that the system keeps are part of the
+    shared memory.
 
     Args:
         resources, elf: what ``cuobjdump --dump-resource-usage`` and ``cuobjdump -elf`` print of the binary.
         functions: the machine code of `entry` by architecture.
     """
-    found, blocks = {}, cuobjdump.parse_blocks(elf, entry)
-    for arch, facts in cuobjdump.parse_resources(resources, entry).items():
-        if arch in blocks and arch in functions:
-            instructions = functions[arch].histogram
-            spills = {
-                f"spill_{name}_bytes": sum(
-                    count * cuobjdump.local_bytes(opcode, unit) for opcode, count in instructions.items()
-                )
-                for name, unit in (("store", "STL"), ("load", "LDL"))
-            }
-            found[arch] = {**facts, **spills, "threads": blocks[arch]}
-    return found
+    blocks = cuobjdump.parse_blocks(elf, entry)
 
+    def spills(arch: str, unit: str) -> int:
+        opcodes = functions[arch].histogram
+        return sum(count * cuobjdump.local_bytes(opcode, unit) for opcode, count in opcodes.items())
 
-def asked_for(arch: str) -> str:
-    """The architecture that the compiler was asked for, of that which its code is for: for sm_90 it makes sm_90a's.
-
-    wgmma and its like are architecture-specific.
-    """
-    return arch.rstrip("af")
+    return {
+        arch: Usage(
+            **facts,
+            spill_store_bytes=spills(arch, "STL"),
+            spill_load_bytes=spills(arch, "LDL"),
+            threads=blocks[arch],
+        )
+        for arch, facts in cuobjdump.parse_resources(resources, entry).items()
+        if arch in blocks and arch in functions
+    }
 
 
 def _pairs(kernel: Kernel, name: str) -> dict[str, int]:
@@ -190,7 +199,7 @@ def _pairs(kernel: Kernel, name: str) -> dict[str, int]:
     return {key: int(value) for key, value in pairs}
 
 
-def compile_images(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> dict[str, Path]:
+def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, Path]:
     """Compile `kernel` for each of `archs` ("90"), `threads` of them at a time.
 
     Returns: a cubin in `folder` by architecture.
@@ -198,62 +207,58 @@ def compile_images(kernel: Kernel, archs: list[str], threads: int, folder: Path)
     Raises:
         UserError: the source is missing or the compiler refuses it; the message is the compiler's own.
     """
-    images = {}
-    for arch, (image, said) in _compile(kernel, archs, threads, folder).items():
-        if image is None:
+    cubins = {}
+    for arch, (cubin, message) in _compile(kernel, archs, threads, folder).items():
+        if cubin is None:
             raise UserError(
-                f"{kernel.id} does not compile with {PACKAGES[0]} for sm_{arch}:\n{said}\n"
+                f"{kernel.id} does not compile with {PACKAGES[0]} for sm_{arch}:\n{message}\n"
                 f"Correct {kernel.source_path.name} and run the same command again."
             )
-        images[arch] = image
-    return images
+        cubins[arch] = cubin
+    return cubins
 
 
-def refusals(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> dict[str, str | None]:
-    """What the compiler says to `kernel` for each of `archs`, which its record expects it to refuse.
-
-    Returns: by architecture the compiler's message; None where it accepted the source after all.
-    """
-    tried = _compile(kernel, archs, threads, folder)
-    return {arch: said if image is None else None for arch, (image, said) in tried.items()}
-
-
-def _compile(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> dict[str, tuple[Path | None, str]]:
+def _compile(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, tuple[Path | None, str]]:
     """A cubin, or None and the compiler's message, by architecture."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     (folder / "spec.json").write_text(json.dumps(specification(kernel)))
 
-    def one(arch: str) -> tuple[Path | None, str]:
+    def compile_for(arch: str) -> tuple[Path | None, str]:
         cubin = folder / f"sm_{arch}.cubin"
         scratch = folder / f"sm_{arch}"
         scratch.mkdir()
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in TOOLKITS and not name.startswith("CUDA_TILE_")
-        }
-        environment |= {
-            "CUDA_TILE_TEMP_DIR": str(scratch),
-            "CUDA_TILE_CACHE_DIR": str(scratch),
-            "TMPDIR": str(scratch),
-            "PYTHONPATH": str(ROOT / "workflow"),
-        }
-        command = [sys.executable, "-m", "gemmrepro.build.cutile", str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
+        command = [sys.executable, "-m", cutile_export.__name__]
+        command += [str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
+        environment = _environment(scratch)
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
         if done.returncode == 0 and cubin.is_file():
             return cubin, ""
-        said = (done.stderr or done.stdout).strip()[-3000:].replace(f"{ROOT}{os.sep}", "")
-        if done.returncode != REFUSED:
-            raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{said}")
-        return None, said
+        message = (done.stderr or done.stdout).strip()[-3000:].replace(f"{ROOT}{os.sep}", "")
+        if done.returncode != cutile_export.REFUSED:
+            raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{message}")
+        return None, message
 
     with ThreadPoolExecutor(threads) as pool:
-        return dict(zip(archs, pool.map(one, archs), strict=True))
+        return dict(zip(archs, pool.map(compile_for, archs), strict=True))
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in TOOLKIT_VARIABLES and not name.startswith("CUDA_TILE_")
+    }
+    return environment | {
+        "CUDA_TILE_TEMP_DIR": str(scratch),
+        "CUDA_TILE_CACHE_DIR": str(scratch),
+        "TMPDIR": str(scratch),
+        "PYTHONPATH": str(ROOT / "workflow"),
+    }
 
 
 def specification(kernel: Kernel) -> dict[str, Any]:
-    """What the compiling process is told of `kernel`."""
+    """What `cutile_export` needs to know of `kernel`, as JSON."""
     return {
         "source": os.path.relpath(kernel.source_path, ROOT),
         "entry": kernel.entry,
@@ -263,88 +268,3 @@ def specification(kernel: Kernel) -> dict[str, Any]:
         "constants": _pairs(kernel, "PARAMETERS"),
         "hints": hints(kernel),
     }
-
-
-def tile_kernel(spec: dict[str, Any]) -> Any:
-    """The cuda.tile.kernel that `spec` describes, with its hints.
-
-    Raises:
-        UserError: the source has no such kernel, or its constants are not those of the record.
-    """
-    import inspect
-
-    import cuda.tile as ct
-
-    # Compiled under the name that the specification gives it, relative to the folder this process runs in: it goes into
-    # the line table of the machine code, which must not depend on where the repository lies.
-    path = Path(spec["source"])
-    module = types.ModuleType("cutile_source")
-    sys.modules[module.__name__] = module
-    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
-    kernel = getattr(module, spec["function"], None)
-    if not isinstance(kernel, ct.kernel):
-        raise UserError(f"{path.name} defines no cuda.tile kernel '{spec['function']}'; mend the record's entry.")
-    names = list(inspect.signature(kernel._pyfunc).parameters)
-    given, constants = len(spec["arrays"]) + spec["integers"], spec["constants"]
-    if names[given:] != list(constants):
-        raise UserError(
-            f"the kernel '{spec['function']}' of {path.name} takes the constants {', '.join(names[given:]) or 'none'} "
-            f"behind {given} arrays and integers, its record gives {', '.join(constants) or 'none'}; mend one of them."
-        )
-    return kernel.replace_hints(**spec["hints"]) if spec["hints"] else kernel
-
-
-def export(spec: dict[str, Any], arch: str, cubin: Path) -> None:
-    """Compile what `spec` describes for `arch` ("sm_90") and write the machine code.
-
-    Raises:
-        UserError: see `tile_kernel`.
-        cuda.tile.TileError: the compiler refuses it.
-    """
-    import cuda.tile as ct
-    from cuda.tile import compilation
-
-    kernel = tile_kernel(spec)
-
-    def array(element: str, multiples: list[int]) -> Any:
-        axes = len(multiples)
-        return compilation.ArrayConstraint(
-            getattr(ct, element),
-            axes,
-            index_dtype=ct.int32,
-            stride_lower_bound_incl=0,
-            alias_groups=(),
-            may_alias_internally=False,
-            # Row-major and without gaps: the last stride is 1, and each one before it the lengths behind it multiplied.
-            stride_constant=(None,) * (axes - 1) + (1,),
-            stride_divisible_by=tuple(math.prod(multiples[axis + 1 :]) for axis in range(axes)),
-            shape_divisible_by=tuple(multiples),
-            base_addr_divisible_by=ALIGNMENT,
-        )
-
-    signature = compilation.KernelSignature(
-        [
-            *(array(*one) for one in spec["arrays"]),
-            *[compilation.ScalarConstraint(ct.int32)] * spec["integers"],
-            *spec["constants"].values(),
-        ],
-        compilation.CallingConvention.cutile_python_v1(),
-        spec["entry"],
-    )
-    compilation.export_kernel(kernel, [signature], cubin, gpu_code=arch, output_format="cubin")
-
-
-def main() -> int:
-    spec, arch, cubin = sys.argv[1:]
-    try:
-        export(json.loads(Path(spec).read_text()), arch, Path(cubin))
-    except Exception as error:
-        if not type(error).__module__.startswith("cuda.tile"):
-            raise
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return REFUSED
-    return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -1,32 +1,184 @@
-"""Reads build records."""
+"""The build record: what a compiler made of one kernel with one toolkit, as ``results/build/<toolkit>/<id>.json``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import registry
 from gemmrepro.core.files import read_json
+from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
 
 
-def built_of(kernel: registry.Kernel, code: registry.Kernel, record: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the build record of `kernel` says of one of its `codes`, by architecture ("sm_90")."""
-    return record["variants"][code.entry] if len(kernel.codes) > 1 else record["archs"]
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What one entry point takes on one architecture: registers per thread, stack and spills in bytes per thread,
+    static shared memory in bytes per block. `threads` per block is stated only by a compiler that chooses them.
+    """
+
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+    threads: int | None = None
+
+    @property
+    def spill_bytes(self) -> int:
+        return self.spill_store_bytes + self.spill_load_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineCode(Usage):
+    """The code of one entry point for one architecture.
+
+    `constant_bytes` are those of constant bank 0; `instructions` counts opcodes with their modifiers, once per place in
+    the code; `hot_loop` is the listing of the innermost loop with most arithmetic (`sass.Function.hot_loop`).
+    """
+
+    constant_bytes: int
+    barriers: int
+    instructions: Mapping[str, int]
+    instruction_total: int
+    hot_loop: str
+
+
+Codes = Mapping[str, MachineCode]
+"""Machine code by architecture ("sm_90")."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One build record.
+
+    Attributes:
+        kernel: the kernel's id.
+        toolkit, toolkit_version: "cuda13", "13.0.88".
+        build_key: see `key.build_key`.
+        flags: what the compiler was told.
+        sources: SHA-256 of the source and its headers, by path relative to the repository.
+        entry: the main entry point.
+        advisories: what ptxas reports it could not do as the source asks.
+        archs: the code of the main entry point.
+        variants: the code of every entry point by its name, where there are several; else empty.
+        packages: versions of the Python packages that decide the code.
+        compiler: see `registry.COMPILERS`.
+        refused: messages of expected refusals by architecture; None where the source compiled after all.
+    """
+
+    kernel: str
+    toolkit: str
+    toolkit_version: str
+    build_key: str
+    flags: tuple[str, ...]
+    sources: Mapping[str, str]
+    entry: str
+    advisories: tuple[str, ...]
+    archs: Codes
+    variants: Mapping[str, Codes] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    compiler: str = "nvcc"
+    refused: Mapping[str, str | None] = field(default_factory=dict)
+
+    def codes(self, entry: str) -> Codes:
+        """The code of one of the kernel's entry points. Raises KeyError if there is no such entry point."""
+        return self.variants[entry] if self.variants else {self.entry: self.archs}[entry]
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as it is written; what equals its default is left out."""
+        value = {
+            **asdict(self),
+            "flags": list(self.flags),
+            "advisories": list(self.advisories),
+            "archs": _plain(self.archs),
+            "variants": {entry: _plain(codes) for entry, codes in self.variants.items()},
+        }
+        optional = {one.name: _default(one) for one in fields(self) if not _is_required(one)}
+        return {name: value[name] for name in value if name not in optional or value[name] != optional[name]}
+
+    @classmethod
+    def from_json(cls, value: Any, path: Path) -> Build:
+        """The record that `to_json` made `value` from.
+
+        Args:
+            path: where `value` was read, for the error.
+
+        Raises:
+            UserError: a field is missing, unknown or not of its type.
+        """
+        try:
+            record = _checked(cls, value)
+            return cls(
+                **{
+                    **record,
+                    "flags": tuple(record["flags"]),
+                    "advisories": tuple(record["advisories"]),
+                    "archs": _codes(record["archs"]),
+                    "variants": {entry: _codes(codes) for entry, codes in record.get("variants", {}).items()},
+                }
+            )
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"the build record {path} is corrupt ({error}); run the target 'build' again.") from None
+
+
+def read_build(kernel: Kernel, build: Path, toolkit: str) -> Build:
+    """The build record of `kernel`. Raises UserError if it is missing or corrupt."""
+    return Build.from_json(build_record(kernel, build, toolkit), _path(kernel.id, build, toolkit))
 
 
 def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
-    """The build stage's JSON of `kernel`. Raises UserError if it is missing or corrupt."""
+    """The build record of `kernel` as JSON. Raises UserError if it is missing or is not JSON."""
     return read_json(
-        Path(build) / toolkit / f"{kernel.id}.json",
+        _path(kernel.id, build, toolkit),
         "the build record",
         f"run the build stage: python -m gemmrepro.build.stage --kernel {kernel.id} --toolkit {toolkit}",
     )
 
 
+def built_of(kernel: Kernel, code: Kernel, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the JSON of `kernel`'s build record says about one of its `codes`, by architecture ("sm_90")."""
+    return record["variants"][code.entry] if len(kernel.codes) > 1 else record["archs"]
+
+
 def today(kernel: str, toolkit: str, build: Path) -> str | None:
     """The build key of today's binary, or None where there is none."""
-    path = Path(build) / toolkit / f"{kernel}.json"
+    path = _path(kernel, build, toolkit)
     if not path.is_file():
         return None
     return read_json(path, "the build record", "run the build stage again").get("build_key")
+
+
+def _path(kernel: str, build: Path, toolkit: str) -> Path:
+    return Path(build) / toolkit / f"{kernel}.json"
+
+
+def _codes(value: Any) -> dict[str, MachineCode]:
+    return {arch: MachineCode(**_checked(MachineCode, code)) for arch, code in value.items()}
+
+
+def _plain(codes: Codes) -> dict[str, dict[str, Any]]:
+    return {
+        arch: {name: value for name, value in asdict(code).items() if value is not None} for arch, code in codes.items()
+    }
+
+
+def _checked(record: type, value: Any) -> dict[str, Any]:
+    """`value` if it has the fields of `record`. Raises ValueError: it lacks one, or has another."""
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    known = fields(record)
+    if missing := [one.name for one in known if _is_required(one) and one.name not in value]:
+        raise ValueError(f"no '{missing[0]}'")
+    if unknown := sorted(set(value) - {one.name for one in known}):
+        raise ValueError(f"unknown '{unknown[0]}'")
+    return value
+
+
+def _is_required(one: Any) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING
+
+
+def _default(one: Any) -> Any:
+    return one.default if one.default is not MISSING else one.default_factory()

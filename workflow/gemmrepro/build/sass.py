@@ -1,4 +1,4 @@
-"""What a kernel's machine code consists of, read from the text that ``cuobjdump -sass`` prints.
+"""A kernel's machine code, read from the text that ``cuobjdump -sass`` prints.
 
 The listing is parsed into functions of instructions; from those come the histogram of opcodes that the static
 gates judge and the hot loop that the report shows.
@@ -48,7 +48,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Function:
-    """One kernel's code for one architecture, without the padding behind its last instruction."""
+    """One kernel's code for one architecture, without the padding after its last instruction."""
 
     arch: str
     name: str
@@ -56,7 +56,7 @@ class Function:
 
     @property
     def histogram(self) -> dict[str, int]:
-        """How often each opcode stands in the code (not how often it runs)."""
+        """How often each opcode appears in the code (not how often it runs)."""
         return dict(sorted(Counter(instruction.opcode for instruction in self.instructions).items()))
 
     @property
@@ -76,17 +76,17 @@ class Function:
         A loop is the run of code from the target of a backward branch to that branch; it is innermost if no other loop
         that does arithmetic lies wholly inside it: one that only waits for a barrier is no loop of the kernel's own.
         """
-        every = {
+        candidates = {
             (instruction.target, instruction.address)
             for instruction in self.instructions
             if instruction.target is not None and instruction.target <= instruction.address
         }
         math = [instruction.address for instruction in self.instructions if instruction.is_math]
-        loops = {loop for loop in every if any(loop[0] <= address <= loop[1] for address in math)} or every
+        loops = {loop for loop in candidates if any(loop[0] <= address <= loop[1] for address in math)} or candidates
         innermost = [
             loop
             for loop in loops
-            if not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)
+            if not any(inner != loop and loop[0] <= inner[0] and inner[1] <= loop[1] for inner in loops)
         ]
         bodies = [
             tuple(instruction for instruction in self.instructions if first <= instruction.address <= last)
@@ -95,12 +95,12 @@ class Function:
         return max(bodies, key=lambda body: sum(instruction.is_math for instruction in body), default=())
 
     def text(self) -> str:
-        """The listing, an instruction a line behind its address, without encodings."""
+        """The listing, one instruction per line after its address, without encodings."""
         return format_instructions(self.instructions)
 
 
 def format_instructions(instructions: tuple[Instruction, ...]) -> str:
-    """An instruction a line: its address in hexadecimal, then its text, predicates in a column of their own."""
+    """One instruction per line: its address in hexadecimal, then its text, predicates in a column of their own."""
     lines = []
     for instruction in instructions:
         predicate = _PREDICATE.match(instruction.text)
@@ -115,7 +115,8 @@ def parse(listing: str) -> tuple[Function, ...]:
     Returns: a `Function` for each kernel of each architecture, in the order of the listing.
     """
     functions: list[Function] = []
-    arch, name, code = "", "", []
+    arch = name = ""
+    code: list[Instruction] = []
 
     def close() -> None:
         if name:
@@ -135,7 +136,7 @@ def parse(listing: str) -> tuple[Function, ...]:
 
 
 def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
-    """Drop what the assembler puts behind the last instruction: a branch to itself, then NOPs up to the alignment."""
+    """Drop what the assembler puts after the last instruction: a branch to itself, then NOPs up to the alignment."""
     end = len(code)
     while end and code[end - 1].opcode == "NOP":
         end -= 1
@@ -145,5 +146,5 @@ def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
 
 
 def allocated_registers(registers: int, threads: int) -> int:
-    """Registers that a block of `threads` takes: they are given out to warps in units of 256, that is 8 a thread."""
+    """Registers that a block of `threads` takes: a warp is allocated them in units of 256, 8 per thread."""
     return -(-registers // 8) * 8 * 32 * -(-threads // 32)

@@ -41,7 +41,7 @@ def find_toolkit(name: str) -> Toolkit:
     for tool, package in _TOOL_PACKAGES.items():
         if shutil.which(tool) is None:
             raise UserError(f"{tool} is not on PATH, and {name} builds need it ({package}); {container}.")
-    printed = _run(["nvcc", "--version"]).stdout
+    printed = run(["nvcc", "--version"]).stdout
     found = re.search(r"release [\d.]+, V([\d.]+)", printed)
     if not found:
         raise UserError(f"nvcc --version printed no version ({printed.strip()[:200]!r}); {container}.")
@@ -51,36 +51,43 @@ def find_toolkit(name: str) -> Toolkit:
             f"the nvcc on PATH ({shutil.which('nvcc')}) is CUDA {version}, and {name} needs CUDA "
             f"{name.removeprefix('cuda')}; {container}."
         )
-    archs = _run(["nvcc", "--list-gpu-code"]).stdout.split()
+    archs = run(["nvcc", "--list-gpu-code"]).stdout.split()
     return Toolkit(name, version, frozenset(arch.removeprefix("sm_") for arch in archs))
 
 
-def _capability(arch: str) -> tuple[int, str]:
+def capability(arch: str) -> tuple[int, str]:
+    """Number and suffix of an architecture, to sort by: (90, "a") of "sm_90a"."""
     digits = arch.removeprefix("sm_")
     number = digits.rstrip("af")
     return int(number), digits[len(number) :]
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Of a source file's content, in hexadecimal. Raises UserError if the file is missing."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
-        raise UserError(f"{_shown(path)} is missing; restore it, or mend the record in family.py.") from None
+        raise UserError(f"{shown(path)} is missing; restore it, or correct the record in family.py.") from None
 
 
-def _relative(path: Path) -> str:
-    """`path` as nvcc, run in the repository's root, is told of it."""
+def relative(path: Path) -> str:
+    """`path` as nvcc, which runs in the repository's root, is given it."""
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """`path` as records and messages show it: relative to the repository's root, or its bare name."""
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
 
 
-def _run(command: list[str], check: bool = True, env: dict[str, str] | None = None) -> subprocess.CompletedProcess:
+def run(command: list[str], check: bool = True, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a tool of the toolkit in the repository's root.
+
+    Raises:
+        UserError: it failed, and `check` is set.
+    """
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
     if check and done.returncode:
-        said = (done.stderr or done.stdout).strip()[-800:]
-        raise UserError(f"{command[0]} failed ({done.returncode}): {said}; check that the toolkit on PATH is whole.")
+        message = (done.stderr or done.stdout).strip()[-800:]
+        raise UserError(f"{command[0]} failed ({done.returncode}): {message}; check that the toolkit on PATH is whole.")
     return done

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry, stats, timing
-from gemmrepro.build import cutile
+from gemmrepro.build import cutile, cutile_export
 from gemmrepro.build.record import build_record
 from gemmrepro.core.dtypes import bits
 from gemmrepro.core.files import write_json
@@ -105,7 +105,7 @@ class Both:
     def __init__(self, session: device.Session, kernel: Kernel, build: Path) -> None:
         self.session, self.kernel = session, kernel
         self.loaded = loaded.Loaded(session, kernel, build, TOOLKIT)
-        self.tiles = {part.entry: cutile.tile_kernel(cutile.specification(part)) for part in kernel.codes}
+        self.tiles = {part.entry: cutile_export.tile_kernel(cutile.specification(part)) for part in kernel.codes}
 
     def launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:
         """The launches that make a run on `operands`: the record of each, and what it is passed."""
@@ -179,7 +179,7 @@ def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0) -> dict[str
         session = device.open_gpu()
     except UserError as error:
         return {kernel.id: {"status": "skipped", "reason": str(error)} for kernel in kernels}
-    for name in cutile.TOOLKITS:
+    for name in cutile.TOOLKIT_VARIABLES:
         os.environ.pop(name, None)
     found = {}
     with lock.exclusive(session) if size else lock.shared(session):

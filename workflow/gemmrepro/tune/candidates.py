@@ -12,7 +12,6 @@ import json
 import math
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -20,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build import nvcc, sass, stage
-from gemmrepro.build.key import build_key, packages
+from gemmrepro.build import compile as build
+from gemmrepro.build import sass
+from gemmrepro.build.compilers import compiler
+from gemmrepro.build.key import build_key
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.errors import UserError
@@ -77,26 +78,23 @@ def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folde
             return row
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    with tempfile.TemporaryDirectory(prefix="gemmrepro-tune-") as scratch:
-        made = Path(scratch) / "kernel.fatbin"
-        try:
-            log = nvcc.compile_fatbin(kernel, toolkit, [target], 1, made)
-            usage = stage.compiled_usage(kernel, log, made).get(f"sm_{target}")  # fails where nobody can read the code
-        except UserError as error:
-            row = identity | {"error": complaint(str(error))}
-        else:
-            if usage is None:
-                raise UserError(
-                    f"{kernel.source_path.name} defines no '{kernel.entry}' for sm_{target}; check that it is "
-                    f'extern "C" __global__ and that the tunable names it.'
-                )
-            row = identity | {
-                "error": None,
-                "registers": usage["registers"],
-                "spill_bytes": usage["spill_store_bytes"] + usage["spill_load_bytes"],
-                "shared_bytes": usage["shared_bytes"],
-            }
-            write_atomic(binary, made.read_bytes())
+    try:
+        fatbin, usage = build.compile_one(kernel, toolkit, target)
+    except UserError as error:
+        row = identity | {"error": complaint(str(error))}
+    else:
+        if usage is None:
+            raise UserError(
+                f"{kernel.source_path.name} defines no '{kernel.entry}' for sm_{target}; check that it is "
+                f'extern "C" __global__ and that the tunable names it.'
+            )
+        row = identity | {
+            "error": None,
+            "registers": usage.registers,
+            "spill_bytes": usage.spill_bytes,
+            "shared_bytes": usage.shared_bytes,
+        }
+        write_atomic(binary, fatbin)
     write_json(record, row)
     return row
 
@@ -115,7 +113,7 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
     """
     toolkit = find_toolkit(toolkit_name)
     field = candidates(tunable)
-    target = stage.wanted_archs(field[0].kernel, toolkit, [arch])[-1]
+    target = build.wanted_archs(field[0].kernel, toolkit, [arch])[-1]
     rows: dict[str, dict[str, Any]] = {}
     start = spoke = time.monotonic()
     pool = ThreadPoolExecutor(max(1, jobs))
@@ -142,7 +140,7 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
         "toolkit_version": toolkit.version,
         "target": target,
         # What else is part of a build key; where candidates are measured, these need not be installed.
-        "packages": packages(field[0].kernel),
+        "packages": compiler(field[0].kernel).packages(field[0].kernel),
         "candidates": [rows[candidate.digest] for candidate in field],
     }
     write_json(folder / "candidates.json", listing)

@@ -1,0 +1,41 @@
+"""A fat binary as the toolkit's cuobjdump shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from gemmrepro.build import sass
+from gemmrepro.build.toolkit import run
+
+
+class Binary:
+    """Listings of one fat binary, each made when it is first asked for.
+
+    Raises:
+        UserError: cuobjdump cannot read it; by any member.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._functions: dict[str, Mapping[str, sass.Function]] = {}
+
+    @cached_property
+    def resources(self) -> str:
+        """``cuobjdump --dump-resource-usage``."""
+        return run(["cuobjdump", "--dump-resource-usage", str(self.path)]).stdout
+
+    @cached_property
+    def elf(self) -> str:
+        """``cuobjdump -elf``."""
+        return run(["cuobjdump", "-elf", str(self.path)]).stdout
+
+    def functions(self, entry: str) -> Mapping[str, sass.Function]:
+        """The machine code of `entry` by the architecture that it is for ("sm_90a")."""
+        if entry not in self._functions:
+            listing = run(["cuobjdump", "-sass", "-fun", entry, str(self.path)]).stdout
+            self._functions[entry] = {
+                function.arch: function for function in sass.parse(listing) if function.name == entry
+            }
+        return self._functions[entry]

@@ -1,0 +1,180 @@
+"""Compiles one kernel with one toolkit, and reads what came out.
+
+The fat binary holds machine code for every wanted architecture, so that what runs is what was inspected: no driver
+compiles anything. PTX is added for the newest portable one only, for a GPU that is newer than them all.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmrepro.build import sass
+from gemmrepro.build.binary import Binary
+from gemmrepro.build.compilers import compiler
+from gemmrepro.build.cuobjdump import parse_constants
+from gemmrepro.build.key import build_key
+from gemmrepro.build.ptxas import parse_advisories
+from gemmrepro.build.record import Build, MachineCode, Usage
+from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit, sha256, shown
+from gemmrepro.core import names
+from gemmrepro.errors import UserError
+from gemmrepro.registry import Kernel, targets
+
+
+def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list[str]:
+    """Which of `archs` to compile `kernel` for: those it can run on, oldest first.
+
+    Raises:
+        UserError: an architecture that is no architecture, or that the toolkit cannot compile for, or none is left.
+    """
+    for arch in archs:
+        if not re.fullmatch(r"\d{2,3}[af]?", arch):
+            raise UserError(
+                f"'{arch}' is no architecture; write the compute capability without its dot, such as 80 or 90a."
+            )
+        # nvcc's list leaves out the variants: 90a compiles where 90 does (and since CUDA 12.9, 100f where 100 does).
+        if arch not in toolkit.archs and arch.rstrip("af") not in toolkit.archs:
+            known = ", ".join(sorted(toolkit.archs, key=capability))
+            raise UserError(
+                f"{toolkit.name} ({toolkit.version}) cannot compile for sm_{arch}; it knows {known}. "
+                f"Take {arch} out of build.{toolkit.name} in the config, or use a newer toolkit."
+            )
+    chosen = sorted(set(targets(kernel, archs)), key=capability)
+    if not chosen:
+        if kernel.targets:
+            raise UserError(
+                f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone, and --archs {','.join(archs)} "
+                f"has no such GPU; add {kernel.targets[0].rstrip('af')} to build.{toolkit.name} in the config."
+            )
+        raise UserError(
+            f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]}, and "
+            f"--archs {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
+        )
+    return chosen
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled kernel: the fat binary, the disassembly of every architecture as text, and the build record."""
+
+    fatbin: bytes
+    sass: str
+    record: Build
+
+
+def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int = 1) -> Compiled:
+    """Compile `kernel` for those of `archs` that it runs on, `threads` of them at a time, and read what came out.
+
+    Raises:
+        UserError: see `find_toolkit` and `wanted_archs`; or the source is missing or does not compile, or all of
+            `archs` are expected to be refused.
+    """
+    if toolkit_name in names.TOOLKITS and toolkit_name not in kernel.toolkits:
+        raise UserError(f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.toolkits)}.")
+    toolkit = find_toolkit(toolkit_name)
+    chosen, unwanted = _without_refused(kernel, toolkit, wanted_archs(kernel, toolkit, archs))
+    fatbin, log = b"", ""
+    codes: dict[str, dict[str, MachineCode]] = {}
+    functions: dict[str, Mapping[str, sass.Function]] = {}
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
+        refused = _refusals(kernel, unwanted, threads, Path(folder))
+        # Several fat binaries stand one after the other; `gpu.loaded` takes them apart again.
+        for number, unit in enumerate(compiler(kernel).units(kernel)):
+            path = Path(folder) / str(number) / "kernel.fatbin"
+            path.parent.mkdir()
+            unit_log = compiler(unit).compile(unit, toolkit, chosen, threads, path)
+            binary = Binary(path)
+            for code in unit.codes:
+                functions[code.entry] = _functions(code, binary)
+                codes[code.entry] = _machine_code(code, chosen, unit_log, binary, functions[code.entry])
+            fatbin, log = fatbin + path.read_bytes(), log + unit_log
+    record = Build(
+        kernel=kernel.id,
+        toolkit=toolkit.name,
+        toolkit_version=toolkit.version,
+        build_key=build_key(kernel, toolkit.version),
+        flags=(*compiler(kernel).flags(kernel), *compiler(kernel).target_flags(kernel, chosen)),
+        sources={shown(path): sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
+        entry=kernel.entry,
+        advisories=tuple(parse_advisories(log)),
+        archs=codes[kernel.entry],
+        variants=codes if len(kernel.codes) > 1 else {},
+        packages=compiler(kernel).packages(kernel),
+        compiler=kernel.compiler,
+        refused={f"sm_{arch}": message for arch, message in refused.items()},
+    )
+    text = "".join(
+        f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{functions[entry][arch].text()}\n"
+        for entry, by_arch in codes.items()
+        for arch in by_arch
+    )
+    return Compiled(fatbin, text, record)
+
+
+def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usage | None]:
+    """Compile `kernel`, one entry point, for `arch` ("90") alone.
+
+    Returns: the fat binary, and what the entry point takes; None if the binary has no such entry point.
+
+    Raises:
+        UserError: the source is missing or does not compile, or the toolkit cannot read the machine code.
+    """
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-tune-") as folder:
+        path = Path(folder) / "kernel.fatbin"
+        log = compiler(kernel).compile(kernel, toolkit, [arch], 1, path)
+        usage = compiler(kernel).usage(kernel.entry, log, Binary(path)).get(f"sm_{arch}")
+        return path.read_bytes(), usage
+
+
+def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tuple[list[str], list[str]]:
+    """`archs` without those for which the record expects a refusal, and the latter."""
+    unwanted = [arch for arch in archs if any(arch in refusal.archs for refusal in kernel.refusals)]
+    if unwanted == archs:
+        raise UserError(
+            f"{kernel.id} is expected not to compile for sm_{', sm_'.join(unwanted)}, and --archs has no other; add "
+            f"one to build.{toolkit.name} in the config."
+        )
+    return [arch for arch in archs if arch not in unwanted], unwanted
+
+
+def _refusals(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> dict[str, str | None]:
+    if not archs:
+        return {}
+    scratch = folder / "refused"
+    scratch.mkdir()
+    return compiler(kernel).refusals(kernel, archs, threads, scratch)
+
+
+def _functions(kernel: Kernel, binary: Binary) -> dict[str, sass.Function]:
+    """The code of a kernel's entry point by the architecture that was asked for."""
+    return {compiler(kernel).code_arch(arch): code for arch, code in binary.functions(kernel.entry).items()}
+
+
+def _machine_code(
+    kernel: Kernel, archs: Sequence[str], log: str, binary: Binary, functions: Mapping[str, sass.Function]
+) -> dict[str, MachineCode]:
+    """What the compiler made of one entry point, by architecture."""
+    constants = parse_constants(binary.resources, kernel.entry)
+    usage = compiler(kernel).usage(kernel.entry, log, binary)
+    codes = {}
+    for arch in (f"sm_{arch}" for arch in archs):
+        if arch not in functions or arch not in usage or arch not in constants:
+            raise UserError(
+                f"the binary of {kernel.id} has no readable machine code of '{kernel.entry}' for {arch}; check that "
+                f"{shown(kernel.source_path)} defines it{compiler(kernel).entry_hint}, and that nvcc, cuobjdump "
+                f"and nvdisasm on PATH are of one toolkit."
+            )
+        function = functions[arch]
+        codes[arch] = MachineCode(
+            **vars(usage[arch]),
+            constant_bytes=constants[arch],
+            barriers=function.barriers,
+            instructions=function.histogram,
+            instruction_total=len(function.instructions),
+            hot_loop=sass.format_instructions(function.hot_loop),
+        )
+    return codes

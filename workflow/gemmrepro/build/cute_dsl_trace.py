@@ -1,0 +1,88 @@
+"""The half of the compiler for CuTe's Python DSL that runs in a process of its own, with the DSL's settings around it:
+
+python -m gemmrepro.build.cute_dsl_trace SPEC.json OUT.ptx
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gemmrepro.errors import UserError, run_stage
+
+OPTIONS = "--opt-level 3"
+"""Options of ``cute.compile`` that may change the code."""
+
+ALIGNMENT = 16
+"""Bytes to which every array is promised to be aligned: one access of 128 bits."""
+
+SUFFIX = "_0"
+"""What the DSL appends to the name of the first kernel that it traces, whatever name it was told."""
+
+
+def trace(spec: Mapping[str, Any], ptx: Path) -> None:
+    """Compile what `spec` describes for the architecture that the environment names, and write its PTX.
+
+    Args:
+        spec: see `cute_dsl.CuteDsl`.
+
+    Raises:
+        UserError: the source has no such kernel, or the DSL gave it another name.
+    """
+    import cutlass
+    import cutlass.cute as cute
+    from cutlass.cute.runtime import make_ptr
+
+    path, entry = Path(spec["source"]), spec["entry"]
+    name = entry.removesuffix(SUFFIX)
+    kernel = getattr(_imported(path), name, None)
+    if kernel is None:
+        raise UserError(f"{path.name} defines no kernel '{name}', which the entry point '{entry}' is made from.")
+    kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
+
+    # Values are passed for their types alone: a number or an address that reaches a host function is not compiled in.
+    values = []
+    for _, kind in spec["parameters"]:
+        element = getattr(cutlass, kind.removesuffix("*"))
+        pointer = kind.endswith("*")
+        values.append(make_ptr(element, 0, cute.AddressSpace.gmem, assumed_align=ALIGNMENT) if pointer else element(1))
+    block = tuple(spec["block"])
+
+    @cute.jit  # type: ignore[untyped-decorator]
+    def host(*values: Any) -> None:
+        # The grid is known at run time only, so that nothing is derived from it.
+        kernel(*values[:-3]).launch(grid=values[-3:], block=block)
+
+    compiled = cute.compile(host, *values, *(cutlass.Int32(1) for _ in range(3)), options=OPTIONS)
+    names = list(compiled.kernel_info)
+    if names != [entry]:
+        raise UserError(
+            f"the DSL calls the kernel of {path.name} {', '.join(names)}, and its record says entry='{entry}'; "
+            f"enter the DSL's name into family.py."
+        )
+    ptx.write_text(compiled.__ptx__)
+
+
+def _imported(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path.name} is no Python source; correct the record's source.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_this_process() -> int:
+    spec, ptx = map(Path, sys.argv[1:])
+    trace(json.loads(spec.read_text()), ptx)
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(_in_this_process)

@@ -1,0 +1,56 @@
+"""Fat binaries: which targets go into one, and how images that nvcc did not make are packed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gemmrepro.build.toolkit import run
+from gemmrepro.errors import UserError
+
+
+def gencode(archs: Sequence[str], ptx: str = "") -> list[str]:
+    """nvcc's flags for machine code of `archs` ("80", "90a"), and PTX for the newest portable one.
+
+    Args:
+        ptx: the architecture whose PTX all machine code is made from; by default each from its own.
+    """
+    flags = [f"-gencode=arch=compute_{ptx or arch},code=sm_{arch}" for arch in archs]
+    if newest := portable(archs):
+        virtual = ptx or newest
+        flags.append(f"-gencode=arch=compute_{virtual},code=compute_{virtual}")
+    return flags
+
+
+def portable(archs: Sequence[str]) -> str | None:
+    """The architecture whose PTX goes into the binary: the last that is not architecture-specific.
+
+    A GPU newer than every architecture here can still run the kernel: its driver compiles this PTX. An
+    architecture-specific target (90a) promises nothing to newer GPUs, so its PTX would serve none.
+    """
+    return next((arch for arch in reversed(archs) if arch.isdigit()), None)
+
+
+def assemble(images: Mapping[str, Path], binary: Path) -> str:
+    """Assemble PTX, one file per architecture ("90a"), into the fat binary that nvcc would make; return ptxas's log.
+
+    A cubin is packed as it is.
+
+    Raises:
+        UserError: the toolkit lacks its assembler or packer, or ptxas refuses the PTX.
+    """
+    for tool in ("ptxas", "fatbinary"):
+        if shutil.which(tool) is None:
+            raise UserError(f"{tool} is not on PATH; it comes with nvcc (package nvidia-cuda-nvcc): put both there.")
+    log, contents = "", []
+    for arch, image in images.items():
+        cubin = image.with_suffix(".cubin")
+        if image != cubin:
+            done = run(["ptxas", "-v", f"-arch=sm_{arch}", "-m64", str(image), "-o", str(cubin)])
+            log += done.stdout + done.stderr
+        contents.append(f"kind=elf,sm={arch},file={cubin}")
+    if newest := portable([arch for arch, image in images.items() if image.suffix == ".ptx"]):
+        contents.append(f"kind=ptx,sm={newest},file={images[newest]}")
+    run(["fatbinary", f"--create={binary}", "-64", "-compress=false", *(f"--image3={image}" for image in contents)])
+    return log
