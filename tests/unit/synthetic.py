@@ -18,7 +18,7 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core import paths
-from gemmrepro.measure.rows import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
 LEVELS = {
@@ -353,8 +353,10 @@ class World:
                     "smsp__inst_executed.sum": (n**3 / 32 / min(0.95, share(kernel)), "inst"),
                 }
                 for metric, (value, unit) in values.items():
-                    row = (kernel.id, toolkit, n, n, n, metric, value, unit, self.key(kernel.id, toolkit), status)
-                    counters.append(row)
+                    point = {"kernel": kernel.id, "toolkit": toolkit, "m": n, "n": n, "k": n, "status": status}
+                    key = self.key(kernel.id, toolkit)
+                    cells = {**point, "metric": metric, "value": value, "unit": unit, "build_key": key}
+                    counters.append([cells.get(column, "") for column in COUNTER_COLUMNS])
         folder = self.measure / family
         _csv(folder / "summary.csv", SUMMARY_COLUMNS, [[row[column] for column in SUMMARY_COLUMNS] for row in rows])
         _csv(folder / "counters.csv", COUNTER_COLUMNS, counters if self.counters else [])

@@ -29,6 +29,7 @@ from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
+from gemmrepro.measure.recording import read_rows
 from gemmrepro.paper import discussion
 from gemmrepro.paper.family import experiment_view
 from gemmrepro.paper.figures import catalogue
@@ -366,7 +367,7 @@ def test_the_committed_recordings_are_whole(path):
     assert (about["family"], about["experiment"]) == (family, name)
     declared = experiments.experiment(family, name)
     if about["declared"] == experiments.fingerprint(declared):
-        rows = recorded.read_rows(path.with_suffix(".csv"), declared.header)
+        rows = read_rows(path.with_suffix(".csv"), declared.header)
         check_rows(declared, rows, path)
         assert rows and {row["status"] for row in rows} == {"current"}
 

@@ -11,9 +11,21 @@ from gemmrepro.core import schemas
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.measure import recorded
-from gemmrepro.measure.rows import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.columns import (
+    COUNTER_COLUMNS,
+    SAMPLE_COLUMNS,
+    SUMMARY_COLUMNS,
+    CounterRow,
+    Row,
+    columns,
+    first_wrong,
+    schema,
+    typed,
+)
+from gemmrepro.measure.recording import check_cells, check_samples, read_rows
 
-ROW = dict(
+# A column that no test here speaks of holds some text.
+ROW = dict.fromkeys(SUMMARY_COLUMNS, "any") | dict(
     kernel="ladder.naive",
     family="ladder",
     rung="L1",
@@ -55,7 +67,7 @@ LIBRARY = ROW | dict(
     ratio_ci_low=0.99,
     ratio_ci_high=1.01,
 )
-COUNTER = dict(
+COUNTER = dict.fromkeys(COUNTER_COLUMNS, "any") | dict(
     kernel="ladder.naive",
     toolkit="cuda13",
     m=256,
@@ -178,6 +190,7 @@ def test_a_truncated_file_is_named(world, name):
         ({"cache": "tepid"}, "cache"),
         ({"m": "256.5"}, "m"),
         ({"arch": "90"}, "arch"),
+        ({"power_w": "nan"}, "no number"),
         ({"ci_low_us": 100.5}, "median_us lies outside its interval"),
         ({"ratio": 0.2}, "ratio lies outside its interval"),
     ],
@@ -225,9 +238,9 @@ def test_comparison_finds_the_points_that_disagree(world):
     apart = LIBRARY | dict(median_us=120.0, ci_low_us=119.0, ci_high_us=121.0)
     write_csv(second / "summary.csv", [ROW | dict(median_us=101.0), apart], SUMMARY_COLUMNS)
     found = recorded.compare(first, second)
-    assert found["times_agree"] == [1, 2] and found["ratios_agree"] == [2, 2]
-    assert len(found["apart"]) == 1 and found["apart"][0].startswith("cublas.sgemm library 256 256 256 warm: time")
-    assert found["largest_time_difference"] == pytest.approx(0.2)
+    assert found.points == 2 and found.times_agree == (1, 2) and found.ratios_agree == (2, 2)
+    assert len(found.apart) == 1 and found.apart[0].startswith("cublas.sgemm library 256 256 256 warm: time")
+    assert found.largest_time_difference == pytest.approx(0.2)
 
 
 TIMED = sorted(path.parent for path in (ROOT / "reports" / "recorded").glob("*/*/run.json"))
@@ -235,16 +248,32 @@ TIMED = sorted(path.parent for path in (ROOT / "reports" / "recorded").glob("*/*
 
 @pytest.mark.parametrize("folder", TIMED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_committed_recordings_are_whole(folder):
-    rows = recorded.read_rows(folder / "summary.csv", SUMMARY_COLUMNS)
-    recorded.check_rows(rows, folder / "summary.csv")
-    recorded.read_rows(folder / "counters.csv", COUNTER_COLUMNS)
-    recorded.check_samples(folder / "samples.parquet")
+    rows = recorded.read_summary(folder)
+    check_cells(CounterRow, read_rows(folder / "counters.csv", COUNTER_COLUMNS), folder / "counters.csv")
+    check_samples(folder / "samples.parquet")
     schemas.check(json.loads((folder / "run.json").read_text()), "run.schema.yaml", "run.json")
-    samples = pd.read_parquet(folder / "samples.parquet")
-    for row in map(recorded.typed, rows):
-        match = samples
-        for column in ("kernel", "toolkit", "dtype", "m", "n", "k", "cache"):
-            match = match[match[column] == row[column]]
-        assert len(match) == row["samples"]
-        # The reported median is the median of the rounds' medians, to the digits that are printed.
-        assert match.groupby("round")["time_us"].median().median() == pytest.approx(row["median_us"], rel=1e-5)
+    point = ["kernel", "toolkit", "dtype", "m", "n", "k", "cache"]
+    samples = pd.read_parquet(folder / "samples.parquet", columns=[*point, "round", "time_us"])
+    times = samples.groupby(point)["time_us"].size()
+    # The reported median is the median of the rounds' medians, to the digits that are printed.
+    medians = samples.groupby([*point, "round"])["time_us"].median().groupby(point).median()
+    for row in (Row(**typed(Row, row)) for row in rows):
+        place = tuple(getattr(row, column) for column in point)
+        assert times[place] == row.samples
+        assert medians[place] == pytest.approx(row.median_us, rel=1e-5)
+
+
+CELLS = ["", "0", "-1", "1", "256", "256.5", "1e-7", "nan", "inf", "text", "ladder.naive", "sm_90a", "cuda13", "warm"]
+
+
+@pytest.mark.parametrize("table", [Row, CounterRow], ids=lambda table: table.__name__)
+def test_the_quick_check_of_cells_and_the_schema_of_a_row_agree(table):
+    """NaN alone is a number to JSON schema and none here."""
+    whole = {column: str(cell) for column, cell in (ROW if table is Row else COUNTER).items()}
+    assert first_wrong(table, [whole]) is None and not [*schemas.errors(typed(table, whole), schema(table))]
+    for column in columns(table):
+        for cell in CELLS:
+            row = {**whole, column.name: cell}
+            wrong = bool([*schemas.errors(typed(table, row), schema(table))])
+            not_a_number = cell == "nan" and column.kind == "number"
+            assert (first_wrong(table, [whole, row]) == 1) is (wrong or not_a_number), (column.name, cell)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 TOOLKITS = ("cuda12", "cuda13")
+"""In the order in which they are preferred where one must stand for a family: the articles' came first."""
+
 LIBRARY = "library"
+"""The toolkit of a baseline's own rows."""
+
+RESTORE = "restore it from the repository, or record the family again with workflow/scripts/record"
+"""What to do about a recording that is not whole."""
 
 METRICS = {
     "gpu__time_duration.sum": "time of the launch under the profiler",
@@ -33,11 +39,7 @@ METRICS = {
     "sm__cycles_elapsed.max": "cycles of the launch",
 }
 
-LIBRARY = "library"
-"""The toolkit of a baseline's own rows."""
-
-TOOLKIT_ORDER = ("cuda12", "cuda13")
-"""The order in which toolkits are preferred where one must stand for a family: the articles' came first."""
+TOOLKIT_ORDER = TOOLKITS
 
 SNAKEMAKE = "envs/run snakemake --use-singularity --cores 1"
 COMMAND = f"{SNAKEMAKE} --force results/verdicts.json"

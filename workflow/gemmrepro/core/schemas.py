@@ -1,23 +1,62 @@
-"""JSON documents checked against workflow/schemas/."""
+"""JSON documents checked against JSON schemas: those of workflow/schemas, and those that are made from declarations."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from gemmrepro.core.names import RESTORE
 from gemmrepro.core.paths import SCHEMAS
 from gemmrepro.errors import UserError
-from gemmrepro.measure.rows import _REMEDY
+
+if TYPE_CHECKING:
+    import jsonschema
+
+Schema = str | Mapping[str, Any]
+"""The name of a file in workflow/schemas, or a schema itself."""
 
 
-def check(instance: Any, schema: str, what: str) -> None:
-    """Check `instance` against workflow/schemas/<schema>. Raises UserError, naming `what` and the wrong field."""
+@cache
+def load(name: str) -> dict[str, Any]:
+    """The schema in workflow/schemas/<name>."""
     try:
-        import jsonschema
         import yaml
     except ImportError as error:
-        raise UserError(f"{error.name} cannot be imported; install it, or use the project's report image.") from None
+        raise _missing(error) from None
+    return yaml.safe_load((SCHEMAS / name).read_text())
 
-    validator = jsonschema.Draft202012Validator(yaml.safe_load((SCHEMAS / schema).read_text()))
-    for error in validator.iter_errors(instance):
+
+@cache
+def _validator(text: str) -> jsonschema.Draft202012Validator:
+    try:
+        import jsonschema
+    except ImportError as error:
+        raise _missing(error) from None
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+def _missing(error: ImportError) -> UserError:
+    return UserError(f"{error.name} cannot be imported; install it, or use the project's report image.")
+
+
+def errors(instance: Any, schema: Schema) -> Iterator[jsonschema.ValidationError]:
+    """All that is wrong with `instance`.
+
+    Raises:
+        UserError: jsonschema or PyYAML is not installed.
+    """
+    document = load(schema) if isinstance(schema, str) else schema
+    return _validator(json.dumps(document)).iter_errors(instance)
+
+
+def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> None:
+    """Refuse an `instance` that does not fit.
+
+    Raises:
+        UserError: names `what`, the first wrong field and the `remedy`.
+    """
+    for error in errors(instance, schema):
         where = ".".join(str(part) for part in error.absolute_path) or "the whole"
-        raise UserError(f"{what} is corrupt: {where}: {error.message}; {_REMEDY}.")
+        raise UserError(f"{what} is corrupt: {where}: {error.message}; {remedy}.")

@@ -10,30 +10,17 @@ is "stale". An experiment that was never recorded has no rows: what rests on it 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import sys
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build.record import today
+from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.schemas import check
+from gemmrepro.core.names import RESTORE
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import Experiment
-from gemmrepro.measure.recorded import read_rows
-
-_REMEDY = "restore it from the repository, or record the family again with workflow/scripts/record"
-
-
-def _text(rows: list[dict[str, str]], columns: tuple[str, ...]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+from gemmrepro.measure.recording import mark, read_rows, rows_text, stale
 
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -> None:
@@ -48,23 +35,8 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -
             except ValueError:
                 raise UserError(
                     f"line {number} of the recording {path} is corrupt: {column.name} is '{cell}', which is no "
-                    f"{column.kind}; {_REMEDY}."
+                    f"{column.kind}; {RESTORE}."
                 ) from None
-
-
-def mark(rows: list[dict[str, str]], build: Path, same: bool) -> list[dict[str, str]]:
-    """`rows` with their status set; `same` says whether the experiment is declared today as it was then."""
-    keys = {
-        (row["kernel"], row["toolkit"]): today(row["kernel"], row["toolkit"], build)
-        for row in rows
-        if row["toolkit"] != LIBRARY
-    }
-
-    def status(row: dict[str, str]) -> str:
-        fits = row["toolkit"] == LIBRARY or keys[row["kernel"], row["toolkit"]] == row["build_key"]
-        return "current" if same and fits else "stale"
-
-    return [{**row, "status": status(row)} for row in rows]
 
 
 def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
@@ -79,11 +51,11 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
     folder, out = Path(recorded) / family / declarations.RECORDINGS, Path(out)
     table, about = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
     if not table.exists() and not about.exists():
-        write_atomic(out / table.name, _text([], experiment.header))
+        write_atomic(out / table.name, rows_text([], experiment.header))
         write_json(out / about.name, {"source": "none"})
         return 0, 0
-    run: dict[str, Any] = read_json(about, "the recording", _REMEDY)
-    check(run, "experiment.schema.yaml", f"the recording {about}")
+    run: dict[str, Any] = read_json(about, "the recording", RESTORE)
+    schemas.check(run, "experiment.schema.yaml", f"the recording {about}")
     same = run["declared"] == declarations.fingerprint(experiment)
     try:
         rows = read_rows(table, experiment.header)
@@ -95,9 +67,9 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
     if same:
         check_rows(experiment, rows, table)
     marked = mark(rows, build, same)
-    write_atomic(out / table.name, _text(marked, experiment.header))
+    write_atomic(out / table.name, rows_text(marked, experiment.header))
     write_json(out / about.name, {**run, "source": "recorded"})
-    return len(marked), sum(row["status"] == "stale" for row in marked)
+    return len(marked), stale(marked)
 
 
 def main() -> int:
@@ -111,10 +83,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     experiment = declarations.experiment(arguments.family, arguments.name)
-    count, stale = bring(arguments.family, experiment, arguments.recorded, arguments.build, arguments.out)
-    told = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
-    note = f", {stale} of them stale: today's build or declaration differs from what was measured" if stale else ""
-    print(f"experiment_recorded: {arguments.family} {arguments.name}: {told}{note}", file=sys.stderr)
+    count, outdated = bring(arguments.family, experiment, arguments.recorded, arguments.build, arguments.out)
+    rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
+    if outdated:
+        rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
+    print(f"experiment_recorded: {arguments.family} {arguments.name}: {rows}", file=sys.stderr)
     return 0
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jsonschema
-import yaml
-
 from gemmrepro import experiments, registry
-from gemmrepro.core.paths import ROOT
+from gemmrepro.core import schemas
+from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.errors import UserError
 
-SCHEMA = ROOT / "workflow" / "schemas" / "config.schema.yaml"
+SCHEMA = SCHEMAS / "config.schema.yaml"
 
 
 def toolkits(config: dict[str, Any]) -> list[str]:
@@ -39,10 +37,9 @@ def check(config: dict[str, Any]) -> None:
     Raises:
         UserError: names every wrong key, what is wrong with it, and where the schema is.
     """
-    schema = yaml.safe_load(SCHEMA.read_text())
     problems = [
         f"{'.'.join(str(part) for part in error.absolute_path) or 'top level'}: {error.message}"
-        for error in jsonschema.Draft202012Validator(schema).iter_errors(config)
+        for error in schemas.errors(config, SCHEMA.name)
     ]
     if not problems:
         known = registry.family_names()

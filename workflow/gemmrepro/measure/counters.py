@@ -269,7 +269,7 @@ def main() -> int:
         return 0
     if not arguments.family or not arguments.out:
         raise UserError("give --family and --out, or --launch.")
-    from gemmrepro.measure.rows import COUNTER_COLUMNS
+    from gemmrepro.measure.columns import COUNTER_COLUMNS
 
     try:
         sizes = [int(size) for size in arguments.sizes.split(",")]

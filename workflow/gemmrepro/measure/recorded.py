@@ -11,120 +11,33 @@ otherwise, also where that toolkit was not built. Rows of libraries have no buil
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from gemmrepro.build.record import today
+from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.schemas import check
+from gemmrepro.core.names import RESTORE
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.measure.rows import (
-    _INTEGERS,
-    _REMEDY,
-    COUNTER_COLUMNS,
-    SAMPLE_COLUMNS,
-    SUMMARY_COLUMNS,
-    TEXT_COLUMNS,
-    _text,
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row, typed
+from gemmrepro.measure.recording import (
+    COUNTERS,
+    FILES,
+    RUN,
+    SAMPLES,
+    SUMMARY,
+    check_cells,
+    check_rows,
+    check_samples,
+    mark,
+    read_rows,
+    rows_text,
+    stale,
     write_nothing,
 )
 from gemmrepro.stats import Interval
-
-
-def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """A CSV's rows as text.
-
-    Raises:
-        UserError: the file is missing, or is not a CSV with exactly these columns in every line.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.reader(file, strict=True))
-    except FileNotFoundError:
-        raise UserError(f"the recording {path} is missing; {_REMEDY}.") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"the recording {path} is corrupt ({error}); {_REMEDY}.") from None
-    if not lines or lines[0] != list(columns):
-        raise UserError(f"the recording {path} does not begin with the columns {', '.join(columns)}; {_REMEDY}.")
-    for number, line in enumerate(lines[1:], 2):
-        if len(line) != len(columns):
-            raise UserError(
-                f"the recording {path} has {len(line)} cells in line {number} instead of {len(columns)}; {_REMEDY}."
-            )
-    return [dict(zip(columns, line, strict=True)) for line in lines[1:]]
-
-
-def typed(row: dict[str, str]) -> dict[str, Any]:
-    """A summary row with its numbers as numbers and empty cells as None; text where a number is not one."""
-
-    def value(column: str, cell: str) -> Any:
-        if cell == "":
-            return None
-        if column in TEXT_COLUMNS:
-            return cell
-        try:
-            return int(cell) if column in _INTEGERS else float(cell)
-        except ValueError:
-            return cell
-
-    return {column: value(column, cell) for column, cell in row.items()}
-
-
-def check_rows(rows: list[dict[str, str]], path: Path) -> None:
-    """Check every summary row: its schema, that its intervals hold their values, and that no point occurs twice."""
-    seen: set[tuple[str, ...]] = set()
-    for number, row in enumerate(rows, 2):
-        what = f"line {number} of the recording {path}"
-        data = typed(row)
-        check(data, "row.schema.yaml", what)
-        for low, value, high in (
-            ("ci_low_us", "median_us", "ci_high_us"),
-            ("ratio_ci_low", "ratio", "ratio_ci_high"),
-        ):
-            ends = [data[low], data[value], data[high]]
-            if None not in ends and ends != sorted(ends):
-                raise UserError(f"{what} is corrupt: {value} lies outside its interval; {_REMEDY}.")
-        point = tuple(row[column] for column in ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache"))
-        if point in seen:
-            raise UserError(f"{what} is corrupt: it repeats {' '.join(filter(None, point))}; {_REMEDY}.")
-        seen.add(point)
-
-
-def check_samples(path: Path) -> bytes:
-    """The content of samples.parquet once it was found to be whole. Raises UserError."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        raw = path.read_bytes()
-        columns = pyarrow.parquet.read_table(pyarrow.BufferReader(raw)).column_names
-    except FileNotFoundError:
-        raise UserError(f"the recording {path} is missing; {_REMEDY}.") from None
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"the recording {path} is corrupt ({error}); {_REMEDY}.") from None
-    if columns != list(SAMPLE_COLUMNS):
-        raise UserError(f"the recording {path} has the columns {', '.join(columns)}; {_REMEDY}.")
-    return raw
-
-
-def mark(rows: list[dict[str, str]], build: Path) -> list[dict[str, str]]:
-    """`rows` of a summary or of counters with their status set by comparing build keys."""
-    keys = {
-        (row["kernel"], row["toolkit"]): today(row["kernel"], row["toolkit"], build)
-        for row in rows
-        if row["toolkit"] != LIBRARY
-    }
-
-    def status(row: dict[str, str]) -> str:
-        current = row["toolkit"] == LIBRARY or keys[row["kernel"], row["toolkit"]] == row["build_key"]
-        return "current" if current else "stale"
-
-    return [{**row, "status": status(row)} for row in rows]
 
 
 def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
@@ -140,78 +53,123 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
     """
     folder, out = Path(recorded) / family, Path(out)
     # Gates and experiments may have been recorded without any times.
-    timed = any((folder / name).exists() for name in ("summary.csv", "samples.parquet", "run.json", "counters.csv"))
+    timed = any((folder / name).exists() for name in FILES)
     if not timed and Path(recorded).is_dir():
         write_nothing(out)
         return 0, 0
     if not folder.is_dir():
-        others = sorted(path.name for path in Path(recorded).parent.glob("*") if (path / family).is_dir())
-        known = (
-            f"family {family} is recorded for {', '.join(others)}" if others else f"family {family} never was recorded"
-        )
-        raise UserError(
-            f"there is no recording {folder}; {known}. Set recorded_gpu, or record with workflow/scripts/record."
-        )
-    rows = read_rows(folder / "summary.csv", SUMMARY_COLUMNS)
-    check_rows(rows, folder / "summary.csv")
-    counted = read_rows(folder / "counters.csv", COUNTER_COLUMNS)
-    run = read_json(folder / "run.json", "the recording", _REMEDY)
-    check(run, "run.schema.yaml", f"the recording {folder / 'run.json'}")
-    samples = check_samples(folder / "samples.parquet")
+        raise _unrecorded(family, Path(recorded))
+    rows = read_summary(folder)
+    counted = read_rows(folder / COUNTERS, COUNTER_COLUMNS)
+    check_cells(CounterRow, counted, folder / COUNTERS)
+    run = read_json(folder / RUN, "the recording", RESTORE)
+    schemas.check(run, "run.schema.yaml", f"the recording {folder / RUN}")
+    samples = check_samples(folder / SAMPLES)
     marked = mark(rows, build)
-    write_atomic(out / "summary.csv", _text(marked, SUMMARY_COLUMNS))
-    write_atomic(out / "counters.csv", _text(mark(counted, build), COUNTER_COLUMNS))
-    write_atomic(out / "samples.parquet", samples)
-    write_json(out / "run.json", {**run, "source": "recorded"})
-    return len(marked), sum(row["status"] == "stale" for row in marked)
+    write_atomic(out / SUMMARY, rows_text(marked, SUMMARY_COLUMNS))
+    write_atomic(out / COUNTERS, rows_text(mark(counted, build), COUNTER_COLUMNS))
+    write_atomic(out / SAMPLES, samples)
+    write_json(out / RUN, {**run, "source": "recorded"})
+    return len(marked), stale(marked)
 
 
-def compare(first: Path, second: Path) -> dict[str, Any]:
+def read_summary(folder: Path) -> list[dict[str, str]]:
+    """The rows of a recording's summary as text. Raises UserError where it is missing or anything in it is wrong."""
+    rows = read_rows(folder / SUMMARY, SUMMARY_COLUMNS)
+    check_rows(rows, folder / SUMMARY)
+    return rows
+
+
+def _unrecorded(family: str, recorded: Path) -> UserError:
+    others = sorted(path.name for path in recorded.parent.glob("*") if (path / family).is_dir())
+    known = f"family {family} is recorded for {', '.join(others)}" if others else f"family {family} never was recorded"
+    return UserError(
+        f"there is no recording {recorded / family}; {known}. Set recorded_gpu, or record with workflow/scripts/record."
+    )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far two recordings agree.
+
+    Attributes:
+        points: how many they share.
+        times_agree, ratios_agree: of how many the intervals meet, and how many have such a value.
+        apart: the points whose intervals do not meet.
+        largest_time_difference, largest_ratio_difference: relative.
+    """
+
+    points: int
+    times_agree: tuple[int, int]
+    ratios_agree: tuple[int, int]
+    apart: tuple[str, ...]
+    largest_time_difference: float
+    largest_ratio_difference: float
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """How far one value of one point lies apart; `place` is the point's, to sort by."""
+
+    place: int
+    relative: float
+    agrees: bool
+    text: str
+
+
+def _differences(
+    quantity: str, interval: Callable[[Row], Interval | None], first: dict[str, Row], second: dict[str, Row]
+) -> list[_Difference]:
+    """How `quantity` differs at the points that have it on both sides."""
+    found = []
+    for place, point in enumerate(first):
+        before, after = interval(first[point]), interval(second[point]) if point in second else None
+        if before is None or after is None:
+            continue
+        relative = after.value / before.value - 1
+        text = (
+            f"{point}: {quantity} {before.value:.6g} [{before.low:.6g}, {before.high:.6g}] and "
+            f"{after.value:.6g} [{after.low:.6g}, {after.high:.6g}], {100 * relative:+.2f}%"
+        )
+        found.append(_Difference(place, relative, before.overlaps(after), text))
+    return found
+
+
+def _time(row: Row) -> Interval:
+    return Interval(row.median_us, row.ci_low_us, row.ci_high_us)
+
+
+def _ratio(row: Row) -> Interval | None:
+    if row.ratio is None or row.ratio_ci_low is None or row.ratio_ci_high is None:
+        return None
+    return Interval(row.ratio, row.ratio_ci_low, row.ratio_ci_high)
+
+
+def _by_point(folder: Path) -> dict[str, Row]:
+    rows = (Row(**typed(Row, row)) for row in read_summary(folder))
+    return {f"{row.kernel} {row.toolkit} {row.m} {row.n} {row.k} {row.cache}": row for row in rows}
+
+
+def compare(first: Path, second: Path) -> Agreement:
     """Whether two recordings of a family agree within their intervals, point by point.
 
-    Returns:
-        {points, times_agree, ratios_agree, apart: [points whose intervals do not meet], largest_time_difference,
-        largest_ratio_difference (relative)}.
+    Raises:
+        UserError: one of them is not whole, or they share no point.
     """
-    sides = []
-    for folder in (Path(first), Path(second)):
-        rows = read_rows(folder / "summary.csv", SUMMARY_COLUMNS)
-        check_rows(rows, folder / "summary.csv")
-        typed_rows = [typed(row) for row in rows]
-        sides.append(
-            {" ".join(str(row[c]) for c in ("kernel", "toolkit", "m", "n", "k", "cache")): row for row in typed_rows}
-        )
-    shared = [point for point in sides[0] if point in sides[1]]
+    before, after = _by_point(Path(first)), _by_point(Path(second))
+    shared = before.keys() & after.keys()
     if not shared:
         raise UserError(f"{first} and {second} share no point; compare recordings of the same family.")
-    apart: list[str] = []
-    agree, counted, largest = {"time": 0, "ratio": 0}, {"time": 0, "ratio": 0}, {"time": 0.0, "ratio": 0.0}
-    for point in shared:
-        for quantity, columns in (
-            ("time", ("median_us", "ci_low_us", "ci_high_us")),
-            ("ratio", ("ratio", "ratio_ci_low", "ratio_ci_high")),
-        ):
-            one, other = (Interval(*(side[point][column] for column in columns)) for side in sides)
-            if one.value is None or other.value is None:
-                continue
-            counted[quantity] += 1
-            difference = other.value / one.value - 1
-            largest[quantity] = max(largest[quantity], abs(difference))
-            if one.overlaps(other):
-                agree[quantity] += 1
-            else:
-                apart.append(
-                    f"{point}: {quantity} {one.value:.6g} [{one.low:.6g}, {one.high:.6g}] and "
-                    f"{other.value:.6g} [{other.low:.6g}, {other.high:.6g}], {100 * difference:+.2f}%"
-                )
-    return {
-        "points": len(shared),
-        "times_agree": [agree["time"], counted["time"]],
-        "ratios_agree": [agree["ratio"], counted["ratio"]],
-        "apart": apart,
-        "largest_time_difference": largest["time"],
-        "largest_ratio_difference": largest["ratio"],
-    }
+    times = _differences("time", _time, before, after)
+    ratios = _differences("ratio", _ratio, before, after)
+    return Agreement(
+        points=len(shared),
+        times_agree=(sum(one.agrees for one in times), len(times)),
+        ratios_agree=(sum(one.agrees for one in ratios), len(ratios)),
+        apart=tuple(one.text for one in sorted((*times, *ratios), key=lambda one: one.place) if not one.agrees),
+        largest_time_difference=max((abs(one.relative) for one in times), default=0.0),
+        largest_ratio_difference=max((abs(one.relative) for one in ratios), default=0.0),
+    )
 
 
 def main() -> int:
@@ -223,14 +181,14 @@ def main() -> int:
     parser.add_argument("--compare", nargs=2, type=Path, metavar="FOLDER", help="say whether two recordings agree")
     arguments = parser.parse_args()
     if arguments.compare:
-        print(json.dumps(compare(*arguments.compare), indent=2))
+        print(json.dumps(asdict(compare(*arguments.compare)), indent=2))
         return 0
     if not (arguments.family and arguments.recorded and arguments.out):
         raise UserError("give --family, --recorded and --out, or --compare.")
-    count, stale = bring(arguments.family, arguments.recorded, arguments.build, arguments.out)
+    count, outdated = bring(arguments.family, arguments.recorded, arguments.build, arguments.out)
     if not count:
         print(f"recorded: {arguments.family} was never recorded there; record it with workflow/scripts/record.")
-    note = f", {stale} of them stale: today's build differs from the one that was measured" if stale else ""
+    note = f", {outdated} of them stale: today's build differs from the one that was measured" if outdated else ""
     print(f"recorded: {arguments.family}: {count} rows{note}", file=sys.stderr)
     return 0
 

@@ -5,68 +5,26 @@ A family that was not measured reads as empty tables, never as an error: the rep
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.files import read_json
 from gemmrepro.core.names import TOOLKIT_ORDER
 from gemmrepro.errors import UserError
-
-_REMEDY = "restore it from the repository, or record the family again with workflow/scripts/record"
-_INTEGERS = {"m", "n", "k", "d", "samples", "rounds"}
-
-
-def _text(rows: list[dict[str, str]], columns: Sequence[str]) -> str:
-    import io
-
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
-
-
-def write_nothing(out: Path) -> None:
-    """The four files of a measurement that was not made."""
-    import pyarrow
-    import pyarrow.parquet
-
-    write_atomic(out / "summary.csv", _text([], SUMMARY_COLUMNS))
-    write_atomic(out / "counters.csv", _text([], COUNTER_COLUMNS))
-    write_json(out / "run.json", {"source": "none"})
-    buffer = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(
-        pyarrow.table({name: pyarrow.array([], pyarrow.null()) for name in SAMPLE_COLUMNS}), buffer
-    )
-    write_atomic(out / "samples.parquet", buffer.getvalue().to_pybytes())
-
-
-SUMMARY_COLUMNS = (
-    "kernel family rung dtype m n k d cache toolkit arch median_us ci_low_us ci_high_us samples rounds tflops gbps "
-    "baseline baseline_median_us ratio ratio_ci_low ratio_ci_high err_scaled_max err_fro clock_mhz power_w temp_c "
-    "throttle build_key status"
-).split()
-
-COUNTER_COLUMNS = "kernel toolkit m n k metric value unit build_key status".split()
-SAMPLE_COLUMNS = "kernel toolkit dtype m n k d cache round index time_us baseline_us build_key".split()
-
-TEXT_COLUMNS = set("kernel family rung dtype cache toolkit arch baseline throttle build_key status metric unit".split())
-"""Columns of the tables that hold text; the others hold numbers."""
-
-_SIZES = ("m", "n", "k")
+from gemmrepro.measure.columns import SAMPLE_COLUMNS, CounterRow, Row, columns
 
 
 @dataclass(frozen=True)
 class Measurements:
     """One family's measurements.
 
-    `summary` has SUMMARY_COLUMNS, `counters` COUNTER_COLUMNS; both may have no rows. `run` is run.json or empty.
+    `summary` has the columns of `Row`, `counters` those of `CounterRow`; both may have no rows. `run` is run.json or
+    empty.
     """
 
     family: str
@@ -107,36 +65,41 @@ class Measurements:
             ) from None
 
 
-def _read_table(path: Path, columns: Iterable[str]) -> pd.DataFrame:
-    """A CSV with at least `columns`: text columns as str ('' when empty), sizes as Int64, the rest as float."""
-    columns = list(columns)
+def _read_table(path: Path, table: type) -> pd.DataFrame:
+    """A CSV with at least the columns of `table`.
+
+    Text is read as str ('' when empty), whole numbers as Int64, others as float.
+    """
+    wanted = columns(table)
+    names = [column.name for column in wanted]
     if not path.is_file():
-        table = pd.DataFrame(columns=columns)
+        rows = pd.DataFrame(columns=names)
     else:
         try:
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+            rows = pd.read_csv(path, dtype=str, keep_default_na=False)
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{path} is not a readable CSV ({error}); remeasure, or restore the recorded file."
             ) from None
-        missing = [column for column in columns if column not in table.columns]
+        missing = [name for name in names if name not in rows.columns]
         if missing:
             raise UserError(
                 f"{path} has no column {', '.join(missing)}; it was written by another version: remeasure, or restore "
                 "the recorded file."
             )
-    table = table[columns].copy()
-    for column in columns:
-        if column in TEXT_COLUMNS:
-            table[column] = table[column].astype(object)
+    rows = rows[names].copy()
+    for column in wanted:
+        cells = rows[column.name]
+        if column.kind == "text":
+            rows[column.name] = cells.astype(object)
             continue
-        numbers = pd.to_numeric(table[column].replace("", None), errors="coerce")
-        wrong = numbers.isna() & ~table[column].isin(["", "nan", "NaN"])
+        numbers = pd.to_numeric(cells.replace("", None), errors="coerce")
+        wrong = numbers.isna() & ~cells.isin(["", "nan", "NaN"])
         if wrong.any():
             first = int(wrong.idxmax())
-            raise UserError(f"{path}, line {first + 2}: {column} is '{table[column][first]}', which is not a number.")
-        table[column] = numbers.astype("Int64" if column in _SIZES else float)
-    return table.reset_index(drop=True)
+            raise UserError(f"{path}, line {first + 2}: {column.name} is '{cells[first]}', which is not a number.")
+        rows[column.name] = numbers.astype("Int64" if column.kind == "integer" else float)
+    return rows.reset_index(drop=True)
 
 
 def load(measure_dir: Path | str, family: str) -> Measurements:
@@ -152,8 +115,8 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
     samples = folder / "samples.parquet"
     return Measurements(
         family=family,
-        summary=_read_table(folder / "summary.csv", SUMMARY_COLUMNS),
-        counters=_read_table(folder / "counters.csv", COUNTER_COLUMNS),
+        summary=_read_table(folder / "summary.csv", Row),
+        counters=_read_table(folder / "counters.csv", CounterRow),
         run=run,
         samples_path=samples if samples.is_file() else None,
     )

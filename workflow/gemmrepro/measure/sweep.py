@@ -40,8 +40,9 @@ from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gpu import baselines, device, lock
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.measure import counters
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import PROTOCOL, Point, check_memory, not_timeable, plan_points
-from gemmrepro.measure.rows import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, write_nothing
+from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel

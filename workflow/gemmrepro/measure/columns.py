@@ -1,0 +1,240 @@
+"""The columns of the tables that a sweep leaves, declared once as the fields of three dataclasses.
+
+A field's type says what a cell holds (``int | None``: a whole number, or empty where it does not apply), its `About`
+what that means and which values are allowed. From these follow a table's header, the types it is read with, how a
+recording is checked, and the JSON schema of a row. A column that all rows must have is one more field.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+Kind = Literal["text", "integer", "number"]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a column means, its unit, and which values it takes.
+
+    Attributes:
+        pattern: a regular expression that text must match.
+        among: the only texts allowed.
+        least: the smallest number allowed.
+        above: a number that every one must exceed.
+    """
+
+    meaning: str
+    unit: str = ""
+    pattern: str | None = None
+    among: tuple[str, ...] = ()
+    least: float | None = None
+    above: float | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table; `optional` where its cells may be empty."""
+
+    name: str
+    kind: Kind
+    optional: bool
+    about: About
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of a cell, an empty one being null."""
+        about = self.about
+        if about.among:
+            return {"enum": [*about.among]}
+        kind = {"text": "string"}.get(self.kind, self.kind)
+        rules: dict[str, Any] = {"type": [kind, "null"] if self.optional else kind}
+        if about.pattern is not None:
+            rules["pattern"] = about.pattern
+        elif self.kind == "text" and not self.optional:
+            rules["minLength"] = 1
+        if about.least is not None:
+            rules["minimum"] = about.least
+        if about.above is not None:
+            rules["exclusiveMinimum"] = about.above
+        words = f"{about.meaning} ({about.unit})" if about.unit else about.meaning
+        return {**rules, "description": words}
+
+    def typed(self, cell: str) -> str | int | float | None:
+        """A cell's value; None where it is empty, and the text itself where it should be a number and is none."""
+        if cell == "":
+            return None
+        if self.kind == "text":
+            return cell
+        try:
+            return int(cell) if self.kind == "integer" else float(cell)
+        except ValueError:
+            return cell
+
+    def allows(self, cell: str) -> bool:
+        """Whether `cell`, as it stands in a CSV, is one of this column's; the same as its schema says."""
+        value = self.typed(cell)
+        if value is None:
+            return self.optional
+        about = self.about
+        if isinstance(value, str):
+            fits = about.pattern is None or re.search(about.pattern, value) is not None
+            return self.kind == "text" and fits and (not about.among or value in about.among)
+        if isinstance(value, float) and math.isnan(value):
+            return False
+        return (about.least is None or value >= about.least) and (about.above is None or value > about.above)
+
+
+_KINDS: tuple[tuple[type, Kind], ...] = ((str, "text"), (float, "number"), (int, "integer"))
+"""By type; a cell that holds either whole numbers or others holds numbers."""
+
+
+def _column(name: str, hint: Any) -> Column:
+    assert get_origin(hint) is Annotated, f"{name} has no About"
+    held, about = get_args(hint)
+    options = set(get_args(held) if isinstance(held, types.UnionType) else (held,))
+    kind = next(kind for option, kind in _KINDS if option in options)
+    return Column(name, kind, type(None) in options, about)
+
+
+@cache
+def columns(table: type) -> tuple[Column, ...]:
+    """The columns of a table declared here (`Row`, `CounterRow`, `Sample`), in order."""
+    hints = get_type_hints(table, include_extras=True)
+    return tuple(_column(field.name, hints[field.name]) for field in fields(table))
+
+
+def header(table: type) -> list[str]:
+    """The names of its columns, in order."""
+    return [column.name for column in columns(table)]
+
+
+def kinds(table: type) -> dict[str, Kind]:
+    """What its columns hold, by name."""
+    return {column.name: column.kind for column in columns(table)}
+
+
+@cache
+def schema(table: type) -> dict[str, Any]:
+    """The JSON schema of one of its rows: every column is there, and no other."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"One {(table.__doc__ or '').splitlines()[0].rstrip('.')}",
+        "type": "object",
+        "additionalProperties": False,
+        "required": header(table),
+        "properties": {column.name: column.schema for column in columns(table)},
+    }
+
+
+def first_wrong(table: type, rows: Sequence[Mapping[str, str]]) -> int | None:
+    """The index of the first row with a cell that its column does not allow; None where all are allowed.
+
+    Each different cell of a column is looked at once.
+    """
+    wrong: list[int] = []
+    for column in columns(table):
+        cells = [row[column.name] for row in rows]
+        bad = {cell for cell in set(cells) if not column.allows(cell)}
+        if bad:
+            wrong.append(next(index for index, cell in enumerate(cells) if cell in bad))
+    return min(wrong, default=None)
+
+
+def typed(table: type, cells: Mapping[str, str]) -> dict[str, Any]:
+    """A row's cells by column: numbers as numbers, empty cells as None, text where a number is not one."""
+    return {column.name: column.typed(cells[column.name]) for column in columns(table)}
+
+
+_NAME = r"^[a-z0-9_]+$"
+_TOOLKIT = r"^(cuda[0-9]+|library)$"
+_STATUS = About("whether it is of today's binary and launch", among=("current", "stale"))
+_KERNEL = About("the kernel's id, or the baseline's", pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$")
+_M, _N, _K = (About(f"{name} of the problem", least=1) for name in "mnk")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """row of summary.csv: a kernel, or a baseline, at one size, by one toolkit, in one cache state."""
+
+    kernel: Annotated[str, _KERNEL]
+    family: Annotated[str, About("the family whose sweep it is of", pattern=_NAME)]
+    rung: Annotated[str, About("the kernel's rung, or the baseline's name for readers")]
+    dtype: Annotated[str, About("type of the operands")]
+    m: Annotated[int, _M]
+    n: Annotated[int, _N]
+    k: Annotated[int, _K]
+    d: Annotated[int | None, About("slices or moduli, where a kernel has them")] = None
+    cache: Annotated[str, About("state of the cache before a launch", among=("cold", "warm"))]
+    toolkit: Annotated[str, About("toolkit that compiled it; library for a baseline", pattern=_TOOLKIT)]
+    arch: Annotated[str, About("machine code that ran", pattern=r"^sm_[0-9]+[af]?$")]
+    median_us: Annotated[float, About("median of the rounds' medians", "µs", above=0)]
+    ci_low_us: Annotated[float, About("lower end of its 95% interval", "µs", least=0)]
+    ci_high_us: Annotated[float, About("upper end of its 95% interval", "µs", above=0)]
+    samples: Annotated[int, About("times that were taken", least=1)]
+    rounds: Annotated[int, About("rounds in which they were taken", least=1)]
+    tflops: Annotated[float | None, About("floating-point operations over time", "TFLOP/s", above=0)] = None
+    gbps: Annotated[
+        float | None,
+        About("compulsory bytes (each input read, each output written once) over time", "GB/s", above=0),
+    ] = None
+    baseline: Annotated[str | None, About("what it is compared with")] = None
+    baseline_median_us: Annotated[float | None, About("the baseline's time beside it", "µs", above=0)] = None
+    ratio: Annotated[float | None, About("baseline time over kernel time", above=0)] = None
+    ratio_ci_low: Annotated[float | None, About("lower end of its 95% interval", least=0)] = None
+    ratio_ci_high: Annotated[float | None, About("upper end of its 95% interval", above=0)] = None
+    err_scaled_max: Annotated[
+        float | None, About("max |C - C*| / (|A||B|)", "unit roundoffs of the output type", least=0)
+    ] = None
+    err_fro: Annotated[float | None, About("relative error in the Frobenius norm", least=0)] = None
+    clock_mhz: Annotated[float | None, About("median SM clock while it ran", "MHz", above=0)] = None
+    power_w: Annotated[float | None, About("median power while it ran", "W", least=0)] = None
+    temp_c: Annotated[float | None, About("highest temperature while it ran", "°C")] = None
+    throttle: Annotated[str | None, About("throttle reasons seen while it ran, joined by +; none")] = None
+    build_key: Annotated[str, About("the binary's build key, or the library's version")]
+    status: Annotated[str, _STATUS] = "current"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterRow:
+    """row of counters.csv: one hardware counter of one run of a kernel."""
+
+    kernel: Annotated[str, _KERNEL]
+    toolkit: Annotated[str, About("toolkit that compiled it", pattern=_TOOLKIT)]
+    m: Annotated[int, _M]
+    n: Annotated[int, _N]
+    k: Annotated[int, _K]
+    metric: Annotated[str, About("the profiler's name of the counter")]
+    value: Annotated[int | float, About("its value")]
+    unit: Annotated[str | None, About("the profiler's unit of it")] = None
+    build_key: Annotated[str, About("the binary's build key")]
+    status: Annotated[str, _STATUS] = "current"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """row of samples.parquet: one time, and the baseline's beside it."""
+
+    kernel: Annotated[str, _KERNEL]
+    toolkit: Annotated[str, About("toolkit that compiled it; library for a baseline", pattern=_TOOLKIT)]
+    dtype: Annotated[str, About("type of the operands")]
+    m: Annotated[int, _M]
+    n: Annotated[int, _N]
+    k: Annotated[int, _K]
+    d: Annotated[int | None, About("slices or moduli, where a kernel has them")] = None
+    cache: Annotated[str, About("state of the cache before a launch", among=("cold", "warm"))]
+    round: Annotated[int, About("round in which it was taken, from 0", least=0)]
+    index: Annotated[int, About("its place in the round, from 0", least=0)]
+    time_us: Annotated[float, About("time of one launch", "µs", above=0)]
+    baseline_us: Annotated[float | None, About("time of the baseline's launch beside it", "µs", above=0)] = None
+    build_key: Annotated[str, About("the binary's build key, or the library's version")]
+
+
+SUMMARY_COLUMNS = header(Row)
+COUNTER_COLUMNS = header(CounterRow)
+SAMPLE_COLUMNS = header(Sample)

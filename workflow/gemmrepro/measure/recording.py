@@ -1,0 +1,142 @@
+"""What every recording is read, checked and marked with: the sweep's four files, and the rows of experiments."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from gemmrepro.build.record import today
+from gemmrepro.core import schemas
+from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.names import LIBRARY, RESTORE
+from gemmrepro.errors import UserError
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row, first_wrong, schema, typed
+
+SUMMARY, SAMPLES, RUN, COUNTERS = FILES = ("summary.csv", "samples.parquet", "run.json", "counters.csv")
+"""What a sweep leaves of a family, and a recording holds."""
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """A CSV's rows as text.
+
+    Raises:
+        UserError: the file is missing, or is not a CSV with exactly these columns in every line.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file, strict=True))
+    except FileNotFoundError:
+        raise UserError(f"the recording {path} is missing; {RESTORE}.") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"the recording {path} is corrupt ({error}); {RESTORE}.") from None
+    if not lines or lines[0] != list(columns):
+        raise UserError(f"the recording {path} does not begin with the columns {', '.join(columns)}; {RESTORE}.")
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(columns):
+            raise UserError(
+                f"the recording {path} has {len(line)} cells in line {number} instead of {len(columns)}; {RESTORE}."
+            )
+    return [dict(zip(columns, line, strict=True)) for line in lines[1:]]
+
+
+def rows_text(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> str:
+    """Rows of text as a CSV."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def mark(rows: Iterable[Mapping[str, str]], build: Path, same: bool = True) -> list[dict[str, str]]:
+    """`rows` with their status set.
+
+    A row is "current" if its build key is that of today's build of the same kernel by the same toolkit, and "stale"
+    otherwise, also where that toolkit was not built. Rows of libraries have no build.
+
+    Args:
+        same: whether what the rows are of, such as an experiment, is declared today as it was then; if not, all are
+            stale.
+    """
+    keys: dict[tuple[str, str], str | None] = {}
+
+    def current(row: Mapping[str, str]) -> bool:
+        if row["toolkit"] == LIBRARY:
+            return True
+        binary = row["kernel"], row["toolkit"]
+        if binary not in keys:
+            keys[binary] = today(*binary, build)
+        return keys[binary] == row["build_key"]
+
+    return [{**row, "status": "current" if same and current(row) else "stale"} for row in rows]
+
+
+def stale(rows: Iterable[Mapping[str, str]]) -> int:
+    """How many of `rows` are marked stale."""
+    return sum(row["status"] == "stale" for row in rows)
+
+
+def check_cells(table: type, rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """Refuse rows one of whose cells its column does not allow. Raises UserError, naming line and column."""
+    index = first_wrong(table, rows)
+    if index is not None:
+        what = f"line {index + 2} of the recording {path}"
+        schemas.check(typed(table, rows[index]), schema(table), what)
+        raise UserError(f"{what} is corrupt: it holds what is no number; {RESTORE}.")
+
+
+_INTERVALS = (("ci_low_us", "median_us", "ci_high_us"), ("ratio_ci_low", "ratio", "ratio_ci_high"))
+_POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
+
+
+def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """Check a whole summary: its cells, that its intervals hold their values, and that no point occurs twice.
+
+    Raises:
+        UserError: names the line and what is wrong with it.
+    """
+    check_cells(Row, rows, path)
+    seen: set[tuple[str, ...]] = set()
+    for number, row in enumerate(rows, 2):
+        what = f"line {number} of the recording {path}"
+        for low, value, high in _INTERVALS:
+            ends = [float(row[name]) for name in (low, value, high) if row[name]]
+            if len(ends) == 3 and ends != sorted(ends):
+                raise UserError(f"{what} is corrupt: {value} lies outside its interval; {RESTORE}.")
+        point = tuple(row[column] for column in _POINT)
+        if point in seen:
+            raise UserError(f"{what} is corrupt: it repeats {' '.join(filter(None, point))}; {RESTORE}.")
+        seen.add(point)
+
+
+def check_samples(path: Path) -> bytes:
+    """The content of samples.parquet once it was found to be whole. Raises UserError."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        raw = path.read_bytes()
+        columns = pyarrow.parquet.read_table(pyarrow.BufferReader(raw)).column_names
+    except FileNotFoundError:
+        raise UserError(f"the recording {path} is missing; {RESTORE}.") from None
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise UserError(f"the recording {path} is corrupt ({error}); {RESTORE}.") from None
+    if columns != SAMPLE_COLUMNS:
+        raise UserError(f"the recording {path} has the columns {', '.join(columns)}; {RESTORE}.")
+    return raw
+
+
+def write_nothing(out: Path) -> None:
+    """The four files of a measurement that was not made."""
+    import pyarrow
+    import pyarrow.parquet
+
+    write_atomic(out / SUMMARY, rows_text([], SUMMARY_COLUMNS))
+    write_atomic(out / COUNTERS, rows_text([], COUNTER_COLUMNS))
+    write_json(out / RUN, {"source": "none"})
+    buffer = pyarrow.BufferOutputStream()
+    empty = pyarrow.table({name: pyarrow.array([], pyarrow.null()) for name in SAMPLE_COLUMNS})
+    pyarrow.parquet.write_table(empty, buffer)
+    write_atomic(out / SAMPLES, buffer.getvalue().to_pybytes())
