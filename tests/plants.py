@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gemmrepro import registry
@@ -42,7 +42,7 @@ class Plant:
             changed, times = re.subn(self.pattern, self.replacement, source, count=self.count)
             assert times >= 1 and changed != source, f"the source of {self.kernel} no longer has {self.pattern}"
             source = changed
-        planted = replace(kernel, **self.record)
+        planted = changed(kernel, **self.record)
         assert self.pattern or planted != kernel, f"the record of {self.kernel} says so already: {self.record}"
         return planted, source
 

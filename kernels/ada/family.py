@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Expect, Family, Kernel, Launch, TensorMap
+from gemmrepro.registry import (
+    Accepts,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Promises,
+    Story,
+    TensorMap,
+    Timing,
+)
 
 FAMILY = Family(
     name="ada",
@@ -132,26 +146,15 @@ def _kernel(
         rung=rung,
         title=title,
         source=f"{rung}_{name}.cu",
-        entry=entry or name,
+        compute=Compute(dtype_in="fp16", dtype_acc="fp32", dtype_out="fp32", layout="row,col,row"),
+        code=Code(entry or name, params=params, headers=headers),
         launch=launch,
-        dtype_in="fp16",
-        dtype_acc="fp32",
-        dtype_out="fp32",
-        layout="row,col,row",
-        params=params,
-        multiple_of={"n": 4, "k": k} if "c" in maps else {"k": k},
-        min_capability=min_capability,
-        targets=targets,
-        headers=headers,
-        arguments=(*operands, "m", "n", "k"),
-        tensor_maps=maps,
-        expects=(*expects, _NO_SPILL, _NO_WGMMA),
-        baseline="cublas.gemm",
-        article="ada",
-        published_system=published,
-        idea=idea,
-        evidence=evidence,
-        gate_shapes=gate_shapes,
+        call=Call(arguments=(*operands, "m", "n", "k"), tensor_maps=maps),
+        platform=Platform(min_capability=min_capability, targets=targets),
+        accepts=Accepts(multiple_of={"n": 4, "k": k} if "c" in maps else {"k": k}),
+        promises=Promises(expects=(*expects, _NO_SPILL, _NO_WGMMA), gate_shapes=gate_shapes),
+        timing=Timing(baseline="cublas.gemm"),
+        story=Story(article="ada", published_system=published, idea=idea, evidence=evidence),
     )
 
 
@@ -186,18 +189,14 @@ def _sums(
         rung="numerics",
         title=title,
         source=f"numerics_{source}.cu",
-        entry=f"accumulate_{source}",
+        compute=Compute(dtype_in="fp16", layout="row,col,row"),
+        code=Code(f"accumulate_{source}", params={"bm": 64, "bn": 64}, defines=defines or {}),
         launch=launch,
-        dtype_in="fp16",
-        layout="row,col,row",
-        params={"bm": 64, "bn": 64},
-        multiple_of={"k": 16},
-        defines=defines or {},
-        arguments=("a", "b", "c", "m", "n", "k"),
-        expects=(*expects, _NO_SPILL),
-        baseline=None,
-        idea=idea,
-        timed=False,
+        call=Call(arguments=("a", "b", "c", "m", "n", "k")),
+        accepts=Accepts(multiple_of={"k": 16}),
+        promises=Promises(expects=(*expects, _NO_SPILL)),
+        timing=Timing(baseline=None, timed=False),
+        story=Story(idea=idea),
     )
 
 

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Expect, Family, Kernel, Launch
+from gemmrepro.registry import (
+    Accepts,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Promises,
+    Story,
+    Timing,
+)
 
 FAMILY = Family(
     name="ceilings",
@@ -51,104 +64,110 @@ KERNELS = (
         rung="FFMA",
         title="fp32 multiply-add",
         source="ffma.cu",
-        entry="ffma_loop",
+        compute=Compute(op="ceiling_flops", layout="registers"),
+        code=Code("ffma_loop", params={"iterations": 8, "ffma_per_iteration": 512}),
         launch=_launch_ffma,
-        op="ceiling_flops",
-        layout="registers",
-        params={"iterations": 8, "ffma_per_iteration": 512},
-        # Two shears that make a rotation; values other than a = -b, |a| < 2, would let the registers run to infinity.
-        scalars={"a": 0.75, "b": -0.75},
-        expects=(
-            Expect(r"FFMA(\..*)?", "the loop is 512 FFMA", least=512),
-            Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
-            Expect(r"STG(\..*)?", "results stay alive through a store that is never taken", least=1, most=1),
+        call=Call(scalars={"a": 0.75, "b": -0.75}),
+        promises=Promises(
+            expects=(
+                Expect(r"FFMA(\..*)?", "the loop is 512 FFMA", least=512),
+                Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
+                Expect(r"STG(\..*)?", "results stay alive through a store that is never taken", least=1, most=1),
+            )
         ),
-        baseline=None,
-        idea="A register-only loop of independent FFMA chains.",
+        timing=Timing(baseline=None),
+        story=Story(idea="A register-only loop of independent FFMA chains."),
     ),
     Kernel(
         id="ceilings.ffma_rrr",
         rung="FFMA of registers",
         title="fp32 multiply-add, three register operands",
         source="ffma_rrr.cu",
-        entry="ffma_rrr",
+        compute=Compute(op="ceiling_flops", layout="registers"),
+        code=Code("ffma_rrr", params={"iterations": 32, "ffma_per_iteration": 1024, "rows": 8, "columns": 16}),
         launch=_launch_ffma_rrr,
-        op="ceiling_flops",
-        layout="registers",
-        params={"iterations": 32, "ffma_per_iteration": 1024, "rows": 8, "columns": 16},
-        scalars={"a": 0.75, "b": -0.75},
-        expects=(
-            Expect(r"FFMA(\..*)?", "the loop is 1024 FFMA", least=1024),
-            Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
-            Expect(r"STG(\..*)?", "results stay alive through a store that is never taken", least=1, most=1),
+        call=Call(scalars={"a": 0.75, "b": -0.75}),
+        promises=Promises(
+            expects=(
+                Expect(r"FFMA(\..*)?", "the loop is 1024 FFMA", least=1024),
+                Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
+                Expect(r"STG(\..*)?", "results stay alive through a store that is never taken", least=1, most=1),
+            )
         ),
-        baseline=None,
-        idea="An outer product over and over: what a GEMM's inner step reaches if nothing else takes its time.",
+        timing=Timing(baseline=None),
+        story=Story(
+            idea="An outer product over and over: what a GEMM's inner step reaches if nothing else takes its time."
+        ),
     ),
     Kernel(
         id="ceilings.wgmma",
         rung="wgmma",
         title="bf16 wgmma from shared memory",
         source="wgmma.cu",
-        entry="wgmma_loop",
-        launch=_launch_wgmma,
-        op="ceiling_flops",
-        dtype_in="bf16",
-        layout="registers",
-        # An iteration: two warpgroups, 16 wgmma of 64 x 256 x 16 each. 4.5 TFLOP a launch, some 5 ms on an H200.
-        params={"iterations": 2048, "flops_per_block_iteration": 2 * 16 * 2 * 64 * 256 * 16},
-        scalars={"a": 1.0, "b": 1.0},
-        min_capability=(9, 0),
-        targets=("90a",),
-        headers=("common/element.cuh", "common/mbarrier.cuh", "common/wgmma.cuh"),
-        expects=(
-            Expect(r"HGMMA\.64x256x16\.F32\.BF16", "the loop is 16 wgmma of the widest kind", least=16, most=16),
-            Expect(r"WARPGROUP\.DEPBAR.*", "the loop waits once an iteration, not after every wgmma", most=2),
-            Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
-            Expect(r"STL(\..*)?", "nothing spills", least=0, most=0),
+        compute=Compute(op="ceiling_flops", dtype_in="bf16", layout="registers"),
+        code=Code(
+            "wgmma_loop",
+            params={"iterations": 2048, "flops_per_block_iteration": 2 * 16 * 2 * 64 * 256 * 16},
+            headers=("common/element.cuh", "common/mbarrier.cuh", "common/wgmma.cuh"),
         ),
-        baseline=None,
-        idea="A loop of wgmma on tiles that already lie in shared memory, on data that look like a real matrix.",
+        launch=_launch_wgmma,
+        call=Call(scalars={"a": 1.0, "b": 1.0}),
+        platform=Platform(min_capability=(9, 0), targets=("90a",)),
+        promises=Promises(
+            expects=(
+                Expect(r"HGMMA\.64x256x16\.F32\.BF16", "the loop is 16 wgmma of the widest kind", least=16, most=16),
+                Expect(r"WARPGROUP\.DEPBAR.*", "the loop waits once an iteration, not after every wgmma", most=2),
+                Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
+                Expect(r"STL(\..*)?", "nothing spills", least=0, most=0),
+            )
+        ),
+        timing=Timing(baseline=None),
+        story=Story(
+            idea="A loop of wgmma on tiles that already lie in shared memory, on data that look like a real matrix."
+        ),
     ),
     Kernel(
         id="ceilings.mma_f16",
         rung="mma.sync",
         title="fp16 mma.sync from registers",
         source="mma_f16.cu",
-        entry="mma_loop",
-        launch=_launch_mma,
-        op="ceiling_flops",
-        dtype_in="fp16",
-        layout="registers",
-        # An iteration: eight warps, 32 mma of 16 x 8 x 16 each.
-        params={"iterations": 4096, "flops_per_block_iteration": 8 * 32 * 2 * 16 * 8 * 16},
-        scalars={"a": 1.0, "b": -1.0},
-        headers=("common/element.cuh", "common/mma.cuh"),
-        expects=(
-            Expect(r"HMMA\.16816\.F32", "the loop is 64 mma.sync, and 32 more for an odd count", least=96, most=96),
-            Expect(r"LD[GS](\..*)?|LDSM.*", "nothing is loaded", least=0, most=0),
-            Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
-            Expect(r"STG(\..*)?", "one thread writes one sum", least=1, most=1),
+        compute=Compute(op="ceiling_flops", dtype_in="fp16", layout="registers"),
+        code=Code(
+            "mma_loop",
+            params={"iterations": 4096, "flops_per_block_iteration": 8 * 32 * 2 * 16 * 8 * 16},
+            headers=("common/element.cuh", "common/mma.cuh"),
         ),
-        baseline=None,
-        idea="A loop of mma.sync on fragments that stay in registers, on data that look like a real matrix.",
+        launch=_launch_mma,
+        call=Call(scalars={"a": 1.0, "b": -1.0}),
+        promises=Promises(
+            expects=(
+                Expect(r"HMMA\.16816\.F32", "the loop is 64 mma.sync, and 32 more for an odd count", least=96, most=96),
+                Expect(r"LD[GS](\..*)?|LDSM.*", "nothing is loaded", least=0, most=0),
+                Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+                Expect(r"STG(\..*)?", "one thread writes one sum", least=1, most=1),
+            )
+        ),
+        timing=Timing(baseline=None),
+        story=Story(
+            idea="A loop of mma.sync on fragments that stay in registers, on data that look like a real matrix."
+        ),
     ),
     Kernel(
         id="ceilings.dram_copy",
         rung="copy",
         title="Device-to-device copy",
         source="dram_copy.cu",
-        entry="dram_copy",
+        compute=Compute(op="ceiling_bytes", layout="vector"),
+        code=Code("dram_copy", params={"bytes_per_element": 16, "unroll": 4}),
         launch=_launch_dram_copy,
-        op="ceiling_bytes",
-        layout="vector",
-        params={"bytes_per_element": 16, "unroll": 4},
-        max_elements=1 << 40,
-        expects=(
-            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4),
-            Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4),
+        accepts=Accepts(max_elements=1 << 40),
+        promises=Promises(
+            expects=(
+                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4),
+                Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4),
+            )
         ),
-        baseline="cuda.memcpy",
-        idea="A 128-bit copy with four loads in flight a thread.",
+        timing=Timing(baseline="cuda.memcpy"),
+        story=Story(idea="A 128-bit copy with four loads in flight a thread."),
     ),
 )

@@ -15,7 +15,25 @@ from typing import Any
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.ozaki import moduli, residues, scheme2
 from gemmrepro.ozaki.arrays import set_aside
-from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, LibraryStep, Step, TensorMap
+from gemmrepro.registry import (
+    Accepts,
+    Buffer,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    LibraryStep,
+    Platform,
+    Promises,
+    Run,
+    Step,
+    Story,
+    TensorMap,
+    Timing,
+)
 
 FAMILY = Family(
     name="crt",
@@ -235,31 +253,27 @@ def _kernel(
         rung=rung,
         title=title,
         source=source,
-        entry=main.entry,
+        compute=Compute(dtype_in="fp64", dtype_acc="int32", dtype_out="fp64"),
+        code=Code(
+            main.entry,
+            params={"moduli": count, "bm": BM, "bn": bn, "bk": 128, "stages": stages} if product else {"moduli": count},
+            defines={"NUMBERS": str(count)},
+            headers=(*(f"common/{header}.cuh" for header in common), *(f"crt/{header}.cuh" for header in own)),
+        ),
         launch=main.launch,
-        dtype_in="fp64",
-        dtype_acc="int32",
-        dtype_out="fp64",
-        params={"moduli": count, "bm": BM, "bn": bn, "bk": 128, "stages": stages} if product else {"moduli": count},
-        at_most={"k": longest_k},
-        min_capability=(9, 0),
-        targets=("90a",),
-        headers=(*(f"common/{header}.cuh" for header in common), *(f"crt/{header}.cuh" for header in own)),
-        defines={"NUMBERS": str(count)},
-        arguments=main.arguments,
-        tensor_maps=main.tensor_maps,
-        expects=main.expects,
-        baseline="cublas.gemm",
-        idea=idea,
-        evidence=("gpu__time_duration.sum", "lts__t_bytes.sum"),
-        # Several tiles of every kind: more than a cluster of rows, more columns than a tile, several chunks of K.
-        gate_shapes=(Shape(700, 1030, 600),),
-        gain_over=gain_over,
-        steps=steps,
-        workspace=workspace,
-        error=error or _error(count),
-        error_copies=error_copies,
-        spoils=True,
+        call=Call(arguments=main.arguments, tensor_maps=main.tensor_maps),
+        platform=Platform(min_capability=(9, 0), targets=("90a",)),
+        accepts=Accepts(at_most={"k": longest_k}),
+        run=Run(steps=steps, workspace=workspace),
+        promises=Promises(
+            expects=main.expects,
+            error=error or _error(count),
+            error_copies=error_copies,
+            spoils=True,
+            gate_shapes=(Shape(700, 1030, 600),),
+        ),
+        timing=Timing(baseline="cublas.gemm"),
+        story=Story(idea=idea, evidence=("gpu__time_duration.sum", "lts__t_bytes.sum"), gain_over=gain_over),
     )
 
 

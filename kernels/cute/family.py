@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Expect, Family, Kernel, Launch, TensorMap
+from gemmrepro.registry import (
+    Accepts,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Promises,
+    Story,
+    TensorMap,
+    Timing,
+)
 
 FAMILY = Family(
     name="cute",
@@ -97,24 +111,14 @@ def _rung(
         rung=rung,
         title=title,
         source=source,
-        entry=name,
+        compute=Compute(dtype_in="bf16", dtype_out="bf16", layout="row,col,row"),
+        code=Code(name, params={**_TILE, **params}, packages=PACKAGES, flags=FLAGS, ptx="80"),
         launch=launch,
-        dtype_in="bf16",
-        dtype_out="bf16",
-        layout="row,col,row",
-        params={**_TILE, **params},
-        multiple_of={"n": 8, "k": 8},
-        packages=PACKAGES,
-        flags=FLAGS,
-        ptx="80",
-        arguments=("a", "b", "c", "m", "n", "k"),
-        expects=(_MMA, _LDSM, _NARROW, _ASYNC, _BARRIER, *expects),
-        baseline="cublas.gemm",
-        article="cute",
-        published_system=published,
-        idea=idea,
-        evidence=evidence,
-        gain_over=gain_over,
+        call=Call(arguments=("a", "b", "c", "m", "n", "k")),
+        accepts=Accepts(multiple_of={"n": 8, "k": 8}),
+        promises=Promises(expects=(_MMA, _LDSM, _NARROW, _ASYNC, _BARRIER, *expects)),
+        timing=Timing(baseline="cublas.gemm"),
+        story=Story(article="cute", published_system=published, idea=idea, evidence=evidence, gain_over=gain_over),
     )
 
 
@@ -145,23 +149,15 @@ def _dsl(
         rung=rung,
         title=title,
         source=f"{name}.py",
-        entry=f"{name}_0",
+        compute=Compute(dtype_in="bf16", dtype_out="bf16", layout="row,col,row"),
+        code=Code(f"{name}_0", compiler="cute_dsl", params={**_TILE, "stages": 3, **params}),
         launch=launch,
-        dtype_in="bf16",
-        dtype_out="bf16",
-        layout="row,col,row",
-        params={**_TILE, "stages": 3, **params},
-        multiple_of={"n": 8, "k": 8},
-        toolkits=("cuda13",),
-        compiler="cute_dsl",
-        arguments=("a", "b", "c", "m", "n", "k"),
-        expects=(_NARROW, _BARRIER, *expects),
-        baseline="cublas.gemm",
-        article="cute",
-        published_system=published,
-        idea=idea,
-        evidence=evidence,
-        gain_over=gain_over,
+        call=Call(arguments=("a", "b", "c", "m", "n", "k")),
+        platform=Platform(toolkits=("cuda13",)),
+        accepts=Accepts(multiple_of={"n": 8, "k": 8}),
+        promises=Promises(expects=(_NARROW, _BARRIER, *expects)),
+        timing=Timing(baseline="cublas.gemm"),
+        story=Story(article="cute", published_system=published, idea=idea, evidence=evidence, gain_over=gain_over),
     )
 
 
@@ -221,25 +217,23 @@ def _copy() -> Kernel:
         rung="0",
         title="Copy by tiles",
         source="0_copy.cu",
-        entry="copy_tiles",
+        compute=Compute(op="copy", dtype_in="bf16", dtype_out="bf16"),
+        code=Code("copy_tiles", params={"bm": 128, "bn": 64}, packages=PACKAGES, flags=FLAGS, ptx="80"),
         launch=launch,
-        op="copy",
-        dtype_in="bf16",
-        dtype_out="bf16",
-        params={"bm": 128, "bn": 64},
-        multiple_of={"n": 8},
-        packages=PACKAGES,
-        flags=FLAGS,
-        ptx="80",
-        expects=(
-            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4, most=4),
-            Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4, most=4),
-            Expect(r"(LDS|STS)(\..*)?", "nothing passes through shared memory", least=0, most=0),
+        accepts=Accepts(multiple_of={"n": 8}),
+        promises=Promises(
+            expects=(
+                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "four independent 128-bit loads", least=4, most=4),
+                Expect(r"STG\.E(\..*)?\.128(\..*)?", "four 128-bit stores", least=4, most=4),
+                Expect(r"(LDS|STS)(\..*)?", "nothing passes through shared memory", least=0, most=0),
+            )
         ),
-        baseline="cuda.memcpy",
-        article="cute",
-        published_system="cute copy kernel 128x64 tile",
-        idea="A layout says which thread has which 16 bytes; the copy follows from it.",
+        timing=Timing(baseline="cuda.memcpy"),
+        story=Story(
+            article="cute",
+            published_system="cute copy kernel 128x64 tile",
+            idea="A layout says which thread has which 16 bytes; the copy follows from it.",
+        ),
     )
 
 
@@ -256,34 +250,41 @@ def _hopper() -> Kernel:
         rung="5",
         title="wgmma and TMA",
         source="5_hopper.cu",
-        entry="hopper",
-        launch=launch,
-        dtype_in="bf16",
-        dtype_out="bf16",
-        layout="row,col,row",
-        params={"bm": 128, "bn": 256, "bk": 64, "stages": 4, "group": 8, "cluster": 2},
-        multiple_of={"n": 8, "k": 8},
-        min_capability=(9, 0),
-        targets=("90a",),
-        packages=PACKAGES,
-        flags=FLAGS,
-        arguments=("map:a", "map:b", "map:c", "m", "n", "k"),
-        tensor_maps={"a": TensorMap((128, 64)), "b": TensorMap((128, 64)), "c": TensorMap((16, 64))},
-        expects=(
-            Expect(r"HGMMA\.64x256x16\.F32\.BF16", "wgmma of the widest kind, from shared memory into fp32", least=20),
-            Expect(r"UTMALDG\.2D", "tiles of A are loaded by the copy engine", least=1),
-            Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1),
-            Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=4),
-            Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=16),
-            Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait for each other's stages", least=2),
-            Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
-            Expect(r"(LDG|STG)\..*", "no thread touches A, B or C itself", least=0, most=0),
-            Expect(r"(LDSM|HMMA)\..*", "nothing of an older GPU's way", least=0, most=0),
+        compute=Compute(dtype_in="bf16", dtype_out="bf16", layout="row,col,row"),
+        code=Code(
+            "hopper",
+            params={"bm": 128, "bn": 256, "bk": 64, "stages": 4, "group": 8, "cluster": 2},
+            packages=PACKAGES,
+            flags=FLAGS,
         ),
-        baseline="cublas.gemm",
-        idea="The same layouts over wgmma, TMA, mbarriers and clusters.",
-        evidence=(_L2, _CYCLES, _TIME),
-        gain_over="cute.three_stages",
+        launch=launch,
+        call=Call(
+            arguments=("map:a", "map:b", "map:c", "m", "n", "k"),
+            tensor_maps={"a": TensorMap((128, 64)), "b": TensorMap((128, 64)), "c": TensorMap((16, 64))},
+        ),
+        platform=Platform(min_capability=(9, 0), targets=("90a",)),
+        accepts=Accepts(multiple_of={"n": 8, "k": 8}),
+        promises=Promises(
+            expects=(
+                Expect(
+                    r"HGMMA\.64x256x16\.F32\.BF16", "wgmma of the widest kind, from shared memory into fp32", least=20
+                ),
+                Expect(r"UTMALDG\.2D", "tiles of A are loaded by the copy engine", least=1),
+                Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1),
+                Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=4),
+                Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=16),
+                Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait for each other's stages", least=2),
+                Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
+                Expect(r"(LDG|STG)\..*", "no thread touches A, B or C itself", least=0, most=0),
+                Expect(r"(LDSM|HMMA)\..*", "nothing of an older GPU's way", least=0, most=0),
+            )
+        ),
+        timing=Timing(baseline="cublas.gemm"),
+        story=Story(
+            idea="The same layouts over wgmma, TMA, mbarriers and clusters.",
+            evidence=(_L2, _CYCLES, _TIME),
+            gain_over="cute.three_stages",
+        ),
     )
 
 

@@ -7,7 +7,27 @@ from dataclasses import replace
 
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Refusal, Step, Tunable, parameters, tuned
+from gemmrepro.registry import (
+    Accepts,
+    Buffer,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Promises,
+    Refusal,
+    Run,
+    Step,
+    Story,
+    Timing,
+    Tunable,
+    parameters,
+    tuned,
+)
 
 FAMILY = Family(
     name="cutile",
@@ -159,28 +179,30 @@ def _product(
         rung=rung,
         title=title,
         source=source,
-        entry=entry,
+        compute=Compute(
+            dtype_in=dtype,
+            dtype_acc=_SUMS.get(dtype, "fp32"),
+            dtype_out=out,
+            layout="row,col,row" if k_major else "row,row,row",
+        ),
+        code=Code(
+            entry, compiler="cutile", params=params, defines=parameters(params) | ({"HINTS": given} if given else {})
+        ),
         launch=_grid(bm, bn, blocks),
-        dtype_in=dtype,
-        dtype_acc=_SUMS.get(dtype, "fp32"),
-        dtype_out=out,
-        layout="row,col,row" if k_major else "row,row,row",
-        params=params,
-        multiple_of={"n": step, "k": step} if aligned else {},
-        toolkits=("cuda13",),
-        compiler="cutile",
-        defines=parameters(params) | ({"HINTS": given} if given else {}),
-        arguments=("array:a", "array:b", "array:c"),
-        refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
-        spills=spills or _SPILLS.get(name, ()),
-        expects=_expects(dtype) if expects is None else expects,
-        baseline=_baseline(k_major, (constants or {}).get("fast", 0)) if baseline == "" else baseline,
-        article="cutile",
-        published_system=published,
-        idea=idea,
-        gain_over=gain_over,
-        timed=timed,
-        timed_to=timed_to,
+        call=Call(arguments=("array:a", "array:b", "array:c")),
+        platform=Platform(toolkits=("cuda13",)),
+        accepts=Accepts(multiple_of={"n": step, "k": step} if aligned else {}),
+        promises=Promises(
+            expects=_expects(dtype) if expects is None else expects,
+            spills=spills or _SPILLS.get(name, ()),
+            refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
+        ),
+        timing=Timing(
+            baseline=_baseline(k_major, (constants or {}).get("fast", 0)) if baseline == "" else baseline,
+            timed=timed,
+            timed_to=timed_to,
+        ),
+        story=Story(article="cutile", published_system=published, idea=idea, gain_over=gain_over),
     )
 
 
@@ -249,7 +271,12 @@ def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = 
         return (first,) * (whole > 0) + (second,) * (rest > 0)
 
     # 12 x 12 tiles: a full wave, and twelve tiles left over, of which some reach beyond the matrix.
-    return replace(kernel, entry="full_waves", launch=waves, steps=steps, gate_shapes=(Shape(1500, 1480, 200),))
+    return replace(
+        kernel.with_promises(gate_shapes=(Shape(1500, 1480, 200),)),
+        launch=waves,
+        code=replace(kernel.code, entry="full_waves"),
+        run=Run(steps=steps),
+    )
 
 
 def _turned(rows: int, columns: int, tile: tuple[int, int, int], group: int, idea: str, **options) -> Kernel:
@@ -275,10 +302,12 @@ def _turned(rows: int, columns: int, tile: tuple[int, int, int], group: int, ide
     arguments = ("array:a", "array:turned", "array:c")
     return replace(
         kernel,
-        entry="multiply",
-        arguments=arguments,
-        steps=(turn, Step("multiply", kernel.launch, arguments)),
-        workspace={"turned": Buffer("tf32", lambda shape: (shape.n, shape.k), (1, 4))},
+        code=replace(kernel.code, entry="multiply"),
+        call=replace(kernel.call, arguments=arguments),
+        run=Run(
+            steps=(turn, Step("multiply", kernel.launch, arguments)),
+            workspace={"turned": Buffer("tf32", lambda shape: (shape.n, shape.k), (1, 4))},
+        ),
     )
 
 
@@ -292,22 +321,20 @@ _VECTOR_ADD = Kernel(
     rung="C0",
     title="Vector addition",
     source="0_vector_add.py",
-    entry="vector_add",
+    compute=Compute(op="vector_add"),
+    code=Code("vector_add", compiler="cutile", params={"tile": 16}, defines=parameters({"tile": 16})),
     launch=lambda shape: Launch(grid=(-(-shape.n // 16), 1, 1), block=ONE_THREAD),
-    op="vector_add",
-    params={"tile": 16},
-    toolkits=("cuda13",),
-    compiler="cutile",
-    defines=parameters({"tile": 16}),
-    arguments=("array:a", "array:b", "array:c"),
-    expects=(
-        Expect(r"LDG\.E(\..*)?", "one load of x and one of y", 2, 2),
-        Expect(r"STG\.E(\..*)?", "one store of z", 1, 1),
-        Expect(r"FADD(\..*)?", "one addition", 1, 1),
+    call=Call(arguments=("array:a", "array:b", "array:c")),
+    platform=Platform(toolkits=("cuda13",)),
+    promises=Promises(
+        expects=(
+            Expect(r"LDG\.E(\..*)?", "one load of x and one of y", 2, 2),
+            Expect(r"STG\.E(\..*)?", "one store of z", 1, 1),
+            Expect(r"FADD(\..*)?", "one addition", 1, 1),
+        )
     ),
-    baseline=None,
-    article="cutile",
-    idea="A block a tile of 16 elements; what a thread does is nowhere said.",
+    timing=Timing(baseline=None),
+    story=Story(article="cutile", idea="A block a tile of 16 elements; what a thread does is nowhere said."),
 )
 
 _WRITTEN = (

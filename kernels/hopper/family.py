@@ -6,7 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Expect, Family, Kernel, Launch, TensorMap, Variant
+from gemmrepro.registry import (
+    Accepts,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Promises,
+    Run,
+    Story,
+    TensorMap,
+    Timing,
+    Variant,
+)
 
 FAMILY = Family(
     name="hopper",
@@ -124,24 +140,18 @@ def _kernel(
         rung=rung,
         title=title + title_suffix,
         source=source,
-        entry=entry,
+        compute=Compute(dtype_in=element, dtype_out=element, layout="row,col,row"),
+        code=Code(entry, params=params, defines={"ELEMENT": element} if element == "fp16" else {}, headers=_HEADERS),
         launch=launch,
-        dtype_in=element,
-        dtype_out=element,
-        layout="row,col,row",
-        params=params,
-        multiple_of={"n": 8, "k": 8},
-        min_capability=(9, 0),
-        targets=("90a",),
-        headers=_HEADERS,
-        defines={"ELEMENT": element} if element == "fp16" else {},
-        arguments=_TO_ENGINE if "c" in boxes else _TO_MEMORY,
-        tensor_maps={operand: TensorMap(box=box, swizzle=128) for operand, box in boxes.items()},
-        expects=(_hgmma(hgmma[0], element, hgmma[1]), *expects),
-        baseline="cublas.gemm",
-        article="ladder",
-        idea=idea,
-        evidence=evidence,
+        call=Call(
+            arguments=_TO_ENGINE if "c" in boxes else _TO_MEMORY,
+            tensor_maps={operand: TensorMap(box=box, swizzle=128) for operand, box in boxes.items()},
+        ),
+        platform=Platform(min_capability=(9, 0), targets=("90a",)),
+        accepts=Accepts(multiple_of={"n": 8, "k": 8}),
+        promises=Promises(expects=(_hgmma(hgmma[0], element, hgmma[1]), *expects)),
+        timing=Timing(baseline="cublas.gemm"),
+        story=Story(article="ladder", idea=idea, evidence=evidence),
     )
 
 
@@ -240,7 +250,7 @@ def _stream_k(element: str) -> Kernel:
         element,
     )
     # 72 tiles of 256 x 256 for 66 clusters, each of 54 steps: cutting saves 49, and is worth it from 48 on.
-    return replace(kernel, gate_shapes=(Shape(2048, 2304, 3400),))
+    return kernel.with_promises(gate_shapes=(Shape(2048, 2304, 3400),))
 
 
 @dataclass(frozen=True)
@@ -329,7 +339,7 @@ def _ping_pong(element: str) -> Kernel:
         "A consumer multiplies a whole tile while the other stores the one before; no clusters.",
         element,
     )
-    return replace(kernel, expects=(*kernel.expects[1:], *variant.expects), gate_shapes=_SEVERAL_TILES)
+    return kernel.with_promises(expects=(*kernel.expects[1:], *variant.expects), gate_shapes=_SEVERAL_TILES)
 
 
 def _by_size(element: str) -> Kernel:
@@ -346,13 +356,14 @@ def _by_size(element: str) -> Kernel:
     return replace(
         kernel,
         launch=lambda shape: variants[best_tile(shape)].launch(shape),
-        params={"bk": 64, "tiles": len(variants)},
-        headers=(*_HEADERS, "common/wgmma_widths.cuh"),
+        code=replace(
+            kernel.code,
+            params={"bk": 64, "tiles": len(variants)},
+            headers=(*_HEADERS, "common/wgmma_widths.cuh"),
+        ),
         # Every variant expects its own width.
-        expects=kernel.expects[1:],
-        gate_shapes=_SEVERAL_TILES,
-        variants=variants,
-        choose=lambda shape: variants[best_tile(shape)],
+        promises=Promises(expects=kernel.promises.expects[1:], gate_shapes=_SEVERAL_TILES),
+        run=Run(variants=variants, choose=lambda shape: variants[best_tile(shape)]),
     )
 
 

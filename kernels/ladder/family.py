@@ -7,7 +7,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Expect, Family, Kernel, Launch, TensorMap, Tunable, parameters, tuned
+from gemmrepro.registry import (
+    Accepts,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Promises,
+    Story,
+    TensorMap,
+    Timing,
+    Tunable,
+    parameters,
+    tuned,
+)
 
 FAMILY = Family(
     name="ladder",
@@ -106,142 +123,167 @@ _ROOT = (
         rung="L0",
         title="Vector addition",
         source="0_vector_add.cu",
-        entry="vector_add",
+        compute=Compute(op="vector_add", layout="vector"),
+        code=Code("vector_add", params={"threads": 256}),
         launch=_launch_vector_add,
-        op="vector_add",
-        layout="vector",
-        params={"threads": 256},
-        expects=(
-            Expect(_LDG_32, "x and y are loaded, 32 bits a lane", least=2),
-            Expect(r"FADD(\..*)?", "the addition"),
-            Expect(_STG_32, "z is stored, 32 bits a lane"),
-            *_NO_SHARED,
+        promises=Promises(
+            expects=(
+                Expect(_LDG_32, "x and y are loaded, 32 bits a lane", least=2),
+                Expect(r"FADD(\..*)?", "the addition"),
+                Expect(_STG_32, "z is stored, 32 bits a lane"),
+                *_NO_SHARED,
+            )
         ),
-        baseline=None,
-        article="ladder",
-        idea="Grid, block, thread: a grid-stride loop covers any length.",
+        timing=Timing(baseline=None),
+        story=Story(article="ladder", idea="Grid, block, thread: a grid-stride loop covers any length."),
     ),
     Kernel(
         id="ladder.naive",
         rung="L1",
         title="Naive",
         source="1_naive.cu",
-        entry="naive",
+        code=Code("naive", params={"bm": 32, "bn": 32}),
         launch=_by_rows(32, 32),
-        params={"bm": 32, "bn": 32},
-        expects=(
-            Expect(_LDG_32, "A and B are loaded 32 bits a lane", least=2),
-            Expect(_LDG_WIDE, "no load is wider", least=0, most=0),
-            Expect(_FFMA, "multiply and add are one instruction"),
-            *_NO_SHARED,
+        promises=Promises(
+            expects=(
+                Expect(_LDG_32, "A and B are loaded 32 bits a lane", least=2),
+                Expect(_LDG_WIDE, "no load is wider", least=0, most=0),
+                Expect(_FFMA, "multiply and add are one instruction"),
+                *_NO_SHARED,
+            )
         ),
-        article="ladder",
-        published_system="L1 naive",
-        idea="One thread an output; a warp walks rows, so nothing coalesces.",
+        story=Story(
+            article="ladder",
+            published_system="L1 naive",
+            idea="One thread an output; a warp walks rows, so nothing coalesces.",
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.coalesced",
         rung="L2",
         title="Coalesced",
         source="2_coalesced.cu",
-        entry="coalesced",
+        code=Code("coalesced", params={"bm": 32, "bn": 32}),
         launch=_tiled(32, 32, 1024),
-        params={"bm": 32, "bn": 32},
-        # Coalescing is a matter of addresses, not opcodes: counters and clock judge it (kernels/ladder/NOTES.md).
-        expects=(
-            Expect(_LDG_32, "A and B are loaded 32 bits a lane, 128 bytes a warp", least=2),
-            Expect(_LDG_WIDE, "no load is wider", least=0, most=0),
-            Expect(_STG_32, "C is stored 32 bits a lane, 128 bytes a warp"),
-            Expect(_FFMA, "multiply and add are one instruction"),
-            *_NO_SHARED,
+        promises=Promises(
+            expects=(
+                Expect(_LDG_32, "A and B are loaded 32 bits a lane, 128 bytes a warp", least=2),
+                Expect(_LDG_WIDE, "no load is wider", least=0, most=0),
+                Expect(_STG_32, "C is stored 32 bits a lane, 128 bytes a warp"),
+                Expect(_FFMA, "multiply and add are one instruction"),
+                *_NO_SHARED,
+            )
         ),
-        article="ladder",
-        published_system="L2 coalesced",
-        idea="A warp walks columns: 32 lanes touch one 128-byte line.",
+        story=Story(
+            article="ladder",
+            published_system="L2 coalesced",
+            idea="A warp walks columns: 32 lanes touch one 128-byte line.",
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.smem",
         rung="L3",
         title="Shared memory",
         source="3_smem.cu",
-        entry="smem",
+        code=Code("smem", params={"bm": 32, "bn": 32, "bk": 32, "tile": 32, "unroll": 32}),
         launch=_tiled(32, 32, 1024),
-        params={"bm": 32, "bn": 32, "bk": 32, "tile": 32, "unroll": 32},
-        expects=(*_SHARED, Expect(_FFMA, "a tile's 32 steps are unrolled", least=32)),
-        article="ladder",
-        published_system="L3 smem",
-        idea="Tiles of A and B in shared memory: each global load serves 32 threads.",
+        promises=Promises(expects=(*_SHARED, Expect(_FFMA, "a tile's 32 steps are unrolled", least=32))),
+        story=Story(
+            article="ladder",
+            published_system="L3 smem",
+            idea="Tiles of A and B in shared memory: each global load serves 32 threads.",
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.blocktile_1d",
         rung="L4",
         title="1-D blocktiling",
         source="4_blocktile_1d.cu",
-        entry="blocktile_1d",
+        code=Code("blocktile_1d", params={"bm": 64, "bn": 64, "bk": 8, "tm": 8}),
         launch=_tiled(64, 64, 512),
-        params={"bm": 64, "bn": 64, "bk": 8, "tm": 8},
-        multiple_of={"m": 64, "n": 64, "k": 8},
-        expects=(*_SHARED, Expect(_FFMA, "BK * TM products a tile, all unrolled", least=8 * 8)),
-        article="ladder",
-        published_system="L4 blocktile_1d",
-        idea="A column of outputs a thread: a value of B in a register serves eight products.",
+        accepts=Accepts(multiple_of={"m": 64, "n": 64, "k": 8}),
+        promises=Promises(expects=(*_SHARED, Expect(_FFMA, "BK * TM products a tile, all unrolled", least=8 * 8))),
+        story=Story(
+            article="ladder",
+            published_system="L4 blocktile_1d",
+            idea="A column of outputs a thread: a value of B in a register serves eight products.",
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.blocktile_2d",
         rung="L5",
         title="2-D blocktiling",
         source="5_blocktile_2d.cu",
-        entry="blocktile_2d",
+        code=Code("blocktile_2d", params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8, "blocks": 2}),
         launch=_tiled(128, 128, 256),
-        params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8, "blocks": 2},
-        multiple_of={"m": 128, "n": 128, "k": 8},
-        expects=(
-            *_SHARED,
-            Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=8 * 8 * 8),
-            Expect(_LDG_WIDE, "global loads are still 32 bits a lane", least=0, most=0),
+        accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 8}),
+        promises=Promises(
+            expects=(
+                *_SHARED,
+                Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=8 * 8 * 8),
+                Expect(_LDG_WIDE, "global loads are still 32 bits a lane", least=0, most=0),
+            )
         ),
-        article="ladder",
-        published_system="L5 blocktile_2d",
-        idea="A square of outputs a thread: 16 values in registers serve 64 products.",
+        story=Story(
+            article="ladder",
+            published_system="L5 blocktile_2d",
+            idea="A square of outputs a thread: 16 values in registers serve 64 products.",
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.vectorized",
         rung="L6",
         title="Vectorized",
         source="6_vectorized.cu",
-        entry="vectorized",
+        code=Code("vectorized", params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8, "blocks": 2}),
         launch=_tiled(128, 128, 256),
-        params={"bm": 128, "bn": 128, "bk": 8, "tm": 8, "tn": 8, "blocks": 2},
-        multiple_of={"m": 128, "n": 128, "k": 8},
-        expects=(
-            *_SHARED,
-            *_VECTOR,
-            Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=8 * 8 * 8),
+        accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 8}),
+        promises=Promises(
+            expects=(
+                *_SHARED,
+                *_VECTOR,
+                Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=8 * 8 * 8),
+            )
         ),
-        article="ladder",
-        published_system="L6 vectorized",
-        idea="float4 everywhere; A is transposed on its way into shared memory.",
+        story=Story(
+            article="ladder",
+            published_system="L6 vectorized",
+            idea="float4 everywhere; A is transposed on its way into shared memory.",
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.warptile",
         rung="L7",
         title="Warptiling",
         source="7_warptile.cu",
-        entry="warptile",
-        launch=_tiled(128, 128, 128),
-        params={
-            **{"bm": 128, "bn": 128, "bk": 16, "wm": 64, "wn": 64},
-            **{"wmiter": 1, "wniter": 4, "tm": 8, "tn": 4, "blocks": 3, "unroll": 2, "pad": 0},
-        },
-        multiple_of={"m": 128, "n": 128, "k": 16},
-        expects=(
-            *_SHARED,
-            *_VECTOR,
-            Expect(_FFMA, "two steps of WMITER*TM * WNITER*TN products are unrolled", least=2 * 8 * 16),
+        code=Code(
+            "warptile",
+            params={
+                **{"bm": 128, "bn": 128, "bk": 16, "wm": 64, "wn": 64},
+                **{"wmiter": 1, "wniter": 4, "tm": 8, "tn": 4, "blocks": 3, "unroll": 2, "pad": 0},
+            },
         ),
-        article="ladder",
-        published_system="L7 warptile",
-        idea="A warp owns a tile: its lanes share operands, and shared memory answers by broadcast.",
+        launch=_tiled(128, 128, 128),
+        accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
+        promises=Promises(
+            expects=(
+                *_SHARED,
+                *_VECTOR,
+                Expect(_FFMA, "two steps of WMITER*TM * WNITER*TN products are unrolled", least=2 * 8 * 16),
+            )
+        ),
+        story=Story(
+            article="ladder",
+            published_system="L7 warptile",
+            idea="A warp owns a tile: its lanes share operands, and shared memory answers by broadcast.",
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
 )
 
@@ -273,89 +315,110 @@ _PAST = (
         rung="L7.1",
         title="Asynchronous copies",
         source="7.1_async_copy.cu",
-        entry="async_copy",
+        code=Code("async_copy", params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4}),
         launch=_tiled(128, 128, 128, _RING_BYTES),
-        params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4},
-        multiple_of={"m": 128, "n": 128, "k": 16},
-        expects=_RING,
-        idea="Tiles travel by cp.async into a ring of slots: no multiplication waits for global memory.",
+        accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
+        promises=Promises(expects=_RING),
+        story=Story(idea="Tiles travel by cp.async into a ring of slots: no multiplication waits for global memory."),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.fragments",
         rung="L7.2",
         title="Fragments ahead",
         source="7.2_fragments.cu",
-        entry="fragments",
+        code=Code("fragments", params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4}),
         launch=_tiled(128, 128, 128, _RING_BYTES),
-        params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4},
-        multiple_of={"m": 128, "n": 128, "k": 16},
-        expects=_RING,
-        idea="Operands of the next step are read while this one is multiplied, across tiles; products go in a snake.",
+        accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
+        promises=Promises(expects=_RING),
+        story=Story(
+            idea="Operands of the next step are read while this one is multiplied, "
+            "across tiles; products go in a snake."
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.spread",
         rung="L7.3",
         title="Copies spread",
         source="7.3_spread.cu",
-        entry="spread",
+        code=Code("spread", params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4}),
         launch=_tiled(128, 128, 128, _RING_BYTES),
-        params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4},
-        multiple_of={"m": 128, "n": 128, "k": 16},
-        expects=_RING,
-        idea="A tile's copies start a few at each step, so that reads of operands need not queue behind them.",
+        accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
+        promises=Promises(expects=_RING),
+        story=Story(
+            idea="A tile's copies start a few at each step, so that reads of operands need not queue behind them."
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.tma",
         rung="L7.4",
         title="Copy engine",
         source="7.4_tma.cu",
-        entry="tma",
+        code=Code(
+            "tma",
+            params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 8, "store_at": 12},
+            headers=("common/mbarrier.cuh", "common/tma.cuh"),
+        ),
         launch=_tiled(128, 256, 256, _ENGINE_BYTES),
-        params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 8, "store_at": 12},
-        multiple_of={"m": 128, "n": 256, "k": 16},
-        min_capability=(9, 0),
-        targets=("90",),  # the assembler for sm_120 spills two registers
-        headers=("common/mbarrier.cuh", "common/tma.cuh"),
-        arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
-        tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
-        expects=_ENGINE,
-        idea="TMA brings B, registers bring A, and tiles are wider: 93% of the loop's instructions multiply.",
+        call=Call(
+            arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
+            tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
+        ),
+        platform=Platform(min_capability=(9, 0), targets=("90",)),
+        accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
+        promises=Promises(expects=_ENGINE),
+        story=Story(
+            idea="TMA brings B, registers bring A, and tiles are wider: 93% of the loop's instructions multiply."
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.pinned",
         rung="L7.5",
         title="Reads pinned",
         source="7.5_pinned.cu",
-        entry="pinned",
+        code=Code(
+            "pinned",
+            params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12},
+            headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
+        ),
         launch=_tiled(128, 256, 256, _ENGINE_BYTES),
-        params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12},
-        multiple_of={"m": 128, "n": 256, "k": 16},
-        min_capability=(9, 0),
-        targets=("90",),  # the assembler for sm_120 spills two registers
-        headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
-        arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
-        tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
-        expects=_ENGINE,
-        idea="Lanes share addresses in pairs, which halves a read's cost, and the compiler may not put reads off.",
+        call=Call(
+            arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
+            tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
+        ),
+        platform=Platform(min_capability=(9, 0), targets=("90",)),
+        accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
+        promises=Promises(expects=_ENGINE),
+        story=Story(
+            idea="Lanes share addresses in pairs, which halves a read's cost, and the compiler may not put reads off."
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.cut",
         rung="L7.6",
         title="Last turn cut",
         source="7.6_cut.cu",
-        entry="cut",
+        code=Code(
+            "cut",
+            params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "turn": MULTIPROCESSORS},
+            headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
+        ),
         launch=_cut,
-        params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "turn": MULTIPROCESSORS},
-        multiple_of={"m": 128, "n": 256, "k": 16},
-        min_capability=(9, 0),
-        targets=("90",),
-        headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
-        arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
-        tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
-        expects=_ENGINE,
-        # One whole turn and 84 tiles, of which 48 multiprocessors take the ends; and 32 tiles in four pieces each.
-        gate_shapes=(Shape(2304, 3072, 416), Shape(1024, 1024, 1008)),
-        idea="Tiles of an unfinished last turn are cut along K; whoever finishes a tile's last piece adds them up.",
+        call=Call(
+            arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
+            tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
+        ),
+        platform=Platform(min_capability=(9, 0), targets=("90",)),
+        accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
+        promises=Promises(expects=_ENGINE, gate_shapes=(Shape(2304, 3072, 416), Shape(1024, 1024, 1008))),
+        story=Story(
+            idea="Tiles of an unfinished last turn are cut along K; whoever finishes a tile's last piece adds them up."
+        ),
+        timing=Timing("cublas.sgemm"),
     ),
 )
 
@@ -374,12 +437,13 @@ def _retuned(
         rung=f"{base.rung} tuned",
         title=f"{base.title}, tuned",
         launch=launch,
-        params=dict(params),
-        defines=parameters(params),
-        multiple_of=multiple_of,
-        expects=expects,
-        published_system=None,
-        idea=f"{base.rung} with the constants that are fastest on this GPU.",
+        code=replace(base.code, params=dict(params), defines=parameters(params)),
+        accepts=Accepts(multiple_of=multiple_of),
+        promises=Promises(expects=expects),
+        story=Story(
+            article=base.story.article,
+            idea=f"{base.rung} with the constants that are fastest on this GPU.",
+        ),
     )
 
 
@@ -573,7 +637,7 @@ def _with_tuned(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     tunables = {tunable.id: tunable for tunable in TUNABLES}
     rows: list[Kernel] = []
     for kernel in kernels:
-        rows.append(replace(kernel, evidence=_EVIDENCE.get(kernel.name, ())))
+        rows.append(kernel.with_story(evidence=_EVIDENCE.get(kernel.name, ())))
         if f"{kernel.id}_tuned" in tunables:
             rows.extend(tuned(tunables[f"{kernel.id}_tuned"]))
     return tuple(rows)

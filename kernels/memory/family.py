@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Step, parameters
+from gemmrepro.registry import (
+    Accepts,
+    Buffer,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Promises,
+    Run,
+    Step,
+    Story,
+    Timing,
+    parameters,
+)
 
 FAMILY = Family(
     name="memory",
@@ -77,21 +92,15 @@ def _copy(name: str, element: str) -> Kernel:
         rung=f"{rung} {element}",
         title=f"{element}, {_TITLES.get(name, f'{width} bits an access')}",
         source=source,
-        entry=f"copy_{name}",
+        compute=Compute(op="vector_copy", dtype_in=dtype, dtype_acc=dtype, dtype_out=dtype, layout="vector"),
+        code=Code(f"copy_{name}", defines={"ELEMENT": cpp}, headers=("common/element.cuh",)),
         launch=launch,
-        op="vector_copy",
-        dtype_in=dtype,
-        dtype_acc=dtype,
-        dtype_out=dtype,
-        layout="vector",
-        max_elements=ANY,
-        headers=("common/element.cuh",),
-        defines={"ELEMENT": cpp},
-        gate_shapes=() if name == "once" else (_second_turn(4096 * 1024 * each),),
-        expects=_accesses(width),
-        baseline="cuda.memcpy",
-        article="gpu-notes",
-        idea=idea,
+        accepts=Accepts(max_elements=ANY),
+        promises=Promises(
+            expects=_accesses(width), gate_shapes=() if name == "once" else (_second_turn(4096 * 1024 * each),)
+        ),
+        timing=Timing(baseline="cuda.memcpy"),
+        story=Story(article="gpu-notes", idea=idea),
     )
 
 
@@ -103,16 +112,8 @@ SHARED_BINS = 12 * 1024 - 1
 """Counters of 4 bytes in the 48 KB of shared memory that every GPU gives a block, less the one for ids outside."""
 LANE_BINS = 256
 HISTOGRAM_BLOCKS = 16 * MULTIPROCESSORS
-_HISTOGRAM = {
-    "op": "histogram",
-    "dtype_in": "int32",
-    "dtype_acc": "int32",
-    "dtype_out": "int32",
-    "layout": "vector",
-    "max_elements": ANY,
-    "baseline": "cub.histogram",
-    "article": "gpu-notes",
-}
+_COUNTS = Compute("histogram", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector")
+_BESIDE_CUB = Timing("cub.histogram")
 _COUNTED = {"n": 2**31 - 1}
 """Ids whose counts fit 32 bits with a sign, as the peers' do."""
 _RED = Expect(r"(RED|REDG|ATOMG)\..*", "an id is counted in global memory by an atomic")
@@ -196,93 +197,114 @@ HISTOGRAMS = (
         rung="v1",
         title="Atomics in global memory",
         source="2.1_histogram_global.cu",
-        entry="histogram_global",
+        compute=_COUNTS,
+        code=Code("histogram_global"),
         launch=_GLOBAL_LAUNCH,
-        steps=_cleared("histogram_global", _GLOBAL_LAUNCH),
-        gate_shapes=(_second_turn(4 * HISTOGRAM_BLOCKS * 256, 256),),
-        at_most=_COUNTED,
-        expects=(_RED, _NO_ATOMS),
-        published_system="global atomics",
-        idea="counts[ids[i]] += 1 by an atomic.",
-        **_HISTOGRAM,
+        accepts=Accepts(max_elements=ANY, at_most=_COUNTED),
+        run=Run(steps=_cleared("histogram_global", _GLOBAL_LAUNCH)),
+        promises=Promises(expects=(_RED, _NO_ATOMS), gate_shapes=(_second_turn(4 * HISTOGRAM_BLOCKS * 256, 256),)),
+        story=Story(article="gpu-notes", published_system="global atomics", idea="counts[ids[i]] += 1 by an atomic."),
+        timing=_BESIDE_CUB,
     ),
     Kernel(
         id="memory.histogram_shared",
         rung="v2",
         title="Atomics in shared memory",
         source="2.2_histogram_shared.cu",
-        entry="histogram_shared",
+        compute=_COUNTS,
+        code=Code("histogram_shared"),
         launch=_shared_launch,
-        steps=_cleared("histogram_shared", _shared_launch),
-        at_most={**_COUNTED, "k": SHARED_BINS},
-        expects=(_ATOMS, _RED),
-        published_system="shared-memory atomics",
-        idea="A histogram a block in shared memory, added to the global one at its end.",
-        **_HISTOGRAM,
+        accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": SHARED_BINS}),
+        run=Run(steps=_cleared("histogram_shared", _shared_launch)),
+        promises=Promises(expects=(_ATOMS, _RED)),
+        story=Story(
+            article="gpu-notes",
+            published_system="shared-memory atomics",
+            idea="A histogram a block in shared memory, added to the global one at its end.",
+        ),
+        timing=_BESIDE_CUB,
     ),
     Kernel(
         id="memory.histogram_merged",
         rung="v3",
         title="Partial histograms and a merge",
         source="2.3_histogram_merged.cu",
-        entry="histogram_merged",
+        compute=_COUNTS,
+        code=Code("histogram_merged"),
         launch=_shared_launch,
-        steps=_merged,
-        workspace={"partials": Buffer("int32", lambda shape: (_shared_launch(shape).grid[0], shape.k + 1))},
-        at_most={**_COUNTED, "k": SHARED_BINS},
-        expects=(_ATOMS, Expect(_RED.opcode, "no atomic goes to global memory", least=0, most=0)),
-        published_system="shared memory + reduction",
-        idea="Blocks leave their histograms in memory; a second kernel adds them up.",
-        **_HISTOGRAM,
+        accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": SHARED_BINS}),
+        run=Run(
+            steps=_merged,
+            workspace={"partials": Buffer("int32", lambda shape: (_shared_launch(shape).grid[0], shape.k + 1))},
+        ),
+        promises=Promises(expects=(_ATOMS, Expect(_RED.opcode, "no atomic goes to global memory", least=0, most=0))),
+        story=Story(
+            article="gpu-notes",
+            published_system="shared memory + reduction",
+            idea="Blocks leave their histograms in memory; a second kernel adds them up.",
+        ),
+        timing=_BESIDE_CUB,
     ),
     Kernel(
         id="memory.histogram_lanes",
         rung="v4",
         title="A bank a lane",
         source="2.4_histogram_lanes.cu",
-        entry="histogram_lanes",
+        compute=_COUNTS,
+        code=Code("histogram_lanes", params=_LANES, defines=parameters(_LANES)),
         launch=_LANES_LAUNCH,
-        params=_LANES,
-        gate_shapes=(_second_turn(2 * MULTIPROCESSORS * 1024 * 16, 256),),
-        defines=parameters(_LANES),
-        at_most={**_COUNTED, "k": LANE_BINS},
-        expects=(
-            Expect(r"ATOMS(\..*)?", "four ids of each of four loads are counted in shared memory", least=16),
-            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits a lane, four loads in flight", least=4),
+        accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": LANE_BINS}),
+        promises=Promises(
+            expects=(
+                Expect(r"ATOMS(\..*)?", "four ids of each of four loads are counted in shared memory", least=16),
+                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits a lane, four loads in flight", least=4),
+            ),
+            gate_shapes=(_second_turn(2 * MULTIPROCESSORS * 1024 * 16, 256),),
         ),
-        idea="32 interleaved histograms a block: the lanes of a warp never meet, whatever the ids.",
-        **_HISTOGRAM,
+        story=Story(
+            article="gpu-notes",
+            idea="32 interleaved histograms a block: the lanes of a warp never meet, whatever the ids.",
+        ),
+        timing=_BESIDE_CUB,
     ),
     Kernel(
         id="memory.histogram_ranges",
         rung="v5",
         title="Sorted by ranges of bins",
         source="2.5_histogram_ranges.cu",
-        entry="histogram_ranges",
+        compute=_COUNTS,
+        code=Code("histogram_ranges", params=_RANGES, defines=parameters(_RANGES)),
         launch=_ranges_launch,
-        steps=_sorted_by_range,
-        workspace={
-            "sorted": Buffer("int32", lambda shape: (_tiles(shape), 4 * (_TILE // 8 + _RANGES["ranges"]))),
-            "segments": Buffer("int32", lambda shape: (_RANGES["ranges"], _tiles(shape))),
-            "totals": Buffer("int32", lambda shape: (_RANGES["ranges"],)),
-        },
-        params=_RANGES,
-        gate_shapes=tuple(_second_turn(2 * MULTIPROCESSORS * _TILE, bins) for bins in (256, 5_000_000)),
-        defines=parameters(_RANGES),
-        at_most={**_COUNTED, "k": _RANGES["ranges"] * RANGE_BINS - 1},
-        expects=(
-            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "eight ids a lane are loaded at once, three loads in flight", least=3),
-            Expect(r"ATOMS(\..*)?", "they are counted in shared memory", least=24),
-            Expect(r"ATOMG(\..*)?", "nothing comes back from an atomic in global memory", least=0, most=0),
+        accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": _RANGES["ranges"] * RANGE_BINS - 1}),
+        run=Run(
+            steps=_sorted_by_range,
+            workspace={
+                "sorted": Buffer("int32", lambda shape: (_tiles(shape), 4 * (_TILE // 8 + _RANGES["ranges"]))),
+                "segments": Buffer("int32", lambda shape: (_RANGES["ranges"], _tiles(shape))),
+                "totals": Buffer("int32", lambda shape: (_RANGES["ranges"],)),
+            },
         ),
-        idea="Tiles of ids sorted by range of bins, so that millions of bins are counted in shared memory too.",
-        **_HISTOGRAM,
+        promises=Promises(
+            expects=(
+                Expect(
+                    r"LDG\.E(\..*)?\.128(\..*)?", "eight ids a lane are loaded at once, three loads in flight", least=3
+                ),
+                Expect(r"ATOMS(\..*)?", "they are counted in shared memory", least=24),
+                Expect(r"ATOMG(\..*)?", "nothing comes back from an atomic in global memory", least=0, most=0),
+            ),
+            gate_shapes=tuple(_second_turn(2 * MULTIPROCESSORS * _TILE, bins) for bins in (256, 5_000_000)),
+        ),
+        story=Story(
+            article="gpu-notes",
+            idea="Tiles of ids sorted by range of bins, so that millions of bins are counted in shared memory too.",
+        ),
+        timing=_BESIDE_CUB,
     ),
 )
 
 # Sums -----------------------------------------------------------------------------------------------------------------
 
-_SUM = {"op": "reduce", "layout": "vector", "max_elements": ANY, "baseline": "cub.reduce", "article": "gpu-notes"}
+_ADDS = Compute("reduce", layout="vector")
 REDUCTION_BLOCKS = 16 * MULTIPROCESSORS
 _WIDE = {"threads": 512, "unroll": 4}
 
@@ -325,13 +347,14 @@ def _sum(
         rung=rung,
         title=title,
         source=f"{number}_reduce_{name}.cu",
-        entry=f"reduce_{name}",
+        compute=_ADDS,
+        code=Code(f"reduce_{name}"),
         launch=_grid(256, each, most),
-        steps=steps,
-        workspace=workspace,
-        expects=(*_TREE, *expects),
-        idea=idea,
-        **_SUM,
+        accepts=Accepts(max_elements=ANY),
+        run=Run(steps=steps, workspace=workspace),
+        promises=Promises(expects=(*_TREE, *expects)),
+        story=Story(article="gpu-notes", idea=idea),
+        timing=Timing("cub.reduce"),
     )
 
 
@@ -356,17 +379,24 @@ SUMS = (
         rung="R8",
         title="Bound by memory alone",
         source="3.8_reduce_wide.cu",
-        entry="reduce_wide",
+        compute=_ADDS,
+        code=Code("reduce_wide", params=_WIDE, defines=parameters(_WIDE)),
         launch=_grid(_WIDE["threads"], 4 * _WIDE["unroll"], 4 * MULTIPROCESSORS),
-        params=_WIDE,
-        gate_shapes=(_second_turn(4 * MULTIPROCESSORS * 512 * 16),),
-        defines=parameters(_WIDE),
-        expects=(
-            Expect(r"LDG\.E(\..*)?\.128(\..*)?", "elements are loaded 128 bits a lane, four loads in flight", least=4),
-            Expect(r"SHFL\.(DOWN|BFLY)", "lanes exchange their sums", least=10),
+        accepts=Accepts(max_elements=ANY),
+        promises=Promises(
+            expects=(
+                Expect(
+                    r"LDG\.E(\..*)?\.128(\..*)?", "elements are loaded 128 bits a lane, four loads in flight", least=4
+                ),
+                Expect(r"SHFL\.(DOWN|BFLY)", "lanes exchange their sums", least=10),
+            ),
+            gate_shapes=(_second_turn(4 * MULTIPROCESSORS * 512 * 16),),
         ),
-        idea="128-bit loads, many in flight, four sums a thread; the last block adds the blocks' sums.",
-        **_SUM,
+        story=Story(
+            article="gpu-notes",
+            idea="128-bit loads, many in flight, four sums a thread; the last block adds the blocks' sums.",
+        ),
+        timing=Timing("cub.reduce"),
     ),
 )
 

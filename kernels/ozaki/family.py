@@ -13,7 +13,24 @@ from gemmrepro.operations import Shape
 from gemmrepro.ozaki import bounds, pairs, programs
 from gemmrepro.ozaki.bounds import UNIT
 from gemmrepro.ozaki.formats import named
-from gemmrepro.registry import Buffer, Expect, Family, Kernel, Launch, Step, parameters
+from gemmrepro.registry import (
+    Accepts,
+    Buffer,
+    Call,
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Promises,
+    Run,
+    Step,
+    Story,
+    Timing,
+    parameters,
+)
 
 FAMILY = Family(
     name="ozaki",
@@ -147,33 +164,35 @@ def _peaks(a: Any, b: Any, vector: bool, xp: Any) -> Any:
 
 
 def _kernel(
-    name: str, rung: str, title: str, source: str, dtype: str, steps: tuple[Step, ...], even: int = 2, **options: Any
+    name: str,
+    rung: str,
+    title: str,
+    source: str,
+    dtype: str,
+    run: Run,
+    error: Callable[[Any, Any, Any], Any],
+    story: Story,
+    even: int = 2,
+    timed_to: int = 0,
+    d: int | None = None,
 ) -> Kernel:
-    main = next(step for step in steps if step.entry == "product")
+    steps = () if callable(run.steps) else run.steps
+    main = next(step for step in steps if isinstance(step, Step) and step.entry == "product")
     return Kernel(
         id=f"ozaki.{name}",
         rung=rung,
         title=title,
         source=source,
-        entry="product",
+        compute=Compute(dtype_in="fp64", dtype_acc="fp64", dtype_out="fp64", d=d),
+        code=Code("product", compiler="cutile", params=main.params, defines=main.defines),
         launch=main.launch,
-        dtype_in="fp64",
-        dtype_acc="fp64",
-        dtype_out="fp64",
-        multiple_of={"n": even, "k": 16 // DTYPES[dtype]},
-        toolkits=("cuda13",),
-        compiler="cutile",
-        targets=TARGETS,
-        arguments=("array:a", "array:b", "array:c"),
-        params=main.params,
-        defines=main.defines,
-        expects=main.expects,
-        steps=steps,
-        error_copies=2,
-        spoils=True,
-        baseline="cublas.gemm",
-        article="ozaki",
-        **options,
+        call=Call(arguments=("array:a", "array:b", "array:c")),
+        platform=Platform(targets=TARGETS, toolkits=("cuda13",)),
+        accepts=Accepts(multiple_of={"n": even, "k": 16 // DTYPES[dtype]}),
+        run=run,
+        promises=Promises(expects=main.expects, error=error, error_copies=2, spoils=True),
+        timing=Timing("cublas.gemm", timed_to=timed_to),
+        story=story,
     )
 
 
@@ -208,36 +227,47 @@ def _naive(
         f"Naive, {dtype}",
         "0_naive.py",
         dtype,
-        (
-            _maxima("a", "partial"),
-            extract("a", PIECE_A, "extract"),
-            _maxima("b", "partial"),
-            extract("b", PIECE_B, "extract_turned"),
-            _step(
-                "product",
-                _over((bm, bn), "c"),
-                "slices_a slices_b scale_a scale_b c",
-                {"bm": bm, "bn": bn, "bk": bk, "group": 8, "fast": 0},
-                hints="num_worker_warps=8",
-                expects=_multiplies(dtype, bm * bn // 256),
-                spills=spills,
+        Run(
+            steps=(
+                _maxima("a", "partial"),
+                extract("a", PIECE_A, "extract"),
+                _maxima("b", "partial"),
+                extract("b", PIECE_B, "extract_turned"),
+                _step(
+                    "product",
+                    _over((bm, bn), "c"),
+                    "slices_a slices_b scale_a scale_b c",
+                    {"bm": bm, "bn": bn, "bk": bk, "group": 8, "fast": 0},
+                    hints="num_worker_warps=8",
+                    expects=_multiplies(dtype, bm * bn // 256),
+                    spills=spills,
+                ),
             ),
+            workspace={
+                "partial": Buffer("fp64", lambda shape: (BLOCKS,)),
+                "sigma": Buffer("fp64", lambda shape: (1,)),
+                "inverse": Buffer("fp64", lambda shape: (1,)),
+                **{
+                    f"{name}_a": Buffer("fp64", lambda shape: (shape.m, shape.k), (1, step))
+                    for name in ("left", "spare")
+                },
+                **{
+                    f"{name}_b": Buffer("fp64", lambda shape: (shape.k, shape.n), (step, 2))
+                    for name in ("left", "spare")
+                },
+                "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", room), (1, 1, step)),
+                "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", room), (1, 1, step)),
+                "scale_a": Buffer("fp64", lambda shape: (room,)),
+                "scale_b": Buffer("fp64", lambda shape: (room,)),
+            },
+            program=programs.naive(dtype),
         ),
-        workspace={
-            "partial": Buffer("fp64", lambda shape: (BLOCKS,)),
-            "sigma": Buffer("fp64", lambda shape: (1,)),
-            "inverse": Buffer("fp64", lambda shape: (1,)),
-            **{f"{name}_a": Buffer("fp64", lambda shape: (shape.m, shape.k), (1, step)) for name in ("left", "spare")},
-            **{f"{name}_b": Buffer("fp64", lambda shape: (shape.k, shape.n), (step, 2)) for name in ("left", "spare")},
-            "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", room), (1, 1, step)),
-            "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", room), (1, 1, step)),
-            "scale_a": Buffer("fp64", lambda shape: (room,)),
-            "scale_b": Buffer("fp64", lambda shape: (room,)),
-        },
-        program=programs.naive(dtype),
         error=error,
-        gain_over="" if dtype == "fp16" else "ozaki.naive_fp16",
-        idea="The host takes slice after slice off until nothing is left; one launch multiplies all pairs.",
+        story=Story(
+            article="ozaki",
+            idea="The host takes slice after slice off until nothing is left; one launch multiplies all pairs.",
+            gain_over="" if dtype == "fp16" else "ozaki.naive_fp16",
+        ),
         timed_to=timed_to,
     )
 
@@ -258,7 +288,6 @@ def _fused(
     split_spills: tuple[str, ...] = (),
     hints: str = "num_worker_warps=8",
     apart: bool = False,
-    **options: Any,
 ) -> Kernel:
     """One launch splits; `like` takes the digits of another type's slices. One multiplies all pairs, or `apart` one a
     p + q, which leaves their sums to another."""
@@ -362,33 +391,33 @@ def _fused(
         title or f"Fused split, {dtype}, d = {d}",
         "1_fused.py",
         dtype,
-        (
-            *scales,
-            splits("a", PIECE_A),
-            splits("b", PIECE_B),
-            *products,
-        ),
-        workspace={
-            **(
-                {}
-                if vector
-                else {
-                    "partial_a": Buffer("fp64", lambda shape: (BLOCKS,)),
-                    "partial_b": Buffer("fp64", lambda shape: (BLOCKS,)),
-                }
+        Run(
+            steps=(
+                *scales,
+                splits("a", PIECE_A),
+                splits("b", PIECE_B),
+                *products,
             ),
-            "c_a": Buffer("int32", lambda shape: (shape.m if vector else 1,)),
-            "c_b": Buffer("int32", lambda shape: (shape.n if vector else 1,)),
-            "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
-            "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
-            **({"sums": Buffer("fp32", waiting, (1, 4))} if apart else {}),
-        },
+            workspace={
+                **(
+                    {}
+                    if vector
+                    else {
+                        "partial_a": Buffer("fp64", lambda shape: (BLOCKS,)),
+                        "partial_b": Buffer("fp64", lambda shape: (BLOCKS,)),
+                    }
+                ),
+                "c_a": Buffer("int32", lambda shape: (shape.m if vector else 1,)),
+                "c_b": Buffer("int32", lambda shape: (shape.n if vector else 1,)),
+                "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
+                "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
+                **({"sums": Buffer("fp32", waiting, (1, 4))} if apart else {}),
+            },
+        ),
         d=d,
         error=error,
         even=4 if apart else 2,
-        gain_over=gain_over,
-        idea=idea,
-        **options,
+        story=Story(article="ozaki", idea=idea, gain_over=gain_over),
     )
 
 
@@ -403,28 +432,23 @@ def _pair(dtype: str, tile: tuple[int, int, int], name: str, title: str, fast: b
         rung="O5",
         title=title,
         source="2_pair.py",
-        entry="pair",
-        launch=_over((bm, bn), "c"),
-        dtype_in=dtype,
-        dtype_acc="fp32",
-        dtype_out="fp32",
-        layout="row,col,row",
-        params=params,
-        multiple_of={"n": whole, "k": whole},
-        toolkits=("cuda13",),
-        compiler="cutile",
-        targets=TARGETS,
-        defines=parameters(params) | {"HINTS": "num_worker_warps=8"},
-        arguments=("array:a", "array:b", "array:c"),
-        expects=(
-            Expect(hopper, "wgmma multiplies", archs=("90",)),
-            Expect(blackwell, "tcgen05.mma multiplies", 1, archs=("100",)),
-            Expect(sync, "mma.sync multiplies", 4, archs=("120",)),
+        compute=Compute(dtype_in=dtype, dtype_acc="fp32", dtype_out="fp32", layout="row,col,row"),
+        code=Code(
+            "pair", compiler="cutile", params=params, defines=parameters(params) | {"HINTS": "num_worker_warps=8"}
         ),
-        baseline=None,
-        article="ozaki",
-        idea="One pair of slices, integers in, fp32 out.",
-        timed=False,
+        launch=_over((bm, bn), "c"),
+        call=Call(arguments=("array:a", "array:b", "array:c")),
+        platform=Platform(targets=TARGETS, toolkits=("cuda13",)),
+        accepts=Accepts(multiple_of={"n": whole, "k": whole}),
+        promises=Promises(
+            expects=(
+                Expect(hopper, "wgmma multiplies", archs=("90",)),
+                Expect(blackwell, "tcgen05.mma multiplies", 1, archs=("100",)),
+                Expect(sync, "mma.sync multiplies", 4, archs=("120",)),
+            )
+        ),
+        timing=Timing(baseline=None, timed=False),
+        story=Story(article="ozaki", idea="One pair of slices, integers in, fp32 out."),
     )
 
 

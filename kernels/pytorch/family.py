@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Expect, Family, Kernel, Launch
+from gemmrepro.registry import (
+    Code,
+    Compute,
+    Expect,
+    Family,
+    Kernel,
+    Launch,
+    Promises,
+    Story,
+    Timing,
+)
 
 FAMILY = Family(
     name="pytorch",
@@ -34,22 +44,21 @@ def _kernel(name: str, rung: str, title: str, unroll: int, idea: str) -> Kernel:
         rung=rung,
         title=title,
         source="gelu.cu",
-        entry="gelu_fused",
-        launch=_gelu(unroll),
-        op="gelu",
-        params={"unroll": unroll},
-        # What the source says by itself is not said again: it would be another binary.
-        defines={} if unroll == UNROLL else {"UNROLL_LOADS": str(unroll)},
-        expects=(
-            Expect(r"LDG\.E\.128(\..*)?", "four elements a load", least=unroll),
-            Expect(r"STG\.E\.128(\..*)?", "four elements a store", least=unroll),
-            Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
-            Expect(r"(CALL|MUFU\.RCP)(\..*)?", "nothing is divided", least=0, most=0),
+        compute=Compute(op="gelu"),
+        code=Code(
+            "gelu_fused", params={"unroll": unroll}, defines={} if unroll == UNROLL else {"UNROLL_LOADS": str(unroll)}
         ),
-        baseline=None,
-        article="gpu-notes",
-        idea=idea,
-        timed=False,
+        launch=_gelu(unroll),
+        promises=Promises(
+            expects=(
+                Expect(r"LDG\.E\.128(\..*)?", "four elements a load", least=unroll),
+                Expect(r"STG\.E\.128(\..*)?", "four elements a store", least=unroll),
+                Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+                Expect(r"(CALL|MUFU\.RCP)(\..*)?", "nothing is divided", least=0, most=0),
+            )
+        ),
+        timing=Timing(baseline=None, timed=False),
+        story=Story(article="gpu-notes", idea=idea),
     )
 
 

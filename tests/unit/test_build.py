@@ -84,7 +84,7 @@ NAIVE = registry.kernel("ladder.naive")
 
 def test_architectures_are_sorted_and_only_those_the_kernel_runs_on():
     assert compiling.wanted_archs(NAIVE, TOOLKIT, ["90", "86", "80", "86"]) == ["80", "86", "90"]
-    hopper = replace(NAIVE, min_capability=(9, 0))
+    hopper = NAIVE.with_platform(min_capability=(9, 0))
     assert compiling.wanted_archs(hopper, TOOLKIT, ["80", "90", "90a"]) == ["90", "90a"]
 
 
@@ -146,12 +146,12 @@ def test_build_key_depends_on_source_headers_and_version_and_on_nothing_else(tmp
     assert build_key(NAIVE, "13.0.89") != key
     copy.write_text(copy.read_text() + "\n")
     assert build_key(replace(NAIVE, source=str(copy)), "13.0.88") != key
-    assert build_key(replace(NAIVE, headers=(str(copy),)), "13.0.88") != key
+    assert build_key(NAIVE.with_code(headers=(str(copy),)), "13.0.88") != key
 
 
 def test_a_missing_header_is_a_user_error():
     with pytest.raises(UserError, match=r"kernels/common/none\.cuh is missing"):
-        build_key(replace(NAIVE, headers=("common/none.cuh",)), "13.0.88")
+        build_key(NAIVE.with_code(headers=("common/none.cuh",)), "13.0.88")
 
 
 class Distribution:
@@ -164,7 +164,7 @@ class Distribution:
         return self.folder / path
 
 
-WITH_HEADERS = replace(NAIVE, packages=("nvidia-cutlass",))
+WITH_HEADERS = NAIVE.with_code(packages=("nvidia-cutlass",))
 
 
 def install(monkeypatch, distribution):
@@ -184,7 +184,7 @@ def test_the_version_of_a_package_of_headers_is_part_of_the_key(tmp_path, monkey
 
 def test_a_missing_package_of_headers_is_a_user_error(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="'boost', and it is not known where"):
-        header_packages(replace(NAIVE, packages=("boost",)))
+        header_packages(NAIVE.with_code(packages=("boost",)))
     install(monkeypatch, Distribution(tmp_path))
     with pytest.raises(UserError, match=r"nvidia-cutlass 4\.2\.0\.0 has no headers in cutlass_library/source/include"):
         header_packages(WITH_HEADERS)
@@ -199,8 +199,8 @@ def test_a_missing_package_of_headers_is_a_user_error(tmp_path, monkeypatch):
 
 def test_a_kernels_own_flags_and_ptx_change_its_key_and_no_other():
     key = build_key(NAIVE, "13.0.88")
-    relaxed = replace(NAIVE, flags=("--expt-relaxed-constexpr",))
-    assert len({key, build_key(relaxed, "13.0.88"), build_key(replace(NAIVE, ptx="80"), "13.0.88")}) == 3
+    relaxed = NAIVE.with_code(flags=("--expt-relaxed-constexpr",))
+    assert len({key, build_key(relaxed, "13.0.88"), build_key(NAIVE.with_code(ptx="80"), "13.0.88")}) == 3
     assert registry.compiled_from(NAIVE) != registry.compiled_from(relaxed)
     assert registry.compiled_from(NAIVE) == repr(("naive", (8, 0), (), []))
 
@@ -247,7 +247,7 @@ def test_a_corrupt_build_record_names_its_file_and_what_to_do(tmp_path, change, 
 def test_the_code_of_an_entry_point_is_found_by_its_name():
     single = Build.from_json(json.loads((DATA / "warptile.build.json").read_text()), DATA)
     assert single.codes("warptile") is single.archs
-    several = replace(single, variants={"warptile": single.archs, "wide": {}})
+    several = single.with_run(variants={"warptile": single.archs, "wide": {}})
     assert several.codes("warptile") == single.archs and several.codes("wide") == {}
     with pytest.raises(KeyError):
         single.codes("wide")

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from records import changed
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
@@ -41,13 +42,13 @@ def test_source_defines_the_kernel_with_the_records_arguments_and_no_host_code(k
 
 
 def test_parameters_follow_the_arguments_and_the_types():
-    kernel = replace(PORT, arguments=("a", "b", "c", "m", "alpha"), dtype_in="fp16", dtype_out="fp32")
+    kernel = changed(PORT, arguments=("a", "b", "c", "m", "alpha"), dtype_in="fp16", dtype_out="fp32")
     assert cute_dsl.parameter_types(kernel) == [
         *(("a", "Float16*"), ("b", "Float16*"), ("c", "Float32*")),
         *(("m", "Int32"), ("alpha", "Float32")),
     ]
     with pytest.raises(UserError, match="argument 'x' has no counterpart"):
-        cute_dsl.parameter_types(replace(PORT, arguments=("x",)))
+        cute_dsl.parameter_types(PORT.with_call(arguments=("x",)))
 
 
 def test_a_block_that_depends_on_the_problem_is_refused():
@@ -60,9 +61,9 @@ def test_a_block_that_depends_on_the_problem_is_refused():
 
 def test_nothing_of_nvcc_may_stand_in_the_record_and_compilers_are_known():
     with pytest.raises(UserError, match="are for what nvcc compiles"):
-        replace(PORT, defines={"N": "1"})
+        PORT.with_code(defines={"N": "1"})
     with pytest.raises(UserError, match="compiler 'rustc' is none of nvcc, cute_dsl"):
-        replace(PORT, compiler="rustc")
+        PORT.with_code(compiler="rustc")
     assert set(registry.COMPILERS) == set(compilers.COMPILERS)
 
 
@@ -74,7 +75,7 @@ def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions
     assert build_key(PORT, "13.4", installed=VERSIONS) == key
     copy.write_text(copy.read_text() + "\n")
     wide = replace(PORT, launch=lambda shape: Launch(grid=(1, 1, 1), block=(256, 1, 1)))
-    others = [replace(PORT, source=str(copy)), wide, replace(PORT, dtype_out="fp32")]
+    others = [replace(PORT, source=str(copy)), wide, PORT.with_compute(dtype_out="fp32")]
     keys = {key, build_key(PORT, "13.5"), *(build_key(other, "13.4") for other in others)}
     versions["nvidia-cutlass-dsl"] = "4.9"
     keys.add(build_key(PORT, "13.4"))
@@ -84,7 +85,7 @@ def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions
 def test_what_the_build_reads_of_a_record_is_in_its_text():
     text = registry.compiled_from(PORT)
     wide = replace(PORT, launch=lambda shape: Launch(grid=(1, 1, 1), block=(256, 1, 1)))
-    assert len({text, *(registry.compiled_from(one) for one in (wide, replace(PORT, dtype_in="fp16")))}) == 3
+    assert len({text, *(registry.compiled_from(one) for one in (wide, PORT.with_compute(dtype_in="fp16")))}) == 3
 
 
 def test_a_missing_dsl_is_named_with_what_to_do(monkeypatch):

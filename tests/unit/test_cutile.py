@@ -85,19 +85,19 @@ def test_the_compiler_is_promised_what_the_record_takes():
 
 
 def test_hints_are_flags_and_unknown_ones_are_refused():
-    hinted = replace(PLAIN, defines={**PLAIN.defines, "HINTS": "occupancy=2,num_ctas=1"})
+    hinted = PLAIN.with_code(defines={**PLAIN.defines, "HINTS": "occupancy=2,num_ctas=1"})
     assert COMPILER.flags(hinted)[-2:] == ("occupancy=2", "num_ctas=1")
     with pytest.raises(UserError, match="warps is no hint for cuTile; known: num_ctas, occupancy"):
-        COMPILER.flags(replace(PLAIN, defines={**PLAIN.defines, "HINTS": "warps=4"}))
+        COMPILER.flags(PLAIN.with_code(defines={**PLAIN.defines, "HINTS": "warps=4"}))
     with pytest.raises(UserError, match="argument 'a' is no array"):
-        cutile.arrays(replace(PLAIN, arguments=("a", "array:b", "array:c")))
+        cutile.arrays(PLAIN.with_call(arguments=("a", "array:b", "array:c")))
 
 
 def test_a_record_may_expect_refusals_of_this_compiler_alone():
     with pytest.raises(UserError, match="only of cuTile's compiler may a record expect a refusal"):
-        replace(registry.kernel("ladder.naive"), refusals=(Refusal(("80",), "no", "why"),))
+        registry.kernel("ladder.naive").with_promises(refusals=(Refusal(("80",), "no", "why"),))
     with pytest.raises(UserError, match="are for what nvcc compiles"):
-        replace(PLAIN, flags=("-G",))
+        PLAIN.with_code(flags=("-G",))
 
 
 def test_build_key_holds_constants_promises_and_versions(versions, tmp_path):
@@ -107,15 +107,15 @@ def test_build_key_holds_constants_promises_and_versions(versions, tmp_path):
     assert build_key(replace(PLAIN, source=str(copy)), "13.4") == key
     assert build_key(PLAIN, "13.4", installed=VERSIONS) == key
     others = [
-        replace(PLAIN, defines=registry.parameters({**PLAIN.params, "bk": 32})),
-        replace(PLAIN, defines={**PLAIN.defines, "HINTS": "occupancy=2"}),
-        replace(PLAIN, multiple_of={"n": 8, "k": 16}),
-        replace(PLAIN, dtype_out="fp32"),
+        PLAIN.with_code(defines=registry.parameters({**PLAIN.params, "bk": 32})),
+        PLAIN.with_code(defines={**PLAIN.defines, "HINTS": "occupancy=2"}),
+        PLAIN.with_accepts(multiple_of={"n": 8, "k": 16}),
+        PLAIN.with_compute(dtype_out="fp32"),
     ]
     keys = {key, *(build_key(other, "13.4") for other in others)}
     versions["nvidia-cuda-tileiras"] = "13.5"
     assert len({*keys, build_key(PLAIN, "13.4")}) == 6
-    texts = {registry.compiled_from(kernel) for kernel in (PLAIN, *others, replace(PLAIN, refusals=FP8.refusals))}
+    texts = {registry.compiled_from(kernel) for kernel in (PLAIN, *others, PLAIN.with_promises(refusals=FP8.refusals))}
     assert len(texts) == 6
 
 
@@ -217,7 +217,7 @@ def test_the_machine_code_of_fp8_passes_with_its_refusals():
 def test_a_compiler_that_no_longer_refuses_or_says_something_else_fails(said):
     record = {**RECORDS["k_major_fp8_e4m3"], "refused": {"sm_89": said}}
     assert failed(FP8, record) == {("sm_89", "the compiler refuses")}
-    assert failed(replace(FP8, refusals=()), {**record, "refused": {"sm_89": "no"}}) == {
+    assert failed(FP8.with_promises(refusals=()), {**record, "refused": {"sm_89": "no"}}) == {
         ("sm_89", "the compiler refuses")
     }
 
@@ -234,15 +234,15 @@ def test_fp64_is_on_no_tensor_core_and_says_so_if_that_changes():
 
 def test_spills_are_declared_or_a_failure_and_declared_ones_must_be_there():
     kernel, record = registry.kernel("cutile.matmul_fp64"), RECORDS["matmul_fp64"]
-    assert {("sm_90", "spilled bytes"), ("sm_90", "stack bytes")} <= failed(replace(kernel, spills=()), record)
-    assert failed(replace(FP8, spills=("90",)), RECORDS["k_major_fp8_e4m3"]) == {("sm_90", "spilled bytes")}
+    assert {("sm_90", "spilled bytes"), ("sm_90", "stack bytes")} <= failed(kernel.with_promises(spills=()), record)
+    assert failed(FP8.with_promises(spills=("90",)), RECORDS["k_major_fp8_e4m3"]) == {("sm_90", "spilled bytes")}
 
 
 def test_what_a_search_chose_must_fit_the_registers_of_its_own_target_alone():
-    kernel, record = replace(registry.kernel("cutile.matmul_fp64"), spills=()), RECORDS["matmul_fp64"]
+    kernel, record = registry.kernel("cutile.matmul_fp64").with_promises(spills=()), RECORDS["matmul_fp64"]
     spilling = {("sm_90", "spilled bytes"), ("sm_90", "stack bytes")}
-    assert spilling <= failed(replace(kernel, chosen_for="90"), record)
-    assert not spilling & failed(replace(kernel, chosen_for="89"), record)
+    assert spilling <= failed(kernel.with_platform(chosen_for="90"), record)
+    assert not spilling & failed(kernel.with_platform(chosen_for="89"), record)
 
 
 def test_threads_and_shared_memory_are_the_compilers():

@@ -302,7 +302,7 @@ def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):
     assert before("ladder.coalesced") == "ladder.naive"
     assert before("ladder.warptile_tuned") == "ladder.warptile"
     assert before("ladder.async_copy") == "ladder.warptile"
-    assert ladders.before(replace(kernel("ladder.smem"), gain_over="ladder.naive")).id == "ladder.naive"
+    assert ladders.before(kernel("ladder.smem").with_story(gain_over="ladder.naive")).id == "ladder.naive"
     assert before("hopper.tiles_fp16") == "hopper.wgmma_fp16"
     assert ladders.dtypes("hopper") == ["bf16", "fp16"]
     assert ladders.how_made(kernel("hopper.tiles_fp16")) == "fp16"

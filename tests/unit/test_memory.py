@@ -189,7 +189,7 @@ def on_two_blocks(kernel: Kernel) -> Kernel:
         few = launch if "clear" in step.entry else replace(launch, grid=(min(2, launch.grid[0]), 1, 1))
         return replace(step, launch=lambda _: few)
 
-    return replace(kernel, steps=lambda shape: tuple(fewer(step, shape) for step in kernel.steps_at(shape)))
+    return kernel.with_run(steps=lambda shape: tuple(fewer(step, shape) for step in kernel.steps_at(shape)))
 
 
 @pytest.mark.parametrize("law", ["some outside", "sorted"])

@@ -6,18 +6,17 @@ import math
 
 import numpy as np
 import pytest
+from records import changed, record
 
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates import bounds, ceilings, compare, gemm, gemm_cases
 from gemmrepro.operations import Problem, Shape
-from gemmrepro.registry import Kernel, Launch
+from gemmrepro.registry import Kernel
 
 
 def kernel(**multiple_of):
-    return Kernel(
-        "ladder.example", "L9", "", "", "example", lambda shape: Launch((1, 1, 1), (32, 1, 1)), multiple_of=multiple_of
-    )
+    return record("ladder.example", multiple_of=multiple_of)
 
 
 ANY_SIZE = kernel()
@@ -284,9 +283,7 @@ def test_compare_refuses_arrays_of_unequal_shape():
 # 16-bit types and tensor cores
 
 BF16 = Problem("gemm", "bf16", "bf16", "row,col,row")
-HALVES = dataclasses.replace(
-    ANY_SIZE, dtype_in="bf16", dtype_out="bf16", arguments=("a", "b", "c"), multiple_of={"n": 8, "k": 8}
-)
+HALVES = changed(ANY_SIZE, dtype_in="bf16", dtype_out="bf16", arguments=("a", "b", "c"), multiple_of={"n": 8, "k": 8})
 
 
 def judged(problem: Problem, k: int, spoil=lambda exact: exact):
@@ -330,7 +327,7 @@ def test_halves_are_judged_on_what_they_can_hold():
 
 
 def test_a_kernels_own_shapes_are_tried_with_exact_products_too():
-    own = dataclasses.replace(HALVES, gate_shapes=(Shape(64, 80, 4096),))
+    own = HALVES.with_promises(gate_shapes=(Shape(64, 80, 4096),))
     extra = [case for case in gemm_cases.gemm_cases(own, [1]) if case.shape == Shape(64, 80, 4096)]
     assert [case.inputs for case in extra] == ["normal", gemm_cases.EXACT]
 

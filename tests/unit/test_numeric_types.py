@@ -4,19 +4,20 @@ import math
 
 import numpy as np
 import pytest
+from records import record
 
 from gemmrepro.core.dtypes import DTYPES, narrow, widen
 from gemmrepro.gates import bounds, compare, gemm_cases
 from gemmrepro.operations import Problem, Shape
-from gemmrepro.registry import Kernel, Launch
+from gemmrepro.registry import Kernel
 
 TYPES = {"tf32": "fp32", "fp64": "fp64", "fp8_e4m3": "fp16", "fp8_e5m2": "fp16", "int8": "int32"}
 
 
 def typed(dtype: str) -> Kernel:
     step = 16 // DTYPES[dtype]
-    return Kernel(
-        *("ladder.example", "L9", "", "", "example", lambda shape: Launch((1, 1, 1), (32, 1, 1))),
+    return record(
+        "ladder.example",
         dtype_in=dtype,
         dtype_out=TYPES[dtype],
         arguments=("a", "b", "c"),

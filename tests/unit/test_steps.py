@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from records import changed
 
 from gemmrepro import operations, registry
 from gemmrepro.build import cutile, key
@@ -45,10 +46,10 @@ def test_every_entry_has_a_record_of_its_own():
     part = FUSED.codes[0]
     assert (part.function, part.codes, part.program, FUSED.parts) == ("maxima", (part,), None, (FUSED,))
     assert part.workspace == FUSED.workspace and part.spills == ()
-    twice = replace(FUSED, steps=(*FUSED.steps, FUSED.steps[0]))
+    twice = FUSED.with_run(steps=(*FUSED.steps, FUSED.steps[0]))
     assert [one.entry for one in twice.codes] == [one.entry for one in FUSED.codes]
     with pytest.raises(UserError, match="its entry must be one of its steps"):
-        replace(FUSED, entry="something")
+        FUSED.with_code(entry="something")
 
 
 def test_a_launch_is_passed_pointers_lengths_and_strides_of_any_rank():
@@ -77,13 +78,13 @@ def test_the_compiler_is_promised_what_the_workspace_holds():
     assert "product:num_worker_warps=8" in flags and "maxima_a:maxima" in flags
     # A promise changes the machine code, and so the key under which measurements are filed.
     promised = {**FUSED.workspace, "slices_a": Buffer("bf16", lambda shape: (7, shape.m, shape.k))}
-    weaker = replace(FUSED, workspace=promised)
+    weaker = FUSED.with_run(workspace=promised)
     hinted = [replace(step, defines={**step.defines, "HINTS": "occupancy=1"}) for step in FUSED.steps]
-    keys = {key.build_key(one, "13.4", VERSIONS) for one in (FUSED, weaker, replace(FUSED, steps=tuple(hinted)))}
+    keys = {key.build_key(one, "13.4", VERSIONS) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}
     assert len(keys) == 3
-    assert len({registry.compiled_from(one) for one in (FUSED, weaker, replace(FUSED, steps=tuple(hinted)))}) == 3
+    assert len({registry.compiled_from(one) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}) == 3
     assert (
-        len({registry.fingerprint(one) for one in (FUSED, replace(FUSED, steps=FUSED.steps[:3] + FUSED.steps[5:]))})
+        len({registry.fingerprint(one) for one in (FUSED, FUSED.with_run(steps=FUSED.steps[:3] + FUSED.steps[5:]))})
         == 2
     )
 
@@ -155,7 +156,7 @@ def test_a_tensor_map_of_a_workspace_array_is_of_its_rows():
     kernel = registry.kernel("ladder.tma")
     assert kernel.tensor_maps
     step = registry.Step("e", kernel.launch, ("map:slices",), tensor_maps={"slices": TensorMap((8, 16))})
-    made = replace(kernel, entry="e", steps=(step,), workspace={"slices": Buffer("fp32", lambda shape: (3, 4, 16))})
+    made = changed(kernel, entry="e", steps=(step,), workspace={"slices": Buffer("fp32", lambda shape: (3, 4, 16))})
     assert made.part(step).tensor_maps["slices"].box == (8, 16)
 
 

@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from records import record
 
 from gemmrepro import operations, timing
 from gemmrepro.core import names
@@ -14,23 +15,12 @@ from gemmrepro.gpu import baselines, device
 from gemmrepro.measure import plan, sweep
 from gemmrepro.operands import work
 from gemmrepro.operations import Problem, Shape
-from gemmrepro.registry import Kernel, Launch
 
 MACHINE = {"gpu": "GPU A", "driver": "1.0"}
 
 
 def make(name, op="gemm", baseline="cublas.sgemm", **options):
-    return Kernel(
-        f"ladder.{name}",
-        "L1",
-        "",
-        "",
-        name,
-        lambda shape: Launch((1, 1, 1), (32, 1, 1)),
-        op=op,
-        baseline=baseline,
-        **options,
-    )
+    return record(f"ladder.{name}", op=op, baseline=baseline, **options)
 
 
 # The journal

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from records import record
 
 from gemmrepro import registry, stats, timing
 from gemmrepro.build import key, nvcc
@@ -42,10 +43,8 @@ SIZES = [1024, 2048]
 
 
 def kernel_of(params, source) -> Kernel:
-    return Kernel(
-        id="ladder.scale_tuned",
-        rung="T",
-        title="",
+    return record(
+        "ladder.scale_tuned",
         source=str(source),
         entry="scale",
         launch=lambda shape: Launch((shape.n // params["tile"], 1, 1), (params["tile"], 1, 1), shared_bytes=1024),

@@ -23,7 +23,7 @@ BY_SIZE = registry.kernel("hopper.by_size")
 def doubled():
     """warptile as if its source had two entry points, the second one for large problems."""
     variants = tuple(Variant(entry, WARPTILE.launch, WARPTILE.params) for entry in (WARPTILE.entry, "large"))
-    return replace(WARPTILE, variants=variants, choose=lambda shape: variants[shape.m > 1000])
+    return WARPTILE.with_run(variants=variants, choose=lambda shape: variants[shape.m > 1000])
 
 
 def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
@@ -38,7 +38,7 @@ def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
 def test_fingerprints_follow_every_variant_and_no_address():
     kernel = doubled()
     assert registry.fingerprint(kernel) == registry.fingerprint(doubled())
-    other = replace(kernel, variants=(kernel.variants[0], replace(kernel.variants[1], params={"bm": 1})))
+    other = kernel.with_run(variants=(kernel.variants[0], replace(kernel.variants[1], params={"bm": 1})))
     assert registry.fingerprint(other) != registry.fingerprint(kernel)
     assert registry.compiled_from(kernel) != registry.compiled_from(WARPTILE)
     assert key.build_key(kernel, "13.0") == key.build_key(WARPTILE, "13.0"), "the source decides"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
+from records import record
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
@@ -34,7 +34,7 @@ SESSION = SimpleNamespace(sync=lambda: None)
 def kernel(op: str, dtype: str, **more) -> registry.Kernel:
     launch = Launch((1, 1, 1), (32, 1, 1))
     options = {"op": op, "dtype_in": dtype, "dtype_out": dtype, "layout": "vector", "max_elements": 1 << 62, **more}
-    return registry.Kernel("memory.example", "", "", "", "example", lambda shape: launch, **options)
+    return record("memory.example", launch=lambda shape: launch, **options)
 
 
 def failures(record: registry.Kernel, run) -> list[str]:
@@ -189,7 +189,7 @@ def test_what_a_histogram_holds_and_moves():
     assert found == (64, 9, 4, 128)
     assert (found[1].dtype, found[2].dtype) == (np.int64, np.int32)
     own = {"own": SimpleNamespace(data=SimpleNamespace(ptr=1000))}
-    step = operands.arguments(replace(record, arguments=(7, "k", "own", "n=5", "c")), own)
+    step = operands.arguments(record.with_call(arguments=(7, "k", "own", "n=5", "c")), own)
     assert step == (7, 4, 1000, 5, 128)
     assert (step[0].dtype, step[3].dtype) == (np.int32, np.int64)
 

@@ -8,21 +8,10 @@ from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import ARGUMENTS, LAYOUTS, Problem, Shape
 from gemmrepro.registry.families import Family, family, family_names, kernel, kernels
 from gemmrepro.registry.fingerprints import compiled_from, fingerprint
-from gemmrepro.registry.records import (
-    COMPILERS,
-    Buffer,
-    Expect,
-    Kernel,
-    Launch,
-    LibraryStep,
-    Refusal,
-    Step,
-    Steps,
-    TensorMap,
-    Variant,
-    parameters,
-    targets,
-)
+from gemmrepro.registry.groups import COMPILERS, Accepts, Call, Code, Compute, Platform, Story, Timing
+from gemmrepro.registry.launches import Buffer, Launch, LibraryStep, Run, Step, Steps, TensorMap, Variant
+from gemmrepro.registry.promises import Expect, Promises, Refusal
+from gemmrepro.registry.records import USUAL_SHAPES, Kernel, parameters, targets
 from gemmrepro.registry.tuning import (
     TUNE_AGAIN,
     Tunable,
@@ -39,18 +28,28 @@ __all__ = [
     "DTYPES",
     "LAYOUTS",
     "TUNE_AGAIN",
+    "USUAL_SHAPES",
+    "Accepts",
     "Buffer",
+    "Call",
+    "Code",
+    "Compute",
     "Expect",
     "Family",
     "Kernel",
     "Launch",
     "LibraryStep",
+    "Platform",
     "Problem",
+    "Promises",
     "Refusal",
+    "Run",
     "Shape",
     "Step",
     "Steps",
+    "Story",
     "TensorMap",
+    "Timing",
     "Tunable",
     "Variant",
     "candidates_path",

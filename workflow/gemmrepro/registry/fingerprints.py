@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 from gemmrepro.operations import Shape
-from gemmrepro.registry.records import USUAL_SHAPES, Kernel, LibraryStep, Step
+from gemmrepro.registry.launches import LibraryStep, Step
+from gemmrepro.registry.records import USUAL_SHAPES, Kernel
 
 
 def compiled_from(kernel: Kernel) -> str:
@@ -36,7 +39,7 @@ def fingerprint(kernel: Kernel) -> str:
     is a function, hence it counts by what it answers for a few shapes.
     """
     functions = ("launch", "variants", "choose", "steps", "workspace", "program", "error")
-    record = {one.name: getattr(kernel, one.name) for one in fields(kernel) if one.name not in functions}
+    record = {name: value for name, value in _fields(kernel) if name not in functions}
     launches = [str(kernel.launch(shape)) for shape in USUAL_SHAPES if kernel.takes(shape)]
     if kernel.steps:
         launches += [fingerprint(code) for code in kernel.codes]
@@ -47,6 +50,16 @@ def fingerprint(kernel: Kernel) -> str:
         launches += [kernel.at(shape).entry for shape in USUAL_SHAPES if kernel.takes(shape)]
         launches += [fingerprint(part) for part in kernel.parts]
     return repr((sorted(record.items(), key=lambda item: item[0]), launches))
+
+
+def _fields(record: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values of a record's fields, those of its groups one by one."""
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if is_dataclass(value):
+            yield from _fields(value)
+        else:
+            yield one.name, value
 
 
 def _told(step: Step | LibraryStep, shape: Shape) -> str:

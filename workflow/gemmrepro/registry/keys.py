@@ -21,7 +21,8 @@ from gemmrepro.registry.callables import described
 from gemmrepro.registry.families import family as family_record
 from gemmrepro.registry.families import kernels
 from gemmrepro.registry.fingerprints import compiled_from
-from gemmrepro.registry.records import USUAL_SHAPES, Kernel, LibraryStep, Step
+from gemmrepro.registry.launches import LibraryStep, Step
+from gemmrepro.registry.records import USUAL_SHAPES, Kernel
 
 PROSE = frozenset({"idea", "evidence"})
 """What only the report's text reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
         raise UserError(f"{path} gives {tunable.id} constants that its space does not hold ({params}); {TUNE_AGAIN}.")
     # In the order of the space: the order of the definitions is part of the build key.
     kernel = tunable.make({name: params[name] for name in tunable.space})
-    return (replace(kernel, chosen_for=winner.get("target", "")),)
+    return (kernel.with_platform(chosen_for=winner.get("target", "")),)
 
 
 def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:

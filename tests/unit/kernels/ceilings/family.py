@@ -1,27 +1,33 @@
 """Stand-ins for the ceilings: two in fp32, one in bf16, and a copy."""
 
-from gemmrepro.registry import Family, Kernel, Launch
+from gemmrepro.registry import (
+    Code,
+    Compute,
+    Family,
+    Kernel,
+    Launch,
+    Timing,
+)
 
 FAMILY = Family(name="ceilings", title="Ceilings", article=None, summary="Stand-ins.")
 
 
-def _ceiling(name, rung, op="ceiling_flops", **more):
+def _ceiling(name, rung, op="ceiling_flops", baseline=None, dtype="fp32"):
     return Kernel(
         id=f"ceilings.{name}",
         rung=rung,
         title=name,
         source=f"{name}.cu",
-        entry=name,
+        compute=Compute(op, dtype_in=dtype, layout="registers"),
+        code=Code(name),
         launch=lambda shape: Launch((1, 1, 1), (128, 1, 1)),
-        op=op,
-        layout="registers",
-        **more,
+        timing=Timing(baseline),
     )
 
 
 KERNELS = (
-    _ceiling("ffma", "FFMA", baseline=None),
-    _ceiling("ffma_rrr", "FFMA from registers", baseline=None),
-    _ceiling("wgmma", "WGMMA", baseline=None, dtype_in="bf16"),
+    _ceiling("ffma", "FFMA"),
+    _ceiling("ffma_rrr", "FFMA from registers"),
+    _ceiling("wgmma", "WGMMA", dtype="bf16"),
     _ceiling("dram_copy", "copy", op="ceiling_bytes", baseline="cuda.memcpy"),
 )

@@ -1,6 +1,15 @@
 """A stand-in for a ladder in two types, each source compiled for both."""
 
-from gemmrepro.registry import Family, Kernel, Launch
+from gemmrepro.registry import (
+    Code,
+    Compute,
+    Family,
+    Kernel,
+    Launch,
+    Platform,
+    Story,
+    Timing,
+)
 
 FAMILY = Family(
     name="hopper",
@@ -19,17 +28,16 @@ def _kernel(number, name, dtype):
         rung=f"H{number}",
         title=name.capitalize(),
         source=f"{number}_{name}.cu",
-        entry=name,
+        compute=Compute(dtype_in=dtype, dtype_out=dtype, layout="row,col,row"),
+        code=Code(name, params={"bm": 128, "bn": 256, "bk": 64}),
         launch=lambda shape: Launch((1, 1, 1), (128, 1, 1)),
-        dtype_in=dtype,
-        dtype_out=dtype,
-        layout="row,col,row",
-        targets=("90a",),
-        params={"bm": 128, "bn": 256, "bk": 64},
-        baseline="cublas.gemm",
-        article="ladder" if number == 1 else None,
-        idea=f"What {name} adds.",
-        evidence=("sm__pipe_tensor_op_gmma_cycles_active.avg.pct_of_peak_sustained_active", "dram__bytes.sum"),
+        platform=Platform(targets=("90a",)),
+        timing=Timing(baseline="cublas.gemm"),
+        story=Story(
+            article="ladder" if number == 1 else None,
+            idea=f"What {name} adds.",
+            evidence=("sm__pipe_tensor_op_gmma_cycles_active.avg.pct_of_peak_sustained_active", "dram__bytes.sum"),
+        ),
     )
 
 

@@ -1,6 +1,15 @@
 """A stand-in for the ladder with all that a family may hold: levels of an article, tuned twins, steps past it."""
 
-from gemmrepro.registry import Family, Kernel, Launch, Tunable
+from gemmrepro.registry import (
+    Code,
+    Compute,
+    Family,
+    Kernel,
+    Launch,
+    Story,
+    Timing,
+    Tunable,
+)
 
 FAMILY = Family(
     name="ladder",
@@ -14,16 +23,17 @@ LEVELS = "naive coalesced smem blocktile_1d blocktile_2d vectorized warptile".sp
 ISSUE, FMA = "smsp__issue_active.avg.pct_of_peak_sustained_active", "smsp__inst_executed_pipe_fma.sum"
 
 
-def _kernel(name, rung, source, **more):
+def _kernel(name, rung, source, params=None, compute=None, baseline="cublas.sgemm", **story):
     return Kernel(
         id=f"ladder.{name}",
         rung=rung,
         title=name.replace("_", " ").capitalize(),
         source=source,
-        entry=name,
+        code=Code(name, params=params or {}),
+        compute=compute or Compute(),
         launch=lambda shape: Launch((1, 1, 1), (128, 1, 1)),
-        idea=f"What {name} adds.",
-        **more,
+        timing=Timing(baseline),
+        story=Story(idea=f"What {name} adds.", **story),
     )
 
 
@@ -41,7 +51,14 @@ TUNABLES = (
 )
 
 KERNELS = (
-    _kernel("vector_add", "L0", "0_vector_add.cu", op="vector_add", layout="vector", baseline=None, article="ladder"),
+    _kernel(
+        "vector_add",
+        "L0",
+        "0_vector_add.cu",
+        compute=Compute("vector_add", layout="vector"),
+        baseline=None,
+        article="ladder",
+    ),
     *(_level(number, name) for number, name in enumerate(LEVELS, start=1)),
     *(_level(number, LEVELS[number - 1], tuned=True) for number in (4, 5, 6, 7)),
     *(

@@ -1,6 +1,13 @@
 """A stand-in for a family with an experiment: two kernels that no sweep times."""
 
-from gemmrepro.registry import Family, Kernel, Launch
+from gemmrepro.registry import (
+    Code,
+    Compute,
+    Family,
+    Kernel,
+    Launch,
+    Timing,
+)
 
 FAMILY = Family(name="sums", title="Sums", article="ada", summary="Stand-ins.")
 
@@ -10,12 +17,10 @@ KERNELS = tuple(
         rung="numerics",
         title=f"Sum kept {name}",
         source="numerics.cu",
-        entry=name,
+        compute=Compute(dtype_in="fp16", layout="row,col,row"),
+        code=Code(name),
         launch=lambda shape: Launch((1, 1, 1), (128, 1, 1)),
-        dtype_in="fp16",
-        layout="row,col,row",
-        baseline=None,
-        timed=False,
+        timing=Timing(baseline=None, timed=False),
     )
     for name in ("inside", "outside")
 )
