@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from records import changed
+
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.gates.gemm_cases import gemm_shapes
@@ -39,9 +41,9 @@ class Plant:
         assert not self.header or self.header in kernel.headers, f"{self.kernel} has no header {self.header}"
         source = (paths.KERNELS_DIR / self.header if self.header else kernel.source_path).read_text()
         if self.pattern:
-            changed, times = re.subn(self.pattern, self.replacement, source, count=self.count)
-            assert times >= 1 and changed != source, f"the source of {self.kernel} no longer has {self.pattern}"
-            source = changed
+            edited, times = re.subn(self.pattern, self.replacement, source, count=self.count)
+            assert times >= 1 and edited != source, f"the source of {self.kernel} no longer has {self.pattern}"
+            source = edited
         planted = changed(kernel, **self.record)
         assert self.pattern or planted != kernel, f"the record of {self.kernel} says so already: {self.record}"
         return planted, source

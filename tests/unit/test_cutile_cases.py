@@ -16,7 +16,7 @@ from gemmrepro import registry
 from gemmrepro.build import cutile
 like, source, constant, hint, folder = sys.argv[1:]
 defines = {"PARAMETERS": constant, "HINTS": hint} if hint else {"PARAMETERS": constant}
-kernel = replace(registry.kernel(like), source=source, entry=Path(source).stem, defines=defines)
+kernel = replace(registry.kernel(like), source=source).with_code(entry=Path(source).stem, defines=defines)
 images = cutile.compile_cubins(kernel, ["90"], 1, Path(folder))
 print(subprocess.run(["cuobjdump", "-sass", str(images["90"])], capture_output=True, text=True, check=True).stdout)
 """

@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 
 import pytest
+from records import changed
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
@@ -33,13 +34,13 @@ def test_a_run_key_holds_the_binary_the_shape_and_the_launch() -> None:
 
 
 def test_a_launch_that_changes_for_one_shape_changes_that_shapes_key_alone() -> None:
-    changed = replace(WARPTILE, launch=single_block_at_4096)
-    assert keys.run_key(changed, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
-    assert keys.run_key(changed, "build", Shape.cube(2048)) == keys.run_key(WARPTILE, "build", Shape.cube(2048))
+    other = replace(WARPTILE, launch=single_block_at_4096)
+    assert keys.run_key(other, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
+    assert keys.run_key(other, "build", Shape.cube(2048)) == keys.run_key(WARPTILE, "build", Shape.cube(2048))
 
 
 def test_a_shape_that_a_kernel_no_longer_takes_has_another_key() -> None:
-    narrow = replace(WARPTILE, max_elements=1)
+    narrow = WARPTILE.with_accepts(max_elements=1)
     assert keys.run_key(narrow, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
 
 
@@ -54,7 +55,7 @@ def test_arguments_maps_steps_workspace_and_program_are_part_of_a_run(kernel_id:
 
 
 def test_words_of_a_record_reach_the_report_and_neither_gates_nor_figures() -> None:
-    reworded = replace(WARPTILE, idea="Another sentence.")
+    reworded = WARPTILE.with_story(idea="Another sentence.")
     assert keys.judged(reworded) == keys.judged(WARPTILE)
     relabelled = replace(WARPTILE, rung="L7z", title="Another title")
     assert keys.judged(relabelled) == keys.judged(WARPTILE)
@@ -66,7 +67,7 @@ def test_words_of_a_record_reach_the_report_and_neither_gates_nor_figures() -> N
     ids=lambda change: next(iter(change)),
 )
 def test_what_a_gate_reads_changes_what_is_judged(change: dict) -> None:
-    assert keys.judged(replace(WARPTILE, **change)) != keys.judged(WARPTILE)
+    assert keys.judged(changed(WARPTILE, **change)) != keys.judged(WARPTILE)
 
 
 def test_every_record_has_all_its_parts() -> None:
