@@ -183,7 +183,7 @@ def runner(sums, monkeypatch, tmp_path):
         ),
         sync=lambda: None,
     )
-    monkeypatch.setattr(experiments_run, "Loaded", Loaded)
+    monkeypatch.setattr(experiments_run.Loaded, "built", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
 
