@@ -412,7 +412,7 @@ def test_what_full_waves_leave_over_is_cut_in_four_where_that_is_one_wave(shape,
 def test_whole_tiles_and_parts_make_the_product_and_leave_nothing_out(shape, k_major):
     import cpu_tile
 
-    kernel = families._module("cutile")._ending_small("bf16", 16, "", "tail", k_major)
+    kernel = families.family_module("cutile")._ending_small("bf16", 16, "", "tail", k_major)
     random = np.random.default_rng(1)
     a = random.integers(-4, 5, (shape.m, shape.k)).astype(np.float32)
     b = random.integers(-4, 5, (shape.k, shape.n)).astype(np.float32)

@@ -148,5 +148,5 @@ def test_the_margin_of_scheme_two_is_part_of_its_bound(monkeypatch: pytest.Monke
     key = keys.judged(kernel)
     from gemmrepro.registry import families
 
-    monkeypatch.setattr(families._module("crt"), "MARGIN", 1e9)
+    monkeypatch.setattr(families.family_module("crt"), "MARGIN", 1e9)
     assert keys.judged(kernel) != key
