@@ -299,16 +299,16 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
 
 def test_a_published_figure_is_that_of_the_kernels_own_type():
     from gemmrepro.judge.published import published_rows
-    from gemmrepro.paper import family
+    from gemmrepro.paper.table import published_of
 
     rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
     found = {
-        kernel.dtype_in: family.published_of(kernel, rows)["throughput"]["value"]
+        kernel.dtype_in: published_of(kernel, rows)["throughput"]["value"]
         for kernel in KERNELS
         if kernel.published_system == "cuTile matmul"
     }
     assert found == {"fp16": 1235.696555, "tf32": 698.961883, "fp8_e5m2": 2769.415226, "fp64": 1.124713}
-    assert family.published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
+    assert published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
 
 
 def test_the_family_has_verdicts_figures_and_a_discussion(tmp_path):
