@@ -37,7 +37,7 @@ rule tune_compile:
         arch=GPU.capability if GPU else TUNE["arch"],
         # Changes with the search space and with what the registry makes of it.
         declared=lambda wildcards: trees.digest("".join(map(keys.judged, candidates_of(wildcards)))),
-        code=code("tune.candidates", without=["registry"]),
+        code=code("tune.compiling", without=["registry"]),
         folder=subpath(output[0], parent=True),
     message:
         "Compiling the candidates of {wildcards.tunable} (those that are compiled already are kept)"
