@@ -373,7 +373,7 @@ def test_only_what_was_fast_enough_is_judged_on_the_gates_cases(bench, tunable, 
     judged = []
     real = benches.Bench.judge
     monkeypatch.setattr(benches.Bench, "judge", lambda self, names: judged.append(len(names)) or real(self, names))
-    stages = [replace(stage, finalists=2) for stage in halving.stages_with(3)]
+    stages = [replace(one, finalists=2) for one in halving.stages_with(3)]
     search.search(bench(), SIZES, tmp_path / "out.json", tmp_path / "out.csv", stages)
     assert judged == [2, 1]  # of five that were timed; one is wrong at 2048
     assert halving.stages_with(3)[-1].rounds == 3 and halving.stages_with(3)[:-1] == halving.STAGES[:-1]

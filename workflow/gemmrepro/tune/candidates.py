@@ -63,6 +63,10 @@ class Compiled:
     error: str | None
     footprint: Footprint | None
 
+    def is_of(self, candidate: Candidate, build_key: str, target: str) -> bool:
+        """Whether this is what compiling `candidate` under `build_key` for `target` gave."""
+        return (self.digest, self.build_key, self.target) == (candidate.digest, build_key, target)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "digest": self.digest,

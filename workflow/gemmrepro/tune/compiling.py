@@ -86,14 +86,8 @@ def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folde
     kernel, key = candidate.kernel, build_key(candidate.kernel, toolkit.version)
     binary, record = folder / f"{candidate.digest}.fatbin", folder / f"{candidate.digest}.json"
     earlier = _read(record)
-    if earlier and (earlier.digest, earlier.params, earlier.build_key, earlier.target) == (
-        candidate.digest,
-        dict(candidate.params),
-        key,
-        target,
-    ):
-        if earlier.error is not None or binary.is_file():
-            return earlier
+    if earlier and earlier.is_of(candidate, key, target) and (earlier.error is not None or binary.is_file()):
+        return earlier
     error, footprint = None, None
     try:
         fatbin, usage = compile_one(kernel, toolkit, target)

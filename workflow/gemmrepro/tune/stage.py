@@ -6,9 +6,9 @@
         --candidates results/tune/build/ladder.warptile_tuned --out results/tune/ladder.warptile_tuned.json
     python -m gemmrepro.tune.stage install results/tune/ladder.warptile_tuned.json
 
-What may be tuned is a `registry.Tunable`. *Compiling* needs a toolkit and no GPU; *measuring* needs a GPU and no toolkit.
-Both keep what is done: the same command goes on where a killed one stopped. *Installing* makes the winners what the
-registry's tuned kernels are built with.
+What may be tuned is a `registry.Tunable`. *Compiling* needs a toolkit and no GPU; *measuring* needs a GPU and no
+toolkit. Both keep what is done: the same command goes on where a killed one stopped. *Installing* makes the winners
+what the registry's tuned kernels are built with.
 """
 
 from __future__ import annotations

@@ -76,9 +76,7 @@ class Winner:
         return registry.winners_path(self.tunable.id.split(".", 1)[0], self.gpu)
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry there. Constants are in the order of the space, as the candidates were compiled: the same binary has
-        the same build key.
-        """
+        """Its entry there, with constants in the order of the space: so they enter the build key."""
         return {
             "params": {name: self.params[name] for name in self.tunable.space},
             "target": self.target,
