@@ -65,7 +65,7 @@ KERNELS = (
         title="fp32 multiply-add",
         source="ffma.cu",
         compute=Compute(op="ceiling_flops", layout="registers"),
-        code=Code("ffma_loop", params={"iterations": 8, "ffma_per_iteration": 512}),
+        code=Code("ffma_loop", params={"iterations": 8, "ffma_per_iteration": 512, "pairs": 8, "turns": 32}),
         launch=_launch_ffma,
         call=Call(scalars={"a": 0.75, "b": -0.75}),
         promises=Promises(

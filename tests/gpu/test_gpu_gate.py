@@ -19,15 +19,16 @@ from gemmrepro.build import sass
 from gemmrepro.core import journal
 from gemmrepro.core.dtypes import widen
 from gemmrepro.errors import UserError
-from gemmrepro.gates import gemm, gemm_cases, numeric, pointwise
-from gemmrepro.gates import vectors as vector_gate
+from gemmrepro.gates import gemm, gemm_cases, numeric
+from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import baselines, cublas
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands, random
-from gemmrepro.operations import LAYOUTS, VECTORS, Problem, Shape
+from gemmrepro.operations import LAYOUTS, Problem, Shape
 
 pytestmark = pytest.mark.gpu
 
+ON_VECTORS = ("vector_add", "vector_copy", "reduce", "histogram", "gelu")
 GEMM_KERNELS = [kernel.id for kernel in registry.kernels() if kernel.op == "gemm"]
 
 
@@ -76,18 +77,9 @@ def planted(session, compiled):
 def failures(session, kernel, path) -> Iterator[tuple[Shape, str]]:
     """The gate's cases that a binary fails: shape and message."""
     loaded = Loaded.from_file(session, kernel, path)
-    gate = vector_gate if kernel.op in VECTORS else pointwise if kernel.op in pointwise.OPERATIONS else None
-    if gate:
-        for case, verdict, _ in gate.cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
-            if not verdict.passed:
-                yield case.shape, verdict.message
-        return
-    for case in gemm_cases.gemm_cases(kernel, [1]):
-        verdict, _ = gemm.run_case(
-            session, lambda operands: loaded.bind(operands)(), case, kernel.problem, kernel=kernel
-        )
-        if not verdict.passed:
-            yield case.shape, verdict.message
+    for judged in Gates().of(kernel.op).cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
+        if not judged.verdict.passed:
+            yield judged.case.shape, judged.verdict.message
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -122,7 +114,8 @@ def test_tf32_is_rejected_and_the_fp32_baseline_is_not(session, shape, inputs):
     for math in ("default", "tf32"):
         library = cublas.opened(session, math)
         case = gemm_cases.Case(shape, 1.0, 0.0, inputs, 7)
-        outcomes[math], _ = gemm.run_case(session, lambda operands, library=library: library.sgemm(operands)(), case)
+        judged = gemm.run_case(session, lambda operands, library=library: library.sgemm(operands)(), case)
+        outcomes[math] = judged.verdict
     assert outcomes["default"].passed, outcomes["default"].message
     assert not outcomes["tf32"].passed
     assert outcomes["tf32"].err_scaled_max > 20 * outcomes["default"].err_scaled_max
@@ -135,7 +128,7 @@ def test_the_baseline_keeps_blas_semantics(session):
     for case in gemm_cases.gemm_cases(naive, [3]):
         if "subnormal" in case.inputs or case.inputs in ("Inf and NaN", "overflow"):
             continue  # what a library does at the ends of the range is its own business
-        verdict, _ = gemm.run_case(session, lambda operands: library.sgemm(operands)(), case)
+        verdict = gemm.run_case(session, lambda operands: library.sgemm(operands)(), case).verdict
         assert verdict.passed, f"{case}: {verdict.message}"
 
 
@@ -166,7 +159,8 @@ def test_every_way_of_the_16_bit_baseline_is_right(session, problem):
 
     for index in range(ways):
         for inputs in ("normal", gemm_cases.EXACT):
-            verdict, _ = gemm.run_case(session, way(index), gemm_cases.Case(shape, 1.0, 0.0, inputs, 7), problem)
+            case = gemm_cases.Case(shape, 1.0, 0.0, inputs, 7)
+            verdict = gemm.run_case(session, way(index), case, problem).verdict
             assert verdict.passed, f"way {index}, {inputs}: {verdict.message}"
 
 
@@ -182,7 +176,7 @@ def test_the_16_bit_baseline_takes_the_fastest_way(session):
         session.sync()
         assert bool(output.any())
     ways = 1 + len(cublas.opened_lt(session).candidates(operands, baselines.LT_CANDIDATES))
-    assert session.trials.algorithm(problem, shape) in range(ways)
+    assert baselines.way(session, problem, shape) in range(ways)
 
 
 def test_operands_are_standard_normal_and_differ_by_seed(session):
@@ -211,7 +205,7 @@ def test_a_size_that_a_rung_cannot_take_is_refused_by_name(session, built, toolk
         kernel = registry.kernel(kernel_id)
         if not runs(kernel, session):
             continue
-        loaded = Loaded.built(session, kernel, built, toolkit)
+        loaded = Loaded(session, kernel, built, toolkit)
         operands = Operands.of(kernel, shape, *random(kernel.problem, shape, 1))
         if kernel.multiple_of:
             said = "|".join(f"{axis.upper()} = {getattr(shape, axis)}" for axis in kernel.multiple_of)
@@ -227,7 +221,7 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         pytest.skip("compute-sanitizer is not on PATH")
 
     def shape(kernel: registry.Kernel) -> str:
-        if kernel.op in ("vector_add", *VECTORS, *pointwise.OPERATIONS):
+        if kernel.op in ON_VECTORS:
             if kernel.id == "memory.histogram_ranges":
                 return "1x20001x5000000"  # two tiles
             return "1x5001x256" if kernel.op == "histogram" else "1x5001x1"
@@ -282,8 +276,7 @@ def races(report: str, build: Path, arch: str) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
-    wanted = (*VECTORS, *pointwise.OPERATIONS)
-    vectors = [kernel.id for kernel in registry.kernels() if kernel.op in wanted]
+    vectors = [kernel.id for kernel in registry.kernels() if kernel.op in ON_VECTORS[1:]]
     wanted = [kernel for kernel in (*GEMM_KERNELS, *vectors) if (built / toolkit / f"{kernel}.json").is_file()]
     wanted = [kernel for kernel in wanted if runs(registry.kernel(kernel), session)]
     assert len(wanted) > 20
@@ -327,12 +320,12 @@ def test_the_baseline_of_every_type_is_right(session, problem):
         pytest.skip("cuBLAS multiplies 8-bit floats from compute capability 8.9 on")
     shape = Shape(512, 272, 144)
     for inputs in ("normal", gemm_cases.EXACT_LAWS[problem.dtype_in]):
-        verdict, _ = gemm.run_case(
+        verdict = gemm.run_case(
             session,
             lambda operands: baselines.baseline("cublas.gemm").bind(session, operands)(),
             gemm_cases.Case(shape, 1.0, 0.0, inputs, 7),
             problem,
-        )
+        ).verdict
         assert verdict.passed, f"{inputs}: {verdict.message}"
 
 

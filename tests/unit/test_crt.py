@@ -612,10 +612,8 @@ def test_every_entry_point_passes_its_own_static_gate() -> None:
         **{"spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0, "registers": 40, "shared_bytes": 0},
         "instructions": {"DFMA": 500},
     }
-    assert all(check["passed"] for check in static.static_checks(parts["reconstruct_residues"], "sm_90a", built))
-    found = {
-        check["check"] for check in static.static_checks(parts["multiply"], "sm_90a", built) if not check["passed"]
-    }
+    assert all(check.passed for check in static.static_checks(parts["reconstruct_residues"], "sm_90a", built))
+    found = {check.check for check in static.static_checks(parts["multiply"], "sm_90a", built) if not check.passed}
     assert any("IGMMA" in check for check in found)
 
 

@@ -257,7 +257,7 @@ def test_a_size_that_a_rung_cannot_take_is_refused_by_name():
     with pytest.raises(UserError, match=r"ladder\.example cannot run 256x129x16.*N = 129 is not a multiple of 128"):
         TILED.check(Shape(256, 129, 16))
     outcomes = list(gemm.refusal_cases(TILED))
-    assert len(outcomes) == 3 and all(verdict.passed for _, verdict in outcomes)
+    assert len(outcomes) == 3 and all(judged.verdict.passed for judged in outcomes)
     assert not list(gemm.refusal_cases(ANY_SIZE))
 
 
@@ -267,7 +267,7 @@ def test_a_rung_that_refuses_nothing_is_caught():
             return None
 
     careless = Careless(**{field.name: getattr(TILED, field.name) for field in dataclasses.fields(TILED)})
-    assert not any(verdict.passed for _, verdict in gemm.refusal_cases(careless))
+    assert not any(judged.verdict.passed for judged in gemm.refusal_cases(careless))
 
 
 def test_the_emulated_shears_of_a_rotation_stay_bounded_and_others_do_not():

@@ -29,7 +29,6 @@ CASE = Case(Shape(65, 9, 8), 1.0, 0.0, "normal", 3)
 @pytest.fixture(autouse=True)
 def numpy_for_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
-    gemm._kept.clear()
 
 
 def product(given: operands.Operands) -> np.ndarray:
@@ -43,7 +42,7 @@ def right(given: operands.Operands) -> None:
 
 
 def judged(launch, case: Case = CASE, problem: Problem = FP64, **options) -> str:
-    verdict, _ = gemm.run_case(SESSION, launch, case, problem, **options)
+    verdict = gemm.run_case(SESSION, launch, case, problem, **options).verdict
     assert verdict.passed == (not verdict.message)
     return verdict.message
 
@@ -97,17 +96,17 @@ def test_guards_keep_their_payload_and_the_arrays_place() -> None:
     assert guarded.broken() == 2
 
 
-def test_kernels_of_one_problem_share_operands_and_reference(monkeypatch) -> None:
-    one = gemm.given(FP64, CASE)
-    assert gemm.given(FP64, CASE) is one
+def test_kernels_of_one_problem_share_operands_and_reference() -> None:
+    one = gemm.References().of(FP64, CASE)
     a, b = one.wide
     wanted = reference_gemm(a, b, 1.0, 0.0, None)
     assert (one.reference == wanted[0]).all() and (one.scale == wanted[1]).all()
-    others = [Case(CASE.shape, 1.0, 0.0, "normal", seed) for seed in (4, 5)]
-    monkeypatch.setattr(gemm, "KEPT_BYTES", 2 * one.nbytes)
-    for case in others:
-        assert (gemm.given(FP64, case).a != one.a).any()
-    assert [case for _, case in gemm._kept] == others, "the oldest goes first"
+    cases = [CASE, *(Case(CASE.shape, 1.0, 0.0, "normal", seed) for seed in (4, 5))]
+    references = gemm.References(2 * one.nbytes)
+    first, second, third = (references.of(FP64, case) for case in cases)
+    assert references.of(FP64, cases[2]) is third and references.of(FP64, cases[1]) is second
+    assert references.of(FP64, CASE) is not first, "the oldest goes first"
+    assert (first.a == one.a).all() and (second.a != one.a).any()
 
 
 @pytest.mark.parametrize("kernel", ["crt.fused", "ozaki.fused_bf16_d9", "ozaki.pair_e4m3_64", "hopper.wgmma"])

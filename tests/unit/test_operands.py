@@ -67,8 +67,8 @@ def test_fp16_overflows_into_infinity():
 
 def test_a_k_major_b_is_stored_by_columns():
     shape = Shape(2, 3, 5)
-    assert operations.matrices(BF16, shape) == (((2, 5), (3, 5)), (2, 3))
-    assert operations.matrices(Problem(), shape) == (((2, 5), (5, 3)), (2, 3))
+    assert BF16.operation.arrays(BF16, shape) == operations.Arrays(((2, 5), (3, 5)), (2, 3))
+    assert Problem().operation.arrays(Problem(), shape) == operations.Arrays(((2, 5), (5, 3)), (2, 3))
     assert operations.nbytes(BF16, shape) == 2 * (10 + 15 + 6)
 
 

@@ -56,7 +56,7 @@ def failure(kernel: registry.Kernel, run) -> str:
         for case in gemm_cases.gemm_cases(kernel, [1])
     }
     for case in cases:
-        verdict, _ = gemm.run_case(SESSION, launch, case, kernel.problem, repeats=1, kernel=kernel)
+        verdict = gemm.run_case(SESSION, launch, case, kernel.problem, repeats=1, kernel=kernel).verdict
         if refused or not verdict.passed:
             return refused[0] if refused else verdict.message
     return ""

@@ -143,11 +143,9 @@ def test_every_step_passes_the_static_gate_by_name():
     built = {"registers": 100, "stack_bytes": 0, "spill_store_bytes": 0, "spill_load_bytes": 0, "shared_bytes": 1024}
     record = {**built, "threads": 256, "instructions": {"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2, "DFMA": 64}}
     checks = static.static_checks(FUSED.codes[-1], "sm_90", record)
-    assert checks and all(check["passed"] for check in checks)
+    assert checks and all(check.passed for check in checks)
     without = {**record, "instructions": {"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2}}
-    failed = [
-        check["check"] for check in static.static_checks(FUSED.codes[-1], "sm_90", without) if not check["passed"]
-    ]
+    failed = [check.check for check in static.static_checks(FUSED.codes[-1], "sm_90", without) if not check.passed]
     assert failed == [r"DFMA(\..*)?"]
 
 

@@ -11,9 +11,10 @@ from gemmrepro import registry
 from gemmrepro.build import key
 from gemmrepro.gates import numeric, stage
 from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gemm_cases import Case
+from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.operations import Gates
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Variant, keys
+from gemmrepro.registry import Variant
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
 WARPTILE = registry.kernel("ladder.warptile")
@@ -35,12 +36,12 @@ def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
     assert WARPTILE.at(Shape.cube(512)) is WARPTILE
 
 
-def test_declared_parts_follow_every_variant_and_no_address():
+def test_fingerprints_follow_every_variant_and_no_address():
     kernel = doubled()
-    assert keys.judged(kernel) == keys.judged(doubled())
+    assert registry.fingerprint(kernel) == registry.fingerprint(doubled())
     other = kernel.with_run(variants=(kernel.variants[0], replace(kernel.variants[1], params={"bm": 1})))
-    assert keys.judged(other) != keys.judged(kernel)
-    assert keys.compiled(kernel) != keys.compiled(WARPTILE)
+    assert registry.fingerprint(other) != registry.fingerprint(kernel)
+    assert registry.compiled_from(kernel) != registry.compiled_from(WARPTILE)
     assert key.build_key(kernel, "13.0") == key.build_key(WARPTILE, "13.0"), "the source decides"
 
 
@@ -59,7 +60,7 @@ def test_the_static_gate_looks_at_every_variant(tmp_path, spilled):
     assert failed == ([("sm_90", f"{spilled}: spilled bytes")] if spilled else [])
 
 
-def test_the_numerical_gate_launches_every_variant(monkeypatch):
+def test_the_numerical_gate_launches_every_variant():
     launched = []
 
     class Loaded:
@@ -68,14 +69,17 @@ def test_the_numerical_gate_launches_every_variant(monkeypatch):
         def bind(self, operands, part):
             return lambda: launched.append((operands, part.entry))
 
-    def cases(session, kernel, launch, seeds):
-        launch("operands")
-        good = kernel.entry != "large"
-        case = Case(Shape.cube(8), 1.0, 0.0, "normal", 1)
-        yield case, Verdict(good, 0.0, 0.0, "" if good else "wrong"), 1.0
+    class OneCase(Gate):
+        def cases(self, session, kernel, launch, seeds):
+            launch("operands")
+            good = kernel.entry != "large"
+            case = Case(Shape.cube(8), 1.0, 0.0, "normal", 1)
+            yield Judged(case, Verdict(good, 0.0, 0.0, "" if good else "wrong"), 1.0)
 
-    monkeypatch.setattr(numeric, "_cases", cases)
-    judged = numeric.judge(None, Loaded(), [1])
+        def judge(self, operands, reference, kernel=None):
+            raise NotImplementedError
+
+    judged = numeric.judge(None, Loaded(), [1], Gates({"gemm": OneCase}))
     assert launched == [("operands", WARPTILE.entry), ("operands", "large")]
     assert [case["entry"] for case in judged["cases"]] == [WARPTILE.entry, "large"]
     assert judged["status"] == "failed"

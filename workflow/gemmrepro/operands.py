@@ -18,34 +18,24 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.dtypes import STORAGE, bits, narrow
+from gemmrepro.core.draws import LAWS, draw_ids
+from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
-from gemmrepro.operations import VECTORS, Problem, Shape, counts, matrices, nbytes
+from gemmrepro.operations import Launched, Problem, Shape, counts
 from gemmrepro.registry import Kernel, TensorMap
 
-SPREAD = {"int8": 32.0}
-"""Standard deviation of random elements, by dtype; 1 where it says nothing."""
+__all__ = ["LAWS", "Launcher", "Operands", "draw_ids", "random", "work"]
 
 _CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "UINT8"}
 """TMA only moves bits: it has no name for a signed byte."""
 
+_INTEGERS = {32: np.int32, 64: np.int64}
+
 
 def work(kernel: Kernel, shape: Shape) -> tuple[float | None, float | None]:
-    """Operations and compulsory bytes of one launch with beta = 0.
-
-    Returns:
-        (floating-point operations, an FMA counted as two; bytes of device memory that any implementation must move,
-        each input read once and each output written once). None where the number says nothing about the operation.
-    """
-    if kernel.op == "gemm":
-        return 2.0 * shape.m * shape.n * shape.k, float(nbytes(kernel.problem, shape))
-    if kernel.op == "ceiling_flops":
-        launch = kernel.launch(shape)
-        if per_block := kernel.params.get("flops_per_block_iteration"):
-            return float(math.prod(launch.grid) * kernel.params["iterations"] * per_block), None
-        threads = math.prod(launch.grid) * math.prod(launch.block)
-        return 2.0 * threads * kernel.params["iterations"] * kernel.params["ffma_per_iteration"], None
-    return None, float(nbytes(kernel.problem, shape))
+    """(FLOP, compulsory bytes) of one launch with beta = 0; see `operations.Work`."""
+    done = kernel.problem.operation.work(kernel.problem, shape, Launched(kernel.launch, kernel.params))
+    return done.flop, done.compulsory_bytes
 
 
 @dataclass(frozen=True)
@@ -78,8 +68,8 @@ class Operands:
             shape,
             tuple(inputs),
             output,
-            alpha=kernel.scalars.get("a", 1.0),
-            beta=kernel.scalars.get("b", 0.0),
+            alpha=kernel.call.scalars.get("a", 1.0),
+            beta=kernel.call.scalars.get("b", 0.0),
             iterations=int(kernel.params.get("iterations", 0)),
         )
 
@@ -92,12 +82,12 @@ class Operands:
         Raises:
             UserError: a tensor map that the driver refuses, or C = A B asked of scalars that it cannot apply.
         """
-        if self.problem.op == "gemm" and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
+        if self.problem.operation.matrix_product and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
         others = others or {}
         arrays = {**self.arrays(), **others}
         scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
-        scalars["n"] = (np.int64 if self.problem.op in ("ceiling_bytes", *VECTORS) else np.int32)(self.shape.n)
+        scalars["n"] = _INTEGERS[self.problem.operation.n_bits](self.shape.n)
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
         scalars |= {"iterations": np.int32(self.iterations)}
 
@@ -108,9 +98,9 @@ class Operands:
                 return (type(scalars["n"])(int(name[2:])),)
             if name.startswith("map:"):
                 operand = name.removeprefix("map:")
-                buffer = kernel.workspace.get(operand)
+                buffer = kernel.run.workspace.get(operand)
                 given = (others[operand], buffer.dtype) if buffer else None
-                return (self.tensor_map(operand, kernel.tensor_maps[operand], kernel.id, given),)
+                return (self.tensor_map(operand, kernel.call.tensor_maps[operand], kernel.id, given),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
                 lengths = others[operand].shape if operand in others else self.lengths(operand)
@@ -118,13 +108,12 @@ class Operands:
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
-        return tuple(one for name in kernel.arguments for one in argument(name))
+        return tuple(one for name in kernel.call.arguments for one in argument(name))
 
     def lengths(self, operand: str) -> tuple[int, ...]:
-        """The shape of operand ``a``, ``b`` or ``c`` as it is stored: of a GEMM's (rows, columns), else its length."""
-        inputs, output = (matrices if self.problem.op == "gemm" else counts)(self.problem, self.shape)
-        found = output if operand == "c" else inputs["ab".index(operand)]
-        return found if isinstance(found, tuple) else (found,)
+        """Lengths of operand ``a``, ``b`` or ``c`` as it is stored, such as (rows, columns) of a matrix."""
+        arrays = self.problem.operation.arrays(self.problem, self.shape)
+        return arrays.output if operand == "c" else arrays.inputs["ab".index(operand)]
 
     def arrays(self) -> dict[str, Any]:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
@@ -166,44 +155,10 @@ class Operands:
 Launcher = Callable[[Operands], None]
 """Launches something once on operands, on the current stream."""
 
-LAWS = {
-    "uniform": "uniform",
-    "skewed": "log-uniform: bin b with probability log(1 + 1/(b + 1)) / log(bins + 1)",
-    "constant": "all in one bin",
-}
-"""Laws that the ids of a histogram are drawn from."""
-
-
-def draw_ids(law: str, n: int, bins: int, seed: int, xp: Any) -> Any:
-    """n ids in [0, bins), int32, of `law`; `xp` is NumPy or CuPy."""
-    if law == "constant":
-        return xp.full(n, bins // 2, xp.int32)
-    drawn = xp.random.default_rng(seed).random(n)  # float64, so that millions of bins are drawn evenly
-    if law == "skewed":
-        drawn *= math.log(bins + 1)
-        xp.exp(drawn, out=drawn)
-        drawn -= 1.0
-    else:
-        drawn *= bins
-    return xp.minimum(drawn.astype(xp.int32), bins - 1)
-
 
 def random(problem: Problem, shape: Shape, seed: int) -> tuple[list[Any], Any]:
-    """Inputs with normal elements of deviation 1 (or `SPREAD`), of a histogram uniform ids, and an output not yet
-    written, on the GPU.
-    """
+    """Inputs as the operation draws them and an output not yet written, on the GPU."""
     import cupy
 
-    rng = cupy.random.default_rng(seed)
-    inputs, output = counts(problem, shape)
-    if problem.op == "histogram":
-        ids = draw_ids("uniform", shape.n, shape.k, seed, cupy)
-        return [ids], cupy.empty(output, dtype=STORAGE[problem.dtype_out])
-    arrays = []
-    for count in inputs:
-        wide = cupy.float64 if problem.dtype_in == "fp64" else cupy.float32
-        values = rng.standard_normal(count, dtype=wide)
-        if problem.dtype_in in SPREAD:
-            values *= wide(SPREAD[problem.dtype_in])
-        arrays.append(narrow(values, problem.dtype_in))
-    return arrays, cupy.empty(output, dtype=STORAGE[problem.dtype_out])
+    inputs = problem.operation.draw(problem, shape, seed, cupy)
+    return inputs, cupy.empty(counts(problem, shape)[1], dtype=STORAGE[problem.dtype_out])

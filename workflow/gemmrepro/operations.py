@@ -1,27 +1,30 @@
-"""Operations: what a kernel computes, on which arrays, and how much work that is."""
+"""Operations: what a kernel computes, on which arrays, how much work that is, and what checking it takes.
+
+An operation is one `Operation` record in OPERATIONS and one gate in `gemmrepro.gates.operations`; nothing else in the
+library asks for an operation by its name.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
 
+from gemmrepro.core.draws import draw_ids, draw_normal
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 
-ARGUMENTS = {
-    "gemm": ("m", "n", "k", "alpha", "a", "b", "beta", "c"),
-    "vector_add": ("n", "a", "b", "c"),
-    "copy": ("a", "c", "m", "n"),
-    "gelu": ("n", "a", "c"),
-    "ceiling_flops": ("c", "iterations", "alpha", "beta"),
-    "ceiling_bytes": ("a", "c", "n"),
-    "vector_copy": ("a", "c", "n"),
-    "reduce": ("a", "n", "c"),
-    "histogram": ("a", "n", "k", "c"),
-}
-"""An operation's usual C signature; see `Kernel.arguments`."""
-
-LAYOUTS = ("row,row,row", "row,col,row")
+ROW_MAJOR, K_MAJOR_B = LAYOUTS = ("row,row,row", "row,col,row")
 """Of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major")."""
+
+VECTOR_ELEMENTS = 1 << 20
+COPY_ELEMENTS = 1 << 26
+HISTOGRAM_BINS = 256
+
+REFERENCE_ROWS = 1024
+"""Rows of C whose float64 reference is computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +45,230 @@ class Shape:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed, whatever computes it: an operation on operands of these types, laid out so."""
+    """What is computed, whatever computes it: an operation on operands of these types in this layout."""
 
     op: str = "gemm"
     dtype_in: str = "fp32"
     dtype_out: str = "fp32"
-    layout: str = "row,row,row"
+    layout: str = ROW_MAJOR
 
     def __str__(self) -> str:
         return f"{self.op} {self.dtype_in}"
 
+    @property
+    def operation(self) -> Operation:
+        """The record of its operation. Raises UserError if there is none."""
+        return operation(self.op)
 
-VECTOR_ELEMENTS = 1 << 20
-COPY_ELEMENTS = 1 << 26
-HISTOGRAM_BINS = 256
+    @property
+    def b_is_k_major(self) -> bool:
+        """Whether B is stored as [n, k], its columns contiguous along k."""
+        return self.layout == K_MAJOR_B
 
-VECTORS = ("vector_copy", "reduce", "histogram")
-"""Operations on vectors whose size is a number of elements; their kernels take n as 64 bits."""
+
+@dataclass(frozen=True)
+class Arrays:
+    """Lengths of the inputs and of the output as they are stored, the last axis contiguous."""
+
+    inputs: tuple[tuple[int, ...], ...]
+    output: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of one launch with beta = 0; None where the number says nothing about the operation.
+
+    Attributes:
+        flop: floating-point operations, an FMA counted as two.
+        compulsory_bytes: device memory that any implementation must move: each input read once, each output written
+            once.
+    """
+
+    flop: float | None
+    compulsory_bytes: float | None
+
+
+class Geometry(Protocol):
+    """Grid (blocks) and block (threads) of a launch."""
+
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+
+    @property
+    def block(self) -> tuple[int, int, int]: ...
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a kernel's record says of the work that only its own launch decides."""
+
+    launch: Callable[[Shape], Geometry]
+    params: Mapping[str, int]
+
+
+def _bytes_alone(problem: Problem, shape: Shape, launched: Launched) -> Work:
+    return Work(None, float(nbytes(problem, shape)))
+
+
+def _size_of_data(problem: Problem, shape: Shape) -> int:
+    return nbytes(problem, shape)
+
+
+def _normal(problem: Problem, shape: Shape, seed: int, xp: Any) -> list[Any]:
+    return draw_normal(counts(problem, shape)[0], problem.dtype_in, seed, xp)
+
+
+def _no_axes(problem: Problem) -> Mapping[str, str]:
+    return {}
+
+
+def _vector(n: int) -> Shape:
+    return Shape(1, n, 1)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Everything that the library must know of an operation, but for how its results are judged (`gates`).
+
+    Attributes:
+        name: as in `Kernel.op`.
+        arguments: its usual C signature; see `Kernel.arguments`.
+        arrays: lengths of its inputs and output as stored.
+        shape_of: the problem that a configured size stands for.
+        work: of one launch.
+        check_bytes: device memory that judging a result on the GPU takes beside the operands.
+        draw: random inputs for a seed, by an array module (NumPy or CuPy).
+        axes: of arrays a, b and c, whose lengths are axes of the shape: those axes, in order. Empty where they are not.
+        n_bits: width of the argument n.
+        tails: a problem of several tiles with a remainder, in multiples of what a kernel takes.
+        layouts: what a kernel's layout may be; empty where any name will do.
+        matrix_product: whether it is C = alpha A B + beta C.
+        ladder: whether kernels with a baseline are rungs, each compared with the one before it.
+        ceiling: the rate ("tflops", "gbps") whose ceiling its kernels measure, or empty.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    arrays: Callable[[Problem, Shape], Arrays]
+    shape_of: Callable[[int], Shape] = _vector
+    work: Callable[[Problem, Shape, Launched], Work] = _bytes_alone
+    check_bytes: Callable[[Problem, Shape], int] = _size_of_data
+    draw: Callable[[Problem, Shape, int, Any], list[Any]] = _normal
+    axes: Callable[[Problem], Mapping[str, str]] = _no_axes
+    n_bits: int = 32
+    tails: Shape = Shape(1, 100_003, 1)
+    layouts: tuple[str, ...] = ()
+    matrix_product: bool = False
+    ladder: bool = False
+    ceiling: str = ""
+
+
+def _gemm_axes(problem: Problem) -> Mapping[str, str]:
+    return {"a": "mk", "b": "nk" if problem.b_is_k_major else "kn", "c": "mn"}
+
+
+def _gemm_arrays(problem: Problem, shape: Shape) -> Arrays:
+    a, b, c = (tuple(getattr(shape, axis) for axis in axes) for axes in _gemm_axes(problem).values())
+    return Arrays((a, b), c)
+
+
+def _gemm_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
+    return Work(2.0 * shape.m * shape.n * shape.k, float(nbytes(problem, shape)))
+
+
+def _gemm_check_bytes(problem: Problem, shape: Shape) -> int:
+    """C* and its scale whole, and B twice in float64 for the block of rows at hand."""
+    block = min(shape.m, REFERENCE_ROWS)
+    return 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
+
+
+def _loop_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
+    """The record counts the loop's operations per block, or its FMA per thread."""
+    geometry, params = launched.launch(shape), launched.params
+    blocks, iterations = math.prod(geometry.grid), params["iterations"]
+    if per_block := params.get("flops_per_block_iteration"):
+        return Work(float(blocks * iterations * per_block), None)
+    threads = blocks * math.prod(geometry.block)
+    return Work(2.0 * threads * iterations * params["ffma_per_iteration"], None)
+
+
+def _same_length(inputs: int, factor: int = 1) -> Callable[[Problem, Shape], Arrays]:
+    """Arrays of m n elements each, times `factor`: `inputs` to read and one to write."""
+
+    def arrays(problem: Problem, shape: Shape) -> Arrays:
+        length = (factor * shape.m * shape.n,)
+        return Arrays((length,) * inputs, length)
+
+    return arrays
+
+
+OPERATIONS: Mapping[str, Operation] = MappingProxyType(
+    {
+        record.name: record
+        for record in (
+            Operation(
+                "gemm",
+                ("m", "n", "k", "alpha", "a", "b", "beta", "c"),
+                _gemm_arrays,
+                shape_of=Shape.cube,
+                work=_gemm_work,
+                check_bytes=_gemm_check_bytes,
+                axes=_gemm_axes,
+                tails=Shape(300, 51, 65),
+                layouts=LAYOUTS,
+                matrix_product=True,
+                ladder=True,
+            ),
+            Operation(
+                "vector_add",
+                ("n", "a", "b", "c"),
+                _same_length(2),
+                shape_of=lambda size: _vector(VECTOR_ELEMENTS),  # whatever the size
+                axes=lambda problem: {"a": "n", "b": "n", "c": "n"},
+            ),
+            Operation("copy", ("a", "c", "m", "n"), _same_length(1), shape_of=lambda size: Shape(size, size, 1)),
+            Operation("gelu", ("n", "a", "c"), _same_length(1)),
+            Operation(
+                "ceiling_flops",
+                ("c", "iterations", "alpha", "beta"),
+                lambda problem, shape: Arrays((), (1,)),  # the size scales the registered grid
+                work=_loop_work,
+                check_bytes=lambda problem, shape: 0,
+                ceiling="tflops",
+            ),
+            Operation(
+                "ceiling_bytes",
+                ("a", "c", "n"),
+                _same_length(1, factor=4),  # n elements of 16 bytes, 1 GiB read and 1 GiB written at size 1
+                shape_of=lambda size: _vector(size * COPY_ELEMENTS),
+                n_bits=64,
+                ceiling="gbps",
+            ),
+            Operation("vector_copy", ("a", "c", "n"), _same_length(1), n_bits=64),
+            Operation("reduce", ("a", "n", "c"), lambda problem, shape: Arrays(((shape.n,),), (1,)), n_bits=64),
+            Operation(
+                "histogram",
+                ("a", "n", "k", "c"),
+                lambda problem, shape: Arrays(((shape.n,),), (shape.k + 1,)),
+                shape_of=lambda size: Shape(1, size, HISTOGRAM_BINS),
+                check_bytes=lambda problem, shape: 3 * nbytes(problem, shape),  # ids as 64 bits, once more than the ids
+                draw=lambda problem, shape, seed, xp: [draw_ids("uniform", shape.n, shape.k, seed, xp)],
+                n_bits=64,
+            ),
+        )
+    }
+)
+"""Every operation by its name."""
+
+
+def operation(name: str) -> Operation:
+    """The operation called `name`. Raises UserError if there is none."""
+    if name not in OPERATIONS:
+        raise UserError(
+            f"there is no operation '{name}'; known operations: {', '.join(OPERATIONS)}. A new one is a record in "
+            "gemmrepro.operations and a gate in gemmrepro.gates.operations."
+        )
+    return OPERATIONS[name]
 
 
 def shape_of(op: str, size: int) -> Shape:
@@ -68,47 +278,13 @@ def shape_of(op: str, size: int) -> Shape:
     elements of 16 bytes (1 GiB read and 1 GiB written at size 1) for the copy ceiling; size x the registered grid for
     the arithmetic ceilings; `size` elements to copy, to sum up, or to count in 256 bins.
     """
-    if op == "gemm":
-        return Shape.cube(size)
-    if op == "copy":
-        return Shape(size, size, 1)
-    if op == "vector_add":
-        return Shape(1, VECTOR_ELEMENTS, 1)
-    if op == "ceiling_bytes":
-        return Shape(1, size * COPY_ELEMENTS, 1)
-    if op == "histogram":
-        return Shape(1, size, HISTOGRAM_BINS)
-    return Shape(1, size, 1)
-
-
-def matrices(problem: Problem, shape: Shape) -> tuple[tuple[tuple[int, int], ...], tuple[int, int]]:
-    """Stored (rows, columns) of a GEMM's inputs A and B, and of its output C. Columns are contiguous."""
-    b = (shape.n, shape.k) if problem.layout == "row,col,row" else (shape.k, shape.n)
-    return ((shape.m, shape.k), b), (shape.m, shape.n)
+    return operation(op).shape_of(size)
 
 
 def counts(problem: Problem, shape: Shape) -> tuple[tuple[int, ...], int]:
     """How many elements each input and the output of `problem` hold on `shape`."""
-    if problem.op == "gemm":
-        inputs, output = matrices(problem, shape)
-        return tuple(rows * columns for rows, columns in inputs), output[0] * output[1]
-    if problem.op == "vector_add":
-        return (shape.n, shape.n), shape.n
-    if problem.op == "copy":
-        return (shape.m * shape.n,), shape.m * shape.n
-    if problem.op == "vector_copy":
-        return (shape.n,), shape.n
-    if problem.op == "reduce":
-        return (shape.n,), 1
-    if problem.op == "histogram":
-        return (shape.n,), shape.k + 1
-    if problem.op == "gelu":
-        return (shape.n,), shape.n
-    if problem.op == "ceiling_bytes":
-        return (4 * shape.n,), 4 * shape.n
-    if problem.op == "ceiling_flops":
-        return (), 1
-    raise UserError(f"the arrays of operation '{problem.op}' are not defined; add them to gemmrepro.operands.counts.")
+    arrays = problem.operation.arrays(problem, shape)
+    return tuple(math.prod(lengths) for lengths in arrays.inputs), math.prod(arrays.output)
 
 
 def nbytes(problem: Problem, shape: Shape) -> int:

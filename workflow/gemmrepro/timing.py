@@ -31,6 +31,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gemmrepro import stats
@@ -257,7 +258,7 @@ class Timer:
                 for side, count in zip(sides, counts, strict=True)
             ]
             stream = self.session.stream
-            calls: list[Callable[[], None]] = [lambda graph=graph: graph.launch(stream) for graph in built]
+            calls: list[Callable[[], None]] = [partial(graph.launch, stream) for graph in built]
             words = " and ".join(str(count) for count in dict.fromkeys(counts))
             mode = f"graphs of {words} launches" + (f" over {copies} copies" if copies > 1 else "")
         else:

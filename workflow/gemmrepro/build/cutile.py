@@ -122,12 +122,12 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
     Raises:
         UserError: an argument that cuTile's kernels do not take, or an operation whose arrays are not known here.
     """
-    axes = {
-        "gemm": {"a": "mk", "b": "nk" if kernel.layout == "row,col,row" else "kn", "c": "mn"},
-        "vector_add": {"a": "n", "b": "n", "c": "n"},
-    }.get(kernel.op)
-    if axes is None:
-        raise UserError(f"{kernel.id}: operation '{kernel.op}' has no arrays in gemmrepro.build.cutile; add them.")
+    axes = kernel.problem.operation.axes(kernel.problem)
+    if not axes:
+        raise UserError(
+            f"{kernel.id}: operation '{kernel.op}' names no axes of its arrays, which cuTile's compiler is told; add "
+            "them to its record in gemmrepro.operations."
+        )
     promised = []
     for argument in kernel.arguments:
         if isinstance(argument, int):

@@ -7,17 +7,18 @@ the multiply-add loops write a sum when their values leave all bounds, the tenso
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.dtypes import narrow, widen
+from gemmrepro.core.dtypes import bits, narrow, widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
 from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gemm_cases import Case
+from gemmrepro.gates.gate import Case, Gate, Judged
 from gemmrepro.gates.guarded import POISON_BITS, Guarded
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
@@ -28,21 +29,65 @@ CEILING_BOUND = 1e6
 """The loops that measure ceilings keep their sums below this."""
 
 
-def cases(session: device.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
-    """Every case of a ceiling kernel.
+@dataclass(frozen=True)
+class _Trace:
+    """What one launch of a loop left behind: its output, whether it wrote at all, and whether it wrote elsewhere."""
 
-    Raises:
-        UserError: no recipe for this kernel is known.
-    """
-    recipes = {
-        "ceilings.ffma": _shear_cases,
-        "ceilings.ffma_rrr": _outer_cases,
-        "ceilings.wgmma": _wgmma_cases,
-        "ceilings.mma_f16": _mma_cases,
-    }
-    if kernel.id not in recipes:
-        raise UserError(f"{kernel.id} has no numerical gate; add its recipe to gemmrepro.ceiling_gate.")
-    yield from recipes[kernel.id](session, kernel, launch)
+    value: float
+    written: bool
+    broken: bool
+
+    def verdict(self, message: str, error: float | None = None) -> Verdict:
+        if self.broken:
+            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
+        return Verdict(not message, error, None, message)
+
+
+Loop = Callable[[float, float, int], _Trace]
+"""Launches a loop with amplitudes a and b and a number of iterations."""
+
+
+class ArithmeticCeiling(Gate):
+    """The loops that measure arithmetic ceilings. The entry point says which loop a kernel is."""
+
+    rests_on = ("gemmrepro.gates.bounds",)
+
+    def cases(
+        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+    ) -> Iterator[Judged]:
+        """See `Gate.cases`; the loops draw nothing, so no seed matters.
+
+        Raises:
+            UserError: the loop is not emulated here.
+        """
+        if kernel.code.entry not in _LOOPS:
+            raise UserError(
+                f"{kernel.id}: no loop '{kernel.code.entry}' is emulated; add it to gemmrepro.gates.ceilings."
+            )
+
+        def loop(a: float, b: float, iterations: int) -> _Trace:
+            out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
+            launch(Operands(kernel.problem, _SHAPE, (), out.array, a, b, iterations))
+            session.sync()
+            got = out.array.get()
+            return _Trace(float(got[0]), bool(got.view(np.uint32)[0] != POISON_BITS[4]), bool(out.broken()))
+
+        for case, verdict in _LOOPS[kernel.code.entry](kernel, loop):
+            yield Judged(case, verdict, 0.0)
+
+    def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
+        """A loop that writes its sum at all writes a small one, unless its values left all bounds."""
+        output = operands.output
+        written = not bool((bits(output) == POISON_BITS[output.dtype.itemsize]).all())
+        bounded = not written or abs(float(output[0])) < CEILING_BOUND
+        return Verdict(bounded, None, None, "" if bounded else "the loop left its bounds")
+
+
+_SHAPE = Shape(1, 1, 1)
+
+
+def _threads(kernel: Kernel) -> int:
+    return math.prod(kernel.launch(_SHAPE).block)
 
 
 def shears(a: float, b: float, turns: int, pairs: int, threads: int) -> np.ndarray:
@@ -65,44 +110,28 @@ def shears(a: float, b: float, turns: int, pairs: int, threads: int) -> np.ndarr
     return (x + y).astype(np.float64).sum(axis=1)
 
 
-def _constant(kernel: Kernel, name: str) -> int:
-    """The value of ``constexpr int name`` in the kernel's source."""
-    match = re.search(rf"constexpr int {name} = (\d+);", kernel.source_path.read_text())
-    if not match:
-        raise UserError(f"{kernel.source_path} has no 'constexpr int {name}', which its numerical gate emulates.")
-    return int(match[1])
-
-
-def _shear_cases(session: device.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
+def _shear_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
     """The FFMA ceiling writes its sum only where it left its bounds, so both outcomes are provoked.
 
     With a and b of one sign the shears grow exponentially and the value written must be one of the threads' sums; with
     a = -b they rotate, and nothing may be written.
     """
-    pairs, turns = _constant(kernel, "PAIRS"), _constant(kernel, "TURNS")
-    shape = Shape(1, 1, 1)
-    threads = math.prod(kernel.launch(shape).block)
+    pairs, turns = kernel.params["pairs"], kernel.params["turns"]
     for a, b, iterations in ((1.0, 1.0, 1), (0.75, 0.5, 2), (0.75, -0.75, 3), (0.25, -0.25, 64)):
-        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
-        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
-        session.sync()
-        got = out.array.get()
+        trace = loop(a, b, iterations)
         message, error = "", None
         if a * b < 0:
-            if got.view(np.uint32)[0] != POISON_BITS[4]:
-                message = f"a rotation left its bounds: {got[0]:.9g}"
+            if trace.written:
+                message = f"a rotation left its bounds: {trace.value:.9g}"
         else:
-            sums = shears(a, b, turns * iterations, pairs, threads)
-            error = float(np.min(np.abs(sums - float(got[0])) / np.abs(sums)))
+            sums = shears(a, b, turns * iterations, pairs, _threads(kernel))
+            error = float(np.min(np.abs(sums - trace.value) / np.abs(sums)))
             # The emulation rounds as the GPU does but for the sum and rare double roundings; a wrong number of turns
             # is off by a factor.
             if not error <= 4 * turns * iterations * UNIT_ROUNDOFF["fp32"]:
-                message = f"{got[0]:.9g} is no thread's sum; the nearest is off by {error:.2g}"
+                message = f"{trace.value:.9g} is no thread's sum; the nearest is off by {error:.2g}"
             error = error / UNIT_ROUNDOFF["fp32"]
-        if out.broken():
-            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
-        inputs = f"shears, {iterations} iterations"
-        yield Case(shape, a, b, inputs, 0), Verdict(not message, error, None, message)
+        yield Case(_SHAPE, a, b, f"shears, {iterations} iterations", 0), trace.verdict(message, error)
 
 
 def outer_sums(a: float, b: float, rows: int, columns: int, threads: int) -> np.ndarray:
@@ -116,32 +145,25 @@ def outer_sums(a: float, b: float, rows: int, columns: int, threads: int) -> np.
     return columns * x.sum(axis=1) - rows * y.sum(axis=1)
 
 
-def _outer_cases(session: device.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
+def _outer_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
     """Values so large that the sum is written; products that overflow, which shows that they are made; and neither."""
     rows, columns = kernel.params["rows"], kernel.params["columns"]
-    shape = Shape(1, 1, 1)
-    threads = math.prod(kernel.launch(shape).block)
     for a, b, iterations in ((1e6, 1e-3, 1), (-3e5, 2e-2, 3), (1e20, 1e20, 1), (0.75, -0.75, 2)):
-        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
-        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
-        session.sync()
-        got, message = out.array.get(), ""
-        written = got.view(np.uint32)[0] != POISON_BITS[4]
+        trace, message = loop(a, b, iterations), ""
         if abs(a * b) > 1e38:
             # A product is exact inside a multiply-add, so the sums are infinite and stay so. A thread whose columns
             # are all of one sign writes an infinity, the others NaN, and whose write comes last is not defined.
-            message = "" if written and not np.isfinite(got[0]) else "products beyond all bounds left no trace"
+            overflowed = trace.written and not math.isfinite(trace.value)
+            message = "" if overflowed else "products beyond all bounds left no trace"
         elif abs(a) > 1e3:
-            sums = outer_sums(a, b, rows, columns, threads)
-            error = float(np.min(np.abs(sums - float(got[0])) / np.abs(sums))) if written else math.inf
+            sums = outer_sums(a, b, rows, columns, _threads(kernel))
+            error = float(np.min(np.abs(sums - trace.value) / np.abs(sums))) if trace.written else math.inf
             # Sums of 128 values, each of which took 8 roundings an iteration.
             if not error <= (128 + 8 * iterations) * UNIT_ROUNDOFF["fp32"]:
-                message = f"{got[0]:.9g} is no thread's sum; the nearest is off by {error:.2g}"
-        elif written:
-            message = f"the sums left their bounds: {got[0]:.9g}"
-        if out.broken():
-            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
-        yield Case(shape, a, b, f"outer product, {iterations} iterations", 0), Verdict(not message, None, None, message)
+                message = f"{trace.value:.9g} is no thread's sum; the nearest is off by {error:.2g}"
+        elif trace.written:
+            message = f"the sums left their bounds: {trace.value:.9g}"
+        yield Case(_SHAPE, a, b, f"outer product, {iterations} iterations", 0), trace.verdict(message)
 
 
 WGMMA_TOLERANCE = 1e-2
@@ -185,21 +207,16 @@ def wgmma_sum(iterations: int, a: float, b: float) -> float:
     return float(held.sum())
 
 
-def _wgmma_cases(session: device.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
+def _sum_case(trace: _Trace, want: float) -> Verdict:
+    right = abs(trace.value - want) <= WGMMA_TOLERANCE
+    return trace.verdict("" if right else f"the sum is {trace.value:.9g}, expected {want:.9g}")
+
+
+def _wgmma_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
     """Sums after each number of iterations up to more than a whole period, and with other amplitudes."""
-    shape = Shape(1, 1, 1)
     for a, b, iterations in (*((1.0, 1.0, count) for count in range(1, 6)), (0.5, 2.0, 2)):
-        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
-        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
-        session.sync()
-        got, want = float(out.array.get()[0]), wgmma_sum(iterations, a, b)
-        message = "" if abs(got - want) <= WGMMA_TOLERANCE else f"the sum is {got:.9g}, expected {want:.9g}"
-        if out.broken():
-            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
-        yield (
-            Case(shape, a, b, f"scattered tiles, {iterations} iterations", 0),
-            Verdict(not message, None, None, message),
-        )
+        case = Case(_SHAPE, a, b, f"scattered tiles, {iterations} iterations", 0)
+        yield case, _sum_case(loop(a, b, iterations), wgmma_sum(iterations, a, b))
 
 
 def mma_sum(iterations: int, a: float, b: float) -> float:
@@ -220,25 +237,17 @@ def mma_sum(iterations: int, a: float, b: float) -> float:
     return even * ((iterations + 1) // 2) + odd * (iterations // 2)
 
 
-def _mma_cases(session: device.Session, kernel: Kernel, launch: Launcher) -> Iterator[tuple[Case, Verdict]]:
+MMA_CASES = ((1.0, -1.0, 1), (1.0, -1.0, 2), (1.0, 0.5, 2), (1.0, 0.5, 3), (0.5, 2.0, 6), (-1.0, 0.25, 9))
+
+
+def _mma_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
     """Sums of iterations that add up, with one that the loop's end adds alone, and of ones that cancel, as measured."""
-    shape = Shape(1, 1, 1)
-    for a, b, iterations in (
-        (1.0, -1.0, 1),
-        (1.0, -1.0, 2),
-        (1.0, 0.5, 2),
-        (1.0, 0.5, 3),
-        (0.5, 2.0, 6),
-        (-1.0, 0.25, 9),
-    ):
-        out = Guarded(np.full(1, POISON_BITS[4], np.uint32).view(np.float32))
-        launch(Operands(kernel.problem, shape, (), out.array, a, b, iterations))
-        session.sync()
-        got, want = float(out.array.get()[0]), mma_sum(iterations, a, b)
-        message = "" if abs(got - want) <= WGMMA_TOLERANCE else f"the sum is {got:.9g}, expected {want:.9g}"
-        if out.broken():
-            message = f"{message}; memory outside the output was overwritten".removeprefix("; ")
-        yield (
-            Case(shape, a, b, f"scattered fragments, {iterations} iterations", 0),
-            Verdict(not message, None, None, message),
-        )
+    for a, b, iterations in MMA_CASES:
+        case = Case(_SHAPE, a, b, f"scattered fragments, {iterations} iterations", 0)
+        yield case, _sum_case(loop(a, b, iterations), mma_sum(iterations, a, b))
+
+
+_LOOPS: Mapping[str, Callable[[Kernel, Loop], Iterator[tuple[Case, Verdict]]]] = MappingProxyType(
+    {"ffma_loop": _shear_cases, "ffma_rrr": _outer_cases, "wgmma_loop": _wgmma_cases, "mma_loop": _mma_cases}
+)
+"""How each loop is emulated, by the entry point of its kernel."""

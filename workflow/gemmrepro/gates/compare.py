@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.dtypes import widen
+from gemmrepro.core.arrays import namespace
+from gemmrepro.core.dtypes import bits, widen
 from gemmrepro.gates.bounds import LARGEST, UNIT_ROUNDOFF
 
 
@@ -57,60 +58,108 @@ def compare(
         scheme: what is allowed beside all rounding, a number or an array that broadcasts to [m, n] (`Kernel.error`).
         rows: elements are judged in blocks of this many rows, which bounds the memory it takes.
     """
-    if isinstance(result, np.ndarray):
-        xp: Any = np
-    else:
-        import cupy as xp
+    xp = namespace(result)
     if result.shape != reference.shape or result.shape != scale.shape:
         raise ValueError(f"shapes differ: {result.shape}, {reference.shape}, {scale.shape}")
-    unit, largest = UNIT_ROUNDOFF[dtype], LARGEST[dtype]
-    last_rounding = unit if dtype in ("fp16", "bf16") else 0.0
     scheme = xp.broadcast_to(xp.asarray(scheme, dtype=xp.float64), result.shape)
-    bad_count, first, worst = 0, None, None
-    square_error = square_reference = 0.0
+    first, found = None, _Errors()
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, result.shape[0], rows):
             block = slice(start, start + rows)
             got, want, size = widen(result[block], dtype), reference[block], scale[block]
-            # Where every product is zero, so is the sum.
-            allowed = bound * size + xp.where(size > 0, underflow + scheme[block], 0.0)
-            if last_rounding:
-                allowed = allowed + last_rounding * (xp.where(xp.isfinite(want), xp.abs(want), 0.0) + allowed)
-            want_nan = xp.isnan(want)
-            # Beyond the largest float by more than the bound, every correct sum has overflowed; within the bound of it,
-            # either outcome is right.
-            must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > largest)
-            may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > largest)
-            same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
-            close = xp.isfinite(got) & (xp.abs(got - want) <= allowed)
-            good = xp.where(
-                want_nan,
-                xp.isnan(got),
-                xp.where(must_overflow, same_infinity, close | (may_overflow & same_infinity)),
-            )
+            good = _acceptable(got, want, _allowed(want, size, scheme[block], bound, underflow, dtype), dtype)
             bad = int((~good).sum())
             if bad and first is None:
                 row, column = (int(axis[0]) for axis in xp.nonzero(~good))
                 first = (start + row, column, float(got[row, column]), float(want[row, column]))
-            bad_count += bad
-            finite = xp.isfinite(got) & xp.isfinite(want) & xp.isfinite(size)
-            difference = xp.where(finite, xp.abs(got - want), 0.0)
-            square_error += float((difference**2).sum())
-            square_reference += float((xp.where(finite, want, 0.0) ** 2).sum())
-            judged = finite & (size > 0)
-            if bool(judged.any()):
-                excess = xp.maximum(difference - underflow, 0.0)
-                scaled = float((excess / xp.where(judged, size, 1.0))[judged].max()) / unit
-                worst = scaled if worst is None else max(worst, scaled)
+            found = found + _errors_of(got, want, size, bad, underflow, UNIT_ROUNDOFF[dtype])
     message = ""
     if first is not None:
         row, column, got_value, want_value = first
         message = (
-            f"{bad_count} of {result.size} elements are wrong; the first is C[{row},{column}] = {got_value:.9g}, "
+            f"{found.bad} of {result.size} elements are wrong; the first is C[{row},{column}] = {got_value:.9g}, "
             f"expected {want_value:.9g}"
         )
-    fro = math.sqrt(square_error / square_reference) if square_reference > 0 else None
-    return Verdict(bad_count == 0, worst, fro, message)
+    return Verdict(found.bad == 0, found.worst, found.fro, message)
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """What blocks of rows add up to.
+
+    Attributes:
+        bad: elements that are wrong.
+        worst: as `Verdict.err_scaled_max`.
+        square_error, square_reference: squared Frobenius norms over the finite elements.
+    """
+
+    bad: int = 0
+    worst: float | None = None
+    square_error: float = 0.0
+    square_reference: float = 0.0
+
+    def __add__(self, other: _Errors) -> _Errors:
+        worst = [value for value in (self.worst, other.worst) if value is not None]
+        return _Errors(
+            self.bad + other.bad,
+            max(worst, default=None),
+            self.square_error + other.square_error,
+            self.square_reference + other.square_reference,
+        )
+
+    @property
+    def fro(self) -> float | None:
+        return math.sqrt(self.square_error / self.square_reference) if self.square_reference > 0 else None
+
+
+def _allowed(want: Any, size: Any, scheme: Any, bound: float, underflow: float, dtype: str) -> Any:
+    """How far each element may lie from `want`."""
+    xp = namespace(want)
+    # Where every product is zero, so is the sum.
+    allowed = bound * size + xp.where(size > 0, underflow + scheme, 0.0)
+    if dtype in ("fp16", "bf16"):  # the result is rounded once more
+        last_rounding = UNIT_ROUNDOFF[dtype]
+        allowed = allowed + last_rounding * (xp.where(xp.isfinite(want), xp.abs(want), 0.0) + allowed)
+    return allowed
+
+
+def _acceptable(got: Any, want: Any, allowed: Any, dtype: str) -> Any:
+    """Which elements are right."""
+    xp, largest = namespace(got), LARGEST[dtype]
+    want_nan = xp.isnan(want)
+    # Beyond the largest float by more than the bound, every correct sum has overflowed; within the bound of it, either
+    # outcome is right.
+    must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > largest)
+    may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > largest)
+    same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
+    close = xp.isfinite(got) & (xp.abs(got - want) <= allowed)
+    return xp.where(
+        want_nan,
+        xp.isnan(got),
+        xp.where(must_overflow, same_infinity, close | (may_overflow & same_infinity)),
+    )
+
+
+def _errors_of(got: Any, want: Any, size: Any, bad: int, underflow: float, unit: float) -> _Errors:
+    """The errors of one block of rows, `bad` of its elements being wrong."""
+    xp = namespace(got)
+    finite = xp.isfinite(got) & xp.isfinite(want) & xp.isfinite(size)
+    difference = xp.where(finite, xp.abs(got - want), 0.0)
+    square_error = float((difference**2).sum())
+    square_reference = float((xp.where(finite, want, 0.0) ** 2).sum())
+    judged = finite & (size > 0)
+    worst = None
+    if bool(judged.any()):
+        excess = xp.maximum(difference - underflow, 0.0)
+        worst = float((excess / xp.where(judged, size, 1.0))[judged].max()) / unit
+    return _Errors(bad, worst, square_error, square_reference)
+
+
+def bit_for_bit(result: Any, expected: Any) -> Verdict:
+    """Judge a result that must be exact; NumPy or CuPy."""
+    wrong = int((bits(result) != bits(expected)).sum())
+    exact = None if wrong else 0.0
+    return Verdict(not wrong, exact, exact, f"{wrong} elements are wrong" if wrong else "")
 
 
 def reference_gemm(
@@ -118,7 +167,7 @@ def reference_gemm(
     b: Any,
     alpha: float,
     beta: float,
-    c0: Any | None,
+    c0: Any,
     xp: Any = np,
     multiply: Callable[[Any, Any], Any] = operator.matmul,
 ) -> tuple[Any, Any]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gemmrepro.core.arrays import nonfinite_lines, spoil
 from gemmrepro.core.dtypes import INTEGERS, bits, narrow, widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import bound, underflow_allowance
 from gemmrepro.gates.compare import Verdict, compare, reference_gemm
-from gemmrepro.gates.gemm_cases import EXACT_LAWS, Case, deepen, draw
+from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.gemm_cases import EXACT_LAWS, deepen, draw, gemm_cases, large_cases
 from gemmrepro.gates.guarded import POISON_BITS, Guarded
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
-from gemmrepro.operations import Problem, Shape
-from gemmrepro.ozaki.arrays import set_aside, spoil
+from gemmrepro.operations import REFERENCE_ROWS, Problem, Shape
 from gemmrepro.registry import Kernel
 
 FP32_GEMM = Problem()
@@ -32,7 +33,7 @@ ON_HOST = 1 << 21
 """Multiply-adds from which a reference is left to the GPU."""
 
 KEPT_BYTES = 2 << 30
-"""Memory for cases that the next kernel of the same types is judged on too."""
+"""Host memory for references that the next kernel of the same types is judged on too."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Given:
     Attributes:
         a, b: stored operands, B as the problem lays it out; `c`: C before the launch, poison where beta is 0.
         wide: A[m,k] and B[k,n] in float64, exactly.
-        reference, scale: see `comparison.reference_gemm`.
+        reference, scale: see `compare.reference_gemm`.
     """
 
     a: np.ndarray
@@ -55,10 +56,24 @@ class Given:
     @property
     def nbytes(self) -> int:
         """What it takes of the host's memory."""
-        return sum(one.nbytes for one in (self.a, self.b, self.c, *self.wide, self.reference, self.scale))
+        return sum(array.nbytes for array in (self.a, self.b, self.c, *self.wide, self.reference, self.scale))
 
 
-_kept: dict[tuple[Problem, Case], Given] = {}
+class References:
+    """Operands and references of the latest cases, up to `limit` bytes, but always of the last one."""
+
+    def __init__(self, limit: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._kept: dict[tuple[Problem, Case], Given] = {}
+
+    def of(self, problem: Problem, case: Case) -> Given:
+        """Operands and reference of `case`."""
+        key = problem, case
+        latest = self._kept.pop(key, None) or _draw(problem, case)
+        self._kept[key] = latest
+        while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > self._limit:
+            del self._kept[next(iter(self._kept))]
+        return latest
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -68,16 +83,6 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     import cupy
 
     return (cupy.asarray(a) @ cupy.asarray(b)).get()
-
-
-def given(problem: Problem, case: Case) -> Given:
-    """Operands and reference of `case`; the last ones are kept for the kernels that follow, up to KEPT_BYTES."""
-    key = problem, case
-    found = _kept.pop(key, None) or _draw(problem, case)
-    _kept[key] = found
-    while len(_kept) > 1 and sum(one.nbytes for one in _kept.values()) > KEPT_BYTES:
-        del _kept[next(iter(_kept))]
-    return found
 
 
 def _draw(problem: Problem, case: Case) -> Given:
@@ -92,11 +97,11 @@ def _draw(problem: Problem, case: Case) -> Given:
     # that keeps them against a reference that does not. In float64 nothing is flushed.
     types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
     wide = [widen(values, dtype) for values, dtype in zip((a, b, c), types, strict=True)]
-    reference, scale = reference_gemm(*wide[:2], case.alpha, case.beta, wide[2], multiply=_product)
+    reference, scale = reference_gemm(wide[0], wide[1], case.alpha, case.beta, wide[2], multiply=_product)
     if case.beta == 0.0:
         bits(c)[...] = POISON_BITS[c.dtype.itemsize]
-    k_major = problem.layout == "row,col,row"
-    return Given(a, np.ascontiguousarray(b.T) if k_major else b, c, (wide[0], wide[1]), reference, scale)
+    stored_b = np.ascontiguousarray(b.T) if problem.b_is_k_major else b
+    return Given(a, stored_b, c, (wide[0], wide[1]), reference, scale)
 
 
 def run_case(
@@ -106,15 +111,14 @@ def run_case(
     problem: Problem = FP32_GEMM,
     repeats: int = REPEATS,
     kernel: Kernel | None = None,
-) -> tuple[Verdict, float]:
-    """Run a GEMM `case` of `problem` `repeats` times and judge it, by what `kernel` says of its scheme if it is given.
+    references: References | None = None,
+) -> Judged:
+    """Run a GEMM `case` of `problem` `repeats` times and judge it, by `kernel.promises.error` too if `kernel` has one.
 
-    The GPU launches the kernel and multiplies for the reference, and everything else is the host's: on a machine whose
-    cache is empty CuPy would take seconds to compile what these arrays take milliseconds of.
-
-    Returns the verdict and gamma.
+    The GPU launches the kernel and multiplies for the reference, and everything else runs on the host: on a machine
+    whose cache is empty CuPy would take seconds to compile what these arrays take milliseconds of.
     """
-    right = given(problem, case)
+    right = (references or References()).of(problem, case)
     a, b, c = Guarded(right.a), Guarded(right.b), Guarded(right.c)
     operands = Operands(problem, case.shape, (a.array, b.array), c.array, case.alpha, case.beta)
     results = []
@@ -124,66 +128,142 @@ def run_case(
         launch(operands)
         session.sync()
         results.append(c.array.get())
-    got, reference = results[0], right.reference
-    scheme: Any = 0.0
-    if kernel is not None and kernel.error is not None:
+    verdict, reference = _judge_numbers(results[0], right, case, problem, kernel)
+    problems = [verdict.message] if verdict.message else []
+    if case.inputs in EXACT_LAWS.values():
+        problems += _inexact(results[0], reference, problem)
+    problems += _faults_of_launches(results)
+    problems += _faults_of_memory((("A", a, right.a), ("B", b, right.b), ("C", c, None)))
+    verdict = Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems))
+    return Judged(case, verdict, bound(problem, case.shape.k))
+
+
+def _judge_numbers(
+    got: np.ndarray, right: Given, case: Case, problem: Problem, kernel: Kernel | None
+) -> tuple[Verdict, np.ndarray]:
+    """Whether `got` lies within the bound, and the reference that it was compared with."""
+    reference, scheme = right.reference, 0.0
+    if kernel is not None and kernel.promises.error is not None:
         with np.errstate(invalid="ignore", over="ignore"):
-            scheme = kernel.error(*right.wide, np)
-    if kernel is not None and kernel.spoils:
-        _, _, rows, columns = set_aside(*right.wide)
-        reference = spoil(reference, rows, columns)
-    limit = bound(problem, case.shape.k)
+            scheme = kernel.promises.error(*right.wide, np)
+    if kernel is not None and kernel.promises.spoils:
+        reference = spoil(reference, *nonfinite_lines(*right.wide))
     allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
+    limit = bound(problem, case.shape.k)
     verdict = compare(
         got, reference, right.scale, limit, dtype=problem.dtype_out, underflow=allowance, scheme=scheme, rows=ROWS
     )
-    problems = [verdict.message] if verdict.message else []
-    if case.inputs in EXACT_LAWS.values():
-        # + 0.0: a sum of zeros may be of either sign.
-        wide_out = problem.dtype_out == "fp64" or problem.dtype_out in INTEGERS
-        exactly = narrow(reference if wide_out else reference.astype(np.float32), problem.dtype_out)
-        wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(exactly, problem.dtype_out)).sum())
-        if wrong:
-            problems.append(f"{wrong} elements of a product of small integers are not exact")
+    return verdict, reference
+
+
+def _inexact(got: np.ndarray, reference: np.ndarray, problem: Problem) -> list[str]:
+    """Elements of a product of small integers that are not the exact sum, rounded once."""
+    # + 0.0: a sum of zeros may be of either sign.
+    wide_out = problem.dtype_out == "fp64" or problem.dtype_out in INTEGERS
+    exactly = narrow(reference if wide_out else reference.astype(np.float32), problem.dtype_out)
+    wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(exactly, problem.dtype_out)).sum())
+    return [f"{wrong} elements of a product of small integers are not exact"] if wrong else []
+
+
+def _faults_of_launches(results: Sequence[np.ndarray]) -> list[str]:
+    got, problems = results[0], []
     poisoned = int((bits(got) == POISON_BITS[got.dtype.itemsize]).sum())
     if poisoned:
         problems.append(f"{poisoned} elements were never written")
-    if any(bool((bits(other) != bits(got)).any()) for other in results[1:]):
+    if any(bool((bits(repeated) != bits(got)).any()) for repeated in results[1:]):
         problems.append("launches on the same input differ: a race")
-    for name, guarded in (("A", a), ("B", b), ("C", c)):
-        if broken := guarded.broken():
-            problems.append(f"{broken} elements outside {name} were overwritten")
-    for name, guarded, old in (("A", a, right.a), ("B", b, right.b)):
-        if bool((bits(guarded.array.get()) != bits(old)).any()):
-            problems.append(f"the input {name} was overwritten")
-    return Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems)), limit
+    return problems
 
 
-def _case_record(case: Case, verdict: Verdict, limit: float) -> dict[str, Any]:
-    worst = verdict.err_scaled_max
-    return {
-        "shape": [case.shape.m, case.shape.n, case.shape.k],
-        "alpha": case.alpha,
-        "beta": case.beta,
-        "inputs": case.inputs,
-        "seed": case.seed,
-        "err_scaled_max": None if worst is None else float(f"{worst:.4g}"),
-        "gamma": float(f"{limit:.4g}"),
-        "passed": verdict.passed,
-        "message": verdict.message,
-    }
+def _faults_of_memory(arrays: Iterable[tuple[str, Guarded, np.ndarray | None]]) -> list[str]:
+    """What was written outside the arrays, and inputs that changed: (name, array, content if it is an input)."""
+    arrays = tuple(arrays)
+    problems = [
+        f"{broken} elements outside {name} were overwritten"
+        for name, guarded, _ in arrays
+        if (broken := guarded.broken())
+    ]
+    return problems + [
+        f"the input {name} was overwritten"
+        for name, guarded, content in arrays
+        if content is not None and bool((bits(guarded.array.get()) != bits(content)).any())
+    ]
 
 
-def refusal_cases(kernel: Kernel) -> Iterator[tuple[Case, Verdict]]:
+def refusal_cases(kernel: Kernel) -> Iterator[Judged]:
     """That a rung which takes only multiples refuses every other size by its own name, before anything is launched."""
-    step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mnk"}
+    step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"}
     for axis, size in step.items():
         if size == 1:
             continue
-        shape = Shape(**{other: 2 * step[other] + (1 if other == axis else 0) for other in "mnk"})
+        shape = Shape(**{name: 2 * step[name] + (1 if name == axis else 0) for name in "mnk"})
         message = f"{shape} should be refused: {axis} is not a multiple of {size}"
         try:
             kernel.check(shape)
         except UserError as error:
             message = "" if kernel.id in str(error) and str(getattr(shape, axis)) in str(error) else str(error)
-        yield Case(shape, 1.0, 0.0, "refused size", 0), Verdict(not message, None, None, message)
+        verdict = Verdict(not message, None, None, message)
+        yield Judged(Case(shape, 1.0, 0.0, "refused size", 0), verdict, bound(kernel.problem, shape.k))
+
+
+class Gemm(Gate):
+    """C = alpha A B + beta C, within the bound of `bounds`."""
+
+    rests_on = ("gemmrepro.gates.bounds", "gemmrepro.gates.gemm_cases")
+
+    def __init__(self) -> None:
+        self._references = References()
+
+    def cases(
+        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+    ) -> Iterator[Judged]:
+        yield from self._run(session, kernel, launch, gemm_cases(kernel, seeds))
+        yield from refusal_cases(kernel)
+
+    def large_cases(
+        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+    ) -> Iterator[Judged]:
+        return self._run(session, kernel, launch, large_cases(kernel, seeds))
+
+    def _run(
+        self, session: device.Session, kernel: Kernel, launch: Launcher, cases: Iterable[Case]
+    ) -> Iterator[Judged]:
+        for case in cases:
+            yield run_case(session, launch, case, kernel.problem, kernel=kernel, references=self._references)
+
+    def reference(self, operands: Operands) -> tuple[Any, Any]:
+        """C* and its scale, [m, n] float64, a block of rows at a time."""
+        import cupy
+
+        shape, dtype = operands.shape, operands.problem.dtype_in
+        a, b = _matrices(operands)
+        wide_b = widen(b, dtype)
+        whole = cupy.empty((2, shape.m, shape.n), dtype=cupy.float64)
+        for start in range(0, shape.m, REFERENCE_ROWS):
+            rows = slice(start, start + REFERENCE_ROWS)
+            whole[0, rows], whole[1, rows] = reference_gemm(widen(a[rows], dtype), wide_b, 1.0, 0.0, None, cupy)
+        return whole[0], whole[1]
+
+    def judge(self, operands: Operands, reference: tuple[Any, Any], kernel: Kernel | None = None) -> Verdict:
+        problem, shape = operands.problem, operands.shape
+        scheme: Any = 0.0
+        if kernel is not None and kernel.promises.error is not None:
+            import cupy
+
+            # Only schemes on FP64 operands have an error of their own, and those are stored as they are.
+            scheme = kernel.promises.error(*_matrices(operands), cupy)
+        return compare(
+            operands.output.reshape(shape.m, shape.n),
+            *reference,
+            bound(problem, shape.k),
+            dtype=problem.dtype_out,
+            underflow=underflow_allowance(shape.k, 1.0, problem.dtype_out),
+            scheme=scheme,
+            rows=REFERENCE_ROWS,
+        )
+
+
+def _matrices(operands: Operands) -> tuple[Any, Any]:
+    """Stored A[m,k] and B[k,n]; B is a view of its transpose where it is stored K-major."""
+    a, b = (array.reshape(operands.lengths(name)) for name, array in zip("ab", operands.inputs, strict=True))
+    return a, b.T if operands.problem.b_is_k_major else b

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from gemmrepro.gates.gate import Case
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
@@ -183,7 +183,8 @@ def _extreme_bytes(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, 
 def _bytes_normal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     """Normal with a deviation of 32, rounded, -128 and 127 at the ends: what a sweep multiplies."""
     a, b = _plain(rng, shape)
-    return tuple(np.clip(np.round(values * np.float32(32)), -128, 127) for values in (a, b))
+    a, b = (np.clip(np.round(values * np.float32(32)), -128, 127) for values in (a, b))
+    return a, b
 
 
 def _bytes_subnormal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
@@ -264,17 +265,6 @@ LAWS = {
 """The inputs that a kernel is judged on, by the type of its operands: those that the type can hold."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """One launch to judge. `inputs` is a key of INPUTS; the seed makes it reproducible."""
-
-    shape: Shape
-    alpha: float
-    beta: float
-    inputs: str
-    seed: int
-
-
 SCALARS = ((1.0, 0.0), (0.75, -1.5), (-2.0, 1.0), (1.0, 1.0), (0.0, 2.0), (0.3, 0.0))
 
 
@@ -285,8 +275,8 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
         (shapes with tails, or of unequal multiples where the kernel takes no tails; one middling shape for the unusual
         inputs; one large enough to fill the GPU, where a race shows).
     """
-    step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mnk"}
-    if kernel.dtype_in != "fp32" and max(step.values()) <= 16:
+    step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"}
+    if kernel.compute.dtype_in != "fp32" and max(step.values()) <= 16:
         # Tails against tiles of 64 to 256, in the steps that TMA and 16-byte loads leave.
         tails = [(1, 1, 1), (3, 17, 9), (65, 9, 8), (200, 17, 9), (129, 33, 1), (300, 51, 65), (96, 20, 256)]
         shapes = [Shape(m, n * step["n"], k * step["k"]) for m, n, k in tails]
@@ -313,11 +303,17 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
     return shapes, multiple(2, 1, nearest(64, "k")), large
 
 
+def large_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
+    """Those cases of a GEMM kernel that fill the GPU."""
+    large = gemm_shapes(kernel)[2]
+    return [case for case in gemm_cases(kernel, seeds) if case.shape == large]
+
+
 def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
     """Every case of a GEMM kernel for each of `seeds`."""
     shapes, middling, large = gemm_shapes(kernel)
     scalars = SCALARS if kernel.scales else SCALARS[:1]
-    plain = EXACT_LAWS.get(kernel.dtype_in, "normal")
+    plain = EXACT_LAWS.get(kernel.compute.dtype_in, "normal")
     cases = []
     for seed in seeds:
         for index, shape in enumerate(shapes):
@@ -327,12 +323,12 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
             cases += [Case(shape, alpha, beta, "normal", seed) for alpha, beta in pairs]
             if plain != "normal":
                 cases.append(Case(shape, 1.0, 0.0, plain, seed))
-        for name in LAWS[kernel.dtype_in]:
+        for name in LAWS[kernel.compute.dtype_in]:
             cases.append(Case(middling, 1.0, 0.0, name, seed))
             scaled = ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation")
             if kernel.scales and name in scaled:
                 cases.append(Case(middling, 0.75, -1.5, name, seed))
-        for shape in kernel.gate_shapes:
+        for shape in kernel.promises.gate_shapes:
             cases += [Case(shape, 1.0, 0.0, name, seed) for name in dict.fromkeys(("normal", plain))]
         cases.append(Case(large, 1.0, 0.0, "normal", seed))
         cases.append(Case(large, 0.75, -1.5, "uniform", seed) if kernel.scales else Case(large, 1.0, 0.0, plain, seed))

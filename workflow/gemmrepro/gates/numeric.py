@@ -1,10 +1,10 @@
 """The numerical gate: is a kernel's result right, to what its arithmetic can promise?
 
-Every element of C = alpha A B + beta C0 must lie within `error_bounds` of the same expression in float64. Operands of
-small integers, whose sums are exact in fp32, are judged too where the bound is coarse: there C must be C* rounded to
-nearest, bit for bit. Outputs are poisoned with NaN before every launch, all arrays stand between guard bands of NaN
-whose payload is checked afterwards, inputs must come back untouched, and launches on the same input must agree bit for
-bit (a difference is a race).
+Every element of C = alpha A B + beta C0 must lie within the bound of `gates.bounds` of the same expression in float64.
+Operands of small integers, whose sums are exact in fp32, are judged too where the bound is coarse: there C must be C*
+rounded to nearest, bit for bit. Outputs are poisoned with NaN before every launch, all arrays lie between guard bands
+of NaN whose payload is checked afterwards, inputs must come back untouched, and launches on the same input must agree
+bit for bit (a difference is a race).
 
     python -m gemmrepro.gates.numeric --kernel ladder.naive --build results/build --seeds 2 \\
         --out results/gates/numeric/ladder.naive.json
@@ -17,27 +17,20 @@ import argparse
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gemmrepro import registry
 from gemmrepro.build import record
 from gemmrepro.core.files import write_json
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.gates import ceilings, pointwise, vectors
-from gemmrepro.gates.bounds import allowed_error, bound
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.copies import _exact
-from gemmrepro.gates.gemm import _case_record, refusal_cases, run_case
-from gemmrepro.gates.gemm_cases import Case, gemm_cases
+from gemmrepro.gates.bounds import allowed_error
+from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.operands import Launcher
-from gemmrepro.operations import VECTORS, Shape
+from gemmrepro.operands import Operands
 from gemmrepro.registry import Kernel
 
 PATIENCE = 120.0
@@ -47,65 +40,23 @@ BROKEN = 74
 """Exit code of a process whose GPU context a kernel broke (sysexits' EX_IOERR)."""
 
 
-def _cases(
-    session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-) -> Iterator[tuple[Case, Verdict, float]]:
-    if kernel.op == "gemm":
-        for case in gemm_cases(kernel, seeds):
-            verdict, limit = run_case(session, launch, case, kernel.problem, kernel=kernel)
-            yield case, verdict, limit
-        for case, verdict in refusal_cases(kernel):
-            yield case, verdict, bound(kernel.problem, case.shape.k)
-    elif kernel.op in ("vector_add", "ceiling_bytes"):
-        for seed in seeds:
-            for n in (1, 31, 1023, 4096, 100_003, (1 << 20) + 5):
-                shape = Shape(1, n, 1)
-                rng = np.random.default_rng([seed, n])
-                x, y = rng.standard_normal((2, n), dtype=np.float32)
-                special = rng.integers(0, n, 3)
-                x[special], y[special[:1]] = (np.inf, 1e-42, 3e38), 3e38
-                with np.errstate(over="ignore", invalid="ignore"):
-                    if kernel.op == "vector_add":
-                        verdict = _exact(session, launch, kernel.problem, shape, [x, y], x + y)
-                    else:
-                        data = np.concatenate([x, y, x[::-1], y[::-1]])
-                        verdict = _exact(session, launch, kernel.problem, shape, [data], data)
-                yield Case(shape, 1.0, 0.0, "normal with Inf and subnormals", seed), verdict, 0.0
-    elif kernel.op == "copy":
-        step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mn"}
-        for seed in seeds:
-            for m, n in ((1, 1), (3, 17), (129, 9), (200, 16), (1000, 130)):
-                shape = Shape(m * step["m"], n * step["n"], 1)
-                # Any bits at all, NaNs of every payload among them.
-                data = np.random.default_rng([seed, m, n]).integers(0, 2**16, shape.m * shape.n).astype(np.uint16)
-                verdict = _exact(session, launch, kernel.problem, shape, [data], data)
-                yield Case(shape, 1.0, 0.0, "random bits", seed), verdict, 0.0
-    elif kernel.op in VECTORS:
-        yield from vectors.cases(session, kernel, launch, seeds)
-    elif kernel.op in pointwise.OPERATIONS:
-        yield from pointwise.cases(session, kernel, launch, seeds)
-    elif kernel.op == "ceiling_flops":
-        for case, verdict in ceilings.cases(session, kernel, launch):
-            yield case, verdict, 0.0
-    else:
-        raise UserError(f"{kernel.id}: operation '{kernel.op}' has no numerical gate; add one to gemmrepro.numeric.")
-
-
-def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int]) -> dict[str, Any]:
+def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: Gates | None = None) -> dict[str, Any]:
     """The gate's verdict on one loaded binary: an entry of ``toolkits`` in the gate's JSON."""
     kernel = loaded.kernel
+    gate_of_kernel = (gates or Gates()).of(kernel.compute.op)
     records, failures = [], []
     try:
         for part in kernel.parts:
-            named = {"entry": part.entry} if kernel.variants else {}
+            named = {"entry": part.code.entry} if kernel.run.variants else {}
 
-            def launch(operands: device.Operands, part: Kernel = part) -> None:
+            def launch(operands: Operands, part: Kernel = part) -> None:
                 loaded.bind(operands, part)()
 
-            for case, verdict, limit in _cases(session, part, launch, seeds):
-                records.append({**_case_record(case, verdict, limit), **named})
-                if not verdict.passed:
-                    failures.append(" ".join([*named.values(), f"{case.shape} {case.inputs}: {verdict.message}"]))
+            for judged in gate_of_kernel.cases(session, part, launch, seeds):
+                records.append({**judged.record(), **named})
+                if not judged.verdict.passed:
+                    case = f"{judged.case.shape} {judged.case.inputs}: {judged.verdict.message}"
+                    failures.append(" ".join([*named.values(), case]))
         reason = f"{len(failures)} of {len(records)} cases failed; {failures[0]}" if failures else ""
     except UserError as error:
         # A launch that breaks the GPU's context ends this kernel's gate; that is a verdict too.
@@ -119,19 +70,21 @@ def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int]) -> dict
     }
 
 
-def gate(session: device.Session, kernel: Kernel, build: Path, seeds: Sequence[int]) -> dict[str, Any]:
+def gate(
+    session: device.Session, kernel: Kernel, build: Path, seeds: Sequence[int], gates: Gates | None = None
+) -> dict[str, Any]:
     """Judge every toolkit's binary of `kernel` that is in `build`."""
     toolkits: dict[str, Any] = {}
-    for toolkit in kernel.toolkits:
+    for toolkit in kernel.platform.toolkits:
         if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
             continue
         key = record.build_record(kernel, build, toolkit)["build_key"]
         try:
-            loaded = Loaded.built(session, kernel, build, toolkit)
+            loaded = Loaded(session, kernel, build, toolkit)
         except UserError as error:
             toolkits[toolkit] = {"status": "not run", "build_key": key, "reason": str(error), "cases": []}
             continue
-        toolkits[toolkit] = judge(session, loaded, seeds)
+        toolkits[toolkit] = judge(session, loaded, seeds, gates)
     if not toolkits:
         raise UserError(f"there is no build of {kernel.id} in {build}; run the build stage first.")
     return {"kernel": kernel.id, "gpu": session.gpu.name, "driver": session.gpu.driver, "toolkits": toolkits}
@@ -145,8 +98,10 @@ def summary_line(result: dict[str, Any]) -> str:
             (case["err_scaled_max"], case["gamma"]) for case in verdict["cases"] if case["err_scaled_max"] is not None
         ]
         kernel = registry.kernel(result["kernel"])
-        of = "the bound" if kernel.error is None else "a sum's bound, beside the scheme's own"
-        worst = max((error / allowed_error(limit, kernel.dtype_out) for error, limit in errors if limit), default=0.0)
+        dtype_out = kernel.compute.dtype_out
+        of = "the bound" if kernel.promises.error is None else "a sum's bound, beside the scheme's own"
+        shares = [error / allowed for error, limit in errors if limit and (allowed := allowed_error(limit, dtype_out))]
+        worst = max(shares, default=0.0)
         parts.append(
             f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, worst {100 * worst:5.1f}% of {of}"
         )
@@ -190,7 +145,7 @@ def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
             "reason": reason,
             "cases": [],
         }
-        for toolkit in kernel.toolkits
+        for toolkit in kernel.platform.toolkits
         if (Path(build) / toolkit / f"{kernel.id}.json").is_file()
     }
     return {"kernel": kernel.id, "gpu": machine["name"], "driver": machine["driver"], "toolkits": toolkits}
@@ -227,13 +182,13 @@ def main() -> int:
     if arguments.out_dir and not arguments.worker:
         in_turn(kernels, arguments.build, seeds, arguments.out_dir, arguments.patience)
         return 0
-    session = device.open_gpu()
+    session, gates = device.open_gpu(), Gates()
     with lock.shared(session):
         for kernel in kernels:
             if arguments.worker:
-                # Not a handler's affair: nothing of Python runs while the driver waits for a launch.
+                # Python runs no signal handler while the driver waits for a launch; the default one exits.
                 signal.setitimer(signal.ITIMER_REAL, arguments.patience)
-            result = gate(session, kernel, arguments.build, seeds)
+            result = gate(session, kernel, arguments.build, seeds, gates)
             signal.setitimer(signal.ITIMER_REAL, 0)
             write_json(arguments.out or arguments.out_dir / f"{kernel.id}.json", result)
             print(summary_line(result), file=sys.stderr, flush=True)

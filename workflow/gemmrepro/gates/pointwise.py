@@ -10,19 +10,19 @@ table of mathematical functions); the sum, below 2, is rounded by u; the two pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from gemmrepro.core.dtypes import bits
 from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gemm_cases import Case
+from gemmrepro.gates.gate import Case, Gate, Judged
 from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
-OPERATIONS = ("gelu",)
 UNIT = 2.0**-24
 SUBNORMAL = 2.0**-149
 
@@ -32,6 +32,7 @@ GAMMA = 4.5 / 2 * UNIT
 REPEATS = 3
 """Launches of one case that must agree bit for bit."""
 
+LENGTHS = (1, 3, 4, 5, 1023, 4096, 4099, 100_003, (1 << 22) + 5)
 LAWS = ("normal", "wide exponents", "special")
 
 
@@ -78,32 +79,41 @@ def judge(x: np.ndarray, got: np.ndarray) -> Verdict:
     return Verdict(False, worst, None, message)
 
 
-def cases(
-    session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-) -> Iterator[tuple[Case, Verdict, float]]:
-    """Every case of a pointwise kernel: lengths around its vectors and blocks, one that fills the GPU, three laws."""
-    for seed in seeds:
-        for n in (1, 3, 4, 5, 1023, 4096, 4099, 100_003, (1 << 22) + 5):
-            for law in LAWS:
-                x = draw(law, n, seed)
-                arrays = Guarded(x, SOURCE_GUARD_BITS)
-                out = Guarded(np.full(n, POISON_BITS[4], np.uint32).view(np.float32))
-                operands = Operands(kernel.problem, Shape(1, n, 1), (arrays.array,), out.array)
-                results = []
-                for _ in range(REPEATS):
-                    bits(out.array)[...] = POISON_BITS[4]
-                    launch(operands)
-                    session.sync()
-                    results.append(out.array.get())
-                verdict = judge(x, results[0])
-                problems = [verdict.message] if verdict.message else []
-                if (bits(results[0]) == POISON_BITS[4]).any():
-                    problems.append("some elements were never written")
-                if any((bits(other) != bits(results[0])).any() for other in results[1:]):
-                    problems.append("launches on the same input differ: a race")
-                if arrays.broken() or out.broken():
-                    problems.append("elements outside the arrays were overwritten")
-                if (bits(arrays.array.get()) != bits(x)).any():
-                    problems.append("the input was overwritten")
-                said = Verdict(not problems, verdict.err_scaled_max, None, "; ".join(problems))
-                yield Case(Shape(1, n, 1), 1.0, 0.0, law, seed), said, GAMMA + 2 * UNIT
+class Gelu(Gate):
+    """GELU: lengths around its vectors and blocks, one that fills the GPU, three distributions."""
+
+    def cases(
+        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+    ) -> Iterator[Judged]:
+        for seed in seeds:
+            for n in LENGTHS:
+                for law in LAWS:
+                    verdict = _run(session, kernel, launch, draw(law, n, seed))
+                    yield Judged(Case(Shape(1, n, 1), 1.0, 0.0, law, seed), verdict, GAMMA + 2 * UNIT)
+
+    def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
+        return judge(operands.inputs[0].get(), operands.output.get())
+
+
+def _run(session: device.Session, kernel: Kernel, launch: Launcher, x: np.ndarray) -> Verdict:
+    """Launch on `x` REPEATS times into poisoned memory between guard bands, and judge."""
+    arrays = Guarded(x, SOURCE_GUARD_BITS)
+    out = Guarded(np.full(x.size, POISON_BITS[4], np.uint32).view(np.float32))
+    operands = Operands(kernel.problem, Shape(1, x.size, 1), (arrays.array,), out.array)
+    results = []
+    for _ in range(REPEATS):
+        bits(out.array)[...] = POISON_BITS[4]
+        launch(operands)
+        session.sync()
+        results.append(out.array.get())
+    verdict = judge(x, results[0])
+    problems = [verdict.message] if verdict.message else []
+    if (bits(results[0]) == POISON_BITS[4]).any():
+        problems.append("some elements were never written")
+    if any((bits(repeated) != bits(results[0])).any() for repeated in results[1:]):
+        problems.append("launches on the same input differ: a race")
+    if arrays.broken() or out.broken():
+        problems.append("elements outside the arrays were overwritten")
+    if (bits(arrays.array.get()) != bits(x)).any():
+        problems.append("the input was overwritten")
+    return Verdict(not problems, verdict.err_scaled_max, None, "; ".join(problems))

@@ -16,52 +16,78 @@ A failed gate is a verdict, not an error: it is written, and the exit code is 0.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
-from gemmrepro.build.record import built_of
 from gemmrepro.core import names
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.gates.static import _advisory_check, refusal_checks, static_checks
+from gemmrepro.gates.static import Check, checks_of
 
 _REBUILD = "run the target 'build' again"
 
 
-def numeric_verdict(
-    toolkit: str, build_key: str, verdict: dict[str, Any] | None, source: str, missing: str
-) -> dict[str, Any]:
-    """The numerical gate's verdict on one toolkit's binary, taken over only if it judged this very binary.
+@dataclass(frozen=True)
+class NumericSource:
+    """A kernel's numerical gate and where it comes from.
 
-    Args:
-        verdict: one kernel's object of a numerical gate, live or recorded; None if there is none.
-        source: "live" or "recorded".
+    Attributes:
+        verdict: one kernel's object of a numerical gate; None if there is none.
+        name: "live", "recorded" or "none".
         missing: the reason to give where `verdict` is None.
-
-    Returns: {status, source, gpu, build_key, reason, worst, cases}; status is "passed", "failed", "stale" (another
-    binary was judged) or "not run".
+        path, remedy: what an error names if it is corrupt: the file or folder, and what to do.
     """
-    nothing = {"gpu": None, "build_key": None, "worst": None, "cases": []}
-    if verdict is None:
-        return {"status": "not run", "source": "none", "reason": missing, **nothing}
-    judged = verdict.get("toolkits", {}).get(toolkit)
+
+    verdict: dict[str, Any] | None
+    name: str
+    missing: str = ""
+    path: Path | None = None
+    remedy: str = "restore the recording"
+
+
+@dataclass(frozen=True)
+class NumericVerdict:
+    """The numerical gate's verdict on one toolkit's binary.
+
+    `status` is "passed", "failed", "stale" (another binary was judged) or "not run".
+    """
+
+    status: str
+    source: str
+    reason: str
+    gpu: str | None = None
+    build_key: str | None = None
+    cases: tuple[dict[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As the gate's file has it."""
+        return {
+            "status": self.status,
+            "source": self.source,
+            "reason": self.reason,
+            "gpu": self.gpu,
+            "build_key": self.build_key,
+            "worst": _worst(self.cases),
+            "cases": list(self.cases),
+        }
+
+
+def numeric_verdict(toolkit: str, build_key: str, source: NumericSource) -> NumericVerdict:
+    """The numerical gate's verdict on one toolkit's binary, taken over only if it judged this very binary."""
+    if source.verdict is None:
+        return NumericVerdict("not run", "none", source.missing)
+    judged = source.verdict.get("toolkits", {}).get(toolkit)
     if judged is None:
-        return {"status": "not run", "source": source, "reason": f"no verdict for {toolkit}", **nothing}
-    cases = judged.get("cases", [])
+        return NumericVerdict("not run", source.name, f"no verdict for {toolkit}")
     status, reason = judged["status"], judged.get("reason") or ""
-    if status != "not run" and judged.get("build_key") != build_key:
-        status = "stale"
-        reason = f"build {judged.get('build_key')} was judged, today's is {build_key}"
-    return {
-        "status": status,
-        "source": source,
-        "reason": reason,
-        "gpu": verdict.get("gpu"),
-        "build_key": judged.get("build_key"),
-        "worst": _worst(cases),
-        "cases": cases,
-    }
+    key = judged.get("build_key")
+    if status != "not run" and key != build_key:
+        status, reason = "stale", f"build {key} was judged, today's is {build_key}"
+    cases = tuple(judged.get("cases", []))
+    return NumericVerdict(status, source.name, reason, source.verdict.get("gpu"), key, cases)
 
 
 def gate(
@@ -80,51 +106,47 @@ def gate(
     for toolkit in toolkits:
         if toolkit not in names.TOOLKITS:
             raise UserError(f"there is no toolkit '{toolkit}'; known toolkits: {', '.join(names.TOOLKITS)}.")
-    chosen = [toolkit for toolkit in toolkits if toolkit in kernel.toolkits]
+    chosen = [toolkit for toolkit in toolkits if toolkit in kernel.platform.toolkits]
     if not chosen:
         raise UserError(
-            f"{kernel.id} is built by {', '.join(kernel.toolkits)} and by none of {', '.join(toolkits)}; "
+            f"{kernel.id} is built by {', '.join(kernel.platform.toolkits)} and by none of {', '.join(toolkits)}; "
             "name one of its toolkits."
         )
-    verdict, source, missing = _numeric_source(kernel, numeric, recorded)
-    result: dict[str, Any] = {"kernel": kernel.id, "toolkits": {}}
-    for toolkit in chosen:
-        path = builds / toolkit / f"{kernel.id}.json"
-        record = read_json(path, "the build record", _REBUILD)
-        try:
-            checks = [
-                {**check, "check": f"{code.entry}: {check['check']}"} if len(kernel.codes) > 1 else check
-                for code in kernel.codes
-                for arch, built in sorted(built_of(kernel, code, record).items())
-                for check in static_checks(code, arch, built)
-            ]
-            if checks:
-                checks += refusal_checks(kernel, record.get("refused", {}))
-                checks.append(_advisory_check(record["advisories"]))
-            key = record["build_key"]
-            other = record["kernel"] != kernel.id or record["toolkit"] != toolkit
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"the build record {path} is corrupt (no {error}); {_REBUILD}.") from None
-        if other:
-            raise UserError(f"the build record {path} is of another kernel or toolkit; {_REBUILD}.")
-        if not checks:
-            raise UserError(f"the build record {path} holds no architecture; {_REBUILD}.")
-        try:
-            judged = numeric_verdict(toolkit, key, verdict, source, missing)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"the numerical gate of {kernel.id} ({numeric or recorded}) is corrupt (no {error}); "
-                f"{'run the target gates again' if numeric else 'restore the recording'}."
-            ) from None
-        result["toolkits"][toolkit] = {
-            "build_key": key,
-            "static": {"passed": all(check["passed"] for check in checks), "checks": checks},
-            "numeric": judged,
-        }
-    result["passed"] = all(
-        gates["static"]["passed"] and gates["numeric"]["status"] != "failed" for gates in result["toolkits"].values()
-    )
-    return result
+    source = _numeric_source(kernel, numeric, recorded)
+    judged = {toolkit: _of_toolkit(kernel, builds, toolkit, source) for toolkit in chosen}
+    passed = all(gates["static"]["passed"] and gates["numeric"]["status"] != "failed" for gates in judged.values())
+    return {"kernel": kernel.id, "toolkits": judged, "passed": passed}
+
+
+def _of_toolkit(kernel: registry.Kernel, builds: Path, toolkit: str, source: NumericSource) -> dict[str, Any]:
+    """Both gates of one toolkit's binary."""
+    key, checks = _static_gate(kernel, builds / toolkit / f"{kernel.id}.json", toolkit)
+    try:
+        numeric = numeric_verdict(toolkit, key, source).to_json()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"the numerical gate of {kernel.id} ({source.path}) is corrupt (no {error}); {source.remedy}."
+        ) from None
+    return {
+        "build_key": key,
+        "static": {"passed": all(check.passed for check in checks), "checks": [check.to_json() for check in checks]},
+        "numeric": numeric,
+    }
+
+
+def _static_gate(kernel: registry.Kernel, path: Path, toolkit: str) -> tuple[str, list[Check]]:
+    """The build key of a build record, and its checks."""
+    record = read_json(path, "the build record", _REBUILD)
+    try:
+        checks, key = checks_of(kernel, record), record["build_key"]
+        other = record["kernel"] != kernel.id or record["toolkit"] != toolkit
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"the build record {path} is corrupt (no {error}); {_REBUILD}.") from None
+    if other:
+        raise UserError(f"the build record {path} is of another kernel or toolkit; {_REBUILD}.")
+    if not checks:
+        raise UserError(f"the build record {path} holds no architecture; {_REBUILD}.")
+    return key, checks
 
 
 def summary_line(result: dict[str, Any]) -> str:
@@ -171,24 +193,23 @@ def check(paths: list[Path]) -> int:
     return 1 if failed else 0
 
 
-def _numeric_source(
-    kernel: registry.Kernel, numeric: Path | None, recorded: Path | None
-) -> tuple[dict[str, Any] | None, str, str]:
-    """The kernel's numerical gate, where it comes from, and the reason to give if there is none."""
+def _numeric_source(kernel: registry.Kernel, numeric: Path | None, recorded: Path | None) -> NumericSource:
     if numeric is not None:
-        return read_json(numeric, "the numerical gate", "run the target 'gates' on a GPU again"), "live", ""
+        verdict = read_json(numeric, "the numerical gate", "run the target 'gates' on a GPU again")
+        return NumericSource(verdict, "live", path=numeric, remedy="run the target gates again")
     if recorded is None:
-        return None, "none", "no GPU here and no recording named"
+        return NumericSource(None, "none", "no GPU here and no recording named")
     path = recorded / kernel.family / "gates.json"
     if not path.is_file():
-        return None, "recorded", f"no recorded gates of family {kernel.family} on {recorded.name}"
+        return NumericSource(None, "recorded", f"no recorded gates of family {kernel.family} on {recorded.name}")
     known = read_json(path, "the recorded gates", "restore the file from the repository")
     if not isinstance(known, dict):
         raise UserError(f"the recorded gates {path} are corrupt (no object); restore the file from the repository.")
-    return known.get(kernel.id), "recorded", f"{kernel.id} is not among the recorded gates on {recorded.name}"
+    missing = f"{kernel.id} is not among the recorded gates on {recorded.name}"
+    return NumericSource(known.get(kernel.id), "recorded", missing, path=recorded)
 
 
-def _worst(cases: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _worst(cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The case that came nearest to its bound or went farthest beyond it."""
 
     def nearness(case: dict[str, Any]) -> tuple[bool, float]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gemmrepro import operations, registry
+from gemmrepro.build.record import built_of
 from gemmrepro.build.sass import allocated_registers
 
 REGISTERS_PER_SM = 65536
-"""32-bit registers of a multiprocessor (CUDA C++ Programming Guide, compute capabilities 8.0 to 12.0)."""
+"""32-bit registers of an SM (CUDA C++ Programming Guide, compute capabilities 8.0 to 12.0)."""
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Bytes a block may declare statically, on every architecture; more needs dynamic shared memory."""
@@ -19,120 +22,167 @@ STATIC_SHARED_LIMIT = 48 * 1024
 _SHARED_LIMIT_KIB = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99}
 
 
-def static_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Check:
+    """One requirement of the static gate on the code for one architecture ("sm_90"), and what was found."""
+
+    arch: str
+    check: str
+    why: str
+    expected: str
+    found: str
+    passed: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """As the gate's file has it."""
+        return asdict(self)
+
+
+def _at_most(arch: str, check: str, why: str, limit: int, found: int) -> Check:
+    return Check(arch, check, why, f"at most {limit}", str(found), found <= limit)
+
+
+def _none(arch: str, check: str, why: str, found: int) -> Check:
+    return Check(arch, check, why, "0", str(found), found == 0)
+
+
+def static_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> list[Check]:
     """Check one architecture's entry of a build record against the registry.
 
     Args:
         arch: "sm_90".
         built: the record's ``archs[arch]``.
 
-    Returns: a list of {arch, check, why, expected, found, passed}.
-
     Raises:
         KeyError: the entry lacks a field.
     """
-    checks: list[dict[str, Any]] = []
-
-    def add(check: str, why: str, expected: str, found: int | str, passed: bool) -> None:
-        checks.append(
-            {"arch": arch, "check": check, "why": why, "expected": expected, "found": str(found), "passed": passed}
-        )
-
     launch = kernel.launch(_smallest_shape(kernel))
     # A compiler that chooses the threads writes down how many.
-    threads = built.get("threads") or launch.block[0] * launch.block[1] * launch.block[2]
-    add("threads a block", "the hardware's limit", "at most 1024", threads, threads <= 1024)
+    threads = built.get("threads") or math.prod(launch.block)
+    return [
+        _at_most(arch, "threads a block", "the hardware's limit", 1024, threads),
+        *_spill_checks(kernel, arch, built),
+        *_resource_checks(kernel, arch, built, threads, launch.shared_bytes),
+        *_opcode_checks(kernel, arch, built["instructions"]),
+    ]
 
+
+def _spill_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> list[Check]:
+    """That nothing spills; nothing is asked of constants chosen for another target."""
+    target = arch.removeprefix("sm_")
     spilled = built["spill_store_bytes"] + built["spill_load_bytes"]
     stack = built["stack_bytes"]
     local = _count(r"(LDL|STL)(\..*)?", built["instructions"])
-    if arch.removeprefix("sm_") in kernel.spills:
+    if target in kernel.promises.spills:
         why = "the record declares that the compiler runs out of registers here, which a better one may end"
-        add("spilled bytes", why, "at least 1", spilled, spilled > 0)
-    elif kernel.chosen_for in ("", arch.removeprefix("sm_")):
-        add("spilled bytes", "no register goes to memory and back", "0", spilled, spilled == 0)
+        return [Check(arch, "spilled bytes", why, "at least 1", str(spilled), spilled > 0)]
+    if kernel.platform.chosen_for not in ("", target):
+        return []
+    return [
+        _none(arch, "spilled bytes", "no register goes to memory and back", spilled),
         # A spill or an indexed local array would show here even if the compiler's log did not say so.
-        add("stack bytes", "no array of registers fell into local memory", "0", stack, stack == 0)
-        add("local loads and stores", "the machine code agrees: it never touches local memory", "0", local, local == 0)
+        _none(arch, "stack bytes", "no array of registers fell into local memory", stack),
+        _none(arch, "local loads and stores", "the machine code agrees: it never touches local memory", local),
+    ]
 
-    registers = built["registers"]
+
+def _resource_checks(
+    kernel: registry.Kernel, arch: str, built: dict[str, Any], threads: int, dynamic_shared: int
+) -> list[Check]:
+    """That the registers and the shared memory of a block fit the architecture."""
+    registers, shared = built["registers"], built["shared_bytes"]
     allocated = allocated_registers(registers, threads)
-    add(
-        "registers a block",
-        f"{registers} a thread, {threads} threads: the block fits the register file",
-        f"at most {REGISTERS_PER_SM}",
-        allocated,
-        registers <= 255 and allocated <= REGISTERS_PER_SM,
-    )
-    shared = built["shared_bytes"]
-    if kernel.compiler != "cutile":  # whose code asks the driver for more by itself
-        add(
-            "static shared bytes",
-            "the limit of static shared memory",
-            f"at most {STATIC_SHARED_LIMIT}",
-            shared,
-            shared <= STATIC_SHARED_LIMIT,
+    checks = [
+        Check(
+            arch,
+            "registers a block",
+            f"{registers} a thread, {threads} threads: the block fits the register file",
+            f"at most {REGISTERS_PER_SM}",
+            str(allocated),
+            registers <= 255 and allocated <= REGISTERS_PER_SM,
         )
-    limit = _shared_limit(arch)
-    total = shared + launch.shared_bytes
-    add("shared bytes a block", f"static and dynamic together fit {arch}", f"at most {limit}", total, total <= limit)
+    ]
+    if kernel.code.compiler != "cutile":  # whose code asks the driver for more by itself
+        why = "the limit of static shared memory"
+        checks.append(_at_most(arch, "static shared bytes", why, STATIC_SHARED_LIMIT, shared))
+    why = f"static and dynamic together fit {arch}"
+    checks.append(_at_most(arch, "shared bytes a block", why, _shared_limit(arch), shared + dynamic_shared))
+    return checks
 
-    for expect in kernel.expects:
+
+def _opcode_checks(kernel: registry.Kernel, arch: str, instructions: dict[str, int]) -> list[Check]:
+    """What the article says of the machine code (`Kernel.expects`)."""
+    checks = []
+    for expect in kernel.promises.expects:
         if expect.archs and arch.removeprefix("sm_") not in expect.archs:
             continue
-        found = _count(expect.opcode, built["instructions"])
-        most = expect.most
+        count, most = _count(expect.opcode, instructions), expect.most
         if most is None:
             expected = f"at least {expect.least}"
         elif most == expect.least:
             expected = str(most)
         else:
             expected = f"{expect.least} to {most}"
-        passed = found >= expect.least and (most is None or found <= most)
-        add(expect.opcode, expect.why, expected, found, passed)
+        passed = count >= expect.least and (most is None or count <= most)
+        checks.append(Check(arch, expect.opcode, expect.why, expected, str(count), passed))
     return checks
 
 
-def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """Check what the compiler said for the architectures that `kernel` expects it to refuse.
+def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -> list[Check]:
+    """Check the compiler's messages for the architectures that `kernel` expects it to refuse.
 
     Args:
         refused: the build record's ``refused``: messages by architecture, None where it compiled after all.
 
-    Returns: as `static_checks`; an architecture that was not tried has no check.
+    Returns: none for an architecture that was not tried.
     """
     checks = []
-    for arch, said in sorted(refused.items()):
-        expected = [one for one in kernel.refusals if arch.removeprefix("sm_") in one.archs]
-        first = said.splitlines()[0] if said else "it compiles; take the refusal out of the record"
+    for arch, message in sorted(refused.items()):
+        expected = [refusal for refusal in kernel.promises.refusals if arch.removeprefix("sm_") in refusal.archs]
         checks.append(
-            {
-                "arch": arch,
-                "check": "the compiler refuses",
-                "why": "; ".join(one.why for one in expected) or "the record expects no refusal here",
-                "expected": "; ".join(one.message for one in expected) or "none",
-                "found": first,
-                "passed": bool(said and expected and all(re.search(one.message, said) for one in expected)),
-            }
+            Check(
+                arch,
+                "the compiler refuses",
+                "; ".join(refusal.why for refusal in expected) or "the record expects no refusal here",
+                "; ".join(refusal.message for refusal in expected) or "none",
+                message.splitlines()[0] if message else "it compiles; take the refusal out of the record",
+                bool(message and expected and all(re.search(refusal.message, message) for refusal in expected)),
+            )
         )
     return checks
 
 
 def _smallest_shape(kernel: registry.Kernel) -> operations.Shape:
     """The smallest problem the kernel takes: enough to ask for its block, which does not depend on the size."""
-    return operations.Shape(*(kernel.multiple_of.get(axis, 1) for axis in ("m", "n", "k")))
+    return operations.Shape(*(kernel.accepts.multiple_of.get(axis, 1) for axis in ("m", "n", "k")))
 
 
-def _advisory_check(advisories: list[str]) -> dict[str, Any]:
+def advisory_check(advisories: list[str]) -> Check:
     """Whether ptxas said that it ignored a request, such as register reallocation, or serialized wgmma."""
-    return {
-        "arch": "every target",
-        "check": "compiler advisories",
-        "why": "what the source asks of the assembler is done",
-        "expected": "none",
-        "found": "; ".join(advisories) or "none",
-        "passed": not advisories,
-    }
+    return Check(
+        "every target",
+        "compiler advisories",
+        "what the source asks of the assembler is done",
+        "none",
+        "; ".join(advisories) or "none",
+        not advisories,
+    )
+
+
+def checks_of(kernel: registry.Kernel, record: dict[str, Any]) -> list[Check]:
+    """Every check of a build record of `kernel`; none if the record holds no architecture.
+
+    Raises:
+        KeyError, TypeError, AttributeError: the record is corrupt.
+    """
+    checks = []
+    for code in kernel.codes:
+        prefix = f"{code.code.entry}: " if len(kernel.codes) > 1 else ""
+        for arch, built in sorted(built_of(kernel, code, record).items()):
+            checks += [replace(check, check=prefix + check.check) for check in static_checks(code, arch, built)]
+    if not checks:
+        return []
+    return [*checks, *refusal_checks(kernel, record.get("refused", {})), advisory_check(record["advisories"])]
 
 
 def _shared_limit(arch: str) -> int:

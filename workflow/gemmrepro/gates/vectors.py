@@ -9,20 +9,22 @@ be exact, and every launch on the same input the same, bit for bit.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from gemmrepro.core.draws import LAWS, draw_ids
 from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gemm_cases import Case
+from gemmrepro.gates.compare import Verdict, bit_for_bit
+from gemmrepro.gates.gate import Case, Gate, Judged
 from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.gpu import device
-from gemmrepro.operands import LAWS, Launcher, Operands, draw_ids
+from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import HISTOGRAM_BINS, Problem, Shape
 from gemmrepro.registry import Kernel
 
@@ -100,19 +102,6 @@ def judge_sum(got: float, total: float, magnitude: float, n: int) -> Verdict:
     return Verdict(right, scaled if math.isfinite(scaled) else None, error / abs(total) if total else None, message)
 
 
-def judge(problem: Problem, shape: Shape, given: Any, output: Any) -> Verdict:
-    """Judge what a launch left in `output` for the input `given`; both CuPy arrays (of a histogram, ids in range)."""
-    import cupy
-
-    if problem.op == "reduce":
-        total, magnitude = float(given.sum(dtype=cupy.float64)), float(cupy.abs(given).sum(dtype=cupy.float64))
-        return judge_sum(float(output[0]), total, magnitude, shape.n)
-    expected = given if problem.op == "vector_copy" else counts_of(given, shape.k, cupy)
-    wrong = int((bits(output) != bits(expected)).sum())
-    exact = None if wrong else 0.0
-    return Verdict(not wrong, exact, exact, f"{wrong} elements are wrong" * bool(wrong))
-
-
 def _run(
     session: device.Session, launch: Launcher, problem: Problem, shape: Shape, given: np.ndarray, size: int
 ) -> tuple[np.ndarray, list[str]]:
@@ -143,66 +132,105 @@ def _exactly(got: np.ndarray, expected: np.ndarray) -> list[str]:
     return [f"{wrong.size} of {got.size} elements are wrong; the first is [{at}] = {got[at]}, expected {expected[at]}"]
 
 
-def _sum_cases(session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[tuple[Case, Verdict]]:
-    lengths = (*LENGTHS, *(shape.n for shape in kernel.gate_shapes))
-    for n in lengths:
-        for kind in KINDS:
+class _VectorGate(Gate):
+    """Operations on a vector, each launched twice into poisoned memory between guard bands."""
+
+    rests_on = ("gemmrepro.gates.bounds", "gemmrepro.core.draws")
+
+    def cases(
+        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+    ) -> Iterator[Judged]:
+        for seed in seeds:
+            yield from self.of_seed(session, kernel, launch, seed)
+
+    @abstractmethod
+    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+        """Every case of one seed."""
+
+
+class Reduce(_VectorGate):
+    """A sum, within the bound of its longest chain of additions."""
+
+    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+        for n in (*LENGTHS, *(shape.n for shape in kernel.promises.gate_shapes)):
+            for kind in KINDS:
+                shape = Shape(1, n, 1)
+                values = _vectors(kind, n, seed)
+                got, problems = _run(session, launch, kernel.problem, shape, values, 1)
+                total, magnitude = float(values.sum(dtype=np.float64)), float(np.abs(values).sum(dtype=np.float64))
+                verdict = judge_sum(float(got[0]), total, magnitude, n)
+                if verdict.message:
+                    problems.insert(0, verdict.message)
+                if kind in ("integers", "the last alone") and float(got[0]) != total:
+                    problems.insert(0, f"the sum of small integers is {got[0]:.9g}, expected {total:.9g}")
+                verdict = Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems))
+                yield Judged(Case(shape, 1.0, 0.0, kind, seed), verdict, chain(n) * UNIT_ROUNDOFF["fp32"])
+
+    def reference(self, operands: Operands) -> tuple[float, float]:
+        """The sum and the sum of magnitudes in float64."""
+        import cupy
+
+        values = operands.inputs[0]
+        return float(values.sum(dtype=cupy.float64)), float(cupy.abs(values).sum(dtype=cupy.float64))
+
+    def judge(self, operands: Operands, reference: tuple[float, float], kernel: Kernel | None = None) -> Verdict:
+        return judge_sum(float(operands.output[0]), *reference, operands.shape.n)
+
+
+class Histogram(_VectorGate):
+    """Counts of ids, those outside all bins included; exact."""
+
+    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+        usual = tuple(Shape(1, n, HISTOGRAM_BINS) for n in LENGTHS)
+        for shape in (*usual, *(Shape(1, LENGTHS[-2], bins) for bins in BINS), *kernel.promises.gate_shapes):
+            if not kernel.takes(shape):
+                message = _refusal(kernel, launch, shape)
+                verdict = Verdict(not message, None, None, message)
+                yield Judged(Case(shape, 1.0, 0.0, "refused size", seed), verdict, 0.0)
+                continue
+            for law in GATE_LAWS if shape in usual else OTHER_LAWS:
+                ids = _ids(law, shape.n, shape.k, seed)
+                got, problems = _run(session, launch, kernel.problem, shape, ids, shape.k + 1)
+                problems = _exactly(got, counts_of(ids, shape.k, np)) + problems
+                yield Judged(Case(shape, 1.0, 0.0, law, seed), _exact_verdict(problems), 0.0)
+
+    def reference(self, operands: Operands) -> Any:
+        import cupy
+
+        return counts_of(operands.inputs[0], operands.shape.k, cupy)
+
+    def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
+        return bit_for_bit(operands.output, reference)
+
+
+class VectorCopy(_VectorGate):
+    """A copy, bit for bit, with every length of a tail that an access of 16 bytes can leave."""
+
+    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+        for n in (*LENGTHS, *range(4096, 4096 + 16), *(shape.n for shape in kernel.promises.gate_shapes)):
             shape = Shape(1, n, 1)
-            values = _vectors(kind, n, seed)
-            got, problems = _run(session, launch, kernel.problem, shape, values, 1)
-            total, magnitude = float(values.sum(dtype=np.float64)), float(np.abs(values).sum(dtype=np.float64))
-            verdict = judge_sum(float(got[0]), total, magnitude, n)
-            if verdict.message:
-                problems.insert(0, verdict.message)
-            if kind in ("integers", "the last alone") and float(got[0]) != total:
-                problems.insert(0, f"the sum of small integers is {got[0]:.9g}, expected {total:.9g}")
-            yield (
-                Case(shape, 1.0, 0.0, kind, seed),
-                Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems)),
-            )
+            storage = np.dtype(STORAGE[kernel.compute.dtype_in])
+            # Any bits at all, NaNs of every payload among them.
+            data = np.frombuffer(np.random.default_rng([seed, n]).bytes(n * storage.itemsize), storage)
+            got, problems = _run(session, launch, kernel.problem, shape, data, n)
+            problems = _exactly(got, data) + problems
+            yield Judged(Case(shape, 1.0, 0.0, "random bits", seed), _exact_verdict(problems), 0.0)
+
+    def reference(self, operands: Operands) -> Any:
+        return operands.inputs[0]
+
+    def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
+        return bit_for_bit(operands.output, reference)
 
 
-def _histogram_cases(
-    session: device.Session, kernel: Kernel, launch: Launcher, seed: int
-) -> Iterator[tuple[Case, Verdict]]:
-    every = tuple(Shape(1, n, HISTOGRAM_BINS) for n in LENGTHS)
-    for shape in (*every, *(Shape(1, LENGTHS[-2], bins) for bins in BINS), *kernel.gate_shapes):
-        if not kernel.takes(shape):
-            # It must say so, by its own name, before anything is launched.
-            try:
-                launch(Operands(kernel.problem, shape, (), None))
-                message = f"{shape} should be refused"
-            except UserError as error:
-                message = "" if kernel.id in str(error) and str(shape.k) in str(error) else str(error)
-            yield Case(shape, 1.0, 0.0, "refused size", seed), Verdict(not message, None, None, message)
-            continue
-        for law in GATE_LAWS if shape in every else OTHER_LAWS:
-            ids = _ids(law, shape.n, shape.k, seed)
-            got, problems = _run(session, launch, kernel.problem, shape, ids, shape.k + 1)
-            problems = _exactly(got, counts_of(ids, shape.k, np)) + problems
-            exact = None if problems else 0.0
-            yield Case(shape, 1.0, 0.0, law, seed), Verdict(not problems, exact, None, "; ".join(problems))
+def _exact_verdict(problems: Sequence[str]) -> Verdict:
+    return Verdict(not problems, None if problems else 0.0, None, "; ".join(problems))
 
 
-def _copy_cases(session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[tuple[Case, Verdict]]:
-    # Every length of a tail that an access of 16 bytes can leave.
-    for n in (*LENGTHS, *range(4096, 4096 + 16), *(shape.n for shape in kernel.gate_shapes)):
-        shape = Shape(1, n, 1)
-        storage = np.dtype(STORAGE[kernel.dtype_in])
-        # Any bits at all, NaNs of every payload among them.
-        data = np.frombuffer(np.random.default_rng([seed, n]).bytes(n * storage.itemsize), storage)
-        got, problems = _run(session, launch, kernel.problem, shape, data, n)
-        problems = _exactly(got, data) + problems
-        exact = None if problems else 0.0
-        yield Case(shape, 1.0, 0.0, "random bits", seed), Verdict(not problems, exact, None, "; ".join(problems))
-
-
-def cases(
-    session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-) -> Iterator[tuple[Case, Verdict, float]]:
-    """Every case of a kernel on vectors: case, verdict, and the bound that its errors were held to."""
-    found = {"reduce": _sum_cases, "histogram": _histogram_cases, "vector_copy": _copy_cases}[kernel.op]
-    for seed in seeds:
-        for case, verdict in found(session, kernel, launch, seed):
-            limit = chain(case.shape.n) * UNIT_ROUNDOFF["fp32"] if kernel.op == "reduce" else 0.0
-            yield case, verdict, limit
+def _refusal(kernel: Kernel, launch: Launcher, shape: Shape) -> str:
+    """What is wrong with how `kernel` refuses `shape`: it must do so by its own name, before anything is launched."""
+    try:
+        launch(Operands(kernel.problem, shape, (), None))
+    except UserError as error:
+        return "" if kernel.id in str(error) and str(shape.k) in str(error) else str(error)
+    return f"{shape} should be refused"

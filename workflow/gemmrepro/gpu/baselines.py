@@ -8,7 +8,7 @@ floats in the tensor core ("fast accumulation"), for kernels that do. ``cublas.g
 emulation of fp64 by 8-bit integers switched on, wherever it can. ``cuda.memcpy`` is the driver's device-to-device copy.
 ``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy carries them.
 
-    python -m gemmrepro.gpu.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256]'
+    python -m gemmrepro.gpu.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256, 256, 256]'
     prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
 """
 
@@ -31,18 +31,16 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gpu import device
 from gemmrepro.gpu.cublas import LT_ONLY, opened, opened_lt
-from gemmrepro.gpu.trials import FAST
 from gemmrepro.operands import Operands, random
-from gemmrepro.operations import Problem, Shape, shape_of
+from gemmrepro.operations import Problem, Shape
 
 LT_CANDIDATES = 8
-"""How many algorithms cublasLt's heuristic is asked for."""
+FAST = "cublas.gemm_fast"
 
-TRIAL_SAMPLE_MS = 0.2
-"""A sample of a trial lasts at least this long."""
+TRIAL_SAMPLE_MS, TRIAL_MS = 0.2, 800.0
+"""A sample of a trial lasts at least the one, and a trial about the other, within the fewest and most rounds of it."""
 
 TRIAL_ROUNDS = (5, 60)
-"""The fewest and the most rounds of a trial, however long it may last."""
 
 WARM_UP = 3 / 8
 """How long a trial's warm-up lasts, in trials."""
@@ -66,8 +64,35 @@ def _sgemm(session: device.Session, operands: Operands) -> Callable[[], None]:
     return opened(session).sgemm(operands)
 
 
+_trial_ms = TRIAL_MS
+
+
+def limit_trials(seconds: float) -> None:
+    """Have a trial of the library's ways last no longer than `seconds`, for a sweep that is in a hurry."""
+    global _trial_ms
+    _trial_ms = min(TRIAL_MS, 1000.0 * seconds)
+
+
+_fastest: dict[tuple[Any, ...], int] = {}
+"""Which of the library's ways won at a problem and shape, in this process."""
+
+
+def way(session: device.Session, problem: Problem, shape: Shape, name: str = "cublas.gemm") -> int | None:
+    """Which of the library's ways the baseline `name` takes here; None where it was not asked yet."""
+    return _fastest.get((problem, shape, session.gpu.pci_bus, _fast(name)))
+
+
+def take_way(session: device.Session, problem: Problem, shape: Shape, chosen: int, name: str = "cublas.gemm") -> None:
+    """Have the baseline `name` take the way that an earlier process chose: one sweep compares with one and the same."""
+    _fastest[problem, shape, session.gpu.pci_bus, _fast(name)] = chosen
+
+
+def _fast(name: str) -> bool:
+    return name == FAST
+
+
 def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm") -> Callable[[], None]:
-    """The fastest of cublasGemmEx and the algorithms that cublasLt's heuristic offers, each tried here and now.
+    """The fastest of cublasGemmEx and the ways that cublasLt's heuristic offers, each tried here and now.
 
     What a kernel is compared with must be the library's best: cublasGemmEx may choose a slower kernel than cublasLt
     knows. They are tried on the operands themselves, and the least median wins.
@@ -75,7 +100,7 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
     Raises:
         UserError: the library multiplies no such types, or not in this layout.
     """
-    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, name == FAST))
+    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, _fast(name)))
     if operands.problem.dtype_in not in LT_ONLY:
         calls.insert(0, opened(session).gemm_ex(operands))
     if not calls:
@@ -83,20 +108,18 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
             f"cuBLAS has no way to multiply {operands.problem} in layout {operands.problem.layout}; "
             "8-bit floats want a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
         )
-    chosen = session.trials.algorithm(operands.problem, operands.shape, name)
+    chosen = way(session, operands.problem, operands.shape, name)
     if chosen is None:
         if session.stream.is_capturing():
             raise UserError("a baseline must be bound before its launches are captured.")
         chosen = _try(session, calls)
-        session.trials.take(operands.problem, operands.shape, chosen, name)
-    return calls[chosen]
+        take_way(session, operands.problem, operands.shape, chosen, name)
+    return calls[chosen]  # every process that asks the heuristic the same gets the same list
 
 
 def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     """Index of the fastest of `calls`, launched in turn so that a drift of the clock touches them all alike."""
     import cupy
-
-    trial_ms = session.trials.milliseconds
 
     def sample(call: Callable[[], None], launches: int) -> tuple[Any, Any]:
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
@@ -115,11 +138,11 @@ def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     session.sync()
     least = max(1e-3, min(elapsed(pair) for pair in once))
     # At the clock that this load leaves, not at that of an idle GPU: the ranking may differ.
-    for index in range(math.ceil(WARM_UP * trial_ms / least)):
+    for index in range(math.ceil(WARM_UP * _trial_ms / least)):
         calls[index % len(calls)]()
     session.sync()
     launches = max(1, round(TRIAL_SAMPLE_MS / least))
-    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(trial_ms / (launches * least * len(calls)))))
+    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(_trial_ms / (launches * least * len(calls)))))
     samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]
     session.sync()
     columns = zip(*samples, strict=True)
@@ -222,21 +245,21 @@ def baseline(name: str) -> Baseline:
     return BASELINES[name]
 
 
-def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, int]]) -> dict[str, str]:
+def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, Shape]]) -> dict[str, str]:
     """Which GPU kernel each baseline runs at each size, asked in a process of its own.
 
     Profiling attaches to the whole process and would slow the launches that are timed in it.
 
     Args:
-        wanted: (baseline id, problem, size).
+        wanted: (baseline id, problem, shape).
 
     Returns:
-        names by "<baseline> <size>", or "<baseline> <dtype> <size>" where it serves several types; empty, with the
+        names by "<baseline> <n>", or "<baseline> <dtype> <n>" where it serves several types; empty, with the
         reason on stderr, where PyTorch's profiler cannot be used.
     """
     if not wanted:
         return {}
-    items = [json.dumps([name, *astuple(problem), size]) for name, problem, size in wanted]
+    items = [json.dumps([name, *astuple(problem), *astuple(shape)]) for name, problem, shape in wanted]
     command = [sys.executable, "-m", "gemmrepro.gpu.baselines", "--names", *items]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "workflow")
     if answer.returncode != 0:
@@ -246,7 +269,7 @@ def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, int]]) -> dict[str, st
     return json.loads(answer.stdout.splitlines()[-1])
 
 
-def _profile(wanted: Sequence[tuple[str, Problem, int]]) -> dict[str, str]:
+def _profile(wanted: Sequence[tuple[str, Problem, Shape]]) -> dict[str, str]:
     try:
         import torch
         from torch.profiler import ProfilerActivity, profile
@@ -255,10 +278,9 @@ def _profile(wanted: Sequence[tuple[str, Problem, int]]) -> dict[str, str]:
     session = device.open_gpu()
 
     names: dict[str, str] = {}
-    for name, problem, size in wanted:
+    for name, problem, shape in wanted:
         entry = baseline(name)
-        shape = Shape(1, size, 1) if problem.op == "ceiling_bytes" else shape_of(problem.op, size)
-        inputs, output = random(problem, shape, size)
+        inputs, output = random(problem, shape, shape.n)
         call = entry.bind(session, Operands(problem, shape, tuple(inputs), output))
         call()
         session.sync()
@@ -269,7 +291,7 @@ def _profile(wanted: Sequence[tuple[str, Problem, int]]) -> dict[str, str]:
         seen = [event.name for event in record.events() if event.device_type == torch.autograd.DeviceType.CUDA]
         if seen:
             kind = "" if problem.dtype_in == "fp32" else f" {problem.dtype_in}"
-            names[f"{name}{kind} {size}"] = " + ".join(dict.fromkeys(seen))
+            names[f"{name}{kind} {shape.n}"] = " + ".join(dict.fromkeys(seen))
     return names
 
 
@@ -280,17 +302,19 @@ def main() -> int:
         nargs="+",
         required=True,
         metavar="JSON",
-        help="print the GPU kernels that run for lists of baseline, op, dtype in, dtype out, layout and size",
+        help="print the GPU kernels that run for lists of baseline, op, dtype in, dtype out, layout, m, n and k",
     )
     parser.add_argument("--out", type=Path, help="write them to this file too")
     arguments = parser.parse_args()
     wanted = []
     for item in arguments.names:
         try:
-            name, *problem, size = json.loads(item)
-            wanted.append((name, Problem(*problem), int(size)))
+            name, *problem, m, n, k = json.loads(item)
+            wanted.append((name, Problem(*problem), Shape(int(m), int(n), int(k))))
         except (ValueError, TypeError):
-            raise UserError(f"'{item}' is not a list of baseline, op, dtype in, dtype out, layout and size.") from None
+            raise UserError(
+                f"'{item}' is not a list of baseline, op, dtype in, dtype out, layout, m, n and k."
+            ) from None
         baseline(name)
     names = _profile(wanted)
     if arguments.out:

@@ -11,8 +11,10 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import Measurements, is_current, row_key
+from gemmrepro.operations import operation
 
 FAMILY = "ceilings"
+_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
 _FP32 = {"8.0": 128, "8.6": 256, "8.7": 256, "8.9": 256, "9.0": 256, "10.0": 256, "10.3": 256, "12.0": 256}
 _HALF = {"8.0": 2048, "9.0": 4096}
 
@@ -56,7 +58,8 @@ def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> l
     Args:
         op: ``ceiling_flops`` (TFLOP/s, of kernels of `dtype`) or ``ceiling_bytes`` (GB/s, of any type).
     """
-    column, unit = ("tflops", "TFLOP/s") if op == "ceiling_flops" else ("gbps", "GB/s")
+    column = operation(op).ceiling
+    unit = _UNITS[column]
     found = []
     for kernel in registry.kernels(FAMILY):
         if kernel.op != op or (dtype and kernel.dtype_in != dtype):
@@ -78,7 +81,7 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
         UserError: there is no such micro-kernel.
     """
     kernel = registry.kernel(kernel_id)
-    if kernel.op not in ("ceiling_flops", "ceiling_bytes"):
+    if not operation(kernel.op).ceiling:
         raise UserError(f"{kernel_id} measures no ceiling.")
     return next((each for each in of_operation(measured, kernel.op, kernel.dtype_in) if each.kernel == kernel_id), None)
 

@@ -56,10 +56,8 @@ def needed() -> None:
 
 def shapes_for(kernel: Kernel) -> tuple[Shape, ...]:
     """Several tiles of any kernel, and tails; and the shapes on which alone it does all that it does."""
-    if kernel.op == "vector_add":
-        return (Shape(1, 100_003, 1),)
-    step = {axis: kernel.multiple_of.get(axis, 1) for axis in "mnk"}
-    return (Shape(300, 51 * step["n"], 65 * step["k"]), *kernel.gate_shapes)
+    tails, step = kernel.problem.operation.tails, {axis: kernel.multiple_of.get(axis, 1) for axis in "nk"}
+    return (Shape(tails.m, tails.n * step["n"], tails.k * step["k"]), *kernel.gate_shapes)
 
 
 def parts(kernel: Kernel, shape: Shape) -> list[Kernel]:
@@ -104,7 +102,7 @@ class Both:
 
     def __init__(self, session: device.Session, kernel: Kernel, build: Path) -> None:
         self.session, self.kernel = session, kernel
-        self.loaded = loaded.Loaded.built(session, kernel, build, TOOLKIT)
+        self.loaded = loaded.Loaded(session, kernel, build, TOOLKIT)
         self.tiles = {part.entry: cutile_export.tile_kernel(cutile.specification(part)) for part in kernel.codes}
 
     def launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:
@@ -166,7 +164,7 @@ def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Ve
         codes |= both.codes(operands)
     binary = (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes()
     verdict = {"status": "passed", "reason": "", "same_code": all(code in binary for code in codes.values())}
-    if size and kernel.op == "gemm":
+    if size and kernel.problem.operation.matrix_product:
         shape = Shape.cube(size)
         verdict["speed"] = both.speed(Operands.of(kernel, shape, *random(kernel.problem, shape, 7)))
     return verdict

@@ -11,7 +11,6 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import WORKSPACE_BYTES
-from gemmrepro.measure.workspace import REFERENCE_ROWS
 from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel
 
@@ -117,15 +116,7 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
     """Device memory that a point takes at most, in bytes: operands, their copies, the float64 reference, the flush."""
     size = operations.nbytes(problem, shape)
     copies = max(size, size + timing.EVICTION * l2_bytes)
-    check = 0
-    if problem.op == "gemm":
-        # C* and its scale whole, and B twice in float64 for the block of rows at hand.
-        block = min(shape.m, REFERENCE_ROWS)
-        check = 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
-    elif problem.op == "histogram":
-        check = 3 * size  # the ids as 64 bits, once more than the ids
-    elif problem.op != "ceiling_flops":
-        check = size
+    check = problem.operation.check_bytes(problem, shape)
     # Inputs are drawn in fp32 (fp64 in fp64), the largest last; bytes more pass while 8-bit floats are rounded.
     drawn = {"fp64": 8, "fp8_e4m3": 16, "fp8_e5m2": 16, "int32": 8}.get(problem.dtype_in, 4)
     drawn *= max(operations.counts(problem, shape)[0], default=0)

@@ -6,18 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from gemmrepro.core.arrays import namespace, nonfinite_lines, spoil
 from gemmrepro.errors import UserError
 
+__all__ = [
+    "NONFINITE",
+    "ceil_log2",
+    "check_matrix",
+    "check_operands",
+    "namespace",
+    "peak",
+    "scaled_back",
+    "set_aside",
+    "spoil",
+]
+
 NONFINITE = ("nan", "raise")
-
-
-def namespace(array: Any) -> Any:
-    """The module, NumPy or CuPy, that `array` belongs to."""
-    if type(array).__module__.split(".")[0] == "cupy":
-        import cupy
-
-        return cupy
-    return np
 
 
 def check_matrix(array: Any, name: str) -> None:
@@ -57,20 +61,13 @@ def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, An
     if nonfinite not in NONFINITE:
         raise UserError(f"nonfinite is {nonfinite!r}; choose 'nan' or 'raise'.")
     xp = namespace(a)
-    rows = ~xp.isfinite(a).all(axis=1, keepdims=True)
-    columns = ~xp.isfinite(b).all(axis=0, keepdims=True)
+    rows, columns = nonfinite_lines(a, b)
     if nonfinite == "raise" and (bool(rows.any()) or bool(columns.any())):
         raise UserError(
             f"{int(rows.sum())} rows of A and {int(columns.sum())} columns of B hold Inf or NaN; "
             "remove them, or pass nonfinite='nan'."
         )
     return xp.where(rows, 0.0, a), xp.where(columns, 0.0, b), rows, columns
-
-
-def spoil(c: Any, rows: Any, columns: Any) -> Any:
-    """C[m,n] with NaN in the rows and columns that `set_aside` took out, and every zero as +0."""
-    xp = namespace(c)
-    return xp.where(rows | columns, xp.nan, c + 0.0)
 
 
 def scaled_back(x: Any, exponent: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from gemmrepro.core import paths
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
-from gemmrepro.operations import ARGUMENTS, LAYOUTS, Problem, Shape
+from gemmrepro.operations import Problem, Shape, operation
 from gemmrepro.registry.groups import COMPILERS, UNSTATED, Accepts, Call, Code, Compute, Platform, Story, Timing
 from gemmrepro.registry.launches import Buffer, Launch, Run, Step, Steps, TensorMap, Variant
 from gemmrepro.registry.promises import Expect, Promises, Refusal
@@ -61,7 +61,7 @@ class Kernel:
 
     def __post_init__(self) -> None:
         if not self.call.arguments:
-            object.__setattr__(self, "call", replace(self.call, arguments=ARGUMENTS.get(self.compute.op, ())))
+            object.__setattr__(self, "call", replace(self.call, arguments=operation(self.compute.op).arguments))
         for problem in _contradictions(self):
             raise UserError(f"{self.id}: {problem}")
 
@@ -413,8 +413,9 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
         yield "defines, flags, packages, ptx and tensor maps are for what nvcc compiles."
     if kernel.promises.refusals and code.compiler != "cutile":
         yield "only of cuTile's compiler may a record expect a refusal."
-    if compute.op == "gemm" and compute.layout not in LAYOUTS:
-        yield f"layout '{compute.layout}' is none of {' '.join(LAYOUTS)}."
+    layouts = operation(compute.op).layouts
+    if layouts and compute.layout not in layouts:
+        yield f"layout '{compute.layout}' is none of {' '.join(layouts)}."
     if kernel.timing.baseline == UNSTATED:
         yield "it states no baseline; write timing=Timing(baseline=...), a library call or None."
     if run.program and (callable(run.steps) or not run.steps):

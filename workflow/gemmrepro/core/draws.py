@@ -1,0 +1,45 @@
+"""Random elements, drawn alike with NumPy and CuPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gemmrepro.core.dtypes import narrow
+
+SPREAD = {"int8": 32.0}
+"""Standard deviation of random elements by dtype; 1 for the others."""
+
+LAWS = {
+    "uniform": "uniform",
+    "skewed": "log-uniform: bin b with probability log(1 + 1/(b + 1)) / log(bins + 1)",
+    "constant": "all in one bin",
+}
+"""Distributions that the ids of a histogram are drawn from."""
+
+
+def draw_ids(law: str, n: int, bins: int, seed: int, xp: Any) -> Any:
+    """n ids in [0, bins), int32, of distribution `law`; `xp` is NumPy or CuPy."""
+    if law == "constant":
+        return xp.full(n, bins // 2, xp.int32)
+    drawn = xp.random.default_rng(seed).random(n)  # float64, so that millions of bins are drawn evenly
+    if law == "skewed":
+        drawn *= math.log(bins + 1)
+        xp.exp(drawn, out=drawn)
+        drawn -= 1.0
+    else:
+        drawn *= bins
+    return xp.minimum(drawn.astype(xp.int32), bins - 1)
+
+
+def draw_normal(counts: tuple[int, ...], dtype: str, seed: int, xp: Any) -> list[Any]:
+    """One array of each of `counts` elements, normal with the deviation of SPREAD, stored as `dtype`."""
+    rng = xp.random.default_rng(seed)
+    wide = xp.float64 if dtype == "fp64" else xp.float32
+    arrays = []
+    for count in counts:
+        values = rng.standard_normal(count, dtype=wide)
+        if dtype in SPREAD:
+            values *= wide(SPREAD[dtype])
+        arrays.append(narrow(values, dtype))
+    return arrays

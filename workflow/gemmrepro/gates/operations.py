@@ -1,0 +1,46 @@
+"""The gate of every operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gemmrepro.errors import UserError
+from gemmrepro.gates.ceilings import ArithmeticCeiling
+from gemmrepro.gates.copies import DeviceCopy, MatrixCopy, VectorAdd
+from gemmrepro.gates.gate import Gate
+from gemmrepro.gates.gemm import Gemm
+from gemmrepro.gates.pointwise import Gelu
+from gemmrepro.gates.vectors import Histogram, Reduce, VectorCopy
+from gemmrepro.operations import operation
+
+GATES: Mapping[str, type[Gate]] = MappingProxyType(
+    {
+        "gemm": Gemm,
+        "vector_add": VectorAdd,
+        "copy": MatrixCopy,
+        "gelu": Gelu,
+        "ceiling_flops": ArithmeticCeiling,
+        "ceiling_bytes": DeviceCopy,
+        "vector_copy": VectorCopy,
+        "reduce": Reduce,
+        "histogram": Histogram,
+    }
+)
+"""The judging half of each of `operations.OPERATIONS`, by its name."""
+
+
+class Gates:
+    """The gates of one run, each made once, so that kernels of one operation share what a gate keeps."""
+
+    def __init__(self, gates: Mapping[str, type[Gate]] = GATES) -> None:
+        self._gates = gates
+        self._made: dict[str, Gate] = {}
+
+    def of(self, op: str) -> Gate:
+        """The gate of the operation called `op`. Raises UserError if there is no such operation, or it has no gate."""
+        if operation(op).name not in self._gates:
+            raise UserError(f"operation '{op}' has no numerical gate; add one to gemmrepro.gates.operations.")
+        if op not in self._made:
+            self._made[op] = self._gates[op]()
+        return self._made[op]
