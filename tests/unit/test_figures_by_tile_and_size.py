@@ -10,7 +10,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.figures import sizes
 from gemmrepro.paper.figures.style import THEME, between_decades, set_style
-from gemmrepro.paper.figures.tiles import ON_DARK, ON_LIGHT, _luminance, draw, read
+from gemmrepro.paper.figures.tiles import ON_DARK, ON_LIGHT, draw, luminance, read
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,9 +76,9 @@ def table(tmp_path, monkeypatch):
 
 
 def test_a_cell_is_the_best_candidate_of_its_tile(table, measured):
-    size, tiles = read(registry.tunable("cutile.matmul_bf16_tuned"))
-    assert size == 4096
-    assert {tile: (best.ratio, best.candidates) for tile, best in tiles.items()} == {
+    search = read(registry.tunable("cutile.matmul_bf16_tuned"))
+    assert search.size == 4096
+    assert {tile: (best.ratio, best.candidates) for tile, best in search.tiles.items()} == {
         (128, 128): (0.95, 2),
         (128, 256): (0.90, 1),
     }, "one that was not timed, and one that the space does not hold, make no cell"
@@ -101,15 +101,14 @@ def test_without_a_table_the_figure_says_so_and_a_broken_one_is_named(table, mea
 
 
 def test_the_committed_tables_are_read():
-    found = {tunable.id: read(tunable) for tunable in registry.tunables("cutile")}
-    size, tiles = found["cutile.matmul_bf16_tuned"]
-    assert size == 4096 and len(tiles) == 8
-    assert max(tiles, key=lambda tile: tiles[tile].ratio) == (128, 128)
+    search = read(registry.tunable("cutile.matmul_bf16_tuned"))
+    assert search.size == 4096 and len(search.tiles) == 8
+    assert search.fastest == (128, 128)
 
 
 def test_text_on_a_cell_stands_out(measured):
     drawn = draw(measured)
-    ink = {ON_DARK: _luminance((0.99,) * 3), ON_LIGHT: 0.007}
+    ink = {ON_DARK: luminance((0.99,) * 3), ON_LIGHT: 0.007}
     checked = 0
     for axes in (axes for axes in drawn.figure.axes if axes.texts):
         cells = axes.collections[0]
@@ -117,7 +116,7 @@ def test_text_on_a_cell_stands_out(measured):
         colours = cells.to_rgba(cells.get_array()).reshape(rows, columns, 4)
         for text in axes.texts:
             x, y = text.get_position()
-            pair = sorted((ink[text.get_color()], _luminance(colours[int(y), int(x)])))
+            pair = sorted((ink[text.get_color()], luminance(colours[int(y), int(x)])))
             assert (pair[1] + 0.05) / (pair[0] + 0.05) > 4, text.get_text()
             checked += 1
     assert checked > 20

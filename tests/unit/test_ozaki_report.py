@@ -17,7 +17,6 @@ from gemmrepro.paper import discussion
 from gemmrepro.paper.figures import dots as figure_dots
 from gemmrepro.paper.figures import lines as figure_lines
 from gemmrepro.paper.figures import style
-from gemmrepro.paper.figures.lines import _colour, _dash, _marker
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import is_tuned, level_name, steps
 
@@ -215,9 +214,10 @@ def test_hard_operands_are_drawn_law_by_law_with_a_dot_a_scheme(tmp_path):
     assert drawn.table[-1]["kernel"] == "15 moduli" and drawn.table[-1][dots.x_label] == 1e11
 
 
-def test_more_series_than_colours_are_told_apart_by_marks():
-    looks = {(_colour(i), _marker(i), str(_dash(i))) for i in range(14)}
-    assert len(looks) == 14
+def test_more_series_than_colours_differ_by_marks():
+    looks = [figure_lines.look(number) for number in range(14)]
+    assert len({(look.colour, look.marker) for look in looks}) == 14
+    assert len({(look.colour, str(look.dash)) for look in looks}) == 14
 
 
 def test_ticks_beyond_millions_are_powers():

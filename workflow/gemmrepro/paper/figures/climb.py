@@ -2,34 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.text import format_number
-from gemmrepro.judge.ceilings import computed_peak, of_operation
-from gemmrepro.measure.rows import Measurements, cubes, row_key, select, toolkit_of
-from gemmrepro.paper.figures.style import FIRST, INK, LAST, PAPER, TUNED, Drawing, empty, origin, plain, stale_note
-from gemmrepro.registry import ladders
+from gemmrepro.judge.ceilings import Ceiling, computed_peak, of_operation
+from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.paper.figures.points import Point, throughput_point
+from gemmrepro.paper.figures.style import (
+    FIRST,
+    INK,
+    LAST,
+    PAPER,
+    TUNED,
+    Dash,
+    Drawing,
+    empty,
+    origin,
+    plain,
+    stale_note,
+)
+from gemmrepro.registry import Kernel, ladders
 
 SIZES = (4096, 8192, 16384)
 
 STEP = 0.27
-"""Inches a level."""
+"""Inches per level."""
 
-_DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+LEGEND_COLUMNS = 3
+
+_DASHES: tuple[Dash, ...] = ((0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
 
-def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
-    """A panel for each size with a bar a level; cuBLAS and the ceilings of the ladder's type are lines across it."""
+@dataclass(frozen=True)
+class Level:
+    """A kernel, or cuBLAS, at one size."""
+
+    name: str
+    point: Point
+    ratio: float
+    clock_mhz: float
+    power_w: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row of a panel: a step of the ladder, if it was measured, and what else is made of its source.
+
+    `twins_end` is where the marks of its twins end, 0 without any.
+    """
+
+    level: Level | None
+    twins: tuple[Level, ...]
+    twins_end: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One size: the steps in the order of the ladder, and the baselines that were measured."""
+
+    size: int
+    steps: tuple[Step, ...]
+    baselines: tuple[Level, ...]
+    measured: bool
+
+    def levels(self) -> Iterator[Level]:
+        """Everything that it shows, in the order of the table."""
+        for step in self.steps:
+            yield from (step.level,) if step.level else ()
+            yield from step.twins
+        yield from self.baselines
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The computed peak of the GPU: TFLOP/s, how they are computed, and the clock."""
+
+    tflops: float
+    how: str
+    clock_mhz: float | None
+
+
+@dataclass(frozen=True)
+class Climb:
+    """What the figure shows. `ceilings` are of the ladder's type, the highest first; `labels` name the steps."""
+
+    dtype: str
+    toolkit: str
+    origin: str
+    labels: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    ceilings: tuple[Ceiling, ...]
+    peak: Peak | None
+    reach: float
+    any_step: bool
+
+    @property
+    def sizes(self) -> list[int]:
+        return [panel.size for panel in self.panels]
+
+    @property
+    def stale(self) -> bool:
+        return any(level.point.stale for panel in self.panels for level in panel.levels())
+
+    @property
+    def has_tuned(self) -> bool:
+        return any(step.twins for panel in self.panels for step in panel.steps)
+
+    @property
+    def rows(self) -> list[str]:
+        """The keys of the rows that it shows."""
+        levels = [level.point.key for panel in self.panels for level in panel.levels()]
+        return [ceiling.key for ceiling in self.ceilings] + levels
+
+    def lines(self) -> list[tuple[float, Dash, str]]:
+        """Lines across every panel: where, how dashed, and what they are called."""
+        lines = [
+            (ceiling.value, _DASHES[place % 2 * 2], f"{ceiling.label} loop, measured: {format_number(ceiling.value)}")
+            for place, ceiling in enumerate(self.ceilings)
+        ]
+        if self.peak:
+            lines.append((self.peak.tflops, _DASHES[1], f"computed peak: {format_number(self.peak.tflops)}"))
+        return lines
+
+
+def draw(measured: Measurements, ceilings: Measurements | None) -> Drawing:
+    """A panel for each size with a bar per level; cuBLAS and the ceilings of the ladder's type are lines across it."""
+    climb = selection(measured, ceilings)
+    return Drawing(
+        paint(climb), f"The climb, {climb.dtype}", caption(climb), alt(climb), climb.rows, table(climb), climb.stale
+    )
+
+
+def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
+    """The warm rows of the family's first type at those of SIZES that were measured, else at the largest size."""
     steps = ladders.steps(measured.family)
     dtype = next(iter(ladders.dtypes(measured.family)), "fp32")
     toolkit = toolkit_of(measured) or ""
@@ -37,115 +155,77 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
     warm = warm[warm["tflops"].notna()]
     there = sorted({int(n) for n in warm["n"]})
     sizes = [size for size in SIZES if size in there] or there[-1:] or [SIZES[0]]
-
-    figure, panels = plt.subplots(
-        1, len(sizes), figsize=(7.6, STEP * len(steps) + 1.95), sharey=True, sharex=True, squeeze=False
-    )
-    drawing = Drawing(figure, f"The climb, {dtype}")
-    measured_roofs = of_operation(ceilings, "ceiling_flops", dtype)
-    computed = computed_peak(measured.run.get("gpu"), dtype)
-    drawing.rows += [roof.key for roof in measured_roofs]
-    roofs = [
-        (roof.value, _DASHES[place % 2 * 2], f"{roof.label} loop, measured: {format_number(roof.value)}")
-        for place, roof in enumerate(measured_roofs)
-    ]
-    roofs += [(computed[0], _DASHES[1], f"computed peak: {format_number(computed[0])}")] if computed else []
+    roofs = tuple(of_operation(ceilings, "ceiling_flops", dtype)) if ceilings else ()
+    gpu = measured.run.get("gpu") or {}
+    computed = computed_peak(gpu, dtype)
+    peak = Peak(*computed, gpu.get("clock_max_mhz")) if computed else None
     # An interval may reach further than any bar.
     shown = warm[warm["n"].isin(sizes) & (warm["ci_low_us"] > 0)]
     ends = shown["tflops"] * shown["median_us"] / shown["ci_low_us"]
-    reach = max([*warm["tflops"], *ends, *(value for value, _, _ in roofs)], default=1.0)
-    tuned_drawn = False
-    said: list[str] = []
-    for axes, size in zip(panels[0], sizes, strict=True):
-        at = select(warm, n=size)
-        for place, kernel in enumerate(steps):
-            twins = [twin for twin in ladders.twins(kernel) if twin.dtype_in == dtype]
-            beside = select(at[at["kernel"].isin([twin.id for twin in twins])], toolkit=toolkit)["tflops"].max()
-            beside = 0.0 if pd.isna(beside) else float(beside)
-            for each in [kernel, *twins]:
-                found = select(at, kernel=each.id, toolkit=toolkit)
-                if found.empty:
-                    continue
-                row = found.iloc[-1]
-                stale = row["status"] == "stale"
-                drawing.stale |= stale
-                drawing.rows.append(row_key(row))
-                drawing.table.append(
-                    {
-                        "level": ladders.level_name(each),
-                        "size": size,
-                        "TFLOP/s": row["tflops"],
-                        "ratio to cuBLAS": row["ratio"],
-                        **({"of the highest loop": row["tflops"] / measured_roofs[0].value} if measured_roofs else {}),
-                        "clock, MHz": row["clock_mhz"],
-                        "power, W": row["power_w"],
-                        "stale": bool(stale),
-                    }
-                )
-                if each is not kernel:
-                    tuned_drawn = True
-                    face = PAPER if stale else TUNED
-                    axes.plot(row["tflops"], place, "d", color=face, markeredgecolor=TUNED, markersize=6.5, zorder=5)
-                    continue
-                _bar(axes, place, row, stale, LAST if place == len(steps) - 1 else FIRST, reach, beside)
-                said.append(f"{ladders.level_name(kernel)} {format_number(row['tflops'])} at {size}")
-        title = f"{size}"
-        for name in dict.fromkeys(kernel.baseline for kernel in steps):
-            found = select(at, kernel=name, toolkit=LIBRARY)
-            if found.empty:
-                continue
-            row = found.iloc[-1]
-            axes.axvline(row["tflops"], color=INK, linewidth=1.8, zorder=4)
-            title += f"\ncuBLAS {format_number(row['tflops'])}"
-            drawing.rows.append(row_key(row))
-            drawing.table.append(
-                {
-                    "level": "cuBLAS",
-                    "size": size,
-                    "TFLOP/s": row["tflops"],
-                    "ratio to cuBLAS": 1.0,
-                    "clock, MHz": row["clock_mhz"],
-                    "power, W": row["power_w"],
-                }
-            )
-            said.append(f"cuBLAS {format_number(row['tflops'])} at {size}")
-        for value, dash, _ in roofs:
-            axes.axvline(value, color=INK, linewidth=1.2, linestyle=dash, zorder=3)
-        if at.empty:
-            empty(axes, "not measured")
-        axes.set_title(title, loc="left")
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel("TFLOP/s")
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(plain))
-        axes.tick_params(axis="y", length=0)
-    for roof in measured_roofs:
-        cells = {"level": f"{roof.label} loop, measured", "TFLOP/s": roof.value}
-        drawing.table.append({**cells, "clock, MHz": roof.clock_mhz, "power, W": roof.power_w})
-    if computed:
-        clock = (measured.run.get("gpu") or {}).get("clock_max_mhz")
-        drawing.table.append({"level": "computed peak", "TFLOP/s": computed[0], "clock, MHz": clock})
-    first = panels[0][0]
-    first.set_yticks(range(len(steps)), [ladders.label(kernel) for kernel in steps])
-    first.set_ylim(len(steps) - 0.45, -0.55)
-    first.set_xlim(0, 1.04 * reach)
+    heights = [*(roof.value for roof in roofs), *([peak.tflops] if peak else [])]
+    return Climb(
+        dtype=dtype,
+        toolkit=toolkit,
+        origin=origin(measured),
+        labels=tuple(ladders.label(kernel) for kernel in steps),
+        panels=tuple(_panel(select(warm, n=size), size, steps, toolkit) for size in sizes),
+        ceilings=roofs,
+        peak=peak,
+        reach=float(max([*warm["tflops"], *ends, *heights], default=1.0)),
+        any_step=bool(warm["kernel"].isin([kernel.id for kernel in steps]).any()),
+    )
 
-    handles = []
-    if warm["kernel"].isin([kernel.id for kernel in steps]).any():
-        handles += [Patch(facecolor=FIRST, edgecolor=INK, linewidth=0.6, label="level")]
-        handles += [Patch(facecolor=LAST, edgecolor=INK, linewidth=0.6, label="last level")]
-    if tuned_drawn:
-        handles.append(Line2D([], [], linestyle="", marker="d", color=TUNED, markersize=6.5, label="tuned"))
-    if any(entry["level"] == "cuBLAS" for entry in drawing.table):
-        handles.append(Line2D([], [], color=INK, linewidth=1.8, label="cuBLAS"))
-    handles += [Line2D([], [], color=INK, linewidth=1.2, linestyle=dash, label=label) for _, dash, label in roofs]
-    columns = 3
-    lines = -(-len(handles) // columns)
+
+def _panel(rows: pd.DataFrame, size: int, steps: Sequence[Kernel], toolkit: str) -> Panel:
+    """The rows of one size as a panel."""
+    shown = []
+    for kernel in steps:
+        twins = [twin for twin in ladders.twins(kernel) if twin.dtype_in == kernel.dtype_in]
+        end = select(rows[rows["kernel"].isin([twin.id for twin in twins])], toolkit=toolkit)["tflops"].max()
+        shown.append(
+            Step(
+                next(iter(_levels(rows, [kernel], toolkit)), None),
+                tuple(_levels(rows, twins, toolkit)),
+                0.0 if pd.isna(end) else float(end),
+            )
+        )
+    baselines = []
+    for name in dict.fromkeys(kernel.baseline for kernel in steps):
+        found = select(rows, kernel=name, toolkit=LIBRARY)
+        baselines += [] if found.empty else [_level("cuBLAS", found.iloc[-1], 1.0)]
+    return Panel(size, tuple(shown), tuple(baselines), not rows.empty)
+
+
+def _levels(rows: pd.DataFrame, kernels: Sequence[Kernel], toolkit: str) -> Iterator[Level]:
+    """Those of the kernels that were measured."""
+    for kernel in kernels:
+        found = select(rows, kernel=kernel.id, toolkit=toolkit)
+        if not found.empty:
+            row = found.iloc[-1]
+            yield _level(ladders.level_name(kernel), row, row["ratio"])
+
+
+def _level(name: str, row: pd.Series, ratio: float) -> Level:
+    return Level(name, throughput_point(row), ratio, row["clock_mhz"], row["power_w"])
+
+
+def paint(climb: Climb) -> Figure:
+    """Draw it."""
+    height = STEP * len(climb.labels) + 1.95
+    figure, panels = plt.subplots(1, len(climb.panels), figsize=(7.6, height), sharey=True, sharex=True, squeeze=False)
+    for axes, panel in zip(panels[0], climb.panels, strict=True):
+        _paint_panel(axes, panel, climb)
+    first = panels[0][0]
+    first.set_yticks(range(len(climb.labels)), climb.labels)
+    first.set_ylim(len(climb.labels) - 0.45, -0.55)
+    first.set_xlim(0, 1.04 * climb.reach)
+    handles = _legend(climb)
+    lines = -(-len(handles) // LEGEND_COLUMNS)
     if handles:
         figure.legend(
             handles=handles,
             loc="upper left",
-            ncols=columns,
+            ncols=LEGEND_COLUMNS,
             bbox_to_anchor=(0.0, 1.0),
             borderaxespad=0.3,
             handlelength=2.2,
@@ -153,65 +233,133 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
     sns.despine(figure, left=True)
     inches = figure.get_size_inches()[1]
     figure.tight_layout(rect=(0, 0, 1, 1 - (0.12 + 0.2 * lines) / inches), w_pad=1.0)
-
-    lines_said = []
-    for roof in measured_roofs:
-        conditions = f" at {roof.conditions}" if roof.conditions else ""
-        lines_said.append(
-            f"{roof.label} loop, which does nothing else, measured: {format_number(roof.value)} TFLOP/s{conditions}"
-        )
-    if computed:
-        lines_said.append(f"computed peak: {format_number(computed[0])} TFLOP/s, {computed[1]}")
-    across = f"Lines across the panels: {'; '.join(lines_said)}." if lines_said else ""
-    missing = "" if measured_roofs else f" No ceiling of {dtype} was measured."
-    drawing.caption = (
-        f"Throughput of each level, {dtype}, warm cache, at {_listed(sizes)} with cuBLAS of the same size"
-        f"{f', built by {toolkit}' if toolkit else ''}. "
-        f"{'Diamonds: the same source with constants found on this GPU. ' if tuned_drawn else ''}"
-        f"{across}{missing} "
-        f"Numbers with clock and power are below. {origin(measured)}{stale_note(drawing.stale)}"
-    )
-    drawing.alt = (
-        "Bars of throughput in TFLOP/s by level and size. " + "; ".join(said) + "."
-        if said
-        else "Bar chart without data."
-    )
-    return drawing
+    return figure
 
 
-def _bar(axes: Axes, place: int, row: pd.Series, stale: bool, colour: str, reach: float, beside: float) -> None:
-    """One level's bar, interval and value; `reach` is the panel's width, `beside` where its twins' marks end."""
-    value = float(row["tflops"])
+def _paint_panel(axes: Axes, panel: Panel, climb: Climb) -> None:
+    """Bars, marks of tuned kernels, and the lines of cuBLAS and the ceilings."""
+    for place, step in enumerate(panel.steps):
+        if step.level:
+            last = place == len(panel.steps) - 1
+            _bar(axes, place, step.level.point, LAST if last else FIRST, climb.reach, step.twins_end)
+        for twin in step.twins:
+            face = PAPER if twin.point.stale else TUNED
+            axes.plot(twin.point.value, place, "d", color=face, markeredgecolor=TUNED, markersize=6.5, zorder=5)
+    title = f"{panel.size}"
+    for baseline in panel.baselines:
+        axes.axvline(baseline.point.value, color=INK, linewidth=1.8, zorder=4)
+        title += f"\ncuBLAS {format_number(baseline.point.value)}"
+    for value, dash, _ in climb.lines():
+        axes.axvline(value, color=INK, linewidth=1.2, linestyle=dash, zorder=3)
+    if not panel.measured:
+        empty(axes, "not measured")
+    axes.set_title(title, loc="left")
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("TFLOP/s")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.tick_params(axis="y", length=0)
+
+
+def _bar(axes: Axes, place: int, point: Point, colour: str, reach: float, twins_end: float) -> None:
+    """One level's bar, interval and value; `reach` is the panel's width, `twins_end` where its twins' marks end."""
+    value = point.value
     axes.barh(
         place,
         value,
         0.66,
-        color=PAPER if stale else colour,
-        edgecolor=colour if stale else INK,
-        linewidth=1.2 if stale else 0.6,
-        linestyle="--" if stale else "-",
+        color=PAPER if point.stale else colour,
+        edgecolor=colour if point.stale else INK,
+        linewidth=1.2 if point.stale else 0.6,
+        linestyle="--" if point.stale else "-",
         zorder=2,
     )
-    low, high = value * row["median_us"] / row["ci_high_us"], value * row["median_us"] / row["ci_low_us"]
     interval_end = value
-    if np.isfinite(low) and np.isfinite(high):
-        interval_end = high
-        error = [[max(0.0, value - low)], [max(0.0, high - value)]]
+    if point.has_interval:
+        interval_end = point.high
+        error = [[max(0.0, value - point.low)], [max(0.0, point.high - value)]]
         axes.errorbar(value, place, xerr=error, color=INK, capsize=2, linewidth=1, zorder=4.5)
     # Inside the bar where there is room for it, else beside it.
     inside = value > 0.3 * reach
     axes.annotate(
         # Behind a twin's mark the number must not read as the twin's.
-        format_number(value) + (" untuned" if not inside and beside > value else ""),
-        (0 if inside else max(value, interval_end, beside), place),
+        format_number(value) + (" untuned" if not inside and twins_end > value else ""),
+        (0 if inside else max(value, interval_end, twins_end), place),
         (4 if inside else 8, -0.5),
         textcoords="offset points",
         va="center",
         fontsize=9,
-        color=PAPER if inside and not stale else INK,
+        color=PAPER if inside and not point.stale else INK,
         fontweight="bold" if colour == LAST else "normal",
         zorder=6,
     )
+
+
+def _legend(climb: Climb) -> list[Artist]:
+    handles: list[Artist] = []
+    if climb.any_step:
+        handles.append(Patch(facecolor=FIRST, edgecolor=INK, linewidth=0.6, label="level"))
+        handles.append(Patch(facecolor=LAST, edgecolor=INK, linewidth=0.6, label="last level"))
+    if climb.has_tuned:
+        handles.append(Line2D([], [], linestyle="", marker="d", color=TUNED, markersize=6.5, label="tuned"))
+    if any(panel.baselines for panel in climb.panels):
+        handles.append(Line2D([], [], color=INK, linewidth=1.8, label="cuBLAS"))
+    for _, dash, label in climb.lines():
+        handles.append(Line2D([], [], color=INK, linewidth=1.2, linestyle=dash, label=label))
+    return handles
+
+
+def caption(climb: Climb) -> str:
+    lines = []
+    for ceiling in climb.ceilings:
+        conditions = f" at {ceiling.conditions}" if ceiling.conditions else ""
+        lines.append(
+            f"{ceiling.label} loop, which does nothing else, measured: "
+            f"{format_number(ceiling.value)} TFLOP/s{conditions}"
+        )
+    if climb.peak:
+        lines.append(f"computed peak: {format_number(climb.peak.tflops)} TFLOP/s, {climb.peak.how}")
+    across = f"Lines across the panels: {'; '.join(lines)}." if lines else ""
+    missing = "" if climb.ceilings else f" No ceiling of {climb.dtype} was measured."
+    return (
+        f"Throughput of each level, {climb.dtype}, warm cache, at {_listed(climb.sizes)} with cuBLAS of the same size"
+        f"{f', built by {climb.toolkit}' if climb.toolkit else ''}. "
+        f"{'Diamonds: the same source with constants found on this GPU. ' if climb.has_tuned else ''}"
+        f"{across}{missing} "
+        f"Numbers with clock and power are below. {climb.origin}{stale_note(climb.stale)}"
+    )
+
+
+def alt(climb: Climb) -> str:
+    values = [
+        f"{level.name} {format_number(level.point.value)} at {panel.size}"
+        for panel in climb.panels
+        for level in [*(step.level for step in panel.steps if step.level), *panel.baselines]
+    ]
+    if not values:
+        return "Bar chart without data."
+    return "Bars of throughput in TFLOP/s by level and size. " + "; ".join(values) + "."
+
+
+def table(climb: Climb) -> list[dict[str, Any]]:
+    """A line per level and size, and one per ceiling."""
+    lines: list[dict[str, Any]] = []
+    for panel in climb.panels:
+        for level in panel.levels():
+            cells = {"level": level.name, "size": panel.size, "TFLOP/s": level.point.value}
+            conditions = {"clock, MHz": level.clock_mhz, "power, W": level.power_w}
+            if level in panel.baselines:
+                lines.append({**cells, "ratio to cuBLAS": level.ratio, **conditions})
+                continue
+            share = {"of the highest loop": level.point.value / climb.ceilings[0].value} if climb.ceilings else {}
+            lines.append({**cells, "ratio to cuBLAS": level.ratio, **share, **conditions, "stale": level.point.stale})
+    for ceiling in climb.ceilings:
+        cells = {"level": f"{ceiling.label} loop, measured", "TFLOP/s": ceiling.value}
+        lines.append({**cells, "clock, MHz": ceiling.clock_mhz, "power, W": ceiling.power_w})
+    if climb.peak:
+        peak = climb.peak
+        lines.append({"level": "computed peak", "TFLOP/s": peak.tflops, "clock, MHz": peak.clock_mhz})
+    return lines
 
 
 def _listed(sizes: Sequence[int]) -> str:

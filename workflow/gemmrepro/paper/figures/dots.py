@@ -1,12 +1,15 @@
-"""Figures of experiments whose rows differ by a name: a dot a row on a logarithmic axis, held against one line."""
+"""Figures of experiments whose rows differ by a name: a dot per row on a logarithmic axis, compared with one line."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gemmrepro.core.names import LIBRARY
@@ -29,79 +32,138 @@ from gemmrepro.paper.figures.style import (
 )
 
 LINE = 0.235
-"""Inches of height a line takes."""
+"""Inches of height per dot."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A row at `place` of its panel; the ends of its interval are x itself where the experiment gives none."""
+
+    place: int
+    label: str
+    x: float
+    low: float
+    high: float
+    stale: bool
+    key: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A case. `measured` says whether there is any row, of whatever category."""
+
+    title: str
+    measured: bool
+    dots: tuple[Dot, ...]
+
+
+@dataclass(frozen=True)
+class DotChart:
+    """What the figure shows; `category` is what the table calls the categories."""
+
+    declared: Dots
+    origin: str
+    category: str
+    panels: tuple[Panel, ...]
+
+    @property
+    def dots(self) -> list[tuple[Panel, Dot]]:
+        return [(panel, dot) for panel in self.panels for dot in panel.dots]
+
+    @property
+    def stale(self) -> bool:
+        return any(dot.stale for _, dot in self.dots)
+
+    @property
+    def rows(self) -> list[str]:
+        """The keys of the rows that it shows."""
+        return [dot.key for _, dot in self.dots]
 
 
 def draw(family: str, dots: Dots, results: Results) -> Drawing:
     """One figure of an experiment."""
-    panels = list(dots.panels.items())
-    count = len(dots.categories)
-    heights = [count * LINE + 0.35] * len(panels)
-    figure, grid = plt.subplots(len(panels), 1, figsize=(7.6, sum(heights) + 0.6), sharex=True, squeeze=False)
-    drawing = Drawing(figure, dots.title)
-    column = results.experiment.column(dots.x)
-    said = []
-    ends: list[float] = [dots.line]
-    for place, (panel, title) in enumerate(panels):
-        axes = grid[place][0]
-        axes.set_title(title, loc="left")
-        at = select(results.rows, **dots.where, **({} if dots.panel == "kernel" else {dots.panel: panel}))
-        at = at[at[dots.x].notna() & (at[dots.x] > 0)]
+    chart = selection(family, dots, results)
+    return Drawing(paint(chart), dots.title, caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
+
+
+def selection(family: str, dots: Dots, results: Results) -> DotChart:
+    """The first row of each category in each panel: of one toolkit where it is of a kernel."""
+    panels = []
+    for panel, title in dots.panels.items():
+        rows = select(results.rows, **dots.where, **({} if dots.panel == "kernel" else {dots.panel: panel}))
+        rows = rows[rows[dots.x].notna() & (rows[dots.x] > 0)]
         if dots.panel == "kernel":
-            at = at[_of(at, panel, results)]
-        if at.empty:
-            empty(axes, "not measured")
-        labelled = []
-        for number, (value, label) in enumerate(dots.categories.items()):
-            rows = at[_of(at, value, results)] if dots.category == "kernel" else select(at, **{dots.category: value})
-            if rows.empty:
-                continue
-            row = rows.iloc[0]
-            stale = row["status"] == "stale"
-            x = float(row[dots.x])
-            low, high = (float(row[end]) if end and pd.notna(row[end]) else x for end in (column.low, column.high))
-            ends += [low, high]
-            axes.errorbar(
-                [x],
-                [number],
-                xerr=half_widths([x - low], [high - x]),
-                color=FIRST,
-                marker="o",
-                markersize=5.5,
-                markerfacecolor=PAPER if stale else FIRST,
-                markeredgecolor=FIRST,
-                capsize=2.5,
-                linewidth=1.1,
-                zorder=4,
-            )
-            axes.plot([dots.line, x], [number, number], color=PUBLISHED, linewidth=1.0, zorder=2)
-            labelled.append((x, high, number))
-            drawing.rows.append(
-                row_key(family, results.experiment.name, row, *({dots.panel, dots.category} - {"kernel"}))
-            )
-            drawing.stale |= stale
-            told = "kernel" if dots.category == "kernel" else results.experiment.column(dots.category).meaning
-            drawing.table.append({"": title, told: label, dots.x_label: x})
-            drawing.table[-1]["stale"] = stale
-            said.append(f"{title}, {label}: {format_number(x)}")
-        _scale(axes, dots, count)
-        for x, high, number in labelled:
-            _label(axes, max(x, high, dots.line), number, _written(x))
-    _limits(grid, ends)
-    grid[-1][0].set_xlabel(dots.x_label)
-    sns.despine(figure)
-    figure.tight_layout(h_pad=0.8)
-    drawing.caption = f"{dots.caption} {origin(results)}{stale_note(drawing.stale)}".strip()
-    drawing.alt = f"{dots.x_label}. " + "; ".join(said) + "." if said else "Dots without data."
-    return drawing
+            rows = rows[_of_kernel(rows, panel, results)]
+        panels.append(Panel(title, not rows.empty, _dots(family, dots, results, rows)))
+    of_kernels = dots.category == "kernel"
+    category = "kernel" if of_kernels else results.experiment.column(dots.category).meaning
+    return DotChart(dots, origin(results), category, tuple(panels))
 
 
-def _of(rows: pd.DataFrame, kernel: str, results: Results) -> pd.Series:
-    """Which of `rows` are about a kernel, by the toolkit that is drawn, or about a library."""
+def _dots(family: str, dots: Dots, results: Results, rows: pd.DataFrame) -> tuple[Dot, ...]:
+    column = results.experiment.column(dots.x)
+    keyed = {dots.panel, dots.category} - {"kernel"}
+    found = []
+    for place, (value, label) in enumerate(dots.categories.items()):
+        of_kernel = dots.category == "kernel"
+        chosen = rows[_of_kernel(rows, value, results)] if of_kernel else select(rows, **{dots.category: value})
+        if chosen.empty:
+            continue
+        row = chosen.iloc[0]
+        x = float(row[dots.x])
+        low, high = (float(row[end]) if end and pd.notna(row[end]) else x for end in (column.low, column.high))
+        key = row_key(family, results.experiment.name, row, *keyed)
+        found.append(Dot(place, label, x, low, high, row["status"] == "stale", key))
+    return tuple(found)
+
+
+def _of_kernel(rows: pd.DataFrame, kernel: str, results: Results) -> pd.Series:
+    """Which of `rows` are of a kernel, built by the toolkit that is drawn, or of a library."""
     return (rows["kernel"] == kernel) & rows["toolkit"].isin((results.toolkit, LIBRARY))
 
 
-def _scale(axes: Axes, dots: Dots, count: int) -> None:
+def paint(chart: DotChart) -> Figure:
+    """Draw it."""
+    dots = chart.declared
+    heights = [len(dots.categories) * LINE + 0.35] * len(chart.panels)
+    figure, grid = plt.subplots(len(chart.panels), 1, figsize=(7.6, sum(heights) + 0.6), sharex=True, squeeze=False)
+    for axes, panel in zip(grid[:, 0], chart.panels, strict=True):
+        axes.set_title(panel.title, loc="left")
+        if not panel.measured:
+            empty(axes, "not measured")
+        for dot in panel.dots:
+            _dot(axes, dot, dots.line)
+        _scale(axes, dots)
+        for dot in panel.dots:
+            _label(axes, max(dot.x, dot.high, dots.line), dot.place, _written(dot.x))
+    low, high = _limits(chart)
+    for axes in grid[:, 0]:
+        axes.set_xlim(low, high)
+    grid[-1][0].set_xlabel(dots.x_label)
+    sns.despine(figure)
+    figure.tight_layout(h_pad=0.8)
+    return figure
+
+
+def _dot(axes: Axes, dot: Dot, line: float) -> None:
+    axes.errorbar(
+        [dot.x],
+        [dot.place],
+        xerr=half_widths([dot.x - dot.low], [dot.high - dot.x]),
+        color=FIRST,
+        marker="o",
+        markersize=5.5,
+        markerfacecolor=PAPER if dot.stale else FIRST,
+        markeredgecolor=FIRST,
+        capsize=2.5,
+        linewidth=1.1,
+        zorder=4,
+    )
+    axes.plot([line, dot.x], [dot.place, dot.place], color=PUBLISHED, linewidth=1.0, zorder=2)
+
+
+def _scale(axes: Axes, dots: Dots) -> None:
+    count = len(dots.categories)
     axes.set_xscale("log")
     axes.set_ylim(count - 0.4, -0.6)
     axes.set_yticks(range(count), list(dots.categories.values()))
@@ -114,12 +176,12 @@ def _scale(axes: Axes, dots: Dots, count: int) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _limits(grid: np.ndarray, ends: list[float]) -> None:
-    """The same axis for every panel: a decade at least, and room for the labels on the right."""
+def _limits(chart: DotChart) -> tuple[float, float]:
+    """The limits of every panel: a decade at least, and room for the labels on the right."""
+    ends = [chart.declared.line, *(end for _, dot in chart.dots for end in (dot.low, dot.high))]
     low, high = min(ends), max(ends)
     middle, half = (low * high) ** 0.5, max((high / low) ** 0.5, 10**0.5)
-    for axes in grid[:, 0]:
-        axes.set_xlim(middle / half / 1.3 / (half * half) ** 0.02, middle * half * (half * half) ** 0.12 * 1.3)
+    return middle / half / 1.3 / (half * half) ** 0.02, middle * half * (half * half) ** 0.12 * 1.3
 
 
 def _written(x: float) -> str:
@@ -143,3 +205,20 @@ def _label(axes: Axes, x: float, y: float, text: str) -> None:
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6},
         zorder=5,
     )
+
+
+def caption(chart: DotChart) -> str:
+    return f"{chart.declared.caption} {chart.origin}{stale_note(chart.stale)}".strip()
+
+
+def alt(chart: DotChart) -> str:
+    values = [f"{panel.title}, {dot.label}: {format_number(dot.x)}" for panel, dot in chart.dots]
+    return f"{chart.declared.x_label}. {'; '.join(values)}." if values else "Dots without data."
+
+
+def table(chart: DotChart) -> list[dict[str, Any]]:
+    """A line per dot."""
+    return [
+        {"": panel.title, chart.category: dot.label, chart.declared.x_label: dot.x, "stale": dot.stale}
+        for panel, dot in chart.dots
+    ]

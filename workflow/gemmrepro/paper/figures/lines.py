@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
+from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments import Lines
 from gemmrepro.experiments.results import Results, row_key
 from gemmrepro.paper.figures.style import (
@@ -19,139 +24,163 @@ from gemmrepro.paper.figures.style import (
     MARKERS,
     PAPER,
     SERIES,
+    Dash,
     Drawing,
     between_decades,
     empty,
     half_widths,
     origin,
     plain,
+    raised,
     stale_note,
 )
 
-COLUMNS = 2
-"""Panels side by side: no more, so that a small screen can show their text."""
+COLUMNS, LEGEND_COLUMNS = 2, 3
+"""Panels side by side, no more, so that a small screen can show their text; and entries of the legend."""
 
 ALONE = 6.4
 """Width in inches of a figure of one panel."""
 
-DASHES = ("-", (0, (6, 1.6)), "-.", (0, (1, 1.1)), (0, (3, 1, 1, 1)), (0, (8, 2, 1, 2)), (0, (4, 4)))
+DASHES: tuple[Dash, ...] = (
+    "-",
+    (0, (6, 1.6)),
+    "-.",
+    (0, (1, 1.1)),
+    (0, (3, 1, 1, 1)),
+    (0, (8, 2, 1, 2)),
+    (0, (4, 4)),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row: x, y with the ends of its interval (y itself where the experiment gives none), stale, and its key."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    stale: bool
+    key: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a panel; `number` is its place in the legend, which gives it its look."""
+
+    number: int
+    name: str
+    points: tuple[Point, ...]
+
+    @property
+    def positive(self) -> list[Point]:
+        """The points that a logarithmic axis can show."""
+        return [point for point in self.points if point.y > 0]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A case. `zeros_to` is the largest x up to which all series are zero, None where the first is not."""
+
+    title: str
+    series: tuple[Series, ...]
+    zeros_to: float | None
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """What the figure shows: `xs` are all measured x, `legend` the series with a row in any panel, by number."""
+
+    declared: Lines
+    toolkit: str | None
+    origin: str
+    intervals: bool
+    xs: tuple[float, ...]
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[int, str], ...]
+
+    @property
+    def points(self) -> list[Point]:
+        return [point for panel in self.panels for series in panel.series for point in series.points]
+
+    @property
+    def stale(self) -> bool:
+        return any(point.stale for point in self.points)
+
+    @property
+    def rows(self) -> list[str]:
+        """The keys of the rows that it shows."""
+        return [point.key for point in self.points]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a series is drawn."""
+
+    colour: str
+    marker: str
+    dash: Dash
+    size: float
+
+
+def look(number: int) -> Look:
+    """The look of a series by its place in the legend; the first 14 differ."""
+    # Where there are more series than colours, a colour comes back with another mark.
+    shifted = number + number // len(SERIES)
+    return Look(
+        SERIES[number % len(SERIES)],
+        MARKERS[shifted % len(MARKERS)],
+        DASHES[shifted % len(DASHES)],
+        4.5 + 0.7 * (number % len(SERIES)),
+    )
 
 
 def draw(family: str, lines: Lines, results: Results) -> Drawing:
     """One figure of an experiment."""
-    panels = list(lines.panels.items())
-    count = -(-len(panels) // COLUMNS)
-    width = min(COLUMNS, len(panels))
-    figure, grid = plt.subplots(
-        count, width, figsize=(3.8 * width if width > 1 else ALONE, 2.35 * count + 1.0), sharex=True, squeeze=False
-    )
-    drawing = Drawing(figure, lines.title)
+    chart = selection(family, lines, results)
+    return Drawing(paint(chart), lines.title, caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
+
+
+def selection(family: str, lines: Lines, results: Results) -> LineChart:
+    """The rows of one toolkit, and of libraries, by panel and series."""
+    rows = results.rows
     column = results.experiment.column(lines.y)
-    toolkit = results.toolkit
-    said = []
-    xs = sorted({float(x) for x in results.rows[lines.x].dropna()})
-    for place, (value, title) in enumerate(panels):
-        axes = grid[place // COLUMNS][place % COLUMNS]
-        axes.set_title(title, loc="left")
-        at = results.rows[(results.rows[lines.panel] == value).fillna(False).astype(bool)]
-        cells: dict[float, dict[str, object]] = {}
-        drawn = any_row = False
-        for number, (kernel, name) in enumerate(lines.series.items()):
-            rows = at[
-                at["kernel"].isin(kernel.split(",")) & ((at["toolkit"] == toolkit) | (at["toolkit"] == "library"))
-            ]
-            rows = rows[rows[lines.y].notna()].sort_values(lines.x)
-            if rows.empty:
-                continue
-            any_row = True
-            for _, row in rows.iterrows():
-                cell = cells.setdefault(float(row[lines.x]), {lines.panel: title, lines.x_label: _number(row[lines.x])})
-                cell[name] = float(row[lines.y])
-                cell["stale"] = bool(cell.get("stale")) or row["status"] == "stale"
-                drawing.rows.append(row_key(family, results.experiment.name, row, lines.panel, lines.x))
-            drawn |= _line(axes, rows, number, lines, column.low, column.high)
-            last = rows.iloc[-1]
-            said.append(f"{title}, {name}: {last[lines.y]:.3g} at {lines.x_label} {_number(last[lines.x])}")
-        drawing.table += [cells[x] for x in sorted(cells)]
-        drawing.stale |= any(bool(cell.get("stale")) for cell in cells.values())
-        if not any_row:
-            empty(axes, "not measured")
-        elif not drawn:
-            empty(axes, lines.zero)
-        elif zeros := _leading_zeros(at, lines):
-            said_zero = f"{lines.zero}\nup to {lines.x_label} = {plain(zeros)}"
-            axes.text(0.04, 0.5, said_zero, transform=axes.transAxes, va="center", color=INK, fontsize=9.5)
-        _ticks(axes, xs, lines.x_scale)
-        if place >= len(panels) - width:
-            axes.set_xlabel(lines.x_label)
-            axes.tick_params(axis="x", labelbottom=True)
-    for spare in range(len(panels), count * width):
-        grid[spare // COLUMNS][spare % COLUMNS].set_visible(False)
-    present = [
-        (number, name)
-        for number, (kernel, name) in enumerate(lines.series.items())
-        if results.rows["kernel"].isin(kernel.split(",")).any()
-    ]
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=_colour(number),
-            marker=_marker(number),
-            linestyle=_dash(number),
-            markersize=_marker_size(number),
-            label=name,
-        )
-        for number, name in present
-    ]
-    rows_of_legend = -(-len(handles) // 3)
-    if handles:
-        figure.legend(
-            handles=handles, loc="upper left", ncols=3, bbox_to_anchor=(0, 1), borderaxespad=0.3, handlelength=2.6
-        )
-    sns.despine(figure)
-    # A longer legend takes nothing away from the panels.
-    inches = figure.get_size_inches()[1] + 0.2 * max(0, rows_of_legend - 2)
-    figure.set_figheight(inches)
-    top = 1 - (0.12 + 0.2 * rows_of_legend) / inches
-    figure.supylabel(lines.y_label, y=top / 2, fontsize=10, color=INK)
-    figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.2, h_pad=0.8)
-    built = f" Kernels built by {toolkit}." if toolkit else ""
-    drawing.caption = f"{lines.caption}{built} {origin(results)}{stale_note(drawing.stale)}".strip()
-    drawing.alt = (
-        f"{lines.y_label} against {lines.x_label}. " + "; ".join(said) + "." if said else "Line chart without data."
+    panels = []
+    for value, title in lines.panels.items():
+        at = rows[(rows[lines.panel] == value).fillna(False).astype(bool)]
+        series = []
+        for number, (kernels, name) in enumerate(lines.series.items()):
+            ours = at["kernel"].isin(kernels.split(",")) & at["toolkit"].isin((results.toolkit, LIBRARY))
+            found = at[ours & at[lines.y].notna()].sort_values(lines.x)
+            points = tuple(_point(family, lines, results, column.low, column.high, row) for _, row in found.iterrows())
+            if points:
+                series.append(Series(number, name, points))
+        panels.append(Panel(title, tuple(series), _leading_zeros(at, lines)))
+    return LineChart(
+        declared=lines,
+        toolkit=results.toolkit,
+        origin=origin(results),
+        intervals=bool(column.low and column.high),
+        xs=tuple(sorted({float(x) for x in rows[lines.x].dropna()})),
+        panels=tuple(panels),
+        legend=tuple(
+            (number, name)
+            for number, (kernels, name) in enumerate(lines.series.items())
+            if rows["kernel"].isin(kernels.split(",")).any()
+        ),
     )
-    return drawing
 
 
-def _number(value: float) -> float | int:
-    """A cell as the table beside the figure shows it."""
-    return int(value) if float(value).is_integer() else float(f"{value:.3g}")
-
-
-def size(value: float, _position: int | None = None) -> str:
-    """A tick's label of a size: powers of two from 2^20 on as such."""
-    power = round(math.log2(value)) if value > 0 else 0
-    if power < 20 or value != 2**power:
-        return plain(value)
-    return "2" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def _colour(number: int) -> str:
-    return SERIES[number % len(SERIES)]
-
-
-def _marker(number: int) -> str:
-    # Where there are more series than colours, a colour comes back with another mark.
-    return MARKERS[(number + number // len(SERIES)) % len(MARKERS)]
-
-
-def _marker_size(number: int) -> float:
-    return 4.5 + 0.7 * (number % len(SERIES))
-
-
-def _dash(number: int) -> object:
-    return DASHES[(number + number // len(SERIES)) % len(DASHES)]
+def _point(family: str, lines: Lines, results: Results, low: str | None, high: str | None, row: pd.Series) -> Point:
+    y = float(row[lines.y])
+    return Point(
+        float(row[lines.x]),
+        y,
+        float(row[low]) if low else y,
+        float(row[high]) if high else y,
+        row["status"] == "stale",
+        row_key(family, results.experiment.name, row, lines.panel, lines.x),
+    )
 
 
 def _leading_zeros(rows: pd.DataFrame, lines: Lines) -> float | None:
@@ -164,40 +193,101 @@ def _leading_zeros(rows: pd.DataFrame, lines: Lines) -> float | None:
     return largest
 
 
-def _line(axes: Axes, rows: pd.DataFrame, number: int, lines: Lines, low: str | None, high: str | None) -> bool:
-    """Draw one series; returns whether it has a point that a logarithmic axis can show."""
-    rows = rows[rows[lines.y] > 0]
-    if rows.empty:
-        return False
-    x, y = rows[lines.x].to_numpy(float), rows[lines.y].to_numpy(float)
-    colour = _colour(number)
+def paint(chart: LineChart) -> Figure:
+    """Draw it."""
+    lines = chart.declared
+    down = -(-len(chart.panels) // COLUMNS)
+    width = min(COLUMNS, len(chart.panels))
+    figure, grid = plt.subplots(
+        down, width, figsize=(3.8 * width if width > 1 else ALONE, 2.35 * down + 1.0), sharex=True, squeeze=False
+    )
+    for place, (axes, panel) in enumerate(zip(grid.flat, chart.panels, strict=False)):
+        _paint_panel(axes, panel, chart)
+        if place >= len(chart.panels) - width:
+            axes.set_xlabel(lines.x_label)
+            axes.tick_params(axis="x", labelbottom=True)
+    for spare in grid.flat[len(chart.panels) :]:
+        spare.set_visible(False)
+    handles = [_handle(number, name) for number, name in chart.legend]
+    rows_of_legend = -(-len(handles) // LEGEND_COLUMNS)
+    if handles:
+        figure.legend(
+            handles=handles,
+            loc="upper left",
+            ncols=LEGEND_COLUMNS,
+            bbox_to_anchor=(0, 1),
+            borderaxespad=0.3,
+            handlelength=2.6,
+        )
+    sns.despine(figure)
+    # A longer legend takes nothing away from the panels.
+    inches = figure.get_size_inches()[1] + 0.2 * max(0, rows_of_legend - 2)
+    figure.set_figheight(inches)
+    top = 1 - (0.12 + 0.2 * rows_of_legend) / inches
+    figure.supylabel(lines.y_label, y=top / 2, fontsize=10, color=INK)
+    figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.2, h_pad=0.8)
+    return figure
+
+
+def _handle(number: int, name: str) -> Line2D:
+    one = look(number)
+    return Line2D([], [], color=one.colour, marker=one.marker, linestyle=one.dash, markersize=one.size, label=name)
+
+
+def _paint_panel(axes: Axes, panel: Panel, chart: LineChart) -> None:
+    """The lines of a panel, or why there are none, and its axes."""
+    lines = chart.declared
+    axes.set_title(panel.title, loc="left")
+    for series in panel.series:
+        if series.positive:
+            _line(axes, series, chart.intervals)
+    if not panel.series:
+        empty(axes, "not measured")
+    elif not any(series.positive for series in panel.series):
+        empty(axes, lines.zero)
+    elif panel.zeros_to:
+        zeros = f"{lines.zero}\nup to {lines.x_label} = {plain(panel.zeros_to)}"
+        axes.text(0.04, 0.5, zeros, transform=axes.transAxes, va="center", color=INK, fontsize=9.5)
+    _scale(axes, lines.x_scale)
+    _ticks(axes, chart.xs, lines.x_scale)
+    _limits(axes, chart.xs, lines.x_scale)
+    between_decades(axes.yaxis)
+
+
+def _line(axes: Axes, series: Series, intervals: bool) -> None:
+    """Draw one series, without the points that a logarithmic axis cannot show."""
+    points, one = series.positive, look(series.number)
+    x, y = np.array([point.x for point in points]), np.array([point.y for point in points])
+    stale = np.array([point.stale for point in points])
     # Where lines coincide, the first of the legend is on top, and the marks below it are larger.
-    top = 4 - 0.02 * number
-    axes.plot(x, y, color=colour, linestyle=_dash(number), linewidth=1.4, zorder=top - 0.01)
-    for stale in (False, True):
-        chosen = ((rows["status"] == "stale") == stale).to_numpy(bool)
+    top = 4 - 0.02 * series.number
+    axes.plot(x, y, color=one.colour, linestyle=one.dash, linewidth=1.4, zorder=top - 0.01)
+    for chosen, face in ((~stale, one.colour), (stale, PAPER)):
         axes.plot(
             x[chosen],
             y[chosen],
             linestyle="",
-            marker=_marker(number),
-            color=PAPER if stale else colour,
-            markeredgecolor=colour,
-            markersize=_marker_size(number),
+            marker=one.marker,
+            color=face,
+            markeredgecolor=one.colour,
+            markersize=one.size,
             zorder=top,
         )
-    if low and high:
-        ends = half_widths(y - rows[low].to_numpy(float), rows[high].to_numpy(float) - y)
-        axes.errorbar(x, y, yerr=ends, color=colour, linestyle="", capsize=2, linewidth=0.8, zorder=top - 0.005)
-    return True
+    if intervals:
+        low, high = np.array([point.low for point in points]), np.array([point.high for point in points])
+        ends = half_widths(y - low, high - y)
+        axes.errorbar(x, y, yerr=ends, color=one.colour, linestyle="", capsize=2, linewidth=0.8, zorder=top - 0.005)
 
 
-def _ticks(axes: Axes, xs: list[float], scale: str) -> None:
+def _scale(axes: Axes, scale: str) -> None:
     if scale == "linear":
         axes.set_xscale("linear")
     else:
         axes.set_xscale("log", base=2 if scale == "log2" else 10)
     axes.set_yscale("log")
+
+
+def _ticks(axes: Axes, xs: tuple[float, ...], scale: str) -> None:
     if scale == "log":
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     else:
@@ -206,6 +296,9 @@ def _ticks(axes: Axes, xs: list[float], scale: str) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
+
+
+def _limits(axes: Axes, xs: tuple[float, ...], scale: str) -> None:
     if xs and scale == "linear":
         margin = 0.05 * (xs[-1] - xs[0]) or 0.5
         axes.set_xlim(xs[0] - margin, xs[-1] + margin)
@@ -218,4 +311,47 @@ def _ticks(axes: Axes, xs: list[float], scale: str) -> None:
         # At least a decade, so that a flat line looks flat and has ticks beside it.
         middle = math.sqrt(low * high)
         axes.set_ylim(middle / 4, middle * 4)
-    between_decades(axes.yaxis)
+
+
+def size(value: float, _position: int | None = None) -> str:
+    """A tick's label of a size: powers of two from 2^20 on as such."""
+    power = round(math.log2(value)) if value > 0 else 0
+    return plain(value) if power < 20 or value != 2**power else f"2{raised(power)}"
+
+
+def caption(chart: LineChart) -> str:
+    built = f" Kernels built by {chart.toolkit}." if chart.toolkit else ""
+    return f"{chart.declared.caption}{built} {chart.origin}{stale_note(chart.stale)}".strip()
+
+
+def alt(chart: LineChart) -> str:
+    lines = chart.declared
+    values = [
+        f"{panel.title}, {series.name}: {series.points[-1].y:.3g} at {lines.x_label} {_number(series.points[-1].x)}"
+        for panel in chart.panels
+        for series in panel.series
+    ]
+    if not values:
+        return "Line chart without data."
+    return f"{lines.y_label} against {lines.x_label}. {'; '.join(values)}."
+
+
+def table(chart: LineChart) -> list[dict[str, Any]]:
+    """A line per panel and x, a column per series."""
+    return [line for panel in chart.panels for line in _table_of(panel, chart.declared)]
+
+
+def _table_of(panel: Panel, lines: Lines) -> Iterator[dict[str, Any]]:
+    cells: dict[float, dict[str, Any]] = {}
+    for series in panel.series:
+        for point in series.points:
+            cell = cells.setdefault(point.x, {lines.panel: panel.title, lines.x_label: _number(point.x)})
+            cell[series.name] = point.y
+            cell["stale"] = bool(cell.get("stale")) or point.stale
+    for x in sorted(cells):
+        yield cells[x]
+
+
+def _number(value: float) -> float | int:
+    """A cell as the table beside the figure shows it."""
+    return int(value) if value.is_integer() else float(f"{value:.3g}")

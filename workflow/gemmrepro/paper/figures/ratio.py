@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -14,7 +20,8 @@ from gemmrepro import registry
 from gemmrepro.core.names import SIZE, TOOLKIT_ORDER
 from gemmrepro.core.text import as_published, format_number, listed
 from gemmrepro.judge.published import published_rows
-from gemmrepro.measure.rows import Measurements, cubes, row_key, select, toolkit_of
+from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import (
     FIRST,
     INK,
@@ -34,112 +41,164 @@ BAR, GAP = 0.19, 0.14
 """Inches: a bar, and the space between two steps."""
 
 
+@dataclass(frozen=True)
+class Bar:
+    """A kernel: `how` it is made of the step's source (`ladders.how_made`), and its values by toolkit, in file order.
+
+    `toolkit` is the one that bars are drawn of; values of another are diamonds.
+    """
+
+    name: str
+    how: str
+    toolkit: str | None
+    values: tuple[tuple[str, Point], ...]
+
+    @property
+    def drawn(self) -> list[Point]:
+        """The values of the toolkit that the bars are of."""
+        return [point for toolkit, point in self.values if toolkit == self.toolkit]
+
+    @property
+    def others(self) -> list[Point]:
+        """The current values of the other toolkit."""
+        return [point for toolkit, point in self.values if toolkit != self.toolkit and not point.stale]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A step of the ladder: its published ratio, if there is one, its own bar and those of its twins."""
+
+    label: str
+    published: float | None
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """What the figure shows: `size` as measured, `published_size` that of the published ratios."""
+
+    types: tuple[str, ...]
+    toolkit: str | None
+    gpu: str | None
+    origin: str
+    size: int
+    published_size: int
+    hardware: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def bars(self) -> list[Bar]:
+        return [bar for group in self.groups for bar in group.bars]
+
+    @property
+    def published(self) -> bool:
+        return bool(self.hardware)
+
+    @property
+    def stale(self) -> bool:
+        return any(point.stale for bar in self.bars for point in bar.drawn)
+
+    @property
+    def other_toolkit(self) -> str | None:
+        """The toolkit of the diamonds, None where there are none."""
+        if not any(bar.others for bar in self.bars):
+            return None
+        return next(name for name in TOOLKIT_ORDER if name != self.toolkit)
+
+    @property
+    def rows(self) -> list[str]:
+        """The keys of the rows that it shows."""
+        return [point.key for bar in self.bars for _, point in bar.values]
+
+    @property
+    def made(self) -> list[str]:
+        """The ways in which its kernels are made of their sources, in order."""
+        return list(dict.fromkeys(bar.how for bar in self.bars))
+
+    @property
+    def reach(self) -> float:
+        """The largest value, at least 1."""
+        published = [group.published for group in self.groups if group.published is not None]
+        return max([1.0, *published, *(point.value for bar in self.bars for _, point in bar.values)])
+
+
 def draw(measured: Measurements) -> Drawing:
-    """A group of bars a step: as published, with the article's constants here, and what else was made of its source."""
-    family = registry.family(measured.family)
+    """A group of bars per step: as published, with the article's constants here, and what else shares its source."""
+    ratios = selection(measured)
+    title = f"Ratio to cuBLAS at {ratios.size}, {listed(ratios.types)}"
+    return Drawing(paint(ratios), title, caption(ratios), alt(ratios), ratios.rows, table(ratios), ratios.stale)
+
+
+def selection(measured: Measurements) -> Ratios:
+    """The warm ratios of every step and its twins at one size: SIZE, unless the article has its ratios at another."""
     steps = ladders.steps(measured.family)
-    types = dtypes(measured.family)
-    toolkit = toolkit_of(measured)
     warm = cubes(select(measured.summary, cache="warm"))
-    systems = {kernel.published_system for kernel in steps}
-    ratios = [
-        row
-        for row in published_rows()
-        if row["article"] == family.article and row["metric"] == "ratio_to_cublas" and row["system"] in systems
-    ]
-    # The usual size, unless the article has its ratios at another.
-    theirs = {row["n"] for row in ratios}
-    wanted = SIZE if SIZE in theirs or not theirs else max(theirs)
+    article = _published(measured.family)
+    sizes_of_article = {row["n"] for row in article}
+    wanted = SIZE if SIZE in sizes_of_article or not sizes_of_article else max(sizes_of_article)
     sizes = sorted({int(n) for n in warm["n"]})
     size = wanted if wanted in sizes or not sizes else sizes[-1]
-    at = select(warm, n=size)
-    published = {row["system"]: row for row in ratios if row["n"] == wanted}
-    hardware = sorted({row["hardware"] for row in published.values()})
-
-    # A bar for what is published, one for the step, and one for each twin that was measured.
+    published = {row["system"]: row for row in article if row["n"] == wanted}
+    rows = select(warm, n=size)
+    toolkit = toolkit_of(measured)
     groups = []
     for kernel in steps:
-        row = published.get(kernel.published_system or "")
-        kernels = [kernel, *(twin for twin in twins(kernel) if (at["kernel"] == twin.id).any())]
-        groups.append((kernel, row, kernels))
-    bars = sum(len(kernels) + (row is not None) for _, row, kernels in groups)
-    inches = bars * BAR + len(groups) * GAP
-    figure, axes = plt.subplots(figsize=(7.6, inches + 1.2))
-    drawing = Drawing(figure, f"Ratio to cuBLAS at {size}, {listed(types)}")
-    reach, other_drawn, kinds, y = 1.0, False, {}, 0.0
+        of_article = published.get(kernel.published_system or "")
+        kernels = [kernel, *(twin for twin in twins(kernel) if (rows["kernel"] == twin.id).any())]
+        bars = tuple(Bar(level_name(each), how_made(each), toolkit, _values(rows, each.id)) for each in kernels)
+        groups.append(Group(ladders.label(kernel), of_article["value"] if of_article else None, bars))
+    return Ratios(
+        types=tuple(dtypes(measured.family)),
+        toolkit=toolkit,
+        gpu=measured.gpu,
+        origin=origin(measured),
+        size=size,
+        published_size=wanted,
+        hardware=tuple(sorted({row["hardware"] for row in published.values()})),
+        groups=tuple(groups),
+    )
+
+
+def _published(family: str) -> list[dict[str, Any]]:
+    """The article's ratios of the steps of a family."""
+    systems = {kernel.published_system for kernel in ladders.steps(family)}
+    article = registry.family(family).article
+    return [
+        row
+        for row in published_rows()
+        if row["article"] == article and row["metric"] == "ratio_to_cublas" and row["system"] in systems
+    ]
+
+
+def _values(rows: pd.DataFrame, kernel: str) -> tuple[tuple[str, Point], ...]:
+    found = rows[(rows["kernel"] == kernel) & rows["ratio"].notna()]
+    return tuple((row["toolkit"], ratio_point(row)) for _, row in found.iterrows())
+
+
+def paint(ratios: Ratios) -> Figure:
+    """Draw it."""
+    count = sum(len(group.bars) + (group.published is not None) for group in ratios.groups)
+    figure, axes = plt.subplots(figsize=(7.6, count * BAR + len(ratios.groups) * GAP + 1.2))
     ticks: list[float] = []
-    for kernel, row, kernels in groups:
+    y = 0.0
+    for group in ratios.groups:
         top = y
-        entry: dict[str, Any] = {"level": level_name(kernel)}
-        if row is not None:
-            value = row["value"]
-            middle = y + BAR / 2
-            axes.barh(middle, value, BAR, color=PUBLISHED, edgecolor=INK, linewidth=0.6, hatch="///")
-            value_label(axes, value, middle, as_published(value))
-            entry["published"] = value
-            reach = max(reach, value)
+        if group.published is not None:
+            _published_bar(axes, y + BAR / 2, group.published)
             y += BAR
-        drawing.table.append(entry)
-        for each in kernels:
-            how = how_made(each)
-            if each is not kernel:
-                entry = {"level": level_name(each)}
-                drawing.table.append(entry)
-            colour, hatch = _look(each, how)
-            kinds.setdefault(how, (colour, hatch))
-            middle = y + BAR / 2
+        for bar in group.bars:
+            _bar(axes, y + BAR / 2, bar)
             y += BAR
-            found = at[(at["kernel"] == each.id) & at["ratio"].notna()]
-            for _, point in found.iterrows():
-                low, high, value = point["ratio_ci_low"], point["ratio_ci_high"], point["ratio"]
-                stale = point["status"] == "stale"
-                drawing.rows.append(row_key(point))
-                reach = max(reach, value)
-                if point["toolkit"] != toolkit:
-                    if not stale:
-                        axes.plot(value, middle, "D", color=PAPER, markeredgecolor=INK, markersize=4, zorder=4)
-                        other_drawn = True
-                    entry[f"measured, {point['toolkit']}"] = value
-                    continue
-                drawing.stale |= stale
-                axes.barh(
-                    middle,
-                    value,
-                    BAR,
-                    color=PAPER if stale else colour,
-                    edgecolor=colour if stale else INK,
-                    linewidth=1.2 if stale else 0.6,
-                    linestyle="--" if stale else "-",
-                    hatch=None if stale else hatch,
-                )
-                if pd.notna(low) and pd.notna(high):
-                    error = [[max(0.0, value - low)], [max(0.0, high - value)]]
-                    axes.errorbar(value, middle, xerr=error, color=INK, capsize=2, linewidth=1, zorder=5)
-                right = max([value, *found["ratio"], *([high] if pd.notna(high) else [])])
-                text = format_number(value) + (" stale" if stale else "")
-                value_label(axes, right, middle, text, weight="bold", gap=7)
-                entry |= {f"measured, {toolkit}": value, "95% interval": [low, high], "stale": bool(stale)}
         ticks.append((top + y) / 2)
         y += GAP
     axes.axvline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
-    axes.set_yticks(ticks, [ladders.label(kernel) for kernel in steps])
+    axes.set_yticks(ticks, [group.label for group in ratios.groups])
     axes.set_ylim(max(y, 0.5), -GAP)
-    axes.set_xlim(0, (1.24 if drawing.stale else 1.14) * reach)
+    axes.set_xlim(0, (1.24 if ratios.stale else 1.14) * ratios.reach)
     axes.set_xlabel("speed relative to cuBLAS (1 = as fast; higher is better)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
-    handles: list[Any] = []
-    if published:
-        label = f"published, {', '.join(hardware)}"
-        handles.append(Patch(facecolor=PUBLISHED, edgecolor=INK, linewidth=0.6, hatch="///", label=label))
-    for how, (colour, hatch) in kinds.items() if toolkit else ():
-        label = how or f"measured, {measured.gpu or 'no GPU'}, {toolkit}"
-        handles.append(Patch(facecolor=colour, edgecolor=INK, linewidth=0.6, hatch=hatch, label=label))
-    if other_drawn:
-        other = next(name for name in TOOLKIT_ORDER if name != toolkit)
-        mark = Line2D([], [], marker="D", color=PAPER, markeredgecolor=INK, markersize=4, linestyle="", label=other)
-        handles.append(mark)
-    if handles:
+    if handles := _legend(ratios):
         figure.legend(
             handles=handles,
             loc="upper left",
@@ -151,39 +210,118 @@ def draw(measured: Measurements) -> Drawing:
         )
     sns.despine(ax=axes, left=True)
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / figure.get_size_inches()[1]))
+    return figure
 
-    shown = [entry for entry in drawing.table if f"measured, {toolkit}" in entry]
-    names = {
-        **{"": f"Solid: measured, built by {toolkit}, with its 95% interval" if toolkit else "Nothing was measured"},
-        "tuned": "dotted: the same source with constants found on this GPU",
-    }
-    said = [names.get(how, f"crossed: the same source in {how}") for how in kinds] or [names[""]]
-    hatched = f"Hatched: as published{f' for {hardware[0]}' if hardware else ''}"
-    hatched += f"{f', at {wanted}' if size != wanted else ''}. "
-    drawing.caption = (
-        f"Speed of each level relative to cuBLAS, {listed(types)}, M = N = K = {size}, warm cache. "
-        f"{hatched if published else ''}{'; '.join(said)}"
-        f"{'; the diamond is the other toolkit' if other_drawn else ''}. "
-        f"{'Each type stands beside cuBLAS in the same type. ' if len(types) > 1 else ''}"
-        f"{origin(measured)}{f' The size {wanted} was not measured.' if size != wanted else ''}"
-        f"{stale_note(drawing.stale)}"
-    )
-    drawing.alt = f"Bar chart of speed relative to cuBLAS at {size}. " + (
-        "; ".join(
-            f"{entry['level']}: "
-            + (f"published {format_number(entry['published'])}, " if "published" in entry else "")
-            + f"measured {format_number(entry[f'measured, {toolkit}'])}"
-            for entry in shown
+
+def _published_bar(axes: Axes, y: float, value: float) -> None:
+    axes.barh(y, value, BAR, color=PUBLISHED, edgecolor=INK, linewidth=0.6, hatch="///")
+    value_label(axes, value, y, as_published(value))
+
+
+def _bar(axes: Axes, y: float, bar: Bar) -> None:
+    """A measured bar with its interval and value, and the other toolkit's diamonds."""
+    colour, hatch = _look(bar.how)
+    for toolkit, point in bar.values:
+        if toolkit != bar.toolkit:
+            if not point.stale:
+                axes.plot(point.value, y, "D", color=PAPER, markeredgecolor=INK, markersize=4, zorder=4)
+            continue
+        axes.barh(
+            y,
+            point.value,
+            BAR,
+            color=PAPER if point.stale else colour,
+            edgecolor=colour if point.stale else INK,
+            linewidth=1.2 if point.stale else 0.6,
+            linestyle="--" if point.stale else "-",
+            hatch=None if point.stale else hatch,
         )
-        + "."
-        if shown
-        else "No measured values."
-    )
-    return drawing
+        if point.has_interval:
+            error = [[max(0.0, point.value - point.low)], [max(0.0, point.high - point.value)]]
+            axes.errorbar(point.value, y, xerr=error, color=INK, capsize=2, linewidth=1, zorder=5)
+        # Right of everything that is drawn at this height.
+        ends = [other.value for _, other in bar.values] + ([] if math.isnan(point.high) else [point.high])
+        text = format_number(point.value) + (" stale" if point.stale else "")
+        value_label(axes, max(ends), y, text, weight="bold", gap=7)
 
 
-def _look(kernel: registry.Kernel, how: str) -> tuple[str, str | None]:
+def _legend(ratios: Ratios) -> list[Artist]:
+    handles: list[Artist] = []
+    if ratios.published:
+        label = f"published, {', '.join(ratios.hardware)}"
+        handles.append(Patch(facecolor=PUBLISHED, edgecolor=INK, linewidth=0.6, hatch="///", label=label))
+    for how in ratios.made if ratios.toolkit else ():
+        colour, hatch = _look(how)
+        label = how or f"measured, {ratios.gpu or 'no GPU'}, {ratios.toolkit}"
+        handles.append(Patch(facecolor=colour, edgecolor=INK, linewidth=0.6, hatch=hatch, label=label))
+    if other := ratios.other_toolkit:
+        handles.append(
+            Line2D([], [], marker="D", color=PAPER, markeredgecolor=INK, markersize=4, linestyle="", label=other)
+        )
+    return handles
+
+
+def _look(how: str) -> tuple[str, str | None]:
     """Fill and hatch of a measured bar."""
     if not how:
         return FIRST, None
     return (TUNED, "...") if how == "tuned" else (OTHER_TYPE, "xxx")
+
+
+def caption(ratios: Ratios) -> str:
+    elsewhere = ratios.size != ratios.published_size
+    hatched = ""
+    if ratios.published:
+        hatched = f"Hatched: as published for {ratios.hardware[0]}"
+        hatched += f"{f', at {ratios.published_size}' if elsewhere else ''}. "
+    diamond = "; the diamond is the other toolkit" if ratios.other_toolkit else ""
+    return (
+        f"Speed of each level relative to cuBLAS, {listed(ratios.types)}, M = N = K = {ratios.size}, warm cache. "
+        f"{hatched}{_fills(ratios)}{diamond}. "
+        f"{'Each type stands beside cuBLAS in the same type. ' if len(ratios.types) > 1 else ''}"
+        f"{ratios.origin}{f' The size {ratios.published_size} was not measured.' if elsewhere else ''}"
+        f"{stale_note(ratios.stale)}"
+    )
+
+
+def _fills(ratios: Ratios) -> str:
+    """What the fills of the measured bars mean."""
+    solid = (
+        f"Solid: measured, built by {ratios.toolkit}, with its 95% interval"
+        if ratios.toolkit
+        else "Nothing was measured"
+    )
+    names: Mapping[str, str] = {"": solid, "tuned": "dotted: the same source with constants found on this GPU"}
+    return "; ".join(names.get(how, f"crossed: the same source in {how}") for how in ratios.made or [""])
+
+
+def alt(ratios: Ratios) -> str:
+    values = []
+    for group in ratios.groups:
+        for place, bar in enumerate(group.bars):
+            if not bar.drawn:
+                continue
+            published = f"published {format_number(group.published)}, " if group.published and not place else ""
+            values.append(f"{bar.name}: {published}measured {format_number(bar.drawn[-1].value)}")
+    shown = f"{'; '.join(values)}." if values else "No measured values."
+    return f"Bar chart of speed relative to cuBLAS at {ratios.size}. {shown}"
+
+
+def table(ratios: Ratios) -> list[dict[str, Any]]:
+    """A line per bar; the published value is in that of the step itself."""
+    return [
+        dict(_cells(bar, group.published if place == 0 else None))
+        for group in ratios.groups
+        for place, bar in enumerate(group.bars)
+    ]
+
+
+def _cells(bar: Bar, published: float | None) -> Iterator[tuple[str, Any]]:
+    yield "level", bar.name
+    if published is not None:
+        yield "published", published
+    for toolkit, point in bar.values:
+        yield f"measured, {toolkit}", point.value
+        if toolkit == bar.toolkit:
+            yield "95% interval", [point.low, point.high]
+            yield "stale", point.stale

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from gemmrepro import operations
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import convert, format_number
-from gemmrepro.judge.ceilings import of_operation
+from gemmrepro.judge.ceilings import Ceiling, of_operation
 from gemmrepro.measure.rows import Measurements, counter_key, cubes, is_current, row_key, select, toolkit_of
 from gemmrepro.operations import Shape
 from gemmrepro.paper.figures.style import (
@@ -20,6 +23,7 @@ from gemmrepro.paper.figures.style import (
     MARKERS,
     PAPER,
     Drawing,
+    EdgeLabel,
     between_decades,
     empty,
     label_right,
@@ -28,21 +32,63 @@ from gemmrepro.paper.figures.style import (
     ramp,
     stale_note,
 )
-from gemmrepro.registry import Kernel, ladders
+from gemmrepro.registry import ladders
 
 
 @dataclass(frozen=True)
-class Point:
-    """A level in the figure: FLOP a byte, TFLOP/s, and whether its traffic was counted."""
+class Level:
+    """A step of the ladder: FLOP per byte of DRAM traffic, TFLOP/s, and whether the traffic was counted.
 
-    kernel: Kernel
-    x: float
-    y: float
-    colour: str
-    marker: str
-    stale: bool
+    `place` is the step's, of all of the ladder, measured or not.
+    """
+
+    name: str
+    label: str
+    place: int
+    intensity: float
+    tflops: float
     counted: bool
-    last: bool
+    stale: bool
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What the figure shows: measured levels, the arithmetic ceilings (the highest first) and the memory's."""
+
+    dtype: str
+    size: int
+    toolkit: str
+    origin: str
+    steps: int
+    levels: tuple[Level, ...]
+    arithmetic: tuple[Ceiling, ...]
+    memory: Ceiling | None
+
+    @property
+    def stale(self) -> bool:
+        return any(level.stale for level in self.levels)
+
+    @property
+    def rows(self) -> list[str]:
+        """The keys of the rows that it shows."""
+        ceilings = [*self.arithmetic, *([self.memory] if self.memory else [])]
+        return [key for level in self.levels for key in level.rows] + [ceiling.key for ceiling in ceilings]
+
+    @property
+    def ridge(self) -> float | None:
+        """FLOP per byte at which the roof's two parts meet."""
+        return self.arithmetic[0].value * 1e3 / self.memory.value if self.arithmetic and self.memory else None
+
+    def x_limits(self) -> tuple[float, float]:
+        """All levels, the ridge, and 1 to 100 FLOP per byte, with a margin."""
+        shown = [*(level.intensity for level in self.levels), self.ridge or 1.0]
+        return min([*shown, 1.0]) / 2, max([*shown, 100.0]) * 2.2
+
+    def y_limits(self) -> tuple[float, float] | None:
+        """All levels and the highest ceiling, with a margin; None where there is neither."""
+        shown = [level.tflops for level in self.levels] + [ceiling.value for ceiling in self.arithmetic[:1]]
+        return (min(shown) / 2.2, max(shown) * 2) if shown else None
 
 
 def dram_bytes(measured: Measurements, kernel: str, toolkit: str, n: int) -> tuple[float, str] | None:
@@ -55,8 +101,22 @@ def dram_bytes(measured: Measurements, kernel: str, toolkit: str, n: int) -> tup
     return None
 
 
-def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
+def draw(measured: Measurements, ceilings: Measurements | None) -> Drawing:
     """The steps of the family's first type at the article's size."""
+    roofline = selection(measured, ceilings)
+    return Drawing(
+        paint(roofline),
+        f"Roofline at {roofline.size}, {roofline.dtype}",
+        caption(roofline),
+        alt(roofline),
+        roofline.rows,
+        table(roofline),
+        roofline.stale,
+    )
+
+
+def selection(measured: Measurements, ceilings: Measurements | None) -> Roofline:
+    """The warm rows of the family's first type at SIZE, or at the largest size where that was not measured."""
     steps = ladders.steps(measured.family)
     dtype = next(iter(ladders.dtypes(measured.family)), "fp32")
     toolkit = toolkit_of(measured) or ""
@@ -64,9 +124,7 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
     warm = warm[warm["tflops"].notna()]
     sizes = sorted({int(n) for n in warm["n"]})
     size = SIZE if SIZE in sizes or not sizes else sizes[-1]
-    figure, axes = plt.subplots(figsize=(7.6, 4.7))
-    drawing = Drawing(figure, f"Roofline at {size}, {dtype}")
-    points: list[Point] = []
+    levels = []
     for place, kernel in enumerate(steps):
         rows = select(warm, kernel=kernel.id, n=size)
         if rows.empty:
@@ -75,71 +133,114 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
         counted = dram_bytes(measured, kernel.id, toolkit, size)
         # Without counters: each matrix crosses the bus once, and C is written, not read (beta = 0).
         traffic = counted[0] if counted else operations.nbytes(kernel.problem, Shape.cube(size))
-        stale = row["status"] == "stale"
-        drawing.stale |= stale
-        drawing.rows += [row_key(row)] + ([counted[1]] if counted else [])
-        look = ramp(place, len(steps)), MARKERS[place % len(MARKERS)], bool(stale)
-        intensity = 2 * size**3 / traffic
-        points.append(
-            Point(kernel, intensity, float(row["tflops"]), *look, counted is not None, place == len(steps) - 1)
+        levels.append(
+            Level(
+                name=ladders.level_name(kernel),
+                label=ladders.label(kernel),
+                place=place,
+                intensity=2 * size**3 / traffic,
+                tflops=float(row["tflops"]),
+                counted=counted is not None,
+                stale=row["status"] == "stale",
+                rows=(row_key(row), *([counted[1]] if counted else [])),
+            )
         )
-        drawing.table.append(
-            {
-                "level": ladders.level_name(kernel),
-                "FLOP/byte": intensity,
-                "traffic": "counted" if counted else "least possible",
-                "TFLOP/s": row["tflops"],
-                "stale": bool(stale),
-            }
-        )
-    roofs = of_operation(ceilings, "ceiling_flops", dtype)
-    compute = roofs[0] if roofs else None
-    memory = next(iter(of_operation(ceilings, "ceiling_bytes")), None)
-    drawing.rows += [each.key for each in (*roofs, memory) if each]
+    return Roofline(
+        dtype,
+        size,
+        toolkit,
+        origin(measured),
+        len(steps),
+        tuple(levels),
+        tuple(of_operation(ceilings, "ceiling_flops", dtype)) if ceilings else (),
+        next(iter(of_operation(ceilings, "ceiling_bytes")), None) if ceilings else None,
+    )
 
-    ridge = compute.value * 1e3 / memory.value if compute and memory else None
-    xs = [point.x for point in points]
-    low = min([*xs, ridge or 1.0, 1.0]) / 2
-    high = max([*xs, ridge or 1.0, 100.0]) * 2.2
+
+def paint(roofline: Roofline) -> Figure:
+    """Draw it."""
+    figure, axes = plt.subplots(figsize=(7.6, 4.7))
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(low, high)
-    ys = [point.y for point in points] + [roof.value for roof in roofs[:1]]
-    if ys:
-        axes.set_ylim(min(ys) / 2.2, max(ys) * 2)
-    for place, roof in enumerate(roofs):
-        start = max(low, roof.value * 1e3 / memory.value) if memory else low
-        style = {"linewidth": 1.6} if not place else {"linewidth": 1.0, "linestyle": (0, (5, 2))}
-        axes.plot([start, high], [roof.value] * 2, color=INK, **style)
-        text = f"{roof.label} {format_number(roof.value)}" + (" TFLOP/s" if not place else "")
-        # The roof's name stands above it, that of a lower ceiling, further left, below.
-        where, gap, side = (high, 5, "bottom") if not place else (start * 1.05, -4, "top")
-        axes.annotate(
-            text,
-            (where, roof.value),
-            (-4 if not place else 0, gap),
-            textcoords="offset points",
-            ha="left" if place else "right",
-            va=side,
-            fontsize=9 if place else 10,
-        )
-    for point in points:
+    axes.set_xlim(*roofline.x_limits())
+    if limits := roofline.y_limits():
+        axes.set_ylim(*limits)
+    for place, ceiling in enumerate(roofline.arithmetic):
+        _roof(axes, roofline, ceiling, place == 0)
+    for level in roofline.levels:
+        colour = ramp(level.place, roofline.steps)
         axes.plot(
-            point.x,
-            point.y,
-            point.marker,
-            color=PAPER if point.stale else point.colour,
-            markeredgecolor=point.colour if point.stale else PAPER,
+            level.intensity,
+            level.tflops,
+            MARKERS[level.place % len(MARKERS)],
+            color=PAPER if level.stale else colour,
+            markeredgecolor=colour if level.stale else PAPER,
             markersize=9,
-            markeredgewidth=1.4 if point.stale else 0.7,
+            markeredgewidth=1.4 if level.stale else 0.7,
             zorder=5,
         )
-    if memory:
-        start = max(low, axes.get_ylim()[0] * 1e3 / memory.value)
-        end = ridge if ridge else high
-        axes.plot([start, end], [start * memory.value / 1e3, end * memory.value / 1e3], color=INK, linewidth=1.6)
-    if not ys and not memory:
+    if roofline.memory:
+        slope = roofline.memory.value
+        start, end = _memory_span(axes, roofline, roofline.memory)
+        axes.plot([start, end], [start * slope / 1e3, end * slope / 1e3], color=INK, linewidth=1.6)
+    elif not limits:
         empty(axes, "not measured")
+    _finish(axes)
+    sns.despine(figure)
+    figure.tight_layout(rect=(0, 0, 0.72 if roofline.levels else 1, 1))
+    label_right(axes, [_label(level, roofline.steps) for level in roofline.levels])
+    if roofline.memory:
+        _name_memory(axes, roofline, roofline.memory)
+    return figure
+
+
+def _roof(axes: Axes, roofline: Roofline, ceiling: Ceiling, highest: bool) -> None:
+    """One arithmetic ceiling from where the memory's meets it. The roof's name is above it, a lower one's below."""
+    low, high = roofline.x_limits()
+    start = max(low, ceiling.value * 1e3 / roofline.memory.value) if roofline.memory else low
+    axes.plot(
+        [start, high],
+        [ceiling.value] * 2,
+        color=INK,
+        linewidth=1.6 if highest else 1.0,
+        linestyle="-" if highest else (0, (5, 2)),
+    )
+    axes.annotate(
+        f"{ceiling.label} {format_number(ceiling.value)}" + (" TFLOP/s" if highest else ""),
+        (high if highest else start * 1.05, ceiling.value),
+        (-4, 5) if highest else (0, -4),
+        textcoords="offset points",
+        ha="right" if highest else "left",
+        va="bottom" if highest else "top",
+        fontsize=10 if highest else 9,
+    )
+
+
+def _memory_span(axes: Axes, roofline: Roofline, memory: Ceiling) -> tuple[float, float]:
+    """FLOP per byte between which the memory's ceiling is in sight."""
+    low, high = roofline.x_limits()
+    return max(low, axes.get_ylim()[0] * 1e3 / memory.value), roofline.ridge or high
+
+
+def _name_memory(axes: Axes, roofline: Roofline, memory: Ceiling) -> None:
+    """The memory ceiling's name along its line. The angle is known only once the axes have their final size."""
+    slope = memory.value
+    start, end = _memory_span(axes, roofline, memory)
+    ends = axes.transData.transform([(start, start * slope / 1e3), (end, end * slope / 1e3)])
+    middle = float(np.sqrt(start * end))
+    axes.annotate(
+        f"DRAM {memory.label} {format_number(memory.value)} GB/s",
+        (middle, middle * slope / 1e3),
+        (-6, 6),
+        textcoords="offset points",
+        rotation=float(np.degrees(np.arctan2(*(ends[1] - ends[0])[::-1]))),
+        rotation_mode="anchor",
+        ha="center",
+        va="bottom",
+    )
+
+
+def _finish(axes: Axes) -> None:
     axes.set_xlabel("arithmetic intensity (FLOP per byte of DRAM traffic)")
     axes.set_ylabel("throughput (TFLOP/s)")
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
@@ -147,74 +248,73 @@ def draw(measured: Measurements, ceilings: Measurements) -> Drawing:
     between_decades(axes.yaxis)
     axes.tick_params(axis="y", which="minor", labelsize=8.5)
     axes.grid(which="minor", linewidth=0.35)
-    sns.despine(figure)
-    figure.tight_layout(rect=(0, 0, 0.72 if points else 1, 1))
-    label_right(
-        axes,
-        [
-            (point.x, point.y, ladders.label(point.kernel) + " (stale)" * point.stale, point.colour, point.last)
-            for point in points
-        ],
-    )
-    if memory:
-        # The angle is known only once the axes have their final size.
-        start, end = max(low, axes.get_ylim()[0] * 1e3 / memory.value), ridge or high
-        ends = axes.transData.transform([(start, start * memory.value / 1e3), (end, end * memory.value / 1e3)])
-        angle = float(np.degrees(np.arctan2(*(ends[1] - ends[0])[::-1])))
-        middle = float(np.sqrt(start * end))
-        axes.annotate(
-            f"DRAM {memory.label} {format_number(memory.value)} GB/s",
-            (middle, middle * memory.value / 1e3),
-            (-6, 6),
-            textcoords="offset points",
-            rotation=angle,
-            rotation_mode="anchor",
-            ha="center",
-            va="bottom",
-        )
 
-    missing = [name for name, found in (("arithmetic", compute), ("memory", memory)) if not found]
-    roof_said = (
-        f"The roof is this GPU's own, measured with a loop that does nothing else ({dtype}) and a 128-bit copy. "
+
+def _label(level: Level, steps: int) -> EdgeLabel:
+    text = f"{level.label} (stale)" if level.stale else level.label
+    return EdgeLabel(level.intensity, level.tflops, text, ramp(level.place, steps), level.place == steps - 1)
+
+
+def caption(roofline: Roofline) -> str:
+    built = f", built by {roofline.toolkit}" if roofline.toolkit else ""
+    return (
+        f"Throughput of each level against its arithmetic intensity, {roofline.dtype}, M = N = K = {roofline.size}, "
+        f"warm cache{built}. {_roof_sentence(roofline)}{_traffic_sentence(roofline)}{roofline.origin}"
+        f"{stale_note(roofline.stale)}"
     )
+
+
+def _roof_sentence(roofline: Roofline) -> str:
+    """Which ceilings are drawn, or which are missing."""
+    present = {"arithmetic": bool(roofline.arithmetic), "memory": bool(roofline.memory)}
+    missing = [name for name, there in present.items() if not there]
+    if len(missing) > 1:
+        return f"The {' and '.join(missing)} ceilings of this GPU were not measured. "
     if missing:
-        plural = len(missing) > 1
-        roof_said = f"The {' and '.join(missing)} ceiling{'s' if plural else ''} of this GPU "
-        roof_said += f"{'were' if plural else 'was'} not measured. "
-    elif len(roofs) > 1:
-        lower = ", ".join(f"{roof.label} {format_number(roof.value)} TFLOP/s" for roof in roofs[1:])
-        roof_said += f"Dashed: what a loop under further conditions reaches ({lower}). "
-    built = f", built by {toolkit}" if toolkit else ""
-    drawing.caption = (
-        f"Throughput of each level against its arithmetic intensity, {dtype}, M = N = K = {size}, warm cache{built}. "
-        f"{roof_said}{_traffic_said(points)}{origin(measured)}{stale_note(drawing.stale)}"
+        return f"The {missing[0]} ceiling of this GPU was not measured. "
+    sentence = (
+        "The roof is this GPU's own, measured with a loop that does nothing else "
+        f"({roofline.dtype}) and a 128-bit copy. "
     )
-    drawing.alt = "Roofline chart. " + (
-        "; ".join(
-            f"{ladders.level_name(point.kernel)}: {format_number(point.y)} TFLOP/s "
-            f"at {format_number(point.x)} FLOP per byte"
-            for point in points
-        )
-        + "."
-        if points
-        else "No measured levels."
-    )
-    return drawing
+    if lower := ", ".join(f"{each.label} {format_number(each.value)} TFLOP/s" for each in roofline.arithmetic[1:]):
+        sentence += f"Dashed: what a loop under further conditions reaches ({lower}). "
+    return sentence
 
 
-def _traffic_said(points: list[Point]) -> str:
-    """Where the traffic comes from, as a sentence."""
-    if not points:
+def _traffic_sentence(roofline: Roofline) -> str:
+    """Where the traffic comes from."""
+    if not roofline.levels:
         return ""
-    guessed = [ladders.level_name(point.kernel) for point in points if not point.counted]
-    if not guessed:
+    assumed = [level.name for level in roofline.levels if not level.counted]
+    if not assumed:
         return "DRAM traffic is the profiler's count (dram__bytes.sum). "
-    if len(guessed) < len(points):
+    if len(assumed) < len(roofline.levels):
         return (
             "DRAM traffic is the profiler's count (dram__bytes.sum); for "
-            f"{', '.join(guessed)} the least possible stands in. "
+            f"{', '.join(assumed)} the least possible stands in. "
         )
     return (
         "No hardware counters were read, so all levels stand at the least possible DRAM traffic, each matrix "
         "crossing once: their true intensity is lower. "
     )
+
+
+def alt(roofline: Roofline) -> str:
+    values = [
+        f"{level.name}: {format_number(level.tflops)} TFLOP/s at {format_number(level.intensity)} FLOP per byte"
+        for level in roofline.levels
+    ]
+    return f"Roofline chart. {'; '.join(values)}." if values else "Roofline chart. No measured levels."
+
+
+def table(roofline: Roofline) -> list[dict[str, Any]]:
+    return [
+        {
+            "level": level.name,
+            "FLOP/byte": level.intensity,
+            "traffic": "counted" if level.counted else "least possible",
+            "TFLOP/s": level.tflops,
+            "stale": level.stale,
+        }
+        for level in roofline.levels
+    ]

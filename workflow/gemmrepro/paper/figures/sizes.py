@@ -1,4 +1,4 @@
-"""The figure ``sizes``: speed relative to cuBLAS against size, a panel a type, the published curve among the measured.
+"""The figure ``sizes``: speed relative to cuBLAS against size, a panel per type, published and measured curves.
 
 An article may print throughputs and no ratio; its ratio is then the quotient of two rows, as the claims take it.
 """
@@ -6,6 +6,8 @@ An article may print throughputs and no ratio; its ratio is then the quotient of
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -13,13 +15,15 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.judge import claims
 from gemmrepro.judge.claims import Claim
-from gemmrepro.measure.rows import Measurements, cubes, row_key, select, toolkit_of
+from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import (
     INK,
     MARKERS,
@@ -27,6 +31,7 @@ from gemmrepro.paper.figures.style import (
     PUBLISHED,
     SERIES,
     TUNED,
+    Dash,
     Drawing,
     empty,
     half_widths,
@@ -34,139 +39,268 @@ from gemmrepro.paper.figures.style import (
     plain,
     stale_note,
 )
-from gemmrepro.paper.figures.throughput import fastest_tuned
+from gemmrepro.paper.figures.throughput import TUNED_DASH, fastest_tuned
 from gemmrepro.registry import Kernel, ladders
 
-COLUMNS = 2
+COLUMNS, LEGEND_COLUMNS = 2, 3
+
+PUBLISHED_DASH: Dash = (0, (4, 2))
+
+
+@dataclass(frozen=True)
+class Look:
+    """Legend, colour, marker and dash of a line."""
+
+    label: str
+    colour: str
+    marker: str
+    dash: Dash
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A kernel's line in a panel: its published ratios, as (size, ratio), and its measured ones; either may lack."""
+
+    kernel: Kernel
+    look: Look
+    published: tuple[tuple[int, float], ...]
+    points: tuple[Point, ...]
+
+    @property
+    def published_label(self) -> str:
+        return f"{self.kernel.rung} as published"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A type; `ticks` are all sizes that were measured or published."""
+
+    dtype: str
+    ticks: tuple[int, ...]
+    curves: tuple[Curve, ...]
+
+    @property
+    def measured(self) -> bool:
+        return any(curve.points for curve in self.curves)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the figure shows; `hardware` is what the published ratios were measured on."""
+
+    toolkit: str
+    origin: str
+    hardware: tuple[str, ...]
+    panels: tuple[Panel, ...]
+
+    @property
+    def types(self) -> list[str]:
+        return [panel.dtype for panel in self.panels]
+
+    @property
+    def curves(self) -> list[tuple[Panel, Curve]]:
+        return [(panel, curve) for panel in self.panels for curve in panel.curves]
+
+    @property
+    def stale(self) -> bool:
+        return any(point.stale for _, curve in self.curves for point in curve.points)
+
+    @property
+    def rows(self) -> list[str]:
+        """The keys of the rows that it shows."""
+        return [point.key for _, curve in self.curves for point in curve.points]
 
 
 def published_ratios(family: str) -> dict[str, list[Claim]]:
     """The claims of a family on ratios to its baseline that carry over to other GPUs, by kernel, by size."""
-    found: dict[str, list[Claim]] = {}
+    ratios: dict[str, list[Claim]] = {}
     for claim in claims.load((family,)):
         if claim.compute["metric"] == "ratio" and claim.published and claim.compute.get("n"):
-            found.setdefault(claim.compute["kernel"], []).append(claim)
-    return {kernel: sorted(each, key=lambda claim: claim.compute["n"]) for kernel, each in found.items()}
-
-
-def _looks(family: str) -> dict[str, tuple[str, str, str]]:
-    """Legend, colour and marker of a rung, the same in every panel."""
-    colours = [SERIES[place] for place in (0, 1, 3, 5, 6)]  # told apart best; TUNED is another
-    titles = {kernel.rung: kernel.title.split(",")[0] for kernel in reversed(ladders.compared(family))}
-    return {
-        rung: (f"{rung} {titles[rung]}", colours[place % len(colours)], MARKERS[place % len(MARKERS)])
-        for place, rung in enumerate(dict.fromkeys(kernel.rung for kernel in ladders.compared(family)))
-    }
-
-
-def _lines(measured: Measurements, dtype: str, toolkit: str) -> list[tuple[Kernel, str, str, str]]:
-    """Kernel, legend, colour and marker of a panel's lines: a kernel a source file, and the fastest of the tuned."""
-    looks = _looks(measured.family)
-    lines = [(kernel, *looks[kernel.rung]) for kernel in ladders.steps(measured.family, dtype)]
-    if tuned := fastest_tuned(measured, dtype, toolkit):
-        lines.append((tuned, "the fastest with other constants", TUNED, "h"))
-    return lines
+            ratios.setdefault(claim.compute["kernel"], []).append(claim)
+    return {kernel: sorted(of_kernel, key=lambda claim: claim.compute["n"]) for kernel, of_kernel in ratios.items()}
 
 
 def draw(measured: Measurements) -> Drawing:
     """Ratio to the baseline against size, warm; above 1 the kernel is faster."""
+    shown = selection(measured)
+    title = f"Ratio to cuBLAS against size, {listed(shown.types)}"
+    return Drawing(paint(shown), title, caption(shown), alt(shown), shown.rows, table(shown), shown.stale)
+
+
+def selection(measured: Measurements) -> Sizes:
+    """The warm ratios of square problems by type, and the published ones of the same kernels."""
     toolkit = toolkit_of(measured) or ""
     rows = cubes(select(measured.summary, cache="warm"))
     rows = rows[rows["ratio"].notna()]
     published = published_ratios(measured.family)
     types = ladders.dtypes(measured.family) or ["fp32"]
     types = [dtype for dtype in types if (rows["dtype"] == dtype).any()] or types[:1]
-    columns = min(COLUMNS, len(types))
-    down = math.ceil(len(types) / columns)
-    figure, panels = plt.subplots(down, columns, figsize=(7.6, 2.4 * down + 0.9), squeeze=False)
-    drawing = Drawing(figure, f"Ratio to cuBLAS against size, {listed(types)}")
-    hardware: set[str] = set()
-    best: list[str] = []
-    legend: dict[str, Line2D] = {}
-    for axes, dtype in zip(panels.flat, types, strict=False):
-        drawn = False
-        ticks = {int(n) for n in select(rows, dtype=dtype)["n"]}
-        for kernel, label, colour, marker in _lines(measured, dtype, toolkit):
-            if of_article := published.get(kernel.id):
-                sizes = [claim.compute["n"] for claim in of_article]
-                ticks |= set(sizes)
-                axes.plot(
-                    *(sizes, [claim.value for claim in of_article]),
-                    **{"color": PUBLISHED, "linestyle": (0, (4, 2)), "linewidth": 1.6, "marker": "o", "zorder": 2},
-                    **{"markerfacecolor": PAPER, "markersize": 4.5},
-                )
-                hardware |= {row["hardware"] for claim in of_article for row in claim.published}
-                said = f"{kernel.rung} as published"
-                legend[said] = Line2D(
-                    *([], []),
-                    **{"color": PUBLISHED, "linestyle": (0, (4, 2)), "marker": "o", "markerfacecolor": PAPER},
-                    **{"markersize": 4.5, "label": said},
-                )
-                for claim in of_article:
-                    cells = {"level": ladders.level_name(kernel), "type": dtype, "size": claim.compute["n"]}
-                    drawing.table.append({**cells, "published": round(claim.value or 0.0, 4)})
-            found = select(rows, kernel=kernel.id, toolkit=toolkit, dtype=dtype).sort_values("n")
-            if found.empty:
-                continue
-            drawn = True
-            dash = (0, (5, 2)) if colour == TUNED else "-"
-            drawing.stale |= _line(axes, found, colour, marker, dash)
-            legend[label] = Line2D([], [], color=colour, marker=marker, linestyle=dash, label=label, markersize=5)
-            for _, row in found.iterrows():
-                drawing.rows.append(row_key(row))
-                cells = {"level": ladders.level_name(kernel), "type": dtype, "size": int(row["n"])}
-                drawing.table.append({**cells, "measured": row["ratio"], "stale": row["status"] == "stale"})
-            last = found.iloc[-1]
-            best.append(f"{dtype} {kernel.name}: {format_number(last['ratio'])} at {int(last['n'])}")
-        _finish(axes, dtype, sorted(ticks), drawn)
-    for axes in panels.flat[len(types) :]:
+    kernels = {dtype: _kernels(measured, dtype, toolkit) for dtype in types}
+    hardware = {
+        row["hardware"]
+        for looks in kernels.values()
+        for kernel, _ in looks
+        for claim in published.get(kernel.id, ())
+        for row in claim.published
+    }
+    panels = []
+    for dtype in types:
+        of_type = select(rows, dtype=dtype)
+        curves = tuple(
+            _curve(kernel, look, published.get(kernel.id, []), select(of_type, kernel=kernel.id, toolkit=toolkit))
+            for kernel, look in kernels[dtype]
+        )
+        ticks = {int(n) for n in of_type["n"]} | {size for curve in curves for size, _ in curve.published}
+        panels.append(Panel(dtype, tuple(sorted(ticks)), curves))
+    return Sizes(toolkit, origin(measured), tuple(sorted(hardware)), tuple(panels))
+
+
+def _curve(kernel: Kernel, look: Look, of_article: list[Claim], rows: pd.DataFrame) -> Curve:
+    points = tuple(ratio_point(row) for _, row in rows.sort_values("n").iterrows())
+    return Curve(kernel, look, tuple((claim.compute["n"], claim.value or 0.0) for claim in of_article), points)
+
+
+def _kernels(measured: Measurements, dtype: str, toolkit: str) -> list[tuple[Kernel, Look]]:
+    """What a panel has lines of: the first kernel of each source file, and the fastest of the tuned."""
+    looks = _looks(measured.family)
+    lines = [(kernel, looks[kernel.rung]) for kernel in ladders.steps(measured.family, dtype)]
+    if tuned := fastest_tuned(measured, dtype, toolkit):
+        lines.append((tuned, Look("the fastest with other constants", TUNED, "h", TUNED_DASH)))
+    return lines
+
+
+def _looks(family: str) -> dict[str, Look]:
+    """The look of a rung, the same in every panel."""
+    colours = [SERIES[place] for place in (0, 1, 3, 5, 6)]  # easiest to distinguish; TUNED is another
+    titles = {kernel.rung: kernel.title.split(",")[0] for kernel in reversed(ladders.compared(family))}
+    return {
+        rung: Look(f"{rung} {titles[rung]}", colours[place % len(colours)], MARKERS[place % len(MARKERS)], "-")
+        for place, rung in enumerate(dict.fromkeys(kernel.rung for kernel in ladders.compared(family)))
+    }
+
+
+def paint(shown: Sizes) -> Figure:
+    """Draw it."""
+    columns = min(COLUMNS, len(shown.panels))
+    down = math.ceil(len(shown.panels) / columns)
+    figure, grid = plt.subplots(down, columns, figsize=(7.6, 2.4 * down + 0.9), squeeze=False)
+    for axes, panel in zip(grid.flat, shown.panels, strict=False):
+        for curve in panel.curves:
+            if curve.published:
+                _published_line(axes, curve)
+            if curve.points:
+                _line(axes, curve)
+        _finish(axes, panel)
+    for axes in grid.flat[len(shown.panels) :]:
         axes.set_visible(False)
-    for axes in panels[:, 0]:
+    for axes in grid[:, 0]:
         axes.set_ylabel("speed relative to cuBLAS")
     sns.despine(figure)
-    lines = math.ceil(len(legend) / 3)
-    if legend:
-        handles = [legend[label] for label in sorted(legend)]
-        figure.legend(handles=handles, loc="upper left", ncols=3, borderaxespad=0.3, columnspacing=1.4)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.2 * lines / figure.get_size_inches()[1]), w_pad=1.6, h_pad=1.4)
-    drawing.caption = (
-        "Speed relative to cuBLAS in the same type and layout against the size of a square problem, warm cache; above "
-        "the line the kernel is faster. "
-        + (
-            f"Hollow marks on a dashed grey line: as published for {listed(sorted(hardware))}, where the article gives "
-            "both throughputs or their ratio. "
-            if hardware
-            else ""
-        )
-        + "Bars are 95% intervals. Scales differ between panels. "
-        f"{f'Built by {toolkit}. ' if toolkit else ''}{origin(measured)}{stale_note(drawing.stale)}"
+    handles = _legend(shown)
+    if handles:
+        figure.legend(handles=handles, loc="upper left", ncols=LEGEND_COLUMNS, borderaxespad=0.3, columnspacing=1.4)
+    top = 1 - 0.2 * math.ceil(len(handles) / LEGEND_COLUMNS) / figure.get_size_inches()[1]
+    figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.6, h_pad=1.4)
+    return figure
+
+
+def _published_line(axes: Axes, curve: Curve) -> None:
+    axes.plot(
+        [size for size, _ in curve.published],
+        [ratio for _, ratio in curve.published],
+        color=PUBLISHED,
+        linestyle=PUBLISHED_DASH,
+        linewidth=1.6,
+        marker="o",
+        markerfacecolor=PAPER,
+        markersize=4.5,
+        zorder=2,
     )
-    said = f"At the largest size: {'; '.join(best)}." if best else "No measured values."
-    drawing.alt = f"Line chart of speed relative to cuBLAS against size. {said}"
-    return drawing
 
 
-def _line(axes: Axes, rows: pd.DataFrame, colour: str, marker: str, dash: Any) -> bool:
-    """Draw one line with its marks and intervals; whether any of it is stale."""
-    x, y = rows["n"].astype(float), rows["ratio"]
-    axes.plot(x, y, color=colour, linewidth=1.5, linestyle=dash, zorder=3)
-    error = half_widths(y - rows["ratio_ci_low"], rows["ratio_ci_high"] - y)
+def _line(axes: Axes, curve: Curve) -> None:
+    """Draw a kernel's measured line with its marks and intervals."""
+    colour, marker = curve.look.colour, curve.look.marker
+    x = np.array([float(point.size) for point in curve.points])
+    y = np.array([point.value for point in curve.points])
+    low, high = (np.array([getattr(point, end) for point in curve.points]) for end in ("low", "high"))
+    axes.plot(x, y, color=colour, linewidth=1.5, linestyle=curve.look.dash, zorder=3)
+    error = half_widths(y - low, high - y)
     axes.errorbar(x, y, yerr=error, fmt="none", ecolor=colour, capsize=2.5, linewidth=1, zorder=3)
-    stale = (rows["status"] == "stale").to_numpy(dtype=bool)
+    stale = np.array([point.stale for point in curve.points])
     for mask, face in ((~stale, colour), (stale, PAPER)):
         if np.any(mask):
             axes.plot(x[mask], y[mask], marker, color=face, markeredgecolor=colour, markersize=5.5, zorder=4)
-    return bool(stale.any())
 
 
-def _finish(axes: Axes, dtype: str, sizes: list[int], drawn: bool) -> None:
-    axes.set_title(dtype, loc="left")
+def _finish(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.dtype, loc="left")
     axes.set_xscale("log", base=2)
     axes.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1.5)
-    if not drawn:
+    if not panel.measured:
         empty(axes, "not measured")
-    axes.set_xticks(sizes, [str(n) for n in sizes], rotation=30 if len(sizes) > 5 else 0)
+    axes.set_xticks(panel.ticks, [str(n) for n in panel.ticks], rotation=30 if len(panel.ticks) > 5 else 0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("M = N = K")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
+
+
+def _legend(shown: Sizes) -> list[Line2D]:
+    """A handle per look, in alphabetical order."""
+    handles: dict[str, Line2D] = {}
+    for _, curve in shown.curves:
+        look = curve.look
+        if curve.published:
+            handles[curve.published_label] = Line2D(
+                [],
+                [],
+                color=PUBLISHED,
+                linestyle=PUBLISHED_DASH,
+                marker="o",
+                markerfacecolor=PAPER,
+                markersize=4.5,
+                label=curve.published_label,
+            )
+        if curve.points:
+            handles[look.label] = Line2D(
+                [], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=look.label, markersize=5
+            )
+    return [handles[label] for label in sorted(handles)]
+
+
+def caption(shown: Sizes) -> str:
+    published = (
+        f"Hollow marks on a dashed grey line: as published for {listed(shown.hardware)}, where the article gives "
+        "both throughputs or their ratio. "
+        if shown.hardware
+        else ""
+    )
+    return (
+        "Speed relative to cuBLAS in the same type and layout against the size of a square problem, warm cache; above "
+        f"the line the kernel is faster. {published}Bars are 95% intervals. Scales differ between panels. "
+        f"{f'Built by {shown.toolkit}. ' if shown.toolkit else ''}{shown.origin}{stale_note(shown.stale)}"
+    )
+
+
+def alt(shown: Sizes) -> str:
+    values = [
+        f"{panel.dtype} {curve.kernel.name}: {format_number(curve.points[-1].value)} at {curve.points[-1].size}"
+        for panel, curve in shown.curves
+        if curve.points
+    ]
+    at_largest = f"At the largest size: {'; '.join(values)}." if values else "No measured values."
+    return f"Line chart of speed relative to cuBLAS against size. {at_largest}"
+
+
+def table(shown: Sizes) -> list[dict[str, Any]]:
+    """A line per published and per measured ratio."""
+    return [line for panel, curve in shown.curves for line in _table_of(panel, curve)]
+
+
+def _table_of(panel: Panel, curve: Curve) -> Iterator[dict[str, Any]]:
+    level = {"level": ladders.level_name(curve.kernel), "type": panel.dtype}
+    for size, ratio in curve.published:
+        yield {**level, "size": size, "published": round(ratio, 4)}
+    for point in curve.points:
+        yield {**level, "size": point.size, "measured": point.value, "stale": point.stale}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -51,17 +51,35 @@ THEME = {
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-@dataclass
+Dash: TypeAlias = Literal["-", "-.", "--"] | tuple[float, Sequence[float]]
+"""How a line is dashed, as matplotlib takes it."""
+
+
+@dataclass(frozen=True)
 class Drawing:
-    """A figure and what the report needs to say about it."""
+    """A figure and what the report needs to say about it.
+
+    `rows` are the keys of the rows that it shows, `table` its numbers, a dict per line; `stale` whether any is stale.
+    """
 
     figure: Figure
     title: str
-    caption: str = ""
-    alt: str = ""
-    rows: list[str] = field(default_factory=list)
-    table: list[dict[str, Any]] = field(default_factory=list)
-    stale: bool = False
+    caption: str
+    alt: str
+    rows: list[str]
+    table: list[dict[str, Any]]
+    stale: bool
+
+
+@dataclass(frozen=True)
+class EdgeLabel:
+    """A label at the right edge of a panel for the point (x, y) of its data; `colour` is the leader's."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    strong: bool
 
 
 def set_style() -> None:
@@ -194,36 +212,34 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return placed
 
 
-def label_right(axes: Axes, ends: Sequence[tuple[float, float, str, str, bool]], size: float = 9.0) -> None:
+def label_right(axes: Axes, labels: Sequence[EdgeLabel], size: float = 9.0) -> None:
     """Label points at the right edge of a panel, none over another, with a leader from each.
 
     Call it once the axes have their final limits and size.
-
-    Args:
-        ends: (x, y, text, colour of the leader, strong) with x and y as data.
     """
-    if not ends:
+    if not labels:
         return
-    figure = axes.figure
+    figure = axes.get_figure(root=True)
+    assert figure is not None
     height = axes.get_position().height * figure.get_size_inches()[1] * 72
     inverse = axes.transAxes.inverted()
-    places = [inverse.transform(axes.transData.transform((x, y))) for x, y, *_ in ends]
+    places = [inverse.transform(axes.transData.transform((label.x, label.y))) for label in labels]
     wanted = spread([float(place[1]) for place in places], 1.28 * size / height, 0.015, 0.985)
-    for (x, y, text, colour, strong), place in zip(ends, wanted, strict=True):
+    for label, place in zip(labels, wanted, strict=True):
         axes.annotate(
-            text,
-            (x, y),
+            label.text,
+            (label.x, label.y),
             (1.055, place),
             textcoords="axes fraction",
             va="center",
             ha="left",
             fontsize=size,
-            fontweight="bold" if strong else "normal",
+            fontweight="bold" if label.strong else "normal",
             annotation_clip=False,
             arrowprops={
                 "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 1.1 if strong else 0.8,
+                "color": label.colour,
+                "linewidth": 1.1 if label.strong else 0.8,
                 "shrinkA": 0,
                 "shrinkB": 4,
                 "relpos": (0, 0.5),
@@ -232,6 +248,6 @@ def label_right(axes: Axes, ends: Sequence[tuple[float, float, str, str, bool]],
         )
 
 
-def half_widths(low: Any, high: Any) -> np.ndarray:
+def half_widths(low: Any, high: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Error bars that matplotlib takes: shape (2, points), nothing negative, nothing missing."""
     return np.clip(np.nan_to_num(np.array([low, high], dtype=float)), 0, None)
