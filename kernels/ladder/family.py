@@ -3,7 +3,7 @@ more on top, and levels 1 to 7 again with constants tuned for the GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gemmrepro.operations import Shape
@@ -34,6 +34,8 @@ FAMILY = Family(
     figures=("ratio", "throughput", "climb", "roofline"),
 )
 
+LaunchOf = Callable[[Shape], Launch]
+
 
 def _ceil(a: int, b: int) -> int:
     return -(-a // b)
@@ -43,7 +45,7 @@ def _launch_vector_add(shape: Shape) -> Launch:
     return Launch(grid=(_ceil(shape.n, 256), 1, 1), block=(256, 1, 1))
 
 
-def _by_rows(bm: int, bn: int):
+def _by_rows(bm: int, bn: int) -> LaunchOf:
     """A launch of 2-D blocks whose x walks rows, in the grid as in the block: level 1's point."""
 
     def launch(shape: Shape) -> Launch:
@@ -52,7 +54,7 @@ def _by_rows(bm: int, bn: int):
     return launch
 
 
-def _tiled(bm: int, bn: int, threads: int, shared_bytes: int = 0):
+def _tiled(bm: int, bn: int, threads: int, shared_bytes: int = 0) -> LaunchOf:
     """A launch of 1-D blocks, x over columns and y over rows of C tiles of bm x bn."""
 
     def launch(shape: Shape) -> Launch:
@@ -61,6 +63,15 @@ def _tiled(bm: int, bn: int, threads: int, shared_bytes: int = 0):
 
     return launch
 
+
+# Hardware counters that explain a rung's gain.
+_ISSUED = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+_ALL = "smsp__inst_executed.sum"
+_LOADS = "smsp__sass_inst_executed_op_global_ld.sum"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+_L2 = "lts__t_bytes.sum"
+_TIME = "gpu__time_duration.sum"
 
 # Opcodes as cuobjdump prints them. LDG.E[.CONSTANT] without a width is 32 bits a lane; LDS[.U] likewise.
 _LDG_32 = r"LDG\.E(\.CONSTANT|\.STRONG.*|\.E[FL])?"
@@ -115,9 +126,32 @@ _RING_BYTES = 4 * 4 * 16 * (132 + 128)
 """Four slots: 16 rows of 128 floats of A, padded by 4, and of 128 floats of B."""
 _ENGINE_BYTES = 4 * 2 * 16 * (128 + 256) + 2 * 8
 """Two slots: 16 rows of 128 floats of A and of 256 floats of B; two barriers."""
-_THREAD = {"wm": 64, "wn": 64, "wniter": 4, "tn": 4}
 
-_ROOT = (
+_SGEMM = Timing("cublas.sgemm")
+_B_BY_TMA = Call(
+    arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
+    tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
+)
+_HOPPER = Platform(min_capability=(9, 0), targets=("90",))
+"""The assembler for sm_120 spills two registers."""
+_WARPTILE = {
+    "bm": 128,
+    "bn": 128,
+    "bk": 16,
+    "wm": 64,
+    "wn": 64,
+    "wmiter": 1,
+    "wniter": 4,
+    "tm": 8,
+    "tn": 4,
+    "blocks": 3,
+    "unroll": 2,
+    "pad": 0,
+}
+_THREAD = {"wm": 64, "wn": 64, "wniter": 4, "tn": 4}
+"""Tile of a warp and of a thread of the rungs past the article."""
+
+_ARTICLE = (
     Kernel(
         id="ladder.vector_add",
         rung="L0",
@@ -152,12 +186,12 @@ _ROOT = (
                 *_NO_SHARED,
             )
         ),
+        timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L1 naive",
             idea="One thread an output; a warp walks rows, so nothing coalesces.",
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.coalesced",
@@ -166,6 +200,7 @@ _ROOT = (
         source="2_coalesced.cu",
         code=Code("coalesced", params={"bm": 32, "bn": 32}),
         launch=_tiled(32, 32, 1024),
+        # Coalescing is a matter of addresses, not opcodes: counters and clock judge it (kernels/ladder/NOTES.md).
         promises=Promises(
             expects=(
                 Expect(_LDG_32, "A and B are loaded 32 bits a lane, 128 bytes a warp", least=2),
@@ -175,12 +210,13 @@ _ROOT = (
                 *_NO_SHARED,
             )
         ),
+        timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L2 coalesced",
             idea="A warp walks columns: 32 lanes touch one 128-byte line.",
+            evidence=(_SECTORS, _L2),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.smem",
@@ -190,12 +226,13 @@ _ROOT = (
         code=Code("smem", params={"bm": 32, "bn": 32, "bk": 32, "tile": 32, "unroll": 32}),
         launch=_tiled(32, 32, 1024),
         promises=Promises(expects=(*_SHARED, Expect(_FFMA, "a tile's 32 steps are unrolled", least=32))),
+        timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L3 smem",
             idea="Tiles of A and B in shared memory: each global load serves 32 threads.",
+            evidence=(_LOADS, _SECTORS, _L2),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.blocktile_1d",
@@ -206,12 +243,13 @@ _ROOT = (
         launch=_tiled(64, 64, 512),
         accepts=Accepts(multiple_of={"m": 64, "n": 64, "k": 8}),
         promises=Promises(expects=(*_SHARED, Expect(_FFMA, "BK * TM products a tile, all unrolled", least=8 * 8))),
+        timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L4 blocktile_1d",
             idea="A column of outputs a thread: a value of B in a register serves eight products.",
+            evidence=(_LOADS, _ALL, _L2),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.blocktile_2d",
@@ -228,12 +266,13 @@ _ROOT = (
                 Expect(_LDG_WIDE, "global loads are still 32 bits a lane", least=0, most=0),
             )
         ),
+        timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L5 blocktile_2d",
             idea="A square of outputs a thread: 16 values in registers serve 64 products.",
+            evidence=(_LOADS, _ALL, _CONFLICTS),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.vectorized",
@@ -250,25 +289,20 @@ _ROOT = (
                 Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=8 * 8 * 8),
             )
         ),
+        timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L6 vectorized",
             idea="float4 everywhere; A is transposed on its way into shared memory.",
+            evidence=(_LOADS, _ALL, _ISSUED),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.warptile",
         rung="L7",
         title="Warptiling",
         source="7_warptile.cu",
-        code=Code(
-            "warptile",
-            params={
-                **{"bm": 128, "bn": 128, "bk": 16, "wm": 64, "wn": 64},
-                **{"wmiter": 1, "wniter": 4, "tm": 8, "tn": 4, "blocks": 3, "unroll": 2, "pad": 0},
-            },
-        ),
+        code=Code("warptile", params=_WARPTILE),
         launch=_tiled(128, 128, 128),
         accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
         promises=Promises(
@@ -278,38 +312,39 @@ _ROOT = (
                 Expect(_FFMA, "two steps of WMITER*TM * WNITER*TN products are unrolled", least=2 * 8 * 16),
             )
         ),
+        timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L7 warptile",
             idea="A warp owns a tile: its lanes share operands, and shared memory answers by broadcast.",
+            evidence=(_CONFLICTS, _ALL, _ISSUED),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
 )
 
 MULTIPROCESSORS = 132
-"""Blocks of a turn of the rung that cuts tiles: an H100's or H200's. Any number gives right results."""
+"""Blocks of a wave of level 7.6: the SMs of an H100 or H200. Any number gives correct results."""
 _MOST_PIECES = 2 * MULTIPROCESSORS
-"""Pieces of cut tiles that the rung has memory for."""
+"""Pieces of split tiles that level 7.6 has memory for."""
 _PIECE_STEPS = 4
-"""What a piece costs beside its share of the steps along K, in steps: filling the pipeline, leaving 128 KB of sums."""
+"""Overhead of a piece in K iterations: filling the pipeline, storing 128 KB of partial sums."""
 
 
 def _cut(shape: Shape) -> Launch:
-    """Whole turns of tiles, then the pieces of the other tiles: as many a tile as should take the least time."""
-    tiles, steps = (shape.m // 128) * (shape.n // 256), shape.k // 16
-    over = tiles % MULTIPROCESSORS
-    pieces, least = 1, float(steps)
-    for count in range(2, _MOST_PIECES // over + 1 if over else 0):
-        queue = -(-over * (count - 1) // (MULTIPROCESSORS - over))
-        brief = (steps - queue * _PIECE_STEPS) // (queue + count - 1)
-        time = max(steps - (count - 1) * brief, queue * (brief + _PIECE_STEPS)) + _PIECE_STEPS
+    """Full waves of tiles, then the remaining tiles split along K into as many pieces each as should be fastest."""
+    tiles, iterations = (shape.m // 128) * (shape.n // 256), shape.k // 16
+    rest = tiles % MULTIPROCESSORS
+    pieces, least = 1, float(iterations)
+    for count in range(2, _MOST_PIECES // rest + 1 if rest else 0):
+        queue = -(-rest * (count - 1) // (MULTIPROCESSORS - rest))
+        brief = (iterations - queue * _PIECE_STEPS) // (queue + count - 1)
+        time = max(iterations - (count - 1) * brief, queue * (brief + _PIECE_STEPS)) + _PIECE_STEPS
         if brief > 0 and time < least:
             pieces, least = count, time
-    return Launch(grid=(tiles + over * (pieces - 1), 1, 1), block=(256, 1, 1), shared_bytes=_ENGINE_BYTES)
+    return Launch(grid=(tiles + rest * (pieces - 1), 1, 1), block=(256, 1, 1), shared_bytes=_ENGINE_BYTES)
 
 
-_PAST = (
+_BEYOND = (
     Kernel(
         id="ladder.async_copy",
         rung="L7.1",
@@ -319,8 +354,11 @@ _PAST = (
         launch=_tiled(128, 128, 128, _RING_BYTES),
         accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
         promises=Promises(expects=_RING),
-        story=Story(idea="Tiles travel by cp.async into a ring of slots: no multiplication waits for global memory."),
-        timing=Timing("cublas.sgemm"),
+        timing=_SGEMM,
+        story=Story(
+            idea="Tiles travel by cp.async into a ring of slots: no multiplication waits for global memory.",
+            evidence=(_LOADS, _ISSUED),
+        ),
     ),
     Kernel(
         id="ladder.fragments",
@@ -331,11 +369,12 @@ _PAST = (
         launch=_tiled(128, 128, 128, _RING_BYTES),
         accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
         promises=Promises(expects=_RING),
+        timing=_SGEMM,
         story=Story(
             idea="Operands of the next step are read while this one is multiplied, "
-            "across tiles; products go in a snake."
+            "across tiles; products go in a snake.",
+            evidence=(_ALL, _ISSUED),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.spread",
@@ -346,10 +385,11 @@ _PAST = (
         launch=_tiled(128, 128, 128, _RING_BYTES),
         accepts=Accepts(multiple_of={"m": 128, "n": 128, "k": 16}),
         promises=Promises(expects=_RING),
+        timing=_SGEMM,
         story=Story(
-            idea="A tile's copies start a few at each step, so that reads of operands need not queue behind them."
+            idea="A tile's copies start a few at each step, so that reads of operands need not queue behind them.",
+            evidence=(_ALL, _ISSUED),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.tma",
@@ -362,17 +402,15 @@ _PAST = (
             headers=("common/mbarrier.cuh", "common/tma.cuh"),
         ),
         launch=_tiled(128, 256, 256, _ENGINE_BYTES),
-        call=Call(
-            arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
-            tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
-        ),
-        platform=Platform(min_capability=(9, 0), targets=("90",)),
+        call=_B_BY_TMA,
+        platform=_HOPPER,
         accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
         promises=Promises(expects=_ENGINE),
+        timing=_SGEMM,
         story=Story(
-            idea="TMA brings B, registers bring A, and tiles are wider: 93% of the loop's instructions multiply."
+            idea="TMA brings B, registers bring A, and tiles are wider: 93% of the loop's instructions multiply.",
+            evidence=(_ALL, _ISSUED, _L2),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.pinned",
@@ -385,17 +423,15 @@ _PAST = (
             headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
         ),
         launch=_tiled(128, 256, 256, _ENGINE_BYTES),
-        call=Call(
-            arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
-            tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
-        ),
-        platform=Platform(min_capability=(9, 0), targets=("90",)),
+        call=_B_BY_TMA,
+        platform=_HOPPER,
         accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
         promises=Promises(expects=_ENGINE),
+        timing=_SGEMM,
         story=Story(
-            idea="Lanes share addresses in pairs, which halves a read's cost, and the compiler may not put reads off."
+            idea="Lanes share addresses in pairs, which halves a read's cost, and the compiler may not put reads off.",
+            evidence=(_CONFLICTS, _ISSUED),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
     Kernel(
         id="ladder.cut",
@@ -408,26 +444,25 @@ _PAST = (
             headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
         ),
         launch=_cut,
-        call=Call(
-            arguments=("m", "n", "k", "alpha", "a", "map:b", "beta", "c"),
-            tensor_maps={"b": TensorMap(box=(16, 256), swizzle=0)},
-        ),
-        platform=Platform(min_capability=(9, 0), targets=("90",)),
+        call=_B_BY_TMA,
+        platform=_HOPPER,
         accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
+        # One full wave and 84 tiles, of which 48 SMs take the ends; and 32 tiles in four pieces each.
         promises=Promises(expects=_ENGINE, gate_shapes=(Shape(2304, 3072, 416), Shape(1024, 1024, 1008))),
+        timing=_SGEMM,
         story=Story(
-            idea="Tiles of an unfinished last turn are cut along K; whoever finishes a tile's last piece adds them up."
+            idea="Tiles of an unfinished last turn are cut along K; whoever finishes a tile's last piece adds them up.",
+            evidence=(_ISSUED, _TIME),
         ),
-        timing=Timing("cublas.sgemm"),
     ),
 )
 
-_BY_ID = {kernel.id: kernel for kernel in _ROOT}
+_BY_ID = {kernel.id: kernel for kernel in _ARTICLE}
 Params = Mapping[str, int]
 
 
 def _retuned(
-    base_id: str, params: Params, launch, multiple_of: Mapping[str, int], expects: tuple[Expect, ...]
+    base_id: str, params: Params, launch: LaunchOf, multiple_of: Mapping[str, int], expects: tuple[Expect, ...]
 ) -> Kernel:
     """A rung of the article with other constants: the same source, held to the rung's idea, not to its counts."""
     base = _BY_ID[base_id]
@@ -494,7 +529,7 @@ def _registers_fit(threads: int, sums: int, fragments: int, blocks: int) -> bool
     return 128 <= threads and threads * blocks <= 1024 and (sums + fragments + 24) * threads * blocks <= 65536
 
 
-def _launch_2d(p: Params):
+def _launch_2d(p: Params) -> LaunchOf:
     return _tiled(p["bm"], p["bn"], _threads_2d(p))
 
 
@@ -599,8 +634,17 @@ TUNABLES = (
     Tunable(
         "ladder.warptile_tuned",
         {
-            **{"bm": (128,), "bn": (128,), "bk": (16, 32), "wm": (64,), "wn": (32, 64), "wniter": (1, 2)},
-            **{"tm": (4, 8), "tn": (4, 8), "blocks": (2, 3), "unroll": (16,), "pad": (0, 4)},
+            "bm": (128,),
+            "bn": (128,),
+            "bk": (16, 32),
+            "wm": (64,),
+            "wn": (32, 64),
+            "wniter": (1, 2),
+            "tm": (4, 8),
+            "tn": (4, 8),
+            "blocks": (2, 3),
+            "unroll": (16,),
+            "pad": (0, 4),
         },
         _warptile_allowed,
         _warptile,
@@ -608,39 +652,13 @@ TUNABLES = (
 )
 
 
-_ISSUED = "smsp__issue_active.avg.pct_of_peak_sustained_active"
-_ALL = "smsp__inst_executed.sum"
-_LOADS = "smsp__sass_inst_executed_op_global_ld.sum"
-_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
-_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
-_L2 = "lts__t_bytes.sum"
-_TIME = "gpu__time_duration.sum"
-_EVIDENCE = {
-    "coalesced": (_SECTORS, _L2),
-    "smem": (_LOADS, _SECTORS, _L2),
-    "blocktile_1d": (_LOADS, _ALL, _L2),
-    "blocktile_2d": (_LOADS, _ALL, _CONFLICTS),
-    "vectorized": (_LOADS, _ALL, _ISSUED),
-    "warptile": (_CONFLICTS, _ALL, _ISSUED),
-    "async_copy": (_LOADS, _ISSUED),
-    "fragments": (_ALL, _ISSUED),
-    "spread": (_ALL, _ISSUED),
-    "tma": (_ALL, _ISSUED, _L2),
-    "pinned": (_CONFLICTS, _ISSUED),
-    "cut": (_ISSUED, _TIME),
-}
-"""Counters that explain each rung's gain over the one before."""
-
-
-def _with_tuned(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Every rung, and behind it the one with tuned constants where this GPU has been tuned for."""
+def _with_tuned(kernels: tuple[Kernel, ...]) -> Iterator[Kernel]:
+    """Every rung, each followed by its tuned version where this GPU has been tuned for."""
     tunables = {tunable.id: tunable for tunable in TUNABLES}
-    rows: list[Kernel] = []
     for kernel in kernels:
-        rows.append(kernel.with_story(evidence=_EVIDENCE.get(kernel.name, ())))
-        if f"{kernel.id}_tuned" in tunables:
-            rows.extend(tuned(tunables[f"{kernel.id}_tuned"]))
-    return tuple(rows)
+        yield kernel
+        if tunable := tunables.get(f"{kernel.id}_tuned"):
+            yield from tuned(tunable)
 
 
-KERNELS = _with_tuned((*_ROOT, *_PAST))
+KERNELS = tuple(_with_tuned((*_ARTICLE, *_BEYOND)))

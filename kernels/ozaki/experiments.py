@@ -246,8 +246,8 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     n = point["n"]
     shape, problem = Shape.cube(n), Problem("gemm", "fp64", "fp64", "row,row,row")
     timer, flops = timing.Timer(context.session), 2.0 * n**3
-    # How long the library's ways are tried, of which `share` takes the fastest.
-    baselines.limit_trials(context.settings["trial_seconds"])
+    # How long the library's algorithms are tried, of which `share` takes the fastest.
+    context.session.trials.limit(context.settings["trial_seconds"])
 
     def quickest(call: Any) -> float:
         """The median of some launches, in microseconds."""

@@ -40,7 +40,7 @@ def load(kernel: registry.Kernel, session: device.Session, built: Path, toolkit:
         pytest.skip(f"{kernel.id} does not run on the {session.gpu.name}")
     if not (built / toolkit / f"{kernel.id}.json").is_file():
         pytest.skip(f"{kernel.id} was not built for {toolkit}")
-    return loaded.Loaded(session, kernel, built, toolkit)
+    return loaded.Loaded.built(session, kernel, built, toolkit)
 
 
 def fp64_operands(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> Operands:

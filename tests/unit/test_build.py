@@ -247,7 +247,7 @@ def test_a_corrupt_build_record_names_its_file_and_what_to_do(tmp_path, change, 
 def test_the_code_of_an_entry_point_is_found_by_its_name():
     single = Build.from_json(json.loads((DATA / "warptile.build.json").read_text()), DATA)
     assert single.codes("warptile") is single.archs
-    several = single.with_run(variants={"warptile": single.archs, "wide": {}})
+    several = replace(single, variants={"warptile": single.archs, "wide": {}})
     assert several.codes("warptile") == single.archs and several.codes("wide") == {}
     with pytest.raises(KeyError):
         single.codes("wide")

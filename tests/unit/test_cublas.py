@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import cublas
+from gemmrepro.gpu import baselines, cublas
+from gemmrepro.gpu.trials import TRIAL_MS, Trials
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
@@ -20,6 +21,7 @@ class Library:
 
     def __init__(self):
         self.alive, self.made, self.calls, self.ways, self.status = set(), 0, [], 3, {}
+        self.keeps_mode, self.mode = False, None
 
     def __getattr__(self, name):
         def call(*arguments):
@@ -30,6 +32,10 @@ class Library:
                     self.alive.add(self.made)
             elif name.endswith("Destroy"):
                 self.alive.remove(arguments[0].value)
+            elif name == "cublasSetMathMode":
+                self.mode = arguments[1].value
+            elif name == "cublasGetMathMode" and self.keeps_mode:
+                arguments[1]._obj.value = self.mode
             elif name == "cublasLtMatmulAlgoGetHeuristic":
                 arguments[-1]._obj.value = self.ways
             self.calls.append((name, arguments))
@@ -96,16 +102,13 @@ def test_fast_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
     assert len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 2
 
 
-def test_the_way_of_fast_sums_is_not_that_of_others(monkeypatch):
-    from gemmrepro.gpu import baselines
-
-    monkeypatch.setattr(baselines, "_fastest", {})
-    session, problem = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0")), Problem("gemm", "fp8_e4m3", "fp16")
-    baselines.take_way(session, problem, SHAPE, 3, "cublas.gemm_k_major")
-    assert baselines.way(session, problem, SHAPE, "cublas.gemm_fast") is None
-    baselines.take_way(session, problem, SHAPE, 1, "cublas.gemm_fast")
-    assert baselines.way(session, problem, SHAPE, "cublas.gemm_fast") == 1
-    assert baselines.way(session, problem, SHAPE) == 3
+def test_the_algorithm_of_fast_sums_is_not_that_of_others():
+    trials, problem = Trials(), Problem("gemm", "fp8_e4m3", "fp16")
+    trials.take(problem, SHAPE, 3, "cublas.gemm_k_major")
+    assert trials.algorithm(problem, SHAPE, "cublas.gemm_fast") is None
+    trials.take(problem, SHAPE, 1, "cublas.gemm_fast")
+    assert trials.algorithm(problem, SHAPE, "cublas.gemm_fast") == 1
+    assert trials.algorithm(problem, SHAPE) == 3
 
 
 def test_what_was_made_is_destroyed(library, lt):
@@ -179,26 +182,32 @@ def test_every_type_is_summed_and_scaled_in_its_own(library, lt, monkeypatch, pr
 
 
 def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):
-    from gemmrepro.gpu import baselines
-
     monkeypatch.setattr(baselines, "opened_lt", lambda session: lt)
     monkeypatch.setattr(baselines, "opened", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
-    session = SimpleNamespace(gpu=SimpleNamespace(pci_bus="none"))
+    session = SimpleNamespace(trials=Trials())
     problem = Problem("gemm", "fp8_e5m2", "fp16", "row,row,row")
     library.ways = 0
+    multiply = baselines.baseline("cublas.gemm").bind
     with pytest.raises(UserError, match="cuBLAS has no way to multiply gemm fp8_e5m2 in layout row,row,row"):
-        baselines._gemm(session, operands(problem))
+        multiply(session, operands(problem))
     library.ways = 2
     problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
-    baselines.take_way(session, problem, SHAPE, 1)
-    assert callable(baselines._gemm(session, operands(problem)))
+    session.trials.take(problem, SHAPE, 1)
+    assert callable(multiply(session, operands(problem)))
 
 
-def test_a_hurried_sweep_spends_less_on_choosing_a_way(monkeypatch):
-    from gemmrepro.gpu import baselines
+def test_a_hurried_sweep_spends_less_on_choosing_an_algorithm():
+    trials = Trials()
+    trials.limit(0.1)
+    assert trials.milliseconds == 100.0
+    trials.limit(5.0)
+    assert trials.milliseconds == TRIAL_MS
 
-    monkeypatch.setattr(baselines, "_trial_ms", baselines.TRIAL_MS)
-    baselines.limit_trials(0.1)
-    assert baselines._trial_ms == 100.0
-    baselines.limit_trials(5.0)
-    assert baselines._trial_ms == baselines.TRIAL_MS
+
+def test_a_session_opens_a_handle_once_in_each_math_mode(library):
+    library.keeps_mode = True
+    session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
+    assert cublas.opened(session) is cublas.opened(session) is not cublas.opened(session, "tf32")
+    assert cublas.opened_lt(session) is cublas.opened_lt(session)
+    other = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
+    assert cublas.opened_lt(other) is not cublas.opened_lt(session)

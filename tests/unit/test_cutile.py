@@ -299,16 +299,16 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
 
 def test_a_published_figure_is_that_of_the_kernels_own_type():
     from gemmrepro.judge.published import published_rows
-    from gemmrepro.paper import family
+    from gemmrepro.paper.table import published_of
 
     rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
     found = {
-        kernel.dtype_in: family.published_of(kernel, rows)["throughput"]["value"]
+        kernel.dtype_in: published_of(kernel, rows)["throughput"]["value"]
         for kernel in KERNELS
         if kernel.published_system == "cuTile matmul"
     }
     assert found == {"fp16": 1235.696555, "tf32": 698.961883, "fp8_e5m2": 2769.415226, "fp64": 1.124713}
-    assert family.published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
+    assert published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
 
 
 def test_the_family_has_verdicts_figures_and_a_discussion(tmp_path):
@@ -347,13 +347,14 @@ def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypat
         {
             **{"digest": each.digest, "params": dict(each.params), "target": "90", "error": None},
             **{"build_key": build_key(each.kernel, "13.4", VERSIONS), "registers": 255},
+            **{"spill_bytes": 0, "shared_bytes": 0},
         }
         for each in candidates.candidates(tunable)
     ]
     listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS, "candidates": rows}))
     monkeypatch.setattr(cutile.CuTile, "packages", lambda self, kernel: pytest.fail("the compiler is asked for"))
-    assert len(candidates.Listing.read(tmp_path, tunable).rows) == len(rows)
+    assert len(candidates.Listing.read(tmp_path, tunable).compiled) == len(rows)
     other = VERSIONS | {"cuda-tile": "1.8.0"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other, "candidates": rows}))
     with pytest.raises(UserError, match="another space or other sources"):
@@ -361,7 +362,7 @@ def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypat
 
 
 def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
-    from gemmrepro.tune import candidates
+    from gemmrepro.tune import candidates, compiling
 
     def unreadable(self, entry, log, binary):
         raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
@@ -370,8 +371,8 @@ def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypat
     monkeypatch.setattr(cutile.CuTile, "usage", unreadable)
     toolkit = Toolkit("cuda13", "13.4", frozenset({"90"}))
     one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
-    row = candidates.compile_candidate(one, toolkit, "90", tmp_path)
-    assert "nvdisasm error" in row["error"] and not (tmp_path / f"{one.digest}.fatbin").exists()
+    compiled = compiling.compile_candidate(one, toolkit, "90", tmp_path)
+    assert "nvdisasm error" in compiled.error and not (tmp_path / f"{one.digest}.fatbin").exists()
 
 
 def test_blocks_that_stay_are_as_many_as_fit_and_no_more_than_there_are_tiles():
@@ -412,7 +413,7 @@ def test_what_full_waves_leave_over_is_cut_in_four_where_that_is_one_wave(shape,
 def test_whole_tiles_and_parts_make_the_product_and_leave_nothing_out(shape, k_major):
     import cpu_tile
 
-    kernel = families._module("cutile")._ending_small("bf16", 16, "", "tail", k_major)
+    kernel = families.family_module("cutile")._ending_small("bf16", 16, "", "tail", k_major)
     random = np.random.default_rng(1)
     a = random.integers(-4, 5, (shape.m, shape.k)).astype(np.float32)
     b = random.integers(-4, 5, (shape.k, shape.n)).astype(np.float32)

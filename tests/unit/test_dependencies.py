@@ -3,29 +3,117 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gemmrepro.core import dependencies, trees
 
-STAGES = ("build.stage", "gates.stage", "measure.sweep", "judge.verdicts", "paper.page")
+
+def reached(*start: str, **limits: frozenset[str]) -> set[str]:
+    return {f"{module}:{name}" for module, name in dependencies.closure(*start, **limits)}
 
 
-def test_a_closure_reaches_through_packages() -> None:
-    assert "gemmrepro.registry.records" in dependencies.closure("gemmrepro.build.stage")
-    assert "gemmrepro.ozaki.moduli" in dependencies.closure("gemmrepro.ozaki.scheme2")
-    assert "gemmrepro.paper.page" not in dependencies.closure("gemmrepro.build.stage")
-    assert all(dependencies.file_of(name) for name in dependencies.closure("gemmrepro.measure.sweep"))
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A small package in the place of ours: a stage that reaches a helper three modules away."""
+    files = {
+        "__init__.py": "",
+        "errors.py": "class UserError(Exception): ...",
+        "stage.py": "from gemmrepro.low import face\nfrom gemmrepro import middle\n"
+        "def main():\n    return middle.work(face)",
+        "middle.py": "from gemmrepro.low import helper\ndef work(x):\n    return helper(x)\n"
+        "def unused():\n    return 1",
+        "low/__init__.py": "from gemmrepro.low.deep import helper, OTHER",
+        "low/face.py": "import os\nos.umask(0o22)\nSIZE = 3\n",
+        "low/deep.py": (
+            "from gemmrepro.errors import UserError\nLIMIT = 9\nLIMIT += 1\nOTHER = 2\n"
+            "def helper(x):\n    from gemmrepro.low import late\n    return late.VALUE + LIMIT\n"
+        ),
+        "low/late.py": "VALUE = 5\nCOMMAND = ['-m', 'gemmrepro.spawned']\n",
+        "spawned.py": "def main():\n    return 0\n",
+    }
+    root = tmp_path / "gemmrepro"
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    monkeypatch.setattr(dependencies, "PACKAGE", root)
+    forget()
+    yield root
+    monkeypatch.undo()
+    forget()
 
 
-def test_what_no_result_depends_on_is_in_no_closure() -> None:
-    for stage in STAGES:
-        assert "gemmrepro.errors" not in dependencies.closure(f"gemmrepro.{stage}")
+def forget() -> None:
+    """As in a new process, nothing is parsed yet."""
+    for cached in (dependencies.contents, dependencies.imports, dependencies._needed, dependencies._is_ours):
+        cached.cache_clear()
+    for cached in (trees.parse, trees.text, trees.definitions):
+        cached.cache_clear()
 
 
-def test_packages_may_be_left_out() -> None:
-    named = dependencies.closure("gemmrepro.build.stage", without=frozenset({"gemmrepro.registry"}))
-    assert not [name for name in named if name.startswith("gemmrepro.registry")]
+def test_a_helper_three_imports_away_is_reached_and_its_neighbours_are_not(package: Path) -> None:
+    assert reached("gemmrepro.stage") == {
+        "gemmrepro.stage:",
+        "gemmrepro.middle:work",
+        "gemmrepro.low.face:",
+        "gemmrepro.low.deep:helper",
+        "gemmrepro.low.deep:LIMIT",
+        "gemmrepro.low.late:VALUE",
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changes"),
+    [
+        ("low/deep.py", "LIMIT += 1", "LIMIT += 2", True),
+        ("low/late.py", "VALUE = 5", "VALUE = 6", True),
+        ("low/face.py", "0o22", "0o77", True),
+        ("low/deep.py", "OTHER = 2", "OTHER = 3", False),
+        ("middle.py", "return 1", "return 2", False),
+        ("middle.py", "def work", "# a comment\ndef work", False),
+        ("errors.py", "...", "pass", False),
+        ("spawned.py", "return 0", "return 1", False),
+    ],
+)
+def test_an_edit_changes_the_hash_of_what_reaches_it(
+    package: Path, file: str, old: str, new: str, changes: bool
+) -> None:
+    before = dependencies.code_hash("gemmrepro.stage")
+    text = (package / file).read_text()
+    assert old in text
+    (package / file).write_text(text.replace(old, new))
+    forget()
+    assert (dependencies.code_hash("gemmrepro.stage") != before) is changes
+
+
+def test_a_module_started_by_its_name_is_reached(package: Path) -> None:
+    assert "gemmrepro.spawned:" in reached("gemmrepro.low.late:COMMAND")
+
+
+def test_a_definition_that_moves_changes_no_hash(package: Path) -> None:
+    before = dependencies.code_hash("gemmrepro.stage")
+    (package / "low/moved.py").write_text("LIMIT = 9\nLIMIT += 1\n")
+    text = (package / "low/deep.py").read_text()
+    text = text.replace("LIMIT = 9\nLIMIT += 1\n", "from gemmrepro.low.moved import LIMIT\n")
+    (package / "low/deep.py").write_text(text)
+    forget()
+    assert dependencies.code_hash("gemmrepro.stage") == before
+
+
+def test_packages_may_be_left_out_or_alone_count(package: Path) -> None:
+    low = frozenset({"gemmrepro.low"})
+    assert not [name for name in reached("gemmrepro.stage", without=low) if name.startswith("gemmrepro.low")]
+    assert {name.split(":")[0] for name in reached("gemmrepro.low.deep:helper", within=low)} == {
+        "gemmrepro.low.deep",
+        "gemmrepro.low.late",
+    }
+
+
+def test_every_stage_of_the_workflow_reaches_what_it_runs() -> None:
+    assert "gemmrepro.core.files:write_json" in reached("gemmrepro.build.stage")
+    assert not [name for name in reached("gemmrepro.build.stage") if name.startswith("gemmrepro.paper")]
 
 
 def test_an_unknown_module_is_no_stage() -> None:

@@ -31,7 +31,7 @@ from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows
 from gemmrepro.paper import discussion
-from gemmrepro.paper.family import experiment_view
+from gemmrepro.paper.experiments import experiment_view
 from gemmrepro.paper.figures import catalogue
 from gemmrepro.paper.text import anchor
 
@@ -183,7 +183,7 @@ def runner(sums, monkeypatch, tmp_path):
         ),
         sync=lambda: None,
     )
-    monkeypatch.setattr(experiments_run, "Loaded", Loaded)
+    monkeypatch.setattr(experiments_run.Loaded, "built", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
 
@@ -545,9 +545,9 @@ def test_the_report_has_a_section_for_it(brought, tmp_path):
     results = load(folder, "sums")["errors"]
     inputs = SimpleNamespace(families=["sums"], out=tmp_path / "index.html")
     view = experiment_view("sums", results, inputs)
-    assert (view["total"], len(view["rows"]), view["toolkit"]) == (45, 27, "cuda12")
-    assert view["rows"][0]["cells"][:3] == ["normal", "64", "4.00"]
-    assert view["command"].endswith("--force results/experiments/sums/errors.csv")
+    assert (view.total, len(view.rows), view.toolkit) == (45, 27, "cuda12")
+    assert view.rows[0].cells[:3] == ("normal", "64", "4.00")
+    assert view.command.endswith("--force results/experiments/sums/errors.csv")
 
 
 # The declared ones' own arithmetic, on the CPU

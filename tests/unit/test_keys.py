@@ -6,7 +6,6 @@ import functools
 from dataclasses import replace
 
 import pytest
-from records import changed
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
@@ -62,12 +61,23 @@ def test_words_of_a_record_reach_the_report_and_neither_gates_nor_figures() -> N
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"error_copies": 3}, {"multiple_of": {"m": 2}}, {"expects": ()}, {"launch": single_block}, {"dtype_acc": "fp16"}],
-    ids=lambda change: next(iter(change)),
+    "changed",
+    [
+        WARPTILE.with_promises(error_copies=3),
+        WARPTILE.with_promises(expects=()),
+        WARPTILE.with_accepts(multiple_of={"m": 2}),
+        WARPTILE.with_compute(dtype_acc="fp16"),
+        replace(WARPTILE, launch=single_block),
+    ],
+    ids=["error_copies", "expects", "multiple_of", "dtype_acc", "launch"],
 )
-def test_what_a_gate_reads_changes_what_is_judged(change: dict) -> None:
-    assert keys.judged(changed(WARPTILE, **change)) != keys.judged(WARPTILE)
+def test_what_a_gate_reads_changes_what_is_judged(changed: Kernel) -> None:
+    assert keys.judged(changed) != keys.judged(WARPTILE)
+
+
+def test_another_launch_shape_compiles_nothing() -> None:
+    assert keys.compiled(replace(WARPTILE, launch=single_block)) == keys.compiled(WARPTILE)
+    assert keys.compiled(WARPTILE.with_code(defines={"N": "1"})) != keys.compiled(WARPTILE)
 
 
 def test_every_record_has_all_its_parts() -> None:
@@ -138,5 +148,5 @@ def test_the_margin_of_scheme_two_is_part_of_its_bound(monkeypatch: pytest.Monke
     key = keys.judged(kernel)
     from gemmrepro.registry import families
 
-    monkeypatch.setattr(families._module("crt"), "MARGIN", 1e9)
+    monkeypatch.setattr(families.family_module("crt"), "MARGIN", 1e9)
     assert keys.judged(kernel) != key

@@ -14,6 +14,7 @@ from gemmrepro import experiments, operands, registry, timing
 from gemmrepro.core.dtypes import widen
 from gemmrepro.experiments.run import Subject
 from gemmrepro.gpu import baselines
+from gemmrepro.gpu.trials import Trials
 
 FUSED, ROWS, NAIVE = "ozaki.fused_bf16_d9", "ozaki.rows_bf16_d9", "ozaki.naive_bf16"
 LIBRARY = Subject("cublas.gemm", "library", "v")
@@ -53,7 +54,7 @@ class Context:
 
     def __init__(self, experiment: experiments.Experiment, names: list[str]) -> None:
         self.experiment, self.parameters, self.session = experiment, experiment.parameters, self
-        self.settings = experiment.settings
+        self.settings, self.trials = experiment.settings, Trials()
         self.subjects = [Subject(name, "cuda13", "k") for name in names] + [LIBRARY] * ("pair" not in names[0])
         self._loaded: dict[str, Loaded] = {}
 

@@ -27,11 +27,12 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.judge import verdicts
 from gemmrepro.measure.rows import load
-from gemmrepro.paper import discussion, inline_svg, summary
+from gemmrepro.paper import discussion, inline_svg
 from gemmrepro.paper import page as report
+from gemmrepro.paper.claims import claim_view, disagreements
 from gemmrepro.paper.figures import stage as figures
 from gemmrepro.paper.figures.catalogue import figure_names
-from gemmrepro.paper.kernel import gate_view, gather_checks
+from gemmrepro.paper.gates import gate_view, gather_checks
 from gemmrepro.paper.text import anchor, histogram, relative
 from gemmrepro.registry.ladders import heading, level_name
 
@@ -279,13 +280,13 @@ def test_static_checks_are_gathered_across_architectures():
             check("sm_90", "shared bytes", 9, expected="at most 20"),
         ]
     )
-    assert [(line["check"], line["expected"], line["passed"]) for line in lines] == [
+    assert [(line.check, line.expected, line.passed) for line in lines] == [
         ("LDG", "at least 1", True),
         ("LDG", "0", False),
         ("shared bytes", "at most 10 or at most 20", True),
     ]
-    assert lines[0]["found"] == [{"found": "8", "archs": "every target"}]
-    assert lines[1]["found"] == [{"found": "0", "archs": "sm_80"}, {"found": "1 (fails)", "archs": "sm_90"}]
+    assert [(each.text, each.archs) for each in lines[0].found] == [("8", "every target")]
+    assert [(each.text, each.archs) for each in lines[1].found] == [("0", "sm_80"), ("1 (fails)", "sm_90")]
 
 
 def test_an_error_and_its_bound_have_one_unit():
@@ -294,7 +295,7 @@ def test_an_error_and_its_bound_have_one_unit():
     assert allowed_error(0.0, "int32") == 0
     assert allowed_error(None, "fp32") is None
     gate = {"toolkits": {"cuda13": {"numeric": {"cases": [{"err_scaled_max": 3.0, "gamma": 2.0**-22}]}}}}
-    assert gate_view(gate, "fp32")["toolkits"][0]["cases"][0]["allowed"] == 4
+    assert gate_view(gate, "fp32").toolkits[0].cases[0].allowed == 4
 
 
 def test_every_entry_point_has_its_row_and_loop(tmp_path, monkeypatch):
@@ -317,11 +318,15 @@ def test_every_entry_point_has_its_row_and_loop(tmp_path, monkeypatch):
 
 def test_disagreements_compare_figures_only():
     def claim(name, value, tolerance=0.1, verdict="not reproduced", statement="", unit="ratio"):
-        measured = [{"judged": True, "value": value, "unit": unit}]
-        return {
-            **{"id": name, "family": name.split(".")[0], "verdict": verdict, "tolerance": tolerance},
-            **{"measured": measured, "statement": statement},
-        }
+        measured = {"judged": True, "value": value, "ci_low": value, "ci_high": value, "unit": unit, "from": []}
+        return claim_view(
+            {
+                **dict.fromkeys(("article", "where", "explanation", "command"), ""),
+                **{"id": name, "family": name.split(".")[0], "verdict": verdict, "tolerance": tolerance},
+                **{"measured": [measured], "statement": statement, "kernels": [name], "published": []},
+                **{"judged_on": "cuda12", "transfer": {"kind": "ratio", "why": ""}},
+            }
+        )
 
     judged = [
         claim("a.near", 0.9, statement="It runs at 100% of cuBLAS."),
@@ -331,11 +336,10 @@ def test_disagreements_compare_figures_only():
         claim("d.fast", 3.0, unit="ms"),
     ]
     published = {"a.near": 1.0, "a.far": 1.0, "b.order": 1.0, "c.partly": 1.0, "d.fast": 2.0}
-    found = summary.disagreements(judged, published)
-    assert [each["claim"]["id"] for each in found] == ["a.far", "d.fast"]
-    assert [each["text"] for each in found] == ["25.0%", "3.00"]
-    assert [each["difference"] for each in found] == ["4.0 times lower", "50% higher"]
-    assert [each["unit"] for each in found] == ["", "ms"]
+    found = disagreements(judged, published)
+    assert [each.claim.id for each in found] == ["a.far", "d.fast"]
+    assert [each.text for each in found] == ["25.0%", "3.00 ms"]
+    assert [each.difference for each in found] == ["4.0 times lower", "50% higher"]
 
 
 @pytest.mark.parametrize("family", registry.family_names())

@@ -11,7 +11,8 @@ from gemmrepro.core import names
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import baselines, device
+from gemmrepro.gpu import device
+from gemmrepro.gpu.trials import Trials
 from gemmrepro.measure import plan, sweep
 from gemmrepro.operands import work
 from gemmrepro.operations import Problem, Shape
@@ -250,11 +251,10 @@ def test_throttle_names():
     assert device.throttle_names(0x4 | 0x20) == ["sw_power_cap", "sw_thermal_slowdown"]
 
 
-def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said, monkeypatch):
+def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said):
     """One sweep compares with one and the same way of the library, whatever a trial would say this time."""
-    monkeypatch.setattr(baselines, "_fastest", {})
     one = sweep.Sweep.__new__(sweep.Sweep)
-    one.session, one.kernels = SimpleNamespace(gpu=SimpleNamespace(pci_bus="0")), {}
+    one.session, one.kernels = SimpleNamespace(trials=Trials()), {}
     one.machine, one.versions, one._say = MACHINE, {"cublas.gemm": "cuBLAS 1"}, said.append
     one.journal = Journal(tmp_path / "journal", MACHINE, said.append)
     problem, shape = Problem("gemm", "bf16", "bf16", "row,col,row"), Shape.cube(256)
@@ -262,10 +262,10 @@ def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said,
     workspace = SimpleNamespace(check=lambda call, timer, kernel: {"passed": True, "message": "", "estimate_us": 1.0})
 
     def bind(*_):
-        baselines.take_way(one.session, problem, shape, 5)  # what the trial finds
+        one.session.trials.take(problem, shape, 5)  # what the trial finds
 
     one._bind = bind
     assert one._ensure_checked(point, workspace, None)["way"] == 5
-    baselines._fastest.clear()
+    one.session.trials = Trials()
     assert one._ensure_checked(point, workspace, None)["way"] == 5
-    assert baselines.way(one.session, problem, shape) == 5
+    assert one.session.trials.algorithm(problem, shape) == 5

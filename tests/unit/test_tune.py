@@ -22,8 +22,11 @@ from gemmrepro.gates.gate import Judged
 from gemmrepro.gpu import baselines, device, loaded, lock
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, tuning
-from gemmrepro.tune import candidates, search
-from gemmrepro.tune.stage import install, main, parse_sizes
+from gemmrepro.tune import bench as benches
+from gemmrepro.tune import candidates, compiling, halving, search, stage, supervision
+from gemmrepro.tune.candidates import Listing
+from gemmrepro.tune.stage import main, parse_sizes
+from gemmrepro.tune.winners import install
 
 SOURCE = """\
 #ifndef PARAMETERS  // the tuner may pass its own
@@ -126,8 +129,8 @@ def listing_file(folder, tunable, changes=lambda candidate: {}, **top):
 
 
 def test_a_listing_of_todays_sources_is_read(tunable, tmp_path):
-    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable), tunable)
-    assert (listing.toolkit, listing.target, len(listing.rows)) == ("cuda13", "90", 6)
+    listing = Listing.read(listing_file(tmp_path / "built", tunable), tunable)
+    assert (listing.toolkit, listing.target, len(listing.compiled)) == ("cuda13", "90", 6)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,7 @@ def test_a_listing_that_does_not_fit_is_refused(tunable, tmp_path, spoil, said):
     folder = listing_file(tmp_path / "built", tunable)
     spoil(folder / "candidates.json", tunable)
     with pytest.raises(UserError, match=said):
-        candidates.Listing.read(folder, tunable)
+        Listing.read(folder, tunable)
 
 
 LIMITS = candidates.Limits(shared_bytes=2048, registers=65536, threads=1024)
@@ -166,40 +169,40 @@ LIMITS = candidates.Limits(shared_bytes=2048, registers=65536, threads=1024)
         ({}, LIMITS, None),
         ({"error": "ptxas error: too much"}, LIMITS, "does not compile: ptxas error: too much"),
         ({"spill_bytes": 8}, LIMITS, "spills 8 bytes"),
-        ({"shared_bytes": 1025}, LIMITS, "2049 bytes of shared memory a block are over the GPU's 2048"),
-        ({}, replace(LIMITS, threads=16), "32 threads a block are over"),
+        ({"shared_bytes": 1025}, LIMITS, "2049 bytes of shared memory per block are over the GPU's 2048"),
+        ({}, replace(LIMITS, threads=16), "32 threads per block are over"),
         # 40 registers a thread are given to a warp as 5 * 256.
-        ({}, replace(LIMITS, registers=1279), "1280 registers a block are over the GPU's 1279"),
+        ({}, replace(LIMITS, registers=1279), "1280 registers per block are over the GPU's 1279"),
     ],
 )
 def test_what_does_not_fit_is_left_out_with_the_reason(tunable, tmp_path, changes, limits, said):
-    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable, lambda _: changes), tunable)
-    found = listing.unfit(next(iter(listing.rows)), [Shape.cube(1024)], limits)
+    listing = Listing.read(listing_file(tmp_path / "built", tunable, lambda _: changes), tunable)
+    found = listing.unfit(next(iter(listing.compiled)), [Shape.cube(1024)], limits)
     assert found is None if said is None else said in found
 
 
 def test_a_size_that_a_candidate_cannot_run_leaves_it_out(tunable, tmp_path):
-    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable), tunable)
-    reasons = [listing.unfit(name, [Shape.cube(64), Shape.cube(96)], LIMITS) for name in listing.rows]
+    listing = Listing.read(listing_file(tmp_path / "built", tunable), tunable)
+    reasons = [listing.unfit(name, [Shape.cube(64), Shape.cube(96)], LIMITS) for name in listing.compiled]
     assert [reason is None for reason in reasons] == [True, True, True, False, False, False]
     assert "N = 96 is not a multiple of 64" in reasons[3]
 
 
 def test_the_compilers_first_error_is_kept():
     log = "x does not compile:\na.cu(3): warning: unused\na.cu(5): error: static assertion failed\n1 error detected\n"
-    assert candidates.complaint(log) == "a.cu(5): error: static assertion failed"
-    assert candidates.complaint("nothing of the kind") == "nothing of the kind"
+    assert compiling.first_error(log) == "a.cu(5): error: static assertion failed"
+    assert compiling.first_error("nothing of the kind") == "nothing of the kind"
 
 
 # The search
 
 
 def point(ratio):
-    return search.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
+    return halving.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
 
 
 def test_the_score_is_the_geometric_mean_of_the_ratios():
-    assert search.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
+    assert halving.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
 
 
 def halved(speed, wrong=lambda stage, name: False, names=None):
@@ -215,7 +218,7 @@ def halved(speed, wrong=lambda stage, name: False, names=None):
         }
 
     names = [f"c{index:02}" for index in range(30)] if names is None else names
-    return search.halve(names, SIZES, measure), timed
+    return halving.halve(names, SIZES, measure), timed
 
 
 def test_a_third_and_then_five_go_on_and_the_fastest_wins():
@@ -251,7 +254,7 @@ def test_what_is_found_wrong_on_the_way_is_gone():
 def test_a_small_field_goes_through_every_stage(count):
     standings, timed = halved(lambda stage, name, size: 1.0, names=[f"c{index}" for index in range(count)])
     assert {standing.stage for standing in standings.values()} == ({"final"} if count else set())
-    assert list(timed) == ([stage.name for stage in search.STAGES] if count else [])
+    assert list(timed) == ([stage.name for stage in halving.STAGES] if count else [])
 
 
 # The bench, on an invented GPU
@@ -317,7 +320,7 @@ def session(monkeypatch):
     FakeTimer.launches = 0
     monkeypatch.setattr(loaded.Loaded, "from_file", from_file)
     monkeypatch.setattr(gemm, "run_case", run_case)
-    monkeypatch.setattr(search, "Workspace", FakeWorkspace)
+    monkeypatch.setattr(benches, "Workspace", FakeWorkspace)
     monkeypatch.setattr(timing, "Timer", FakeTimer)
     monkeypatch.setattr(candidates.Limits, "here", lambda: LIMITS)
     library = baselines.Baseline("cublas.sgemm", "", "gemm", lambda *_: lambda: 100.0, lambda _: "cuBLAS 13.1")
@@ -340,13 +343,13 @@ def bench(session, tunable, tmp_path):
     def spill(candidate):
         return {"spill_bytes": 16} if candidate.params["steps"] == 8 else {}
 
-    listing = candidates.Listing.read(listing_file(tmp_path / "built", tunable, spill), tunable)
-    return lambda **options: search.Bench(session, tunable, listing, tmp_path / "journal", **options)
+    listing = Listing.read(listing_file(tmp_path / "built", tunable, spill), tunable)
+    return lambda **options: benches.Bench(session, listing, tmp_path / "journal", **options)
 
 
 def test_a_search_from_the_listing_to_the_winner(bench, tunable, tmp_path):
     out, table = tmp_path / "out.json", tmp_path / "out.csv"
-    search.search(bench(), tunable, SIZES, out, table)
+    search.search(bench(), SIZES, out, table)
     result = json.loads(out.read_text())
     # Of six, (32, 8) spills, (64, 2) is wrong in the gate's case, and (32, 4) at 2048 only.
     assert result["count"] == {"candidates": 6, "compiled": 6, "fitting": 5, "right": 3, "timed": 3}
@@ -369,33 +372,33 @@ def test_a_search_from_the_listing_to_the_winner(bench, tunable, tmp_path):
 
 def test_only_what_was_fast_enough_is_judged_on_the_gates_cases(bench, tunable, tmp_path, monkeypatch):
     judged = []
-    real = search.Bench.judge
-    monkeypatch.setattr(search.Bench, "judge", lambda self, names: judged.append(len(names)) or real(self, names))
-    monkeypatch.setattr(search, "FINALISTS", 2)
-    search.search(bench(), tunable, SIZES, tmp_path / "out.json", tmp_path / "out.csv", search.in_rounds(3))
+    real = benches.Bench.judge
+    monkeypatch.setattr(benches.Bench, "judge", lambda self, names: judged.append(len(names)) or real(self, names))
+    stages = [replace(one, finalists=2) for one in halving.stages_with(3)]
+    search.search(bench(), SIZES, tmp_path / "out.json", tmp_path / "out.csv", stages)
     assert judged == [2, 1]  # of five that were timed; one is wrong at 2048
-    assert search.in_rounds(3)[-1].rounds == 3 and search.in_rounds(3)[:-1] == search.STAGES[:-1]
+    assert halving.stages_with(3)[-1].rounds == 3 and halving.stages_with(3)[:-1] == halving.STAGES[:-1]
 
 
 def test_a_second_run_takes_everything_from_the_journal(bench, tunable, tmp_path):
-    search.search(bench(), tunable, SIZES, tmp_path / "one.json", tmp_path / "one.csv")
+    search.search(bench(), SIZES, tmp_path / "one.json", tmp_path / "one.csv")
     launches = FakeTimer.launches
-    search.search(bench(), tunable, SIZES, tmp_path / "two.json", tmp_path / "two.csv")
+    search.search(bench(), SIZES, tmp_path / "two.json", tmp_path / "two.csv")
     assert FakeTimer.launches == launches
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
     assert one["winner"] == two["winner"]
 
 
 def test_the_budget_ends_a_search_and_what_it_found_stays(bench, tunable, tmp_path):
-    with pytest.raises(search.Unfinished):
-        search.search(bench(deadline=-math.inf), tunable, SIZES, tmp_path / "out.json", tmp_path / "out.csv")
+    with pytest.raises(supervision.Unfinished):
+        search.search(bench(deadline=-math.inf), SIZES, tmp_path / "out.json", tmp_path / "out.csv")
     assert not (tmp_path / "out.json").exists()
-    search.search(bench(), tunable, SIZES, tmp_path / "out.json", tmp_path / "out.csv")
+    search.search(bench(), SIZES, tmp_path / "out.json", tmp_path / "out.csv")
 
 
 def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(bench, session, monkeypatch):
     first = bench()
-    names = list(first.listing.field)
+    names = list(first.listing.candidates)
 
     def crash(session_, kernel, path, toolkit):
         session.broken.append(kernel)
@@ -403,34 +406,34 @@ def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(be
 
     with monkeypatch.context() as patch:
         patch.setattr(loaded.Loaded, "from_file", crash)
-        with pytest.raises(search.Broken):
+        with pytest.raises(supervision.Broken):
             first.judge(names[:2])
     session.broken.clear()
     again = bench()
-    assert again.verdict(names[0]) == "illegal memory access"
+    assert again.findings.verdict(names[0]) == "illegal memory access"
     assert again.judge(names[:2]) == names[1:2]
 
 
 def test_a_full_disk_is_not_blamed_on_the_candidate(bench, monkeypatch):
     first = bench()
-    name = next(iter(first.listing.field))
+    name = next(iter(first.listing.candidates))
 
     def full():
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        first._attempt(name, full)
-    assert bench().verdict(name) is None
+        first.attempt(name, full)
+    assert bench().findings.verdict(name) is None
 
 
 def test_the_supervisors_word_on_a_hung_candidate_becomes_its_verdict(bench, tmp_path):
     first = bench()
-    name = next(iter(first.listing.field))
-    search.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
-    assert bench().verdict(name) == "it did not end within 60 s"
-    assert not search.marker(tmp_path / "journal").exists()
-    search.marker(tmp_path / "journal").write_text(list(first.listing.field)[1])
-    assert bench().verdict(list(first.listing.field)[1]) is None
+    name = next(iter(first.listing.candidates))
+    supervision.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
+    assert bench().findings.verdict(name) == "it did not end within 60 s"
+    assert not supervision.marker(tmp_path / "journal").exists()
+    supervision.marker(tmp_path / "journal").write_text(list(first.listing.candidates)[1])
+    assert bench().findings.verdict(list(first.listing.candidates)[1]) is None
 
 
 def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, session):
@@ -443,7 +446,7 @@ def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, sessi
 
 
 def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session, tunable, tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "end_with_parent", lambda: None)
+    monkeypatch.setattr(stage, "end_with_parent", lambda: None)
     monkeypatch.setattr(device, "open_gpu", lambda: session)
     monkeypatch.setattr(lock, "exclusive", lambda session: contextlib.nullcontext())
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
@@ -455,11 +458,11 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
         monkeypatch.setattr(sys, "argv", command)
         return main()
 
-    assert run("--deadline", "1.0") == search.UNFINISHED == 75
+    assert run("--deadline", "1.0") == journal.UNFINISHED == 75
     assert not out.exists()
     with monkeypatch.context() as patch:
         patch.setattr(gemm, "run_case", lambda *_, **shared: session.broken.append(1) or 1 / 0)
-        assert run() == search.REPLACE
+        assert run() == supervision.REPLACE
     session.broken.clear()
     assert run() == 0
     assert json.loads(out.read_text())["count"]["right"] == 2
@@ -505,8 +508,8 @@ sys.exit(ENDS)
 def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, does, ends, code, runs, seen):
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("DOES", does).replace("ENDS", str(ends)))
-    search.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
-    assert search.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=1.0) == code
+    supervision.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
+    assert supervision.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=1.0) == code
     assert len((tmp_path / "runs").read_text()) == runs
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
@@ -514,9 +517,9 @@ def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, do
 
 
 def test_a_process_that_cannot_begin_is_not_begun_again(tmp_path):
-    search.marker(tmp_path).write_text("abc it did not end within 60 s")
-    assert search.supervise([sys.executable, "-c", "raise SystemExit(1)"], tmp_path) == 1
-    assert search.suspect(tmp_path) == "abc it did not end within 60 s"
+    supervision.marker(tmp_path).write_text("abc it did not end within 60 s")
+    assert supervision.supervise([sys.executable, "-c", "raise SystemExit(1)"], tmp_path) == 1
+    assert supervision.suspect(tmp_path) == "abc it did not end within 60 s"
 
 
 # Winners
@@ -634,15 +637,15 @@ def test_sizes_that_are_none_are_refused(text):
 def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(toolkit, tunable, tmp_path, monkeypatch):
     roomy = replace(tunable, allowed=lambda params: params["steps"] == 4)  # (128, 4) fails its static_assert
     folder = tmp_path / "built"
-    listing = candidates.compile_all(roomy, toolkit, "90", folder, 2)
-    rows = {entry["params"]["tile"]: entry for entry in listing["candidates"]}
-    assert [entry["error"] is None for entry in rows.values()] == [True, True, False]
-    assert "the tile is too large" in rows[128]["error"]
-    assert (rows[32]["shared_bytes"], rows[64]["shared_bytes"]) == (128, 256)
-    assert rows[32]["spill_bytes"] == 0 and 8 <= rows[32]["registers"] <= 64
-    assert (folder / f"{rows[32]['digest']}.fatbin").stat().st_size > 500
-    assert not (folder / f"{rows[128]['digest']}.fatbin").exists()
-    assert candidates.Listing.read(folder, roomy).rows[rows[32]["digest"]] == rows[32]
+    listing = compiling.compile_all(roomy, toolkit, "90", folder, 2)
+    compiled_of = {listing.compiled[digest].params["tile"]: listing.compiled[digest] for digest in listing.candidates}
+    assert [one.error is None for one in compiled_of.values()] == [True, True, False]
+    assert "the tile is too large" in compiled_of[128].error
+    assert [compiled_of[tile].footprint.shared_bytes for tile in (32, 64)] == [128, 256]
+    assert compiled_of[32].footprint.spill_bytes == 0 and 8 <= compiled_of[32].footprint.registers <= 64
+    assert listing.binary(compiled_of[32].digest).stat().st_size > 500
+    assert not listing.binary(compiled_of[128].digest).exists()
+    assert Listing.read(folder, roomy).compiled == listing.compiled
 
     compiled = []
     real = nvcc.Nvcc.compile
@@ -652,11 +655,11 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
         return real(self, kernel, *rest)
 
     monkeypatch.setattr(nvcc.Nvcc, "compile", noted)
-    assert candidates.compile_all(roomy, toolkit, "90", folder, 1) == listing
+    assert compiling.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert compiled == []
-    (folder / f"{rows[64]['digest']}.fatbin").unlink()
-    (folder / f"{rows[32]['digest']}.json").write_text("{")
-    assert candidates.compile_all(roomy, toolkit, "90", folder, 1) == listing
+    listing.binary(compiled_of[64].digest).unlink()
+    (folder / f"{compiled_of[32].digest}.json").write_text("{")
+    assert compiling.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert [params["tile"] for params in compiled] == [32, 64]
 
 
@@ -664,8 +667,8 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
 def test_a_space_of_which_nothing_compiles_is_an_error(toolkit, tunable, tmp_path):
     hopeless = replace(tunable, allowed=lambda params: params["tile"] * params["steps"] > 256)
     with pytest.raises(UserError, match=r"no candidate of ladder\.scale_tuned compiles.*the tile is too large"):
-        candidates.compile_all(hopeless, toolkit, "90", tmp_path, 1)
+        compiling.compile_all(hopeless, toolkit, "90", tmp_path, 1)
     source = next(iter(candidates.candidates(tunable))).kernel.source_path
     source.write_text(SOURCE.replace("scale(", "other("))
     with pytest.raises(UserError, match="defines no 'scale' for sm_90"):
-        candidates.compile_all(tunable, toolkit, "90", tmp_path, 1)
+        compiling.compile_all(tunable, toolkit, "90", tmp_path, 1)

@@ -14,7 +14,7 @@ from gemmrepro.gates.compare import Verdict
 from gemmrepro.gates.gate import Case, Gate, Judged
 from gemmrepro.gates.operations import Gates
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Variant
+from gemmrepro.registry import Variant, keys
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
 WARPTILE = registry.kernel("ladder.warptile")
@@ -36,12 +36,12 @@ def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
     assert WARPTILE.at(Shape.cube(512)) is WARPTILE
 
 
-def test_fingerprints_follow_every_variant_and_no_address():
+def test_declared_parts_follow_every_variant_and_no_address():
     kernel = doubled()
-    assert registry.fingerprint(kernel) == registry.fingerprint(doubled())
+    assert keys.judged(kernel) == keys.judged(doubled())
     other = kernel.with_run(variants=(kernel.variants[0], replace(kernel.variants[1], params={"bm": 1})))
-    assert registry.fingerprint(other) != registry.fingerprint(kernel)
-    assert registry.compiled_from(kernel) != registry.compiled_from(WARPTILE)
+    assert keys.judged(other) != keys.judged(kernel)
+    assert keys.compiled(kernel) != keys.compiled(WARPTILE)
     assert key.build_key(kernel, "13.0") == key.build_key(WARPTILE, "13.0"), "the source decides"
 
 

@@ -1,4 +1,7 @@
-# Verdicts on the published claims, and the figures, from rows alone.
+# Verdicts on the published claims, and figures, from rows, builds and gates alone.
+
+# Experiments are declared with their figures and columns.
+DECLARED = [path for family in FAMILIES if (path := experiments.path_of(family)).is_file()]
 
 
 rule verdicts:
@@ -6,11 +9,10 @@ rule verdicts:
         claims=[path for family in FAMILIES if Path(path := f"kernels/{family}/claims.yaml").is_file()],
         published="kernels/published.csv",
         schema="workflow/schemas/claims.schema.yaml",
-        measurements=measurements(FAMILIES),
-        experiments=experiment_files(FAMILIES),
-        gates=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
-        records=builds_in(FAMILIES),
-        code=code("judge.verdicts"),
+        measurements=PLAN.measurements(FAMILIES),
+        experiments=PLAN.experiment_files(FAMILIES),
+        gates=PLAN.gates_in(FAMILIES),
+        records=PLAN.builds_in(FAMILIES),
         image=in_image("report"),
     output:
         report(
@@ -24,6 +26,9 @@ rule verdicts:
         image("report")
     params:
         families=",".join(FAMILIES),
+        registered=[keys.drawn(family) for family in FAMILIES],
+        declared=[dependencies.file_hash(path) for path in DECLARED],
+        code=code("judge.verdicts"),
     message:
         "Judging the published claims"
     shell:
@@ -31,20 +36,16 @@ rule verdicts:
         " --families {params.families} --experiments results/experiments --out {output} 2>&1 | tee {log}"
 
 
-FIGURES = {family: names for family in FAMILIES if (names := experiments.figure_names(family))}
-
-
-for family, names in FIGURES.items():
+for family, names in PLAN.figures().items():
 
     rule:
         name:
             f"figures_{family}"
         input:
-            measurements=measurements(sorted({family, "ceilings"} & set(FAMILIES))),
-            experiments=experiment_files([family]),
+            measurements=PLAN.measurements(sorted({family, "ceilings"} & set(FAMILIES))),
+            experiments=PLAN.experiment_files([family]),
             published="kernels/published.csv",
             searches=sorted(map(str, Path(f"kernels/{family}/tuned").glob("*/*.csv"))),
-            code=code("paper.figures.stage"),
             image=in_image("report"),
         output:
             report(
@@ -60,6 +61,9 @@ for family, names in FIGURES.items():
             image("report")
         params:
             family=family,
+            registered=[keys.drawn(name) for name in sorted({family, "ceilings"} & set(FAMILIES))],
+            declared=[dependencies.file_hash(path) for path in [experiments.path_of(family)] if path in DECLARED],
+            code=code("paper.figures.stage"),
         message:
             "Drawing the figures of {params.family}"
         shell:
@@ -69,4 +73,4 @@ for family, names in FIGURES.items():
 
 rule figures:
     input:
-        [f"results/figures/{family}/{figure}.svg" for family, names in FIGURES.items() for figure in names],
+        [f"results/figures/{family}/{figure}.svg" for family, names in PLAN.figures().items() for figure in names],

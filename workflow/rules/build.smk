@@ -1,11 +1,10 @@
-# One job a kernel a toolkit: a fat binary, its disassembly, and the record with the build key.
+# One job per kernel and toolkit: a fat binary, its disassembly, and a record with the build key.
 
 
 rule build_kernel:
     input:
-        source=lambda wildcards: os.path.relpath(kernel_of(wildcards).source_path),
-        headers=lambda wildcards: [os.path.relpath(path) for path in kernel_of(wildcards).header_paths],
-        code=code("build.stage"),
+        source=lambda wildcards: relative([kernel_of(wildcards).source_path]),
+        headers=lambda wildcards: relative(kernel_of(wildcards).header_paths),
         image=in_image("{toolkit}"),
     output:
         binary="results/build/{toolkit}/{kernel}.fatbin",
@@ -16,9 +15,10 @@ rule build_kernel:
     container:
         "resources/images/{toolkit}.sif"
     params:
-        architectures=architectures,
-        # What the build reads of the record beside the files above: another launch shape, say, compiles nothing anew.
-        registered=lambda wildcards: registry.compiled_from(kernel_of(wildcards)),
+        architectures=lambda wildcards: ",".join(PLAN.architectures(wildcards.toolkit)),
+        # What the build reads of the record, beside the files above. The registry's own code counts by that alone.
+        registered=lambda wildcards: keys.compiled(kernel_of(wildcards)),
+        code=code("build.stage", without=["registry"]),
         folder=subpath(output.record, parent=True),
     message:
         "Compiling {wildcards.kernel} with {wildcards.toolkit} for sm_{params.architectures}"
@@ -29,4 +29,4 @@ rule build_kernel:
 
 rule build:
     input:
-        builds_in(FAMILIES),
+        PLAN.builds_in(FAMILIES),

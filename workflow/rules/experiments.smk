@@ -1,98 +1,83 @@
-# Declared measurements that are no rows of the sweep. A family without any has no such files, and nothing waits for them.
-# What runs on the CPU is run where no GPU is, too, unless recordings are asked for.
+# Declared measurements that are not sweeps. They run on the GPU where there is one, and are taken from the recordings
+# otherwise; those that need no GPU run on the CPU in the default run too, unless recordings are asked for.
+from dataclasses import dataclass
 
-ANY_EXPERIMENT = "[a-z0-9_]+"
-ON_CPU = "|".join(sorted(each.name for named in EXPERIMENTS.values() for each in named if each.device == "cpu")) or "-"
+ON_CPU = "|".join(sorted(each.name for every in PLAN.experiments.values() for each in every if each.device == "cpu"))
 
 
-if MEASURE == "live":
+@dataclass(frozen=True)
+class Source:
+    """One way to obtain an experiment's rows: `names` is a regular expression of the experiments that it serves."""
 
-    rule experiment:
+    name: str
+    names: str
+    image: str
+    stage: str
+    message: str
+    gpu: int = 0
+    threads: int = 1
+
+
+ANY = "[a-z0-9_]+"
+LIVE = Source("experiment", ANY, "torch", "run", "on the GPU", gpu=1)
+# All cores that there are: a job beside it would be measured too.
+CPU = Source("experiment_on_cpu", ON_CPU or "-", "torchcpu", "run", "on the CPU", threads=workflow.resource_settings.cores or 1)
+RECORDED = Source("experiment", f"(?!(?:{ON_CPU})[.]){ANY}", "report", "recorded", f"from {PLAN.recordings}")
+if not (PLAN.runs_on_cpu_here and ON_CPU):
+    RECORDED = Source("experiment", ANY, "report", "recorded", f"from {PLAN.recordings}")
+
+
+def experiment_inputs(source):
+    """The files that an experiment's rows depend on beside its declaration: sources, builds, gates or recordings."""
+
+    def inputs(wildcards):
+        family, name = wildcards.family, wildcards.experiment
+        sources = {"sources": relative(experiments.source_paths(experiments.experiment(family, name)))}
+        builds = [path for kernel in PLAN.experiment_kernels(family, name) for path in PLAN.builds_of(kernel)]
+        if source is CPU:
+            return sources
+        if source is RECORDED:
+            files = (f"experiments/{name}.{suffix}" for suffix in ("csv", "json"))
+            return sources | {"records": builds, "recording": PLAN.recorded(family, *files)}
+        kernels = PLAN.experiment_kernels(family, name)
+        return sources | {
+            "records": builds,
+            "binaries": [path for kernel in kernels for path in PLAN.builds_of(kernel, "fatbin")],
+            "gates": [f"results/gates/{kernel.id}.json" for kernel in kernels],
+        }
+
+    return inputs
+
+
+def experiment_command(source):
+    def command(wildcards):
+        if source is RECORDED:
+            return f"--recorded {PLAN.recordings} --build results/build"
+        settings = PLAN.experiment_settings(wildcards.family, wildcards.experiment)
+        common = f"--settings '{settings}' --journal results/sweep/experiments/{wildcards.family}"
+        if source is CPU:
+            return common
+        toolkits = ",".join(config["sweep"]["toolkits"])
+        return f"{common} --toolkits {toolkits} --build results/build --gates results/gates"
+
+    return command
+
+
+def experiment_code(wildcards):
+    """A hash of an experiment's declaration, and of the code that it and its sources reach in the library."""
+    declared = experiments.experiment(wildcards.family, wildcards.experiment)
+    files = [experiments.path_of(wildcards.family), *experiments.source_paths(declared)]
+    return [dependencies.file_hash(path) for path in files if path.suffix == ".py"]
+
+
+for source in [LIVE] if PLAN.live else [CPU, RECORDED] if PLAN.runs_on_cpu_here else [RECORDED]:
+
+    rule:
+        name:
+            source.name
         input:
-            declared="kernels/{family}/experiments.py",
-            sources=experiment_sources,
-            binaries=lambda wildcards: [
-                path for kernel in kernels_in_experiment(wildcards) for path in builds_of(kernel, "fatbin")
-            ],
-            records=lambda wildcards: [
-                path for kernel in kernels_in_experiment(wildcards) for path in builds_of(kernel)
-            ],
-            gates=lambda wildcards: [f"results/gates/{kernel.id}.json" for kernel in kernels_in_experiment(wildcards)],
-            code=code("experiments.run"),
-            image=in_image("torch"),
-        output:
-            report(
-                "results/experiments/{family}/{experiment}.csv",
-                caption="../report/experiments.rst",
-                category="Experiments",
-                subcategory="{family}",
-            ),
-            "results/experiments/{family}/{experiment}.json",
-        log:
-            "results/logs/experiments/{family}/{experiment}.log",
-        container:
-            image("torch")
-        resources:
-            gpu=1,
-        params:
-            folder=subpath(output[0], parent=True),
-            toolkits=",".join(config["sweep"]["toolkits"]),
-            settings=settings_of,
-        message:
-            "Running the experiment {wildcards.experiment} of {wildcards.family} on the GPU"
-        shell:
-            "python3 -m gemmrepro.experiments.run --family {wildcards.family} --name {wildcards.experiment}"
-            " --toolkits {params.toolkits} --build results/build --gates results/gates --settings '{params.settings}'"
-            " --journal results/sweep/experiments/{wildcards.family} --out {params.folder} 2>&1 | tee {log}"
-
-else:
-
-    if ON_CPU_HERE:
-
-        rule experiment_on_cpu:
-            input:
-                declared="kernels/{family}/experiments.py",
-                sources=experiment_sources,
-                code=code("experiments.run"),
-                image=in_image("torchcpu"),
-            output:
-                report(
-                    "results/experiments/{family}/{experiment}.csv",
-                    caption="../report/experiments.rst",
-                    category="Experiments",
-                    subcategory="{family}",
-                ),
-                "results/experiments/{family}/{experiment}.json",
-            log:
-                "results/logs/experiments/{family}/{experiment}.log",
-            wildcard_constraints:
-                experiment=ON_CPU,
-            container:
-                image("torchcpu")
-            # All cores that there are: a job beside it would be measured too.
-            threads: workflow.cores
-            params:
-                folder=subpath(output[0], parent=True),
-                settings=settings_of,
-            message:
-                "Running the experiment {wildcards.experiment} of {wildcards.family} on the CPU"
-            shell:
-                "python3 -m gemmrepro.experiments.run --family {wildcards.family} --name {wildcards.experiment}"
-                " --settings '{params.settings}' --journal results/sweep/experiments/{wildcards.family}"
-                " --out {params.folder} 2>&1 | tee {log}"
-
-    rule experiment:
-        input:
-            declared="kernels/{family}/experiments.py",
-            sources=experiment_sources,
-            recording=lambda wildcards: recorded(
-                wildcards.family, *(f"experiments/{wildcards.experiment}.{suffix}" for suffix in ("csv", "json"))
-            ),
-            records=lambda wildcards: [
-                path for kernel in kernels_in_experiment(wildcards) for path in builds_of(kernel)
-            ],
-            code=code("experiments.recorded"),
-            image=in_image("report"),
+            unpack(experiment_inputs(source)),
+            image=in_image(source.image),
         output:
             report(
                 "results/experiments/{family}/{experiment}.csv",
@@ -104,19 +89,30 @@ else:
         log:
             "results/logs/experiments/{family}/{experiment}.log",
         wildcard_constraints:
-            experiment=f"(?!(?:{ON_CPU})[.]){ANY_EXPERIMENT}" if ON_CPU_HERE else ANY_EXPERIMENT,
+            experiment=source.names,
         container:
-            image("report")
+            image(source.image)
+        threads: source.threads
+        resources:
+            gpu=source.gpu,
         params:
             folder=subpath(output[0], parent=True),
-            recorded=RECORDED,
+            command=experiment_command(source),
+            declared=experiment_code,
+            run=lambda wildcards: [
+                keys.launched(kernel, keys.usual_shapes(kernel))
+                for kernel in PLAN.experiment_kernels(wildcards.family, wildcards.experiment)
+            ],
+            code=code(f"experiments.{source.stage}"),
+            stage=source.stage,
+            origin=source.message,
         message:
-            "Taking the recorded experiment {wildcards.experiment} of {wildcards.family} from {params.recorded}"
+            "Experiment {wildcards.experiment} of {wildcards.family}, {params.origin}"
         shell:
-            "python3 -m gemmrepro.experiments.recorded --family {wildcards.family} --name {wildcards.experiment}"
-            " --recorded {params.recorded} --build results/build --out {params.folder} 2>&1 | tee {log}"
+            "python3 -m gemmrepro.experiments.{params.stage} --family {wildcards.family} --name {wildcards.experiment}"
+            " {params.command} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule experiments:
     input:
-        experiment_files(FAMILIES),
+        PLAN.experiment_files(FAMILIES),

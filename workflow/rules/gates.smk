@@ -1,12 +1,11 @@
-# Static gate everywhere; numerical gate on a GPU, else the recorded verdict of the very same binary.
+# Static gate everywhere. Numerical gate on a GPU; without one, the recorded verdict of the same run and the same gate.
 
-if MEASURE == "live":
+if PLAN.live:
 
     rule gate_numeric:
         input:
-            binaries=lambda wildcards: builds_of(kernel_of(wildcards), "fatbin"),
-            records=lambda wildcards: builds_of(kernel_of(wildcards)),
-            code=code("gates.numeric"),
+            binaries=lambda wildcards: PLAN.builds_of(kernel_of(wildcards), "fatbin"),
+            records=lambda wildcards: PLAN.builds_of(kernel_of(wildcards)),
             image=in_image("torch"),
         output:
             "results/gates/numeric/{kernel}.json",
@@ -18,7 +17,8 @@ if MEASURE == "live":
             gpu=1,
         params:
             seeds=config["gates"]["seeds"],
-            registered=lambda wildcards: registry.fingerprint(kernel_of(wildcards)),
+            registered=lambda wildcards: keys.judged(kernel_of(wildcards)),
+            code=code("gates.numeric"),
         message:
             "Checking the numbers of {wildcards.kernel} on the GPU"
         shell:
@@ -26,11 +26,17 @@ if MEASURE == "live":
             " --seeds {params.seeds} --out {output} 2>&1 | tee {log}"
 
 
+def numeric_verdict(wildcards):
+    """The file that holds the numerical gate's verdict, if there is one."""
+    if PLAN.live:
+        return f"results/gates/numeric/{wildcards.kernel}.json"
+    return PLAN.recorded(kernel_of(wildcards).family, "gates.json")
+
+
 rule gate:
     input:
-        records=lambda wildcards: builds_of(kernel_of(wildcards)),
-        numeric=numeric_evidence,
-        code=code("gates.stage"),
+        records=lambda wildcards: PLAN.builds_of(kernel_of(wildcards)),
+        numeric=numeric_verdict,
         image=in_image("report"),
     output:
         report(
@@ -44,29 +50,31 @@ rule gate:
     container:
         image("report")
     params:
-        toolkits=lambda wildcards: ",".join(toolkits_of(kernel_of(wildcards))),
+        toolkits=lambda wildcards: ",".join(PLAN.toolkits_of(kernel_of(wildcards))),
         evidence=lambda wildcards: (
             f"--numeric results/gates/numeric/{wildcards.kernel}.json"
-            if MEASURE == "live"
-            else f"--recorded {RECORDED}"
+            if PLAN.live
+            else f"--recorded {PLAN.recordings}"
         ),
-        registered=lambda wildcards: registry.fingerprint(kernel_of(wildcards)),
+        registered=lambda wildcards: keys.judged(kernel_of(wildcards)),
+        protocol=lambda wildcards: protocol(kernel_of(wildcards)),
+        code=code("gates.stage"),
     message:
         "Judging {wildcards.kernel}"
     shell:
-        "python3 -m gemmrepro.gates.stage --kernel {wildcards.kernel} --build results/build --toolkits {params.toolkits}"
-        " {params.evidence} --out {output} 2>&1 | tee {log}"
+        "python3 -m gemmrepro.gates.stage --kernel {wildcards.kernel} --build results/build"
+        " --toolkits {params.toolkits} {params.evidence} --out {output} 2>&1 | tee {log}"
 
 
 rule gates:
     input:
-        verdicts=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
+        verdicts=PLAN.gates_in(FAMILIES),
         image=in_image("report"),
     log:
         "results/logs/gates/gates.log",
     container:
         image("report")
     message:
-        "Every gate's verdict; fails if a kernel failed one"
+        "Listing every gate's verdict; fails if a kernel failed its gate"
     shell:
         "python3 -m gemmrepro.gates.stage --check {input.verdicts} 2>&1 | tee {log}"

@@ -12,8 +12,6 @@ for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
             recipe=f"docker/{env}.Dockerfile",
             # The image of Debian's own PyTorch has none.
             requirements=[path for path in [f"envs/requirements/{env}.txt"] if Path(path).is_file()],
-            # An edit of the builder's code makes no other image.
-            code=ancient(code("host.images")),
         output:
             sif=f"resources/images/{env}.sif",
             lock=f"resources/images/{env}.lock.json",

@@ -1,12 +1,13 @@
 # cuTile compiles just in time for whoever calls it; here it must do what its binaries do. Nothing else rests on this.
-COMPILED_IN_TIME = [family for family in FAMILIES if any(kernel.compiler == "cutile" for kernel in kernels_of(family))]
+COMPILED_IN_TIME = [
+    family for family in FAMILIES if any(kernel.compiler == "cutile" for kernel in PLAN.kernels_of(family))
+]
 
 
 rule just_in_time_check:
     input:
-        records=lambda wildcards: builds_in([wildcards.family]),
-        binaries=lambda wildcards: builds_in([wildcards.family], "fatbin"),
-        code=code("measure.just_in_time"),
+        records=lambda wildcards: PLAN.builds_in([wildcards.family]),
+        binaries=lambda wildcards: PLAN.builds_in([wildcards.family], "fatbin"),
         image=in_image("cuda13"),
     output:
         "results/just_in_time/{family}.json",
@@ -16,6 +17,9 @@ rule just_in_time_check:
         image("cuda13")
     resources:
         gpu=1,
+    params:
+        run=lambda wildcards: keys.run(wildcards.family),
+        code=code("measure.just_in_time"),
     message:
         "Compiling the kernels of {wildcards.family} just in time, to compare them with their binaries"
     shell:

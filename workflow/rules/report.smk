@@ -6,17 +6,16 @@ rule report:
     input:
         verdicts="results/verdicts.json",
         config="results/config.json",
-        gates=expand("results/gates/{kernel}.json", kernel=list(KERNELS)),
-        builds=builds_in(FAMILIES),
-        sass=builds_in(FAMILIES, "sass"),
-        sources=[os.path.relpath(kernel.source_path) for kernel in KERNELS.values()],
-        measurements=measurements(FAMILIES),
-        experiments=experiment_files(FAMILIES),
+        gates=PLAN.gates_in(FAMILIES),
+        builds=PLAN.builds_in(FAMILIES),
+        sass=PLAN.builds_in(FAMILIES, "sass"),
+        sources=sorted(set(relative(kernel.source_path for kernel in KERNELS.values()))),
+        measurements=PLAN.measurements(FAMILIES),
+        experiments=PLAN.experiment_files(FAMILIES),
         figures=rules.figures.input,
         discussions=[path for family in FAMILIES if Path(path := f"kernels/{family}/discussion.html.j2").is_file()],
         template=sorted(str(path) for path in Path("reports/template").iterdir()),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
-        code=code("paper.page"),
         image=in_image("report"),
     output:
         report(
@@ -28,6 +27,10 @@ rule report:
         "results/logs/report.log",
     container:
         image("report")
+    params:
+        registered=[keys.told(family) for family in FAMILIES],
+        declared=[dependencies.file_hash(path) for path in DECLARED],
+        code=code("paper.page"),
     message:
         "Writing {output}"
     shell:

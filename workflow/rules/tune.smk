@@ -1,6 +1,6 @@
 # Constants for this machine's GPU: every combination that the registry declares is compiled, judged and timed, and the
 # best goes into kernels/<family>/tuned/<gpu>.json. No other rule reads what is made here, and none of it runs unasked.
-from hashlib import sha256
+from gemmrepro.core import trees
 
 TUNE = config["tune"]
 TUNABLES = {tunable.id: tunable for family in FAMILIES for tunable in registry.tunables(family)}
@@ -19,12 +19,11 @@ rule tune_compile:
     input:
         sources=lambda wildcards: sorted(
             {
-                os.path.relpath(path)
+                path
                 for kernel in candidates_of(wildcards)
-                for path in (kernel.source_path, *kernel.header_paths)
+                for path in relative((kernel.source_path, *kernel.header_paths))
             }
         ),
-        code=[*code("tune.candidates"), "workflow/gemmrepro/tune.py"],
         image=in_image(TUNE["toolkit"]),
     output:
         "results/tune/build/{tunable}/candidates.json",
@@ -36,10 +35,9 @@ rule tune_compile:
     params:
         toolkit=TUNE["toolkit"],
         arch=GPU.capability if GPU else TUNE["arch"],
-        # A text that changes with the space and with what the registry makes of it.
-        declared=lambda wildcards: sha256(
-            "".join(map(registry.fingerprint, candidates_of(wildcards))).encode()
-        ).hexdigest(),
+        # Changes with the search space and with what the registry makes of it.
+        declared=lambda wildcards: trees.digest("".join(map(keys.judged, candidates_of(wildcards)))),
+        code=code("tune.compiling", without=["registry"]),
         folder=subpath(output[0], parent=True),
     message:
         "Compiling the candidates of {wildcards.tunable} (those that are compiled already are kept)"
@@ -48,12 +46,11 @@ rule tune_compile:
         " --arch {params.arch} --jobs {threads} --out {params.folder} 2>&1 | tee {log}"
 
 
-if MEASURE == "live":
+if PLAN.live:
 
     rule tune_measure:
         input:
             candidates="results/tune/build/{tunable}/candidates.json",
-            code=code("tune.stage"),
             image=in_image("torch"),
         output:
             winner="results/tune/{tunable}.json",
@@ -69,6 +66,7 @@ if MEASURE == "live":
             sizes=lambda wildcards: ",".join(
                 map(str, TUNABLES[wildcards.tunable].sizes or TUNE["sizes"][wildcards.tunable.split(".")[0]])
             ),
+            code=code("tune.stage"),
         message:
             "Tuning {wildcards.tunable} on the GPU (what was timed is kept if this is interrupted)"
         shell:
@@ -95,7 +93,7 @@ else:
             "results/logs/tune/install.log",
         localrule: True
         params:
-            why=f"measure is '{MEASURE}'" if GPU else NO_GPU,
+            why=f"measure is '{PLAN.measure}'" if GPU else NO_GPU,
         message:
             "Tuning times candidates on an NVIDIA GPU, and here {params.why}"
         run:

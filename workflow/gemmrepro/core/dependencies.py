@@ -1,11 +1,18 @@
-"""Which of our own modules a stage runs, and one hash over them: what a rule reruns for.
+"""What code of ours a stage runs, definition by definition, and one hash over it: what a rule reruns for.
 
-Snakemake sees a rule's command and not what it imports. Rules therefore take `code_hash` of their stage as a parameter.
+Snakemake sees a rule's command and not what it imports, so rules take the `code_hash` of their stage as a parameter. It
+covers the functions, classes and constants that the stage reaches, in whatever module they stand: an edit of one that
+it does not reach, a comment, a docstring (see `trees`) or a move to another module changes nothing.
+
+Reached is what a definition names: ``read_json``, ``files.read_json``, a re-export, an import in a function, and a
+module whose name is a string by itself, as in ``["-m", "gemmrepro.build.cutile"]``. A class counts as a whole.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +22,18 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 IRRELEVANT = frozenset({"gemmrepro.errors"})
 """Modules that no result depends on: they say how a job fails."""
+
+Definition = tuple[str, str]
+"""Module and name; the empty name stands for all of a module."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A parsed module: statements by the name they bind, those that bind none, and what its imports bind."""
+
+    definitions: Mapping[str, tuple[ast.stmt, ...]]
+    effects: tuple[ast.stmt, ...]
+    imports: Mapping[str, Definition]
 
 
 def file_of(module: str) -> Path | None:
@@ -26,51 +45,165 @@ def file_of(module: str) -> Path | None:
 
 
 @cache
+def contents(module: str) -> Contents:
+    """What stands in a module of ours. Raises ValueError if there is none of that name."""
+    path = file_of(module)
+    if path is None:
+        raise ValueError(f"there is no module {module}")
+    definitions: dict[str, tuple[ast.stmt, ...]] = {}
+    effects: list[ast.stmt] = []
+    tree = trees.parse(path)
+    for statement in tree.body:
+        if isinstance(statement, ast.Import | ast.ImportFrom) or trees.is_docstring(statement) or _is_main(statement):
+            continue
+        names = set(_bound(statement))
+        for name in names:
+            definitions[name] = (*definitions.get(name, ()), statement)
+        if not names:
+            effects.append(statement)
+    return Contents(definitions, tuple(effects), dict(_imported(tree)))
+
+
+@cache
 def imports(module: str) -> frozenset[str]:
     """Our modules that `module` imports, at any depth of its code.
 
     ``from gemmrepro.core import files`` imports the module, ``from gemmrepro.registry import Kernel`` the package.
     """
     path = file_of(module)
-    named: set[str] = set()
-    for node in ast.walk(trees.parse(path)) if path else ():
-        if isinstance(node, ast.Import):
-            named |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            named |= {name if _is_ours(name) else node.module for name in inner}
-    return frozenset(name for name in named if _is_ours(name)) - {module}
+    return frozenset(imported for _, (imported, _) in _imported(trees.parse(path))) if path else frozenset()
 
 
-def _is_ours(module: str) -> bool:
-    return module.split(".")[0] == PACKAGE.name and file_of(module) is not None
+def closure(
+    *start: str, without: frozenset[str] = frozenset(), within: frozenset[str] = frozenset()
+) -> set[Definition]:
+    """Every definition that `start` reaches.
 
-
-@cache
-def closure(*modules: str, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """`modules` and all of ours that they import, sorted; nothing of the packages and modules named by `without`."""
-
-    def left_out(name: str) -> bool:
-        return any(name == package or name.startswith(f"{package}.") for package in without | IRRELEVANT)
-
-    reached: set[str] = set()
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name not in reached and not left_out(name):
-            reached.add(name)
-            waiting += imports(name)
-    return tuple(sorted(reached))
-
-
-def code_hash(*modules: str, without: frozenset[str] = frozenset()) -> str:
-    """16 hex digits that change with the behaviour of `modules` or of anything of ours that they import.
+    Args:
+        start: modules, or ``module:name`` for one definition in a module.
+        without: packages and modules whose code does not count.
+        within: packages and modules that alone count; by default all.
 
     Raises:
         ValueError: there is no such module.
     """
-    for module in modules:
-        if file_of(module) is None:
-            raise ValueError(f"there is no module {module}")
-    hashes = {name: trees.file_hash(path) for name in closure(*modules, without=without) if (path := file_of(name))}
-    return trees.digest(repr(sorted(hashes.items())))
+    reached: set[Definition] = set()
+    waiting = [_resolved(*place.partition(":")[::2]) for place in start]
+    while waiting:
+        place = waiting.pop()
+        module, _ = place
+        if place in reached or _is_in(module, without | IRRELEVANT) or (within and not _is_in(module, within)):
+            continue
+        reached.add(place)
+        waiting += _needed(place)
+    return reached
+
+
+def code_hash(*start: str, without: frozenset[str] = frozenset(), within: frozenset[str] = frozenset()) -> str:
+    """16 hex digits that change with what `start` reaches; arguments and errors as those of `closure`."""
+    code = {
+        (name, trees.text(statement))
+        for module, name in closure(*start, without=without, within=within)
+        for statement in _statements((module, name))
+    }
+    return trees.digest(repr(sorted(code)))
+
+
+def file_hash(path: Path) -> str:
+    """16 hex digits that change with what a Python file outside the library does, and with what of ours it reaches."""
+    tree = trees.parse(path)
+    code = {
+        (name, trees.text(statement)) for module, name in _reached_by(tree) for statement in _statements((module, name))
+    }
+    return trees.digest(repr([trees.text(tree), sorted(code)]))
+
+
+def _reached_by(tree: ast.Module) -> set[Definition]:
+    scope = dict(_imported(tree))
+    needed = {place for statement in tree.body for place in _named(statement, scope)}
+    return closure(*(f"{module}:{name}" for module, name in needed))
+
+
+def _statements(place: Definition) -> tuple[ast.stmt, ...]:
+    module, name = place
+    parsed = contents(module)
+    if name:
+        return (*parsed.definitions.get(name, ()), *parsed.effects)
+    return (*(statement for each in parsed.definitions.values() for statement in each), *parsed.effects)
+
+
+@cache
+def _needed(place: Definition) -> frozenset[Definition]:
+    module, _ = place
+    return frozenset(needed for statement in _statements(place) for needed in _references(statement, module))
+
+
+def _references(statement: ast.stmt, module: str) -> Iterator[Definition]:
+    """What a statement of `module` names, of our own code."""
+    parsed = contents(module)
+    own = {name: (module, name) for name in parsed.definitions}
+    yield from _named(statement, {**own, **parsed.imports, **dict(_imported(statement))})
+
+
+def _named(statement: ast.stmt, scope: Mapping[str, Definition]) -> Iterator[Definition]:
+    """What a statement names of what `scope` binds; a bare string may name a module."""
+    owners: set[ast.AST] = set()
+    for node in trees.walk(statement):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner, name = scope.get(node.value.id, ("", "unknown"))
+            if not name:  # a module, of which one thing is taken
+                owners.add(node.value)
+                yield _resolved(owner, node.attr)
+        elif isinstance(node, ast.Name) and node not in owners and isinstance(node.ctx, ast.Load) and node.id in scope:
+            yield _resolved(*scope[node.id])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_ours(node.value):
+            yield node.value, ""
+
+
+def _resolved(module: str, name: str) -> Definition:
+    """Where a name of a module is defined: there, where it is handed on from, or as a module of its own."""
+    if name and _is_ours(f"{module}.{name}"):
+        return f"{module}.{name}", ""
+    parsed = contents(module)
+    if name in parsed.imports and name not in parsed.definitions:
+        return _resolved(*parsed.imports[name])
+    return module, name
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, Definition]]:
+    """What the imports in a tree bind, of our own code: local names, and where they come from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if _is_ours(alias.name):
+                    yield alias.asname or alias.name, (alias.name, "")
+        elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield alias.asname or alias.name, (inner, "") if _is_ours(inner) else (node.module, alias.name)
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """Names that a statement at the top of a module binds."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def _is_main(statement: ast.stmt) -> bool:
+    test = statement.test if isinstance(statement, ast.If) else None
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
+def _is_in(module: str, packages: frozenset[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+@cache
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] == PACKAGE.name and "/" not in module and file_of(module) is not None

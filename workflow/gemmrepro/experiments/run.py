@@ -154,7 +154,7 @@ def gather(
                 reason = not_timeable(kernel.id, toolkit, key, gates)
             if reason is None:
                 try:
-                    found = Loaded(session, kernel, build, toolkit)
+                    found = Loaded.built(session, kernel, build, toolkit)
                     loaded[Subject(kernel.id, toolkit, found.build_key)] = found
                 except UserError as error:
                     reason = str(error)

@@ -80,7 +80,7 @@ def gate(
             continue
         key = record.build_record(kernel, build, toolkit)["build_key"]
         try:
-            loaded = Loaded(session, kernel, build, toolkit)
+            loaded = Loaded.built(session, kernel, build, toolkit)
         except UserError as error:
             toolkits[toolkit] = {"status": "not run", "build_key": key, "reason": str(error), "cases": []}
             continue

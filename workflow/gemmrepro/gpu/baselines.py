@@ -31,16 +31,18 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gpu import device
 from gemmrepro.gpu.cublas import LT_ONLY, opened, opened_lt
+from gemmrepro.gpu.trials import FAST
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Problem, Shape
 
 LT_CANDIDATES = 8
-FAST = "cublas.gemm_fast"
+"""How many algorithms cublasLt's heuristic is asked for."""
 
-TRIAL_SAMPLE_MS, TRIAL_MS = 0.2, 800.0
-"""A sample of a trial lasts at least the one, and a trial about the other, within the fewest and most rounds of it."""
+TRIAL_SAMPLE_MS = 0.2
+"""A sample of a trial lasts at least this long."""
 
 TRIAL_ROUNDS = (5, 60)
+"""The fewest and the most rounds of a trial, however long it may last."""
 
 WARM_UP = 3 / 8
 """How long a trial's warm-up lasts, in trials."""
@@ -64,35 +66,8 @@ def _sgemm(session: device.Session, operands: Operands) -> Callable[[], None]:
     return opened(session).sgemm(operands)
 
 
-_trial_ms = TRIAL_MS
-
-
-def limit_trials(seconds: float) -> None:
-    """Have a trial of the library's ways last no longer than `seconds`, for a sweep that is in a hurry."""
-    global _trial_ms
-    _trial_ms = min(TRIAL_MS, 1000.0 * seconds)
-
-
-_fastest: dict[tuple[Any, ...], int] = {}
-"""Which of the library's ways won at a problem and shape, in this process."""
-
-
-def way(session: device.Session, problem: Problem, shape: Shape, name: str = "cublas.gemm") -> int | None:
-    """Which of the library's ways the baseline `name` takes here; None where it was not asked yet."""
-    return _fastest.get((problem, shape, session.gpu.pci_bus, _fast(name)))
-
-
-def take_way(session: device.Session, problem: Problem, shape: Shape, chosen: int, name: str = "cublas.gemm") -> None:
-    """Have the baseline `name` take the way that an earlier process chose: one sweep compares with one and the same."""
-    _fastest[problem, shape, session.gpu.pci_bus, _fast(name)] = chosen
-
-
-def _fast(name: str) -> bool:
-    return name == FAST
-
-
 def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm") -> Callable[[], None]:
-    """The fastest of cublasGemmEx and the ways that cublasLt's heuristic offers, each tried here and now.
+    """The fastest of cublasGemmEx and the algorithms that cublasLt's heuristic offers, each tried here and now.
 
     What a kernel is compared with must be the library's best: cublasGemmEx may choose a slower kernel than cublasLt
     knows. They are tried on the operands themselves, and the least median wins.
@@ -100,7 +75,7 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
     Raises:
         UserError: the library multiplies no such types, or not in this layout.
     """
-    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, _fast(name)))
+    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, name == FAST))
     if operands.problem.dtype_in not in LT_ONLY:
         calls.insert(0, opened(session).gemm_ex(operands))
     if not calls:
@@ -108,18 +83,20 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
             f"cuBLAS has no way to multiply {operands.problem} in layout {operands.problem.layout}; "
             "8-bit floats want a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
         )
-    chosen = way(session, operands.problem, operands.shape, name)
+    chosen = session.trials.algorithm(operands.problem, operands.shape, name)
     if chosen is None:
         if session.stream.is_capturing():
             raise UserError("a baseline must be bound before its launches are captured.")
         chosen = _try(session, calls)
-        take_way(session, operands.problem, operands.shape, chosen, name)
-    return calls[chosen]  # every process that asks the heuristic the same gets the same list
+        session.trials.take(operands.problem, operands.shape, chosen, name)
+    return calls[chosen]
 
 
 def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     """Index of the fastest of `calls`, launched in turn so that a drift of the clock touches them all alike."""
     import cupy
+
+    trial_ms = session.trials.milliseconds
 
     def sample(call: Callable[[], None], launches: int) -> tuple[Any, Any]:
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
@@ -138,11 +115,11 @@ def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     session.sync()
     least = max(1e-3, min(elapsed(pair) for pair in once))
     # At the clock that this load leaves, not at that of an idle GPU: the ranking may differ.
-    for index in range(math.ceil(WARM_UP * _trial_ms / least)):
+    for index in range(math.ceil(WARM_UP * trial_ms / least)):
         calls[index % len(calls)]()
     session.sync()
     launches = max(1, round(TRIAL_SAMPLE_MS / least))
-    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(_trial_ms / (launches * least * len(calls)))))
+    rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(trial_ms / (launches * least * len(calls)))))
     samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]
     session.sync()
     columns = zip(*samples, strict=True)

@@ -4,7 +4,7 @@ CuPy's binding refuses to run while a stream is being captured, and launches of 
 Row-major C = AB is asked for as the column-major C' = B'A', so that neither side transposes anything. A handle's math
 mode is set to the default one and read back: TF32, BF16x9 emulation and the like are off.
 
-A handle and its workspace live as long as the process, whose graphs may hold them. cublasLt's heuristic is asked once
+A handle and its workspace live as long as their session, whose graphs may hold them. cublasLt's heuristic is asked once
 for a problem and shape, which takes longer than a small GEMM; the descriptors that its answer needs live and end with
 it.
 """
@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol
 
 from gemmrepro.errors import UserError
@@ -66,9 +65,10 @@ cuBLAS allocate its own would put the allocation into the graph that is timed.""
 
 
 class OnStream(Protocol):
-    """What has a CuPy stream: a session (gemmrepro.gpu, which may itself call the library)."""
+    """What has a CuPy stream and keeps open handles: a session (gemmrepro.gpu.device, which this module is below)."""
 
     stream: Any
+    libraries: dict[str, Any]
 
 
 def _load(name: str) -> ctypes.CDLL:
@@ -117,9 +117,11 @@ def scale_type(problem: Problem) -> str:
 
 def scalars(operands: Operands) -> tuple[Any, Any]:
     """alpha and beta of `operands` as the library takes them for its problem."""
-    kind = {"fp64": ctypes.c_double, "int32": ctypes.c_int32, "fp32": ctypes.c_float}[scale_type(operands.problem)]
-    whole = int if kind is ctypes.c_int32 else float
-    return kind(whole(operands.alpha)), kind(whole(operands.beta))
+    kind = scale_type(operands.problem)
+    if kind == "int32":
+        return ctypes.c_int32(int(operands.alpha)), ctypes.c_int32(int(operands.beta))
+    number = {"fp64": ctypes.c_double, "fp32": ctypes.c_float}[kind]
+    return number(operands.alpha), number(operands.beta)
 
 
 def _pointer(array: Any) -> ctypes.c_void_p:
@@ -243,7 +245,7 @@ class _HeuristicResult(ctypes.Structure):
 
 
 class _Plan:
-    """A problem of one shape as cublasLt describes it, and its ways to multiply. Owns the descriptors."""
+    """A problem of one shape as cublasLt describes it, and the algorithms for it. Owns the descriptors."""
 
     def __init__(self, matmul: Any, layouts: tuple[Any, Any, Any], found: list[_HeuristicResult], owned: ExitStack):
         self.matmul, self.layouts, self.found = matmul, layouts, found
@@ -252,7 +254,7 @@ class _Plan:
 
 
 class CublasLt:
-    """One libcublasLt handle, and its own ranking of the ways to multiply."""
+    """One libcublasLt handle, and its own ranking of algorithms."""
 
     def __init__(self, session: OnStream) -> None:
         """Open it.
@@ -314,13 +316,13 @@ class CublasLt:
                     *(self._handle, matmul, *layouts, layouts[2], preference),
                     *(ctypes.c_int(most), found, ctypes.byref(count)),
                 )
-            if status != NOT_SUPPORTED:  # it knows no way; cublasGemmEx may
+            if status != NOT_SUPPORTED:  # it knows no algorithm; cublasGemmEx may
                 _check("cublasLtMatmulAlgoGetHeuristic", status)
             usable = [result for result in found[: count.value] if not result.state]
             return _Plan(matmul, layouts, usable, owner.pop_all())
 
     def candidates(self, operands: Operands, most: int, fast: bool = False) -> list[Callable[[], None]]:
-        """Up to `most` ways to do what `Cublas.gemm_ex` does, in the order in which cublasLt's heuristic puts them.
+        """Up to `most` algorithms for what `Cublas.gemm_ex` does, in the order of cublasLt's heuristic.
 
         With `fast`, sums of 8-bit floats may stay in the tensor core, to the bits that it keeps. The same problem and
         shape have the same list each time. Arrays begin at multiples of 256 bytes, as CuPy's do and as the heuristic
@@ -343,13 +345,16 @@ class CublasLt:
         return calls
 
 
-@cache
 def opened(session: OnStream, math: str = "default") -> Cublas:
     """The session's one handle in `math` mode."""
-    return Cublas(session, math)
+    key = f"cublas {math}"
+    if key not in session.libraries:
+        session.libraries[key] = Cublas(session, math)
+    return session.libraries[key]
 
 
-@cache
 def opened_lt(session: OnStream) -> CublasLt:
     """The session's one cublasLt handle."""
-    return CublasLt(session)
+    if "cublasLt" not in session.libraries:
+        session.libraries["cublasLt"] = CublasLt(session)
+    return session.libraries["cublasLt"]

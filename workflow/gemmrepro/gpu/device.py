@@ -22,6 +22,7 @@ from typing import Any
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
+from gemmrepro.gpu.trials import Trials
 from gemmrepro.operations import Shape
 
 # Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
@@ -120,7 +121,15 @@ def pick_arch(archs: list[str], capability: tuple[int, int]) -> str | None:
 
 
 class Session:
-    """An open GPU: one stream on which everything runs, in order, and its sensors."""
+    """An open GPU: one stream on which everything runs, in order, and its sensors.
+
+    Attributes:
+        gpu: what it is.
+        stream, core_stream: the one stream, as CuPy and as cuda.core know it.
+        workspace: whose arrays between launches are held, by kernel and shape, and the arrays by name.
+        trials: which of cuBLAS's algorithms its baselines take.
+        libraries: open handles of cuBLAS, which live as long as the session: its graphs may hold them.
+    """
 
     def __init__(self, gpu: Gpu, stream: Any, core_stream: Any, nvml: Any, nvml_handle: Any) -> None:
         self.gpu = gpu
@@ -129,6 +138,8 @@ class Session:
         self._nvml = nvml
         self._handle = nvml_handle
         self.workspace: tuple[str, Shape, dict[str, Any]] | None = None
+        self.trials = Trials()
+        self.libraries: dict[str, Any] = {}
 
     def sync(self) -> None:
         """Wait for the stream; a kernel that failed on the GPU surfaces here as a UserError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from gemmrepro.build.record import build_record
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import opened, opened_lt
-from gemmrepro.gpu.device import Session, pick_arch
+from gemmrepro.gpu.device import Gpu, Session, pick_arch
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
@@ -41,17 +42,24 @@ def fat_binaries(data: bytes) -> list[bytes]:
     return found
 
 
-class Loaded:
-    """A kernel of the registry, loaded on the GPU from the binary the build stage made."""
+@dataclass(frozen=True)
+class Binary:
+    """A kernel's fat binary or cubin, and which of its machine codes a GPU runs."""
 
-    def __init__(self, session: Session, kernel: Kernel, build: Path, toolkit: str) -> None:
-        """Load it.
+    kernel: Kernel
+    toolkit: str
+    build_key: str
+    arch: str
+    path: Path
+
+    @classmethod
+    def built(cls, gpu: Gpu, kernel: Kernel, build: Path, toolkit: str) -> Binary:
+        """What the build stage made.
 
         Raises:
-            UserError: the binary is missing, has no code for this GPU, needs a newer driver, or cannot be loaded.
+            UserError: it is missing, has no code for this GPU, or needs a newer driver.
         """
         record = build_record(kernel, build, toolkit)
-        gpu = session.gpu
         if gpu.compute_capability < kernel.min_capability:
             raise UserError(
                 f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]} and the "
@@ -59,18 +67,7 @@ class Loaded:
             )
         arch = pick_arch(list(record["archs"]), gpu.compute_capability)
         if arch is None:
-            number = gpu.arch.removeprefix("sm_")
-            if any(number in refusal.archs for refusal in kernel.refusals):
-                raise UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
-            if kernel.targets:
-                raise UserError(
-                    f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone and cannot run on the "
-                    f"{gpu.name} ({gpu.arch})."
-                )
-            raise UserError(
-                f"the {toolkit} binary of {kernel.id} has code for {', '.join(record['archs'])} and none for the "
-                f"{gpu.name} ({gpu.arch}); add {number} to build.{toolkit} in the configuration and build again."
-            )
+            raise _no_code(gpu, kernel, toolkit, list(record["archs"]))
         toolkit_major = int(str(record["toolkit_version"]).split(".")[0])
         if toolkit_major > gpu.driver_cuda[0]:
             raise UserError(
@@ -80,15 +77,41 @@ class Loaded:
         path = Path(build) / toolkit / f"{kernel.id}.fatbin"
         if not path.is_file():
             raise UserError(f"the binary {path} is missing; run the build stage again.")
-        self._setup(session, kernel, toolkit, record["build_key"], arch, path)
+        return cls(kernel, toolkit, record["build_key"], arch, path)
 
-    def _setup(self, session: Session, kernel: Kernel, toolkit: str, build_key: str, arch: str, path: Path) -> None:
+
+def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserError:
+    """Why a kernel has no machine code for `gpu`, and what to do."""
+    number = gpu.arch.removeprefix("sm_")
+    if any(number in refusal.archs for refusal in kernel.refusals):
+        return UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
+    if kernel.targets:
+        return UserError(
+            f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone and cannot run on the "
+            f"{gpu.name} ({gpu.arch})."
+        )
+    return UserError(
+        f"the {toolkit} binary of {kernel.id} has code for {', '.join(archs)} and none for the "
+        f"{gpu.name} ({gpu.arch}); add {number} to build.{toolkit} in the configuration and build again."
+    )
+
+
+class Loaded:
+    """A kernel of the registry, loaded on the GPU."""
+
+    def __init__(self, session: Session, binary: Binary) -> None:
+        """Load it.
+
+        Raises:
+            UserError: the driver cannot load the binary, or it has no such entry point.
+        """
         from cuda.core import ObjectCode
 
-        self.session, self.kernel, self.toolkit = session, kernel, toolkit
-        self.build_key, self.arch = build_key, arch
+        self.session, self.kernel, self.toolkit = session, binary.kernel, binary.toolkit
+        self.build_key, self.arch = binary.build_key, binary.arch
+        kernel, path = binary.kernel, binary.path
         try:
-            images = [ObjectCode.from_fatbin(one, name=kernel.id) for one in fat_binaries(path.read_bytes())]
+            images = [ObjectCode.from_fatbin(image, name=kernel.id) for image in fat_binaries(path.read_bytes())]
             held = images if len(images) == len(kernel.codes) else images * len(kernel.codes)
             self._functions = {
                 code.entry: image.get_kernel(code.entry) for code, image in zip(kernel.codes, held, strict=True)
@@ -102,11 +125,18 @@ class Loaded:
         self._shared_set = dict.fromkeys(self._functions, 0)
 
     @classmethod
+    def built(cls, session: Session, kernel: Kernel, build: Path, toolkit: str) -> Loaded:
+        """Load what the build stage made.
+
+        Raises:
+            UserError: the binary is missing, has no code for this GPU, needs a newer driver, or cannot be loaded.
+        """
+        return cls(session, Binary.built(session.gpu, kernel, build, toolkit))
+
+    @classmethod
     def from_file(cls, session: Session, kernel: Kernel, path: Path, toolkit: str = "test") -> Loaded:
-        """Load `kernel` from any fat binary or cubin, without a build record; for tests of changed sources."""
-        self = cls.__new__(cls)
-        self._setup(session, kernel, toolkit, "unrecorded", session.gpu.arch, Path(path))
-        return self
+        """Load `kernel` from any fat binary or cubin, without a build record; for candidates and changed sources."""
+        return cls(session, Binary(kernel, toolkit, "unrecorded", session.gpu.arch, Path(path)))
 
     def _config(self, launch: Launch, entry: str) -> Any:
         from cuda.core import LaunchConfig
@@ -124,7 +154,7 @@ class Loaded:
                     f"{self.session.gpu.name} does not give ({status.name})."
                 )
             self._shared_set[entry] = launch.shared_bytes
-        grid = launch.grid
+        grid: tuple[int, ...] = launch.grid
         options: dict[str, Any] = {}
         if launch.cluster is not None:
             if any(blocks % size for blocks, size in zip(grid, launch.cluster, strict=True)):
@@ -204,8 +234,8 @@ class Loaded:
         for i in range(step.count):
             a, b, c = (array[i * stride :] for array, stride in zip(flat, strides, strict=True))
             one = Operands(step.problem, step.shape(shape), (a, b), c)
-            ways = opened_lt(self.session).candidates(one, 1)
-            calls.append(ways[0] if ways else opened(self.session).gemm_ex(one))
+            offered = opened_lt(self.session).candidates(one, 1)
+            calls.append(offered[0] if offered else opened(self.session).gemm_ex(one))
         return _in_order(calls)
 
 

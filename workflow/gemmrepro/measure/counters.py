@@ -234,7 +234,7 @@ def _launch(targets: Sequence[str], build: Path, runs: bool) -> None:
         kernel = registry.kernel(name)
         inputs, output = random(kernel.problem, shape, secrets.randbits(31))
         operands = Operands.of(kernel, shape, inputs, output)
-        call = loaded.Loaded(session, kernel, build, toolkit).bind(operands)
+        call = loaded.Loaded.built(session, kernel, build, toolkit).bind(operands)
         with _shown(session) if runs else contextlib.nullcontext():
             call()
             if runs:

@@ -102,7 +102,7 @@ class Both:
 
     def __init__(self, session: device.Session, kernel: Kernel, build: Path) -> None:
         self.session, self.kernel = session, kernel
-        self.loaded = loaded.Loaded(session, kernel, build, TOOLKIT)
+        self.loaded = loaded.Loaded.built(session, kernel, build, TOOLKIT)
         self.tiles = {part.entry: cutile_export.tile_kernel(cutile.specification(part)) for part in kernel.codes}
 
     def launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:

@@ -86,8 +86,8 @@ class Sweep:
         self.machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
         self.journal = Journal(journal, self.machine, say)
         self.plan = timing.Plan(settings["interval"], settings["seconds_per_round"], *settings["samples_per_round"])
-        # What a round spends on a point and its baseline, twice over: no more than that on choosing the baseline's way.
-        baselines.limit_trials(2 * settings["seconds_per_round"])
+        # Choosing the baseline's algorithm takes no longer than a round of a point and its baseline.
+        session.trials.limit(2 * settings["seconds_per_round"])
 
     def _refusal(self, kernel: Kernel, toolkit: str, gates: Path) -> str | None:
         if kernel.targets and not (self.build / toolkit / f"{kernel.id}.json").is_file():
@@ -96,7 +96,7 @@ class Sweep:
         reason = not_timeable(kernel.id, toolkit, record["build_key"], gates)
         if reason is None:
             try:
-                self._loaded[kernel.id, toolkit] = Loaded(self.session, kernel, self.build, toolkit)
+                self._loaded[kernel.id, toolkit] = Loaded.built(self.session, kernel, self.build, toolkit)
             except UserError as error:
                 reason = str(error)
         return reason
@@ -137,12 +137,12 @@ class Sweep:
         if found is None:
             found = workspace.check(self._bind(point, workspace), timer, self.kernels.get(point.kernel))
             if point.toolkit == LIBRARY:
-                found["way"] = baselines.way(self.session, point.problem, point.shape, point.kernel)
+                found["way"] = self.session.trials.algorithm(point.problem, point.shape, point.kernel)
             self.journal.put(point.entry("check"), self._check_identity(point), found)
             if not found["passed"]:
                 self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {found['message']}")
         elif found.get("way") is not None:
-            baselines.take_way(self.session, point.problem, point.shape, found["way"], point.kernel)
+            self.session.trials.take(point.problem, point.shape, found["way"], point.kernel)
         return found
 
     def todo(self) -> list[tuple[int, Point]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro import registry
@@ -34,6 +35,50 @@ _FAMILIES_OF_OPCODES = (
 _ALWAYS = {"FFMA", "global loads", "global stores", "shared loads", "shared stores", "barriers"}
 
 
+@dataclass(frozen=True)
+class BuildView:
+    """What an entry point became for one architecture; `counts` are instructions by kind. Bytes are of a thread, the
+    shared ones of a block."""
+
+    toolkit: str
+    entry: str
+    arch: str
+    registers: int | None
+    spills: int
+    stack: int | None
+    shared: int | None
+    instructions: int | None
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LoopView:
+    """A main loop's listing, cut at LOOP_LINES of its `count` lines."""
+
+    toolkit: str
+    entry: str
+    arch: str
+    count: int
+    text: str
+    cut: bool
+    file: str
+    link: str | None
+
+
+@dataclass(frozen=True)
+class MachineCodeView:
+    """A kernel's builds and main loops; `several` if its source has more than one entry point.
+
+    `columns` are the headings of the builds' counts, `build_keys` are by toolkit.
+    """
+
+    columns: tuple[str, ...]
+    builds: tuple[BuildView, ...]
+    loops: tuple[LoopView, ...]
+    build_keys: Mapping[str, str]
+    several: bool
+
+
 def opcode_columns(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """The kinds of instruction that any of a kernel's builds has, as (heading, pattern)."""
     opcodes = {opcode for record in records for opcode in (record.get("instructions") or {})}
@@ -51,55 +96,53 @@ def opcode_columns(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]
     return columns
 
 
-def machine_code(kernel: registry.Kernel, inputs: Inputs) -> dict[str, Any]:
-    """The table of builds of a kernel, and the main loops of its entry points on the architecture that was measured.
+def machine_code(kernel: registry.Kernel, inputs: Inputs) -> MachineCodeView:
+    """The builds of a kernel, and the main loops of its entry points on the architecture that was measured."""
+    measured_arch = next((each.arch for each in inputs.measured.values() if each.arch), None)
+    records = inputs.builds.get(kernel.id, {})
+    entries = {toolkit: _entries(kernel, record) for toolkit, record in records.items()}
+    columns = opcode_columns(
+        [built for found in entries.values() for archs in found.values() for built in archs.values()]
+    )
+    builds: list[BuildView] = []
+    loops: list[LoopView] = []
+    for toolkit, found in entries.items():
+        for entry, archs in found.items():
+            builds += [
+                build_view(archs[arch], toolkit, entry, arch, [pattern for _, pattern in columns])
+                for arch in sorted(archs, key=_arch_order)
+            ]
+            chosen = measured_arch if measured_arch in archs else next(iter(sorted(archs)), None)
+            text = (archs[chosen].get("hot_loop") or "").strip("\n") if chosen else ""
+            if chosen and text:
+                loops.append(_loop(kernel, toolkit, entry, chosen, text.splitlines(), inputs))
+    return MachineCodeView(
+        columns=tuple(heading for heading, _ in columns),
+        builds=tuple(builds),
+        loops=tuple(loops),
+        build_keys={toolkit: record.get("build_key", "") for toolkit, record in records.items()},
+        several=any(len(found) > 1 for found in entries.values()),
+    )
 
-    A source with an entry point for each of several tiles has a row and a loop for every one of them.
-    """
-    arch = next((each.arch for each in inputs.measured.values() if each.arch), None)
-    builds = inputs.builds.get(kernel.id, {})
-    entries = {toolkit: _entries(kernel, record) for toolkit, record in builds.items()}
-    flat = [built for found in entries.values() for archs in found.values() for built in archs.values()]
-    columns = opcode_columns(flat)
-    rows, loops = [], []
-    for toolkit, record in builds.items():
-        for entry, archs in entries[toolkit].items():
-            for name in sorted(archs, key=lambda text: [int(part) for part in re.findall(r"\d+", text)] or [0]):
-                rows.append(
-                    {
-                        "toolkit": toolkit,
-                        "version": record.get("toolkit_version", ""),
-                        "entry": entry,
-                        "arch": name,
-                        **_build_row(archs[name], [pattern for _, pattern in columns]),
-                    }
-                )
-            chosen = arch if arch in archs else next(iter(sorted(archs)), None)
-            text = ((archs.get(chosen) or {}).get("hot_loop") or "").strip("\n")
-            if text:
-                lines = text.splitlines()
-                file = inputs.build_dir / toolkit / f"{kernel.id}.sass"
-                loops.append(
-                    {
-                        "toolkit": toolkit,
-                        "entry": entry,
-                        "arch": chosen,
-                        "count": len(lines),
-                        "text": "\n".join(lines[:LOOP_LINES]),
-                        "cut": len(lines) > LOOP_LINES,
-                        "file": f"results/build/{toolkit}/{kernel.id}.sass",
-                        "link": relative(file, inputs.out) if file.is_file() else None,
-                    }
-                )
-    keys = {toolkit: record.get("build_key", "") for toolkit, record in builds.items()}
-    several = any(len(found) > 1 for found in entries.values())
-    return {
-        "columns": [heading for heading, _ in columns],
-        "rows": rows,
-        "loops": loops,
-        "keys": keys,
-        "several": several,
-    }
+
+def _arch_order(arch: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", arch)] or [0]
+
+
+def _loop(
+    kernel: registry.Kernel, toolkit: str, entry: str, arch: str, lines: Sequence[str], inputs: Inputs
+) -> LoopView:
+    listing = inputs.build_dir / toolkit / f"{kernel.id}.sass"
+    return LoopView(
+        toolkit=toolkit,
+        entry=entry,
+        arch=arch,
+        count=len(lines),
+        text="\n".join(lines[:LOOP_LINES]),
+        cut=len(lines) > LOOP_LINES,
+        file=f"results/build/{toolkit}/{kernel.id}.sass",
+        link=relative(listing, inputs.out) if listing.is_file() else None,
+    )
 
 
 def _entries(kernel: registry.Kernel, record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -113,15 +156,19 @@ def _entries(kernel: registry.Kernel, record: Mapping[str, Any]) -> dict[str, Ma
     return dict(sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1))
 
 
-def _build_row(built: Mapping[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
+def build_view(built: Mapping[str, Any], toolkit: str, entry: str, arch: str, patterns: Sequence[str]) -> BuildView:
+    """An entry point's build for an architecture, its instructions counted by kind."""
     instructions = Counter(built.get("instructions") or {})
-    return {
-        "registers": built.get("registers"),
-        "spills": (built.get("spill_store_bytes") or 0) + (built.get("spill_load_bytes") or 0),
-        "stack": built.get("stack_bytes"),
-        "shared": built.get("shared_bytes"),
-        "total": built.get("instruction_total"),
-        "counts": [
+    return BuildView(
+        toolkit=toolkit,
+        entry=entry,
+        arch=arch,
+        registers=built.get("registers"),
+        spills=(built.get("spill_store_bytes") or 0) + (built.get("spill_load_bytes") or 0),
+        stack=built.get("stack_bytes"),
+        shared=built.get("shared_bytes"),
+        instructions=built.get("instruction_total"),
+        counts=tuple(
             sum(count for opcode, count in instructions.items() if re.match(pattern, opcode)) for pattern in patterns
-        ],
-    }
+        ),
+    )

@@ -7,6 +7,9 @@ stage that did not run, a family that was not measured, or a container that was 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import jinja2
@@ -16,11 +19,13 @@ from gemmrepro.core.files import write_atomic
 from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
-from gemmrepro.judge import claims
-from gemmrepro.judge.rules import VERDICTS
-from gemmrepro.paper.family import family_view
+from gemmrepro.judge import claims as declared_claims
+from gemmrepro.paper.claims import by_article, disagreements
+from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
-from gemmrepro.paper.summary import by_article, disagreements, headline, limits, machine_view, recordings
+from gemmrepro.paper.limits import limits
+from gemmrepro.paper.machine import machine_view, recordings
+from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, number, pack
 
 
@@ -34,46 +39,47 @@ def render(inputs: Inputs) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {
-        **{"anchor": anchor, "number": number, "as_published": as_published, "pack": pack, "listed": listed}
+        "anchor": anchor,
+        "number": number,
+        "as_published": as_published,
+        "pack": pack,
+        "listed": listed,
     }
-    families = [family_view(name, inputs) for name in inputs.families]
-    for place, figure in enumerate([figure for family in families for figure in family["figures"]], start=1):
-        figure["number"] = place
-    gates = [kernel["gate"] for family in families for kernel in family["kernels"]]
-    printed = {claim.id: claim for claim in claims.load(tuple(inputs.families))}
+    families = numbered([family_view(name, inputs) for name in inputs.families])
+    declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
     page = environment.get_template("paper.html.j2").render(
         style=Markup((TEMPLATES / "paper.css").read_text()),
         script=Markup((TEMPLATES / "paper.js").read_text()),
         verdicts=inputs.verdicts,
-        counts={verdict: inputs.verdicts["counts"].get(verdict, 0) for verdict in VERDICTS},
         marks=MARKS,
         transfer_words=TRANSFER_WORDS,
         families=families,
-        headlines=headline(families, inputs),
-        gates={
-            "kernels": len(gates),
-            **{
-                kind: sum(
-                    bool(gate["toolkits"]) and all(t[kind] == "passed" for t in gate["toolkits"]) for gate in gates
-                )
-                for kind in ("static", "numeric")
-            },
-            "failed": sum(gate["status"] == "failed" for gate in gates),
-        },
-        machine=machine_view(inputs.measured),
+        headlines=headlines(families),
+        gates=gate_tally(families),
+        machine=machine_view(inputs.measured, inputs.config.get("sweep", {})),
         locks=inputs.locks,
-        config=inputs.config,
-        recordings=recordings(families),
+        recordings=recordings(families, inputs.measured),
         limits=limits(inputs, families),
-        by_article=by_article(inputs.verdicts["claims"]),
-        disagreements=disagreements(inputs.verdicts["claims"], {name: each.value for name, each in printed.items()}),
-        figures={name: each.figure for name, each in printed.items()},
+        by_article=by_article(inputs.verdicts.claims),
+        disagreements=disagreements(inputs.verdicts.claims, {name: claim.value for name, claim in declared.items()}),
+        figures={name: claim.figure for name, claim in declared.items()},
         glyphs=inputs.glyphs.markup(),
-        articles=sorted({claim["article"] for claim in inputs.verdicts["claims"]}),
         snakemake=SNAKEMAKE,
         size=SIZE,
     )
     return "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
+
+
+def numbered(families: Sequence[FamilyView]) -> list[FamilyView]:
+    """The families with their figures numbered through the page."""
+    numbers = count(1)
+    return [
+        dataclasses.replace(
+            family,
+            figures=tuple(dataclasses.replace(figure, number=next(numbers)) for figure in family.figures),
+        )
+        for family in families
+    ]
 
 
 def main() -> int:

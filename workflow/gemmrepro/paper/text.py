@@ -7,6 +7,7 @@ import gzip
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import format_number
-from gemmrepro.experiments.results import Results
 
 NONE = "\N{EN DASH}"
 """Stands where a table has no value."""
@@ -48,6 +47,14 @@ TRANSFER_WORDS = {
 }
 
 BINS = 32
+
+
+@dataclass(frozen=True)
+class LinkView:
+    """A link into the page."""
+
+    name: str
+    anchor: str
 
 
 def anchor(text: str) -> str:
@@ -125,9 +132,3 @@ def histogram(times: np.ndarray, median: float | None = None) -> Markup:
     return Markup(
         f'<svg class="spark" viewBox="0 0 {3 * BINS} 20" role="img" aria-label="{label}"><path d="{path}"/>{mark}</svg>'
     )
-
-
-def experiment_command(family: str, results: Results) -> str:
-    """What runs an experiment anew."""
-    live = " --config measure=live" if results.experiment.device == "gpu" else ""
-    return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"

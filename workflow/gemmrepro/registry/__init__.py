@@ -7,7 +7,6 @@ package, so the workflow reads the registry while it plans its jobs.
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import LAYOUTS, Problem, Shape
 from gemmrepro.registry.families import Family, family, family_names, kernel, kernels
-from gemmrepro.registry.fingerprints import compiled_from, fingerprint
 from gemmrepro.registry.groups import COMPILERS, Accepts, Call, Code, Compute, Platform, Story, Timing
 from gemmrepro.registry.launches import Buffer, Launch, LibraryStep, Run, Step, Steps, TensorMap, Variant
 from gemmrepro.registry.promises import Expect, Promises, Refusal
@@ -52,10 +51,8 @@ __all__ = [
     "Tunable",
     "Variant",
     "candidates_path",
-    "compiled_from",
     "family",
     "family_names",
-    "fingerprint",
     "kernel",
     "kernels",
     "parameters",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
@@ -15,7 +17,15 @@ from gemmrepro.registry.records import Kernel
 
 @dataclass(frozen=True)
 class Family:
-    """A folder of kernels that share an article, an operation and a baseline."""
+    """A folder of kernels around one article or question.
+
+    Attributes:
+        name: the folder's name under kernels/.
+        title: the heading of its chapter.
+        article: the article, as published.csv calls it; None for a family without one.
+        summary: one sentence on what is computed, and how.
+        figures: names of the figures of its measurements, in their order (`gemmrepro.paper.figures`).
+    """
 
     name: str
     title: str
@@ -29,7 +39,8 @@ def family_names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in paths.KERNELS_DIR.glob("*/family.py")))
 
 
-def _module(name: str):
+def family_module(name: str) -> ModuleType:
+    """The module kernels/<name>/family.py. Raises UserError if there is none."""
     path = paths.KERNELS_DIR / name / "family.py"
     if not path.is_file():
         raise UserError(f"there is no kernel family '{name}'; known families: {', '.join(family_names())}.")
@@ -37,9 +48,11 @@ def _module(name: str):
 
 
 @cache
-def _loaded(path: Path):
+def _loaded(path: Path) -> ModuleType:
     """The module at `path`, loaded once a path, so that a test may put other families in place of these."""
     spec = importlib.util.spec_from_file_location(f"gemmrepro_family_{path.parent.name}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is no Python module.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -48,13 +61,14 @@ def _loaded(path: Path):
 
 def family(name: str) -> Family:
     """The family called `name`. Raises UserError if there is none."""
-    return _module(name).FAMILY
+    record: Family = family_module(name).FAMILY
+    return record
 
 
 def kernels(family_name: str | None = None) -> tuple[Kernel, ...]:
     """All kernels of a family in the order of the article, or of every family."""
     names = family_names() if family_name is None else (family_name,)
-    return tuple(kernel for name in names for kernel in _module(name).KERNELS)
+    return tuple(kernel for name in names for kernel in family_module(name).KERNELS)
 
 
 def kernel(kernel_id: str) -> Kernel:
@@ -62,8 +76,6 @@ def kernel(kernel_id: str) -> Kernel:
     for candidate in kernels():
         if candidate.id == kernel_id:
             return candidate
-    import difflib
-
     known = [candidate.id for candidate in kernels()]
     near = difflib.get_close_matches(kernel_id, known, n=3, cutoff=0.4) or known
     raise UserError(f"there is no kernel '{kernel_id}'; did you mean {', '.join(near)}?")

@@ -20,7 +20,6 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry.callables import described
 from gemmrepro.registry.families import family as family_record
 from gemmrepro.registry.families import kernels
-from gemmrepro.registry.fingerprints import compiled_from
 from gemmrepro.registry.launches import LibraryStep, Step
 from gemmrepro.registry.records import USUAL_SHAPES, Kernel
 
@@ -49,8 +48,18 @@ def launched(kernel: Kernel, shapes: Iterable[Shape]) -> list[Any]:
 
 
 def compiled(kernel: Kernel) -> str:
-    """What the build reads of a record beside its source files."""
-    return compiled_from(kernel)
+    """What the build reads of a record beside its source files.
+
+    CUDA C++ says in its source what it is launched with; the Python languages take it from the record.
+    """
+    parts = [_record(code.code, frozenset({"params"})) for code in kernel.codes]
+    record: list[Any] = [parts, kernel.platform.min_capability, kernel.platform.targets]
+    if kernel.compiler != "nvcc":
+        calls = [[code.arguments, code.blocks] for code in kernel.codes]
+        arrays = {name: [array.dtype, array.multiples] for name, array in kernel.workspace.items()}
+        refusals = [_plain(refusal) for refusal in kernel.refusals]
+        record += [calls, arrays, refusals, _plain(kernel.compute), sorted(kernel.multiple_of.items())]
+    return digest(json.dumps(record))
 
 
 def judged(kernel: Kernel) -> str:
@@ -103,9 +112,9 @@ def _launch(step: Step | LibraryStep | Kernel, kernel: Kernel, shape: Shape) -> 
     return [record.entry, record.arguments, geometry, maps]
 
 
-def _record(kernel: Kernel, without: frozenset[str]) -> dict[str, Any]:
+def _record(record: Any, without: frozenset[str]) -> dict[str, Any]:
     """The fields of a record by name, groups opened; functions are left out, since they count by what they answer."""
-    return {name: _plain(value) for name, value in sorted(_leaves(kernel)) if name not in without}
+    return {name: _plain(value) for name, value in sorted(_leaves(record)) if name not in without}
 
 
 def _leaves(record: Any) -> Iterator[tuple[str, Any]]:

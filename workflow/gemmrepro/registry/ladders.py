@@ -1,8 +1,9 @@
-"""How the kernels of a family relate: which are its steps, which share a source file, what each is called.
+"""How the kernels of a family relate: which are its rungs, which share a source file, what each is called.
 
-A *step* is a source file: the first kernel made from it in a type. Kernels made from it later are its *twins*, of the
-same type with other constants ("tuned"), or of another type. A GEMM of several launches is a step by itself: its source
-holds functions for many, or it computes something else than what shares the source (other slices, other moduli).
+A *step* of a ladder is a source file: the first kernel made from it in a type. Kernels made from it later are its
+*twins*: of the same type with other constants ("tuned"), or of another type. A GEMM of several launches is a step by
+itself: its source holds functions for many kernels, or it computes something else than its namesakes (other slices,
+other moduli).
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from gemmrepro.registry import families
 from gemmrepro.registry.records import Kernel
 
 LABEL = 28
-"""Characters of a kernel's name beside the axes of a figure."""
+"""Characters that a figure has room for beside its axes."""
 
 
 def compared(family: str) -> list[Kernel]:
-    """The GEMM kernels of a family that stand beside a baseline, in the order of the registry."""
+    """The GEMM kernels of a family that have a baseline, in the order of the registry."""
     return [kernel for kernel in families.kernels(family) if kernel.baseline and kernel.problem.operation.ladder]
 
 
 def dtypes(family: str) -> list[str]:
-    """The input types that a family multiplies, the one that it is about first."""
+    """The input types that a family multiplies, its main one first."""
     return list(dict.fromkeys(kernel.dtype_in for kernel in compared(family)))
 
 
 def steps(family: str, dtype: str | None = None) -> list[Kernel]:
-    """The steps of a family in a type (its first): of every source file the first kernel."""
+    """The rungs of a family in an input type (by default its main one): of every source file the first kernel."""
     dtype = dtype or next(iter(dtypes(family)), None)
     first: dict[str, Kernel] = {}
     for kernel in compared(family):
@@ -50,16 +51,19 @@ def is_tuned(kernel: Kernel) -> bool:
 
 
 def twins(kernel: Kernel) -> list[Kernel]:
-    """What is made from the source of `kernel` after it."""
+    """The kernels made from the source of `kernel` after it, in the order of the registry."""
     everything = families.kernels(kernel.family)
     after = everything[[other.id for other in everything].index(kernel.id) + 1 :]
     return [other for other in after if _made_from(other) == _made_from(kernel)]
 
 
 def before(kernel: Kernel) -> Kernel | None:
-    """What a kernel's gain is a gain over: what it names, a tuned one's own step, or the step before it, in its type.
+    """The kernel that its gain is measured against, of the same input type.
 
-    A ladder's second type may leave steps out; then there is nothing to compare with.
+    That is what `Story.gain_over` names, else of a tuned kernel the first kernel of its source, else the rung before.
+    A rung of the article compares with the article's previous rung, so that what is inserted between two of them moves
+    neither; a rung past the article compares with the rung right before it. None where the ladder's second type leaves
+    that rung out.
     """
     if not kernel.baseline or not kernel.problem.operation.ladder:
         return None
@@ -67,18 +71,21 @@ def before(kernel: Kernel) -> Kernel | None:
         return families.kernel(kernel.gain_over)
     ladder = steps(kernel.family, kernel.dtype_in)
     if is_tuned(kernel):
-        return next(step for step in ladder if _made_from(step) == _made_from(kernel))
+        return _made_of(kernel, ladder)
     first = steps(kernel.family)
-    sources = [_made_from(step) for step in first]
-    if _made_from(kernel) not in sources:
-        first, sources = ladder, [_made_from(step) for step in ladder]
-    place = sources.index(_made_from(kernel))
-    wanted = sources[place - 1] if place else None
-    return next((step for step in ladder if _made_from(step) == wanted), None)
+    rungs = first if _made_of(kernel, first) else ladder
+    sources = [_made_from(rung) for rung in rungs]
+    earlier = [rung for rung in rungs[: sources.index(_made_from(kernel))] if rung.article or not kernel.article]
+    return _made_of(earlier[-1], ladder) if earlier else None
+
+
+def _made_of(kernel: Kernel, ladder: list[Kernel]) -> Kernel | None:
+    """The rung of `ladder` that has the source of `kernel`."""
+    return next((rung for rung in ladder if _made_from(rung) == _made_from(kernel)), None)
 
 
 def how_made(kernel: Kernel) -> str:
-    """What sets it apart from the first kernel made from its source: ``tuned``, ``fp16``; empty for the first."""
+    """How it differs from the first kernel made from its source: ``tuned``, ``fp16``; empty for the first."""
     if (first := original(kernel)) is None:
         return ""
     other_type = kernel.dtype_in if kernel.dtype_in != first.dtype_in else ""
@@ -86,7 +93,7 @@ def how_made(kernel: Kernel) -> str:
 
 
 def level_name(kernel: Kernel) -> str:
-    """What figures and tables call a kernel: as its article does, where it is the first of that name."""
+    """What figures and tables call a kernel: as its article does, if it is the first of that name."""
     name = _named(kernel)
     taken = any(_named(other) == name for other in _until(kernel) if other.rung == kernel.rung)
     return f"{kernel.rung} {kernel.name}" if taken else name
@@ -103,13 +110,13 @@ def _named(kernel: Kernel) -> str:
 
 
 def label(kernel: Kernel) -> str:
-    """`level_name` as a figure has room for it: a long one gives way to the rung and the kernel's own name."""
+    """`level_name` if it fits a figure, else the rung and the kernel's own name."""
     name = level_name(kernel)
     return name if len(name) <= LABEL or original(kernel) is not None else f"{kernel.rung} {kernel.name}"
 
 
 def heading(kernel: Kernel) -> str:
-    """The heading of its section; two of one title give their kernels' names too."""
+    """The heading of its section; two with the same title add their kernels' names."""
     name = _titled(kernel)
     namesakes = [other for other in families.kernels(kernel.family) if _titled(other) == name]
     return name if len(namesakes) == 1 else f"{name} ({kernel.name})"
@@ -123,16 +130,16 @@ def _titled(kernel: Kernel) -> str:
 
 
 def _made_from(kernel: Kernel) -> str:
-    """What kernels of one step share."""
+    """What all kernels of one step share."""
     return kernel.id if kernel.steps and kernel.problem.operation.ladder else kernel.source
 
 
 def _on_a_ladder(kernel: Kernel) -> bool:
-    """Whether its rung says something to a reader: a ceiling's does not."""
+    """Whether its rung means something to a reader: a ceiling's does not."""
     return bool(kernel.article or (kernel.problem.operation.ladder and kernel.baseline))
 
 
 def _until(kernel: Kernel) -> list[Kernel]:
-    """The kernels of its family that stand before it."""
+    """The kernels of its family before it."""
     everything = families.kernels(kernel.family)
     return list(everything[: [other.id for other in everything].index(kernel.id)])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
-from gemmrepro.registry.families import _module, family_names
+from gemmrepro.registry.families import family_module, family_names
 from gemmrepro.registry.records import Kernel
 
 
@@ -93,7 +93,7 @@ def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
 def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:
     """What may be tuned in a family, or in every one."""
     names = family_names() if family_name is None else (family_name,)
-    return tuple(one for name in names for one in getattr(_module(name), "TUNABLES", ()))
+    return tuple(one for name in names for one in getattr(family_module(name), "TUNABLES", ()))
 
 
 def tunable(kernel_id: str) -> Tunable:

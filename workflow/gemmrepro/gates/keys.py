@@ -1,0 +1,40 @@
+"""Gate keys: what a verdict of the numerical gate is filed under.
+
+A verdict holds for one run (`registry.keys.run_key`), one protocol and one bound. The protocol is the code that draws
+the cases and judges the results, so a verdict that an edited gate has not given is stale, however the edit is made.
+"""
+
+from __future__ import annotations
+
+import json
+
+from gemmrepro.core.dependencies import code_hash
+from gemmrepro.core.trees import digest
+from gemmrepro.registry import Kernel, keys
+from gemmrepro.registry.callables import described
+
+JUDGES = {
+    "gemm": "gemm",
+    "vector_add": "copies",
+    "ceiling_bytes": "copies",
+    "copy": "copies",
+    "gelu": "pointwise",
+    "ceiling_flops": "ceilings",
+    "vector_copy": "vectors",
+    "reduce": "vectors",
+    "histogram": "vectors",
+}
+
+JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.dtypes"})
+"""Where code that judges stands; how a kernel is launched is part of the run."""
+
+
+def protocol(kernel: Kernel) -> str:
+    """A hash of the code that judges kernels of this operation."""
+    return code_hash(f"gemmrepro.gates.{JUDGES[kernel.op]}", within=JUDGING)
+
+
+def gate_key(kernel: Kernel, build_key: str) -> str:
+    """What a verdict on this kernel's binary is filed under, as 16 hex digits."""
+    bound = [described(kernel.error), kernel.error_copies, kernel.spoils, kernel.dtype_acc]
+    return digest(json.dumps([keys.run_key(kernel, build_key), protocol(kernel), bound]))

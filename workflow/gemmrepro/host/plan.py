@@ -1,0 +1,140 @@
+"""What the workflow plans: the configuration, the machine at hand and the registry, turned into paths and lists.
+
+Rules ask it for their inputs. Paths are relative to the repository's root, where Snakemake runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import experiments, registry
+from gemmrepro.experiments import Experiment
+from gemmrepro.host import config as configuration
+from gemmrepro.host.gpu import HostGpu
+from gemmrepro.registry import Kernel
+
+NEWEST_ARCHITECTURE = {"cuda12": 90, "cuda13": 121}
+"""The newest architecture (compute capability x 10) that each toolkit of the images compiles for."""
+
+MEASUREMENTS = ("summary.csv", "samples.parquet", "run.json", "counters.csv")
+"""The files of one family's measurement, live or recorded."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run's plan.
+
+    Attributes:
+        config: the checked configuration.
+        measure: ``live`` or ``recorded``.
+        gpu: the GPU that is present, or None.
+    """
+
+    config: Mapping[str, Any]
+    measure: str
+    gpu: HostGpu | None
+
+    @property
+    def families(self) -> list[str]:
+        """The configured families, in the report's order."""
+        return list(self.config["families"])
+
+    @property
+    def live(self) -> bool:
+        return self.measure == "live"
+
+    @property
+    def recordings(self) -> str:
+        """The folder of the GPU whose recordings stand in."""
+        return f"reports/recorded/{self.config['recorded_gpu']}"
+
+    @property
+    def toolkits(self) -> list[str]:
+        return configuration.toolkits(dict(self.config))
+
+    @cached_property
+    def kernels(self) -> dict[str, Kernel]:
+        """Kernels by id. One that is written for an architecture which no toolkit is configured for is left out."""
+        configured = (kernel for family in self.families for kernel in registry.kernels(family))
+        return {kernel.id: kernel for kernel in configured if self.toolkits_of(kernel)}
+
+    def kernels_of(self, family: str) -> list[Kernel]:
+        return [kernel for kernel in self.kernels.values() if kernel.family == family]
+
+    def architectures(self, toolkit: str) -> list[str]:
+        """The configured architectures, and that of the GPU at hand where the toolkit knows it."""
+        wanted = set(self.config["build"][toolkit])
+        if self.gpu and self.gpu.capability <= NEWEST_ARCHITECTURE[toolkit]:
+            wanted.add(self.gpu.capability)
+        return [str(architecture) for architecture in sorted(wanted)]
+
+    def toolkits_of(self, kernel: Kernel) -> list[str]:
+        """The toolkits that build a kernel: those that it names and that are configured for a GPU it runs on."""
+        return [
+            toolkit
+            for toolkit in self.toolkits
+            if toolkit in kernel.toolkits and registry.targets(kernel, self.architectures(toolkit))
+        ]
+
+    def builds_of(self, kernel: Kernel, suffix: str = "json") -> list[str]:
+        """Build records (or binaries) of one kernel, one per toolkit."""
+        return [f"results/build/{toolkit}/{kernel.id}.{suffix}" for toolkit in self.toolkits_of(kernel)]
+
+    def builds_in(self, families: Iterable[str], suffix: str = "json") -> list[str]:
+        """The same for every kernel of some families."""
+        return [
+            path for name in families for kernel in self.kernels_of(name) for path in self.builds_of(kernel, suffix)
+        ]
+
+    def gates_in(self, families: Iterable[str]) -> list[str]:
+        return [f"results/gates/{kernel.id}.json" for name in families for kernel in self.kernels_of(name)]
+
+    def recorded(self, family: str, *names: str) -> list[str]:
+        """The committed recordings of a family that exist; a family that was never measured has none."""
+        return [path for name in names if Path(path := f"{self.recordings}/{family}/{name}").is_file()]
+
+    def measurements(self, families: Iterable[str]) -> list[str]:
+        return [f"results/measure/{family}/{name}" for family in families for name in MEASUREMENTS]
+
+    @cached_property
+    def experiments(self) -> dict[str, tuple[Experiment, ...]]:
+        """The declared experiments by family."""
+        return {family: experiments.declared(family) for family in self.families}
+
+    @property
+    def runs_on_cpu_here(self) -> bool:
+        """Whether experiments that need no GPU are run rather than recorded: wherever recordings are not asked for."""
+        declared = (each for every in self.experiments.values() for each in every)
+        return self.config["measure"] == "auto" and any(each.device == "cpu" for each in declared)
+
+    def experiment_files(self, families: Iterable[str]) -> list[str]:
+        """Rows and circumstances of every experiment of some families."""
+        return [
+            f"results/experiments/{family}/{experiment.name}.{suffix}"
+            for family in families
+            for experiment in self.experiments[family]
+            for suffix in ("csv", "json")
+        ]
+
+    def experiment_kernels(self, family: str, name: str) -> list[Kernel]:
+        """The configured kernels that an experiment runs."""
+        return [self.kernels[each] for each in experiments.experiment(family, name).kernels if each in self.kernels]
+
+    def experiment_settings(self, family: str, name: str) -> str:
+        """An experiment's configured settings, as JSON."""
+        return json.dumps(self.config.get("experiments", {}).get(family, {}).get(name, {}))
+
+    def figures(self) -> dict[str, tuple[str, ...]]:
+        """The figures by family; families without any are left out."""
+        return {family: names for family in self.families if (names := experiments.figure_names(family))}
+
+
+def relative(paths: Iterable[Path]) -> list[str]:
+    """Paths as rules name them."""
+    return [os.path.relpath(path) for path in paths]

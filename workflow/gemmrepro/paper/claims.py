@@ -1,0 +1,211 @@
+"""Claims with their verdicts as the page shows them: ``verdicts.json`` read into records, counted and compared."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.core.files import read_json
+from gemmrepro.core.text import as_published
+from gemmrepro.judge.rules import VERDICTS, difference
+from gemmrepro.paper.text import anchor, number
+
+
+@dataclass(frozen=True)
+class PublishedView:
+    """A figure in print."""
+
+    value: float
+    unit: str
+    metric: str
+    hardware: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any] | None) -> PublishedView | None:
+        """From a row of published.csv; None without one."""
+        return None if row is None else cls(row["value"], row["unit"], row["metric"], row["hardware"])
+
+    @property
+    def text(self) -> str:
+        """The figure with its unit, as the article prints it."""
+        if self.metric in ("numerics", "negative_result"):
+            return "in words"
+        return as_published(self.value) + (f" {self.unit}" if self.unit and self.unit != "ratio" else "")
+
+
+@dataclass(frozen=True)
+class MeasuredView:
+    """A value that a claim was judged by, the rows that it comes from, and the anchor of their table."""
+
+    value: float
+    unit: str
+    low: float
+    high: float
+    rows: tuple[str, ...]
+    link: str
+
+    @property
+    def text(self) -> str:
+        """The value without its unit; instructions are counted exactly."""
+        return as_published(self.value) if self.unit == "instructions" else number(self.value)
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """One claim and its verdict."""
+
+    id: str
+    family: str
+    article: str
+    where: str
+    statement: str
+    verdict: str
+    kernels: tuple[str, ...]
+    published: tuple[PublishedView, ...]
+    judged: tuple[MeasuredView, ...]
+    judged_on: str | None
+    tolerance: float | None
+    transfer: str
+    transfer_reason: str
+    explanation: str
+    command: str
+
+    @property
+    def anchor(self) -> str:
+        """The id of its row in the table of claims."""
+        return f"claim-{anchor(self.id)}"
+
+
+@dataclass(frozen=True)
+class VerdictsView:
+    """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``."""
+
+    claims: tuple[ClaimView, ...]
+    gpu: str | None
+    source: str
+    counts: Mapping[str, int]
+
+    @property
+    def articles(self) -> list[str]:
+        """The articles that the claims come from, in alphabetical order."""
+        return sorted({claim.article for claim in self.claims})
+
+
+def read_verdicts(path: Path) -> VerdictsView:
+    """Read verdicts.json. Raises UserError if it is missing or no JSON."""
+    verdicts = read_json(path, "the verdicts", "make them with python -m gemmrepro.judge.verdicts")
+    return VerdictsView(
+        claims=tuple(claim_view(entry) for entry in verdicts["claims"]),
+        gpu=verdicts["gpu"],
+        source=verdicts["source"],
+        counts={verdict: verdicts["counts"].get(verdict, 0) for verdict in VERDICTS},
+    )
+
+
+def claim_view(entry: Mapping[str, Any]) -> ClaimView:
+    """A claim from its entry in verdicts.json."""
+    judged = [value for value in entry["measured"] if value.get("judged")]
+    return ClaimView(
+        id=entry["id"],
+        family=entry["family"],
+        article=entry["article"],
+        where=entry["where"],
+        statement=entry["statement"],
+        verdict=entry["verdict"],
+        kernels=tuple(entry.get("kernels") or ()),
+        published=tuple(
+            PublishedView(row["value"], row["unit"], row["metric"], row["hardware"]) for row in entry["published"]
+        ),
+        judged=tuple(
+            MeasuredView(
+                value=value["value"],
+                unit=value["unit"],
+                low=value["ci_low"],
+                high=value["ci_high"],
+                rows=tuple(value["from"]),
+                link=_link(entry, value, place),
+            )
+            for place, value in enumerate(judged)
+        ),
+        judged_on=entry["judged_on"],
+        tolerance=entry["tolerance"],
+        transfer=entry["transfer"]["kind"],
+        transfer_reason=entry["transfer"]["why"],
+        explanation=entry["explanation"],
+        command=entry["command"],
+    )
+
+
+def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str:
+    """The anchor of what the `place`-th judged value was read from: an experiment, samples, or a kernel's section."""
+    if value.get("experiment"):
+        return experiment_anchor(entry["family"], value["experiment"])
+    # Of several published figures each is about a kernel of its own.
+    kernel = anchor(entry["kernels"][place if len(entry["published"]) > 1 else 0])
+    in_the_binary = value["unit"] == "instructions" or value.get("static")
+    return kernel if in_the_binary else f"samples-{kernel}"
+
+
+def experiment_anchor(family: str, name: str) -> str:
+    """The id of an experiment's section."""
+    return f"experiment-{anchor(f'{family}.{name}')}"
+
+
+@dataclass(frozen=True)
+class ArticleTally:
+    """How many claims of an article have each verdict."""
+
+    article: str
+    counts: Mapping[str, int]
+
+
+def by_article(claims: Sequence[ClaimView]) -> list[ArticleTally]:
+    """The claims of each article, counted by verdict."""
+    counted = Counter((claim.article, claim.verdict) for claim in claims)
+    return [
+        ArticleTally(article, {verdict: counted[article, verdict] for verdict in VERDICTS})
+        for article in dict.fromkeys(claim.article for claim in claims)
+    ]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A claim that is not reproduced: what was measured, and how far off it is."""
+
+    claim: ClaimView
+    text: str
+    factor: float
+    difference: str
+
+
+def disagreements(claims: Sequence[ClaimView], published: Mapping[str, float | None]) -> list[Disagreement]:
+    """Each family's claim that is not reproduced and is furthest, as a factor, from `published` (by claim id).
+
+    Only a claim with one judged value, one published figure and a tolerance compares numbers; the others are orders or
+    signs. The largest factor comes first.
+    """
+    furthest: dict[str, Disagreement] = {}
+    for claim in claims:
+        figure = published.get(claim.id)
+        if claim.verdict != "not reproduced" or not claim.tolerance or len(claim.judged) != 1 or not figure:
+            continue
+        measured = claim.judged[0]
+        if not measured.value / figure > 0:
+            continue
+        factor = max(measured.value / figure, figure / measured.value)
+        if claim.family in furthest and factor <= furthest[claim.family].factor:
+            continue
+        furthest[claim.family] = Disagreement(claim, _amount(claim), factor, difference(measured.value, figure))
+    return sorted(furthest.values(), key=lambda disagreement: -math.log(disagreement.factor))
+
+
+def _amount(claim: ClaimView) -> str:
+    """The measured value as the claim states its own: a ratio in per cent if the statement is."""
+    measured = claim.judged[0]
+    if measured.unit != "ratio":
+        return f"{number(measured.value)}{f' {measured.unit}' if measured.unit else ''}"
+    return f"{number(100 * measured.value)}%" if "%" in claim.statement else number(measured.value)

@@ -1,0 +1,120 @@
+"""An experiment's entry in its family's section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro import registry
+from gemmrepro.core.names import LIBRARY, SNAKEMAKE
+from gemmrepro.experiments import Column
+from gemmrepro.experiments.results import Results
+from gemmrepro.paper.claims import experiment_anchor
+from gemmrepro.paper.inputs import Inputs
+from gemmrepro.paper.text import NONE, number, relative
+
+
+@dataclass(frozen=True)
+class ColumnView:
+    """A column of an experiment's rows."""
+
+    name: str
+    meaning: str
+    numeric: bool
+
+
+@dataclass(frozen=True)
+class ExperimentRow:
+    """A row as text; `known` if the page has a section for its kernel."""
+
+    kernel: str
+    known: bool
+    stale: bool
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SkippedView:
+    """What did not run, and why."""
+
+    kernel: str
+    toolkit: str
+    reason: str
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> SkippedView:
+        """From an entry of run.json."""
+        return cls(str(entry.get("kernel")), str(entry.get("toolkit")), str(entry.get("reason")))
+
+
+@dataclass(frozen=True)
+class ExperimentView:
+    """An experiment: its question, where it ran, and its rows by one toolkit, out of `total`."""
+
+    name: str
+    anchor: str
+    title: str
+    question: str
+    columns: tuple[ColumnView, ...]
+    rows: tuple[ExperimentRow, ...]
+    total: int
+    stale: int
+    toolkit: str | None
+    source: str
+    machine: str | None
+    on_cpu: bool
+    date: str
+    skipped: tuple[SkippedView, ...]
+    link: str | None
+    command: str
+
+
+def experiment_view(family: str, results: Results, inputs: Inputs) -> ExperimentView:
+    """An experiment of a family."""
+    experiment = results.experiment
+    shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
+    known = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
+    return ExperimentView(
+        name=experiment.name,
+        anchor=experiment_anchor(family, experiment.name),
+        title=experiment.title,
+        question=experiment.question,
+        columns=tuple(ColumnView(column.name, column.meaning, column.kind != "text") for column in experiment.columns),
+        rows=tuple(
+            ExperimentRow(
+                kernel=row["kernel"],
+                known=row["kernel"] in known,
+                stale=row["status"] == "stale",
+                cells=tuple(_cell(row, column) for column in experiment.columns),
+            )
+            for _, row in shown.iterrows()
+        ),
+        total=len(results.rows),
+        stale=results.stale,
+        toolkit=results.toolkit,
+        source=results.source,
+        machine=results.machine,
+        on_cpu=experiment.device == "cpu",
+        date=str(results.run.get("date") or "")[:10],
+        skipped=tuple(SkippedView.of(entry) for entry in results.run.get("skipped") or []),
+        link=relative(results.path, inputs.out) if results.path else None,
+        command=experiment_command(family, results),
+    )
+
+
+def _cell(row: Mapping[str, Any], column: Column) -> str:
+    value = row[column.name]
+    if pd.isna(value):
+        return NONE
+    if column.kind == "text":
+        return str(value)
+    return str(int(value)) if column.kind == "integer" else number(value)
+
+
+def experiment_command(family: str, results: Results) -> str:
+    """The command that runs an experiment again."""
+    live = " --config measure=live" if results.experiment.device == "gpu" else ""
+    return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"

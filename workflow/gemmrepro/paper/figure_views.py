@@ -1,0 +1,62 @@
+"""The figures of a family as the page shows them: inline SVG, caption, and the numbers drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from gemmrepro.core.files import read_json
+from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.paper.figures.catalogue import figure_names
+from gemmrepro.paper.inline_svg import Glyphs, inline_svg
+from gemmrepro.paper.text import anchor, relative
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """A figure; one that was not drawn has no `svg`. `table` holds the numbers drawn, by `columns`.
+
+    `number` counts the figures of the page; 0 before they are counted.
+    """
+
+    name: str
+    anchor: str
+    title: str
+    caption: str
+    command: str
+    svg: Markup | None = None
+    link: str | None = None
+    columns: tuple[str, ...] = ()
+    table: tuple[Mapping[str, Any], ...] = ()
+    number: int = 0
+
+
+def read_figures(folder: Path, family: str, glyphs: Glyphs, out: Path) -> list[FigureView]:
+    """The family's figures, drawn in `folder`, for a page at `out`; the outlines of their letters go to `glyphs`."""
+    return [_read_figure(folder / family, family, name, glyphs, out) for name in figure_names(family)]
+
+
+def _read_figure(folder: Path, family: str, name: str, glyphs: Glyphs, out: Path) -> FigureView:
+    svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
+    link = relative(sidecar, out) if sidecar.is_file() else None
+    place = f"figure-{anchor(family)}-{name}"
+    if not (svg.is_file() and sidecar.is_file()):
+        command = f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg"
+        return FigureView(name, place, name, "This figure was not drawn.", command, link=link)
+    about = read_json(sidecar, "the figure's sidecar", "draw the figures again")
+    markup = inline_svg(svg.read_text(), f"{anchor(family)}-{name}", about["title"], about.get("alt", ""), glyphs)
+    return FigureView(
+        name=name,
+        anchor=place,
+        title=about["title"],
+        caption=about["caption"],
+        command=about["command"],
+        svg=markup,
+        link=link,
+        columns=tuple(about["columns"]),
+        table=tuple(about["table"]),
+    )

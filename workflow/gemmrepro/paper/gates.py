@@ -1,0 +1,171 @@
+"""A kernel's gate as the page shows it: static checks over architectures, numerical cases with their bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gemmrepro.gates.bounds import allowed_error
+from gemmrepro.paper.text import BY
+
+
+@dataclass(frozen=True)
+class FoundView:
+    """What a check found, and on which architectures."""
+
+    text: str
+    archs: str
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """One static check over every architecture."""
+
+    check: str
+    why: str
+    expected: str
+    found: tuple[FoundView, ...]
+    passed: bool
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """One numerical case: its largest error and what is allowed, in units of |A||B| and the output's roundoff.
+
+    `allowed` is None where the gate judges by a bound of another kind.
+    """
+
+    name: str
+    shape: str
+    inputs: str
+    alpha: str
+    beta: str
+    seed: str
+    error: float | None
+    allowed: float | None
+    passed: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class ToolkitGateView:
+    """A kernel's verdicts in one toolkit; `numeric` is ``passed``, ``failed``, ``stale`` or ``not run``."""
+
+    name: str
+    static: str
+    checks: tuple[CheckView, ...]
+    numeric: str
+    source: str
+    gpu: str | None
+    reason: str | None
+    worst: CaseView | None
+    cases: tuple[CaseView, ...]
+
+    @property
+    def failed(self) -> tuple[CaseView, ...]:
+        """The cases that failed."""
+        return tuple(case for case in self.cases if not case.passed)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the numerical gate came to a verdict on this binary."""
+        return self.numeric in ("passed", "failed")
+
+
+@dataclass(frozen=True)
+class GateView:
+    """A kernel's gate: ``passed`` if nothing failed; `open` says what of the numerical gate has no verdict."""
+
+    status: str = "not run"
+    toolkits: tuple[ToolkitGateView, ...] = field(default=())
+    open: str = ""
+
+    @property
+    def static_passed(self) -> bool:
+        """Whether the static gate passed in every toolkit that has it."""
+        return bool(self.toolkits) and all(toolkit.static == "passed" for toolkit in self.toolkits)
+
+    @property
+    def numeric_passed(self) -> bool:
+        """Whether the numerical gate passed in every toolkit that has it."""
+        return bool(self.toolkits) and all(toolkit.numeric == "passed" for toolkit in self.toolkits)
+
+
+def gather_checks(checks: Sequence[Mapping[str, Any]]) -> tuple[CheckView, ...]:
+    """Static checks, one for each thing checked, with what each architecture showed.
+
+    The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ.
+    """
+    gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    seen: Counter[tuple[Any, str]] = Counter()
+    for check in checks:
+        name, arch = str(check.get("check", "")), check.get("arch")
+        gathered.setdefault((name, seen[arch, name]), []).append(check)
+        seen[arch, name] += 1
+    return tuple(_one_check(name, same) for (name, _), same in gathered.items())
+
+
+def _one_check(name: str, checks: Sequence[Mapping[str, Any]]) -> CheckView:
+    archs: dict[str, list[str]] = {}
+    for check in checks:
+        text = str(check.get("found", "")) + ("" if check.get("passed") else " (fails)")
+        archs.setdefault(text, []).append(str(check.get("arch")))
+    return CheckView(
+        check=name,
+        why="; ".join(dict.fromkeys(str(check.get("why", "")) for check in checks)),
+        expected=" or ".join(dict.fromkeys(str(check.get("expected", "")) for check in checks)),
+        found=tuple(
+            FoundView(text, "every target" if len(archs) == 1 else ", ".join(where)) for text, where in archs.items()
+        ),
+        passed=all(check.get("passed") for check in checks),
+    )
+
+
+def case_view(case: Mapping[str, Any], dtype_out: str) -> CaseView:
+    """A case of a kernel with this type of output; a gate with another kind of bound writes gamma 0 beside an error."""
+    gamma = case.get("gamma")
+    by_another = gamma == 0 and bool(case.get("err_scaled_max")) and case.get("passed", True)
+    shape = case.get("shape", "")
+    return CaseView(
+        name=str(case.get("case") or ""),
+        shape=shape if isinstance(shape, str) else BY.join(map(str, shape)),
+        inputs=str(case.get("inputs", "")),
+        alpha=str(case.get("alpha", "")),
+        beta=str(case.get("beta", "")),
+        seed=str(case.get("seed", "")),
+        error=case.get("err_scaled_max"),
+        allowed=None if by_another else allowed_error(gamma, dtype_out),
+        passed=bool(case.get("passed")),
+        message=str(case.get("message", "")),
+    )
+
+
+def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> GateView:
+    """The gate of a kernel with this type of output; None if it was not run."""
+    if gate is None:
+        return GateView()
+    toolkits = tuple(
+        _toolkit_view(name, verdict, dtype_out) for name, verdict in sorted((gate.get("toolkits") or {}).items())
+    )
+    # A gate passes as long as nothing failed, so what was not run must be named as well.
+    still_open = sorted({toolkit.numeric for toolkit in toolkits if not toolkit.judged})
+    return GateView("passed" if gate.get("passed") else "failed", toolkits, " or ".join(still_open))
+
+
+def _toolkit_view(name: str, verdict: Mapping[str, Any], dtype_out: str) -> ToolkitGateView:
+    static = verdict.get("static") or {}
+    numeric = verdict.get("numeric") or {}
+    worst = numeric.get("worst")
+    return ToolkitGateView(
+        name=name,
+        static="passed" if static.get("passed") else "failed",
+        checks=gather_checks(static.get("checks") or []),
+        numeric=numeric.get("status") or "not run",
+        source=numeric.get("source") or "none",
+        gpu=numeric.get("gpu"),
+        reason=numeric.get("reason"),
+        worst=case_view(worst, dtype_out) if isinstance(worst, Mapping) else None,
+        cases=tuple(case_view(case, dtype_out) for case in numeric.get("cases") or []),
+    )

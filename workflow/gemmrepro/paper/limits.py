@@ -1,0 +1,93 @@
+"""What this run in particular cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gemmrepro.core.names import SIZE
+from gemmrepro.paper.experiments import SkippedView
+from gemmrepro.paper.family import FamilyView
+from gemmrepro.paper.inputs import Inputs
+
+SKIPPED_SHOWN = 8
+
+
+def limits(inputs: Inputs, families: Sequence[FamilyView]) -> list[str]:
+    """The limits that follow from what was run, measured and recorded, a sentence or two each."""
+    return [
+        *_of_sources(inputs, families),
+        *_of_rows(families),
+        *_of_gates(families),
+        *_of_sweeps(inputs, families),
+    ]
+
+
+def _of_sources(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]:
+    if inputs.verdicts.source in ("recorded", "mixed"):
+        yield (
+            "No GPU took part in this run. The times, and the numerical gates, were recorded earlier on "
+            f"{inputs.verdicts.gpu}; each is tied by its build key to the very binary that was compiled in this run."
+        )
+    timed_on = {
+        str(experiment.machine)
+        for family in families
+        for experiment in family.experiments
+        if experiment.on_cpu and experiment.source == "live"
+    }
+    if timed_on:
+        yield (
+            f"What needs no GPU was timed in this run on {', '.join(sorted(timed_on))}, beside whatever else that "
+            "machine did."
+        )
+    if inputs.verdicts.source == "none":
+        yield "Nothing was measured: there was neither a usable GPU nor a recording."
+
+
+def _of_rows(families: Sequence[FamilyView]) -> Iterator[str]:
+    stale = sum(family.stale for family in families)
+    if stale:
+        yield (
+            f"{stale} rows are stale: the kernel, its flags or its toolkit changed after they were recorded. They are "
+            "struck out and support no claim."
+        )
+    if any(not family.has_counters for family in _measured(families)):
+        yield (
+            "The profiler could not be used, so there are no hardware counters: counts of loads are read off the "
+            "machine code, memory traffic is unknown, and claims about it are not measured."
+        )
+    stale = sum(experiment.stale for family in families for experiment in family.experiments)
+    if stale:
+        yield (
+            f"{stale} rows of experiments are stale: a kernel, or what the experiment does, changed after they were "
+            "recorded. They are struck out and support no claim."
+        )
+
+
+def _of_gates(families: Sequence[FamilyView]) -> Iterator[str]:
+    open_gates = {
+        kernel.name
+        for family in families
+        for kernel in family.kernels
+        if not all(toolkit.judged for toolkit in kernel.gate.toolkits)
+    }
+    if open_gates:
+        yield f"The numerical gate has not been run for today's binaries of {', '.join(sorted(open_gates))}."
+
+
+def _of_sweeps(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]:
+    if any(not family.table.has_size for family in _measured(families)):
+        yield f"The article's size, {SIZE}, was not part of this sweep, so claims about it are not measured."
+    skipped = [
+        SkippedView.of(entry) for measured in inputs.measured.values() for entry in measured.run.get("skipped") or []
+    ]
+    for each in skipped[:SKIPPED_SHOWN]:
+        yield f"{each.kernel}, built by {each.toolkit}, was not timed: {each.reason}"
+    if len(skipped) > SKIPPED_SHOWN:
+        yield f"{len(skipped) - SKIPPED_SHOWN} more were not timed; run.json lists them."
+    if not inputs.locks:
+        yield "This run used no containers, so the versions of its tools are not recorded beyond those listed."
+
+
+def _measured(families: Sequence[FamilyView]) -> list[FamilyView]:
+    """The families of GEMMs with rows."""
+    return [family for family in families if family.table.levels and family.source != "none"]

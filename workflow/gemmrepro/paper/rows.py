@@ -1,0 +1,132 @@
+"""Summary rows, samples and counters as text, for the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from gemmrepro.errors import UserError
+from gemmrepro.measure.rows import Measurements
+from gemmrepro.paper.text import NONE, histogram, interval, number, size_text, time_text
+
+SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")
+"""What identifies a row's samples."""
+
+Samples = Mapping[tuple[str, ...], np.ndarray]
+"""Single times in µs by SAMPLE_KEYS."""
+
+
+@dataclass(frozen=True)
+class RowView:
+    """A summary row as text; `ratio_value` is the ratio as a number."""
+
+    kernel: str
+    dtype: str
+    size: str
+    cache: str
+    toolkit: str
+    time: str
+    time_interval: str
+    tflops: str
+    tflops_interval: str
+    gbps: str
+    ratio: str
+    ratio_value: float | None
+    ratio_interval: str
+    samples: str
+    error: str
+    clock: str
+    power: str
+    temperature: str
+    throttle: str
+    stale: bool
+    histogram: Markup
+
+    @property
+    def rate(self) -> str:
+        """TFLOP/s, or GB/s of what does no arithmetic."""
+        return self.gbps if self.tflops == NONE else self.tflops
+
+    @property
+    def rate_unit(self) -> str:
+        """The unit of `rate`."""
+        return "GB/s" if self.tflops == NONE else "TFLOP/s"
+
+
+@dataclass(frozen=True)
+class CounterView:
+    """A hardware counter of one launch."""
+
+    metric: str
+    value: str
+    unit: str
+    size: str
+    toolkit: str
+    stale: bool
+
+
+def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView:
+    """A summary row; `times` are its samples in µs."""
+    tflops_low = tflops_high = None
+    if pd.notna(row["tflops"]) and pd.notna(row["ci_low_us"]) and row["ci_low_us"] and pd.notna(row["ci_high_us"]):
+        tflops_low = row["tflops"] * row["median_us"] / row["ci_high_us"]
+        tflops_high = row["tflops"] * row["median_us"] / row["ci_low_us"]
+    return RowView(
+        kernel=row["kernel"],
+        dtype=row["dtype"],
+        size=size_text(row),
+        cache=row["cache"],
+        toolkit=row["toolkit"],
+        time=time_text(row["median_us"]),
+        time_interval=f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]",
+        tflops=number(row["tflops"]),
+        tflops_interval=interval(tflops_low, tflops_high, 4),
+        gbps=number(row["gbps"]),
+        ratio=number(row["ratio"]),
+        ratio_value=None if pd.isna(row["ratio"]) else float(row["ratio"]),
+        ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4),
+        samples=NONE if pd.isna(row["samples"]) else str(int(row["samples"])),
+        error=number(row["err_scaled_max"]),
+        clock=number(row["clock_mhz"], 4),
+        power=number(row["power_w"]),
+        temperature=number(row["temp_c"]),
+        throttle=row["throttle"] or "none",
+        stale=row["status"] == "stale",
+        histogram=histogram(times, row["median_us"]) if times is not None else Markup(""),
+    )
+
+
+def counter_view(row: Mapping[str, Any]) -> CounterView:
+    """A row of counters.csv."""
+    return CounterView(
+        metric=row["metric"],
+        value=number(row["value"], 4),
+        unit=row["unit"],
+        size=size_text(row),
+        toolkit=row["toolkit"],
+        stale=row["status"] == "stale",
+    )
+
+
+def samples_by_row(measured: Measurements) -> Samples:
+    """Every single time of a family. Raises UserError if samples.parquet lacks a column."""
+    samples = measured.samples()
+    if samples.empty:
+        return {}
+    missing = [column for column in [*SAMPLE_KEYS, "time_us"] if column not in samples.columns]
+    if missing:
+        raise UserError(f"{measured.samples_path} has no column {', '.join(missing)}; remeasure, or restore the file.")
+    return {
+        tuple(str(part) for part in key): group["time_us"].to_numpy(dtype=float)
+        for key, group in samples.groupby(list(SAMPLE_KEYS), observed=True)
+    }
+
+
+def times_of(samples: Samples, row: Mapping[str, Any]) -> np.ndarray | None:
+    """The single times behind a summary row, or None where they were not kept."""
+    return samples.get(tuple(str(row[column]) for column in SAMPLE_KEYS))

@@ -1,0 +1,216 @@
+"""Judges and times candidates on a GPU.
+
+Always warm, alternating with the baseline, on operands for which the result was judged right just before. Candidates go
+through the numerical gate's large cases (guard bands and repeated launches included) only after a brief look at their
+time, since that takes longer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from gemmrepro import timing
+from gemmrepro.core.files import write_atomic
+from gemmrepro.core.journal import fresh_seeds
+from gemmrepro.errors import UserError
+from gemmrepro.gates.gate import Gate
+from gemmrepro.gates.operations import Gates
+from gemmrepro.gpu import baselines, device
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.measure.workspace import Workspace
+from gemmrepro.operands import Operands
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel
+from gemmrepro.tune.candidates import Listing
+from gemmrepro.tune.findings import Findings, Samples
+from gemmrepro.tune.halving import Point, Stage, Standing
+from gemmrepro.tune.progress import say
+from gemmrepro.tune.supervision import Broken, Unfinished, marker, suspect
+
+
+class Bench:
+    """The candidates of one tunable on one open GPU.
+
+    Attributes:
+        findings: what is known about them; kept in a journal.
+    """
+
+    def __init__(self, session: device.Session, listing: Listing, journal: Path, deadline: float | None = None) -> None:
+        """Open the journal, and leave out the candidate that broke the process before this one.
+
+        Args:
+            deadline: when to stop, on the clock of `time.monotonic`.
+
+        Raises:
+            UserError: the candidates were compiled for another GPU, or there is no baseline to compare them with.
+        """
+        sample = next(iter(listing.candidates.values())).kernel
+        self.session, self.listing, self.deadline = session, listing, deadline
+        baseline_id = _baseline_of(sample)
+        _check_runs_here(listing, session)
+        self.baseline = baselines.baseline(baseline_id)
+        self.baseline_version = self.baseline.version(session)
+        machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
+        self.findings = Findings(journal, machine, listing, self.baseline_version)
+        self._problem = sample.problem
+        self._loaded: dict[str, Loaded] = {}
+        name, _, reason = suspect(journal).partition(" ")
+        if reason and name in listing.candidates:
+            self.findings.reject(name, reason)
+        marker(journal).unlink(missing_ok=True)
+
+    def judge(self, names: Sequence[str]) -> list[str]:
+        """Which of `names` are right on the numerical gate's large cases, with fresh seeds."""
+        gate, seeds, start = Gates().of(self._problem.op), fresh_seeds(1), time.monotonic()
+        for name in names:
+            if self.findings.verdict(name) is None and self.attempt(name, partial(self._judge, name, gate, seeds)):
+                self.findings.accept(name)
+        right = [name for name in names if self.findings.verdict(name) == ""]
+        say(f"{len(right)} of these {len(names)} compute right; judged in {time.monotonic() - start:.0f} s")
+        return right
+
+    def measure(self, stage: Stage, names: Sequence[str], sizes: Sequence[int]) -> dict[str, dict[int, Point]]:
+        """See `halving.Measure`."""
+        if stage.judged:
+            names = self.judge(names)
+        start = time.monotonic()
+        for number in range(stage.rounds):
+            for size in sizes:
+                if untimed := self._untimed(stage, names, size, number):
+                    self._time(stage, number, size, untimed)
+        points = {
+            name: {size: self.findings.point(stage, name, size) for size in sizes}
+            for name in names
+            if not self.findings.verdict(name)
+        }
+        best = max((Standing(stage.name, by_size).score for by_size in points.values()), default=math.nan)
+        say(f"{stage.name}: {len(points)} timed in {time.monotonic() - start:.0f} s; the best is at {best:.4f}")
+        return points
+
+    def attempt(self, name: str, work: Callable[[], str]) -> bool:
+        """Do something with a candidate that may go wrong in any way. Returns whether it went well.
+
+        Args:
+            work: returns what is wrong, or nothing.
+
+        Raises:
+            Unfinished: the time budget has ended.
+            Broken: the GPU cannot be used by this process any more; the candidate is left out.
+        """
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise Unfinished
+        at_work = marker(self.findings.folder)
+        write_atomic(at_work, name)
+        try:
+            message = work()
+        except OSError:  # a full disk is not the candidate's fault
+            at_work.unlink()
+            raise
+        except Exception as error:
+            message = str(error) or type(error).__name__
+        if message:
+            self.findings.reject(name, message)
+            try:
+                self.session.sync()
+            except UserError:
+                raise Broken from None
+        at_work.unlink()
+        return not message
+
+    @cached_property
+    def _timer(self) -> timing.Timer:
+        return timing.Timer(self.session)
+
+    def _load(self, name: str) -> Loaded:
+        if name not in self._loaded:
+            path = self.listing.binary(name)
+            if not path.is_file():
+                raise UserError(f"{path} is missing; run the compile step again.")
+            kernel = self.listing.candidates[name].kernel
+            self._loaded[name] = Loaded.from_file(self.session, kernel, path, self.listing.toolkit)
+        return self._loaded[name]
+
+    def _judge(self, name: str, gate: Gate, seeds: Sequence[int]) -> str:
+        """What is wrong with a candidate on the large cases, or nothing."""
+        loaded = self._load(name)
+
+        def launch(operands: Operands) -> None:
+            loaded.bind(operands)()
+
+        for judged in gate.large_cases(self.session, loaded.kernel, launch, seeds):
+            if not judged.verdict.passed:
+                return f"wrong at {judged.case.shape}: {judged.verdict.message}"
+        return ""
+
+    def _untimed(self, stage: Stage, names: Sequence[str], size: int, number: int) -> list[str]:
+        """Which of `names` were not timed yet in round `number`, and are not known to be wrong."""
+        return [
+            name
+            for name in names
+            if not self.findings.verdict(name) and self.findings.samples(stage, name, size, number) is None
+        ]
+
+    def _time(self, stage: Stage, number: int, size: int, names: list[str]) -> None:
+        """Time `names` once at one size, in a new random order, on new random operands."""
+        # All candidates of a tunable compute the same problem, and share operands.
+        workspace = Workspace(self.session, self._problem, Shape.cube(size), fresh_seeds(1)[0])
+        call = self.baseline.bind(self.session, workspace.operands(None))
+        check = workspace.check(call, self._timer)
+        if not check["passed"]:
+            raise UserError(f"{self.baseline.id} is wrong at {size} ({check['message']}); nothing is compared with it.")
+        current = _Round(stage, number, size, workspace, call, check["estimate_us"])
+        for name in random.sample(names, len(names)):
+            self.attempt(name, partial(self._time_one, name, current))
+
+    def _time_one(self, name: str, current: _Round) -> str:
+        """Time a candidate. Returns what is wrong with it, or nothing."""
+        loaded = self._load(name)
+        call = loaded.bind(current.workspace.operands(loaded.kernel))
+        check = current.workspace.check(call, self._timer)
+        if not check["passed"]:
+            return f"wrong at {current.size}: {check['message']}"
+        estimates = (check["estimate_us"], current.baseline_us)
+        graphs = timing.wants_graphs(*estimates)
+        burst = self._timer.burst([call], [current.baseline], "warm", current.stage.plan, estimates, graphs)
+        samples = Samples(burst.times, burst.baseline, burst.sensors)
+        self.findings.add(current.stage, name, current.size, current.number, samples)
+        return ""
+
+
+@dataclass(frozen=True)
+class _Round:
+    """One round of a stage at one size: the operands, and the baseline's call on them with its time in µs."""
+
+    stage: Stage
+    number: int
+    size: int
+    workspace: Workspace
+    baseline: Callable[[], None]
+    baseline_us: float
+
+
+def _baseline_of(kernel: Kernel) -> str:
+    if not kernel.problem.operation.matrix_product or kernel.baseline is None:
+        raise UserError(f"{kernel.id} is no GEMM with a baseline, and tuning scores a candidate against one.")
+    return kernel.baseline
+
+
+def _check_runs_here(listing: Listing, session: device.Session) -> None:
+    """Raises UserError if the candidates were compiled for another GPU or need a newer driver."""
+    gpu = session.gpu
+    if device.pick_arch([f"sm_{listing.target}"], gpu.compute_capability) is None:
+        raise UserError(
+            f"the candidates of {listing.tunable.id} were compiled for sm_{listing.target} and this is the "
+            f"{gpu.name} ({gpu.arch}); compile them with --arch {gpu.arch[3:]}."
+        )
+    if int(listing.toolkit_version.split(".")[0]) > gpu.driver_cuda[0]:
+        raise UserError(
+            f"driver {gpu.driver} is too old for what CUDA {listing.toolkit_version} compiled; update it, "
+            "or compile the candidates with an older toolkit."
+        )
