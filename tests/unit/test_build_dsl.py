@@ -16,6 +16,7 @@ from gemmrepro.build.key import build_key
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Launch
+from gemmrepro.registry.keys import compiled
 
 IN_PYTHON = [kernel for kernel in registry.kernels() if kernel.compiler == "cute_dsl"]
 BY_ID = {"argnames": "kernel", "argvalues": IN_PYTHON, "ids": [kernel.id for kernel in IN_PYTHON]}
@@ -60,7 +61,9 @@ def test_a_block_that_depends_on_the_problem_is_refused():
 
 
 def test_nothing_of_nvcc_may_stand_in_the_record_and_compilers_are_known():
-    with pytest.raises(UserError, match="are for what nvcc compiles"):
+    with pytest.raises(
+        UserError, match="takes no defines from a record; leave them out, or compile with nvcc or cutile"
+    ):
         PORT.with_code(defines={"N": "1"})
     with pytest.raises(UserError, match="compiler 'rustc' is none of nvcc, cute_dsl"):
         PORT.with_code(compiler="rustc")
@@ -83,9 +86,9 @@ def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions
 
 
 def test_what_the_build_reads_of_a_record_is_in_its_text():
-    text = registry.compiled_from(PORT)
+    text = compiled(PORT)
     wide = replace(PORT, launch=lambda shape: Launch(grid=(1, 1, 1), block=(256, 1, 1)))
-    assert len({text, *(registry.compiled_from(one) for one in (wide, PORT.with_compute(dtype_in="fp16")))}) == 3
+    assert len({text, *(compiled(one) for one in (wide, PORT.with_compute(dtype_in="fp16")))}) == 3
 
 
 def test_a_missing_dsl_is_named_with_what_to_do(monkeypatch):

@@ -22,6 +22,7 @@ from gemmrepro.gates.gate import Judged
 from gemmrepro.gpu import baselines, device, loaded, lock
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, tuning
+from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
 from gemmrepro.tune import candidates, compiling, halving, search, stage, supervision
 from gemmrepro.tune.candidates import Listing
@@ -562,9 +563,9 @@ def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monk
     (kernel,) = registry.tuned(tunable)
     assert kernel.chosen_for == "90"
     assert kernel.params == {"tile": 64, "steps": 4}
-    before = registry.compiled_from(kernel)
+    before = compiled(kernel)
     install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 2})])
-    assert registry.compiled_from(registry.tuned(tunable)[0]) != before
+    assert compiled(registry.tuned(tunable)[0]) != before
     monkeypatch.setenv("GEMMREPRO_TUNED", "a100")
     assert registry.tuned(tunable) == ()
 
@@ -647,20 +648,20 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     assert not listing.binary(compiled_of[128].digest).exists()
     assert Listing.read(folder, roomy).compiled == listing.compiled
 
-    compiled = []
+    made = []
     real = nvcc.Nvcc.compile
 
     def noted(self, kernel, *rest):
-        compiled.append(kernel.params)
+        made.append(kernel.params)
         return real(self, kernel, *rest)
 
     monkeypatch.setattr(nvcc.Nvcc, "compile", noted)
     assert compiling.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
-    assert compiled == []
+    assert made == []
     listing.binary(compiled_of[64].digest).unlink()
     (folder / f"{compiled_of[32].digest}.json").write_text("{")
     assert compiling.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
-    assert [params["tile"] for params in compiled] == [32, 64]
+    assert [params["tile"] for params in made] == [32, 64]
 
 
 @pytest.mark.containers

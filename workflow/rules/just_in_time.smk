@@ -1,6 +1,6 @@
 # cuTile compiles just in time for whoever calls it; here it must do what its binaries do. Nothing else rests on this.
 COMPILED_IN_TIME = [
-    family for family in FAMILIES if any(kernel.compiler == "cutile" for kernel in PLAN.kernels_of(family))
+    family for family in FAMILIES if any(kernel.compiler_traits.just_in_time for kernel in PLAN.kernels_of(family))
 ]
 
 

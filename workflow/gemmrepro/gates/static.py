@@ -102,7 +102,7 @@ def _resource_checks(
             registers <= 255 and allocated <= REGISTERS_PER_SM,
         )
     ]
-    if kernel.code.compiler != "cutile":  # whose code asks the driver for more by itself
+    if not kernel.compiler_traits.chooses_block:
         why = "the limit of static shared memory"
         checks.append(_at_most(arch, "static shared bytes", why, STATIC_SHARED_LIMIT, shared))
     why = f"static and dynamic together fit {arch}"

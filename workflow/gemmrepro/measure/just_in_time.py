@@ -202,7 +202,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the verdicts, as JSON")
     arguments = parser.parse_args()
     registry.family(arguments.family)
-    kernels = [kernel for kernel in registry.kernels(arguments.family) if kernel.compiler == "cutile"]
+    kernels = [kernel for kernel in registry.kernels(arguments.family) if kernel.compiler_traits.just_in_time]
     if not kernels:
         raise UserError(f"family {arguments.family} has no kernels in cuTile; nothing is compiled just in time there.")
     build = arguments.build.resolve()

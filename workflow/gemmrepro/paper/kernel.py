@@ -149,10 +149,10 @@ def _commands(kernel: registry.Kernel, inputs: Inputs) -> Iterator[CommandView]:
 def dynamic_shared(kernel: registry.Kernel) -> str:
     """Bytes of dynamic shared memory that a GEMM launches with, by entry point where they differ; empty if none.
 
-    What cuTile's launches ask for is in the binaries, not in the registry.
+    What a compiler chooses itself is in the binaries, not in the registry.
     """
     shape = operations.Shape.cube(SIZE)
-    if not kernel.problem.operation.matrix_product or kernel.compiler == "cutile" or not kernel.takes(shape):
+    if not kernel.problem.operation.matrix_product or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
         return ""
     bytes_by_entry = {code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
     if not any(bytes_by_entry.values()):

@@ -6,8 +6,9 @@ package, so the workflow reads the registry while it plans its jobs.
 
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import LAYOUTS, Problem, Shape
+from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
 from gemmrepro.registry.families import Family, family, family_names, kernel, kernels
-from gemmrepro.registry.groups import COMPILERS, Accepts, Call, Code, Compute, Platform, Story, Timing
+from gemmrepro.registry.groups import Accepts, Call, Code, Compute, Platform, Story, Timing
 from gemmrepro.registry.launches import Buffer, Launch, LibraryStep, Run, Step, Steps, TensorMap, Variant
 from gemmrepro.registry.promises import Expect, Promises, Refusal
 from gemmrepro.registry.records import USUAL_SHAPES, Kernel, parameters, targets
@@ -31,6 +32,7 @@ __all__ = [
     "Buffer",
     "Call",
     "Code",
+    "CompilerTraits",
     "Compute",
     "Expect",
     "Family",

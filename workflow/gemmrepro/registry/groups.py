@@ -9,9 +9,6 @@ from gemmrepro.core.names import TOOLKITS
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry.launches import TensorMap
 
-COMPILERS = ("nvcc", "cute_dsl", "cutile")
-"""What compiles a source: CUDA C++, CuTe's Python DSL, or cuTile Python."""
-
 UNSTATED = ""
 """A baseline that a record forgot."""
 
@@ -46,7 +43,7 @@ class Code:
     Attributes:
         entry: the entry point. A kernel of CuTe's DSL has the name that the DSL gives it, its function's followed by
             ``_0``; one in cuTile has the function's.
-        compiler: one of `COMPILERS`.
+        compiler: one of `compilers.COMPILERS`.
         function: the function of a cuTile source, where it is not called like `entry`.
         params: constants of the source (tile sizes) by lower-case name. The record repeats what the source says;
             `check` compares them.

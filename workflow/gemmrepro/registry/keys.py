@@ -54,7 +54,7 @@ def compiled(kernel: Kernel) -> str:
     """
     parts = [_record(code.code, frozenset({"params"})) for code in kernel.codes]
     record: list[Any] = [parts, kernel.platform.min_capability, kernel.platform.targets]
-    if kernel.compiler != "nvcc":
+    if kernel.compiler_traits.reads_record:
         calls = [[code.arguments, code.blocks] for code in kernel.codes]
         arrays = {name: [array.dtype, array.multiples] for name, array in kernel.workspace.items()}
         refusals = [_plain(refusal) for refusal in kernel.refusals]

@@ -12,7 +12,8 @@ from gemmrepro.core import paths
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Problem, Shape, operation
-from gemmrepro.registry.groups import COMPILERS, UNSTATED, Accepts, Call, Code, Compute, Platform, Story, Timing
+from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
+from gemmrepro.registry.groups import UNSTATED, Accepts, Call, Code, Compute, Platform, Story, Timing
 from gemmrepro.registry.launches import Buffer, Launch, Run, Step, Steps, TensorMap, Variant
 from gemmrepro.registry.promises import Expect, Promises, Refusal
 
@@ -253,6 +254,11 @@ class Kernel:
         return self.code.compiler
 
     @property
+    def compiler_traits(self) -> CompilerTraits:
+        """What its compiler is like, without the compiler."""
+        return COMPILERS[self.code.compiler]
+
+    @property
     def function(self) -> str:
         return self.code.function
 
@@ -407,12 +413,15 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
             yield f"{name} '{getattr(compute, name)}' is none of {', '.join(DTYPES)}."
     if code.compiler not in COMPILERS:
         yield f"compiler '{code.compiler}' is none of {', '.join(COMPILERS)}."
-    if code.compiler != "nvcc" and (code.flags or code.packages or code.ptx or kernel.call.tensor_maps):
-        yield "defines, flags, packages, ptx and tensor maps are for what nvcc compiles."
-    if code.compiler == "cute_dsl" and code.defines:
-        yield "defines, flags, packages, ptx and tensor maps are for what nvcc compiles."
-    if kernel.promises.refusals and code.compiler != "cutile":
-        yield "only of cuTile's compiler may a record expect a refusal."
+        return
+    optional = {
+        **{name: getattr(code, name) for name in ("defines", "flags", "packages", "ptx")},
+        "tensor_maps": kernel.call.tensor_maps,
+        "refusals": kernel.promises.refusals,
+    }
+    for name in COMPILERS[code.compiler].misplaced(optional):
+        takers = " or ".join(other for other, traits in COMPILERS.items() if name in traits.takes)
+        yield f"the compiler {code.compiler} takes no {name} from a record; leave them out, or compile with {takers}."
     layouts = operation(compute.op).layouts
     if layouts and compute.layout not in layouts:
         yield f"layout '{compute.layout}' is none of {' '.join(layouts)}."
