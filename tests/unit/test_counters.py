@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.measure import counters
+from gemmrepro.measure import profiler
 from gemmrepro.operations import Shape
 
 OUTPUT = """==PROF== Connected to process 7
@@ -22,7 +22,7 @@ OUTPUT = """==PROF== Connected to process 7
 
 
 def test_values_are_read_with_their_units_and_launches():
-    assert counters.parse(OUTPUT) == [
+    assert profiler.parse(OUTPUT) == [
         ("0", "dram__bytes.sum", 1234567.0, "byte"),
         ("0", "sm__warps_active.avg.pct_of_peak_sustained_active", 98.25, "%"),
         ("1", "gpu__time_duration.sum", 42.0, "nsecond"),
@@ -31,14 +31,14 @@ def test_values_are_read_with_their_units_and_launches():
 
 def test_output_without_a_table_is_an_error():
     with pytest.raises(ValueError, match="no table"):
-        counters.parse("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
+        profiler.parse("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
 
 
 def test_without_ncu_there_are_no_rows_and_a_reason(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    rows, reason = counters.collect([("ladder.naive", "cuda13", Shape.cube(256))], tmp_path)
+    rows, reason = profiler.collect([("ladder.naive", "cuda13", Shape.cube(256))], tmp_path)
     assert rows == [] and "ncu is not on PATH" in reason
-    assert counters.collect([], tmp_path) == ([], "")
+    assert profiler.collect([], tmp_path) == ([], "")
 
 
 def test_without_permission_there_are_no_rows_and_the_reason_is_the_profilers(monkeypatch, tmp_path):
@@ -50,7 +50,7 @@ def test_without_permission_there_are_no_rows_and_the_reason_is_the_profilers(mo
     )
     ncu.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    rows, reason = counters.collect([("ladder.naive", "cuda13", Shape.cube(256))], tmp_path)
+    rows, reason = profiler.collect([("ladder.naive", "cuda13", Shape.cube(256))], tmp_path)
     assert rows == [] and "ERR_NVGPUCTRPERM" in reason
 
 
@@ -70,14 +70,14 @@ def table(*launches):
 
 def test_launches_of_a_run_are_told_as_one():
     """What is counted is added up, what is a share is a mean by time, what is of a launch is of the longest."""
-    split = counters.Reading(
+    split = profiler.Reading(
         "split", {TIME: (10.0, "ns"), BYTES: (100.0, "byte"), SHARE: (90.0, "%"), BLOCKS: (4.0, "")}
     )
-    product = counters.Reading("product", {TIME: (30.0, "ns"), BYTES: (700.0, "byte"), SHARE: (50.0, "%")})
-    found = counters.together([split, product])
+    product = profiler.Reading("product", {TIME: (30.0, "ns"), BYTES: (700.0, "byte"), SHARE: (50.0, "%")})
+    found = profiler.together([split, product])
     assert found.name == "product"
     assert found.values == {TIME: (40.0, "ns"), BYTES: (800.0, "byte"), SHARE: (60.0, "%")}
-    alone = counters.together([split])
+    alone = profiler.together([split])
     assert alone.values == split.values
 
 
@@ -108,7 +108,7 @@ def built(folder, *names):
 
 RUN, ONE = ("crt.fused", "cuda13", Shape.cube(256)), ("ladder.naive", "cuda13", Shape.cube(256))
 STEPS = [step.entry for step in registry.kernel("crt.fused").steps]
-END = (counters.MARK, {TIME: "1"})
+END = (profiler.MARK, {TIME: "1"})
 
 
 def test_every_launch_of_a_run_counts_and_single_launches_are_read_as_before(ncu, tmp_path):
@@ -117,15 +117,15 @@ def test_every_launch_of_a_run_counts_and_single_launches_are_read_as_before(ncu
     folder = ncu(table(*single), table(*run, END, *run, ("a_librarys", {TIME: "3", BYTES: "500"}), END))
     built(folder, "crt.fused", "crt.library", "ladder.naive")
     library = ("crt.library", *RUN[1:])
-    rows, reason = counters.collect([RUN, ONE, library], folder)
+    rows, reason = profiler.collect([RUN, ONE, library], folder)
     assert reason == ""
-    found = {(row["kernel"], row["metric"]): row["value"] for row in rows}
+    found = {(row.kernel, row.metric): row.value for row in rows}
     assert found == {
         **{("crt.fused", TIME): 2 * len(STEPS), ("crt.fused", BYTES): 1000 * len(STEPS)},
         **{("crt.library", TIME): 2 * len(STEPS) + 3, ("crt.library", BYTES): 1000 * len(STEPS) + 500},
         **{("ladder.naive", TIME): 5, ("ladder.naive", BYTES): 7},
     }
-    assert {row["build_key"] for row in rows if row["kernel"] == "crt.fused"} == {"key of crt.fused"}
+    assert {row.build_key for row in rows if row.kernel == "crt.fused"} == {"key of crt.fused"}
     first, second = (tmp_path / "asked").read_text().splitlines()
     assert "regex:^(naive)$" in first and "--profile-from-start" not in first
     assert "--profile-from-start off" in second and "regex" not in second
@@ -135,5 +135,5 @@ def test_every_launch_of_a_run_counts_and_single_launches_are_read_as_before(ncu
 def test_runs_that_cannot_be_told_apart_have_no_rows(ncu):
     folder = ncu(table(("naive", {TIME: "5"})), table(*[(name, {TIME: "2"}) for name in STEPS]))
     built(folder, "crt.fused", "ladder.naive")
-    rows, reason = counters.collect([RUN, ONE], folder)
-    assert {row["kernel"] for row in rows} == {"ladder.naive"} and "0 runs of 1" in reason
+    rows, reason = profiler.collect([RUN, ONE], folder)
+    assert {row.kernel for row in rows} == {"ladder.naive"} and "0 runs of 1" in reason

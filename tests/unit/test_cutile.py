@@ -445,7 +445,7 @@ def test_fp64_is_timed_up_to_the_articles_size():
     slow = [kernel for kernel in KERNELS if kernel.dtype_in == "fp64"]
     points, skipped = plan_points(slow, [4096, 8192, 16384], ["cuda13"], ["warm"], lambda kernel, toolkit: None)
     assert {point.shape.n for point in points} == {4096, 8192}
-    assert len(skipped) == len(slow) == 3 and "it is timed up to 8192" in skipped[0]["reason"]
+    assert len(skipped) == len(slow) == 3 and "it is timed up to 8192" in skipped[0].reason
     (fp16,) = (kernel for kernel in KERNELS if kernel.id == "cutile.matmul_fp16")
     points, skipped = plan_points([fp16], [16384], ["cuda13"], ["warm"], lambda kernel, toolkit: None)
     assert len(points) == 2 and not skipped

@@ -1,6 +1,9 @@
 """The sweep without a GPU: its journal, what it plans, what it refuses, and how it writes numbers."""
 
+import csv
+import io
 import json
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -11,9 +14,11 @@ from gemmrepro.core import names
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import device
+from gemmrepro.gpu import baselines, device
 from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import plan, sweep
+from gemmrepro.measure import plan, prepare, profiler, records, results, rounds
+from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
+from gemmrepro.measure.recording import check_cells
 from gemmrepro.operands import work
 from gemmrepro.operations import Problem, Shape
 
@@ -125,14 +130,14 @@ def test_what_must_not_be_timed_is_left_out_with_the_reason():
         lambda kernel, toolkit: "its gate failed" if kernel.id == "ladder.a" else None,
     )
     assert {point.kernel for point in points} == {"ladder.b", "cublas.sgemm"}
-    assert skipped == [{"kernel": "ladder.a", "toolkit": "cuda13", "reason": "its gate failed"}]
+    assert skipped == [plan.Skipped("ladder.a", "cuda13", "its gate failed")]
 
 
 def test_a_size_that_a_rung_cannot_take_is_left_out_by_name():
     tiled = make("tiled", multiple_of={"m": 128})
     points, skipped = plan.plan_points([make("a"), tiled], [100], ["cuda13"], ["warm"], lambda *_: None)
     assert {point.kernel for point in points} == {"ladder.a", "cublas.sgemm"}
-    assert "ladder.tiled cannot run 100x100x100" in skipped[0]["reason"]
+    assert "ladder.tiled cannot run 100x100x100" in skipped[0].reason
 
 
 def gate(**changes):
@@ -251,21 +256,128 @@ def test_throttle_names():
     assert device.throttle_names(0x4 | 0x20) == ["sw_power_cap", "sw_thermal_slowdown"]
 
 
-def test_a_later_process_takes_the_way_that_an_earlier_one_chose(tmp_path, said):
-    """One sweep compares with one and the same way of the library, whatever a trial would say this time."""
-    one = sweep.Sweep.__new__(sweep.Sweep)
-    one.session, one.kernels = SimpleNamespace(trials=Trials()), {}
-    one.machine, one.versions, one._say = MACHINE, {"cublas.gemm": "cuBLAS 1"}, said.append
-    one.journal = Journal(tmp_path / "journal", MACHINE, said.append)
-    problem, shape = Problem("gemm", "bf16", "bf16", "row,col,row"), Shape.cube(256)
-    point = plan.Point("cublas.gemm", names.LIBRARY, problem, shape, "", "cublas.gemm")
-    workspace = SimpleNamespace(check=lambda call, timer, kernel: {"passed": True, "message": "", "estimate_us": 1.0})
+# Rounds and results, of a GPU that is none
 
-    def bind(*_):
-        one.session.trials.take(problem, shape, 5)  # what the trial finds
+SETTINGS = plan.Settings.of(
+    {
+        "rounds": 3,
+        "interval": 0.01,
+        "seconds_per_round": 0.1,
+        "samples_per_round": [3, 60],
+        "caches": ["warm"],
+        "toolkits": ["cuda13"],
+        "sizes": {"ladder": [256]},
+        "counters": {"ladder": [256]},
+    },
+    "ladder",
+)
+GPU = SimpleNamespace(name="GPU A", driver="1.0", arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
 
-    one._bind = bind
-    assert one._ensure_checked(point, workspace, None)["way"] == 5
-    one.session.trials = Trials()
-    assert one._ensure_checked(point, workspace, None)["way"] == 5
-    assert one.session.trials.algorithm(problem, shape) == 5
+
+@pytest.fixture
+def sweep(journal):
+    """A sweep of one kernel and its baseline, nothing of it measured yet."""
+    kernel = make("a")
+    points, skipped = plan.plan_points([kernel], [256], ["cuda13"], ["warm"], lambda *_: None)
+    versions = {"cublas.sgemm": "cuBLAS 1.0"}
+    return prepare.Sweep(
+        session=SimpleNamespace(gpu=GPU, trials=Trials(), other_processes=lambda: 0),
+        family="ladder",
+        settings=SETTINGS,
+        build=journal.folder,
+        kernels={kernel.id: kernel},
+        loaded={(kernel.id, "cuda13"): SimpleNamespace(arch="sm_90", build_key="k1")},
+        points=tuple(points),
+        skipped=tuple(skipped),
+        versions=versions,
+        records=records.Records(journal, MACHINE, SETTINGS, versions, lambda point: versions.get(point.kernel, "k1")),
+    )
+
+
+def timed(times, baseline=(), sensors=()):
+    return records.Round(list(times), list(baseline), list(sensors), "single launches")
+
+
+def test_a_later_process_takes_the_algorithm_that_an_earlier_one_chose(sweep, said, monkeypatch):
+    """One sweep compares with one and the same algorithm, whatever a trial would say this time."""
+    point = next(point for point in sweep.points if point.toolkit == names.LIBRARY)
+    trials = sweep.session.trials
+
+    def bind(session, operands):
+        trials.take(point.problem, point.shape, 5, point.kernel)  # what the trial finds
+
+    library = baselines.Baseline(point.kernel, "cuBLAS", "gemm", bind, None)
+    monkeypatch.setitem(baselines.BASELINES, point.kernel, library)
+    check = {"passed": True, "message": "", "estimate_us": 1.0}
+    workspace = SimpleNamespace(check=lambda *_: check, operands=lambda *_: None)
+    measuring = rounds.Rounds(sweep, said.append)
+    assert measuring.ensure_checked(point, workspace, None).way == 5
+    trials.take(point.problem, point.shape, 2, point.kernel)
+    assert measuring.ensure_checked(point, workspace, None).way == 5
+    assert trials.algorithm(point.problem, point.shape, point.kernel) == 5
+
+
+def test_a_subject_whose_check_failed_is_not_measured_and_is_reported(sweep):
+    kernel, library = sweep.points
+    assert sweep.total == len(sweep.todo()) == 6
+    sweep.records.keep_check(kernel, records.Check(False, "3 elements are wrong"))
+    sweep.records.keep_round(library, 1, timed([1.0]))
+    assert sweep.todo() == [(0, library), (2, library)]
+    assert results.wrong(sweep) == [plan.Skipped("ladder.a", "cuda13", "wrong at 256x256x256: 3 elements are wrong")]
+
+
+def test_points_of_one_problem_are_measured_together_round_by_round(sweep):
+    todo = sweep.todo()
+    made = rounds.groups(reversed(todo))
+    assert [group.number for group in made] == [0, 1, 2]
+    assert all(set(group.points) == set(sweep.points) for group in made)
+    assert all(group.baselines == ["cublas.sgemm"] for group in made)
+
+
+def test_rows_and_samples_follow_from_the_rounds(sweep):
+    kernel = sweep.points[0]
+    sensors = [{"clock_mhz": 1980, "power_w": 300.0, "temp_c": 40, "throttle": 0x4}]
+    sweep.records.keep_check(kernel, records.Check(True, "", 2.5, 1e-7, 200.0))
+    for number, level in enumerate((200.0, 202.0, 204.0)):
+        sweep.records.keep_round(kernel, number, timed([level, level + 1, level + 2], [100.0] * 3, sensors))
+    found = results.gather(sweep)
+    assert [one.point for one in found] == [kernel], "what has no round has no row"
+    row = results.summary_row(sweep, found[0])
+    assert (row.kernel, row.family, row.rung, row.arch, row.build_key) == ("ladder.a", "ladder", "L1", "sm_90", "k1")
+    assert (row.samples, row.rounds, row.median_us, row.status) == (9, 3, 203.0, "current")
+    assert row.ci_low_us <= 201.0 and row.ci_high_us >= 205.0
+    assert row.tflops == pytest.approx(2 * 256**3 / 203.0 * 1e-6)
+    assert (row.baseline, row.baseline_median_us) == ("cublas.sgemm", 100.0)
+    assert row.ratio == pytest.approx(100.0 / 203.0, rel=0.01) and row.ratio_ci_low < row.ratio < row.ratio_ci_high
+    assert (row.err_scaled_max, row.clock_mhz, row.throttle) == (2.5, 1980, "sw_power_cap")
+    check_cells(Row, read(csv_text([asdict(row)], SUMMARY_COLUMNS)), "summary.csv")
+    samples = results.samples_frame(sweep, found)
+    assert list(samples.columns) == SAMPLE_COLUMNS and len(samples) == 9
+    assert samples["time_us"].tolist()[3:6] == [202.0, 203.0, 204.0] and samples["round"].tolist()[3:6] == [1] * 3
+    assert results.samples_frame(sweep, []).empty
+
+
+def read(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, said, monkeypatch, tmp_path):
+    asked = []
+
+    def collect(targets, build):
+        asked.append(targets)
+        kernel, toolkit, shape = targets[0]
+        where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
+        return [CounterRow(**where, metric="dram__bytes.sum", value=12, unit="byte")], ""
+
+    monkeypatch.setattr(profiler, "collect", collect)
+    for _ in range(2):
+        results.write_counters(sweep, tmp_path, said.append)
+    assert asked == [[("ladder.a", "cuda13", Shape.cube(256))]] and not said
+    (row,) = read((tmp_path / "counters.csv").read_text())
+    assert (row["kernel"], row["value"], row["status"]) == ("ladder.a", "12", "current")
+    monkeypatch.setattr(profiler, "collect", lambda *_: ([], "ncu is not on PATH"))
+    sweep.records.journal.folder.joinpath("counters.json").unlink()
+    results.write_counters(sweep, tmp_path, said.append)
+    assert said == ["no hardware counters: ncu is not on PATH"]
+    assert read((tmp_path / "counters.csv").read_text()) == []

@@ -85,6 +85,10 @@ def end_with_parent() -> None:
         sys.exit(1)
 
 
-def say(text: str) -> None:
-    """A line of progress, on stderr."""
-    print(f"sweep: {text}", file=sys.stderr, flush=True)
+def sayer(stage: str) -> Callable[[str], None]:
+    """A function that prints a line of a stage's progress on stderr."""
+
+    def say(text: str) -> None:
+        print(f"{stage}: {text}", file=sys.stderr, flush=True)
+
+    return say

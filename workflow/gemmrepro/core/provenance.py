@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import subprocess
+from collections.abc import Mapping
 
 from gemmrepro.core.paths import ROOT
 
 
-def libraries(versions: dict[str, str]) -> dict[str, str]:
+def libraries(versions: Mapping[str, str]) -> dict[str, str]:
     """Versions of what took part: the baselines' libraries and the Python packages."""
     found = {text.rsplit(" ", 1)[0]: text.rsplit(" ", 1)[1] for text in versions.values()}
     names = ("cupy-cuda13x", "cupy-cuda12x", "cuda-core", "cuda-bindings", "numpy", "pandas", "nvidia-ml-py", "torch")

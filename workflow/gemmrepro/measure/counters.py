@@ -4,215 +4,30 @@
         --out counters.csv
     python -m gemmrepro.measure.counters --launch ladder.naive:cuda13:4096 --build results/build     (what ncu runs)
 
-ncu replays each launch once a pass, with caches flushed before each, and leaves the clocks alone. A run of several
-launches, a library's among them, is told as one: bytes, instructions, cycles and times are added up, shares and rates
-are means weighted by the launches' times, and what is said of a launch (``launch__``) is said of the longest. Where ncu
-is missing or may not read the counters (a permission of the driver), the table has its header only, and a line says
-why.
+The first asks the profiler (gemmrepro.measure.profiler), which runs the second. Where it reads nothing, the table has
+its header only, and a line says why.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
-import io
-import math
-import re
 import secrets
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from gemmrepro import registry
-from gemmrepro.build import record
 from gemmrepro.core.files import write_atomic
-from gemmrepro.core.names import METRICS
-from gemmrepro.core.paths import ROOT
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.gpu import device, loaded
+from gemmrepro.gpu import device
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.measure.columns import COUNTER_COLUMNS
+from gemmrepro.measure.profiler import MARK, collect
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Shape, shape_of
-
-TIME = "gpu__time_duration.sum"
-
-MARK = "gemmrepro_end_of_run"
-"""A kernel that does nothing, behind each run."""
-
-Target = tuple[str, str, Shape]
-"""Kernel id, toolkit, shape."""
-
-_DENIED = re.compile(r"ERR_NVGPUCTRPERM|permission|LibraryNotLoaded|not supported|No kernels were profiled", re.I)
-_UNKNOWN = re.compile(r"Failed to find metric[s]?\s+(?:regex:)?['\"]?([\w.]+)", re.I)
-
-
-def parse(text: str) -> list[tuple[str, str, float, str]]:
-    """ncu's CSV as [(launch id, metric, value, unit)], whatever it printed before the table.
-
-    Raises:
-        ValueError: there is no table in it.
-    """
-    rows = []
-    for row in _rows(text):
-        try:
-            value = float(row["Metric Value"].replace(",", ""))
-        except (TypeError, ValueError, KeyError, AttributeError):
-            continue
-        rows.append((row["ID"], row["Metric Name"], value, row["Metric Unit"] or ""))
-    return rows
-
-
-def _rows(text: str) -> list[dict[str, str]]:
-    """The lines of ncu's table, those after it left out."""
-    lines = text.splitlines()
-    starts = [number for number, line in enumerate(lines) if line.startswith('"ID",')]
-    if not starts:
-        raise ValueError("no table in the profiler's output")
-    return [row for row in csv.DictReader(io.StringIO("\n".join(lines[starts[0] :]))) if row.get("Metric Name")]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What ncu read of one launch: its kernel's name, and (value, unit) by metric."""
-
-    name: str
-    values: Mapping[str, tuple[float, str]]
-
-
-def launches(text: str) -> list[Reading]:
-    """ncu's CSV launch by launch, in order.
-
-    Raises:
-        ValueError: there is no table in it.
-    """
-    found: dict[str, dict[str, tuple[float, str]]] = {}
-    for launch, metric, value, unit in parse(text):
-        found.setdefault(launch, {})[metric] = (value, unit)
-    names = {row["ID"]: row["Kernel Name"] for row in _rows(text)}
-    return [Reading(names[launch], found.get(launch, {})) for launch in names]
-
-
-def together(run: Sequence[Reading]) -> Reading:
-    """The launches of one run as one."""
-    longest = max(run, key=lambda one: one.values.get(TIME, (0.0, ""))[0])
-    values: dict[str, tuple[float, str]] = {}
-    for metric in dict.fromkeys(metric for one in run for metric in one.values):
-        # Launches that the profiler could not read this of are left out of it.
-        read = [one for one in run if metric in one.values]
-        unit = read[0].values[metric][1]
-        if metric.startswith("launch__"):
-            if metric in longest.values:
-                values[metric] = longest.values[metric]
-        elif metric.endswith((".sum", "_elapsed.max")):
-            values[metric] = (math.fsum(one.values[metric][0] for one in read), unit)
-        else:
-            weights = [one.values.get(TIME, (1.0, ""))[0] for one in read]
-            total = math.fsum(weights)
-            mean = math.fsum(weight * one.values[metric][0] for weight, one in zip(weights, read, strict=True))
-            values[metric] = (mean / total, unit)
-    return Reading(longest.name, values)
-
-
-def _profile(
-    ncu: str, targets: Sequence[Target], build: Path, *options: str, runs: bool = False
-) -> tuple[list[Reading], str]:
-    """What ncu reads of `targets`, launch by launch, or why it reads nothing."""
-    metrics = list(METRICS)
-    while True:
-        command = [
-            *(ncu, "--csv", "--clock-control", "none", "--print-units", "base", "--metrics", ",".join(metrics)),
-            *("--kernel-name-base", "function", *options),
-            *(sys.executable, "-m", "gemmrepro.measure.counters", "--build", str(Path(build).resolve())),
-            *(["--runs"] if runs else []),
-            "--launch",
-            *(f"{kernel}:{toolkit}:{shape}" for kernel, toolkit, shape in targets),
-        ]
-        answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "workflow")
-        output = answer.stdout + answer.stderr
-        unknown = _UNKNOWN.search(output)
-        # A metric that this chip or this ncu does not know is left out; the others still count.
-        if unknown and unknown[1] in metrics:
-            metrics.remove(unknown[1])
-            continue
-        break
-    try:
-        return launches(answer.stdout), ""
-    except ValueError:
-        lines = [line.removeprefix("==ERROR== ") for line in output.splitlines() if _DENIED.search(line)]
-        lines = lines or [line for line in output.splitlines() if line.strip()][-1:]
-        return [], f"ncu could not read them: {lines[0] if lines else f'exit code {answer.returncode}'}"
-
-
-def _single(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Reading], str]:
-    """A reading a target, each of one launch."""
-    entries = "|".join(sorted({registry.kernel(kernel).at(shape).entry for kernel, _, shape in targets}))
-    found, reason = _profile(ncu, targets, build, "--kernel-name", f"regex:^({entries})$")
-    if not reason and len(found) != len(targets):
-        return [], f"ncu profiled {len(found)} launches of {len(targets)}"
-    return found, reason
-
-
-def _several(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Reading], str]:
-    """A reading a target, each of all launches of a run: those before the target's own mark."""
-    found, reason = _profile(ncu, targets, build, "--profile-from-start", "off", runs=True)
-    if reason:
-        return [], reason
-    runs: list[list[Reading]] = [[]]
-    for one in found:
-        if one.name == MARK:
-            runs.append([])
-        else:
-            runs[-1].append(one)
-    if len(runs) != len(targets) + 1 or runs[-1] or not all(runs[:-1]):
-        return [], f"ncu profiled {len(runs) - 1} runs of {len(targets)}"
-    return [together(run) for run in runs[:-1]], ""
-
-
-def collect(targets: Sequence[Target], build: Path) -> tuple[list[dict[str, Any]], str]:
-    """Read METRICS of one run of each target.
-
-    Returns:
-        (rows of counters.csv; why there are none of some or of all targets, or an empty string).
-    """
-    if not targets:
-        return [], ""
-    ncu = shutil.which("ncu")
-    if ncu is None:
-        return [], "ncu is not on PATH (Nsight Compute)"
-    steps = [bool(registry.kernel(kernel).at(shape).steps_at(shape)) for kernel, _, shape in targets]
-    rows: list[dict[str, Any]] = []
-    reasons: dict[str, None] = {}
-    for read, several in ((_single, False), (_several, True)):
-        chosen = [target for target, those in zip(targets, steps, strict=True) if those == several]
-        if not chosen:
-            continue
-        found, reason = read(ncu, chosen, build)
-        if reason:
-            reasons[reason] = None
-            continue
-        for (kernel, toolkit, shape), reading in zip(chosen, found, strict=True):
-            key = record.build_record(registry.kernel(kernel), build, toolkit)["build_key"]
-            rows += [
-                {
-                    "kernel": kernel,
-                    "toolkit": toolkit,
-                    "m": shape.m,
-                    "n": shape.n,
-                    "k": shape.k,
-                    "metric": metric,
-                    "value": int(value) if value.is_integer() else value,
-                    "unit": unit,
-                    "build_key": key,
-                    "status": "current",
-                }
-                for metric, (value, unit) in reading.values.items()
-            ]
-    return rows, "; ".join(reasons)
 
 
 def _launch(targets: Sequence[str], build: Path, runs: bool) -> None:
@@ -234,7 +49,7 @@ def _launch(targets: Sequence[str], build: Path, runs: bool) -> None:
         kernel = registry.kernel(name)
         inputs, output = random(kernel.problem, shape, secrets.randbits(31))
         operands = Operands.of(kernel, shape, inputs, output)
-        call = loaded.Loaded.built(session, kernel, build, toolkit).bind(operands)
+        call = Loaded.built(session, kernel, build, toolkit).bind(operands)
         with _shown(session) if runs else contextlib.nullcontext():
             call()
             if runs:
@@ -255,7 +70,9 @@ def _shown(session: device.Session) -> Iterator[None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.measure.counters", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m gemmrepro.measure.counters", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--build", type=Path, default=Path("results/build"))
     parser.add_argument("--launch", nargs="+", metavar="KERNEL:TOOLKIT:SIZE", help="launch these once, for a profiler")
     parser.add_argument("--runs", action="store_true", help="with --launch: show the profiler all launches of a run")
@@ -269,8 +86,6 @@ def main() -> int:
         return 0
     if not arguments.family or not arguments.out:
         raise UserError("give --family and --out, or --launch.")
-    from gemmrepro.measure.columns import COUNTER_COLUMNS
-
     try:
         sizes = [int(size) for size in arguments.sizes.split(",")]
     except ValueError:
@@ -285,7 +100,7 @@ def main() -> int:
     rows, reason = collect(list(targets), arguments.build)
     if reason:
         print(f"gemmrepro: no hardware counters: {reason}", file=sys.stderr)
-    write_atomic(arguments.out, csv_text(rows, COUNTER_COLUMNS))
+    write_atomic(arguments.out, csv_text(map(asdict, rows), COUNTER_COLUMNS))
     return 0
 
 

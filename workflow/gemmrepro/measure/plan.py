@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gemmrepro import operations, timing
 from gemmrepro.core.files import read_json
@@ -16,6 +17,64 @@ from gemmrepro.registry import Kernel
 
 PROTOCOL = 2
 """Raised when the meaning of a sample changes, so that journals of before do not mix with those of after."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The configuration's sweep section as it concerns one family.
+
+    Attributes:
+        document: the whole section, as it is configured.
+        interval: a round of a point ends when its 95% intervals are narrower than this, relative to their values.
+        samples_per_round: the fewest and the most.
+        sizes, counters: sizes at which the family is timed, and at which hardware counters are read.
+    """
+
+    document: Mapping[str, Any]
+    toolkits: tuple[str, ...]
+    caches: tuple[str, ...]
+    rounds: int
+    interval: float
+    seconds_per_round: float
+    samples_per_round: tuple[int, int]
+    sizes: tuple[int, ...]
+    counters: tuple[int, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], family: str) -> Settings:
+        """Those of `family` in a section that was checked against its schema."""
+        least, most = document["samples_per_round"]
+        return cls(
+            document=document,
+            toolkits=tuple(document["toolkits"]),
+            caches=tuple(document["caches"]),
+            rounds=document["rounds"],
+            interval=document["interval"],
+            seconds_per_round=document["seconds_per_round"],
+            samples_per_round=(least, most),
+            sizes=tuple(document["sizes"].get(family, ())),
+            counters=tuple((document.get("counters") or {}).get(family, ())),
+        )
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """What decides how a sample is taken, as the journal holds it."""
+        names = ("interval", "seconds_per_round", "samples_per_round")
+        return {**{name: self.document[name] for name in names}, "protocol": PROTOCOL}
+
+    @property
+    def plan(self) -> timing.Plan:
+        """When a round of a point has enough samples."""
+        return timing.Plan(self.interval, self.seconds_per_round, *self.samples_per_round)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What is not measured, and why."""
+
+    kernel: str
+    toolkit: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -75,33 +134,33 @@ def plan_points(
     toolkits: Sequence[str],
     caches: Sequence[str],
     refuse: Callable[[Kernel, str], str | None],
-) -> tuple[list[Point], list[dict[str, str]]]:
+) -> tuple[list[Point], list[Skipped]]:
     """Every point of a sweep, and what is left out with the reason.
 
     Args:
         refuse: why a kernel's binary of a toolkit must not be timed, or None.
 
     Returns:
-        (points, each kernel's after those of smaller sizes; [{kernel, toolkit, reason}]).
+        (points, each kernel's after those of smaller sizes; what is left out).
     """
     points: list[Point] = []
-    skipped: list[dict[str, str]] = []
+    skipped: list[Skipped] = []
     used: dict[tuple[str, Problem, Shape], None] = {}
     for kernel in kernels:
         for toolkit in (name for name in toolkits if name in kernel.toolkits):
             reason = refuse(kernel, toolkit)
             if reason:
-                skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
+                skipped.append(Skipped(kernel.id, toolkit, reason))
                 continue
             for shape in dict.fromkeys(shape_of(kernel.op, size) for size in sizes):
                 try:
                     kernel.check(shape)
                 except UserError as error:
-                    skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": str(error)})
+                    skipped.append(Skipped(kernel.id, toolkit, str(error)))
                     continue
                 if kernel.timed_to and max(shape.m, shape.n, shape.k) > kernel.timed_to:
                     reason = f"a launch on {shape} takes seconds; it is timed up to {kernel.timed_to}"
-                    skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
+                    skipped.append(Skipped(kernel.id, toolkit, reason))
                     continue
                 points += [Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.baseline) for cache in caches]
                 if kernel.baseline:

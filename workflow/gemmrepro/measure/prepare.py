@@ -1,0 +1,141 @@
+"""Prepares a sweep of one family on one open GPU: binaries loaded, points planned, journal opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmrepro import registry
+from gemmrepro.core.journal import Journal
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.gpu import baselines
+from gemmrepro.gpu.device import Session
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
+from gemmrepro.measure.plan import Point, Settings, Skipped, check_memory, plan_points
+from gemmrepro.measure.records import Records
+from gemmrepro.registry import Kernel
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """What of a family may be timed, by kernel and toolkit, and why the rest may not."""
+
+    loaded: Mapping[tuple[str, str], Loaded]
+    refused: Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that can begin, or go on.
+
+    Attributes:
+        kernels: those that are timed, by id.
+        points: what is measured; `skipped` what is not.
+        versions: of the baselines' libraries, by baseline.
+        records: the journal.
+    """
+
+    session: Session
+    family: str
+    settings: Settings
+    build: Path
+    kernels: Mapping[str, Kernel]
+    loaded: Mapping[tuple[str, str], Loaded]
+    points: tuple[Point, ...]
+    skipped: tuple[Skipped, ...]
+    versions: Mapping[str, str]
+    records: Records
+
+    @property
+    def total(self) -> int:
+        """How many rounds of points there are to measure in all."""
+        return len(self.points) * self.settings.rounds
+
+    def todo(self) -> list[tuple[int, Point]]:
+        """(round, point) of all that the journal lacks, a subject whose check failed left out."""
+        return [
+            (number, point)
+            for number in range(self.settings.rounds)
+            for point in self.points
+            if self.records.round(point, number) is None and self.records.passed(point)
+        ]
+
+
+def load_binaries(
+    session: Session, kernels: Mapping[str, Kernel], toolkits: tuple[str, ...], build: Path, gates: Path
+) -> Binaries:
+    """Load what of `kernels` may be timed.
+
+    Raises:
+        UserError: a build record or a gate's verdict is missing or corrupt.
+    """
+    loaded: dict[tuple[str, str], Loaded] = {}
+    refused: dict[tuple[str, str], str] = {}
+    for kernel in kernels.values():
+        for toolkit in (name for name in toolkits if name in kernel.toolkits):
+            if kernel.targets and not is_built(kernel, toolkit, build):
+                archs = ", sm_".join(kernel.targets)
+                refused[kernel.id, toolkit] = f"it is written for sm_{archs} alone, and was not built"
+                continue
+            try:
+                loaded[kernel.id, toolkit] = load_timeable(session, kernel, toolkit, build, gates)
+            except NotTimeable as reason:
+                refused[kernel.id, toolkit] = str(reason)
+    return Binaries(loaded, refused)
+
+
+def prepare(
+    session: Session,
+    family: str,
+    settings: Settings,
+    build: Path,
+    gates: Path,
+    journal: Path,
+    say: Callable[[str], None],
+    supervised: bool = False,
+) -> Sweep:
+    """Load, plan and open the journal; choosing a baseline's algorithm is limited to what a round takes.
+
+    Args:
+        supervised: whether another process has said what is left out, and has seen that the rest fits.
+
+    Raises:
+        UserError: a build record or a gate's verdict is missing or corrupt, or a size does not fit the GPU's memory.
+    """
+    kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timed}
+    binaries = load_binaries(session, kernels, settings.toolkits, build, gates)
+    points, skipped = plan_points(
+        list(kernels.values()),
+        settings.sizes,
+        settings.toolkits,
+        settings.caches,
+        lambda kernel, toolkit: binaries.refused.get((kernel.id, toolkit)),
+    )
+    used = dict.fromkeys(point.baseline for point in points)
+    versions = {name: baselines.baseline(name).version(session) for name in used if name}
+    gpu = session.gpu
+    if not supervised:
+        for entry in skipped:
+            say(f"not timed: {entry.kernel} {entry.toolkit}: {entry.reason}")
+        check_memory(points, session.free_bytes(), gpu.l2_bytes, gpu.name, kernels)
+    machine = {"gpu": gpu.name, "driver": gpu.driver}
+
+    def build_key(point: Point) -> str:
+        return versions[point.kernel] if point.toolkit == LIBRARY else binaries.loaded[point.subject[:2]].build_key
+
+    # A round of a point and its baseline takes this long.
+    session.trials.limit(2 * settings.seconds_per_round)
+    return Sweep(
+        session=session,
+        family=family,
+        settings=settings,
+        build=Path(build),
+        kernels=kernels,
+        loaded=binaries.loaded,
+        points=tuple(points),
+        skipped=tuple(skipped),
+        versions=versions,
+        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key),
+    )

@@ -1,0 +1,119 @@
+"""What a sweep's journal holds: of each subject the check of one execution, of each point its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gemmrepro import timing
+from gemmrepro.core.journal import Journal
+from gemmrepro.measure.plan import PROTOCOL, Point, Settings
+
+
+@dataclass(frozen=True)
+class Check:
+    """One execution, judged before anything of its subject is timed.
+
+    Attributes:
+        estimate_us: how long a launch took.
+        way: of a library, which of its algorithms a trial chose (`gemmrepro.gpu.trials`); None where it has no choice.
+    """
+
+    passed: bool
+    message: str = ""
+    err_scaled_max: float | None = None
+    err_fro: float | None = None
+    estimate_us: float = 0.0
+    way: int | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Check:
+        """From a journal's entry, or from what `Workspace.check` returns."""
+        return cls(
+            passed=document["passed"],
+            message=document["message"],
+            err_scaled_max=document.get("err_scaled_max"),
+            err_fro=document.get("err_fro"),
+            estimate_us=document["estimate_us"],
+            way=document.get("way"),
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As the journal holds it."""
+        cells = asdict(self)
+        if self.way is None:
+            del cells["way"]
+        return cells
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one point. Times in µs; the i-th entries of both lists were taken side by side."""
+
+    times: list[float]
+    baseline: list[float]
+    sensors: list[dict[str, Any]]
+    mode: str
+
+    @classmethod
+    def of(cls, burst: timing.Burst) -> Round:
+        """With the digits that are kept."""
+        times, baseline = ([round(value, 4) for value in values] for values in (burst.times, burst.baseline))
+        return cls(times, baseline, burst.sensors, burst.mode)
+
+
+class Records:
+    """A sweep's journal by point. An entry counts only for the same binary, GPU, driver, baseline and settings."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        machine: Mapping[str, str],
+        settings: Settings,
+        versions: Mapping[str, str],
+        build_key: Callable[[Point], str],
+    ) -> None:
+        """
+        Args:
+            machine: the GPU and its driver.
+            versions: of the baselines' libraries, by baseline.
+            build_key: of a point's binary, or the library's version.
+        """
+        self.journal, self.machine, self.build_key = journal, dict(machine), build_key
+        self._timing, self._versions = settings.sampling, versions
+
+    def _identity(self, point: Point) -> dict[str, Any]:
+        return {
+            **self.machine,
+            "build_key": self.build_key(point),
+            "baseline": self._versions.get(point.baseline or "", ""),
+            "timing": self._timing,
+        }
+
+    def _check_identity(self, point: Point) -> dict[str, Any]:
+        return {**self.machine, "build_key": self.build_key(point), "protocol": PROTOCOL}
+
+    def check(self, point: Point) -> Check | None:
+        """The check of `point`'s subject, if there is one."""
+        found = self.journal.get(point.entry("check"), self._check_identity(point))
+        return None if found is None else Check.of(found)
+
+    def keep_check(self, point: Point, check: Check) -> None:
+        """Add the check of `point`'s subject."""
+        self.journal.put(point.entry("check"), self._check_identity(point), check.document)
+
+    def passed(self, point: Point) -> bool:
+        """Whether nothing is known against timing `point`."""
+        check = self.check(point)
+        return check is None or check.passed
+
+    def round(self, point: Point, number: int) -> Round | None:
+        """Round `number` of `point`, if there is one."""
+        found = self.journal.get(point.entry(point.cache, f"r{number}"), self._identity(point))
+        return None if found is None else Round(**found)
+
+    def keep_round(self, point: Point, number: int, measured: Round) -> None:
+        """Add round `number` of `point`."""
+        self.journal.put(point.entry(point.cache, f"r{number}"), self._identity(point), asdict(measured))

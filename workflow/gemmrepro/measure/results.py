@@ -1,0 +1,235 @@
+"""Writes what a sweep measured: summary.csv, samples.parquet, run.json and counters.csv, all from its journal."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gemmrepro import operands, stats, timing
+from gemmrepro.build.record import build_record
+from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.core.provenance import git_commit, libraries
+from gemmrepro.core.tables import csv_text
+from gemmrepro.gpu import baselines
+from gemmrepro.measure import profiler
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
+from gemmrepro.measure.plan import Point, Skipped
+from gemmrepro.measure.prepare import Sweep
+from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY
+from gemmrepro.measure.records import Check, Round
+from gemmrepro.operations import shape_of
+from gemmrepro.registry import Kernel
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A point with the rounds that the journal holds of it, by number; at least one."""
+
+    point: Point
+    rounds: dict[int, Round]
+
+    @property
+    def times(self) -> list[list[float]]:
+        """Its samples in µs, by round."""
+        return [measured.times for measured in self.rounds.values()]
+
+    @property
+    def baseline(self) -> list[list[float]]:
+        """The baseline's samples beside them."""
+        return [measured.baseline for measured in self.rounds.values()]
+
+
+def gather(sweep: Sweep) -> list[Measured]:
+    """What the journal holds of every point, those without any rounds left out."""
+    found = []
+    for point in sweep.points:
+        numbered = ((number, sweep.records.round(point, number)) for number in range(sweep.settings.rounds))
+        rounds = {number: measured for number, measured in numbered if measured is not None}
+        if rounds:
+            found.append(Measured(point, rounds))
+    return found
+
+
+def summary_row(sweep: Sweep, measured: Measured) -> Row:
+    """The summary row of a point."""
+    point = measured.point
+    kernel = sweep.kernels.get(point.kernel)
+    flops, moved = operands.work(kernel or _compared_with(sweep, point), point.shape)
+    check = sweep.records.check(point) or Check(passed=True)
+    tick = stats.resolution(np.concatenate(measured.times))
+    level = stats.rounds_interval(measured.times, tick=tick, repeatability=stats.REPEATABILITY)
+    sensors = [reading for one in measured.rounds.values() for reading in one.sensors]
+    return Row(
+        kernel=point.kernel,
+        family=sweep.family,
+        rung=kernel.rung if kernel else baselines.baseline(point.kernel).rung,
+        dtype=point.problem.dtype_in,
+        m=point.shape.m,
+        n=point.shape.n,
+        k=point.shape.k,
+        d=kernel.d if kernel else None,
+        cache=point.cache,
+        toolkit=point.toolkit,
+        arch=sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
+        median_us=level.value,
+        ci_low_us=level.low,
+        ci_high_us=level.high,
+        samples=sum(map(len, measured.times)),
+        rounds=len(measured.rounds),
+        tflops=flops / level.value * 1e-6 if flops else None,
+        gbps=moved / level.value * 1e-3 if moved else None,
+        err_scaled_max=check.err_scaled_max,
+        err_fro=check.err_fro,
+        build_key=sweep.records.build_key(point),
+        **timing.summarize_sensors(sensors),
+        **_ratio_cells(measured, tick),
+    )
+
+
+def _compared_with(sweep: Sweep, point: Point) -> Kernel:
+    """A kernel that has the baseline `point` and its problem."""
+    wanted = (point.kernel, point.problem)
+    return next(kernel for kernel in sweep.kernels.values() if (kernel.baseline, kernel.problem) == wanted)
+
+
+def _ratio_cells(measured: Measured, tick: float) -> dict[str, Any]:
+    """The cells of the comparison with the baseline; `tick` is the resolution of the point's own times, in µs."""
+    if not measured.point.baseline:
+        return {}
+    beside = measured.baseline
+    ratio = stats.ratio_interval(beside, measured.times, ticks=(stats.resolution(np.concatenate(beside)), tick))
+    return {
+        "baseline": measured.point.baseline,
+        "baseline_median_us": stats.rounds_interval(beside).value,
+        "ratio": ratio.value,
+        "ratio_ci_low": ratio.low,
+        "ratio_ci_high": ratio.high,
+    }
+
+
+def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
+    """Every single time, with the columns of `Sample`."""
+    frames = []
+    for result in results:
+        point, kernel = result.point, sweep.kernels.get(result.point.kernel)
+        d = pd.NA if kernel is None or kernel.d is None else kernel.d
+        for number, measured in result.rounds.items():
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "kernel": point.kernel,
+                        "toolkit": point.toolkit,
+                        "dtype": point.problem.dtype_in,
+                        "m": point.shape.m,
+                        "n": point.shape.n,
+                        "k": point.shape.k,
+                        "d": pd.array([d] * len(measured.times), dtype="Int64"),
+                        "cache": point.cache,
+                        "round": number,
+                        "index": range(len(measured.times)),
+                        "time_us": measured.times,
+                        "baseline_us": measured.baseline or math.nan,
+                        "build_key": sweep.records.build_key(point),
+                    }
+                )
+            )
+    if not frames:
+        return pd.DataFrame(columns=SAMPLE_COLUMNS)
+    return pd.concat(frames, ignore_index=True)[SAMPLE_COLUMNS]
+
+
+def wrong(sweep: Sweep) -> list[Skipped]:
+    """What was not timed because its checked execution at that size was wrong."""
+    checks = {point.subject: sweep.records.check(point) for point in sweep.points}
+    return [
+        Skipped(kernel, toolkit, f"wrong at {shape}: {check.message}")
+        for (kernel, toolkit, _, shape), check in checks.items()
+        if check is not None and not check.passed
+    ]
+
+
+def manifest(sweep: Sweep, results: Sequence[Measured], profile: bool) -> dict[str, Any]:
+    """run.json: the circumstances of the sweep (workflow/schemas/run.schema.yaml)."""
+    modes: dict[str, list[str]] = {}
+    for result in results:
+        modes.setdefault(next(iter(result.rounds.values())).mode, []).append(str(result.point))
+    return {
+        "source": "live",
+        "gpu": sweep.session.gpu.describe(),
+        "libraries": libraries(sweep.versions),
+        "toolkits": {
+            toolkit: build_record(sweep.kernels[kernel], sweep.build, toolkit)["toolkit_version"]
+            for kernel, toolkit in sweep.loaded
+        },
+        "baseline_kernels": baseline_kernels(sweep) if profile else {},
+        "git_commit": git_commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "config": sweep.settings.document,
+        "skipped": [asdict(entry) for entry in (*sweep.skipped, *wrong(sweep))],
+        "timing_modes": modes,
+    }
+
+
+def baseline_kernels(sweep: Sweep) -> dict[str, str]:
+    """Names of the GPU kernels behind the baselines, from the journal or by asking the profiler once."""
+    library = [point for point in sweep.points if point.toolkit == LIBRARY]
+    wanted = list(dict.fromkeys((point.kernel, point.problem, point.shape) for point in library))
+    named = [[name, str(problem), shape.n] for name, problem, shape in wanted]
+    records = sweep.records
+    identity = {**records.machine, "versions": dict(sweep.versions), "wanted": named}
+    found = records.journal.get("baseline-kernels", identity)
+    if found is None:
+        found = baselines.gpu_kernel_names(wanted)
+        records.journal.put("baseline-kernels", identity, found)
+    return found
+
+
+def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
+    """Write summary.csv, samples.parquet and run.json into `out`.
+
+    Args:
+        profile: whether to ask for the names of the baselines' GPU kernels, which takes some seconds once.
+    """
+    results = gather(sweep)
+    rows = [asdict(summary_row(sweep, result)) for result in results]
+    write_atomic(out / SUMMARY, csv_text(rows, SUMMARY_COLUMNS))
+    buffer = io.BytesIO()
+    samples_frame(sweep, results).to_parquet(buffer, index=False, compression="zstd")
+    write_atomic(out / SAMPLES, buffer.getvalue())
+    write_json(out / RUN, manifest(sweep, results, profile))
+
+
+def counter_targets(sweep: Sweep) -> list[profiler.Target]:
+    """Of which launches hardware counters are read: every binary's at the configured sizes that it takes."""
+    targets = dict.fromkeys(
+        (kernel, toolkit, shape_of(sweep.kernels[kernel].op, size))
+        for kernel, toolkit in sweep.loaded
+        for size in sweep.settings.counters
+    )
+    return [target for target in targets if sweep.kernels[target[0]].takes(target[2])]
+
+
+def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
+    """Read the hardware counters, unless the journal has them, and write counters.csv into `out`."""
+    targets, records = counter_targets(sweep), sweep.records
+    keys = {f"{kernel} {toolkit}": loaded.build_key for (kernel, toolkit), loaded in sweep.loaded.items()}
+    identity = {**records.machine, "keys": keys, "targets": [[*target[:2], str(target[2])] for target in targets]}
+    found = records.journal.get("counters", identity)
+    if found is not None:
+        rows = [CounterRow(**row) for row in found["rows"]]
+    else:
+        rows, reason = profiler.collect(targets, sweep.build)
+        if reason:
+            say(f"no hardware counters: {reason}")
+        else:
+            records.journal.put("counters", identity, {"rows": [asdict(row) for row in rows]})
+    write_atomic(out / COUNTERS, csv_text(map(asdict, rows), COUNTER_COLUMNS))

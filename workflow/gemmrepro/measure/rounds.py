@@ -1,0 +1,161 @@
+"""The rounds of a sweep: every point once a round, beside its baseline, on fresh data."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemmrepro import stats, timing
+from gemmrepro.core.journal import fresh_seeds
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.gpu import baselines
+from gemmrepro.measure.plan import Point
+from gemmrepro.measure.prepare import Sweep
+from gemmrepro.measure.records import Check, Round
+from gemmrepro.measure.workspace import Workspace
+from gemmrepro.operations import Problem, Shape
+
+Say = Callable[[str], None]
+
+
+def passed(deadline: float | None) -> bool:
+    """Whether `deadline`, on the clock of time.monotonic, is over; without one it never is."""
+    return deadline is not None and time.monotonic() > deadline
+
+
+@dataclass(frozen=True)
+class Group:
+    """The points of one round that share a problem and a shape, hence operands and a reference."""
+
+    number: int
+    problem: Problem
+    shape: Shape
+    points: tuple[Point, ...]
+
+    @property
+    def baselines(self) -> list[str]:
+        """What its points are compared with, each once."""
+        return [name for name in dict.fromkeys(point.baseline for point in self.points) if name]
+
+
+def groups(todo: Iterable[tuple[int, Point]]) -> list[Group]:
+    """`todo` by round, and in a round by problem and shape, in the order of their first points."""
+    members: dict[tuple[int, Problem, Shape], list[Point]] = {}
+    for number, point in todo:
+        members.setdefault((number, point.problem, point.shape), []).append(point)
+    made = [Group(number, problem, shape, tuple(points)) for (number, problem, shape), points in members.items()]
+    return sorted(made, key=lambda group: group.number)
+
+
+class Rounds:
+    """Measures what a sweep's records lack."""
+
+    def __init__(self, sweep: Sweep, say: Say) -> None:
+        self._sweep, self._say = sweep, say
+
+    def run(self, only: int, deadline: float | None) -> bool:
+        """Measure what the journal lacks of round `only`.
+
+        Returns:
+            whether all of it is there now; False once `deadline` has passed.
+        """
+        todo = self._sweep.todo()
+        done = self._sweep.total - len(todo)
+        todo = [(number, point) for number, point in todo if number == only]
+        if not todo:
+            return True
+        if self._sweep.session.other_processes():
+            self._say("another process has this GPU open; if it computes, that will show in these times")
+        timer = timing.Timer(self._sweep.session)
+        for group in groups(todo):
+            if passed(deadline) or not self._run_group(group, timer, deadline, done):
+                return False
+            done += len(group.points)
+        return True
+
+    def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, done: int) -> bool:
+        """Measure the points of a group in an order drawn anew; False where the deadline passed before the last one."""
+        workspace = Workspace(self._sweep.session, group.problem, group.shape, fresh_seeds(1)[0])
+        checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in group.points}
+        libraries = {
+            name: self.ensure_checked(_library(name, group.problem, group.shape), workspace, timer)
+            for name in group.baselines
+        }
+        workspace.forget_reference()
+        points = list(group.points)
+        random.Random(self._sweep.session.gpu.pci_bus + str(time.time_ns())).shuffle(points)
+        for count, point in enumerate(points, 1):
+            if passed(deadline):
+                return False
+            check, beside = checks[point.subject], libraries.get(point.baseline or "")
+            if not check.passed or (beside is not None and not beside.passed):
+                continue
+            start, estimates = time.monotonic(), (check.estimate_us, beside.estimate_us if beside else None)
+            measured = self._measure(point, workspace, timer, estimates)
+            self._sweep.records.keep_round(point, group.number, measured)
+            place = f"[{done + count:{len(str(self._sweep.total))}}/{self._sweep.total}] round {group.number + 1}"
+            self._say(f"{place} {point!s:44} {_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}")
+        return True
+
+    def ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> Check:
+        """The check of `point`'s subject, made now where the journal has none.
+
+        A library then takes the algorithm that was chosen when it was checked first.
+        """
+        sweep, records = self._sweep, self._sweep.records
+        check, trials = records.check(point), sweep.session.trials
+        if check is None:
+            kernel = sweep.kernels.get(point.kernel)
+            check = Check.of(workspace.check(self._bind(point, workspace), timer, kernel))
+            if point.toolkit == LIBRARY:
+                check = replace(check, way=trials.algorithm(point.problem, point.shape, point.kernel))
+            records.keep_check(point, check)
+            if not check.passed:
+                self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {check.message}")
+        elif check.way is not None:
+            trials.take(point.problem, point.shape, check.way, point.kernel)
+        return check
+
+    def _bind(self, point: Point, workspace: Workspace, index: int = 0) -> Callable[[], None]:
+        sweep = self._sweep
+        if point.toolkit == LIBRARY:
+            return baselines.baseline(point.kernel).bind(sweep.session, workspace.operands(None, index))
+        kernel = sweep.kernels[point.kernel]
+        return sweep.loaded[kernel.id, point.toolkit].bind(workspace.operands(kernel, index))
+
+    def _measure(
+        self, point: Point, workspace: Workspace, timer: timing.Timer, estimates: tuple[float, float | None]
+    ) -> Round:
+        """One round of `point`; `estimates` are µs of a launch of it and of its baseline."""
+        kernel = self._sweep.kernels.get(point.kernel)
+        graphs = timing.wants_graphs(*estimates) and (kernel is None or kernel.capturable)
+        copies = workspace.copies(self._sweep.session.gpu.l2_bytes) if graphs and point.cache == "cold" else 1
+        calls = [self._bind(point, workspace, index) for index in range(copies)]
+        beside = None
+        if point.baseline:
+            partner = _library(point.baseline, point.problem, point.shape)
+            beside = [self._bind(partner, workspace, index) for index in range(copies)]
+        # What the calls hold, a kernel's workspace among it, is free again when this returns.
+        return Round.of(timer.burst(calls, beside, point.cache, self._sweep.settings.plan, estimates, graphs))
+
+
+def _library(name: str, problem: Problem, shape: Shape) -> Point:
+    """A baseline's point, whatever the state of the cache."""
+    return Point(name, LIBRARY, problem, shape, "", name)
+
+
+def _summary(measured: Round) -> str:
+    """A round in a few words: its median, half the width of its interval, its ratio, how many samples."""
+    middle = stats.median_interval(measured.times)
+    ratio = ""
+    if measured.baseline:
+        ratio = f" ratio {_ratio(measured.baseline, measured.times):.4g}"
+    return f"{middle.value:11.2f} µs ±{50 * middle.relative_width:.2f}%{ratio}  {len(measured.times)} samples"
+
+
+def _ratio(baseline: Sequence[float], times: Sequence[float]) -> float:
+    return float(np.median(np.divide(baseline, times)))
