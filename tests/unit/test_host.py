@@ -1,7 +1,7 @@
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.host.gpu import HostGpu, resolve_measure
+from gemmrepro.host.gpu_probe import HostGpu, resolve_measure
 
 GPU = HostGpu("NVIDIA H200", 90, "580.159")
 

@@ -13,8 +13,10 @@ import pytest
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import containers, images
-from gemmrepro.host.containers import all_capabilities, container_environment, find_builder
+from gemmrepro.host import bases, containers, recipes, sif
+from gemmrepro.host.builders import BUILDERS, find_builder
+from gemmrepro.host.containers import all_capabilities, container_environment
+from gemmrepro.host.workspace import DiskFull, run, workspace
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 LOCKS = sorted((ROOT / "envs" / "requirements").glob("*.in"))
@@ -39,7 +41,7 @@ class TestBuilder:
         assert find_builder(str(tmp_path)) == "podman"
 
     def test_docker_that_answers_comes_first(self, tmp_path):
-        for name in containers.BUILDERS:
+        for name in BUILDERS:
             program(tmp_path, name, "exit 0")
         assert find_builder(str(tmp_path)) == "docker"
 
@@ -93,14 +95,14 @@ class TestContainerEnvironment:
 class TestRecipe:
     @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
     def test_ours_are_read(self, path):
-        recipe = images.read_recipe(path)
-        assert images.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
+        recipe = recipes.read_recipe(path)
+        assert bases.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
         # One of Debian's packages alone has no lock of Python's.
         assert recipe.copies == (() if path.stem == "torchcpu" else (f"envs/requirements/{path.stem}.txt",))
 
     def test_the_default_images_share_a_base(self):
         # Debian 13 is the first whose PyTorch has torch.compile.
-        bases = {path.stem: images.read_recipe(path).base for path in RECIPES}
+        bases = {path.stem: recipes.read_recipe(path).base for path in RECIPES}
         assert bases.pop("torchcpu") == "debian:13-slim"
         assert len(set(bases.values())) == 1
 
@@ -111,23 +113,35 @@ class TestRecipe:
     def test_bad_ones_are_refused(self, tmp_path, text, says):
         (tmp_path / "Dockerfile").write_text(text)
         with pytest.raises(UserError, match=says):
-            images.read_recipe(tmp_path / "Dockerfile", tmp_path)
+            recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
 
     def test_missing_one_is_a_user_error(self, tmp_path):
         with pytest.raises(UserError, match="cannot be read"):
-            images.read_recipe(tmp_path / "Dockerfile")
+            recipes.read_recipe(tmp_path / "Dockerfile")
 
     def test_requirements_change_their_hash(self, tmp_path):
         (tmp_path / "Dockerfile").write_text(recipe_text())
         (tmp_path / "requirements.txt").write_text("a==1\n")
-        recipe = images.read_recipe(tmp_path / "Dockerfile", tmp_path)
-        before = images.requirements_sha256(recipe, tmp_path)
+        recipe = recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
+        before = recipes.requirements_sha256(recipe, tmp_path)
         (tmp_path / "requirements.txt").write_text("a==2\n")
-        assert images.requirements_sha256(recipe, tmp_path) != before
+        assert recipes.requirements_sha256(recipe, tmp_path) != before
 
     def test_only_debian_can_be_made_without_a_registry(self, tmp_path):
-        assert images.base_tar("ubuntu:24.04", tmp_path) is None
-        assert images.base_tar("mirror.example/library/debian:13.1", tmp_path) == tmp_path / ".base-trixie.tar"
+        assert bases.base_tar("ubuntu:24.04", tmp_path) is None
+        assert bases.base_tar("mirror.example/library/debian:13.1", tmp_path) == tmp_path / ".base-trixie.tar"
+
+
+class TestBase:
+    def test_a_base_is_fetched_as_the_hosts_apt_fetches(self, tmp_path, monkeypatch):
+        settings = ('Acquire::http::Proxy "http://proxy:3128/";', 'Acquire::Retries "3";', 'APT::Architecture "amd64";')
+        program(tmp_path, "apt-config", "\n".join(f"echo '{setting}'" for setting in settings))
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        assert bases.apt_options() == [f"--aptopt={setting}" for setting in settings[:2]]
+
+    def test_without_apt_there_is_nothing_to_take_over(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert bases.apt_options() == []
 
 
 class TestLocks:
@@ -153,14 +167,17 @@ class TestLocks:
     def test_record_does_not_depend_on_order_or_time(self, tmp_path):
         (tmp_path / "Dockerfile").write_text(recipe_text())
         (tmp_path / "requirements.txt").write_text("")
-        recipe = images.read_recipe(tmp_path / "Dockerfile", tmp_path)
+        recipe = recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
         packages = {
             "os": [["gcc", "12"], ["apt", "2.6"]],
             "python": [["numpy", "2.4"], ["numpy", "2.4"], ["PyYAML", "6"]],
         }
         other = {kind: list(reversed(pairs)) for kind, pairs in packages.items()}
-        first = images.lock_record("x", recipe, "r", "debian:12-slim", "buildah", packages)
-        assert first == images.lock_record("x", recipe, "r", "debian:12-slim", "buildah", other)
+        first, second = (
+            recipes.lock_record("x", recipe, "r", "debian:12-slim", "buildah", recipes.Packages.parsed(listing))
+            for listing in (packages, other)
+        )
+        assert first == second
         assert [entry["name"] for entry in first["os"]] == ["apt", "gcc"]
         assert len(first["python"]) == 2
         expected = {"env", "base", "builder", "recipe_sha256", "requirements_sha256", "os", "python"}
@@ -169,7 +186,7 @@ class TestLocks:
 
 class TestEnvironmentScript:
     def test_path_is_replaced_and_the_rest_can_be_overridden(self):
-        script = images.environment_script(["PATH=/opt/venv/bin:/bin", 'ODD=a "b" $c `d`', "CUDA_HOME=/usr/local/cuda"])
+        script = sif.environment_script(["PATH=/opt/venv/bin:/bin", 'ODD=a "b" $c `d`', "CUDA_HOME=/usr/local/cuda"])
         show = 'printf "%s|%s|%s" "$PATH" "$ODD" "$CUDA_HOME"'
         run = subprocess.run(
             ["/bin/sh", "-c", script + show], env={"PATH": "/x", "CUDA_HOME": "/mine"}, capture_output=True, text=True
@@ -180,33 +197,33 @@ class TestEnvironmentScript:
 class TestRun:
     def test_the_error_holds_what_the_tool_said(self, tmp_path):
         with (
-            images.workspace(tmp_path, "x", os.environ) as work,
+            workspace(tmp_path, "x", os.environ) as work,
             pytest.raises(UserError, match=r"status 3.*\n.*no such"),
         ):
-            images.run(["sh", "-c", "echo no such thing >&2; exit 3"], work)
+            run(["sh", "-c", "echo no such thing >&2; exit 3"], work)
 
     @pytest.mark.parametrize("quiet", [True, False])
     def test_a_full_disk_is_one_clear_error(self, tmp_path, quiet):
         with (
-            images.workspace(tmp_path, "x", os.environ) as work,
-            pytest.raises(images.DiskFull, match="Free some space"),
+            workspace(tmp_path, "x", os.environ) as work,
+            pytest.raises(DiskFull, match="Free some space"),
         ):
-            images.run(["sh", "-c", "echo 'write x: No space left on device' >&2; exit 1"], work, quiet=quiet)
+            run(["sh", "-c", "echo 'write x: No space left on device' >&2; exit 1"], work, quiet=quiet)
 
     def test_a_tool_that_hangs_is_ended(self, tmp_path):
         started = time.monotonic()
-        with images.workspace(tmp_path, "x", os.environ) as work, pytest.raises(TimeoutError):
-            images.run(["sh", "-c", "sleep 60"], work, timeout=0.2)
+        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(TimeoutError):
+            run(["sh", "-c", "sleep 60"], work, timeout=0.2)
         assert time.monotonic() - started < 10
 
     def test_quiet_returns_standard_output(self, tmp_path):
-        with images.workspace(tmp_path, "x", os.environ) as work:
-            assert images.run(["sh", "-c", "echo out; echo err >&2"], work, quiet=True) == "out\n"
+        with workspace(tmp_path, "x", os.environ) as work:
+            assert run(["sh", "-c", "echo out; echo err >&2"], work, quiet=True) == "out\n"
 
 
 class TestWorkspace:
     def test_it_is_gone_afterwards_whatever_happened(self, tmp_path):
-        with pytest.raises(ZeroDivisionError), images.workspace(tmp_path, "x", os.environ) as work:
+        with pytest.raises(ZeroDivisionError), workspace(tmp_path, "x", os.environ) as work:
             (work.path / "closed").mkdir()
             (work.path / "closed" / "file").touch()
             (work.path / "closed").chmod(0o500)
@@ -216,9 +233,9 @@ class TestWorkspace:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
     def test_a_killed_build_leaves_nothing_for_long(self, tmp_path, number):
         code = (
-            "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host import images\n"
-            f"with images.workspace(Path({str(tmp_path)!r}), 'x', os.environ) as work:\n"
-            "    print('ready', flush=True)\n    images.run(['sleep', '60'], work)\n"
+            "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host.workspace import run, workspace\n"
+            f"with workspace(Path({str(tmp_path)!r}), 'x', os.environ) as work:\n"
+            "    print('ready', flush=True)\n    run(['sleep', '60'], work)\n"
         )
         environ = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environ, text=True)
@@ -228,13 +245,13 @@ class TestWorkspace:
         process.wait(10)
         if number == signal.SIGKILL:
             # The tool that it started lives on and still uses the folder, which is then nobody's to remove.
-            with images.workspace(tmp_path, "y", os.environ):
+            with workspace(tmp_path, "y", os.environ):
                 assert list(tmp_path.glob(".build-x-*"))
             holders = [path for path in Path("/proc").glob("[0-9]*/cwd") if _sleeps_in(path.parent, tmp_path)]
             assert len(holders) == 1
             os.kill(int(holders[0].parent.name), signal.SIGKILL)
             time.sleep(0.2)
-            with images.workspace(tmp_path, "y", os.environ):
+            with workspace(tmp_path, "y", os.environ):
                 pass
         assert list(tmp_path.iterdir()) == []
 

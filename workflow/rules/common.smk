@@ -13,7 +13,7 @@ LIBRARY = str(Path(workflow.basedir) / "workflow")
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.host.config
-import gemmrepro.host.gpu
+import gemmrepro.host.gpu_probe
 from gemmrepro import experiments, registry
 from gemmrepro.core import dependencies
 from gemmrepro.core.names import TOOLKITS
@@ -36,8 +36,8 @@ try:
     gemmrepro.host.config.check(config)
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
-    GPU, NO_GPU = gemmrepro.host.gpu.find_gpu()
-    PLAN = Plan(config, gemmrepro.host.gpu.resolve_measure(config["measure"], GPU, NO_GPU), GPU)
+    GPU, NO_GPU = gemmrepro.host.gpu_probe.find_gpu()
+    PLAN = Plan(config, gemmrepro.host.gpu_probe.resolve_measure(config["measure"], GPU, NO_GPU), GPU)
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
     PLAN.experiments

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from gemmrepro.core.cpu import in_words
+from gemmrepro.core.cpu_info import in_words
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import TOOLKIT_ORDER
 from gemmrepro.errors import UserError

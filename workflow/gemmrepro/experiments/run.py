@@ -29,7 +29,7 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.build import record
-from gemmrepro.core import cpu
+from gemmrepro.core import cpu_info
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.journal import UNFINISHED, Journal
 from gemmrepro.core.names import LIBRARY, TOOLKITS
@@ -203,7 +203,7 @@ def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
 def machine_of(session: Session | None) -> dict[str, str]:
     """What a journal's points belong to: the GPU and its driver, or the CPU."""
     if session is None:
-        return {"gpu": cpu.describe()["name"], "driver": "no GPU"}
+        return {"gpu": cpu_info.describe()["name"], "driver": "no GPU"}
     return {"gpu": session.gpu.name, "driver": session.gpu.driver}
 
 
@@ -267,7 +267,7 @@ def run(
             "parameters": experiment.parameters,
             "settings": experiment.settings,
             "gpu": session.gpu.describe() if session else None,
-            "cpu": cpu.describe(),
+            "cpu": cpu_info.describe(),
             "libraries": libraries({**versions, **{name: version_of(None, name) for name in present}}),
             "toolkits": {
                 toolkit: record.build_record(one.kernel, build, toolkit)["toolkit_version"]

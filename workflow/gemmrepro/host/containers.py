@@ -1,4 +1,4 @@
-"""What containers need from the environment, whoever starts the workflow.
+"""What containers need from the environment, whoever starts the workflow, and the runtime that starts them.
 
 `common.smk` adds `container_environment` to its own environment, so that a bare ``snakemake --use-singularity``
 behaves like one under ``envs/run``.
@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-
-BUILDERS = ("docker", "podman", "buildah")
-"""Programs that build a Dockerfile, in the order they are tried."""
 
 CACHES = {
     "APPTAINER_CACHEDIR": "apptainer-cache",
@@ -42,19 +38,17 @@ def container_environment(
     Args:
         cache: the folder that holds the caches; the caller makes the folders named by `CACHES` (`make_caches`).
         uid: the effective user, the process's own by default.
-        proc, dev: where the kernel's files are.
+        proc, dev: the folders /proc and /dev.
     """
     uid = os.geteuid() if uid is None else uid
-    wanted = {name: str(cache / folder) for name, folder in CACHES.items()}
-    wanted["PYTHONNOUSERSITE"] = "1"  # the user's own packages do not leak into the containers
-    if uid == 0 and not all_capabilities(proc):
+    variables = {name: str(cache / folder) for name, folder in CACHES.items()}
+    variables["PYTHONNOUSERSITE"] = "1"  # the user's own packages do not leak into the containers
+    if uid == 0 and "APPTAINER_USERNS" not in environ and not all_capabilities(proc):
         # Apptainer asks for every capability when root starts it, and fails where one is withheld.
-        wanted["APPTAINER_NO_PRIVS"] = "1"
+        variables["APPTAINER_NO_PRIVS"] = "1"
     if (dev / "nvidiactl").exists():
-        wanted["APPTAINER_NV"] = "1"
-    if "APPTAINER_USERNS" in environ:
-        wanted.pop("APPTAINER_NO_PRIVS", None)
-    return {name: value for name, value in wanted.items() if name not in environ}
+        variables["APPTAINER_NV"] = "1"
+    return {name: value for name, value in variables.items() if name not in environ}
 
 
 def make_caches(environ: Mapping[str, str]) -> None:
@@ -65,7 +59,7 @@ def make_caches(environ: Mapping[str, str]) -> None:
 
 
 def all_capabilities(proc: Path = Path("/proc")) -> bool:
-    """Whether this process may use every capability that the kernel knows. True where /proc does not say."""
+    """Whether this process may use every capability that the kernel knows. True where /proc gives no answer."""
     try:
         status = (proc / "self" / "status").read_text()
         last = int((proc / "sys" / "kernel" / "cap_last_cap").read_text())
@@ -76,37 +70,6 @@ def all_capabilities(proc: Path = Path("/proc")) -> bool:
             every = (1 << (last + 1)) - 1
             return int(line.split()[1], 16) & every == every
     return True
-
-
-def find_builder(path: str | None = None) -> str:
-    """The first of `BUILDERS` that works: a docker client without its engine does not.
-
-    Args:
-        path: folders to search, as in PATH, which is the default.
-
-    Raises:
-        UserError: none works; says what was wrong with each.
-    """
-    wrong = []
-    for name in BUILDERS:
-        program = shutil.which(name, path=path)
-        if program is None:
-            wrong.append(f"{name} is not installed")
-            continue
-        question = [program, "--version"] if name == "buildah" else [program, "info"]
-        try:
-            answer = subprocess.run(question, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            wrong.append(f"{name} does not answer ({type(error).__name__})")
-            continue
-        if answer.returncode == 0:
-            return name
-        words = (answer.stderr or answer.stdout).strip().splitlines() or ["no reason given"]
-        wrong.append(f"{name} does not work ({words[-1].strip()})")
-    raise UserError(
-        f"no program here can build an image: {'; '.join(wrong)}. "
-        "Install buildah, podman or Docker (on Debian or Ubuntu: apt-get install buildah mmdebstrap)."
-    )
 
 
 def find_apptainer(path: str | None = None) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from gemmrepro import experiments, registry
 from gemmrepro.experiments import Experiment
 from gemmrepro.host import config as configuration
-from gemmrepro.host.gpu import HostGpu
+from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.registry import Kernel
 
 NEWEST_ARCHITECTURE = {"cuda12": 90, "cuda13": 121}
@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def toolkits(self) -> list[str]:
-        return configuration.toolkits(dict(self.config))
+        return configuration.toolkits(self.config)
 
     @cached_property
     def kernels(self) -> dict[str, Kernel]:

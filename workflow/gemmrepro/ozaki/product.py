@@ -94,5 +94,6 @@ def gemm(
     if scale not in scales:
         raise UserError(f"scale is {scale!r}; choose 'matrix' or 'vector'.")
     finite_a, finite_b, rows, columns = set_aside(a, b, nonfinite)
-    parts = [split(x, rho, which, count, step) for x, which in zip((finite_a, finite_b), scales[scale], strict=True)]
-    return spoil(multiply(*parts, d=d, **how), rows, columns)
+    of_a, of_b = scales[scale]
+    split_a, split_b = split(finite_a, rho, of_a, count, step), split(finite_b, rho, of_b, count, step)
+    return spoil(multiply(split_a, split_b, d=d, **how), rows, columns)

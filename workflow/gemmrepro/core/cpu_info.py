@@ -1,4 +1,4 @@
-"""The CPU at hand, for what is measured without a GPU."""
+"""What the CPU at hand is called, for what is measured without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the machine that runs the workflow offers: a usable GPU, or the reason why there is none."""
+"""Whether the machine that runs the workflow has a usable GPU, and whether to measure on it.
+
+Asks ``nvidia-smi``; nothing here opens the GPU, which is `gemmrepro.gpu`'s part.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class HostGpu:
 
 
 def find_gpu() -> tuple[HostGpu | None, str]:
-    """The first GPU that ``nvidia-smi`` reports, and, where there is none, why."""
+    """The first GPU that ``nvidia-smi`` reports; else None and the reason."""
     if shutil.which("nvidia-smi") is None:
         return None, "nvidia-smi is not on PATH"
     try:

@@ -1,0 +1,128 @@
+"""The base image of a recipe: pulled from a registry, or made with mmdebstrap where no registry answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gemmrepro.errors import UserError
+from gemmrepro.host.builders import builder_command
+from gemmrepro.host.workspace import DiskFull, Workspace, run
+
+PULL_SECONDS = 90
+"""How long a registry may take to hand over the base image (30 MB) before it counts as unreachable."""
+
+SUITES = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
+"""Debian's releases by the number in a base image's tag."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base image in the builder's storage: its name there, and what it was made by."""
+
+    name: str
+    origin: Literal["registry", "mmdebstrap"]
+
+
+def provide_base(image: str, builder: str, folder: Path, work: Workspace) -> Base:
+    """Put the base image `image` into the builder's storage.
+
+    Args:
+        folder: where bases that are made here are kept, for all images.
+
+    Raises:
+        UserError: no registry gave it, and it cannot be made here.
+    """
+    made = base_tar(image, folder)
+    if made is None or not made.exists():
+        try:
+            return Base(_pull(image, builder, work), "registry")
+        except DiskFull:
+            raise
+        except (UserError, TimeoutError):
+            made = make_base(image, folder, work)
+    return Base(_load(made, image, builder, work), "mmdebstrap")
+
+
+def _pull(image: str, builder: str, work: Workspace) -> str:
+    """The name in the builder's storage of what a registry gave."""
+    if builder != "docker":
+        # "docker://" spells the default registry without naming it; docker itself knows only the bare name.
+        pull = [*builder_command(builder, work), "pull", "--quiet", f"docker://{image}"]
+        return run(pull, work, timeout=PULL_SECONDS, quiet=True).strip().splitlines()[-1]
+    if subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode:
+        run(["docker", "pull", "--quiet", image], work, timeout=PULL_SECONDS, quiet=True)
+    return image
+
+
+def _load(tar: Path, image: str, builder: str, work: Workspace) -> str:
+    """Import a tar file into the builder's storage; returns its name there."""
+    command = builder_command(builder, work)
+    name = f"localhost/gemmrepro-{image.rpartition('/')[2]}"
+    if builder == "buildah":
+        container = run([*command, "from", "scratch"], work, quiet=True).strip()
+        run([*command, "add", "--quiet", container, tar, "/"], work, quiet=True)
+        run([*command, "commit", "--quiet", "--rm", container, name], work, quiet=True)
+    else:
+        run([*command, "import", tar, name], work, quiet=True)
+    return name
+
+
+def base_tar(base: str, folder: Path) -> Path | None:
+    """Where the locally made stand-in for the image `base` is or would be; None if `base` is no Debian release."""
+    release = re.fullmatch(r"(?:.*/)?debian:(\d+)(?:[.-].*)?", base)
+    return folder / f".base-{SUITES[release[1]]}.tar" if release and release[1] in SUITES else None
+
+
+def make_base(base: str, folder: Path, work: Workspace) -> Path:
+    """A minimal Debian as a tar file, made once and shared between images, for where no registry answers.
+
+    Raises:
+        UserError: `base` is not a Debian release, or mmdebstrap is missing or fails.
+    """
+    tar = base_tar(base, folder)
+    if tar is None:
+        raise UserError(
+            f"no registry gave the base image {base}, and only Debian {', '.join(SUITES)} can be made here instead. "
+            "Make an image registry reachable."
+        )
+    suite = tar.stem.removeprefix(".base-")
+    with (folder / f".base-{suite}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # images that build at the same time make it once
+        if tar.exists():
+            return tar
+        if not shutil.which("mmdebstrap"):
+            raise UserError(
+                f"no registry gave the base image {base}, and mmdebstrap, which can make one, is not installed. "
+                "Install mmdebstrap, or make an image registry reachable."
+            )
+        print(f"No registry gave {base}: making it with mmdebstrap.", file=sys.stderr, flush=True)
+        # What the -slim images leave out, here and in what is installed later.
+        slim = [f"--dpkgopt=path-exclude=/usr/share/{path}/*" for path in ("doc", "man", "info", "locale")]
+        slim.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
+        slim.append('--aptopt=Acquire::Languages "none"')
+        part = work.path / "base.tar"
+        # An ordinary user's mmdebstrap works as another user, who may not pass through HOME: let it use /tmp.
+        environ = {name: value for name, value in work.environ.items() if name != "TMPDIR"}
+        run(
+            ["mmdebstrap", "--quiet", "--variant=minbase", *slim, *apt_options(), suite, part],
+            dataclasses.replace(work, environ=environ),
+        )
+        part.replace(tar)
+        return tar
+
+
+def apt_options() -> list[str]:
+    """The host's own apt settings for fetching (proxies, date checks), to fetch a base in the same way."""
+    if not shutil.which("apt-config"):
+        return []
+    dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True).stdout
+    settings = re.compile(r"^(Acquire::(https?::|Check-|Retries).*)$", re.MULTILINE)
+    return [f"--aptopt={setting}" for setting, _ in settings.findall(dump)]

@@ -1,0 +1,91 @@
+"""Dockerfiles as the build reads them, and the lock: the list of what decides an image's content."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A Dockerfile as the build sees it: `base` image, `copies` from the repository, `sha256` of its text."""
+
+    path: Path
+    base: str
+    copies: tuple[str, ...]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Packages:
+    """The packages in an image, (name, version), in any order: Debian's (`os`) and Python's."""
+
+    os: tuple[tuple[str, str], ...]
+    python: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def parsed(cls, listing: Mapping[str, Iterable[tuple[str, str]]]) -> Packages:
+        """From what `sif.LIST_PACKAGES` prints."""
+        return cls(*(tuple((name, version) for name, version in listing[kind]) for kind in ("os", "python")))
+
+
+def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
+    """Read what `images` needs from a Dockerfile.
+
+    Raises:
+        UserError: there is no such file, it names no base, or it copies a file that is not in the repository.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UserError(f"the recipe {path} cannot be read ({error.strerror}); give an existing Dockerfile.") from None
+    base = re.search(r"^ARG\s+BASE=(\S+)\s*$", text, re.MULTILINE)
+    if not base or not re.search(r"^FROM\s+\$\{?BASE\}?\s*$", text, re.MULTILINE):
+        raise UserError(f"{path} names no base image; write 'ARG BASE=debian:12-slim' and 'FROM ${{BASE}}' on top.")
+    copies = []
+    for line in re.findall(r"^COPY\s+(.+?)\s*$", text, re.MULTILINE):
+        copies += [word for word in shlex.split(line)[:-1] if not word.startswith("--")]
+    for copy in copies:
+        if not (root / copy).is_file():
+            raise UserError(f"{path} copies {copy}, which is not a file of the repository; correct the COPY line.")
+    return Recipe(path, base[1], tuple(copies), hashlib.sha256(text.encode()).hexdigest())
+
+
+def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
+    """SHA-256 over the files that the recipe copies, in the recipe's order."""
+    digest = hashlib.sha256()
+    for copy in recipe.copies:
+        digest.update((root / copy).read_bytes())
+    return digest.hexdigest()
+
+
+def lock_record(
+    env: str, recipe: Recipe, requirements: str, base: str, builder: str, packages: Packages
+) -> dict[str, Any]:
+    """The lock: everything that decides what is in an image, in a stable order and without dates.
+
+    Args:
+        requirements: `requirements_sha256` of the recipe.
+        base: the base image and where it came from.
+    """
+
+    def listing(pairs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+        return [{"name": name, "version": version} for name, version in sorted(set(pairs))]
+
+    return {
+        "env": env,
+        "base": base,
+        "builder": builder,
+        "recipe_sha256": recipe.sha256,
+        "requirements_sha256": requirements,
+        "os": listing(packages.os),
+        "python": listing(packages.python),
+    }

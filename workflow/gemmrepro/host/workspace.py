@@ -1,0 +1,179 @@
+"""A build's private folder, and how tools run in it: their output is passed on, and nothing of them is left behind."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmrepro.errors import UserError
+
+NO_SPACE = re.compile(r"no space left on device|disk quota exceeded|ENOSPC", re.IGNORECASE)
+
+TAIL = 15
+"""Lines of a failed tool's output that its error quotes."""
+
+
+class DiskFull(UserError):
+    """The one error for a full disk, whichever tool met it first."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"the disk that holds {folder} ran full; an image takes up to 5 GB there while it is built (torch: 20 GB). "
+            "Free some space and run the same command again."
+        )
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A build's private folder: storage, context and temporary files, gone when the build ends.
+
+    Attributes:
+        path: the folder.
+        environ: the environment of the tools that run in it; a build adds to it.
+        lock_fd: the open lock that marks the folder as in use, which tools inherit.
+    """
+
+    path: Path
+    environ: dict[str, str]
+    lock_fd: int
+
+
+@contextlib.contextmanager
+def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[Workspace]:
+    """A folder under `parent`, removed at the end, also on a signal; those of killed builds are removed first.
+
+    A folder is in use while a process holds the lock in it: the build, or a tool that it started and that outlived it.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for stale in parent.glob(".build-*"):
+        with contextlib.suppress(OSError), (stale / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_tree(stale)
+    path = Path(tempfile.mkdtemp(prefix=f".build-{name}-", dir=parent))
+
+    def stop(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with (path / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (path / "tmp").mkdir()
+            # Everything that the tools write by the way goes here: their own defaults are /tmp, /var/tmp and HOME.
+            own = {**environ, "TMPDIR": str(path / "tmp"), "APPTAINER_TMPDIR": str(path / "tmp")}
+            yield Workspace(path, own, lock.fileno())
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        remove_tree(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove `path` with everything below it, unmounting first what a build left mounted there."""
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in reversed(mounts):
+        if mount.startswith(f"{path.resolve()}/"):
+            subprocess.run(["umount", "--lazy", mount], capture_output=True)
+
+    def retry(function: Callable[[str], object], name: str, _: object) -> None:
+        # A folder in an image may lack write permission, which stops an ordinary user from emptying it.
+        with contextlib.suppress(OSError):
+            Path(name).parent.chmod(0o700)
+            Path(name).chmod(0o700)
+            function(name)
+
+    if os.geteuid() and (path / "storage").exists():
+        # An ordinary user's buildah leaves files of the other users in the image, which only its namespace may remove.
+        subprocess.run(["buildah", "unshare", "rm", "-rf", path / "storage"], capture_output=True)
+    shutil.rmtree(path, onerror=retry)
+
+
+def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None = None, quiet: bool = False) -> str:
+    """Run a tool, passing its output on as it comes.
+
+    Args:
+        timeout: seconds after which it is killed, with all that it started.
+        quiet: keep its standard output, which is returned, and pass only its standard error on.
+
+    Raises:
+        UserError: the tool failed; the message holds the end of its output, or names a full disk.
+        TimeoutError: it did not end within `timeout` seconds.
+    """
+    argv = [str(word) for word in command]
+    with tempfile.TemporaryFile("w+", dir=work.path) as capture:
+        process = subprocess.Popen(
+            argv,
+            env=work.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=capture if quiet else subprocess.PIPE,
+            stderr=subprocess.PIPE if quiet else subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=(work.lock_fd,),
+            start_new_session=True,
+        )
+        tail: collections.deque[str] = collections.deque(maxlen=TAIL)
+        with _killed_after(process, argv[0], timeout):
+            disk_full = _pass_on(process, tail)
+        if process.returncode and disk_full:
+            raise DiskFull(work.path.parent)
+        if process.returncode:
+            output = "\n  ".join(tail) or "nothing"
+            raise UserError(
+                f"'{shlex.join(argv[:4])} …' failed with status {process.returncode}. Its last output:\n  {output}"
+            )
+        capture.seek(0)
+        return capture.read()
+
+
+def _pass_on(process: subprocess.Popen[str], tail: collections.deque[str]) -> bool:
+    """Print a tool's output until it ends, keeping its last lines in `tail`; whether it complained of a full disk."""
+    disk_full = False
+    for line in process.stdout or process.stderr or ():
+        tail.append(line.rstrip())
+        disk_full = disk_full or bool(NO_SPACE.search(line))
+        print(line, end="", file=sys.stderr, flush=True)
+    process.wait()
+    return disk_full
+
+
+@contextlib.contextmanager
+def _killed_after(process: subprocess.Popen[str], program: str, timeout: float | None) -> Iterator[None]:
+    """Kill a tool and all that it started when the block is left early, or after `timeout` seconds.
+
+    Raises:
+        TimeoutError: the time was up.
+    """
+    timed_out = False
+
+    def expire(*_: object) -> None:
+        nonlocal timed_out
+        timed_out = True
+        os.killpg(process.pid, signal.SIGKILL)
+
+    previous = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, timeout or 0)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    if timed_out:
+        raise TimeoutError(f"{program} did not end within {timeout:.0f} s")
