@@ -30,10 +30,10 @@ from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows
-from gemmrepro.paper import discussion
+from gemmrepro.paper.discussion.measured import Measured
+from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.experiments import experiment_view
 from gemmrepro.paper.figures import catalogue
-from gemmrepro.paper.text import anchor
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
 
@@ -528,7 +528,7 @@ def test_a_figure_marks_what_is_stale_and_says_what_is_missing(brought):
 def test_a_discussion_asks_for_cells(brought):
     _, folder = brought
     results = load(folder, "sums")
-    numbers = discussion.Numbers("sums", {}, anchor, results)
+    numbers = Measured(Sources("sums", {}, results))
     found = numbers.experiment("errors", "rms_u", "sums.inside", law="uniform", k=1024)
     assert (found.value, found.text, found.link) == (64.0, "64", "experiment-sums-errors")
     assert numbers.experiment("errors", "rms_u", "cublas.gemm", law="uniform", k=1024).value == 2.0
@@ -536,8 +536,8 @@ def test_a_discussion_asks_for_cells(brought):
     with pytest.raises(UserError, match="3 rows of sums"):
         numbers.experiment("errors", "rms_u", "sums.inside", law="uniform")
     with pytest.raises(UserError, match="no experiment 'misses'"):
-        discussion.Numbers("sums", {}, anchor).experiment("misses", "rms_u", "sums.inside")
-    assert not discussion.Numbers("sums", {}, anchor).experiment("errors", "rms_u", "sums.inside").known
+        Measured(Sources("sums", {})).experiment("misses", "rms_u", "sums.inside")
+    assert not Measured(Sources("sums", {})).experiment("errors", "rms_u", "sums.inside").known
 
 
 def test_the_report_has_a_section_for_it(brought, tmp_path):

@@ -128,7 +128,7 @@ def test_a_linear_axis_begins_at_zero(tmp_path):
 
 def test_the_discussion_tells_what_is_known_and_no_more(results):
     def render(found) -> str:
-        return str(discussion.render("ozaki", {}, lambda name: name.replace(".", "-"), found))
+        return str(discussion.render("ozaki", {}, found))
 
     nothing = render({})
     assert "not measured" in nothing
@@ -151,7 +151,7 @@ def test_a_share_below_another_is_told_as_such(tmp_path):
         rows = [{"kernel": name, "toolkit": "cuda13", "n": 16384, "share": share} for name, share in shares.items()]
         write(tmp_path, "products", rows)
         found = load(tmp_path, "ozaki")
-        return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, lambda name: name.replace(".", "-"), found)))
+        return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, found)))
 
     assert "run at 0.54 of cuBLAS in bf16" in told(0.54, 0.88) and "by the same loop" in told(0.54, 0.88)
     assert "With a scale a row and a column it is 0.87." in told(0.88, 0.87)
@@ -169,7 +169,7 @@ def test_one_launch_for_all_pairs_is_questioned_where_its_shares_differ(tmp_path
         ]
         write(tmp_path, "products", rows)
         found = load(tmp_path, "ozaki")
-        return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, lambda name: name.replace(".", "-"), found)))
+        return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, found)))
 
     def timed(text: str) -> str:
         return next((line for line in text.splitlines() if "With a launch a p + q, O4" in line), "")

@@ -30,6 +30,9 @@ from gemmrepro.measure.rows import load
 from gemmrepro.paper import discussion, inline_svg
 from gemmrepro.paper import page as report
 from gemmrepro.paper.claims import claim_view, disagreements
+from gemmrepro.paper.discussion.ladder import Ladder
+from gemmrepro.paper.discussion.measured import Measured
+from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.figures import stage as figures
 from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.gates import gate_view, gather_checks
@@ -501,15 +504,15 @@ def test_without_rows_the_discussion_says_not_measured(tmp_path, monkeypatch):
 
 
 def test_the_last_step_of_a_discussion_is_the_last_that_was_timed():
-    steps = discussion.Numbers("hopper", {}, anchor).steps()
+    steps = Ladder(Sources("hopper", {})).steps()
 
     def last(timed: list[str]) -> str:
         tables = {"hopper": SimpleNamespace(summary=pd.DataFrame({"kernel": timed}))}
-        return discussion.Numbers("hopper", tables, anchor).last()
+        return Ladder(Sources("hopper", tables)).last()
 
     assert last([steps[0], steps[2]]) == steps[2]
     assert last(steps) == last([]) == steps[-1]
-    assert discussion.Numbers("hopper", {}, anchor).last() == steps[-1]
+    assert Ladder(Sources("hopper", {})).last() == steps[-1]
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("kernels/*/discussion.html.j2")), ids=lambda path: path.parent.name)
@@ -524,7 +527,7 @@ def fragment(tmp_path, monkeypatch, text: str) -> str:
     (kernels / "ladder" / discussion.FILE).write_text(text)
     world = World(tmp_path, whole=True, sizes=(4096,), stale=("ladder.smem",)).write()
     measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
-    return discussion.render("ladder", measured, anchor)
+    return discussion.render("ladder", measured)
 
 
 def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
@@ -535,7 +538,7 @@ def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
     naive = rows["kernel"] == "ladder.naive"
     rows.loc[naive, ["median_us", "baseline_median_us"]] *= 2  # at half the clock, both of a pair take twice as long
     rows.loc[naive, "tflops"] /= 2
-    asked = discussion.Numbers("ladder", measured, anchor)
+    asked = Measured(Sources("ladder", measured))
     ratios = [asked.ratio(kernel).value for kernel in ("ladder.coalesced", "ladder.naive")]
     assert asked.speedup("ladder.coalesced", "ladder.naive").value == pytest.approx(ratios[0] / ratios[1])
     # Another problem's kernel has another baseline, and only times remain.
@@ -548,7 +551,7 @@ def test_two_ratios_part_or_overlap(tmp_path, monkeypatch):
     measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
     rows = measured["ladder"].summary
     one, other = (rows["kernel"] == f"ladder.{name}" for name in ("coalesced", "naive"))
-    asked = discussion.Numbers("ladder", measured, anchor)
+    asked = Measured(Sources("ladder", measured))
 
     def ahead(low: float, high: float, *between: float) -> int:
         rows.loc[one, ["ratio_ci_low", "ratio_ci_high"]] = low, high
@@ -603,6 +606,7 @@ def test_what_a_fragment_may_ask(tmp_path, monkeypatch, text, said):
             ["gemms, 1024, bf16, 7"],
         ),
         ('{{ ceiling("ladder.naive") }}', ["measures no ceiling"]),
+        ('{{ idea("ladder.never_tuned") }}', ["ladder.never_tuned was never tuned for this GPU"]),
         ("{{ gflops(1) }}", ["gflops"]),
         ("line\n{% if %}", ["line 2"]),
         ('{{ tflops("ladder.naive", m=1) }}', ["may ask"]),

@@ -84,7 +84,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         counts={verdict: verdicts[verdict] for verdict in VERDICTS},
         figures=tuple(inputs.figures.get(name, ())),
         experiments=tuple(experiment_view(name, results, inputs) for results in experiments.values()),
-        discussion=discussion.render(name, inputs.measured, anchor, experiments),
+        discussion=discussion.render(name, inputs.measured, experiments),
         table=table_view(family, measured),
         rows=_all_rows(name, inputs),
         stale=int((measured.summary["status"] == "stale").sum()),
