@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from gemmrepro import experiments, operands, operations, registry
+from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.gates import static
 from gemmrepro.gates.compare import compare
-from gemmrepro.gpu import device as gpu
+from gemmrepro.gpu import loaded as gpu_loaded
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import crt, exact, inputs, moduli, residues, scheme2
@@ -587,7 +588,7 @@ def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
             seen.append(given)
             return [lambda: called.append(len(called))]
 
-    monkeypatch.setattr(gpu, "opened_lt", lambda session: Lt())
+    monkeypatch.setattr(gpu_loaded, "opened_lt", lambda session: Lt())
     loaded = Loaded.__new__(Loaded)
     loaded.session = None
     arrays = {
@@ -608,10 +609,9 @@ def test_every_entry_point_passes_its_own_static_gate() -> None:
     """Each is a record of its own, judged by its own expectations."""
     parts = {code.entry: code for code in FUSED.codes}
     assert list(parts) == [step.entry for step in FUSED.steps]
-    built = {
-        **{"spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0, "registers": 40, "shared_bytes": 0},
-        "instructions": {"DFMA": 500},
-    }
+    usage = Usage(registers=40, stack_bytes=0, spill_store_bytes=0, spill_load_bytes=0, shared_bytes=0)
+    code = {"constant_bytes": 0, "barriers": 0, "instructions": {"DFMA": 500}, "instruction_total": 500, "hot_loop": ""}
+    built = MachineCode(**vars(usage), **code)
     assert all(check.passed for check in static.static_checks(parts["reconstruct_residues"], "sm_90a", built))
     found = {check.check for check in static.static_checks(parts["multiply"], "sm_90a", built) if not check.passed}
     assert any("IGMMA" in check for check in found)

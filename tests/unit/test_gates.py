@@ -9,6 +9,7 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build.compile import build
+from gemmrepro.build.record import MachineCode
 from gemmrepro.errors import UserError
 from gemmrepro.gates import stage as gates_stage
 from gemmrepro.gates import static
@@ -126,7 +127,9 @@ def test_registers_are_judged_with_the_block_that_needs_them(record):
     entry = record["archs"]["sm_90"]
     entry["registers"] = 80
     naive = registry.kernel("ladder.naive")  # 1024 threads of 80 registers are 81920 of 65536
-    check = next(c for c in static.static_checks(naive, "sm_90", entry) if c.check == "registers a block")
+    check = next(
+        c for c in static.static_checks(naive, "sm_90", MachineCode(**entry)) if c.check == "registers a block"
+    )
     assert (check.found, check.passed) == ("81920", False)
 
 
@@ -134,7 +137,7 @@ def test_dynamic_shared_memory_is_judged_by_architecture(record):
     greedy = replace(WARPTILE, launch=lambda shape: replace(WARPTILE.launch(shape), shared_bytes=150 * 1024))
     verdicts = {}
     for arch in ("sm_80", "sm_86", "sm_90a", "sm_120", "sm_999"):
-        checks = static.static_checks(greedy, arch, record["archs"]["sm_90"])
+        checks = static.static_checks(greedy, arch, MachineCode(**record["archs"]["sm_90"]))
         verdicts[arch] = next(check.passed for check in checks if check.check == "shared bytes a block")
     assert verdicts == {"sm_80": False, "sm_86": False, "sm_90a": True, "sm_120": False, "sm_999": False}
 
@@ -278,5 +281,6 @@ def test_a_fault_planted_in_the_source_is_seen_in_the_machine_code(toolkit, tmp_
     planted = tmp_path / "planted.cu"
     planted.write_text(source.replace(text, replacement).replace('extern "C"', f'{SINK}extern "C"', 1))
     record = build(replace(kernel, source=str(planted)), toolkit, ["80"]).record.to_json()
-    failed = {c.check for c in static.static_checks(kernel, "sm_80", record["archs"]["sm_80"]) if not c.passed}
+    code = MachineCode(**record["archs"]["sm_80"])
+    failed = {c.check for c in static.static_checks(kernel, "sm_80", code) if not c.passed}
     assert (check in failed) if check else not failed

@@ -12,6 +12,7 @@ from records import changed
 
 from gemmrepro import operations, registry
 from gemmrepro.build import cutile, key
+from gemmrepro.build.record import MachineCode
 from gemmrepro.errors import UserError
 from gemmrepro.gates import compare, static
 from gemmrepro.gpu import loaded
@@ -140,11 +141,22 @@ def test_fat_binaries_behind_one_another_are_told_apart():
 
 
 def test_every_step_passes_the_static_gate_by_name():
-    built = {"registers": 100, "stack_bytes": 0, "spill_store_bytes": 0, "spill_load_bytes": 0, "shared_bytes": 1024}
-    record = {**built, "threads": 256, "instructions": {"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2, "DFMA": 64}}
+    record = MachineCode(
+        registers=100,
+        stack_bytes=0,
+        spill_store_bytes=0,
+        spill_load_bytes=0,
+        shared_bytes=1024,
+        threads=256,
+        constant_bytes=0,
+        barriers=0,
+        instructions={"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2, "DFMA": 64},
+        instruction_total=74,
+        hot_loop="",
+    )
     checks = static.static_checks(FUSED.codes[-1], "sm_90", record)
     assert checks and all(check.passed for check in checks)
-    without = {**record, "instructions": {"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2}}
+    without = replace(record, instructions={"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2})
     failed = [check.check for check in static.static_checks(FUSED.codes[-1], "sm_90", without) if not check.passed]
     assert failed == [r"DFMA(\..*)?"]
 

@@ -157,10 +157,10 @@ def ratio_interval(
         ticks: resolution of the clock for the baseline's times and for the kernel's, in their unit.
     """
     pairs = [
-        np.asarray(under, dtype=np.float64) / np.asarray(over, dtype=np.float64)
-        for under, over in zip(baseline, kernel, strict=True)
+        np.asarray(baseline_times, dtype=np.float64) / np.asarray(kernel_times, dtype=np.float64)
+        for baseline_times, kernel_times in zip(baseline, kernel, strict=True)
     ]
     level = rounds_interval(pairs, confidence)
-    under, over = (float(np.median(np.concatenate([np.asarray(part) for part in side]))) for side in (baseline, kernel))
-    tick = level.value * (ticks[0] / under + ticks[1] / over)
+    medians = (float(np.median(np.concatenate([np.asarray(part) for part in side]))) for side in (baseline, kernel))
+    tick = level.value * sum(tick / median for tick, median in zip(ticks, medians, strict=True))
     return Interval(level.value, max(0.0, level.low - tick), level.high + tick)

@@ -51,6 +51,9 @@ SETTLE_SECONDS = 0.03
 SETTLE_CAP_SECONDS = 0.5
 CHUNK_SECONDS = 0.05
 
+LAUNCH_SECONDS, FLUSH_SECONDS = 20e-6, 150e-6
+"""What a sample and a flush of L2 cost beside the launch, about; only to plan how many samples there is time for."""
+
 LONG_US = 50_000.0
 """A launch beyond this is not repeated just to warm something up."""
 
@@ -93,7 +96,7 @@ class Burst:
             return False
         if not self.baseline:
             return True
-        ratios = [under / over for under, over in zip(self.baseline, self.times, strict=True)]
+        ratios = [baseline / kernel for baseline, kernel in zip(self.baseline, self.times, strict=True)]
         return stats.median_interval(ratios).relative_width <= interval
 
 
@@ -138,6 +141,22 @@ def graph_launches(launch_us: float, copies: int = 1) -> int:
     """Launches in a graph of a kernel that takes `launch_us`: a whole number of walks over `copies` of the operands."""
     wanted = max(1, min(GRAPH_MOST, math.ceil(GRAPH_SPAN_US / launch_us)))
     return copies * math.ceil(wanted / copies)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """How samples are taken: what is called for one of each side, and how many launches that is.
+
+    Attributes:
+        before: called before each sample, outside what is timed.
+        overhead: seconds that a sample costs beside its launches.
+    """
+
+    calls: Sequence[Callable[[], None]]
+    launches: Sequence[int]
+    mode: str
+    before: Callable[[], None] | None = None
+    overhead: float = LAUNCH_SECONDS
 
 
 class Timer:
@@ -248,39 +267,44 @@ class Timer:
         # The quicker side warms the GPU up: a launch of the slower one may take seconds.
         heater = min(range(len(sides)), key=lambda index: times[index])
         self._settle(sides[heater][0], times[heater])
-        before: Callable[[], None] | None = None
-        overhead = 20e-6
-        if graphs:
-            copies = len(kernel) if cache == "cold" else 1
-            counts = [graph_launches(value, copies) for value in times]
-            built = [
-                self.capture([side[index % copies] for index in range(count)])
-                for side, count in zip(sides, counts, strict=True)
-            ]
-            stream = self.session.stream
-            calls: list[Callable[[], None]] = [partial(graph.launch, stream) for graph in built]
-            words = " and ".join(str(count) for count in dict.fromkeys(counts))
-            mode = f"graphs of {words} launches" + (f" over {copies} copies" if copies > 1 else "")
-        else:
-            counts, calls, mode = [1] * len(sides), [side[0] for side in sides], "single launches"
-            if cache == "cold":
-                before = self.flush
-                overhead += 150e-6
+        samples = self._by_graphs(sides, times, cache) if graphs else self._by_launches(sides, cache)
         # Code is loaded, and the first sample finds what every later one does: its partner's traces in the cache.
-        for call, value, count in zip(calls, times, counts, strict=True):
-            if value * count < LONG_US or len(calls) == 1:
+        for call, value, count in zip(samples.calls, times, samples.launches, strict=True):
+            if value * count < LONG_US or len(sides) == 1:
                 call()
-        probe = Burst(mode=mode)
+        probe = Burst()
 
         def measure(count: int) -> list[Pair]:
-            rows = self._run(calls, count, before, probe)
-            scaled = [[value / launches for value, launches in zip(row, counts, strict=True)] for row in rows]
+            rows = self._run(samples.calls, count, samples.before, probe)
+            scaled = [[value / launches for value, launches in zip(row, samples.launches, strict=True)] for row in rows]
             return [(row[0], row[1] if len(row) > 1 else None) for row in scaled]
 
-        expected = sum(value * count * 1e-6 + overhead for value, count in zip(times, counts, strict=True))
+        expected = sum(
+            value * count * 1e-6 + samples.overhead for value, count in zip(times, samples.launches, strict=True)
+        )
         result = collect(measure, plan, expected)
-        result.sensors, result.mode = probe.sensors, mode
+        result.sensors, result.mode = probe.sensors, samples.mode
         return result
+
+    def _by_launches(self, sides: Sequence[Sequence[Callable[[], None]]], cache: str) -> _Samples:
+        """Samples of one launch each, behind a flush of L2 where they are to be cold."""
+        calls, launches = [side[0] for side in sides], [1] * len(sides)
+        if cache == "cold":
+            return _Samples(calls, launches, "single launches", self.flush, LAUNCH_SECONDS + FLUSH_SECONDS)
+        return _Samples(calls, launches, "single launches")
+
+    def _by_graphs(self, sides: Sequence[Sequence[Callable[[], None]]], times: Sequence[float], cache: str) -> _Samples:
+        """Samples of one replay each of a graph of many launches, over all copies of the operands if cold."""
+        copies = len(sides[0]) if cache == "cold" else 1
+        counts = [graph_launches(value, copies) for value in times]
+        graphs = [
+            self.capture([side[index % copies] for index in range(count)])
+            for side, count in zip(sides, counts, strict=True)
+        ]
+        words = " and ".join(str(count) for count in dict.fromkeys(counts))
+        over = f" over {copies} copies" if copies > 1 else ""
+        calls = [partial(graph.launch, self.session.stream) for graph in graphs]
+        return _Samples(calls, counts, f"graphs of {words} launches{over}")
 
 
 def wants_graphs(kernel_us: float, baseline_us: float | None) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.build.record import Build
 from gemmrepro.core import names
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.errors import UserError, run_stage
@@ -136,17 +137,16 @@ def _of_toolkit(kernel: registry.Kernel, builds: Path, toolkit: str, source: Num
 
 def _static_gate(kernel: registry.Kernel, path: Path, toolkit: str) -> tuple[str, list[Check]]:
     """The build key of a build record, and its checks."""
-    record = read_json(path, "the build record", _REBUILD)
-    try:
-        checks, key = checks_of(kernel, record), record["build_key"]
-        other = record["kernel"] != kernel.id or record["toolkit"] != toolkit
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"the build record {path} is corrupt (no {error}); {_REBUILD}.") from None
-    if other:
+    build = Build.from_json(read_json(path, "the build record", _REBUILD), path)
+    if build.kernel != kernel.id or build.toolkit != toolkit:
         raise UserError(f"the build record {path} is of another kernel or toolkit; {_REBUILD}.")
+    try:
+        checks = checks_of(kernel, build)
+    except KeyError as error:
+        raise UserError(f"the build record {path} is corrupt (no {error}); {_REBUILD}.") from None
     if not checks:
         raise UserError(f"the build record {path} holds no architecture; {_REBUILD}.")
-    return key, checks
+    return build.build_key, checks
 
 
 def summary_line(result: dict[str, Any]) -> str:

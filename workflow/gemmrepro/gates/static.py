@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gemmrepro import operations, registry
-from gemmrepro.build.record import built_of
+from gemmrepro.build.record import Build, MachineCode
 from gemmrepro.build.sass import allocated_registers
 
 REGISTERS_PER_SM = 65536
@@ -46,33 +46,30 @@ def _none(arch: str, check: str, why: str, found: int) -> Check:
     return Check(arch, check, why, "0", str(found), found == 0)
 
 
-def static_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> list[Check]:
+def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> list[Check]:
     """Check one architecture's entry of a build record against the registry.
 
     Args:
         arch: "sm_90".
-        built: the record's ``archs[arch]``.
-
-    Raises:
-        KeyError: the entry lacks a field.
+        built: the machine code of this entry point.
     """
     launch = kernel.launch(_smallest_shape(kernel))
     # A compiler that chooses the threads writes down how many.
-    threads = built.get("threads") or math.prod(launch.block)
+    threads = built.threads or math.prod(launch.block)
     return [
         _at_most(arch, "threads a block", "the hardware's limit", 1024, threads),
         *_spill_checks(kernel, arch, built),
         *_resource_checks(kernel, arch, built, threads, launch.shared_bytes),
-        *_opcode_checks(kernel, arch, built["instructions"]),
+        *_opcode_checks(kernel, arch, built.instructions),
     ]
 
 
-def _spill_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> list[Check]:
+def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> list[Check]:
     """That nothing spills; nothing is asked of constants chosen for another target."""
     target = arch.removeprefix("sm_")
-    spilled = built["spill_store_bytes"] + built["spill_load_bytes"]
-    stack = built["stack_bytes"]
-    local = _count(r"(LDL|STL)(\..*)?", built["instructions"])
+    spilled = built.spill_bytes
+    stack = built.stack_bytes
+    local = _count(r"(LDL|STL)(\..*)?", built.instructions)
     if target in kernel.promises.spills:
         why = "the record declares that the compiler runs out of registers here, which a better one may end"
         return [Check(arch, "spilled bytes", why, "at least 1", str(spilled), spilled > 0)]
@@ -87,10 +84,10 @@ def _spill_checks(kernel: registry.Kernel, arch: str, built: dict[str, Any]) -> 
 
 
 def _resource_checks(
-    kernel: registry.Kernel, arch: str, built: dict[str, Any], threads: int, dynamic_shared: int
+    kernel: registry.Kernel, arch: str, built: MachineCode, threads: int, dynamic_shared: int
 ) -> list[Check]:
     """That the registers and the shared memory of a block fit the architecture."""
-    registers, shared = built["registers"], built["shared_bytes"]
+    registers, shared = built.registers, built.shared_bytes
     allocated = allocated_registers(registers, threads)
     checks = [
         Check(
@@ -110,7 +107,7 @@ def _resource_checks(
     return checks
 
 
-def _opcode_checks(kernel: registry.Kernel, arch: str, instructions: dict[str, int]) -> list[Check]:
+def _opcode_checks(kernel: registry.Kernel, arch: str, instructions: Mapping[str, int]) -> list[Check]:
     """What the article says of the machine code (`Kernel.expects`)."""
     checks = []
     for expect in kernel.promises.expects:
@@ -157,7 +154,7 @@ def _smallest_shape(kernel: registry.Kernel) -> operations.Shape:
     return operations.Shape(*(kernel.accepts.multiple_of.get(axis, 1) for axis in ("m", "n", "k")))
 
 
-def advisory_check(advisories: list[str]) -> Check:
+def advisory_check(advisories: Sequence[str]) -> Check:
     """Whether ptxas said that it ignored a request, such as register reallocation, or serialized wgmma."""
     return Check(
         "every target",
@@ -169,20 +166,18 @@ def advisory_check(advisories: list[str]) -> Check:
     )
 
 
-def checks_of(kernel: registry.Kernel, record: dict[str, Any]) -> list[Check]:
+def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
     """Every check of a build record of `kernel`; none if the record holds no architecture.
 
     Raises:
-        KeyError, TypeError, AttributeError: the record is corrupt.
+        KeyError: the record lacks an entry point.
     """
     checks = []
-    for code in kernel.codes:
-        prefix = f"{code.code.entry}: " if len(kernel.codes) > 1 else ""
-        for arch, built in sorted(built_of(kernel, code, record).items()):
-            checks += [replace(check, check=prefix + check.check) for check in static_checks(code, arch, built)]
-    if not checks:
-        return []
-    return [*checks, *refusal_checks(kernel, record.get("refused", {})), advisory_check(record["advisories"])]
+    for part in kernel.codes:
+        prefix = f"{part.code.entry}: " if len(kernel.codes) > 1 else ""
+        for arch, built in sorted(build.codes(part.code.entry).items()):
+            checks += [replace(check, check=prefix + check.check) for check in static_checks(part, arch, built)]
+    return [*checks, *refusal_checks(kernel, build.refused), advisory_check(build.advisories)] if checks else []
 
 
 def _shared_limit(arch: str) -> int:
@@ -191,6 +186,6 @@ def _shared_limit(arch: str) -> int:
     return 1024 * _SHARED_LIMIT_KIB.get(capability, min(_SHARED_LIMIT_KIB.values()))
 
 
-def _count(pattern: str, instructions: dict[str, int]) -> int:
+def _count(pattern: str, instructions: Mapping[str, int]) -> int:
     """How many instructions have an opcode that matches `pattern` as a whole."""
     return sum(count for opcode, count in instructions.items() if re.fullmatch(pattern, opcode))

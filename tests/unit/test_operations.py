@@ -1,0 +1,169 @@
+"""Operations: each is one record and one gate, and nobody else decides by its name."""
+
+from __future__ import annotations
+
+import ast
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy_cupy import Array, NumpyCupy
+
+from gemmrepro import registry
+from gemmrepro.core.dtypes import DTYPES
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+from gemmrepro.gates.operations import GATES, Gates
+from gemmrepro.measure.plan import needed_bytes
+from gemmrepro.measure.workspace import Workspace
+from gemmrepro.operands import Operands
+from gemmrepro.operations import OPERATIONS, Operation, Problem, Shape, counts, operation, shape_of
+
+NAMES = sorted(OPERATIONS)
+PROBLEMS = {kernel.problem.op: kernel.problem for kernel in registry.kernels()}
+
+
+def test_every_operation_has_a_gate_and_every_gate_an_operation() -> None:
+    assert set(GATES) == set(OPERATIONS) >= set(PROBLEMS)
+
+
+def test_an_unknown_operation_is_one_error() -> None:
+    problem = Problem("transpose")
+    for use in (
+        lambda: operation("transpose"),
+        lambda: shape_of("transpose", 8),
+        lambda: counts(problem, Shape(1, 8, 1)),
+        lambda: needed_bytes(problem, Shape(1, 8, 1), 1 << 20),
+        lambda: Gates().of("transpose"),
+        lambda: Gates({}).of("transpose"),
+    ):
+        with pytest.raises(UserError, match="there is no operation 'transpose'; known operations: gemm, "):
+            use()
+
+
+def test_an_operation_without_a_gate_says_where_to_add_it() -> None:
+    with pytest.raises(UserError, match=r"'gemm' has no numerical gate; add one to gemmrepro\.gates\.operations"):
+        Gates({}).of("gemm")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gate_names_modules_that_exist_its_own_first(name: str) -> None:
+    own, *others = GATES[name].modules()
+    assert own == GATES[name].__module__ and "gemmrepro.gates.compare" in others
+    for module in (own, *others):
+        assert (ROOT / "workflow" / f"{module.replace('.', '/')}.py").is_file()
+
+
+@pytest.mark.parametrize("name", sorted(PROBLEMS))
+def test_axes_are_those_of_the_arrays(name: str) -> None:
+    problem, shape = PROBLEMS[name], Shape(3, 5, 7)
+    record = problem.operation
+    arrays = record.arrays(problem, shape)
+    stored = {**dict(zip("ab", arrays.inputs, strict=False)), "c": arrays.output}
+    for array, axes in record.axes(problem).items():
+        assert math.prod(getattr(shape, axis) for axis in axes) == math.prod(stored[array]) or shape.m != 1
+        assert len(axes) == len(stored[array])
+
+
+def right(operands: Operands) -> None:
+    """What every operation must compute, by NumPy."""
+    op, inputs, out = operands.problem.op, [np.asarray(array) for array in operands.inputs], operands.output
+    if op == "gemm":
+        a, b = (array.reshape(operands.lengths(name)) for name, array in zip("ab", inputs, strict=True))
+        out[...] = (a.astype(np.float64) @ b).astype(np.float32).ravel()
+    elif op == "vector_add":
+        out[...] = inputs[0] + inputs[1]
+    elif op == "gelu":
+        from scipy.special import erf
+
+        out[...] = inputs[0] * 0.5 * (1.0 + erf(inputs[0].astype(np.float64) / np.float64(np.float32(1.41421))))
+    elif op == "reduce":
+        out[0] = inputs[0].sum()
+    elif op == "histogram":
+        out[...] = np.append(np.bincount(inputs[0], minlength=operands.shape.k), 0)
+    elif op == "ceiling_flops":
+        pass  # a loop within its bounds writes nothing
+    else:
+        out[...] = inputs[0]
+
+
+def wrong(operands: Operands) -> None:
+    """A result with one element off, far beyond any bound if it is a float."""
+    right(operands)
+    out = operands.output
+    out[0] = min(7e6, np.finfo(out.dtype).max) if out.dtype.kind == "f" else out[0] + 1
+
+
+SHAPES = {
+    "gemm": Shape(5, 9, 7),
+    "copy": Shape(6, 8, 1),
+    "histogram": Shape(1, 1000, 256),
+    "ceiling_flops": Shape(1, 1, 1),
+}
+TYPES = {"histogram": ("int32", "int32"), "copy": ("bf16", "bf16"), "vector_copy": ("fp16", "fp16")}
+
+
+class Random:
+    """A generator whose arrays are the stand-in's."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def random(self, count: int) -> Array:
+        return self._rng.random(count).view(Array)
+
+    def standard_normal(self, count: int, dtype: type) -> Array:
+        return self._rng.standard_normal(count, dtype=dtype).view(Array)
+
+
+class StandIn(NumpyCupy):
+    """CuPy's names that a workspace asks for."""
+
+    float32, float64, int32, uint8 = np.float32, np.float64, np.int32, np.uint8
+    random = SimpleNamespace(default_rng=Random)
+    exp, minimum, abs, where, bincount = np.exp, np.minimum, np.abs, np.where, np.bincount
+
+    @staticmethod
+    def get_default_memory_pool() -> SimpleNamespace:
+        return SimpleNamespace(free_all_blocks=lambda: None)
+
+
+@pytest.fixture
+def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setitem(sys.modules, "cupy", StandIn())
+    name = request.param
+    problem = Problem(name, *TYPES.get(name, ("fp32", "fp32")))
+    return Workspace(SimpleNamespace(), problem, SHAPES.get(name, Shape(1, 1000, 1)), 3)
+
+
+TIMER = SimpleNamespace(once=lambda call: call() or 5.0, estimate=lambda call, first: 3.0)
+
+
+@pytest.mark.parametrize("workspace", NAMES, indirect=True)
+def test_a_sweeps_check_passes_what_is_right_and_times_nothing_that_is_wrong(workspace: Workspace) -> None:
+    operands = workspace.operands(None)
+    good = workspace.check(lambda: right(operands), TIMER)
+    assert (good["passed"], good["message"], good["estimate_us"]) == (True, "", 3.0)
+    bad = workspace.check(lambda: wrong(operands), TIMER)
+    assert not bad["passed"] and bad["message"] and bad["estimate_us"] == 5.0
+    assert workspace.operands(None).inputs == operands.inputs
+
+
+def test_nobody_but_the_two_tables_decides_by_an_operations_name() -> None:
+    """A comparison with a name in the source is a decision that a new operation would not take part in."""
+    found = []
+    for path in sorted((ROOT / "workflow/gemmrepro").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                literals = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                found += [f"{path.name}:{node.lineno}" for value in literals if value in OPERATIONS]
+    assert found == []
+
+
+def test_memory_for_a_check_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    reduce = operation("reduce")
+    assert isinstance(reduce, Operation) and DTYPES["fp32"] * 1001 == reduce.check_bytes(
+        Problem("reduce", "fp32", "fp32"), Shape(1, 1000, 1)
+    )
