@@ -19,7 +19,7 @@ from gemmrepro.gpu import loaded
 from gemmrepro.measure import plan
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Buffer, TensorMap
+from gemmrepro.registry import Buffer, TensorMap, keys
 
 FUSED = registry.kernel("ozaki.fused_bf16_d9")
 NAIVE = registry.kernel("ozaki.naive_fp16")
@@ -83,7 +83,7 @@ def test_the_compiler_is_promised_what_the_workspace_holds():
     hinted = [replace(step, defines={**step.defines, "HINTS": "occupancy=1"}) for step in FUSED.steps]
     keys = {key.build_key(one, "13.4", VERSIONS) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}
     assert len(keys) == 3
-    assert len({registry.compiled_from(one) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}) == 3
+    assert len({keys.compiled(one) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}) == 3
     assert (
         len({registry.fingerprint(one) for one in (FUSED, FUSED.with_run(steps=FUSED.steps[:3] + FUSED.steps[5:]))})
         == 2

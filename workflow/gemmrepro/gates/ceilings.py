@@ -50,8 +50,6 @@ Loop = Callable[[float, float, int], _Trace]
 class ArithmeticCeiling(Gate):
     """The loops that measure arithmetic ceilings. The entry point says which loop a kernel is."""
 
-    rests_on = ("gemmrepro.gates.bounds",)
-
     def cases(
         self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
     ) -> Iterator[Judged]:

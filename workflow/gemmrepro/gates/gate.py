@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from gemmrepro.gates.compare import Verdict
 from gemmrepro.gpu import device
@@ -50,15 +50,10 @@ class Judged:
 
 
 class Gate(ABC):
-    """How results of one operation are judged. An object judges many kernels and may keep what they share."""
+    """How results of one operation are judged. An object judges many kernels and may keep what they share.
 
-    rests_on: ClassVar[tuple[str, ...]] = ()
-    """Modules, beside its own and those of every gate, whose statements decide a verdict."""
-
-    @classmethod
-    def modules(cls) -> tuple[str, ...]:
-        """Names of the modules whose statements decide a verdict, its own first."""
-        return (cls.__module__, *cls.rests_on, *_EVERY_GATE)
+    A verdict is filed by the code that the class reaches (`keys.protocol`).
+    """
 
     @abstractmethod
     def cases(
@@ -88,12 +83,3 @@ class Gate(ABC):
             reference: of the same operands.
             kernel: whose result it is; None for a library's.
         """
-
-
-_EVERY_GATE = (
-    "gemmrepro.gates.gate",
-    "gemmrepro.gates.compare",
-    "gemmrepro.gates.guarded",
-    "gemmrepro.core.arrays",
-    "gemmrepro.core.dtypes",
-)

@@ -209,8 +209,6 @@ def refusal_cases(kernel: Kernel) -> Iterator[Judged]:
 class Gemm(Gate):
     """C = alpha A B + beta C, within the bound of `bounds`."""
 
-    rests_on = ("gemmrepro.gates.bounds", "gemmrepro.gates.gemm_cases")
-
     def __init__(self) -> None:
         self._references = References()
 

@@ -10,28 +10,18 @@ import json
 
 from gemmrepro.core.dependencies import code_hash
 from gemmrepro.core.trees import digest
+from gemmrepro.gates.operations import gate_of
 from gemmrepro.registry import Kernel, keys
 from gemmrepro.registry.callables import described
 
-JUDGES = {
-    "gemm": "gemm",
-    "vector_add": "copies",
-    "ceiling_bytes": "copies",
-    "copy": "copies",
-    "gelu": "pointwise",
-    "ceiling_flops": "ceilings",
-    "vector_copy": "vectors",
-    "reduce": "vectors",
-    "histogram": "vectors",
-}
-
-JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.dtypes"})
+JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.arrays", "gemmrepro.core.draws", "gemmrepro.core.dtypes"})
 """Where code that judges stands; how a kernel is launched is part of the run."""
 
 
 def protocol(kernel: Kernel) -> str:
     """A hash of the code that judges kernels of this operation."""
-    return code_hash(f"gemmrepro.gates.{JUDGES[kernel.op]}", within=JUDGING)
+    gate = gate_of(kernel.op)
+    return code_hash(f"{gate.__module__}:{gate.__name__}", within=JUDGING)
 
 
 def gate_key(kernel: Kernel, build_key: str) -> str:

@@ -30,6 +30,17 @@ GATES: Mapping[str, type[Gate]] = MappingProxyType(
 """The judging half of each of `operations.OPERATIONS`, by its name."""
 
 
+def gate_of(op: str) -> type[Gate]:
+    """The gate of the operation called `op`. Raises UserError if there is no such operation, or it has no gate."""
+    return _gate_of(op, GATES)
+
+
+def _gate_of(op: str, gates: Mapping[str, type[Gate]]) -> type[Gate]:
+    if operation(op).name not in gates:
+        raise UserError(f"operation '{op}' has no numerical gate; add one to gemmrepro.gates.operations.")
+    return gates[op]
+
+
 class Gates:
     """The gates of one run, each made once, so that kernels of one operation share what a gate keeps."""
 
@@ -39,8 +50,6 @@ class Gates:
 
     def of(self, op: str) -> Gate:
         """The gate of the operation called `op`. Raises UserError if there is no such operation, or it has no gate."""
-        if operation(op).name not in self._gates:
-            raise UserError(f"operation '{op}' has no numerical gate; add one to gemmrepro.gates.operations.")
         if op not in self._made:
-            self._made[op] = self._gates[op]()
+            self._made[op] = _gate_of(op, self._gates)()
         return self._made[op]

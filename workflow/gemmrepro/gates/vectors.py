@@ -135,8 +135,6 @@ def _exactly(got: np.ndarray, expected: np.ndarray) -> list[str]:
 class _VectorGate(Gate):
     """Operations on a vector, each launched twice into poisoned memory between guard bands."""
 
-    rests_on = ("gemmrepro.gates.bounds", "gemmrepro.core.draws")
-
     def cases(
         self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
     ) -> Iterator[Judged]:
