@@ -366,7 +366,7 @@ def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypat
 def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
     from gemmrepro.tune import candidates, compiling
 
-    def unreadable(self, entry, log, binary):
+    def unreadable(self, entry, log, listings):
         raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
 
     monkeypatch.setattr(cutile.CuTile, "compile", lambda self, *rest: rest[-1].write_bytes(b"x"))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, dlpack, lock
 from gemmrepro.host.gpu_probe import find_gpu
-from gemmrepro.measure import just_in_time
+from gemmrepro.measure import compilation_check, compilations, just_in_time
+from gemmrepro.measure.compilation_check import Verdict
 from gemmrepro.operands import Operands
-from gemmrepro.operations import Shape, counts
+from gemmrepro.operations import counts
 
 KERNELS = registry.kernels("cutile")
 COMPARED = [
@@ -42,14 +44,14 @@ def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
     minus = values.copy()
     minus[7, 5] = -0.0
 
-    def way(written):
+    def writes(written):
         return lambda: output.__setitem__(..., written)
 
     def compare(other):
-        return just_in_time.compare({"one": way(values), "other": other}, lambda: None, output, {})
+        return compilations.difference({"one": writes(values), "other": other}, lambda: None, output, {})
 
-    assert compare(way(values.copy())) == ""
-    assert compare(way(minus)) == "1 of 122400 elements differ between one and other"
+    assert compare(writes(values.copy())) == ""
+    assert compare(writes(minus)) == "1 of 122400 elements differ between one and other"
     assert compare(lambda: None).startswith("122400 of 122400")
 
 
@@ -63,17 +65,17 @@ def test_what_launches_hand_on_is_poisoned_too():
     def rests_on_the_other():
         output[...] = handed_on
 
-    ways = {"ahead": ahead, "other": rests_on_the_other}
-    said = just_in_time.compare(ways, lambda: None, output, {"slices": handed_on})
-    assert said == "6 of 6 elements differ between ahead and other"
+    runs = {"ahead": ahead, "other": rests_on_the_other}
+    reason = compilations.difference(runs, lambda: None, output, {"slices": handed_on})
+    assert reason == "6 of 6 elements differ between ahead and other"
 
 
 @pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
 def test_shapes_have_several_tiles_and_a_tail_and_every_launch_is_made_on_one(kernel):
-    shapes, seen = just_in_time.shapes_for(kernel), set()
+    shapes, seen = compilations.shapes_for(kernel), set()
     for shape in shapes:
         kernel.check(shape)
-        parts = just_in_time.parts(kernel, shape)
+        parts = compilations.launches_at(kernel, shape)
         seen |= {part.entry for part in parts}
         large = [part for part in parts if kernel.family == "cutile" or part.entry == kernel.entry]
         assert large and all(part.launch(shape).grid[0] > 1 for part in large)
@@ -84,13 +86,13 @@ def test_shapes_have_several_tiles_and_a_tail_and_every_launch_is_made_on_one(ke
 @pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
 def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
     """Arrays of the element types and ranks that the specification promises, then its integers and constants."""
-    for shape in just_in_time.shapes_for(kernel):
+    for shape in compilations.shapes_for(kernel):
         operands = operands_of(kernel, shape)
         workspace = {
             name: np.zeros(buffer.lengths(shape), STORAGE[buffer.dtype]) for name, buffer in kernel.workspace.items()
         }
-        for part in just_in_time.parts(kernel, shape):
-            spec, passed = cutile.specification(part), just_in_time.given(part, operands, workspace)
+        for part in compilations.launches_at(kernel, shape):
+            spec, passed = cutile.specification(part), compilations.passed_to(part, operands, workspace)
             arrays, rest = passed[: len(spec["arrays"])], passed[len(spec["arrays"]) :]
             assert len(rest) == spec["integers"] + len(spec["constants"])
             assert list(rest[spec["integers"] :]) == list(spec["constants"].values())
@@ -115,30 +117,30 @@ ELEMENTS = {
 
 
 def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
-    verdict = just_in_time.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path, 0)
-    assert verdict == {"status": "skipped", "reason": "the host chooses between its launches as it goes"}
+    verdict = compilation_check.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path, 0)
+    assert verdict == Verdict("skipped", "the host chooses between its launches as it goes")
 
 
 def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(cutile, "PACKAGES", ("no-such-package-of-this-name",))
-    verdicts = just_in_time.check_all(KERNELS, tmp_path)
+    verdicts = compilation_check.check_all(KERNELS, tmp_path)
     assert len(verdicts) == len(KERNELS)
-    assert {verdict["status"] for verdict in verdicts.values()} == {"skipped"}
-    assert "no-such-package-of-this-name is not installed" in verdicts["cutile.matmul_fp16"]["reason"]
+    assert {verdict.status for verdict in verdicts.values()} == {"skipped"}
+    assert "no-such-package-of-this-name is not installed" in verdicts["cutile.matmul_fp16"].reason
 
     def open_gpu():
         raise UserError("no usable NVIDIA GPU")
 
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
     monkeypatch.setattr(device, "open_gpu", open_gpu)
-    verdicts = just_in_time.check_all([HALF], tmp_path)
-    assert verdicts == {HALF.id: {"status": "skipped", "reason": "no usable NVIDIA GPU"}}
+    verdicts = compilation_check.check_all([HALF], tmp_path)
+    assert verdicts == {HALF.id: Verdict("skipped", "no usable NVIDIA GPU")}
 
 
 @pytest.fixture
 def able(monkeypatch):
     """As if compiler and GPU were here."""
-    monkeypatch.setattr(just_in_time, "needed", lambda: None)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
     monkeypatch.setattr(device, "open_gpu", lambda: None)
     monkeypatch.setattr(lock, "shared", nullcontext)
 
@@ -147,8 +149,11 @@ def able(monkeypatch):
 def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, name):
     """It would take an older libNVVM from there, and fail without saying why."""
     monkeypatch.setenv(name, "/usr/local/cuda-12.0")
-    monkeypatch.setattr(just_in_time, "check", lambda *given: {"status": os.environ.get(name, "hidden")})
-    assert just_in_time.check_all([HALF], tmp_path) == {HALF.id: {"status": "hidden"}}
+
+    def check(*arguments):
+        return Verdict("passed", os.environ.get(name, "hidden"))
+
+    assert compilation_check.check_all([HALF], tmp_path, check=check) == {HALF.id: Verdict("passed", "hidden")}
     monkeypatch.setenv(name, "/usr/local/cuda-12.0")
     given = []
 
@@ -165,43 +170,42 @@ def test_one_kernels_error_is_its_verdict_and_the_others_go_on(able, monkeypatch
     def check(session, kernel, build, size):
         if kernel is HALF:
             raise RuntimeError("illegal memory access")
-        return {"status": "passed", "reason": "", "same_code": True}
+        return Verdict("passed", same_code=True)
 
-    monkeypatch.setattr(just_in_time, "check", check)
-    verdicts = just_in_time.check_all(KERNELS, tmp_path)
-    assert verdicts[HALF.id] == {"status": "failed", "reason": "RuntimeError: illegal memory access"}
-    assert [name for name, verdict in verdicts.items() if verdict["status"] == "failed"] == [HALF.id]
+    verdicts = compilation_check.check_all(KERNELS, tmp_path, check=check)
+    assert verdicts[HALF.id] == Verdict("failed", "RuntimeError: illegal memory access")
+    assert [name for name, verdict in verdicts.items() if verdict.status == "failed"] == [HALF.id]
 
 
 def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, capsys):
-    found, sizes = {"cutile.a": {"status": "passed", "reason": "", "same_code": False}}, []
-    monkeypatch.setattr(just_in_time, "check_all", lambda kernels, build, size: sizes.append(size) or found)
+    verdicts, sizes = {"cutile.a": Verdict("passed", same_code=False)}, []
+    monkeypatch.setattr(compilation_check, "check_all", lambda kernels, build, size: sizes.append(size) or verdicts)
     out = tmp_path / "out.json"
     command = ["just_in_time", "--family", "cutile", "--out", "out.json"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", command)
     assert just_in_time.main() == 0
-    assert json.loads(out.read_text()) == found and capsys.readouterr().err.endswith("other machine code\n")
-    found["cutile.a"]["speed"] = {"n": 4096, "ratio": 0.99, "low": 0.98, "high": 1.0}
+    assert json.loads(out.read_text()) == {"cutile.a": {"status": "passed", "reason": "", "same_code": False}}
+    assert capsys.readouterr().err.endswith("other machine code\n")
+    speed = {"n": 4096, "ratio": 0.99, "low": 0.98, "high": 1.0}
+    verdicts["cutile.a"] = replace(verdicts["cutile.a"], speed=compilations.Speed(**speed))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [*command, "--size", "4096"])
     assert just_in_time.main() == 0 and sizes == [0, 4096]
+    assert json.loads(out.read_text())["cutile.a"]["speed"] == speed
     assert "other machine code, 0.990 [0.980, 1.000] times as fast at 4096" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
-    found["cutile.b"] = {"status": "failed", "reason": "they differ"}
+    verdicts["cutile.b"] = Verdict("failed", "they differ")
     assert just_in_time.main() == 1 and "they differ" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["just_in_time", "--family", "ladder", "--out", str(out)])
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
         just_in_time.main()
 
 
-def test_speed_is_that_of_what_was_compiled_just_in_time(monkeypatch):
+def test_speed_is_that_of_what_was_compiled_just_in_time():
     """Twice as long as the binary is half as fast."""
 
     class Timer:
-        def __init__(self, session):
-            pass
-
         def once(self, call):
             return call()
 
@@ -212,12 +216,8 @@ def test_speed_is_that_of_what_was_compiled_just_in_time(monkeypatch):
             assert (kernel[0](), baseline[0]()) == estimates and cache == "warm" and not graphs
             return timing.Burst([estimates[0]] * 9, [estimates[1]] * 9)
 
-    monkeypatch.setattr(timing, "Timer", Timer)
-    both = just_in_time.Both.__new__(just_in_time.Both)
-    both.session = None
-    monkeypatch.setattr(both, "bind", lambda operands: {"ahead of time": lambda: 50.0, "just in time": lambda: 100.0})
-    found = both.speed(operands_of(HALF, Shape.cube(64)))
-    assert found == {"n": 64, "ratio": 0.5, "low": 0.5, "high": 0.5}
+    runs = {compilations.AHEAD_OF_TIME: lambda: 50.0, compilations.JUST_IN_TIME: lambda: 100.0}
+    assert compilations.relative_speed(Timer(), runs, 64) == compilations.Speed(64, 0.5, 0.5, 0.5)
 
 
 @pytest.mark.containers

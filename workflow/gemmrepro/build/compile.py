@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmrepro.build import sass
-from gemmrepro.build.binary import Binary
 from gemmrepro.build.compilers import compiler
 from gemmrepro.build.cuobjdump import parse_constants
 from gemmrepro.build.key import build_key
+from gemmrepro.build.listings import Listings
 from gemmrepro.build.ptxas import parse_advisories
 from gemmrepro.build.record import Build, MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit, sha256, shown
@@ -87,10 +87,10 @@ def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int 
             path = Path(folder) / str(number) / "kernel.fatbin"
             path.parent.mkdir()
             unit_log = compiler(unit).compile(unit, toolkit, chosen, threads, path)
-            binary = Binary(path)
+            listings = Listings(path)
             for code in unit.codes:
-                functions[code.entry] = _functions(code, binary)
-                codes[code.entry] = _machine_code(code, chosen, unit_log, binary, functions[code.entry])
+                functions[code.entry] = _functions(code, listings)
+                codes[code.entry] = _machine_code(code, chosen, unit_log, listings, functions[code.entry])
             fatbin, log = fatbin + path.read_bytes(), log + unit_log
     record = Build(
         kernel=kernel.id,
@@ -126,7 +126,7 @@ def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usa
     with tempfile.TemporaryDirectory(prefix="gemmrepro-tune-") as folder:
         path = Path(folder) / "kernel.fatbin"
         log = compiler(kernel).compile(kernel, toolkit, [arch], 1, path)
-        usage = compiler(kernel).usage(kernel.entry, log, Binary(path)).get(f"sm_{arch}")
+        usage = compiler(kernel).usage(kernel.entry, log, Listings(path)).get(f"sm_{arch}")
         return path.read_bytes(), usage
 
 
@@ -149,17 +149,17 @@ def _refusals(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> d
     return compiler(kernel).refusals(kernel, archs, threads, scratch)
 
 
-def _functions(kernel: Kernel, binary: Binary) -> dict[str, sass.Function]:
+def _functions(kernel: Kernel, listings: Listings) -> dict[str, sass.Function]:
     """The code of a kernel's entry point by the architecture that was asked for."""
-    return {compiler(kernel).code_arch(arch): code for arch, code in binary.functions(kernel.entry).items()}
+    return {compiler(kernel).code_arch(arch): code for arch, code in listings.functions(kernel.entry).items()}
 
 
 def _machine_code(
-    kernel: Kernel, archs: Sequence[str], log: str, binary: Binary, functions: Mapping[str, sass.Function]
+    kernel: Kernel, archs: Sequence[str], log: str, listings: Listings, functions: Mapping[str, sass.Function]
 ) -> dict[str, MachineCode]:
     """What the compiler made of one entry point, by architecture."""
-    constants = parse_constants(binary.resources, kernel.entry)
-    usage = compiler(kernel).usage(kernel.entry, log, binary)
+    constants = parse_constants(listings.resources, kernel.entry)
+    usage = compiler(kernel).usage(kernel.entry, log, listings)
     codes = {}
     for arch in (f"sm_{arch}" for arch in archs):
         if arch not in functions or arch not in usage or arch not in constants:

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from gemmrepro.build.binary import Binary
 from gemmrepro.build.cute_dsl import CuteDsl
 from gemmrepro.build.cutile import CuTile
+from gemmrepro.build.listings import Listings
 from gemmrepro.build.nvcc import Nvcc
 from gemmrepro.build.record import Usage
 from gemmrepro.build.toolkit import Toolkit
@@ -64,7 +64,7 @@ class Compiler(Protocol):
     def code_arch(self, arch: str) -> str:
         """The architecture that was asked for ("sm_90"), given that of the machine code ("sm_90a")."""
 
-    def usage(self, entry: str, log: str, binary: Binary) -> dict[str, Usage]:
+    def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
         """What `entry` takes by architecture ("sm_90"): from `log`, what `compile` returned, or from the binary."""
 
 

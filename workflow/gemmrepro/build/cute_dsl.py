@@ -23,9 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gemmrepro.build import cute_dsl_trace
-from gemmrepro.build.binary import Binary
 from gemmrepro.build.cute_dsl_trace import OPTIONS
 from gemmrepro.build.fatbin import assemble, gencode
+from gemmrepro.build.listings import Listings
 from gemmrepro.build.ptxas import parse_ptxas
 from gemmrepro.build.record import Usage
 from gemmrepro.build.toolkit import Toolkit
@@ -86,7 +86,7 @@ class CuteDsl:
     def code_arch(self, arch: str) -> str:
         return arch
 
-    def usage(self, entry: str, log: str, binary: Binary) -> dict[str, Usage]:
+    def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
         return parse_ptxas(log, entry)
 
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.build import cuobjdump, cutile_export
-from gemmrepro.build.binary import Binary
 from gemmrepro.build.fatbin import assemble
+from gemmrepro.build.listings import Listings
 from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import Function
 from gemmrepro.build.toolkit import Toolkit
@@ -111,9 +111,9 @@ class CuTile:
         """For sm_90 the code is sm_90a's: wgmma and its like are architecture-specific."""
         return arch.rstrip("af")
 
-    def usage(self, entry: str, log: str, binary: Binary) -> dict[str, Usage]:
-        functions = {self.code_arch(arch): function for arch, function in binary.functions(entry).items()}
-        return read_usage(entry, binary.resources, binary.elf, functions)
+    def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
+        functions = {self.code_arch(arch): function for arch, function in listings.functions(entry).items()}
+        return read_usage(entry, listings.resources, listings.elf, functions)
 
 
 def arrays(kernel: Kernel) -> tuple[Array, ...]:

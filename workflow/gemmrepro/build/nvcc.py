@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmrepro.build.binary import Binary
 from gemmrepro.build.fatbin import gencode
+from gemmrepro.build.listings import Listings
 from gemmrepro.build.ptxas import parse_ptxas
 from gemmrepro.build.record import Usage
 from gemmrepro.build.toolkit import Toolkit, relative, run, shown
@@ -79,7 +79,7 @@ class Nvcc:
     def code_arch(self, arch: str) -> str:
         return arch
 
-    def usage(self, entry: str, log: str, binary: Binary) -> dict[str, Usage]:
+    def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
         return parse_ptxas(log, entry)
 
 

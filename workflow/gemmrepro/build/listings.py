@@ -10,7 +10,7 @@ from gemmrepro.build import sass
 from gemmrepro.build.toolkit import run
 
 
-class Binary:
+class Listings:
     """Listings of one fat binary, each made when it is first asked for.
 
     Raises:
