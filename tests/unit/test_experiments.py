@@ -24,7 +24,7 @@ from gemmrepro.experiments import run as experiments_run
 from gemmrepro.experiments.recorded import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject
-from gemmrepro.gpu import baselines
+from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.measure import recorded
@@ -183,7 +183,7 @@ def runner(sums, monkeypatch, tmp_path):
         ),
         sync=lambda: None,
     )
-    monkeypatch.setattr(experiments_run.Loaded, "built", Loaded)
+    monkeypatch.setattr(loaded.Loaded, "built", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
 

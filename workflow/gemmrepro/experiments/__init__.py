@@ -1,4 +1,11 @@
-"""Experiments: measurements of a family that are not sweeps, declared in ``kernels/<family>/experiments.py``."""
+"""Experiments: measurements of a family that are not sweeps, such as how far sums err.
+
+- `declarations`: what an experiment is, and which ones ``kernels/<family>/experiments.py`` declares. What a family may
+  import is handed on from there by this package.
+- `run`: the stage that runs them on the GPU or the CPU at hand.
+- `recorded`: the stage that takes them from a recording instead.
+- `results`: reads what either left, for verdicts, figures and report.
+"""
 
 from gemmrepro.experiments.declarations import (
     FILE,

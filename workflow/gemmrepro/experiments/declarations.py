@@ -1,21 +1,16 @@
-"""Experiments: declared measurements that are no rows of the sweep, such as how far sums err.
+"""What an experiment is, and which ones a family declares.
 
 ``kernels/<family>/experiments.py`` holds ``EXPERIMENTS``. Importing it needs no GPU and no CUDA package; what its
 functions need they import when they are called. An experiment is cut into points, each measured whole, so that an
 interrupted one goes on where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
 declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
 experiment whose `device` is "cpu" needs no GPU: where there is none it is run all the same.
-
-Stages: gemmrepro.experiment runs one on a GPU, gemmrepro.experiment_recorded takes a recording, gemmrepro.
-experiment_rows reads either for the verdicts, the figures and the report.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,6 +19,7 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.core import paths
+from gemmrepro.core.loading import load_module
 from gemmrepro.errors import UserError
 
 FILE = "experiments.py"
@@ -55,7 +51,7 @@ class Lines:
     """A figure of an experiment: column `y` against `x`, a panel for each of `panels`, a line for each of `series`.
 
     Attributes:
-        panel: the column that tells the panels apart; `panels` its values with the panels' titles.
+        panel: the column by which rows are divided into panels; `panels` its values with the panels' titles.
         series: kernels (or libraries) with what the legend calls them, in the legend's order; several with commas
             between them are one line.
         x_scale: "log2", "log" or "linear".
@@ -82,9 +78,10 @@ class Dots:
     """A figure of an experiment: column `x`, logarithmic, of one row a line, grouped into panels.
 
     Attributes:
-        panel: the column that tells the panels apart; `panels` its values with the panels' titles, one below the other.
-        category: the column that tells a panel's rows apart; `categories` its values, from the top, with their labels.
-            One of the two is ``kernel``, whose values are kernels or libraries.
+        panel: the column by which rows are divided into panels; `panels` its values with the panels' titles, one
+            below the other.
+        category: the column by which a panel's rows are divided into lines; `categories` its values, from the top,
+            with their labels. One of the two is ``kernel``, whose values are kernels or libraries.
         where: what else a row must be to be drawn, by column.
         line: where the upright line stands that everything is held against, and `line_label` what it means.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
@@ -112,8 +109,8 @@ class Experiment:
         question: what it asks, for the report.
         kernels: ids of the kernels that it runs, of whatever family; one that is not built, failed its gate or does not
             run on the GPU at hand is left out, and said so.
-        libraries: what it runs beside them: ids of baselines, or Python packages with a name of the way they are used
-            behind a dot (``torch.compile``).
+        libraries: what it compares them with: ids of baselines, or Python packages with how they are used behind
+            a dot (``torch.compile``).
         parameters: all that decides what is measured, as JSON can hold it.
         version: raised when the same parameters come to mean something else; older rows are then stale.
         sources: files beside its own that say how it measures; rows of another text of theirs are stale.
@@ -123,7 +120,7 @@ class Experiment:
         packages: Python packages that it cannot do without; where one is missing nothing of it is run.
         folder: where it is declared; filled in when it is read.
         points: the parts that it is cut into, each a flat dict.
-        measure: measures one point; gets a gemmrepro.experiment.Context and yields rows made by its `row`.
+        measure: measures one point; gets a gemmrepro.experiments.run.Context and yields rows made by its `row`.
     """
 
     name: str
@@ -164,72 +161,75 @@ def path_of(family: str) -> Path:
 
 @cache
 def _declared(path: Path) -> tuple[Experiment, ...]:
-    spec = importlib.util.spec_from_file_location(f"gemmrepro_experiments_{path.parent.name}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = load_module(f"gemmrepro_experiments_{path.parent.name}", path)
     names: set[str] = set()
-    for each in module.EXPERIMENTS:
-        where = f"{path}: experiment {each.name}"
-        if each.name in names:
+    for which in module.EXPERIMENTS:
+        where = f"{path}: experiment {which.name}"
+        if which.name in names:
             raise UserError(f"{where} is declared twice; name one otherwise.")
-        names.add(each.name)
-        if len(set(each.header)) != len(each.header):
-            raise UserError(
-                f"{where} has a column twice, or one of {', '.join((*BEFORE, *AFTER))}, which every one has."
-            )
-        for column in each.columns:
-            if column.kind not in ("text", "integer", "number"):
-                raise UserError(
-                    f"{where}: column {column.name} is of kind '{column.kind}'; use text, integer or number."
-                )
-            for end in filter(None, (column.low, column.high)):
-                each.column(end)
-        if each.device not in ("gpu", "cpu"):
-            raise UserError(f"{where} runs on '{each.device}'; use gpu or cpu.")
-        if each.device == "cpu" and each.kernels:
-            raise UserError(f"{where} needs no GPU and names kernels, which do.")
-        for source in each.sources:
+        names.add(which.name)
+        _check_columns(which, where)
+        _check_device(which, where)
+        for source in which.sources:
             if not (path.parent / source).is_file():
                 raise UserError(f"{where} names the source {source}, which is not beside it.")
-        for figure in each.figures:
-            if isinstance(figure, Dots):
-                told = (figure.panel, figure.category)
-                if told.count(BEFORE[0]) != 1:
-                    raise UserError(f"{where}: one of panel and category of the figure {figure.name} is the kernel.")
-                columns: tuple[str, ...] = (figure.x, *(set(told) - {BEFORE[0]}), *figure.where)
-            else:
-                columns = (figure.x, figure.y, figure.panel)
-            for name in columns:
-                each.column(name)
-    return tuple(replace(each, folder=path.parent) for each in module.EXPERIMENTS)
+        for figure in which.figures:
+            _check_figure(which, figure, where)
+    return tuple(replace(which, folder=path.parent) for which in module.EXPERIMENTS)
+
+
+def _check_columns(which: Experiment, where: str) -> None:
+    if len(set(which.header)) != len(which.header):
+        raise UserError(f"{where} has a column twice, or one of {', '.join((*BEFORE, *AFTER))}, which every one has.")
+    for column in which.columns:
+        if column.kind not in ("text", "integer", "number"):
+            raise UserError(f"{where}: column {column.name} is of kind '{column.kind}'; use text, integer or number.")
+        for end in (column.low, column.high):
+            if end:
+                which.column(end)
+
+
+def _check_device(which: Experiment, where: str) -> None:
+    if which.device not in ("gpu", "cpu"):
+        raise UserError(f"{where} runs on '{which.device}'; use gpu or cpu.")
+    if which.device == "cpu" and which.kernels:
+        raise UserError(f"{where} needs no GPU and names kernels, which do.")
+
+
+def _check_figure(which: Experiment, figure: Lines | Dots, where: str) -> None:
+    names: tuple[str, ...]
+    if isinstance(figure, Dots):
+        groupings = (figure.panel, figure.category)
+        if groupings.count(BEFORE[0]) != 1:
+            raise UserError(f"{where}: one of panel and category of the figure {figure.name} is the kernel.")
+        names = (figure.x, *(set(groupings) - {BEFORE[0]}), *figure.where)
+    else:
+        names = (figure.x, figure.y, figure.panel)
+    for name in names:
+        which.column(name)
 
 
 def beside(family: str, file: str) -> Any:
     """A fresh module from ``kernels/<family>/<file>``, one of an experiment's `sources`."""
     path = paths.KERNELS_DIR / family / file
-    spec = importlib.util.spec_from_file_location(f"gemmrepro_{family}_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_module(f"gemmrepro_{family}_{path.stem}", path)
 
 
-def source_paths(each: Experiment) -> tuple[Path, ...]:
+def source_paths(which: Experiment) -> tuple[Path, ...]:
     """Where its `sources` are."""
-    return tuple(each.folder / name for name in each.sources) if each.folder else ()
+    return tuple(which.folder / name for name in which.sources) if which.folder else ()
 
 
-def with_settings(each: Experiment, changes: Mapping[str, Any]) -> Experiment:
-    """`each` with some of its settings replaced.
+def with_settings(which: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """`which` with some of its settings replaced.
 
     Raises:
         UserError: it has no such setting.
     """
-    if unknown := sorted(set(changes) - set(each.settings)):
-        known = ", ".join(each.settings) or "none"
-        raise UserError(f"the experiment {each.name} has no setting '{unknown[0]}'; its settings: {known}.")
-    return replace(each, settings={**each.settings, **changes})
+    if unknown := sorted(set(changes) - set(which.settings)):
+        known = ", ".join(which.settings) or "none"
+        raise UserError(f"the experiment {which.name} has no setting '{unknown[0]}'; its settings: {known}.")
+    return replace(which, settings={**which.settings, **changes})
 
 
 def declared(family: str) -> tuple[Experiment, ...]:
@@ -244,16 +244,16 @@ def declared(family: str) -> tuple[Experiment, ...]:
 
 def experiment(family: str, name: str) -> Experiment:
     """The experiment of `family` called `name`. Raises UserError if there is none."""
-    for each in declared(family):
-        if each.name == name:
-            return each
-    known = ", ".join(each.name for each in declared(family)) or "none"
+    for which in declared(family):
+        if which.name == name:
+            return which
+    known = ", ".join(which.name for which in declared(family)) or "none"
     raise UserError(f"family {family} has no experiment '{name}'; its experiments: {known}.")
 
 
 def figures(family: str) -> dict[str, tuple[Experiment, Lines | Dots]]:
     """The figures of a family's experiments by name."""
-    return {figure.name: (each, figure) for each in declared(family) for figure in each.figures}
+    return {figure.name: (which, figure) for which in declared(family) for figure in which.figures}
 
 
 def figure_names(family: str) -> tuple[str, ...]:
@@ -261,9 +261,9 @@ def figure_names(family: str) -> tuple[str, ...]:
     return (*registry.family(family).figures, *figures(family))
 
 
-def fingerprint(each: Experiment) -> str:
+def fingerprint(which: Experiment) -> str:
     """What rows must share to be of one experiment: 16 hex digits of its version, parameters, columns and sources."""
-    parts: list[Any] = [each.name, each.version, each.parameters, each.header]
+    parts: list[Any] = [which.name, which.version, which.parameters, which.header]
     # Not the file that declares it, which holds words too.
-    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in source_paths(each)]
+    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in source_paths(which)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -23,7 +23,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from gemmrepro import registry
 from gemmrepro.build import record
 from gemmrepro.core import cpu_info
 from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.journal import UNFINISHED, Journal
+from gemmrepro.core.journal import UNFINISHED, Journal, sayer
 from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.core.provenance import git_commit, libraries
 from gemmrepro.core.tables import csv_text
@@ -41,8 +41,11 @@ from gemmrepro.experiments.declarations import Experiment
 from gemmrepro.gpu import baselines, cublas, lock
 from gemmrepro.gpu.device import Session, open_gpu
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.measure.plan import not_timeable
+from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
+from gemmrepro.measure.plan import Skipped
 from gemmrepro.operands import Operands
+
+say = sayer("experiment")
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Context:
         self.session, self.experiment = session, experiment
         self.parameters, self.settings = experiment.parameters, experiment.settings
         self._loaded = dict(loaded)
-        self.left_out: list[dict[str, str]] = []
+        self.left_out: list[Skipped] = []
         self.subjects = (*loaded, *(Subject(name, LIBRARY, version) for name, version in versions.items()))
 
     def kernel(self, subject: Subject) -> registry.Kernel:
@@ -84,15 +87,21 @@ class Context:
     def bind(self, subject: Subject, operands: Operands) -> Callable[[], None]:
         """A function that launches `subject` once on `operands`, asynchronously on the session's stream.
 
-        cuBLAS's 16-bit GEMM is the plain cublasGemmEx, which chooses by itself, and not the fastest way that the sweep
-        looks for.
+        cuBLAS's 16-bit GEMM is the plain cublasGemmEx, which chooses by itself, and not the fastest algorithm,
+        which the sweep looks for.
         """
         if subject.toolkit != LIBRARY:
             return self._loaded[subject].bind(operands)
         return self.bind_library(subject.kernel, operands)
 
     def bind_library(self, name: str, operands: Operands) -> Callable[[], None]:
-        """The same of a library, whether or not it is among the subjects."""
+        """The same of a library, whether or not it is among the subjects.
+
+        Raises:
+            UserError: the experiment runs on the CPU.
+        """
+        if self.session is None:
+            raise UserError(f"experiment {self.experiment.name} runs on the CPU and cannot call {name}.")
         if name == "cublas.gemm":
             return cublas.opened(self.session).gemm_ex(operands)
         return baselines.baseline(name).bind(self.session, operands)
@@ -103,7 +112,7 @@ class Context:
 
     def leave_out(self, subject: Subject, reason: str) -> None:
         """Give no row of `subject` at this point, and say why."""
-        self.left_out.append({"kernel": subject.kernel, "toolkit": subject.toolkit, "reason": reason})
+        self.left_out.append(Skipped(subject.kernel, subject.toolkit, reason))
 
     def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
         """A row about `subject`.
@@ -125,48 +134,50 @@ class Context:
         return {**about, **cells, "status": "current"}
 
 
-def gather(
-    session: Session | None,
-    experiment: Experiment,
-    toolkits: Sequence[str],
-    build: Path,
-    gates: Path,
-) -> tuple[dict[Subject, Loaded], dict[str, str], list[dict[str, str]]]:
-    """What of an experiment can run here.
+@dataclass(frozen=True)
+class Gathered:
+    """What of an experiment can run here: loaded binaries, versions of libraries, and what is left out."""
 
-    Returns:
-        (loaded binaries, versions of the libraries, [{kernel, toolkit, reason}] of what is left out).
-    """
-    loaded: dict[Subject, Loaded] = {}
-    skipped = []
+    loaded: Mapping[Subject, Loaded]
+    versions: Mapping[str, str]
+    skipped: tuple[Skipped, ...]
+
+
+def gather(
+    session: Session | None, experiment: Experiment, toolkits: Sequence[str], build: Path, gates: Path
+) -> Gathered:
+    """Load what of an experiment can run here; nothing of it can where one of its packages is missing."""
     for package in experiment.packages:
         # Asked of the package itself: one that is installed may not load.
         if reason := unimportable(package):
-            return {}, {}, [{"kernel": package, "toolkit": LIBRARY, "reason": reason}]
+            return Gathered({}, {}, (Skipped(package, LIBRARY, reason),))
+    skipped: list[Skipped] = []
+    loaded: dict[Subject, Loaded] = {}
     for kernel in map(registry.kernel, experiment.kernels):
         for toolkit in (name for name in toolkits if name in kernel.toolkits):
-            if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
-                reason: str | None = "it was not built"
-            elif not (Path(gates) / f"{kernel.id}.json").is_file():
-                reason = "its gate was not run"
-            else:
-                key = record.build_record(kernel, build, toolkit)["build_key"]
-                reason = not_timeable(kernel.id, toolkit, key, gates)
-            if reason is None:
-                try:
-                    found = Loaded.built(session, kernel, build, toolkit)
-                    loaded[Subject(kernel.id, toolkit, found.build_key)] = found
-                except UserError as error:
-                    reason = str(error)
-            if reason:
-                skipped.append({"kernel": kernel.id, "toolkit": toolkit, "reason": reason})
-    versions = {}
+            try:
+                binary = _load(session, kernel, toolkit, build, gates)
+                loaded[Subject(kernel.id, toolkit, binary.build_key)] = binary
+            except NotTimeable as reason:
+                skipped.append(Skipped(kernel.id, toolkit, str(reason)))
+    versions: dict[str, str] = {}
     for name in experiment.libraries:
         try:
             versions[name] = version_of(session, name)
         except UserError as error:
-            skipped.append({"kernel": name, "toolkit": LIBRARY, "reason": str(error)})
-    return loaded, versions, skipped
+            skipped.append(Skipped(name, LIBRARY, str(error)))
+    return Gathered(loaded, versions, tuple(skipped))
+
+
+def _load(session: Session | None, kernel: registry.Kernel, toolkit: str, build: Path, gates: Path) -> Loaded:
+    """Load a binary. Raises NotTimeable where it was not built or judged, or must not or cannot run here."""
+    if session is None:
+        raise NotTimeable("it needs a GPU")
+    if not is_built(kernel, toolkit, build):
+        raise NotTimeable("it was not built")
+    if not (Path(gates) / f"{kernel.id}.json").is_file():
+        raise NotTimeable("its gate was not run")
+    return load_timeable(session, kernel, toolkit, build, gates)
 
 
 def unimportable(package: str) -> str:
@@ -194,7 +205,7 @@ def version_of(session: Session | None, name: str) -> str:
 
 
 def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
-    """The name of a point's journal entry: readable, and told apart by a digest."""
+    """The name of a point's journal entry: readable, and unique by a digest."""
     text = ".".join(str(value) for value in point.values())
     digest = hashlib.sha256(repr(sorted(point.items())).encode()).hexdigest()[:8]
     return f"{experiment.name}.{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:60]}.{digest}"
@@ -205,6 +216,24 @@ def machine_of(session: Session | None) -> dict[str, str]:
     if session is None:
         return {"gpu": cpu_info.describe()["name"], "driver": "no GPU"}
     return {"gpu": session.gpu.name, "driver": session.gpu.driver}
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """What one point gave: its rows, and what gave none."""
+
+    rows: list[dict[str, Any]]
+    left_out: list[Skipped]
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> PointResult:
+        """From a journal's entry."""
+        return cls(document["rows"], [Skipped(**entry) for entry in document.get("left_out", ())])
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As the journal holds it."""
+        return {"rows": self.rows, "left_out": [asdict(entry) for entry in self.left_out]}
 
 
 def run(
@@ -220,88 +249,107 @@ def run(
     deadline: float | None = None,
 ) -> bool:
     """Run one experiment and write its files. Returns False where `deadline` passed before it was complete."""
-    loaded, versions, skipped = gather(session, experiment, toolkits, build, gates)
-    for entry in skipped:
-        say(f"{experiment.name}: not run: {entry['kernel']} {entry['toolkit']}: {entry['reason']}")
-    context = Context(session, experiment, loaded, versions)
+    gathered = gather(session, experiment, toolkits, build, gates)
+    for entry in gathered.skipped:
+        say(f"{experiment.name}: not run: {entry.kernel} {entry.toolkit}: {entry.reason}")
+    context = Context(session, experiment, gathered.loaded, gathered.versions)
     machine = machine_of(session)
-    kept = Journal(journal, machine, say)
-    identity = {
-        **machine,
-        "declared": declarations.fingerprint(experiment),
-        "settings": experiment.settings,
-        "source": hashlib.sha256(declarations.path_of(family).read_bytes()).hexdigest(),
-        "subjects": [[subject.kernel, subject.toolkit, subject.build_key] for subject in context.subjects],
-    }
-    rows: list[dict[str, Any]] = []
+    entries, identity = Journal(journal, machine, say), identity_of(family, context, machine)
     points = list(experiment.points(experiment.parameters)) if context.subjects else []
+    results: list[PointResult] = []
     for number, point in enumerate(points, 1):
         name = entry_name(experiment, point)
-        found = kept.get(name, identity)
-        if found is None:
+        document = entries.get(name, identity)
+        if document is None:
             if deadline is not None and time.monotonic() > deadline:
                 return False
             start = time.monotonic()
-            context.left_out.clear()
-            found = {"rows": list(experiment.measure(context, point)), "left_out": list(context.left_out)}
-            if session is not None:
-                session.sync()
-            kept.put(name, identity, found)
-            told = " ".join(f"{key} {value}" for key, value in point.items())
-            say(f"{experiment.name} [{number}/{len(points)}] {told}: {time.monotonic() - start:.2f} s")
-        rows += found["rows"]
-        for entry in found.get("left_out", ()):
-            say(f"{experiment.name}: left out: {entry['kernel']} {entry['toolkit']}: {entry['reason']}")
-            skipped.append(entry)
+            result = measure(context, point)
+            entries.put(name, identity, result.document)
+            place = " ".join(f"{key} {value}" for key, value in point.items())
+            say(f"{experiment.name} [{number}/{len(points)}] {place}: {time.monotonic() - start:.2f} s")
+        else:
+            result = PointResult.of(document)
+        results.append(result)
+        for entry in result.left_out:
+            say(f"{experiment.name}: left out: {entry.kernel} {entry.toolkit}: {entry.reason}")
+    rows = [row for result in results for row in result.rows]
+    skipped = [*gathered.skipped, *(entry for result in results for entry in result.left_out)]
     write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
-    present = [name for name in experiment.packages if not unimportable(name)]
-    toolkits_used = {subject.toolkit: one for subject, one in loaded.items()}
-    write_json(
-        Path(out) / f"{experiment.name}.json",
-        {
-            "source": "live",
-            "family": family,
-            "experiment": experiment.name,
-            "declared": declarations.fingerprint(experiment),
-            "version": experiment.version,
-            "parameters": experiment.parameters,
-            "settings": experiment.settings,
-            "gpu": session.gpu.describe() if session else None,
-            "cpu": cpu_info.describe(),
-            "libraries": libraries({**versions, **{name: version_of(None, name) for name in present}}),
-            "toolkits": {
-                toolkit: record.build_record(one.kernel, build, toolkit)["toolkit_version"]
-                for toolkit, one in toolkits_used.items()
-            },
-            "git_commit": git_commit(),
-            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "skipped": skipped,
-        },
-    )
+    write_json(Path(out) / f"{experiment.name}.json", manifest(session, family, experiment, gathered, skipped, build))
     return True
 
 
-def chosen(family: str, names: str | None, settings: Mapping[str, Any]) -> Iterable[Experiment]:
+def measure(context: Context, point: Mapping[str, Any]) -> PointResult:
+    """Measure one point whole."""
+    context.left_out.clear()
+    rows = list(context.experiment.measure(context, point))
+    if context.session is not None:
+        context.session.sync()
+    return PointResult(rows, list(context.left_out))
+
+
+def identity_of(family: str, context: Context, machine: Mapping[str, str]) -> dict[str, Any]:
+    """All that must be the same for a point of the journal to count."""
+    return {
+        **machine,
+        "declared": declarations.fingerprint(context.experiment),
+        "settings": context.settings,
+        "source": hashlib.sha256(declarations.path_of(family).read_bytes()).hexdigest(),
+        "subjects": [[subject.kernel, subject.toolkit, subject.build_key] for subject in context.subjects],
+    }
+
+
+def manifest(
+    session: Session | None,
+    family: str,
+    experiment: Experiment,
+    gathered: Gathered,
+    skipped: Iterable[Skipped],
+    build: Path,
+) -> dict[str, Any]:
+    """<experiment>.json: the circumstances of the experiment (workflow/schemas/experiment.schema.yaml)."""
+    present = [name for name in experiment.packages if not unimportable(name)]
+    by_toolkit = {subject.toolkit: loaded for subject, loaded in gathered.loaded.items()}
+    return {
+        "source": "live",
+        "family": family,
+        "experiment": experiment.name,
+        "declared": declarations.fingerprint(experiment),
+        "version": experiment.version,
+        "parameters": experiment.parameters,
+        "settings": experiment.settings,
+        "gpu": session.gpu.describe() if session else None,
+        "cpu": cpu_info.describe(),
+        "libraries": libraries({**gathered.versions, **{name: version_of(None, name) for name in present}}),
+        "toolkits": {
+            toolkit: record.build_record(loaded.kernel, build, toolkit)["toolkit_version"]
+            for toolkit, loaded in by_toolkit.items()
+        },
+        "git_commit": git_commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "skipped": [asdict(entry) for entry in skipped],
+    }
+
+
+def chosen(family: str, names: str | None, settings: Mapping[str, Any]) -> list[Experiment]:
     """The experiments of `family` that `names` lists, separated by commas; all of them without it.
 
     Args:
         settings: those that are not as declared, by experiment.
     """
-    found = (
+    selected = (
         declarations.declared(family)
         if names is None
         else [declarations.experiment(family, name) for name in names.split(",")]
     )
-    return [declarations.with_settings(each, settings.get(each.name, {})) for each in found]
+    return [declarations.with_settings(which, settings.get(which.name, {})) for which in selected]
 
 
-def say(text: str) -> None:
-    """A line of progress, on stderr."""
-    print(f"experiment: {text}", file=sys.stderr, flush=True)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.experiments.run", description=__doc__.split("\n")[0])
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m gemmrepro.experiments.run", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--family", required=True)
     parser.add_argument("--name", help="only these experiments, separated by commas; default: all of the family")
     parser.add_argument("--toolkits", default=",".join(TOOLKITS), help="comma-separated (default all)")
@@ -313,32 +361,39 @@ def main() -> int:
     settings.add_argument("--config", type=Path, help="the configuration, as JSON; its settings of experiments")
     settings.add_argument("--settings", type=json.loads, default={}, metavar="JSON", help="settings of the one --name")
     parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
-    arguments = parser.parse_args()
-    start = time.monotonic()
-    registry.family(arguments.family)
-    config = read_json(arguments.config, "the configuration", "see its schema") if arguments.config else {}
-    configured = config.get("experiments", {}).get(arguments.family, {})
+    return parser.parse_args()
+
+
+def _settings(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """Settings that are not as declared, by experiment."""
     if arguments.settings:
         if not arguments.name or "," in arguments.name:
             raise UserError("--settings are those of one experiment; give its --name.")
-        configured = {arguments.name: arguments.settings}
-    wanted = list(chosen(arguments.family, arguments.name, configured))
+        return {arguments.name: arguments.settings}
+    config = read_json(arguments.config, "the configuration", "see its schema") if arguments.config else {}
+    return config.get("experiments", {}).get(arguments.family, {})
+
+
+def main() -> int:
+    arguments = _arguments()
+    start = time.monotonic()
+    registry.family(arguments.family)
+    wanted = chosen(arguments.family, arguments.name, _settings(arguments))
     if not wanted:
         say(f"family {arguments.family} declares no experiment")
         return 0
     toolkits = [name.strip() for name in arguments.toolkits.split(",") if name.strip()]
     deadline = None if arguments.budget is None else start + arguments.budget
-    # A journal belongs to a machine: points of the CPU have their own.
     folders = (arguments.build, arguments.gates)
-    for device, journal in (
-        ("gpu", arguments.journal),
-        ("cpu", arguments.journal.with_name(f"{arguments.journal.name}.cpu")),
-    ):
-        here = [each for each in wanted if each.device == device]
+    # A journal belongs to a machine: points of the CPU have their own.
+    journals = {"gpu": arguments.journal, "cpu": arguments.journal.with_name(f"{arguments.journal.name}.cpu")}
+    for device, journal in journals.items():
+        here = [which for which in wanted if which.device == device]
         session = open_gpu() if here and device == "gpu" else None
         with lock.exclusive(session) if session else contextlib.nullcontext():
-            for each in here:
-                if not run(session, arguments.family, each, toolkits, *folders, journal, arguments.out, say, deadline):
+            for which in here:
+                place = (*folders, journal, arguments.out)
+                if not run(session, arguments.family, which, toolkits, *place, say, deadline):
                     say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
                     return UNFINISHED
     say(f"{arguments.family}: done in {time.monotonic() - start:.0f} s")
