@@ -21,7 +21,9 @@ class Source:
 ANY = "[a-z0-9_]+"
 LIVE = Source("experiment", ANY, "torch", "run", "on the GPU", gpu=1)
 # All cores that there are: a job beside it would be measured too.
-CPU = Source("experiment_on_cpu", ON_CPU or "-", "torchcpu", "run", "on the CPU", threads=workflow.resource_settings.cores or 1)
+CPU = Source(
+    "experiment_on_cpu", ON_CPU or "-", "torchcpu", "run", "on the CPU", threads=workflow.resource_settings.cores or 1
+)
 RECORDED = Source("experiment", f"(?!(?:{ON_CPU})[.]){ANY}", "report", "recorded", f"from {PLAN.recordings}")
 if not (PLAN.runs_on_cpu_here and ON_CPU):
     RECORDED = Source("experiment", ANY, "report", "recorded", f"from {PLAN.recordings}")
