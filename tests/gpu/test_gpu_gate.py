@@ -319,7 +319,7 @@ def test_the_baseline_of_every_type_is_right(session, problem):
     if problem.dtype_in.startswith("fp8") and session.gpu.compute_capability < (8, 9):
         pytest.skip("cuBLAS multiplies 8-bit floats from compute capability 8.9 on")
     shape = Shape(512, 272, 144)
-    for inputs in ("normal", gemm_cases.EXACT_LAWS[problem.dtype_in]):
+    for inputs in ("normal", gemm_cases.EXACT_INPUTS[problem.dtype_in]):
         verdict = gemm.run_case(
             session,
             lambda operands: baselines.baseline("cublas.gemm").bind(session, operands)(),

@@ -236,7 +236,7 @@ def test_cases_hold_what_the_gate_promises():
     for which in (ANY_SIZE, TILED):
         cases = gemm_cases.gemm_cases(which, [1, 2])
         assert {case.seed for case in cases} == {1, 2}
-        assert {case.inputs for case in cases} == set(gemm_cases.LAWS["fp32"])
+        assert {case.inputs for case in cases} == set(gemm_cases.INPUTS_BY_DTYPE["fp32"])
         scalars = {(case.alpha, case.beta) for case in cases}
         assert set(gemm_cases.SCALARS) <= scalars
         assert all(which.takes(case.shape) for case in cases)
@@ -316,12 +316,12 @@ def test_a_lost_product_in_a_long_sum_is_seen_by_the_exact_case():
 
 def test_halves_are_judged_on_what_they_can_hold():
     cases = gemm_cases.gemm_cases(HALVES, [1])
-    assert {case.inputs for case in cases} == set(gemm_cases.LAWS["bf16"])
+    assert {case.inputs for case in cases} == set(gemm_cases.INPUTS_BY_DTYPE["bf16"])
     assert {(case.alpha, case.beta) for case in cases} == {(1.0, 0.0)}
     assert all(HALVES.takes(case.shape) for case in cases)
     assert sum(case.inputs == gemm_cases.EXACT for case in cases) >= 8
     with np.errstate(over="raise"):
-        for name in set(gemm_cases.LAWS["fp16"]) - {"overflow, fp16", "Inf and NaN"}:
+        for name in set(gemm_cases.INPUTS_BY_DTYPE["fp16"]) - {"overflow, fp16", "Inf and NaN"}:
             a, b, _ = gemm_cases.draw(gemm_cases.Case(Shape(40, 40, 40), 1.0, 0.0, name, 1))
             assert np.isfinite(narrow(a, "fp16")).all() and np.isfinite(narrow(b, "fp16")).all(), name
 

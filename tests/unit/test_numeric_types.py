@@ -28,7 +28,7 @@ def typed(dtype: str) -> Kernel:
 def stored(case, dtype):
     """A and B of a case as the gate gives them to a kernel of `dtype`, widened again."""
     a, b, _ = gemm_cases.draw(case)
-    if dtype == "fp64" and case.inputs not in gemm_cases.EXACT_LAWS.values():
+    if dtype == "fp64" and case.inputs not in gemm_cases.EXACT_INPUTS.values():
         a, b = gemm_cases.deepen(a, case.seed), gemm_cases.deepen(b, case.seed + 1)
     return [widen(narrow(values, dtype), dtype) for values in (a, b)]
 
@@ -77,7 +77,7 @@ def verdict_of(case, dtype, result):
         dtype=problem.dtype_out,
         underflow=bounds.underflow_allowance(case.shape.k, 1.0, problem.dtype_out),
     )
-    same = case.inputs not in gemm_cases.EXACT_LAWS.values() or bool((got == best).all())
+    same = case.inputs not in gemm_cases.EXACT_INPUTS.values() or bool((got == best).all())
     return verdict, same
 
 
@@ -85,7 +85,7 @@ def verdict_of(case, dtype, result):
 def test_a_right_kernel_of_every_type_passes_every_law(dtype):
     kernel = typed(dtype)
     cases = [case for case in gemm_cases.gemm_cases(kernel, [5]) if case.shape.m * case.shape.n * case.shape.k < 2e7]
-    assert {case.inputs for case in cases} == {"normal", *gemm_cases.LAWS[dtype]}
+    assert {case.inputs for case in cases} == {"normal", *gemm_cases.INPUTS_BY_DTYPE[dtype]}
     for case in cases:
         a, b = stored(case, dtype)
         verdict, exact = verdict_of(case, dtype, product(a, b, dtype))
@@ -94,7 +94,7 @@ def test_a_right_kernel_of_every_type_passes_every_law(dtype):
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_inputs_of_every_law_are_within_the_type(dtype):
-    for name in set(gemm_cases.LAWS[dtype]) - {"Inf and NaN", "NaN, fp8", "overflow"}:
+    for name in set(gemm_cases.INPUTS_BY_DTYPE[dtype]) - {"Inf and NaN", "NaN, fp8", "overflow"}:
         for values in stored(gemm_cases.Case(Shape(48, 48, 48), 1.0, 0.0, name, 3), dtype):
             assert np.isfinite(values).all(), name
             assert (values != 0).any(), name
@@ -103,7 +103,7 @@ def test_inputs_of_every_law_are_within_the_type(dtype):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("k", [16, 144, 2032])
 def test_a_lost_or_doubled_product_is_seen_in_every_type(dtype, k):
-    case = gemm_cases.Case(Shape(64, 64, k), 1.0, 0.0, gemm_cases.EXACT_LAWS[dtype], 2)
+    case = gemm_cases.Case(Shape(64, 64, k), 1.0, 0.0, gemm_cases.EXACT_INPUTS[dtype], 2)
     a, b = stored(case, dtype)
     for spoiled in (a[:, :-1] @ b[:-1], a @ b + np.outer(a[:, 0], b[0])):
         verdict, exact = verdict_of(case, dtype, spoiled)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import sys
 from types import SimpleNamespace
 
@@ -16,12 +15,13 @@ from gemmrepro.core.dependencies import closure
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
+from gemmrepro.gates import ceilings
 from gemmrepro.gates.keys import JUDGING, protocol
 from gemmrepro.gates.operations import GATES, Gates
 from gemmrepro.measure.plan import needed_bytes
 from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operands import Operands
-from gemmrepro.operations import OPERATIONS, Operation, Problem, Shape, counts, operation, shape_of
+from gemmrepro.operations import OPERATIONS, Problem, Shape, counts, operation, shape_of
 
 NAMES = sorted(OPERATIONS)
 PROBLEMS = {kernel.problem.op: kernel.problem for kernel in registry.kernels()}
@@ -62,13 +62,12 @@ def test_a_gates_protocol_follows_the_code_that_it_reaches_and_no_other(name: st
 
 @pytest.mark.parametrize("name", sorted(PROBLEMS))
 def test_axes_are_those_of_the_arrays(name: str) -> None:
-    problem, shape = PROBLEMS[name], Shape(3, 5, 7)
-    record = problem.operation
+    problem, record = PROBLEMS[name], operation(name)
+    shape = record.tails
     arrays = record.arrays(problem, shape)
     stored = {**dict(zip("ab", arrays.inputs, strict=False)), "c": arrays.output}
     for array, axes in record.axes(problem).items():
-        assert math.prod(getattr(shape, axis) for axis in axes) == math.prod(stored[array]) or shape.m != 1
-        assert len(axes) == len(stored[array])
+        assert tuple(getattr(shape, axis) for axis in axes) == stored[array]
 
 
 def right(operands: Operands) -> None:
@@ -167,8 +166,52 @@ def test_nobody_but_the_two_tables_decides_by_an_operations_name() -> None:
     assert found == []
 
 
-def test_memory_for_a_check_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    reduce = operation("reduce")
-    assert isinstance(reduce, Operation) and DTYPES["fp32"] * 1001 == reduce.check_bytes(
-        Problem("reduce", "fp32", "fp32"), Shape(1, 1000, 1)
-    )
+CEILINGS = [kernel for kernel in registry.kernels("ceilings") if kernel.problem.op == "ceiling_flops"]
+
+
+def trace(kernel: registry.Kernel, a: float, b: float, iterations: int) -> float | None:
+    """What the kernel's loop writes, by the same recipe; None where it writes nothing."""
+    if kernel.code.entry == "wgmma_loop":
+        return ceilings.wgmma_sum(iterations, a, b)
+    if kernel.code.entry == "mma_loop":
+        return ceilings.mma_sum(iterations, a, b)
+    if a * b < 0 and abs(a) < 2:
+        return None
+    if kernel.code.entry == "ffma_loop":
+        return float(ceilings.shears(a, b, 32 * iterations, 8, 128)[5])
+    return float("inf") if abs(a * b) > 1e38 else float(ceilings.outer_sums(a, b, 8, 16, 128)[5])
+
+
+@pytest.mark.parametrize("kernel", CEILINGS, ids=lambda kernel: kernel.id)
+def test_a_ceilings_loop_is_judged_by_its_own_recipe(kernel: registry.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+
+    def failures(factor: float, more: int = 0) -> list[str]:
+        def launch(operands: Operands) -> None:
+            value = trace(kernel, operands.alpha, operands.beta, operands.iterations + more)
+            if value is not None:
+                operands.output[0] = factor * value
+
+        session = SimpleNamespace(sync=lambda: None)
+        judged = list(Gates().of("ceiling_flops").cases(session, kernel, launch, [1]))
+        assert len(judged) >= 4
+        return [one.verdict.message for one in judged if not one.verdict.passed]
+
+    assert failures(1.0) == []
+    assert failures(1.01)
+    if kernel.code.entry in ("ffma_loop", "wgmma_loop", "mma_loop"):
+        assert failures(1.0, more=1), "an iteration too many"
+
+
+def test_a_loop_that_no_recipe_emulates_is_refused() -> None:
+    kernel = CEILINGS[0].with_code(entry="another_loop")
+    with pytest.raises(UserError, match=r"ceilings\.ffma: no loop 'another_loop' is emulated"):
+        list(Gates().of("ceiling_flops").cases(SimpleNamespace(), kernel, lambda operands: None, [1]))
+
+
+def test_memory_for_a_check_is_counted() -> None:
+    shape, problem = Shape(2048, 512, 256), Problem()
+    reference = 2 * 8 * shape.m * shape.n
+    assert operation("gemm").check_bytes(problem, shape) > reference
+    assert operation("ceiling_flops").check_bytes(Problem("ceiling_flops"), Shape(1, 1, 1)) == 0
+    assert operation("reduce").check_bytes(Problem("reduce"), Shape(1, 1000, 1)) == DTYPES["fp32"] * 1001

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.draws import LAWS, draw_ids
+from gemmrepro.core.draws import DISTRIBUTIONS as LAWS
+from gemmrepro.core.draws import draw_ids
 from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Launched, Problem, Shape, counts
@@ -73,19 +74,19 @@ class Operands:
             iterations=int(kernel.params.get("iterations", 0)),
         )
 
-    def arguments(self, kernel: Kernel, others: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    def arguments(self, kernel: Kernel, workspace: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """What `kernel` is launched with, in the order of its C signature.
 
         Args:
-            others: arrays beside A, B and C by name, or in their place: the kernel's workspace.
+            workspace: arrays beside A, B and C, or in their place, by name.
 
         Raises:
             UserError: a tensor map that the driver refuses, or C = A B asked of scalars that it cannot apply.
         """
         if self.problem.operation.matrix_product and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
-        others = others or {}
-        arrays = {**self.arrays(), **others}
+        workspace = workspace or {}
+        arrays = {**self.arrays(), **workspace}
         scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
         scalars["n"] = _INTEGERS[self.problem.operation.n_bits](self.shape.n)
         scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
@@ -99,16 +100,16 @@ class Operands:
             if name.startswith("map:"):
                 operand = name.removeprefix("map:")
                 buffer = kernel.run.workspace.get(operand)
-                given = (others[operand], buffer.dtype) if buffer else None
-                return (self.tensor_map(operand, kernel.call.tensor_maps[operand], kernel.id, given),)
+                stored = (workspace[operand], buffer.dtype) if buffer else None
+                return (self.tensor_map(operand, kernel.call.tensor_maps[operand], kernel.id, stored),)
             if name.startswith("array:"):
                 operand = name.removeprefix("array:")
-                lengths = others[operand].shape if operand in others else self.lengths(operand)
+                lengths = workspace[operand].shape if operand in workspace else self.lengths(operand)
                 strides = [math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
             return (scalars[name] if name in scalars else arrays[name].data.ptr,)
 
-        return tuple(one for name in kernel.call.arguments for one in argument(name))
+        return tuple(value for name in kernel.call.arguments for value in argument(name))
 
     def lengths(self, operand: str) -> tuple[int, ...]:
         """Lengths of operand ``a``, ``b`` or ``c`` as it is stored, such as (rows, columns) of a matrix."""
@@ -119,11 +120,11 @@ class Operands:
         """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
         return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
 
-    def tensor_map(self, operand: str, wanted: TensorMap, who: str, given: tuple[Any, str] | None = None) -> Any:
+    def tensor_map(self, operand: str, wanted: TensorMap, kernel_id: str, stored: tuple[Any, str] | None = None) -> Any:
         """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
 
-        `given` is another array and its type, whose leading axes are taken as one: rows of matrices stored one behind
-        the other.
+        `stored` is another array and its type, whose leading axes are taken as one: rows of matrices stored behind one
+        another.
 
         Raises:
             UserError: the driver refuses it: a row of the matrix is no multiple of 16 bytes, or a box is too large.
@@ -132,8 +133,8 @@ class Operands:
         from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
         from cuda.core.utils import StridedMemoryView
 
-        if given is not None:
-            array, dtype = given[0].reshape(-1, given[0].shape[-1]), given[1]
+        if stored is not None:
+            array, dtype = stored[0].reshape(-1, stored[0].shape[-1]), stored[1]
         else:
             dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
             array = self.arrays()[operand].reshape(self.lengths(operand))
@@ -147,8 +148,8 @@ class Operands:
             )
         except Exception as error:
             raise UserError(
-                f"{who}: no tensor map of {operand.upper()} {array.shape} {dtype} with tiles {wanted.box} can be made "
-                f"({error}); TMA wants rows of whole 16 bytes and boxes of at most 256 elements a side."
+                f"{kernel_id}: no tensor map of {operand.upper()} {array.shape} {dtype} with tiles {wanted.box} can be "
+                f"made ({error}); TMA wants rows of whole 16 bytes and boxes of at most 256 elements a side."
             ) from None
 
 

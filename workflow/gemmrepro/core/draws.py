@@ -10,7 +10,7 @@ from gemmrepro.core.dtypes import narrow
 SPREAD = {"int8": 32.0}
 """Standard deviation of random elements by dtype; 1 for the others."""
 
-LAWS = {
+DISTRIBUTIONS = {
     "uniform": "uniform",
     "skewed": "log-uniform: bin b with probability log(1 + 1/(b + 1)) / log(bins + 1)",
     "constant": "all in one bin",
@@ -18,12 +18,12 @@ LAWS = {
 """Distributions that the ids of a histogram are drawn from."""
 
 
-def draw_ids(law: str, n: int, bins: int, seed: int, xp: Any) -> Any:
-    """n ids in [0, bins), int32, of distribution `law`; `xp` is NumPy or CuPy."""
-    if law == "constant":
+def draw_ids(distribution: str, n: int, bins: int, seed: int, xp: Any) -> Any:
+    """n ids in [0, bins), int32, of `distribution`; `xp` is NumPy or CuPy."""
+    if distribution == "constant":
         return xp.full(n, bins // 2, xp.int32)
     drawn = xp.random.default_rng(seed).random(n)  # float64, so that millions of bins are drawn evenly
-    if law == "skewed":
+    if distribution == "skewed":
         drawn *= math.log(bins + 1)
         xp.exp(drawn, out=drawn)
         drawn -= 1.0

@@ -1,7 +1,7 @@
 """The numerical gate of the micro-kernels that measure arithmetic ceilings: did they really do the sums they count?
 
-Each makes the same result that NumPy makes from the same recipe. Their loops leave a trace only where they are told to:
-the multiply-add loops write a sum when their values leave all bounds, the tensor-core loops write one thread's sums.
+Each makes the same result that NumPy makes from the same recipe. The multiply-add loops
+write a sum only when their values leave all bounds; the tensor-core loops write the sum of one thread.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import bound, underflow_allowance
 from gemmrepro.gates.compare import Verdict, compare, reference_gemm
 from gemmrepro.gates.gate import Case, Gate, Judged
-from gemmrepro.gates.gemm_cases import EXACT_LAWS, deepen, draw, gemm_cases, large_cases
+from gemmrepro.gates.gemm_cases import EXACT_INPUTS, deepen, draw, gemm_cases, large_cases
 from gemmrepro.gates.guarded import POISON_BITS, Guarded
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
@@ -37,8 +37,8 @@ KEPT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
-class Given:
-    """What kernels of one problem share of a case, all on the host.
+class CaseData:
+    """The data of a case that kernels of one problem share, all on the host.
 
     Attributes:
         a, b: stored operands, B as the problem lays it out; `c`: C before the launch, poison where beta is 0.
@@ -64,9 +64,9 @@ class References:
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
-        self._kept: dict[tuple[Problem, Case], Given] = {}
+        self._kept: dict[tuple[Problem, Case], CaseData] = {}
 
-    def of(self, problem: Problem, case: Case) -> Given:
+    def of(self, problem: Problem, case: Case) -> CaseData:
         """Operands and reference of `case`."""
         key = problem, case
         latest = self._kept.pop(key, None) or _draw(problem, case)
@@ -85,9 +85,9 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (cupy.asarray(a) @ cupy.asarray(b)).get()
 
 
-def _draw(problem: Problem, case: Case) -> Given:
+def _draw(problem: Problem, case: Case) -> CaseData:
     a, b, c = draw(case)
-    if problem.dtype_in == "fp64" and case.inputs not in EXACT_LAWS.values():
+    if problem.dtype_in == "fp64" and case.inputs not in EXACT_INPUTS.values():
         a, b = deepen(a, case.seed), deepen(b, case.seed + 1)
     if problem.dtype_out in INTEGERS:
         c = np.zeros_like(c)  # no integer is NaN
@@ -101,7 +101,7 @@ def _draw(problem: Problem, case: Case) -> Given:
     if case.beta == 0.0:
         bits(c)[...] = POISON_BITS[c.dtype.itemsize]
     stored_b = np.ascontiguousarray(b.T) if problem.b_is_k_major else b
-    return Given(a, stored_b, c, (wide[0], wide[1]), reference, scale)
+    return CaseData(a, stored_b, c, (wide[0], wide[1]), reference, scale)
 
 
 def run_case(
@@ -130,7 +130,7 @@ def run_case(
         results.append(c.array.get())
     verdict, reference = _judge_numbers(results[0], right, case, problem, kernel)
     problems = [verdict.message] if verdict.message else []
-    if case.inputs in EXACT_LAWS.values():
+    if case.inputs in EXACT_INPUTS.values():
         problems += _inexact(results[0], reference, problem)
     problems += _faults_of_launches(results)
     problems += _faults_of_memory((("A", a, right.a), ("B", b, right.b), ("C", c, None)))
@@ -139,7 +139,7 @@ def run_case(
 
 
 def _judge_numbers(
-    got: np.ndarray, right: Given, case: Case, problem: Problem, kernel: Kernel | None
+    got: np.ndarray, right: CaseData, case: Case, problem: Problem, kernel: Kernel | None
 ) -> tuple[Verdict, np.ndarray]:
     """Whether `got` lies within the bound, and the reference that it was compared with."""
     reference, scheme = right.reference, 0.0

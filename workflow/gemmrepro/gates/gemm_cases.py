@@ -1,4 +1,4 @@
-"""What a GEMM kernel is judged on: its shapes, its scalars and the laws that its inputs are drawn from."""
+"""What a GEMM kernel is judged on: its shapes, its scalars and the distributions of its inputs."""
 
 from __future__ import annotations
 
@@ -219,34 +219,34 @@ INPUTS |= {
     "normal, int8": _bytes_normal,
 }
 
-EXACT_LAWS = {
+EXACT_INPUTS = {
     **dict.fromkeys(("fp16", "bf16", "tf32", "fp64"), EXACT),
     **dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), SMALLEST),
     "int8": INTEGERS_8,
 }
 """The inputs whose result must be exact but for its last rounding, by type."""
 
-_FP32_LAWS = [name for name in INPUTS if not any(word in name for word in ("fp16", "fp8", "int8", "integers"))]
-_BF16_LAWS = [*(name for name in _FP32_LAWS if name != "subnormal products"), EXACT]
+_FP32_INPUTS = [name for name in INPUTS if not any(word in name for word in ("fp16", "fp8", "int8", "integers"))]
+_BF16_INPUTS = [*(name for name in _FP32_INPUTS if name != "subnormal products"), EXACT]
 
 _BEYOND_FP32 = ("subnormal A", "subnormal products", "overflow")
-"""Laws at the ends of fp32's range, which are nothing special to fp64."""
+"""Inputs at the ends of fp32's range, which are nothing special to fp64."""
 
-_FP8_LAWS = [
+_FP8_INPUTS = [
     *("normal", "uniform", SMALLEST, "power-of-two rows and columns, fp8", "zero rows and columns"),
     *("subnormal A, fp8", "NaN, fp8"),
 ]
 
-LAWS = {
-    "fp32": _FP32_LAWS,
+INPUTS_BY_DTYPE = {
+    "fp32": _FP32_INPUTS,
     # Tensor cores add within their own alignment: products below fp32's normal range are not promised anywhere.
-    "bf16": _BF16_LAWS,
+    "bf16": _BF16_INPUTS,
     # Whether TF32's subnormals are kept is said nowhere.
-    "tf32": [name for name in _BF16_LAWS if name != "subnormal A"],
-    "fp64": [*(name for name in _FP32_LAWS if name not in _BEYOND_FP32), EXACT],
-    "fp8_e4m3": _FP8_LAWS,
+    "tf32": [name for name in _BF16_INPUTS if name != "subnormal A"],
+    "fp64": [*(name for name in _FP32_INPUTS if name not in _BEYOND_FP32), EXACT],
+    "fp8_e4m3": _FP8_INPUTS,
     # Its infinities too.
-    "fp8_e5m2": [*_FP8_LAWS, "Inf and NaN"],
+    "fp8_e5m2": [*_FP8_INPUTS, "Inf and NaN"],
     "int8": [INTEGERS_8, EXTREMES_8, "normal, int8"],
     "fp16": [
         "normal",
@@ -313,7 +313,7 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
     """Every case of a GEMM kernel for each of `seeds`."""
     shapes, middling, large = gemm_shapes(kernel)
     scalars = SCALARS if kernel.scales else SCALARS[:1]
-    plain = EXACT_LAWS.get(kernel.compute.dtype_in, "normal")
+    plain = EXACT_INPUTS.get(kernel.compute.dtype_in, "normal")
     cases = []
     for seed in seeds:
         for index, shape in enumerate(shapes):
@@ -323,7 +323,7 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
             cases += [Case(shape, alpha, beta, "normal", seed) for alpha, beta in pairs]
             if plain != "normal":
                 cases.append(Case(shape, 1.0, 0.0, plain, seed))
-        for name in LAWS[kernel.compute.dtype_in]:
+        for name in INPUTS_BY_DTYPE[kernel.compute.dtype_in]:
             cases.append(Case(middling, 1.0, 0.0, name, seed))
             scaled = ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation")
             if kernel.scales and name in scaled:

@@ -20,11 +20,16 @@ JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.arrays", "gemmrepro.core
 
 def protocol(kernel: Kernel) -> str:
     """A hash of the code that judges kernels of this operation."""
-    gate = gate_of(kernel.op)
+    gate = gate_of(kernel.compute.op)
     return code_hash(f"{gate.__module__}:{gate.__name__}", within=JUDGING)
 
 
 def gate_key(kernel: Kernel, build_key: str) -> str:
     """What a verdict on this kernel's binary is filed under, as 16 hex digits."""
-    bound = [described(kernel.error), kernel.error_copies, kernel.spoils, kernel.dtype_acc]
+    bound = [
+        described(kernel.promises.error),
+        kernel.promises.error_copies,
+        kernel.promises.spoils,
+        kernel.compute.dtype_acc,
+    ]
     return digest(json.dumps([keys.run_key(kernel, build_key), protocol(kernel), bound]))

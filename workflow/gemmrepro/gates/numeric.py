@@ -91,7 +91,7 @@ def gate(
 
 
 def summary_line(result: dict[str, Any]) -> str:
-    """One aligned line a kernel."""
+    """One aligned line per kernel."""
     parts = []
     for toolkit, verdict in result["toolkits"].items():
         errors = [
@@ -111,10 +111,10 @@ def summary_line(result: dict[str, Any]) -> str:
 
 
 def in_turn(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
-    """Judge `kernels` one after the other in a process of their own, a verdict each in `out`.
+    """Judge `kernels` one after the other in a process of their own, one verdict each in `out`.
 
     A kernel that breaks the GPU's context, or does not end within `patience` seconds, ends that process: it has failed,
-    and the next process goes on behind it.
+    and another process continues with the next kernel.
     """
     paths = {kernel.id: out / f"{kernel.id}.json" for kernel in kernels}
     for path in paths.values():
@@ -160,7 +160,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2, help="how many fresh seeds each case is drawn with")
     parser.add_argument("--seed", type=int, action="append", help="a seed to use again, instead of fresh ones")
     parser.add_argument("--out", type=Path, help="where the verdict goes, with one --kernel")
-    parser.add_argument("--out-dir", type=Path, help="folder for one verdict a kernel")
+    parser.add_argument("--out-dir", type=Path, help="folder for one verdict per kernel")
     parser.add_argument(
         "--patience",
         type=float,

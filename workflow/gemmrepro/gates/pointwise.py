@@ -33,16 +33,16 @@ REPEATS = 3
 """Launches of one case that must agree bit for bit."""
 
 LENGTHS = (1, 3, 4, 5, 1023, 4096, 4099, 100_003, (1 << 22) + 5)
-LAWS = ("normal", "wide exponents", "special")
+DISTRIBUTIONS = ("normal", "wide exponents", "special")
 
 
-def draw(law: str, n: int, seed: int) -> np.ndarray:
+def draw(distribution: str, n: int, seed: int) -> np.ndarray:
     """x[n], float32, the same on every machine: what pretrained networks see, every exponent, or what is no number."""
-    rng = np.random.default_rng([seed, n, LAWS.index(law)])
+    rng = np.random.default_rng([seed, n, DISTRIBUTIONS.index(distribution)])
     x = rng.standard_normal(n, dtype=np.float32)
-    if law == "wide exponents":
+    if distribution == "wide exponents":
         x = np.ldexp(x, rng.integers(-146, 125, n)).astype(np.float32)
-    elif law == "special":
+    elif distribution == "special":
         specials = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38], np.float32)
         x[rng.integers(0, n, max(1, n // 4))] = rng.choice(specials)
         x[: len(specials)] = specials[:n]
@@ -87,9 +87,9 @@ class Gelu(Gate):
     ) -> Iterator[Judged]:
         for seed in seeds:
             for n in LENGTHS:
-                for law in LAWS:
-                    verdict = _run(session, kernel, launch, draw(law, n, seed))
-                    yield Judged(Case(Shape(1, n, 1), 1.0, 0.0, law, seed), verdict, GAMMA + 2 * UNIT)
+                for distribution in DISTRIBUTIONS:
+                    verdict = _run(session, kernel, launch, draw(distribution, n, seed))
+                    yield Judged(Case(Shape(1, n, 1), 1.0, 0.0, distribution, seed), verdict, GAMMA + 2 * UNIT)
 
     def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
         return judge(operands.inputs[0].get(), operands.output.get())

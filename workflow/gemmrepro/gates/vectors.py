@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.draws import LAWS, draw_ids
+from gemmrepro.core.draws import DISTRIBUTIONS, draw_ids
 from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
@@ -31,7 +31,7 @@ from gemmrepro.registry import Kernel
 LENGTHS = (1, 3, 31, 1023, 4096, 100_003, (1 << 20) + 5)
 
 BINS = (1, 2, 255, 257, 1000, 12_287, 12_288, 5_000_000)
-"""Bins that a histogram is tried with beside 256, as far as a kernel takes them; 256 with every length and law."""
+"""Bins that a histogram is tried with beside 256, as far as a kernel takes them."""
 
 REPEATS = 2
 """Launches of one case that must agree bit for bit; the second finds what the first left in the kernel's own memory."""
@@ -43,22 +43,22 @@ def chain(n: int) -> int:
 
 
 @lru_cache(maxsize=256)  # every kernel of a family is judged on the same
-def _ids(law: str, n: int, bins: int, seed: int) -> np.ndarray:
-    """Ids of one of the laws, or of those that only the gate draws."""
+def _ids(distribution: str, n: int, bins: int, seed: int) -> np.ndarray:
+    """Ids of one of DISTRIBUTIONS, or of those that only the gate draws."""
     rng = np.random.default_rng([seed, n, bins])
-    if law in LAWS:
-        return draw_ids(law, n, bins, seed, np)
-    if law == "sorted":
+    if distribution in DISTRIBUTIONS:
+        return draw_ids(distribution, n, bins, seed, np)
+    if distribution == "sorted":
         return np.sort(draw_ids("skewed", n, bins, seed, np))
     ids = draw_ids("uniform", n, bins, seed, np)
     wrong = np.array([-1, bins, bins + 1, -(2**31), 2**31 - 1, -bins, bins + 31, 2**24], np.int64).astype(np.int32)
-    some = rng.random(n) < (1.0 if law == "all outside" else 0.3)
+    some = rng.random(n) < (1.0 if distribution == "all outside" else 0.3)
     ids[some] = rng.choice(wrong, int(some.sum()))
     return ids
 
 
-GATE_LAWS = (*LAWS, "sorted", "some outside", "all outside")
-OTHER_LAWS = ("uniform", "some outside")
+USUAL_DISTRIBUTIONS = (*DISTRIBUTIONS, "sorted", "some outside", "all outside")
+FEW_DISTRIBUTIONS = ("uniform", "some outside")
 
 
 def counts_of(ids: Any, bins: int, xp: Any) -> Any:
@@ -103,10 +103,10 @@ def judge_sum(got: float, total: float, magnitude: float, n: int) -> Verdict:
 
 
 def _run(
-    session: device.Session, launch: Launcher, problem: Problem, shape: Shape, given: np.ndarray, size: int
+    session: device.Session, launch: Launcher, problem: Problem, shape: Shape, values: np.ndarray, size: int
 ) -> tuple[np.ndarray, list[str]]:
     """Launch into poisoned memory `REPEATS` times: what the first left, and what was wrong beside the result."""
-    source = Guarded(given, SOURCE_GUARD_BITS)
+    source = Guarded(values, SOURCE_GUARD_BITS)
     poison = POISON_BITS[np.dtype(STORAGE[problem.dtype_out]).itemsize]
     out = Guarded(np.zeros(size, STORAGE[problem.dtype_out]))
     results, problems = [], []
@@ -115,11 +115,11 @@ def _run(
         launch(Operands(problem, shape, (source.array,), out.array))
         session.sync()
         results.append(out.array.get())
-    if any((bits(other) != bits(results[0])).any() for other in results[1:]):
+    if any((bits(repeated) != bits(results[0])).any() for repeated in results[1:]):
         problems.append("launches on the same input differ: a race, or something left over from the first")
     if broken := out.broken() + source.broken():
         problems.append(f"{broken} elements outside the arrays were overwritten")
-    if (bits(source.array.get()) != bits(given)).any():
+    if (bits(source.array.get()) != bits(values)).any():
         problems.append("the input was overwritten")
     return results[0], problems
 
@@ -186,11 +186,11 @@ class Histogram(_VectorGate):
                 verdict = Verdict(not message, None, None, message)
                 yield Judged(Case(shape, 1.0, 0.0, "refused size", seed), verdict, 0.0)
                 continue
-            for law in GATE_LAWS if shape in usual else OTHER_LAWS:
-                ids = _ids(law, shape.n, shape.k, seed)
+            for distribution in USUAL_DISTRIBUTIONS if shape in usual else FEW_DISTRIBUTIONS:
+                ids = _ids(distribution, shape.n, shape.k, seed)
                 got, problems = _run(session, launch, kernel.problem, shape, ids, shape.k + 1)
                 problems = _exactly(got, counts_of(ids, shape.k, np)) + problems
-                yield Judged(Case(shape, 1.0, 0.0, law, seed), _exact_verdict(problems), 0.0)
+                yield Judged(Case(shape, 1.0, 0.0, distribution, seed), _exact_verdict(problems), 0.0)
 
     def reference(self, operands: Operands) -> Any:
         import cupy
