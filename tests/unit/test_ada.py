@@ -10,7 +10,7 @@ from synthetic import CEILINGS, World
 
 from gemmrepro import registry
 from gemmrepro.gates import ceilings, static
-from gemmrepro.judge import verdicts
+from gemmrepro.judge import judging, rules
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.ladders import steps
@@ -109,7 +109,7 @@ def test_iterations_of_the_mma_loop_add_up():
 def judged(tmp_path: Path):
     def judge(**world) -> dict[str, dict]:
         made = World(tmp_path, families=("ada", "ceilings"), sizes=(4096,), **world).write()
-        result = verdicts.judge_all(made.measure, made.gates, made.build, ("ada",))
+        result = judging.judge_all(made.measure, made.gates, made.build, ("ada",)).as_json()
         return {entry["id"]: entry for entry in result["claims"]}
 
     return judge
@@ -122,19 +122,19 @@ def test_the_share_of_the_peak_is_taken_of_the_measured_ceiling(judged):
     assert share["value"] == pytest.approx(throughput["value"] / ceiling)
     assert share["ci_low"] == pytest.approx(throughput["ci_low"] / ceiling) and share["unit"] == "ratio"
     assert share["label"].endswith("of 600 TFLOP/s") and len(share["from"]) == 2
-    verdict = verdicts.REPRODUCED if abs(share["value"] / 0.93 - 1) < 0.1 else verdicts.NOT
-    assert entries["ada.peak.final"]["verdict"] in (verdict, verdicts.PARTLY)
+    verdict = rules.REPRODUCED if abs(share["value"] / 0.93 - 1) < 0.1 else rules.NOT
+    assert entries["ada.peak.final"]["verdict"] in (verdict, rules.PARTLY)
 
 
 def test_without_the_ceiling_no_share_is_claimed(judged):
     entry = judged(ceilings=False)["ada.peak.final"]
-    assert entry["verdict"] == verdicts.NOT_MEASURED
+    assert entry["verdict"] == rules.NOT_MEASURED
     assert "The ceiling ceilings.mma_f16 was not measured" in entry["explanation"]
 
 
 def test_absolute_figures_wait_for_the_articles_gpu(judged):
     entries = judged()
     for name in ("time", "throughput"):
-        assert entries[f"ada.{name}.3_1"]["verdict"] == verdicts.NOT_TESTABLE
+        assert entries[f"ada.{name}.3_1"]["verdict"] == rules.NOT_TESTABLE
     assert entries["ada.step.1_1"]["published"][0]["value"] == 57.3
     assert "published 1.949" in entries["ada.step.1_1"]["explanation"].lower()

@@ -25,8 +25,8 @@ from gemmrepro.experiments.recorded import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject
 from gemmrepro.gpu import baselines, loaded
-from gemmrepro.judge import claims, verdicts
-from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, PARTLY, REPRODUCED
+from gemmrepro.judge import claims, judging
+from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED
 from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows
@@ -400,7 +400,7 @@ def claim(**compute) -> claims.Claim:
 
 def judged(made: World, folder: Path | None, one: claims.Claim) -> dict:
     paths = (made.measure, made.gates, made.build)
-    return verdicts.judge_all(*paths, ("sums",), lambda families: [one], folder)["claims"][0]
+    return judging.judge_all(*paths, ("sums",), lambda families: [one], folder).entries[0].as_json()
 
 
 EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
@@ -621,7 +621,7 @@ def figure(value: float, metric: str = "ratio") -> dict:
         ([2.0], "ratio", {}, NOT, "4.0 times higher: outside the tolerance"),
         ([2.0], "ratio", {"same_side_of": 1}, PARTLY, "above 1 as published"),
         ([0.5], "ratio", {"same_side_of": 1}, NOT, "not below 1"),
-        ([2.0], "none", {}, verdicts.NOT_TESTABLE, "Only NVIDIA T4 can confirm"),
+        ([2.0], "none", {}, NOT_TESTABLE, "Only NVIDIA T4 can confirm"),
         ([32.0, 4.0], "ratio", {}, REPRODUCED, "Published 8.000 on NVIDIA T4"),  # two rows, whose quotient is meant
     ],
 )
@@ -642,7 +642,7 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, p
 def test_what_no_run_can_test_says_why(brought):
     one = replace(claim(), compute={"metric": "none"}, transfer={"kind": "none", "why": "Weights are missing."})
     entry = judged(*brought, one)
-    assert (entry["verdict"], entry["explanation"]) == (verdicts.NOT_TESTABLE, "Weights are missing.")
+    assert (entry["verdict"], entry["explanation"]) == (NOT_TESTABLE, "Weights are missing.")
     assert entry["measured"] == [] and entry["kernels"] == []
 
 

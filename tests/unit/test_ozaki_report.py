@@ -11,8 +11,10 @@ import pytest
 from gemmrepro import experiments, registry
 from gemmrepro.core.tables import csv_text
 from gemmrepro.experiments.results import Results, load
-from gemmrepro.judge import claims, verdicts
-from gemmrepro.judge.experiments import values
+from gemmrepro.judge import claims, judging
+from gemmrepro.judge.evidence import Evidence
+from gemmrepro.judge.experiments import point_values
+from gemmrepro.measure import rows as measured
 from gemmrepro.paper import discussion
 from gemmrepro.paper.figures import dots as figure_dots
 from gemmrepro.paper.figures import lines as figure_lines
@@ -55,15 +57,8 @@ def results(tmp_path) -> dict[str, Results]:
 
 def judge(name: str, results) -> dict:
     (claim,) = (one for one in CLAIMS if one.id == name)
-    return verdicts.judge_experiment(claim, Evidence(results))
-
-
-class Evidence:
-    def __init__(self, results) -> None:
-        self.experiments, self.gates = results, {}
-
-    def check_gate(self, kernel: str) -> None:
-        pass
+    unmeasured = measured.load("/nowhere", "ozaki")
+    return judging.judge(claim, Evidence(unmeasured, {}, Path("/nowhere"), results)).as_json()
 
 
 def test_every_row_of_the_article_is_claimed_and_found(results):
@@ -77,7 +72,7 @@ def test_every_row_of_the_article_is_claimed_and_found(results):
 def test_each_value_is_held_against_its_own_row(results):
     (claim,) = (one for one in CLAIMS if one.id == "ozaki.sweep.relative_error")
     assert claim.kernels == tuple(f"ozaki.fused_bf16_d{d}" for d in (9, 8, 7, 6, 5))
-    found, _ = values(results["products"], claim.compute, "ozaki", "cuda13", claim.published)
+    found, _ = point_values(results["products"], claim, "cuda13")
     assert [each.published for each in found] == [row["value"] for row in claim.published]
     assert [each.point for each in found] == [f"n 16384, d {d}" for d in (9, 8, 7, 6, 5)]
     results["products"].rows.loc[results["products"].rows["kernel"] == "ozaki.fused_bf16_d6", "err_article"] *= 1.3

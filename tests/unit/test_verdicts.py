@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -15,14 +16,25 @@ from synthetic import LEVELS, World, stand_in
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.core.paths import ROOT
-from gemmrepro.judge import claims, evidence, metrics, rules, verdicts
+from gemmrepro.judge import claims, evidence, judging, metrics, rules
 from gemmrepro.judge.evidence import Value
-from gemmrepro.judge.rules import judge_order, judge_value
-from gemmrepro.judge.verdicts import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED
+from gemmrepro.judge.rules import (
+    NOT,
+    NOT_MEASURED,
+    NOT_TESTABLE,
+    PARTLY,
+    REPRODUCED,
+    judge_faster,
+    judge_order,
+    judge_value,
+)
+from gemmrepro.measure import rows
+
+NOTHING_MEASURED = evidence.Evidence(rows.load("/nowhere", "hopper"), {}, Path("/nowhere"))
 
 
 def judged(world: World) -> dict[str, dict]:
-    result = verdicts.judge_all(world.measure, world.gates, world.build, ("ladder",))
+    result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",)).as_json()
     assert sum(result["counts"].values()) == len(result["claims"])
     return {entry["id"]: entry for entry in result["claims"]}
 
@@ -44,7 +56,7 @@ def value(x: float, low: float | None = None, high: float | None = None) -> Valu
     ],
 )
 def test_value_rule(measured, partly, verdict):
-    assert judge_value(measured, 1.0, 0.25, partly)[0] == verdict
+    assert judge_value(measured, 1.0, 0.25, partly).kind == verdict
 
 
 @pytest.mark.parametrize(
@@ -58,16 +70,16 @@ def test_value_rule(measured, partly, verdict):
     ],
 )
 def test_a_gain_must_stay_a_gain(measured, published, verdict):
-    assert judge_value(measured, published, 0.25, {"same_side_of": 1})[0] == verdict
+    assert judge_value(measured, published, 0.25, {"same_side_of": 1}).kind == verdict
 
 
 def test_order_rule():
     rising = [value(1, 0.9, 1.1), value(2, 1.9, 2.1), value(3, 2.9, 3.1), value(4, 3.9, 4.1)]
-    assert judge_order(rising, [1, 2, 3, 4])[0] == REPRODUCED
-    assert judge_order(rising, [4, 3, 2, 1])[0] == NOT
+    assert judge_order(rising, [1, 2, 3, 4]).kind == REPRODUCED
+    assert judge_order(rising, [4, 3, 2, 1]).kind == NOT
     touching = [*rising[:3], value(3.05, 2.95, 3.2)]
-    assert judge_order(touching, [1, 2, 3, 4])[0] == PARTLY
-    assert judge_order(rising[:2], [2, 1])[0] == NOT
+    assert judge_order(touching, [1, 2, 3, 4]).kind == PARTLY
+    assert judge_order(rising[:2], [2, 1]).kind == NOT
 
 
 @pytest.mark.parametrize(
@@ -164,7 +176,7 @@ def test_without_measurements_nothing_is_claimed(tmp_path):
     found = judged(result)
     kinds = {entry["verdict"] for name, entry in found.items() if "loads" not in name and "code" not in name}
     assert kinds == {NOT_MEASURED, NOT_TESTABLE}
-    whole = verdicts.judge_all(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere", ("ladder",))
+    whole = judging.judge_all(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere", ("ladder",)).as_json()
     assert (whole["gpu"], whole["source"]) == (None, "none")
     assert whole["counts"][REPRODUCED] == whole["counts"][PARTLY] == whole["counts"][NOT] == 0
 
@@ -184,8 +196,6 @@ def test_a_smaller_sweep_leaves_claims_unmeasured(tmp_path):
 
 
 def test_speedup_interval_takes_the_far_ends():
-    import pandas as pd
-
     base = {"kernel": "k", "toolkit": "t", "dtype": "fp32", "m": 1, "n": 1, "k": 1, "cache": "warm"}
     fast = pd.Series({**base, "median_us": 10.0, "ci_low_us": 9.0, "ci_high_us": 11.0})
     slow = pd.Series({**base, "median_us": 20.0, "ci_low_us": 19.0, "ci_high_us": 22.0})
@@ -227,7 +237,7 @@ def steps_of_cute(tmp_path_factory):
         for arch in record["archs"].values():
             arch["shared_bytes"] = 0  # all of theirs is dynamic
         path.write_text(json.dumps(record))
-    result = verdicts.judge_all(world.measure, world.gates, world.build, ("cute",))
+    result = judging.judge_all(world.measure, world.gates, world.build, ("cute",)).as_json()
     return {entry["id"]: entry for entry in result["claims"]}
 
 
@@ -246,8 +256,8 @@ def test_of_two_published_times_the_quotient_is_that_of_speeds(steps_of_cute):
 def test_which_kernel_is_faster_needs_no_figure(steps_of_cute):
     entry = steps_of_cute["cute.epilogue"]
     assert entry["verdict"] == NOT and "it is the slower one" in entry["explanation"]
-    assert rules.judge_faster(value(1.1, 1.05, 1.2))[0] == REPRODUCED
-    assert rules.judge_faster(value(1.1, 0.99, 1.2))[0] == NOT
+    assert judge_faster(value(1.1, 1.05, 1.2)).kind == REPRODUCED
+    assert judge_faster(value(1.1, 0.99, 1.2)).kind == NOT
 
 
 def test_shared_memory_is_read_from_build_and_launch(steps_of_cute):
@@ -267,7 +277,7 @@ def test_times_and_rates_of_another_gpu_stand_beside_the_reason(steps_of_cute):
 
 def without_figure(tmp_path, **compute) -> claims.Claim:
     """A claim on the stand-in hopper family that the article gives no figure for."""
-    kind = "as is" if compute["metric"] == "opcodes" else "none"
+    kind = "as is" if compute["metric"] in ("opcodes", "lines") else "none"
     rest = {"where": "level 8", "statement": "Level 8.", "transfer": {"kind": kind, "why": "There is no figure."}}
     return claims.Claim(
         id="hopper.x",
@@ -284,7 +294,7 @@ def without_figure(tmp_path, **compute) -> claims.Claim:
 
 
 def judged_one(world: World, claim: claims.Claim) -> dict:
-    result = verdicts.judge_all(world.measure, world.gates, world.build, ("hopper",), lambda families: [claim])
+    result = judging.judge_all(world.measure, world.gates, world.build, ("hopper",), lambda families: [claim]).as_json()
     return result["claims"][0]
 
 
@@ -336,7 +346,7 @@ def test_lengths_of_sources_are_judged_by_their_lines(tmp_path, monkeypatch, cod
     monkeypatch.setattr(registry, "kernel", lambda name: SimpleNamespace(source_path=sources[name]))
     monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path / "kernels")
     claim = without_figure(tmp_path, metric="lines", kernel="hopper.a", over="hopper.b", least=0.7, most=0.8)
-    entry = verdicts.judge_lines(claim)
+    entry = judging.judge(claim, NOTHING_MEASURED).as_json()
     assert entry["verdict"] == verdict and word in entry["explanation"]
     assert entry["measured"][0]["from"] == ["x.py", "x.cu"]
 
@@ -354,7 +364,7 @@ def test_a_level_is_judged_with_the_articles_constants_and_the_tuned_value_stand
     real = claims.load(("ladder",))
     stand_in(monkeypatch, tmp_path)
     world = World(tmp_path, families=("ladder",), whole=True, sizes=(4096,)).write()
-    result = verdicts.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: real)
+    result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: real).as_json()
     found = {entry["id"]: entry for entry in result["claims"]}
     entry = found["ladder.ratio.L7"]
     assert entry["measured"][0]["value"] == pytest.approx(0.9) and entry["verdict"] == REPRODUCED
@@ -366,7 +376,7 @@ def test_a_level_is_judged_with_the_articles_constants_and_the_tuned_value_stand
 def test_a_family_without_claims_still_counts_as_measured(tmp_path, monkeypatch):
     stand_in(monkeypatch, tmp_path)
     world = World(tmp_path, families=("hopper",), sizes=(4096,)).write()
-    result = verdicts.judge_all(world.measure, world.gates, world.build, ("hopper",))
+    result = judging.judge_all(world.measure, world.gates, world.build, ("hopper",)).as_json()
     assert (result["claims"], result["source"], result["gpu"]) == ([], "recorded", "Synthetic GPU")
 
 

@@ -13,22 +13,24 @@ from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import Measurements, is_current, row_key
 from gemmrepro.operations import operation
 
-FAMILY = "ceilings"
+CEILING_FAMILY = "ceilings"
+"""The family whose micro-kernels measure ceilings."""
+
 _UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
 _FP32 = {"8.0": 128, "8.6": 256, "8.7": 256, "8.9": 256, "9.0": 256, "10.0": 256, "10.3": 256, "12.0": 256}
 _HALF = {"8.0": 2048, "9.0": 4096}
 
-FLOPS_A_CYCLE: Mapping[str, Mapping[str, int]] = {"fp32": _FP32, "bf16": _HALF, "fp16": _HALF}
-"""Operations a cycle and multiprocessor, an FMA counted as two, by type and compute capability.
+FLOPS_PER_CYCLE: Mapping[str, Mapping[str, int]] = {"fp32": _FP32, "bf16": _HALF, "fp16": _HALF}
+"""Operations per cycle and SM, an FMA counted as two, by type and compute capability.
 
 fp32 from the CUDA C++ Programming Guide's table of arithmetic throughput; dense bf16 and fp16 with fp32 sums follow
-from the peaks that the white papers of A100 and H100 give, divided by clock and multiprocessors.
+from the peaks that the white papers of A100 and H100 give, divided by clock and number of SMs.
 """
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A measured ceiling: the best current row of one micro-kernel, or of the library call beside it."""
+    """A measured ceiling: the best current row of one micro-kernel, or of its library baseline."""
 
     kernel: str
     label: str
@@ -53,7 +55,7 @@ def _number(value: Any) -> float | None:
 
 
 def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> list[Ceiling]:
-    """The measured ceilings of an operation, one a micro-kernel, the highest first.
+    """The measured ceilings of an operation, one per micro-kernel, the highest first.
 
     Args:
         op: ``ceiling_flops`` (TFLOP/s, of kernels of `dtype`) or ``ceiling_bytes`` (GB/s, of any type).
@@ -61,7 +63,7 @@ def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> l
     column = operation(op).ceiling
     unit = _UNITS[column]
     found = []
-    for kernel in registry.kernels(FAMILY):
+    for kernel in registry.kernels(CEILING_FAMILY):
         if kernel.op != op or (dtype and kernel.dtype_in != dtype):
             continue
         rows = measured.summary
@@ -87,11 +89,11 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
 
 
 def computed_peak(gpu: Mapping[str, Any] | None, dtype: str) -> tuple[float, str] | None:
-    """TFLOP/s of a GPU (run.json's facts) at its highest clock, and how it was computed; None where a fact lacks."""
+    """TFLOP/s of a GPU (run.json's facts) at its highest clock, and how it was computed; None if a fact is missing."""
     gpu = gpu or {}
-    a_cycle = FLOPS_A_CYCLE.get(dtype, {}).get(str(gpu.get("compute_capability")))
+    per_cycle = FLOPS_PER_CYCLE.get(dtype, {}).get(str(gpu.get("compute_capability")))
     clock, sms = gpu.get("clock_max_mhz"), gpu.get("sm_count")
-    if not (a_cycle and clock and sms):
+    if not (per_cycle and clock and sms):
         return None
-    how = f"{sms} multiprocessors at {a_cycle:,} operations a cycle and {clock:,.0f} MHz"
-    return sms * a_cycle * clock / 1e6, how
+    how = f"{sms} SMs at {per_cycle:,} operations per cycle and {clock:,.0f} MHz"
+    return sms * per_cycle * clock / 1e6, how

@@ -2,91 +2,89 @@
 
 from __future__ import annotations
 
-import argparse
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import yaml
 
-from gemmrepro import experiments
 from gemmrepro.core import paths
-from gemmrepro.core.paths import ROOT
-from gemmrepro.core.text import as_published, format_number
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.core.paths import ROOT, SCHEMAS
+from gemmrepro.errors import UserError
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.published import published_rows
-from gemmrepro.registry import family_names, kernels
+from gemmrepro.registry import family_names
 
-SCHEMA = ROOT / "workflow" / "schemas" / "claims.schema.yaml"
+__all__ = ["Claim", "load", "load_file", "schema", "uncovered"]
+
+SCHEMA = SCHEMAS / "claims.schema.yaml"
+_SHOWN_ERRORS = 8
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One claim with its published rows (dicts of published.csv's columns) looked up.
+def schema() -> dict[str, Any]:
+    """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys."""
+    document: dict[str, Any] = yaml.safe_load(SCHEMA.read_text())
+    compute, claim = (document["$defs"][name] for name in ("compute", "claim"))
+    compute["properties"]["metric"] = {
+        "description": " ".join(f"{word}: {metric.rule}" for word, metric in METRICS.items()),
+        "enum": list(METRICS),
+    }
+    compute["allOf"] = [
+        {"if": {"properties": {"metric": {"const": word}}}, "then": metric.compute_schema}
+        for word, metric in METRICS.items()
+    ]
+    claim["allOf"] = [
+        {
+            "if": {"properties": {"compute": {"properties": {"metric": {"const": word}}}}},
+            "then": {"$ref": f"#/$defs/{metric.claim_schema}"},
+        }
+        for word, metric in METRICS.items()
+    ]
+    return document
 
-    There are none where the article gives no figure: for a statement about machine code, and for what only stands
-    beside the article.
+
+@cache
+def _validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema())
+
+
+def load_file(path: Path, family: str) -> list[Claim]:
+    """The claims of one file.
+
+    Raises:
+        UserError: names the file, the claim and the key that is wrong; all findings of a kind at once.
     """
-
-    id: str
-    family: str
-    article: str
-    where: str
-    statement: str
-    published: tuple[Mapping[str, Any], ...]
-    compute: Mapping[str, Any]
-    transfer: Mapping[str, str]
-    tolerance: float | None
-    partly: Mapping[str, float]
-    toolkits: tuple[str, ...]
-    cache: str
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """Ids of the kernels whose rows the claim is computed from."""
-        compute = self.compute
-        if "by" in compute:
-            return tuple(dict.fromkeys(compute["kernel"].format(d=row["d"]) for row in self.published))
-        return tuple(compute.get("kernels") or [compute[key] for key in ("kernel", "over") if key in compute])
-
-    @property
-    def value(self) -> float | None:
-        """The published figure to compare with; of a ratio or speed-up that two rows give, their quotient."""
-        if not self.published:
-            return None
-        first = self.published[0]
-        if not self._of_two:
-            return first["value"]
-        quotient = first["value"] / self.published[1]["value"]
-        if self.compute["metric"] == "experiment":
-            return quotient
-        return 1 / quotient if first["metric"] == "time" else quotient
-
-    @property
-    def figure(self) -> str:
-        """`value` as text, without its unit: with the article's digits, a quotient with four."""
-        if self.value is None:
-            return ""
-        return format_number(self.value, 4) if self._of_two else as_published(self.value)
-
-    @property
-    def _of_two(self) -> bool:
-        """Whether its figure is the quotient of two published rows."""
-        return len(self.published) > 1 and self.compute["metric"] in ("speedup", "ratio", "experiment")
+    document = _document(path)
+    published = [row for row in published_rows() if row["article"] == document["article"]]
+    if not published:
+        raise UserError(f"{path}, key 'article': published.csv has no article '{document['article']}'.")
+    problems = _repeated(document["claims"])
+    claims = []
+    for entry in document["claims"]:
+        claim, wrong = _load_claim(entry, document, family, published)
+        claims.append(claim)
+        problems += [f"claim '{entry['id']}', key '{problem.key}': {problem.message}" for problem in wrong]
+    if problems:
+        raise UserError(f"{path}: {'; '.join(problems)}.")
+    return claims
 
 
-def points(where: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the values that the `where` of an experiment's claim gives its columns."""
-    lists = [each if isinstance(each, list) else [each] for each in where.values()]
-    return [dict(zip(where, values, strict=True)) for values in product(*lists)]
-
-
-def _schema() -> dict[str, Any]:
-    return yaml.safe_load(SCHEMA.read_text())
+def _document(path: Path) -> dict[str, Any]:
+    """The file as YAML that fits the schema. Raises UserError."""
+    try:
+        document: dict[str, Any] = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    errors = sorted(_validator().iter_errors(document), key=lambda error: [str(part) for part in error.absolute_path])
+    if errors:
+        shown = "; ".join(f"{_place(document, error)}: {_message(error)}" for error in errors[:_SHOWN_ERRORS])
+        more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
+        raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
+    return document
 
 
 def _place(document: Any, error: jsonschema.ValidationError) -> str:
@@ -111,102 +109,63 @@ def _message(error: jsonschema.ValidationError) -> str:
     return error.message
 
 
-def load_file(path: Path, family: str) -> list[Claim]:
-    """The claims of one file.
+def _repeated(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    ids = [entry["id"] for entry in entries]
+    return [f"claim '{name}', key 'id': used twice" for place, name in enumerate(ids) if name in ids[:place]]
 
-    Raises:
-        UserError: names the file, the claim and the key that is wrong; all findings of a kind at once.
-    """
-    try:
-        document = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    validator = jsonschema.Draft202012Validator(_schema())
-    errors = sorted(validator.iter_errors(document), key=lambda error: [str(part) for part in error.absolute_path])
-    if errors:
-        shown = "; ".join(f"{_place(document, error)}: {_message(error)}" for error in errors[:8])
-        more = f"; and {len(errors) - 8} more" if len(errors) > 8 else ""
-        raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
 
-    published = [row for row in published_rows() if row["article"] == document["article"]]
-    if not published:
-        raise UserError(f"{path}, key 'article': published.csv has no article '{document['article']}'.")
-    known = {kernel.id for kernel in kernels(family)}
-    claims: list[Claim] = []
-    seen: set[str] = set()
-    problems: list[str] = []
-    for entry in document["claims"]:
-        name = f"claim '{entry['id']}'"
-        if entry["id"] in seen:
-            problems.append(f"{name}, key 'id': used twice")
-        seen.add(entry["id"])
-        rows = []
-        for reference in entry.get("published", ()):
-            found = [row for row in published if all(row[key] == value for key, value in reference.items())]
-            if len(found) != 1:
-                wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
-                problems.append(
-                    f"{name}, key 'published': {len(found)} rows of published.csv match ({wanted}), not one"
-                )
-            rows += found[:1]
-        compute = entry["compute"]
-        claim = Claim(
-            id=entry["id"],
-            family=family,
-            article=entry.get("article", document["article"]),
-            where=entry["where"],
-            statement=entry["statement"],
-            published=tuple(rows),
-            compute=compute,
-            transfer=entry["transfer"],
-            tolerance=entry.get("tolerance"),
-            partly=entry.get("partly") or {},
-            toolkits=tuple(document["judge"]["toolkits"]),
-            cache=compute.get("cache", document["judge"]["cache"]),
-        )
-        of_experiment: set[str] = set()
-        if "article" in entry and rows:
-            problems.append(f"{name}, key 'article': its published rows are those of {document['article']}")
-        if compute["metric"] == "experiment":
-            if claim.tolerance is not None and len(points(compute.get("where") or {})) > 1:
-                problems.append(f"{name}, key 'compute.where': a figure is compared at one point")
-            wrong, of_experiment = _check_experiment(family, compute)
-            problems += [f"{name}, key 'compute': {each}" for each in wrong]
-        for unknown in [kernel for kernel in claim.kernels if kernel not in known | of_experiment]:
-            problems.append(f"{name}, key 'compute': there is no kernel '{unknown}' in family {family}")
-        if "ceiling" in compute and compute["ceiling"] not in {kernel.id for kernel in kernels("ceilings")}:
-            problems.append(f"{name}, key 'compute': there is no kernel '{compute['ceiling']}' in family ceilings")
-        if compute["metric"] == "order" and len(compute["kernels"]) != len(entry["published"]):
-            problems.append(f"{name}, key 'compute.kernels': one kernel for each published row is needed")
-        if "pattern" in compute:
-            try:
-                re.compile(compute["pattern"])
-            except re.error as error:
-                problems.append(f"{name}, key 'compute.pattern': {error}")
-        if rows or "published" not in entry:
-            values = {"value": claim.figure, "percent": f"{100 * claim.value:.4g}%"} if rows else {}
-            try:
-                statement = entry["statement"].format(**values)
-            except (KeyError, IndexError, ValueError):
-                allowed = "only {value} and {percent} may stand in braces" if rows else "without a figure, no braces"
-                problems.append(f"{name}, key 'statement': {allowed}")
-                continue
-            claims.append(Claim(**{**claim.__dict__, "statement": " ".join(statement.split())}))
+def _load_claim(
+    entry: Mapping[str, Any], document: Mapping[str, Any], family: str, published: Sequence[Mapping[str, Any]]
+) -> tuple[Claim, list[Problem]]:
+    """One claim of a file that fits the schema, and what is wrong with it all the same."""
+    rows, problems = _look_up(entry.get("published", ()), published)
+    compute = entry["compute"]
+    claim = Claim(
+        id=entry["id"],
+        family=family,
+        article=entry.get("article", document["article"]),
+        where=entry["where"],
+        statement=entry["statement"],
+        published=rows,
+        compute=compute,
+        transfer=entry["transfer"],
+        tolerance=entry.get("tolerance"),
+        partly=entry.get("partly") or {},
+        toolkits=tuple(document["judge"]["toolkits"]),
+        cache=compute.get("cache", document["judge"]["cache"]),
+    )
     if problems:
-        raise UserError(f"{path}: {'; '.join(problems)}.")
-    return claims
-
-
-def _check_experiment(family: str, compute: Mapping[str, Any]) -> tuple[list[str], set[str]]:
-    """What is wrong with a claim on an experiment, and the kernels and libraries that one may name."""
+        return claim, problems
+    if "article" in entry and rows:
+        problems.append(Problem("article", f"its published rows are those of {document['article']}"))
+    problems += METRICS[claim.metric].check(claim)
     try:
-        found = experiments.experiment(family, compute["experiment"])
-        asked = (*(compute.get("where") or {}), *(compute.get("over_where") or {}), *compute.get("by", ()))
-        for column in (compute["value"], *asked):
-            found.column(column)
-    except UserError as error:
-        return [str(error).rstrip(".")], set()
-    return [], {*found.kernels, *found.libraries}
+        return replace(claim, statement=_filled_in(claim)), problems
+    except (KeyError, IndexError, ValueError):
+        allowed = "only {value} and {percent} may stand in braces" if rows else "without a figure, no braces"
+        return claim, [*problems, Problem("statement", allowed)]
+
+
+def _look_up(
+    references: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[Mapping[str, Any], ...], list[Problem]]:
+    """The row of published.csv that each reference picks; a problem for each that does not pick exactly one."""
+    rows, problems = [], []
+    for reference in references:
+        matching = [row for row in published if all(row[key] == value for key, value in reference.items())]
+        if len(matching) == 1:
+            rows += matching
+        else:
+            wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
+            message = f"{len(matching)} rows of published.csv match ({wanted}), not one"
+            problems.append(Problem("published", message))
+    return tuple(rows), problems
+
+
+def _filled_in(claim: Claim) -> str:
+    """The statement on one line, with the published figure in it. Raises KeyError, IndexError or ValueError."""
+    figures = {} if claim.value is None else {"value": claim.figure, "percent": f"{100 * claim.value:.4g}%"}
+    return " ".join(claim.statement.format(**figures).split())
 
 
 def load(families: tuple[str, ...] | None = None) -> list[Claim]:
@@ -226,18 +185,3 @@ def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:
     articles = {claim.article for claim in claims}
     used = {tuple(row.items()) for claim in claims for row in claim.published}
     return [row for row in published_rows() if row["article"] in articles and tuple(row.items()) not in used]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Check every claims.yaml, and that it covers its article.")
-    parser.parse_args()
-    claims = load()
-    missing = uncovered(claims)
-    for row in missing:
-        print(f"no claim refers to {row['article']}: {row['system']}, {row['metric']}, n {row['n']}")
-    print(f"{len(claims)} claims checked; {len(missing)} published rows without one")
-    return 1 if missing else 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +13,17 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import convert, format_number
-from gemmrepro.errors import UserError
-from gemmrepro.experiments import results
-from gemmrepro.measure.rows import Measurements, counter_key, is_current, row_key
+from gemmrepro.experiments.results import Results
+from gemmrepro.measure.rows import Measurements, counter_key, is_current
 from gemmrepro.operations import shape_of
 
 
 @dataclass(frozen=True)
 class Value:
-    """A measured number with its 95% interval (equal to the value where the source gives none)."""
+    """A measured number with its 95% interval (equal to the value where the source gives none).
+
+    `label` says what was measured under which conditions, ``kernel, n, cache, toolkit``; `sources` names the rows.
+    """
 
     label: str
     value: float
@@ -29,15 +32,21 @@ class Value:
     unit: str
     sources: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """The kernel, or the kernels, that it is of."""
+        return self.label.split(",", 1)[0]
+
+    @property
+    def conditions(self) -> str:
+        """What of the label follows the name."""
+        return self.label.split(", ", 1)[1]
+
     def as_json(self) -> dict[str, Any]:
-        return {
-            "label": self.label,
-            "value": self.value,
-            "ci_low": self.ci_low,
-            "ci_high": self.ci_high,
-            "unit": self.unit,
-            "from": list(self.sources),
-        }
+        """Its entry in verdicts.json, where None stands for an infinity, which JSON lacks."""
+        numbers = {"value": self.value, "ci_low": self.ci_low, "ci_high": self.ci_high}
+        finite = {key: None if abs(number) == math.inf else number for key, number in numbers.items()}
+        return {"label": self.label, **finite, "unit": self.unit, "from": list(self.sources)}
 
     def text(self) -> str:
         """``0.33 [0.32, 0.34] TFLOP/s``; the interval is left out where there is none."""
@@ -57,12 +66,15 @@ class NotMeasured(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a family's claims are judged on."""
+    """What a family's claims are judged on.
+
+    `gates` holds the gate verdicts by kernel id; `ceilings` the measurements of the family of micro-kernels.
+    """
 
     measured: Measurements
     gates: Mapping[str, Mapping[str, Any]]
     build_dir: Path
-    experiments: Mapping[str, results.Results] = field(default_factory=dict)
+    experiments: Mapping[str, Results] = field(default_factory=dict)
     ceilings: Measurements | None = None
 
     def toolkits(self, preferred: Sequence[str]) -> list[str]:
@@ -115,29 +127,20 @@ class Evidence:
             raise NotMeasured(f"counter {metric} of {kernel} is in '{row['unit']}', which is not a multiple of {unit}")
         return Value(f"{kernel}, {n}, {toolkit}", value, value, value, unit, ("counters:" + counter_key(row),))
 
+    def open_gates(self, kernels: Sequence[str], toolkit: str) -> list[tuple[str, str]]:
+        """The kernels whose numerical gate has not passed for this toolkit's binary, each with the gate's status."""
+        found = []
+        for kernel in kernels:
+            gate = (self.gates.get(kernel) or {}).get("toolkits", {}).get(toolkit) or {}
+            status = (gate.get("numeric") or {}).get("status")
+            if status not in ("passed", None):
+                found.append((kernel, str(status)))
+        return found
+
     def build(self, kernel: str, toolkit: str) -> Mapping[str, Any] | None:
         """The build record, or None."""
         path = self.build_dir / toolkit / f"{kernel}.json"
         return read_json(path, "the build record", "build it again") if path.is_file() else None
-
-
-_RATE = {"tflops": "TFLOP/s", "gbps": "GB/s"}
-_SCALE = {("TFLOP/s", "GFLOP/s"): 1e3, ("GFLOP/s", "TFLOP/s"): 1e-3, ("GB/s", "TB/s"): 1e-3, ("TB/s", "GB/s"): 1e3}
-
-
-def _scale(unit: str, to: str) -> float:
-    if unit == to:
-        return 1.0
-    try:
-        return _SCALE[unit, to]
-    except KeyError:
-        raise UserError(f"claims.yaml: a value in {unit} cannot stand beside a published value in {to}.") from None
-
-
-def _need(row: pd.Series, *columns: str) -> None:
-    empty = [column for column in columns if pd.isna(row[column])]
-    if empty:
-        raise NotMeasured(f"the row {row_key(row)} has no {', '.join(empty)}")
 
 
 def load_gates(gates_dir: Path | str, kernel_ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:

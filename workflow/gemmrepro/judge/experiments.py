@@ -1,11 +1,12 @@
-"""What an experiment's rows say to a claim: a column's value for one kernel, or its quotient with that for another.
+"""What an experiment's rows give for a claim: a column's value for one kernel, or its quotient with that for another.
 
 A claim's ``compute`` names the experiment, the column `value`, the `kernel`, perhaps another one `over` which it is
-divided, the points `where` it is asked, and the bounds: `above`, `least`, `most`. In the columns of `over_where`
-the row that is divided by has the values given there instead of the point's.
+divided by, the points `where` it is read, and the bounds: `above`, `least`, `most`. In the columns of `over_where` the
+row that is divided by has the values given there instead of the point's.
 
-A claim on many published rows gives the columns `by` which a row of them finds its point, `n` for one; ``{d}`` in
-`kernel` stands for the row's d. Each value is then held against its own row, `near` it (relative) or within a `factor`.
+A claim on many published rows gives the columns `by` which each of them finds its point, `n` for one; ``{d}`` in
+`kernel` stands for the row's d. Each value is then compared with its own row, `near` it (relative) or within a
+`factor`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -20,125 +22,166 @@ import pandas as pd
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import Results, row_key
-from gemmrepro.judge.claims import points
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import NotMeasured, Value
 from gemmrepro.measure.rows import is_current
 
-
-class Missing(Exception):
-    """There is no row that may support the claim; the message says why."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """The value at one point with its interval, and the rows behind it. Infinite where a quotient's divisor is zero.
-
-    `published` is what the article gives for the point, in the column's unit.
-    """
-
-    point: str
-    value: float
-    low: float
-    high: float
-    rows: tuple[str, ...]
-    published: float | None = None
-
-
-def _cell(results: Results, compute: Mapping[str, Any], kernel: str, toolkit: str, at: Mapping[str, Any]) -> Any:
-    """(value, low, high, row) of one kernel at one point."""
-    name, told = compute["value"], ", ".join(f"{key} {value}" for key, value in at.items())
-    rows = results.of(kernel, toolkit, **at)
-    what = f"{kernel} in the experiment {results.experiment.name}" + (f" at {told}" if told else "")
-    if rows.empty:
-        for left in results.run.get("skipped") or ():
-            if left["kernel"] == kernel and left["toolkit"] in (toolkit, LIBRARY):
-                raise Missing(f"{kernel} was left out of the experiment {results.experiment.name}: {left['reason']}")
-        raise Missing(f"there is no row of {what}, by {toolkit}" if len(results.rows) else "the experiment was not run")
-    current = rows[is_current(rows)]
-    if current.empty:
-        raise Missing(f"the only row of {what} is stale: it was taken from another build or another declaration")
-    if len(current) > 1:
-        raise Missing(f"{len(current)} rows are of {what}; the claim must name more columns")
-    row = current.iloc[0]
-    column = results.experiment.column(name)
-    ends = [row[end] if end else row[name] for end in (column.low, column.high)]
-    if pd.isna(row[name]):
-        raise Missing(f"the row of {what} has no {name}")
-    return float(row[name]), *(float(row[name]) if pd.isna(end) else float(end) for end in ends), row
-
-
-UNITS = {("ms", "µs"): 1000.0}
+_PUBLISHED_FACTORS = {("ms", "µs"): 1000.0}
 """What a published value in the one unit is multiplied by to be in the other."""
 
 
-def _asked(
-    compute: Mapping[str, Any], published: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[dict[str, Any], str, Mapping[str, Any] | None]]:
-    """Each point, the kernel that it is asked of, and the published row that gave it."""
-    if "by" not in compute:
-        yield from ((at, compute["kernel"], None) for at in points(compute.get("where") or {}))
-    for row in published if "by" in compute else ():
-        at = {**(compute.get("where") or {}), **{column: row[column] for column in compute["by"]}}
-        yield at, compute["kernel"].format(d=row["d"]), row
+@dataclass(frozen=True)
+class PointValue(Value):
+    """The value at one point of an experiment; infinite where a quotient's divisor is zero.
+
+    `point` names it by its cells, ``n 4096, d 9``; `published` is what the article gives for it, in the column's unit.
+    """
+
+    point: str = ""
+    published: float | None = None
+
+    @property
+    def number(self) -> str:
+        """The value as text, without interval and unit."""
+        return format_number(self.value) if math.isfinite(self.value) else "infinite (the divisor is 0)"
 
 
-def values(
-    results: Results,
-    compute: Mapping[str, Any],
-    family: str,
-    toolkit: str,
-    published: Sequence[Mapping[str, Any]] = (),
-) -> tuple[list[Found], int]:
+@dataclass(frozen=True)
+class _Cell:
+    """One column of one row with its interval."""
+
+    value: float
+    low: float
+    high: float
+    row: pd.Series
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Where a value is read: the cells that pick the row, the kernel, and the published row that gave the point."""
+
+    cells: Mapping[str, Any]
+    kernel: str
+    published: Mapping[str, Any] | None = None
+
+
+def combinations(where: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination of the values that `where` gives its columns; a list stands for each of its values in turn."""
+    lists = [values if isinstance(values, list) else [values] for values in where.values()]
+    return [dict(zip(where, values, strict=True)) for values in product(*lists)]
+
+
+def point_values(results: Results, claim: Claim, toolkit: str) -> tuple[list[PointValue], int]:
     """The claim's value at each of its points.
-
-    Args:
-        published: its rows of published.csv, which give the points where it says `by` which columns.
 
     Returns:
         (values, number of points left out because both sides of the quotient are zero there).
 
     Raises:
-        Missing: a point has no row that may support a claim.
+        NotMeasured: a point has no row that may support a claim.
     """
-    found, exact = [], 0
-    unit = results.experiment.column(compute["value"]).unit
-    for at, kernel, source in _asked(compute, published):
-        told = ", ".join(str(value) if key == "law" else f"{key} {value}" for key, value in at.items())
-        if kernel != compute["kernel"] and source is not None:
-            told += f", d {source['d']}"
-        value, low, high, row = _cell(results, compute, kernel, toolkit, at)
-        keys = [row_key(family, results.experiment.name, row, *at)]
-        if "over" in compute:
-            beside = {**at, **(compute.get("over_where") or {})}
-            under, under_low, under_high, other = _cell(results, compute, compute["over"], toolkit, beside)
-            keys.append(row_key(family, results.experiment.name, other, *beside))
-            if value == 0 and under == 0:
-                exact += 1
-                continue
-            value, low, high = (
-                top / bottom if bottom else math.inf
-                for top, bottom in ((value, under), (low, under_high), (high, under_low))
-            )
-        given = None if source is None else source["value"] * UNITS.get((source["unit"], unit), 1.0)
-        found.append(Found(told, value, low, high, tuple(keys), given))
-    return found, exact
+    values = [_value_at(results, claim, toolkit, point) for point in _points(claim)]
+    measured = [value for value in values if value is not None]
+    return measured, len(values) - len(measured)
 
 
-def holds(found: Found, compute: Mapping[str, Any]) -> bool:
-    """Whether the value, with its whole interval, lies within the claim's bounds, or near its published one."""
-    if found.published is not None and ("near" in compute or "factor" in compute):
-        share = compute.get("near", 0.0)
-        factor = compute.get("factor", 1.0)
-        least, most = sorted((found.published * (1 - share) / factor, found.published * (1 + share) * factor))
-        return least <= found.low and found.high <= most
-    return (
-        found.low > compute.get("above", -math.inf)
-        and found.low >= compute.get("least", -math.inf)
-        and found.high <= compute.get("most", math.inf)
+def _points(claim: Claim) -> Iterator[_Point]:
+    compute = claim.compute
+    if "by" not in compute:
+        yield from (_Point(cells, compute["kernel"]) for cells in combinations(compute.get("where") or {}))
+        return
+    for row in claim.published:
+        cells = {**(compute.get("where") or {}), **{column: row[column] for column in compute["by"]}}
+        yield _Point(cells, compute["kernel"].format(d=row["d"]), row)
+
+
+def _value_at(results: Results, claim: Claim, toolkit: str, point: _Point) -> PointValue | None:
+    """The value at one point; None where both sides of the quotient are zero. Raises NotMeasured."""
+    compute, column = claim.compute, results.experiment.column(claim.compute["value"])
+    cell = _cell(results, compute["value"], point.kernel, toolkit, point.cells)
+    value, low, high = cell.value, cell.low, cell.high
+    keys = [row_key(claim.family, results.experiment.name, cell.row, *point.cells)]
+    if "over" in compute:
+        over_cells = {**point.cells, **(compute.get("over_where") or {})}
+        over = _cell(results, compute["value"], compute["over"], toolkit, over_cells)
+        keys.append(row_key(claim.family, results.experiment.name, over.row, *over_cells))
+        if cell.value == 0 and over.value == 0:
+            return None
+        value, low, high = _divide(value, over.value), _divide(low, over.high), _divide(high, over.low)
+    name = _name(point, compute["kernel"])
+    label = ", ".join(filter(None, (name, toolkit if results.toolkit else None)))
+    return PointValue(
+        label, value, low, high, _unit(claim, column.unit), tuple(keys), name, _published(point, column.unit)
     )
 
 
-def bounds(compute: Mapping[str, Any]) -> str:
-    """The claim's bounds in words."""
+def _divide(dividend: float, divisor: float) -> float:
+    return dividend / divisor if divisor else math.inf
+
+
+def _unit(claim: Claim, of_column: str) -> str:
+    if "over" in claim.compute:
+        return "ratio"
+    return of_column if claim.tolerance is None else of_column or "ratio"
+
+
+def _published(point: _Point, unit: str) -> float | None:
+    row = point.published
+    return None if row is None else float(row["value"]) * _PUBLISHED_FACTORS.get((row["unit"], unit), 1.0)
+
+
+def _name(point: _Point, kernel: str) -> str:
+    """A point by its cells; the operands' distribution, in the column `law`, needs no heading."""
+    cells = [str(value) if column == "law" else f"{column} {value}" for column, value in point.cells.items()]
+    if point.published is not None and point.kernel != kernel:
+        cells.append(f"d {point.published['d']}")
+    return ", ".join(cells)
+
+
+def _cell(results: Results, column_name: str, kernel: str, toolkit: str, cells: Mapping[str, Any]) -> _Cell:
+    """One kernel's value at one point. Raises NotMeasured."""
+    place = ", ".join(f"{column} {value}" for column, value in cells.items())
+    what = f"{kernel} in the experiment {results.experiment.name}" + (f" at {place}" if place else "")
+    rows = results.of(kernel, toolkit, **cells)
+    if rows.empty:
+        raise NotMeasured(_why_absent(results, kernel, toolkit, what))
+    current = rows[is_current(rows)]
+    if current.empty:
+        raise NotMeasured(f"the only row of {what} is stale: it was taken from another build or another declaration")
+    if len(current) > 1:
+        raise NotMeasured(f"{len(current)} rows are of {what}; the claim must name more columns")
+    row = current.iloc[0]
+    if pd.isna(row[column_name]):
+        raise NotMeasured(f"the row of {what} has no {column_name}")
+    value = float(row[column_name])
+    column = results.experiment.column(column_name)
+    low, high = (value if not end or pd.isna(row[end]) else float(row[end]) for end in (column.low, column.high))
+    return _Cell(value, low, high, row)
+
+
+def _why_absent(results: Results, kernel: str, toolkit: str, what: str) -> str:
+    for skipped in results.run.get("skipped") or ():
+        if skipped["kernel"] == kernel and skipped["toolkit"] in (toolkit, LIBRARY):
+            return f"{kernel} was left out of the experiment {results.experiment.name}: {skipped['reason']}"
+    return f"there is no row of {what}, by {toolkit}" if len(results.rows) else "the experiment was not run"
+
+
+def within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
+    """Whether the value, with its whole interval, lies within the claim's bounds, or near its published one."""
+    if value.published is not None and ("near" in compute or "factor" in compute):
+        share = compute.get("near", 0.0)
+        factor = compute.get("factor", 1.0)
+        least, most = sorted((value.published * (1 - share) / factor, value.published * (1 + share) * factor))
+        return bool(least <= value.ci_low and value.ci_high <= most)
+    return bool(
+        value.ci_low > compute.get("above", -math.inf)
+        and value.ci_low >= compute.get("least", -math.inf)
+        and value.ci_high <= compute.get("most", math.inf)
+    )
+
+
+def bounds_text(compute: Mapping[str, Any]) -> str:
+    """The claim's bounds in words; '' where it has none."""
     if "near" in compute:
         return f"within {100 * compute['near']:g} % of the published value" if compute["near"] else "as published"
     if "factor" in compute:
@@ -147,32 +190,45 @@ def bounds(compute: Mapping[str, Any]) -> str:
     return " and ".join(f"{word} {compute[key]:g}" for key, word in words.items() if key in compute)
 
 
-def tell(found: Sequence[Found], exact: int, compute: Mapping[str, Any]) -> str:
-    """How the values lie, in one or two sentences."""
-    what = f"{compute['value']} of {compute['kernel']}"
+def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any]) -> str:
+    """How the values lie, as a sentence without its full stop."""
+    subject = _subject(compute)
+    if "by" in compute:
+        return f"{subject} is{_each_with_published(values, compute)}"
+    if len(values) == 1:
+        text = f"{subject} is {values[0].number}" + (f" at {values[0].point}" if values[0].point else "")
+    else:
+        text = f"{subject} is {_range_of(values, compute)}"
+    return text + (f"; at {exact} more neither errs at all" if exact else "")
+
+
+def _subject(compute: Mapping[str, Any]) -> str:
+    subject = f"{compute['value']} of {compute['kernel']}"
     if "over" in compute:
         elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
-        what += f" over that of {compute['over']}" + (f" with {elsewhere}" if elsewhere else "")
-    good = [each for each in found if holds(each, compute)]
-    if "by" in compute:
-        beside = [f"{_text(each)} (published {format_number(each.published or 0.0)}) at {each.point}" for each in found]
-        asked = f" {bounds(compute)} at {len(good)} of {len(found)} points" if bounds(compute) else ""
-        return f"{what} is{asked}{': ' if asked else ' '}{'; '.join(beside)}"
-    if len(found) == 1:
-        said = f"{what} is {_text(found[0])}" + (f" at {found[0].point}" if found[0].point else "")
-    else:
-        least, most = (pick(found, key=lambda each: each.value) for pick in (min, max))
-        where = "all" if len(good) == len(found) else f"{len(good)} of"
-        said = f"{what} is {bounds(compute)} at {where} {len(found)} points"
-        said += f", from {_text(least)} ({least.point}) to {_text(most)} ({most.point})"
-    bad = [each for each in found if each not in good]
-    if bad and len(found) > 1:
-        named = ", ".join(f"{each.point}: {_text(each)}" for each in bad[:4])
-        said += f"; not so at {named}" + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
-    if exact:
-        said += f"; at {exact} more neither errs at all"
-    return said
+        subject += f" over that of {compute['over']}" + (f" with {elsewhere}" if elsewhere else "")
+    return subject
 
 
-def _text(found: Found) -> str:
-    return format_number(found.value) if math.isfinite(found.value) else "infinite (the divisor is 0)"
+def _each_with_published(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
+    """Every value with the published one of its point."""
+    pairs = "; ".join(
+        f"{value.number} (published {format_number(value.published or 0.0)}) at {value.point}" for value in values
+    )
+    bounds, good = bounds_text(compute), sum(within_bounds(value, compute) for value in values)
+    return f" {bounds} at {good} of {len(values)} points: {pairs}" if bounds else f" {pairs}"
+
+
+def _range_of(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
+    """At how many points the bounds hold, the smallest and the largest value, and the first that miss them."""
+    least, most = (pick(values, key=lambda value: value.value) for pick in (min, max))
+    bad = [value for value in values if not within_bounds(value, compute)]
+    where = f"{len(values) - len(bad)} of" if bad else "all"
+    text = (
+        f"{bounds_text(compute)} at {where} {len(values)} points"
+        f", from {least.number} ({least.point}) to {most.number} ({most.point})"
+    )
+    if bad:
+        named = ", ".join(f"{value.point}: {value.number}" for value in bad[:4])
+        text += f"; not so at {named}" + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
+    return text

@@ -1,54 +1,53 @@
-"""Rules of judgement: measured value against published value."""
+"""The verdicts, and the rules that lead from a measured value to one of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.evidence import Value
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
 NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
-VERDICTS = (REPRODUCED, PARTLY, NOT, NOT_TESTABLE, NOT_MEASURED)
+
+_RULES = {
+    REPRODUCED: (
+        "The 95% interval overlaps the published value widened by the claim's tolerance and is no wider than that "
+        "band; a claim without such a value holds wherever its metric looks."
+    ),
+    PARTLY: (
+        "Outside the tolerance, but the claim's weaker condition holds: a gain is still a gain, or the value lies "
+        "within a stated factor; of an order or of many points, more than half hold."
+    ),
+    NOT: "Neither.",
+    NOT_TESTABLE: (
+        "The figure belongs to the hardware it was taken on, or the article prints none; what was measured "
+        "is shown with it."
+    ),
+    NOT_MEASURED: "No row may support the claim: there is none, it is stale, or its kernel failed its gate.",
+}
+
+VERDICTS = tuple(_RULES)
 
 
-def judge_opcodes(found: Mapping[str, Sequence[Value]], compute: Mapping[str, Any]) -> tuple[str, str]:
-    """Verdict and reason for a statement about machine code, from the counts of every toolkit's builds."""
-    least, most = compute.get("least", 1), compute.get("most")
-    every = [value for values in found.values() for value in values]
-    wrong = [v for v in every if v.value < least or (most is not None and v.value > most)]
-    asked = f"at least {least}" if most is None else "none" if not most else f"{least} to {most}"
-    if wrong:
-        named = ", ".join(f"{v.value:g} ({v.label.split(', ', 1)[1]})" for v in wrong[:4])
-        return NOT, f"{asked} of {compute['pattern']} should stand in every build; found {named}"
-    counts = sorted({int(value.value) for value in every})
-    told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    if most == 0:
-        return REPRODUCED, f"none of {compute['pattern']} stands in any of {len(every)} builds, as it should be"
-    builds = f"each of {len(every)} builds" if len(every) > 1 else f"the build for {every[0].label.split(', ')[-1]}"
-    return REPRODUCED, f"{told} of {compute['pattern']} stand in {builds}, where {asked} should"
+def verdict_rules() -> list[tuple[str, str]]:
+    """Every verdict and, in one sentence, when a claim gets it; best first."""
+    return list(_RULES.items())
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One of VERDICTS, and why, as a clause that an explanation ends with."""
+
+    kind: str
+    reason: str
 
 
 # Words of a product's name that do not make it another GPU.
-_FORM = {
-    "NVIDIA",
-    "RTX",
-    "GEFORCE",
-    "QUADRO",
-    "TESLA",
-    "SXM",
-    "SXM2",
-    "SXM3",
-    "SXM4",
-    "SXM5",
-    "SXM6",
-    "PCIE",
-    "HBM2",
-    "HBM3",
-}
+_FORM_FACTORS = frozenset("NVIDIA RTX GEFORCE QUADRO TESLA SXM SXM2 SXM3 SXM4 SXM5 SXM6 PCIE HBM2 HBM3".split())
 
 
 def same_gpu(published: str, present: str | None) -> bool:
@@ -56,12 +55,13 @@ def same_gpu(published: str, present: str | None) -> bool:
 
     def words(name: str) -> set[str]:
         parts = re.split(r"[\s/-]+", name.upper())
-        return {part for part in parts if part and part not in _FORM and not re.fullmatch(r"\d+GB", part)}
+        return {part for part in parts if part and part not in _FORM_FACTORS and not re.fullmatch(r"\d+GB", part)}
 
-    return bool(present) and words(published) == words(present)
+    return bool(present) and words(published) == words(present or "")
 
 
 def difference(measured: float, published: float) -> str:
+    """How far a measured value is from the published one: ``12% higher``, ``2.5 times lower``."""
     change = measured / published - 1
     if abs(change) < 0.005:
         return "within half a percent of it"
@@ -71,68 +71,103 @@ def difference(measured: float, published: float) -> str:
     return f"{abs(100 * change):.0f}% {'higher' if change > 0 else 'lower'}"
 
 
-def judge_value(value: Value, published: float, tolerance: float, partly: Mapping[str, float]) -> tuple[str, str]:
-    """Verdict and reason for one value against its published counterpart."""
+def judge_value(value: Value, published: float, tolerance: float, partly: Mapping[str, float]) -> Verdict:
+    """One value against its published counterpart.
+
+    Args:
+        tolerance: relative, of the published value.
+        partly: what must hold outside the tolerance for PARTLY: ``same_side_of`` a number, ``within_factor`` of the
+            published value, or both. Empty: nothing makes up for missing the tolerance.
+    """
     low, high = sorted((published * (1 - tolerance), published * (1 + tolerance)))
     band = f"±{100 * tolerance:g}%"
     overlaps = value.ci_low <= high and value.ci_high >= low
-    wide = value.ci_high - value.ci_low > high - low
-    if overlaps and not wide:
+    if overlaps and value.ci_high - value.ci_low <= high - low:
         inside = low <= value.value <= high
-        return (
-            REPRODUCED,
-            f"inside the tolerance of {band}" if inside else f"its interval reaches the tolerance of {band}",
-        )
+        reason = f"inside the tolerance of {band}" if inside else f"its interval reaches the tolerance of {band}"
+        return Verdict(REPRODUCED, reason)
     if overlaps:
         reason = f"its interval is wider than the tolerance of {band}, so it decides nothing about the size"
     else:
         reason = f"outside the tolerance of {band}"
+    return _judge_weaker(value, published, partly, reason)
+
+
+def _judge_weaker(value: Value, published: float, partly: Mapping[str, float], missed: str) -> Verdict:
+    """A value that `missed` the tolerance, against the claim's weaker conditions."""
     if not partly:
-        return NOT, reason
-    held, missed = [], []
+        return Verdict(NOT, missed)
+    good: list[str] = []
+    bad: list[str] = []
     if "same_side_of" in partly:
         pivot = partly["same_side_of"]
-        same = value.ci_low > pivot if published > pivot else value.ci_high < pivot
         side = "above" if published > pivot else "below"
-        (held if same else missed).append(f"{side} {pivot:g} as published" if same else f"not {side} {pivot:g}")
+        if value.ci_low > pivot if published > pivot else value.ci_high < pivot:
+            good.append(f"{side} {pivot:g} as published")
+        else:
+            bad.append(f"not {side} {pivot:g}")
     if "within_factor" in partly:
         factor = partly["within_factor"]
-        near = published / factor <= value.value <= published * factor
-        (held if near else missed).append(
-            f"within a factor of {factor:g}" if near else f"off by more than {factor:g} times"
-        )
-    if missed:
-        return NOT, f"{reason}, and {' and '.join(missed)}"
-    return PARTLY, f"{reason}, but {' and '.join(held)}"
+        if published / factor <= value.value <= published * factor:
+            good.append(f"within a factor of {factor:g}")
+        else:
+            bad.append(f"off by more than {factor:g} times")
+    if bad:
+        return Verdict(NOT, f"{missed}, and {' and '.join(bad)}")
+    return Verdict(PARTLY, f"{missed}, but {' and '.join(good)}")
 
 
-def judge_faster(value: Value) -> tuple[str, str]:
-    """Verdict and reason for the statement that a quotient of speeds is above 1."""
+def judge_faster(value: Value) -> Verdict:
+    """The statement that a quotient of speeds is above 1."""
     if value.ci_low > 1:
-        return REPRODUCED, "the whole interval is above 1"
+        return Verdict(REPRODUCED, "the whole interval is above 1")
     if value.ci_high < 1:
-        return NOT, "it is the slower one"
-    return NOT, "the interval holds 1, so no difference shows"
+        return Verdict(NOT, "it is the slower one")
+    return Verdict(NOT, "the interval holds 1, so no difference shows")
 
 
-def judge_order(values: Sequence[Value], published: Sequence[float]) -> tuple[str, str]:
-    """Verdict and reason for an order: neighbours in the published order, intervals apart."""
+def judge_order(values: Sequence[Value], published: Sequence[float]) -> Verdict:
+    """An order: neighbours in the published order, intervals apart. `values` and `published` by the same kernels."""
     wrong = []
     for (a, published_a), (b, published_b) in pairwise(zip(values, published, strict=True)):
         low, high = (a, b) if published_a < published_b else (b, a)
         if not low.ci_high < high.ci_low:
-            wrong.append(f"{_name(a)} and {_name(b)}")
+            wrong.append(f"{a.name} and {b.name}")
     pairs = len(values) - 1
     if not wrong:
-        return REPRODUCED, (
-            "both are in the published order with intervals apart"
-            if pairs == 1
-            else f"all {pairs} neighbouring pairs are in the published order with intervals apart"
-        )
-    held = pairs - len(wrong)
-    reason = f"{held} of {pairs} neighbouring pairs are in the published order; not so {', '.join(wrong)}"
-    return (PARTLY if held > pairs / 2 else NOT), reason
+        which = "both are" if pairs == 1 else f"all {pairs} neighbouring pairs are"
+        return Verdict(REPRODUCED, f"{which} in the published order with intervals apart")
+    right = pairs - len(wrong)
+    reason = f"{right} of {pairs} neighbouring pairs are in the published order; not so {', '.join(wrong)}"
+    return Verdict(PARTLY if right > pairs / 2 else NOT, reason)
 
 
-def _name(value: Value) -> str:
-    return value.label.split(",", 1)[0]
+def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | None) -> Verdict:
+    """Counts of instructions, a value for each build, against the range that every one of them must lie in.
+
+    Args:
+        what: the pattern that was counted, as the reason names it.
+        most: None where there is no upper limit.
+    """
+    wrong = [count for count in counts if count.value < least or (most is not None and count.value > most)]
+    wanted = f"at least {least}" if most is None else f"{least} to {most}" if most else "none"
+    if wrong:
+        named = ", ".join(f"{count.value:g} ({count.conditions})" for count in wrong[:4])
+        return Verdict(NOT, f"{wanted} of {what} should stand in every build; found {named}")
+    if most == 0:
+        reason = f"none of {what} stands in any of {len(counts)} builds, as it should be"
+        return Verdict(REPRODUCED, reason)
+    distinct = sorted({int(count.value) for count in counts})
+    number = f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]} to {distinct[-1]}"
+    where = f"each of {len(counts)} builds" if len(counts) > 1 else f"the build for {counts[0].label.split(', ')[-1]}"
+    return Verdict(REPRODUCED, f"{number} of {what} stand in {where}, where {wanted} should")
+
+
+def judge_range(value: float, least: float, most: float) -> Verdict:
+    """A quotient against the range that a claim states for it; on the range's side of 1 it is PARTLY right."""
+    wanted = f"{format_number(least)} to {format_number(most)} times as many"
+    if least <= value <= most:
+        return Verdict(REPRODUCED, f"{wanted}, as stated")
+    if (value < 1) == (most <= 1):
+        return Verdict(PARTLY, f"not {wanted}, but {'fewer' if value < 1 else 'more'} all the same")
+    return Verdict(NOT, f"not {wanted}")

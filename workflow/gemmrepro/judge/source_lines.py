@@ -1,28 +1,30 @@
 """Lines of code of a kernel's source: what is left without comments, docstrings and blank lines.
 
-    python -m gemmrepro.judge.source_lines kernels/cute/4_three_stages.cu kernels/cute/dsl_three_stages.py
-
-A line counts when any code stands on it, be it one bracket: the length of lines and where they are broken is the
-formatter's doing in Python and the author's in C++, with the same 120 columns to fill in both.
+A line counts if it holds any code, be it one bracket: in Python the formatter decides where lines break, in C++ the
+author, both within 120 columns.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import io
 import re
 import tokenize
 from pathlib import Path
 
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 
 # A comment, or a literal, which may hold what looks like one. Raw strings are not among what kernels write.
 _CPP = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 
-_SILENT = {
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
-    *(tokenize.ENCODING, tokenize.ENDMARKER),
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
 }
 
 
@@ -40,18 +42,21 @@ def of_python(source: str) -> int:
     """Lines of code in Python; a docstring is none."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _SILENT:
+        if token.type not in _NO_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                lines.difference_update(range(first.lineno, first.end_lineno + 1))
+        lines.difference_update(_docstring_lines(node))
     return len(lines)
+
+
+def _docstring_lines(node: ast.AST) -> range:
+    """The lines of the docstring that a module, class or function begins with."""
+    if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or not node.body:
+        return range(0)
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return range(first.lineno, (first.end_lineno or first.lineno) + 1)
+    return range(0)
 
 
 def of_file(path: Path) -> int:
@@ -62,19 +67,9 @@ def of_file(path: Path) -> int:
     """
     count = {".py": of_python, ".cu": of_cpp, ".cuh": of_cpp}.get(path.suffix)
     if count is None:
-        raise UserError(f"{path.name} is neither CUDA C++ (.cu, .cuh) nor Python; teach gemmrepro.lines to count it.")
+        raise UserError(
+            f"{path.name} is neither CUDA C++ (.cu, .cuh) nor Python; teach gemmrepro.judge.source_lines to count it."
+        )
     if not path.is_file():
         raise UserError(f"{path} is missing; restore it.")
     return count(path.read_text())
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="gemmrepro.lines", description="Count lines of code.")
-    parser.add_argument("sources", nargs="+", type=Path)
-    for path in parser.parse_args().sources:
-        print(f"{of_file(path):5}  {path}")
-    return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

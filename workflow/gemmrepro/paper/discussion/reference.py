@@ -26,7 +26,7 @@ class Reference:
     def ceiling(self, kernel: str) -> Live:
         """What a micro-kernel of the family `ceilings` reaches, in TFLOP/s or GB/s."""
         self.sources.kernel(kernel)  # a name that is none is an error
-        measured = self.sources.measured.get(ceilings.FAMILY)
+        measured = self.sources.measured.get(ceilings.CEILING_FAMILY)
         ceiling = ceilings.measured_ceiling(measured, kernel) if measured else None
         if ceiling is None:
             return UNKNOWN

@@ -1,0 +1,86 @@
+"""A claim of an article, with its published rows looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro.core.text import as_published, format_number
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim with its published rows (dicts of published.csv's columns) looked up.
+
+    `compute` holds the keys of its metric, as gemmrepro.judge.metrics defines them. `published` is empty where the
+    article gives no figure: for a statement about machine code, and for what goes beyond the article.
+    """
+
+    id: str
+    family: str
+    article: str
+    where: str
+    statement: str
+    published: tuple[Mapping[str, Any], ...]
+    compute: Mapping[str, Any]
+    transfer: Mapping[str, str]
+    tolerance: float | None
+    partly: Mapping[str, float]
+    toolkits: tuple[str, ...]
+    cache: str
+
+    @property
+    def metric(self) -> str:
+        """The word for what is measured: a key of METRICS."""
+        return str(self.compute["metric"])
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Ids of the kernels whose rows the claim is computed from."""
+        compute = self.compute
+        if "by" in compute:
+            return tuple(dict.fromkeys(compute["kernel"].format(d=row["d"]) for row in self.published))
+        return tuple(compute.get("kernels") or [compute[key] for key in ("kernel", "over") if key in compute])
+
+    @property
+    def value(self) -> float | None:
+        """The published figure to compare with; of a ratio or speed-up that two rows give, their quotient."""
+        if not self.published:
+            return None
+        first = float(self.published[0]["value"])
+        if not self._of_two:
+            return first
+        quotient = first / float(self.published[1]["value"])
+        # Of two times, the quotient of speeds is the inverse; an experiment divides its column as the rows do.
+        inverse = self.published[0]["metric"] == "time" and self.metric != "experiment"
+        return 1 / quotient if inverse else quotient
+
+    @property
+    def unit(self) -> str:
+        """The unit of `value`; '' where nothing is published."""
+        if self._of_two:
+            return "ratio"
+        return str(self.published[0]["unit"]) if self.published else ""
+
+    @property
+    def figure(self) -> str:
+        """`value` as text, without its unit: with the article's digits, a quotient with four."""
+        if self.value is None:
+            return ""
+        return format_number(self.value, 4) if self._of_two else as_published(self.value)
+
+    @property
+    def figure_with_unit(self) -> str:
+        """``309 GFLOP/s``; a quotient has no unit."""
+        return self.figure + ("" if self.unit == "ratio" else f" {self.unit}")
+
+    @property
+    def hardware(self) -> str:
+        """The GPU that the article measured on; '' where nothing is published."""
+        return str(self.published[0]["hardware"]) if self.published else ""
+
+    @property
+    def _of_two(self) -> bool:
+        """Whether its figure is the quotient of two published rows."""
+        return len(self.published) > 1 and self.metric != "order"

@@ -1,0 +1,130 @@
+"""The vocabulary of claims: METRICS maps each word of `compute.metric` to how it is measured, judged and explained.
+
+A new word is one object here; claims.schema.yaml, the checks of claims.yaml and the report's rules follow from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemmrepro.judge.metrics.base import Exhibit, Metric, OtherToolkitsOnly, Problem, Reading, Readings, not_judged
+from gemmrepro.judge.metrics.experiment import ExperimentColumn
+from gemmrepro.judge.metrics.loads import GlobalLoads, loads_per_k
+from gemmrepro.judge.metrics.opcodes import Opcodes
+from gemmrepro.judge.metrics.order import Order
+from gemmrepro.judge.metrics.rows import (
+    Bandwidth,
+    BaselineRatio,
+    BaselineThroughput,
+    CeilingShare,
+    Counter,
+    Duration,
+    KernelMetric,
+    Throughput,
+)
+from gemmrepro.judge.metrics.shared_memory import SharedBytes
+from gemmrepro.judge.metrics.source_length import SourceLength
+from gemmrepro.judge.metrics.speedups import Faster, Speedup, speedup, speedup_through_baseline
+from gemmrepro.judge.metrics.untestable import Untestable
+
+__all__ = [
+    "METRICS",
+    "Exhibit",
+    "Metric",
+    "OtherToolkitsOnly",
+    "Problem",
+    "Reading",
+    "Readings",
+    "loads_per_k",
+    "metric_rules",
+    "not_judged",
+    "speedup",
+    "speedup_through_baseline",
+]
+
+_THROUGHPUT = Throughput(
+    "tflops", "TFLOP/s", "The throughput of `kernel` at size n lies within the tolerance of the published one."
+)
+_BANDWIDTH = Bandwidth(
+    "gbps", "GB/s", "The bytes per second of `kernel` lie within the tolerance of the published rate."
+)
+_RATIO = BaselineRatio(
+    "ratio",
+    "ratio",
+    "The time of the baseline over the time of `kernel`, from paired samples, lies within the tolerance of the "
+    "published ratio or of the quotient of two published rows.",
+)
+_COUNTER = Counter("counter", "", "The hardware counter `counter` of one launch of `kernel` lies within the tolerance.")
+_ORDERED: tuple[KernelMetric, ...] = (_THROUGHPUT, _BANDWIDTH, _RATIO, _COUNTER)
+
+_METRICS: tuple[Metric, ...] = (
+    _THROUGHPUT,
+    _BANDWIDTH,
+    Duration("time", "ms", "The median time of a launch of `kernel` lies within the tolerance of the published time."),
+    BaselineThroughput(
+        "baseline_tflops",
+        "TFLOP/s",
+        "The throughput of the baseline that `kernel` was timed with lies within the tolerance of the published one.",
+    ),
+    _RATIO,
+    CeilingShare(
+        "ceiling_share",
+        "ratio",
+        "The throughput of `kernel` over the ceiling that the micro-kernel `ceiling` reached on the same GPU, never "
+        "over a data sheet's peak, lies within the tolerance.",
+    ),
+    Speedup(
+        "speedup",
+        "ratio",
+        "The time of `over` divided by the time of `kernel` lies within the tolerance of the published speed-up or of "
+        "the quotient of two published rows.",
+    ),
+    Faster("faster", "ratio", "The whole interval of the time of `over` divided by the time of `kernel` is above 1."),
+    SharedBytes(
+        "shared_bytes",
+        "ratio",
+        "The shared memory of a block of `kernel` over that of a block of `over`, static and dynamic, lies within the "
+        "tolerance.",
+    ),
+    _COUNTER,
+    GlobalLoads(
+        "global_loads",
+        "K",
+        "The global load instructions per output of `kernel`, divided by those of `over` or else by K, as the profiler "
+        "counted them or as the main loop's machine code shows them, lie within the tolerance.",
+    ),
+    Order(
+        "order",
+        "",
+        "Every neighbouring pair of `kernels` is in the published order of the quantity `of`, with intervals apart; "
+        "partly if more than half of the pairs are.",
+        {metric.word: metric for metric in _ORDERED},
+    ),
+    Opcodes(
+        "opcodes",
+        "instructions",
+        "In every build of `kernel`, at least `least` and at most `most` instructions have an opcode that matches "
+        "`pattern` as a whole.",
+    ),
+    ExperimentColumn(
+        "experiment",
+        "",
+        "The column `value` of an experiment for `kernel`, over that for `over` where it is given, lies with its "
+        "interval within the stated bounds or near the published value at every point, partly at more than half of "
+        "them; with a tolerance it is one figure, compared as any other.",
+    ),
+    SourceLength(
+        "lines",
+        "ratio",
+        "The lines of code of the source of `kernel` over those of `over` lie between `least` and `most`, partly if on "
+        "the same side of 1.",
+    ),
+    Untestable("none", "", "No run here can measure it; the claim's transfer says why."),
+)
+
+METRICS: Mapping[str, Metric] = {metric.word: metric for metric in _METRICS}
+
+
+def metric_rules() -> list[tuple[str, str]]:
+    """Every word of the vocabulary and, in one sentence, what it measures and when a claim with it holds."""
+    return [(word, metric.rule) for word, metric in METRICS.items()]

@@ -1,0 +1,260 @@
+"""What every metric can do, and what most of them share: one figure, held against the published one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from gemmrepro import registry
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
+from gemmrepro.judge.rules import NOT_TESTABLE, Verdict, difference, judge_value, same_gpu
+
+TEXT = {"$ref": "#/$defs/text"}
+AT_SIZE = {
+    "n": {"type": "integer", "minimum": 1, "description": "M = N = K"},
+    "cache": {"enum": ["cold", "warm"]},
+}
+"""The keys that pick a row of a kernel."""
+
+FIGURE, PUBLISHED_FIGURE = "figure", "published_figure"
+QUOTIENT, PUBLISHED_QUOTIENT = "quotient", "published_quotient"
+STATIC = "static"
+"""What else a claim holds: names of definitions in claims.schema.yaml, as `Metric.claim_schema`."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a claim, and the key of it that is wrong."""
+
+    key: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one toolkit's rows give for a claim.
+
+    `toolkit` is None where no toolkit built what was measured; `exact` counts the points that have no quotient, as both
+    sides are zero there.
+    """
+
+    toolkit: str | None
+    values: tuple[Value, ...]
+    exact: int = 0
+
+    @property
+    def value(self) -> Value:
+        """The first value, which is the only one of most metrics."""
+        return self.values[0]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The reading that a claim is judged on, and those of other toolkits."""
+
+    judged: Reading
+    others: tuple[Reading, ...] = ()
+
+
+class OtherToolkitsOnly(NotMeasured):
+    """The toolkit that counts has no reading; `others` have one."""
+
+    def __init__(self, reason: NotMeasured, others: Sequence[Reading]) -> None:
+        super().__init__(str(reason))
+        self.others = tuple(others)
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A value in a claim's entry of verdicts.json; `static` where it needed no measurement."""
+
+    value: Value
+    judged: bool = True
+    experiment: str | None = None
+    static: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        origin = {"experiment": self.experiment} if self.experiment else {}
+        return {**self.value.as_json(), "judged": self.judged, **origin, **({"static": True} if self.static else {})}
+
+
+class Metric(Protocol):
+    """One word of the vocabulary of claims: how a quantity is measured, judged and explained."""
+
+    @property
+    def word(self) -> str:
+        """What `compute.metric` calls it."""
+
+    @property
+    def unit(self) -> str:
+        """The unit of its values where the article prints none."""
+
+    @property
+    def rule(self) -> str:
+        """One sentence: what is measured, and when the claim holds."""
+
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        """JSON schema of the other keys of `compute`."""
+
+    @property
+    def claim_schema(self) -> str:
+        """The definition in claims.schema.yaml that a claim with this metric must match."""
+
+    def check(self, claim: Claim) -> list[Problem]:
+        """What is wrong with a claim that fits the schemas."""
+
+    def machine(self, claim: Claim, evidence: Evidence) -> str | None:
+        """The GPU or CPU that the values were measured on, or None."""
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        """Everything that is measured for the claim. Raises NotMeasured."""
+
+    def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
+        """What one toolkit's rows give. Raises NotMeasured."""
+
+    def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
+        """The sentence that says why this machine cannot test the claim; None where it can."""
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        """The verdict on a claim that was measured and can be tested here."""
+
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        """The verdict in sentences, with the values that it rests on."""
+
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+        """The values that the report shows."""
+
+
+def unknown_kernels(claim: Claim, known: frozenset[str] | set[str]) -> list[Problem]:
+    """A problem for each kernel that the claim names and the family lacks."""
+    return [
+        Problem("compute", f"there is no kernel '{kernel}' in family {claim.family}")
+        for kernel in claim.kernels
+        if kernel not in known
+    ]
+
+
+def kernels_of(family: str) -> set[str]:
+    """Ids of a family's kernels."""
+    return {kernel.id for kernel in registry.kernels(family)}
+
+
+def gate_note(claim: Claim, evidence: Evidence, toolkit: str | None) -> str:
+    """A sentence where a kernel behind a claim has no passed numerical gate for this binary."""
+    still_open = evidence.open_gates(claim.kernels, toolkit or "")
+    named = ", ".join(f"{kernel} ({status})" for kernel, status in still_open)
+    return f" The numerical gate has not passed for {named}." if named else ""
+
+
+def read_toolkits(metric: Metric, claim: Claim, evidence: Evidence, any_toolkit: bool = False) -> Readings:
+    """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
+
+    Args:
+        any_toolkit: take another one where that has no reading.
+
+    Raises:
+        NotMeasured: no toolkit has a reading; the reason is that of the first.
+        OtherToolkitsOnly: the toolkit that counts has none.
+    """
+    readings: list[Reading] = []
+    reasons: list[NotMeasured] = []
+    toolkits = evidence.toolkits(claim.toolkits)
+    for toolkit in toolkits:
+        try:
+            readings.append(metric.measure(claim, evidence, toolkit))
+        except NotMeasured as reason:
+            reasons.append(reason)
+    if not readings:
+        raise reasons[0]
+    if readings[0].toolkit != toolkits[0] and not any_toolkit:
+        raise OtherToolkitsOnly(reasons[0], readings)
+    return Readings(readings[0], tuple(readings[1:]))
+
+
+@dataclass(frozen=True)
+class FigureMetric:
+    """A metric whose one value is held against one published figure, within the claim's tolerance."""
+
+    word: str
+    unit: str
+    rule: str
+    claim_schema: ClassVar[str] = PUBLISHED_FIGURE
+
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        return {"required": ["kernel", "n"], "properties": {"kernel": TEXT, **AT_SIZE}}
+
+    def check(self, claim: Claim) -> list[Problem]:
+        return unknown_kernels(claim, kernels_of(claim.family))
+
+    def machine(self, claim: Claim, evidence: Evidence) -> str | None:
+        return evidence.measured.gpu
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        return read_toolkits(self, claim, evidence)
+
+    def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
+        return Reading(toolkit, self.values(claim, evidence, toolkit))
+
+    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+        """The measured counterpart of the published figure. Raises NotMeasured."""
+        raise NotImplementedError
+
+    def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
+        if claim.transfer["kind"] != "none" or (claim.hardware and same_gpu(claim.hardware, machine)):
+            return None
+        return f"Only {claim.hardware} can confirm the figure." if claim.published else claim.transfer["why"]
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        return judge_value(readings.judged.value, published(claim), claim.tolerance or 0.0, claim.partly)
+
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        measured = self.describe(claim, readings.judged.values, self.machine(claim, evidence) or "this machine")
+        notes = _other_toolkits(readings) + self.tuned_note(claim, evidence, readings.judged)
+        if verdict.kind == NOT_TESTABLE:
+            return f"{measured}.{notes} {verdict.reason}"
+        return f"{measured}: {verdict.reason}.{notes}" + gate_note(claim, evidence, readings.judged.toolkit)
+
+    def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
+        """What was published and what was measured, as a sentence without its full stop."""
+        value = values[0]
+        if not claim.published:
+            return f"Measured {value.text()} on {machine} ({value.conditions})"
+        return (
+            f"Published {claim.figure_with_unit} on {claim.hardware}; measured {value.text()} on {machine} "
+            f"({value.conditions}), {difference(value.value, published(claim))}"
+        )
+
+    def tuned_note(self, claim: Claim, evidence: Evidence, judged: Reading) -> str:
+        """A sentence on what tuning makes of the claim's kernel; '' for a metric that tuning is not about."""
+        return ""
+
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+        return [Exhibit(value) for value in readings.judged.values] + not_judged(readings.others)
+
+
+def not_judged(readings: Sequence[Reading]) -> list[Exhibit]:
+    """What is shown of the toolkits that the claim is not judged on."""
+    return [Exhibit(value, judged=False) for reading in readings for value in reading.values]
+
+
+def published(claim: Claim) -> float:
+    """The published figure of a claim that the schema requires one of."""
+    if claim.value is None:
+        raise ValueError(f"{claim.id} has no published figure")
+    return claim.value
+
+
+def unit_of(claim: Claim, default: str) -> str:
+    """The unit to measure in: that of the first published row, or `default`."""
+    return str(claim.published[0]["unit"]) if claim.published else default
+
+
+def _other_toolkits(readings: Readings) -> str:
+    """A sentence for each other toolkit's value, where there is one value to compare."""
+    if len(readings.judged.values) != 1:
+        return ""
+    return "".join(f" With {other.toolkit}: {other.value.text()}." for other in readings.others)

@@ -1,0 +1,156 @@
+"""Claims that rest on an experiment: a statement about every point, or a published figure at one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gemmrepro import experiments
+from gemmrepro.errors import UserError
+from gemmrepro.experiments.results import Results
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import Evidence, NotMeasured
+from gemmrepro.judge.experiments import PointValue, combinations, describe, point_values, within_bounds
+from gemmrepro.judge.metrics.base import (
+    TEXT,
+    Exhibit,
+    FigureMetric,
+    Problem,
+    Reading,
+    Readings,
+    gate_note,
+    kernels_of,
+    published,
+    unknown_kernels,
+)
+from gemmrepro.judge.rules import NOT, NOT_TESTABLE, PARTLY, REPRODUCED, Verdict, difference
+
+_COMPUTE_KEYS = {
+    "experiment": TEXT,
+    "value": {"type": "string", "minLength": 1, "description": "a column of the experiment"},
+    "kernel": {"type": "string", "minLength": 1, "description": "a kernel or a library of the experiment"},
+    "over": {"type": "string", "minLength": 1, "description": "another one"},
+    "above": {"type": "number"},
+    "least": {"type": "number"},
+    "most": {"type": "number"},
+    "by": {
+        "description": (
+            "columns in which the published rows give the points, one value each; `{d}` in `kernel` is the row's d. "
+            "Each value lies near its row's (relative) or within a factor of it; without either, both are shown."
+        ),
+        "type": "array",
+        "minItems": 1,
+        "items": {"enum": ["n", "d"]},
+    },
+    "near": {"type": "number", "minimum": 0},
+    "factor": {"type": "number", "exclusiveMinimum": 1},
+    "where": {
+        "description": "cells that pick the points, by column; a list stands for each of its values in turn",
+        "type": "object",
+        "additionalProperties": {
+            "type": ["string", "number", "array"],
+            "items": {"type": ["string", "number"]},
+            "minItems": 1,
+        },
+    },
+    "over_where": {
+        "description": "cells of the row that is divided by which differ from the point's, by column",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"type": ["string", "number"]},
+    },
+}
+
+
+@dataclass(frozen=True)
+class ExperimentColumn(FigureMetric):
+    """A column of an experiment: compared with a published figure where the claim has a tolerance, else with bounds."""
+
+    claim_schema: ClassVar[str] = "experiment"
+
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        return {"required": ["experiment", "value", "kernel"], "properties": _COMPUTE_KEYS}
+
+    def check(self, claim: Claim) -> list[Problem]:
+        compute = claim.compute
+        problems = []
+        if claim.tolerance is not None and len(combinations(compute.get("where") or {})) > 1:
+            problems.append(Problem("compute.where", "a figure is compared at one point"))
+        known = kernels_of(claim.family)
+        try:
+            experiment = experiments.experiment(claim.family, compute["experiment"])
+            cells = (*(compute.get("where") or {}), *(compute.get("over_where") or {}), *compute.get("by", ()))
+            for column in (compute["value"], *cells):
+                experiment.column(column)
+            known |= {*experiment.kernels, *experiment.libraries}
+        except UserError as error:
+            problems.append(Problem("compute", str(error).rstrip(".")))
+        return problems + unknown_kernels(claim, known)
+
+    def machine(self, claim: Claim, evidence: Evidence) -> str | None:
+        return _results(claim, evidence).machine
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        """The first toolkit that has every point. Raises NotMeasured with the reason of the last."""
+        reason = NotMeasured(f"the experiment {claim.compute['experiment']} was not run")
+        for toolkit in claim.toolkits:
+            try:
+                return Readings(self.measure(claim, evidence, toolkit))
+            except NotMeasured as error:
+                reason = error
+        raise reason
+
+    def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
+        results = _results(claim, evidence)
+        for kernel in claim.kernels:
+            evidence.check_gate(kernel)
+        values, exact = point_values(results, claim, toolkit)
+        if not values:
+            raise NotMeasured(f"at all {exact} points neither errs at all")
+        by = toolkit if results.toolkit else None  # libraries have rows by no toolkit
+        return Reading(by, tuple(values), exact)
+
+    def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
+        return super().untestable(claim, readings, machine) if readings is not None else None
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        if claim.tolerance is not None:
+            return super().judge(claim, readings)
+        values = _points(readings)
+        good = sum(within_bounds(value, claim.compute) for value in values)
+        kind = REPRODUCED if good == len(values) else PARTLY if good > len(values) / 2 else NOT
+        return Verdict(kind, f"{good} of {len(values)} points")
+
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        machine = self.machine(claim, evidence) or "this machine"
+        if claim.tolerance is None:
+            text = describe(_points(readings), readings.judged.exact, claim.compute)
+            return f"On {machine} {text}.{gate_note(claim, evidence, readings.judged.toolkit)}"
+        value = readings.judged.value
+        text = f"Published {claim.figure_with_unit} on {claim.hardware}; measured {value.text()} on {machine}"
+        text += f" ({value.label})" if value.label else ""
+        if verdict.kind == NOT_TESTABLE:
+            return f"{text}. {verdict.reason}"
+        return f"{text}, {difference(value.value, published(claim))}: {verdict.reason}."
+
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+        """Of many points, the one that speaks loudest against the claim."""
+        compute = claim.compute
+        from_above = "most" in compute and not {"above", "least"} & set(compute)
+        worst = (max if from_above else min)(_points(readings), key=lambda value: value.value)
+        shown = readings.judged.value if claim.tolerance is not None else worst
+        return [Exhibit(shown, experiment=compute["experiment"])]
+
+
+def _results(claim: Claim, evidence: Evidence) -> Results:
+    """The experiment's rows. Raises NotMeasured."""
+    name = claim.compute["experiment"]
+    if name not in evidence.experiments:
+        raise NotMeasured(f"the experiment {name} was not run")
+    return evidence.experiments[name]
+
+
+def _points(readings: Readings) -> list[PointValue]:
+    return [value for value in readings.judged.values if isinstance(value, PointValue)]

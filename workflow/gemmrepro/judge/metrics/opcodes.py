@@ -1,0 +1,69 @@
+"""Statements about machine code: how often an instruction stands in every build."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
+from gemmrepro.judge.metrics.base import STATIC, TEXT, Exhibit, FigureMetric, Problem, Readings, read_toolkits
+from gemmrepro.judge.rules import Verdict, judge_counts
+
+
+@dataclass(frozen=True)
+class Opcodes(FigureMetric):
+    """Instructions whose whole opcode matches `pattern`, counted for each target. Whatever toolkit built it counts."""
+
+    claim_schema = STATIC
+
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        keys = {
+            "kernel": TEXT,
+            "pattern": {"type": "string", "minLength": 1, "format": "regex"},
+            "least": {"type": "integer", "minimum": 0, "description": "1 if it is not given"},
+            "most": {"type": "integer", "minimum": 0},
+        }
+        return {"required": ["kernel", "pattern"], "properties": keys}
+
+    def check(self, claim: Claim) -> list[Problem]:
+        problems = super().check(claim)
+        try:
+            re.compile(claim.compute["pattern"])
+        except re.error as error:
+            problems.append(Problem("compute.pattern", str(error)))
+        return problems
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        return read_toolkits(self, claim, evidence, any_toolkit=True)
+
+    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+        kernel, pattern = claim.compute["kernel"], claim.compute["pattern"]
+        evidence.check_gate(kernel)
+        archs = (evidence.build(kernel, toolkit) or {}).get("archs") or {}
+        if not archs:
+            raise NotMeasured(f"there is no build record of {kernel} by {toolkit}")
+        values = []
+        for arch in sorted(archs):
+            opcodes = archs[arch].get("instructions") or {}
+            count = float(sum(number for opcode, number in opcodes.items() if re.fullmatch(pattern, opcode)))
+            source = (f"results/build/{toolkit}/{kernel}.json#archs.{arch}.instructions",)
+            values.append(Value(f"{kernel}, {toolkit}, {arch}", count, count, count, self.unit, source))
+        return tuple(values)
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        counts = [value for reading in (readings.judged, *readings.others) for value in reading.values]
+        compute = claim.compute
+        return judge_counts(counts, compute["pattern"], compute.get("least", 1), compute.get("most"))
+
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        return f"{verdict.reason[0].upper()}{verdict.reason[1:]}."
+
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+        """One count stands for all targets: that of the GPU at hand, or else the smallest."""
+        values = readings.judged.values
+        at_hand = [value for value in values if value.label.endswith(str(evidence.measured.arch))]
+        return [Exhibit(at_hand[0] if at_hand else min(values, key=lambda value: value.value))]

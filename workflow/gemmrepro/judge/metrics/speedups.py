@@ -1,0 +1,91 @@
+"""One kernel against another: quotients of times, and which of two is the faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
+from gemmrepro.judge.metrics.base import AT_SIZE, PUBLISHED_QUOTIENT, TEXT, FigureMetric, Readings
+from gemmrepro.judge.metrics.rows import require
+from gemmrepro.judge.rules import Verdict, judge_faster
+from gemmrepro.measure.rows import row_key
+
+
+@dataclass(frozen=True)
+class Speedup(FigureMetric):
+    """Time of `over` divided by time of `kernel`."""
+
+    claim_schema = PUBLISHED_QUOTIENT
+
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        through = {
+            "description": "divides the two ratios to their baseline, in which a change of clock cancels",
+            "const": "baseline",
+        }
+        keys = {"kernel": TEXT, "over": TEXT, "through": through, **AT_SIZE}
+        return {"required": ["kernel", "over", "n"], "properties": keys}
+
+    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+        compute = claim.compute
+        fast, slow = (evidence.row(compute[key], compute["n"], claim.cache, toolkit) for key in ("kernel", "over"))
+        label = f"{compute['kernel']} over {compute['over']}, {compute['n']}, {claim.cache}, {toolkit}"
+        quotient = speedup_through_baseline if "through" in compute else speedup
+        return (quotient(fast, slow, label),)
+
+
+@dataclass(frozen=True)
+class Faster(Speedup):
+    """Whether `kernel` takes less time than `over`, whatever the figure."""
+
+    claim_schema = "comparison"
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        return judge_faster(readings.judged.value)
+
+    def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
+        (value,) = values
+        compared = f"{claim.compute['kernel']} is {value.text()} times as fast as {claim.compute['over']}"
+        return f"Measured on {machine}: {compared} ({value.conditions})"
+
+
+def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Median time of `over` divided by that of `row`.
+
+    The interval takes the far ends of both, so it is a wide one. Raises NotMeasured.
+    """
+    for each in (row, over):
+        require(each, "median_us", "ci_low_us", "ci_high_us")
+    return Value(
+        label,
+        over["median_us"] / row["median_us"],
+        over["ci_low_us"] / row["ci_high_us"],
+        over["ci_high_us"] / row["ci_low_us"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )
+
+
+def speedup_through_baseline(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Ratio of `row` divided by that of `over`, to one and the same baseline; a wide interval, as in `speedup`.
+
+    Each alternated with the baseline while it was timed, so a clock that changes between the two cancels, as it does
+    not in times. Raises NotMeasured.
+    """
+    for each in (row, over):
+        require(each, "ratio", "ratio_ci_low", "ratio_ci_high")
+    if row["baseline"] != over["baseline"]:
+        raise NotMeasured(f"{row_key(row)} and {row_key(over)} were timed beside different baselines")
+    return Value(
+        f"{label}, through the baseline",
+        row["ratio"] / over["ratio"],
+        row["ratio_ci_low"] / over["ratio_ci_high"],
+        row["ratio_ci_high"] / over["ratio_ci_low"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )

@@ -1,0 +1,28 @@
+"""Claims that no run here can test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import Evidence, NotMeasured
+from gemmrepro.judge.metrics.base import FigureMetric, Readings
+
+
+@dataclass(frozen=True)
+class Untestable(FigureMetric):
+    """Nothing is measured; the claim's transfer says why."""
+
+    claim_schema: ClassVar[str] = "untestable"
+
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        return {}
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        raise NotMeasured(claim.transfer["why"])
+
+    def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
+        return claim.transfer["why"]
