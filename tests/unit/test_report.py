@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -21,12 +21,13 @@ import pytest
 from synthetic import LEVELS, World, stand_in
 
 from gemmrepro import registry
+from gemmrepro.core import paths
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.judge import verdicts
-from gemmrepro.measure.rows import load
+from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper import discussion, inline_svg
 from gemmrepro.paper import page as report
 from gemmrepro.paper.claims import claim_view, disagreements
@@ -37,8 +38,9 @@ from gemmrepro.paper.figures import stage as figures
 from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.gates import gate_view, gather_checks
 from gemmrepro.paper.text import anchor, histogram, relative
-from gemmrepro.registry.ladders import heading, level_name
+from gemmrepro.registry.ladders import compared, heading, level_name
 
+SIZES = (1024, 4096)
 VOID = set("area base br col embed hr img input link meta source track wbr".split())
 
 
@@ -57,12 +59,12 @@ def call(module: ModuleType, *arguments: object) -> None:
         sys.argv = before
 
 
-def make(world: World) -> Path:
-    """Verdicts, figures and the paper from a synthetic world; returns the paper's path."""
+def make(world: World, drawn: bool = True) -> Path:
+    """Verdicts, figures (unless not `drawn`) and the paper from a synthetic world; returns the paper's path."""
     root = world.root
     inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build]
     call(verdicts, *inputs, "--families", ",".join(world.families), "--out", root / "verdicts.json")
-    for family in world.families:
+    for family in world.families if drawn else ():
         call(figures, "--family", family, "--measure", world.measure, "--out", root / "figures" / family)
     inputs += ["--verdicts", root / "verdicts.json", "--figures", root / "figures", "--images", world.images]
     call(report, *inputs, "--config", world.config, "--out", root / "index.html")
@@ -135,9 +137,52 @@ class Page(HTMLParser):
         return " ".join("".join(self.text).split())
 
 
+Made = tuple[str, Page]
+"""A page with its packed parts unpacked, and what the tests ask about it."""
+
+
+def made(world: World, drawn: bool = True) -> Made:
+    text = read(make(world.write(), drawn))
+    return text, Page(text)
+
+
 @pytest.fixture(scope="module")
-def full(tmp_path_factory) -> tuple[str, Page]:
-    text = read(make(World(tmp_path_factory.mktemp("full")).write()))
+def full_path(tmp_path_factory) -> Path:
+    """The page of two real families, of whose ladder only LEVELS are measured."""
+    return make(World(tmp_path_factory.mktemp("full"), sizes=SIZES).write())
+
+
+@pytest.fixture(scope="module")
+def full(full_path) -> Made:
+    text = read(full_path)
+    return text, Page(text)
+
+
+@pytest.fixture(scope="module")
+def lacking(tmp_path_factory) -> Made:
+    """A page without counters, ceilings, containers, numerical gates, figures, and the article's size."""
+    options = {"counters": False, "ceilings": False, "locks": False, "numeric": "not run", "sizes": (256,)}
+    return made(World(tmp_path_factory.mktemp("lacking"), **options), drawn=False)
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory) -> Made:
+    """A page of rows measured live, some stale, one gate failed, no samples kept, and markup in the GPU's name."""
+    options = {"source": "live", "samples": False, "failed_gates": ("ladder.smem",), "stale": ("ladder.warptile",)}
+    return made(World(tmp_path_factory.mktemp("odd"), sizes=(4096,), gpu="<script>alert(1)</script>", **options))
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory) -> Made:
+    """A page of stand-in families of which nothing was built, judged or measured."""
+    root = tmp_path_factory.mktemp("empty")
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch, root)
+        families = ("ladder", "hopper", "ceilings")
+        world = World(root, families=families, ladder=False, ceilings=False, locks=False).write()
+        for path in (*world.build.rglob("*.json"), *world.gates.rglob("*.json")):
+            path.unlink()
+        text = read(make(world, drawn=False))
     return text, Page(text)
 
 
@@ -189,7 +234,7 @@ def test_each_kernel_has_its_section(full):
         assert f"--force results/build/cuda13/{kernel}.json" in page.words
     assert text.count("Main loop, cuda12 for sm_90") == len(kernels)
     assert 'class="t-' in text
-    assert text.count('class="spark"') == len(LEVELS) * 6 * 2 * 2
+    assert text.count('class="spark"') == len(LEVELS) * len(SIZES) * 2 * 2
 
 
 def test_svg_colours_follow_the_page(full):
@@ -201,54 +246,63 @@ def test_svg_colours_follow_the_page(full):
         assert not re.search(r"#1b1f26|#0072b2|#ffffff", plot, re.IGNORECASE)
 
 
-def test_stale_rows_are_struck_and_labelled(tmp_path):
-    text = read(make(World(tmp_path, stale=("ladder.warptile",)).write()))
-    page = Page(text)
+def test_a_rung_that_was_not_measured_is_said_to_be(full):
+    text, _ = full
+    unmeasured = [kernel for kernel in compared("ladder") if kernel.id not in LEVELS]
+    assert unmeasured
+    table = text.split('id="results-ladder"')[1].split('rowspan="2">Level</th>')[1].split("</table>")[0]
+    for kernel in unmeasured:
+        ident = anchor(kernel.id)
+        row = re.search(rf'<tr><th scope="row"><a href="#{ident}">.*?</tr>', table, re.DOTALL)[0]
+        assert words_of(row).endswith("not measured") and "TFLOP" not in row
+        times = section(text, ident).split('id="samples-')[1].split("<h4>")[0]
+        assert words_of(times).endswith("Times and samples not measured")
+    measured = re.search(r'<tr><th scope="row"><a href="#ladder-warptile">.*?</tr>', table, re.DOTALL)[0]
+    assert "not measured" not in measured
+
+
+def test_stale_rows_are_struck_and_labelled(odd):
+    text, page = odd
     assert re.search(r'<s class="stale"><a href="#samples-ladder-warptile">', text)
     assert '<span class="flag">stale</span>' in text
-    assert "24 rows are stale" in page.words
+    assert "4 rows are stale" in page.words
     assert "ladder fp32 4096 L6 vectorized" in words_of(text)
 
 
-def test_what_is_missing_is_said(tmp_path):
-    world = World(tmp_path, counters=False, ceilings=False, locks=False, numeric="not run", sizes=(256, 512)).write()
-    words = Page(read(make(world))).words
+def test_what_is_missing_is_said(lacking):
+    words = lacking[1].words
     assert "The profiler could not be used" in words
     assert "The numerical gate has not been run for today's binaries" in words
     assert "The article's size, 4096, was not part of this sweep" in words
     assert "This run used no containers" in words
     assert "This family was not measured." in words
+    assert "This figure was not drawn." in words
     assert "0 the numerical one" in words
 
 
-def test_live_is_said_everywhere(tmp_path):
-    words = Page(read(make(World(tmp_path, source="live", sizes=(4096,)).write()))).words
-    assert "measured in this run on Synthetic GPU" in words
+def test_live_is_said_everywhere(odd):
+    words = odd[1].words
+    assert "measured in this run on <script>alert(1)</script>" in words
     assert "recorded" not in re.sub(r"recorded (here|beyond|ones)", "", words.split("Limits")[0].split("Results")[1])
 
 
-def test_nothing_at_all_still_makes_a_paper(tmp_path):
-    world = World(tmp_path, ladder=False, ceilings=False, locks=False).write()
-    for folder in (world.build, world.gates):
-        for path in folder.rglob("*.json"):
-            path.unlink()
-    words = Page(read(make(world))).words
+def test_nothing_at_all_still_makes_a_paper(empty):
+    words = empty[1].words
     assert "Nothing was measured" in words
     assert "There is no build record of it." in words
 
 
-def test_samples_may_be_missing(tmp_path):
-    text = read(make(World(tmp_path, samples=False, sizes=(4096,)).write()))
+def test_samples_may_be_missing(odd):
+    text, _ = odd
     assert 'class="spark"' not in text and "samples.parquet" not in text
 
 
-def test_a_failed_gate_is_shown(tmp_path):
-    words = Page(read(make(World(tmp_path, failed_gates=("ladder.smem",), sizes=(4096,)).write()))).words
-    assert "1 fails a gate" in words
+def test_a_failed_gate_is_shown(odd):
+    assert "1 fails a gate" in odd[1].words
 
 
-def test_markup_in_the_data_is_escaped(tmp_path):
-    text = read(make(World(tmp_path, gpu="<script>alert(1)</script>", sizes=(4096,)).write()))
+def test_markup_in_the_data_is_escaped(odd):
+    text, _ = odd
     assert "<script>alert" not in text and "&lt;script&gt;alert(1)" in text
 
 
@@ -301,24 +355,6 @@ def test_an_error_and_its_bound_have_one_unit():
     assert gate_view(gate, "fp32").toolkits[0].cases[0].allowed == 4
 
 
-def test_every_entry_point_has_its_row_and_loop(tmp_path, monkeypatch):
-    stand_in(monkeypatch, tmp_path)
-    world = World(tmp_path, sizes=(4096,)).write()
-    for toolkit in ("cuda12", "cuda13"):
-        path = world.build / toolkit / "ladder.warptile.json"
-        record = json.loads(path.read_text())
-        other = {arch: {**built, "registers": 77, "hot_loop": "FFMA R7"} for arch, built in record["archs"].items()}
-        record["variants"] = {record["entry"]: record["archs"], "warptile_wide": other}
-        path.write_text(json.dumps(record))
-    text = read(make(world))
-    found = section(text, "ladder-warptile")
-    assert "for each entry point of the source" in words_of(found) and ">Entry point</th>" in found
-    for entry in ("warptile", "warptile_wide"):
-        assert f"<summary>Main loop of <code>{entry}</code>, cuda12 for sm_90" in found
-    assert "FFMA R7" in found and re.search(r"warptile_wide</code></td><td>sm_90</td><td class=\"n\">77</td>", found)
-    assert "Entry point</th>" not in section(text, "ladder-smem")
-
-
 def test_disagreements_compare_figures_only():
     def claim(name, value, tolerance=0.1, verdict="not reproduced", statement="", unit="ratio"):
         measured = {"judged": True, "value": value, "ci_low": value, "ci_high": value, "unit": unit, "from": []}
@@ -359,8 +395,8 @@ def test_a_copy_of_floats_is_not_called_by_its_twin_of_halves():
     assert heading(kernel) == "C1 float, an element an access"
 
 
-def test_bulk_is_packed_and_names_the_file_that_holds_it_too(tmp_path):
-    page = make(World(tmp_path, sizes=(4096,)).write()).read_text()
+def test_bulk_is_packed_and_names_the_file_that_holds_it_too(full_path):
+    page = full_path.read_text()
     packed = re.findall(r'<div class="packed" data-packed="[^"]*">(.*?)</div>', page, re.DOTALL)
     assert len(packed) > 20 and all("<code>" in each or "<a href" in each for each in packed)
     assert len(unpacked(page)) > len(page)
@@ -401,14 +437,25 @@ def test_links_lead_only_into_the_repository(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Iterator[tuple[str, Page]]:
+def whole(tmp_path_factory) -> Made:
     root = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         stand_in(patch, root)
         families = ("ladder", "hopper", "ceilings")
-        world = World(root, families=families, whole=True, sizes=(4096, 8192), stale=("ladder.stages",))
-        text = read(make(world.write()))
-        yield text, Page(text)
+        world = World(root, families=families, whole=True, sizes=(4096, 8192), stale=("ladder.stages",)).write()
+        add_entry_point(world, "ladder.warptile", "warptile_wide", registers=77, hot_loop="FFMA R7")
+        text = read(make(world))
+    return text, Page(text)
+
+
+def add_entry_point(world: World, kernel: str, entry: str, **built: object) -> None:
+    """Give a kernel's builds another entry point, which differs in `built`."""
+    for toolkit in ("cuda12", "cuda13"):
+        path = world.build / toolkit / f"{kernel}.json"
+        record = json.loads(path.read_text())
+        other = {arch: {**first, **built} for arch, first in record["archs"].items()}
+        record["variants"] = {record["entry"]: record["archs"], entry: other}
+        path.write_text(json.dumps(record))
 
 
 def section(text: str, ident: str) -> str:
@@ -427,6 +474,16 @@ def test_the_whole_page_nests_and_resolves(whole):
     assert [link for link in page.links if link.startswith("#") and link[1:] not in page.ids] == []
     assert all(after - before <= 1 for before, after in pairwise(page.headings))
     assert page.tables == page.captions and page.bare_headers == 0
+
+
+def test_every_entry_point_has_its_row_and_loop(whole):
+    text, _ = whole
+    found = section(text, "ladder-warptile")
+    assert "for each entry point of the source" in words_of(found) and ">Entry point</th>" in found
+    for entry in ("warptile", "warptile_wide"):
+        assert f"<summary>Main loop of <code>{entry}</code>, cuda12 for sm_90" in found
+    assert "FFMA R7" in found and re.search(r"warptile_wide</code></td><td>sm_90</td><td class=\"n\">77</td>", found)
+    assert "Entry point</th>" not in section(text, "ladder-smem")
 
 
 def test_types_have_a_column_where_there_are_several(whole):
@@ -492,11 +549,8 @@ def test_the_discussion_speaks_in_live_numbers(whole):
     assert "draws 90 W of the 100 W that this GPU may draw" in page.words
 
 
-def test_without_rows_the_discussion_says_not_measured(tmp_path, monkeypatch):
-    stand_in(monkeypatch, tmp_path)
-    world = World(tmp_path, families=("ladder", "hopper", "ceilings"), ladder=False, ceilings=False).write()
-    text = read(make(world))
-    page = Page(text)
+def test_without_rows_the_discussion_says_not_measured(empty):
+    text, page = empty
     discussed = words_of(text.split('id="discussion-hopper"')[1].split("</section>")[0])
     assert "runs at not measured and draws not measured" in discussed
     assert "power cap, so" not in discussed
@@ -522,18 +576,34 @@ def test_sentences_stay_apart(path):
     assert re.findall(rf"^\S.*{glued}", path.read_text(), re.MULTILINE) == []
 
 
-def fragment(tmp_path, monkeypatch, text: str) -> str:
-    kernels = stand_in(monkeypatch, tmp_path)
-    (kernels / "ladder" / discussion.FILE).write_text(text)
-    world = World(tmp_path, whole=True, sizes=(4096,), stale=("ladder.smem",)).write()
-    measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
-    return discussion.render("ladder", measured)
+@pytest.fixture(scope="module")
+def stood(tmp_path_factory) -> World:
+    """A world of stand-in families for fragments; `stand_in` made their folder."""
+    root = tmp_path_factory.mktemp("stood")
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch, root)
+        return World(root, whole=True, sizes=(4096,), stale=("ladder.smem",)).write()
 
 
-def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
-    stand_in(monkeypatch, tmp_path)
-    world = World(tmp_path, whole=True, sizes=(4096,)).write()
-    measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
+@pytest.fixture
+def measured(stood, monkeypatch) -> dict[str, Measurements]:
+    """The rows of the stand-in families, freshly read, and the registry set to these."""
+    monkeypatch.setattr(paths, "KERNELS_DIR", stood.root / "kernels")
+    return {name: load(stood.measure, name) for name in ("ladder", "ceilings")}
+
+
+@pytest.fixture
+def fragment(measured) -> Callable[[str], str]:
+    """Renders a fragment as the ladder's discussion."""
+
+    def rendered(text: str) -> str:
+        (paths.KERNELS_DIR / "ladder" / discussion.FILE).write_text(text)
+        return discussion.render("ladder", measured)
+
+    return rendered
+
+
+def test_a_gain_is_taken_through_the_baseline(measured):
     rows = measured["ladder"].summary
     naive = rows["kernel"] == "ladder.naive"
     rows.loc[naive, ["median_us", "baseline_median_us"]] *= 2  # at half the clock, both of a pair take twice as long
@@ -545,10 +615,7 @@ def test_a_gain_is_taken_through_the_baseline(tmp_path, monkeypatch):
     assert not asked.speedup("ladder.naive", "hopper.wgmma").known
 
 
-def test_two_ratios_part_or_overlap(tmp_path, monkeypatch):
-    stand_in(monkeypatch, tmp_path)
-    world = World(tmp_path, whole=True, sizes=(4096,)).write()
-    measured = {name: load(world.measure, name) for name in ("ladder", "ceilings")}
+def test_two_ratios_part_or_overlap(measured):
     rows = measured["ladder"].summary
     one, other = (rows["kernel"] == f"ladder.{name}" for name in ("coalesced", "naive"))
     asked = Measured(Sources("ladder", measured))
@@ -592,8 +659,8 @@ def test_two_ratios_part_or_overlap(tmp_path, monkeypatch):
         ('{{ past_article() | join(" ") }}', "ladder.async_copy ladder.stages ladder.conflict_free ladder.block_order"),
     ],
 )
-def test_what_a_fragment_may_ask(tmp_path, monkeypatch, text, said):
-    assert fragment(tmp_path, monkeypatch, text) == said
+def test_what_a_fragment_may_ask(fragment, text, said):
+    assert fragment(text) == said
 
 
 @pytest.mark.parametrize(
@@ -612,9 +679,9 @@ def test_what_a_fragment_may_ask(tmp_path, monkeypatch, text, said):
         ('{{ tflops("ladder.naive", m=1) }}', ["may ask"]),
     ],
 )
-def test_a_wrong_fragment_is_one_clear_error(tmp_path, monkeypatch, text, words):
+def test_a_wrong_fragment_is_one_clear_error(fragment, text, words):
     with pytest.raises(UserError) as caught:
-        fragment(tmp_path, monkeypatch, text)
+        fragment(text)
     message = str(caught.value)
     assert "discussion.html.j2" in message and "\n" not in message
     assert [word for word in words if word not in message] == [], message

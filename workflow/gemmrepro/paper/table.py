@@ -33,6 +33,11 @@ class LevelView:
     published_ratio: PublishedView | None
     cells: tuple[RowView | None, ...]
 
+    @property
+    def measured(self) -> bool:
+        """Whether any of its cells has a row."""
+        return any(self.cells)
+
 
 @dataclass(frozen=True)
 class BaselineView:
