@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,9 @@ from synthetic import World
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
+from gemmrepro.gpu import device
+from gemmrepro.host import record as script
+from gemmrepro.measure.recording import FILES
 
 GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
 
@@ -44,7 +46,7 @@ class Stages:
                 }
                 verdict = {"kernel": name, "gpu": GPU["name"], "driver": GPU["driver"], "toolkits": toolkits}
                 (out / f"{name}.json").write_text(json.dumps(verdict))
-        for name in ("summary.csv", "samples.parquet", "run.json", "counters.csv") if module == "measure.sweep" else ():
+        for name in FILES if module == "measure.sweep" else ():
             (out / name).write_text("rows")
         for name in given["--name"].split(",") if module == "experiments.run" else ():
             (out / f"{name}.csv").write_text("rows")
@@ -62,23 +64,20 @@ class Stages:
 def record(monkeypatch, tmp_path):
     """Runs the script's main with arguments on synthetic builds; returns its exit code."""
     world = World(tmp_path / "world", families=("crt", "ozaki")).write()
-    loader = importlib.machinery.SourceFileLoader("record_script", str(ROOT / "workflow/scripts/record"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("record_script", loader))
-    loader.exec_module(module)
     stages = Stages(world.build)
-    monkeypatch.setattr(module, "stage", stages)
-    monkeypatch.setattr(module.device, "described", lambda: GPU)
+    monkeypatch.setattr(script, "stage", stages)
+    monkeypatch.setattr(device, "described", lambda: GPU)
     # What gates make of machine code is test_gates' affair; these builds hold none.
     gate = {"toolkits": {}, "passed": True}
-    monkeypatch.setattr(module, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
+    monkeypatch.setattr(script, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
     folders = [f"--{name}={tmp_path / name}" for name in ("work", "out")]
 
     def run(*arguments: str) -> int:
         stages.calls.clear()
         monkeypatch.setattr(sys, "argv", ["record", f"--build={world.build}", *folders, *arguments])
-        return module.main()
+        return script.main()
 
-    run.module, run.stages, run.out, run.work = module, stages, tmp_path / "out" / "h200", tmp_path / "work"
+    run.stages, run.out, run.work = stages, tmp_path / "out" / "h200", tmp_path / "work"
     return run
 
 
@@ -132,7 +131,7 @@ def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monke
     before = (record.out / "crt/gates.json").read_text()
     for change, judged_again in (({}, False), ({"driver": "600"}, True)):
         shutil.rmtree(record.work)
-        monkeypatch.setattr(record.module.device, "described", lambda change=change: {**GPU, **change})
+        monkeypatch.setattr(device, "described", lambda change=change: {**GPU, **change})
         assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none") == 0
         assert ("gates.numeric" in record.stages.named()) is judged_again
         assert judged_again or (record.out / "crt/gates.json").read_text() == before
@@ -165,3 +164,10 @@ def test_bad_arguments_are_refused_before_anything_runs(record):
         with pytest.raises(UserError, match=message):
             record(*arguments)
         assert record.stages.calls == []
+
+
+def test_the_script_runs_by_itself_and_refuses_what_is_no_configuration(tmp_path):
+    command = [str(ROOT / "workflow/scripts/record"), "--config", str(tmp_path / "none.yaml")]
+    answer = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=tmp_path)
+    assert answer.returncode == 1 and "none.yaml is missing" in answer.stderr and "Traceback" not in answer.stderr
+    assert not [*tmp_path.iterdir()]

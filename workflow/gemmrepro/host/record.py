@@ -1,0 +1,413 @@
+"""Measure on this machine's GPU and file the result under reports/recorded/<gpu>/, without Snakemake.
+
+    workflow/scripts/record                              every family of the configuration
+    workflow/scripts/record --families ladder --sizes ladder=256,1024 --rounds 2 --toolkits cuda13
+    workflow/scripts/record --budget 540                 stop in time for a job limit; run again to continue
+    workflow/scripts/record --families ada --no-sweep --experiments accumulation      one experiment and no times
+
+For a machine that has a GPU and Python with CuPy, cuda-core, nvidia-ml-py, pandas and pyarrow, but need not have
+Snakemake, containers or a compiler: it takes the binaries that the workflow built elsewhere (results/build) and runs
+the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments. What is measured is
+therefore what was built and will be built again; recordings are matched to builds by their build key.
+
+It is resumable: finished points stay in the journal under --work, and the same command goes on from there. Exit code
+75 means that the budget ended first. Files appear under --out only when a family is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gemmrepro import experiments, registry
+from gemmrepro.build.record import build_record
+from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.journal import UNFINISHED, sayer
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+from gemmrepro.gates.combined import gate, summary_line
+from gemmrepro.gpu import device
+from gemmrepro.measure.binaries import is_built
+from gemmrepro.measure.recording import FILES
+from gemmrepro.registry import Kernel
+
+say = sayer("record")
+
+
+def stage(module: str, *arguments: str) -> int:
+    """Run one of the project's stages in a process of its own: a kernel that breaks the GPU's context ends with it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONUNBUFFERED": "1"}
+    return subprocess.run([sys.executable, "-m", f"gemmrepro.{module}", *arguments], env=environment).returncode
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be recorded, and where things are.
+
+    Attributes:
+        config: the configuration as the command line changed it, as JSON.
+        build, work, out: folders of binaries, of journal and verdicts, and of recordings.
+        experiments: names of those to run; None for all.
+        seeds: of the numerical gate.
+        jobs: kernels judged at a time.
+        regate: whether to judge even what has a verdict.
+        sweep: whether to measure times.
+        deadline: on the clock of time.monotonic; None without a budget.
+    """
+
+    config: Path
+    build: Path
+    work: Path
+    out: Path
+    families: tuple[str, ...]
+    toolkits: tuple[str, ...]
+    experiments: tuple[str, ...] | None
+    seeds: int
+    jobs: int
+    regate: bool
+    sweep: bool
+    deadline: float | None
+
+    @property
+    def gates(self) -> Path:
+        """Where the gates' verdicts are."""
+        return self.work / "gates"
+
+    @property
+    def numeric(self) -> Path:
+        """Where the numerical gate's verdicts are."""
+        return self.gates / "numeric"
+
+    def budget(self) -> list[str]:
+        """The budget that is left, as a stage's arguments."""
+        if self.deadline is None:
+            return []
+        return ["--budget", f"{max(0.0, self.deadline - time.monotonic()):.0f}"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPU at hand: its name, its driver, and the folder of its recordings."""
+
+    gpu: str
+    driver: str
+    slug: str
+
+    @classmethod
+    def here(cls) -> Machine:
+        """Raises UserError where no GPU can be used."""
+        described = device.described()
+        return cls(described["name"], described["driver"], described["slug"])
+
+
+class Unsuccessful(Exception):
+    """A stage ended with this exit code; nothing more is done."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _succeed(code: int) -> None:
+    if code:
+        raise Unsuccessful(code)
+
+
+class Family:
+    """Records one family: judges, measures and files it."""
+
+    def __init__(self, name: str, request: Request, machine: Machine) -> None:
+        self.name, self.request, self.machine = name, request, machine
+        self.kernels = registry.kernels(name)
+        declared = [each.name for each in experiments.declared(name)]
+        wanted = request.experiments
+        self.experiments = [name for name in declared if wanted is None or name in wanted]
+        self.everyone = (*self.kernels, *self._guests())
+        self.swept = request.sweep and any(kernel.timed for kernel in self.kernels)
+        self.measured = request.work / "measure" / name
+        self.experimented = request.work / "experiments" / name
+
+    def record(self) -> None:
+        """Do all of it. Raises Unsuccessful where a stage did not end well."""
+        self._judge_numerically()
+        self._gate()
+        if self.swept:
+            self._sweep()
+        if self.experiments:
+            self._experiment()
+        self._file()
+
+    def _guests(self) -> list[Kernel]:
+        """Kernels of other families that the experiments run too, those of them that are built."""
+        request = self.request
+        ids = dict.fromkeys(
+            kernel for name in self.experiments for kernel in experiments.experiment(self.name, name).kernels
+        )
+        return [
+            kernel
+            for kernel in map(registry.kernel, ids)
+            if kernel.family != self.name and all(is_built(kernel, name, request.build) for name in self._of(kernel))
+        ]
+
+    def _of(self, kernel: Kernel) -> list[str]:
+        """The toolkits by which a kernel is recorded."""
+        return [toolkit for toolkit in self.request.toolkits if toolkit in kernel.toolkits]
+
+    @property
+    def _recordings(self) -> Path:
+        return self.request.out / self.machine.slug
+
+    def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
+        """Whether `verdict` is this machine's numerical one on today's binaries."""
+        if (verdict.get("gpu"), verdict.get("driver")) != (self.machine.gpu, self.machine.driver):
+            return False
+        return all(
+            verdict["toolkits"].get(toolkit, {}).get("build_key")
+            == build_record(kernel, self.request.build, toolkit)["build_key"]
+            for toolkit in self._of(kernel)
+        )
+
+    def _unjudged(self) -> list[str]:
+        """Ids of the kernels that need a numerical verdict; one that is filed is taken over."""
+        families = {kernel.family for kernel in self.everyone}
+        filed = {family: _read(self._recordings / family / "gates.json") for family in families}
+        unjudged = []
+        for kernel in self.everyone:
+            path, verdict = self.request.numeric / f"{kernel.id}.json", filed[kernel.family].get(kernel.id, {})
+            if self.request.regate and kernel.family == self.name:
+                unjudged.append(kernel.id)
+            elif self._is_judged(kernel, _read(path)):
+                continue
+            elif self._is_judged(kernel, verdict):
+                write_json(path, verdict)
+            else:
+                unjudged.append(kernel.id)
+        return unjudged
+
+    def _judge_numerically(self) -> None:
+        request, unjudged = self.request, self._unjudged()
+        arguments = ["--build", str(request.build), "--seeds", str(request.seeds), "--out-dir", str(request.numeric)]
+        shares = [unjudged[i :: request.jobs] for i in range(min(request.jobs, len(unjudged)))]
+
+        def judge(names: Sequence[str]) -> int:
+            return stage("gates.numeric", *arguments, *(f"--kernel={name}" for name in names))
+
+        # Most of a gate is references on the host; nothing is timed meanwhile.
+        with ThreadPoolExecutor(request.jobs) as pool:
+            _succeed(max(pool.map(judge, shares), key=abs, default=0))
+
+    def _gate(self) -> None:
+        for kernel in self.everyone:
+            numeric = self.request.numeric / f"{kernel.id}.json"
+            verdict = gate(kernel, self.request.build, self._of(kernel), numeric, None)
+            write_json(self.request.gates / f"{kernel.id}.json", verdict)
+            print(summary_line(verdict), flush=True)
+
+    def _common(self) -> list[str]:
+        """What the stages that measure take alike."""
+        request = self.request
+        folders = ["--build", str(request.build), "--gates", str(request.gates)]
+        return ["--family", self.name, "--config", str(request.config), *folders, *request.budget()]
+
+    def _sweep(self) -> None:
+        places = ["--journal", str(self.request.work / "sweep" / self.name), "--out", str(self.measured)]
+        _succeed(stage("measure.sweep", *self._common(), *places))
+
+    def _experiment(self) -> None:
+        journal = self.request.work / "sweep" / "experiments" / self.name
+        chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.request.toolkits)]
+        places = ["--journal", str(journal), "--out", str(self.experimented)]
+        _succeed(stage("experiments.run", *self._common(), *chosen, *places))
+
+    def _file(self) -> None:
+        target = self._recordings / self.name
+        for file in FILES if self.swept else ():
+            write_atomic(target / file, (self.measured / file).read_bytes())
+        for name in self.experiments:
+            for file in (f"{name}.csv", f"{name}.json"):
+                write_atomic(target / experiments.RECORDINGS / file, (self.experimented / file).read_bytes())
+        verdicts = {
+            kernel.id: read_json(self.request.numeric / f"{kernel.id}.json", "a verdict", "record again")
+            for kernel in self.kernels
+        }
+        write_json(target / "gates.json", verdicts)
+        say(f"{self.name} is filed under {target}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What the JSON file `path` holds; nothing where there is none or it is damaged."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def parse_sizes(items: Iterable[str]) -> dict[str, list[int]]:
+    """``["ladder=256,512"]`` as {"ladder": [256, 512]}."""
+    sizes = {}
+    for item in items:
+        family, _, numbers = item.partition("=")
+        try:
+            sizes[family] = [int(number) for number in numbers.split(",")]
+        except ValueError:
+            raise UserError(
+                f"--sizes '{item}' is not of the form family=size,size; for instance ladder=256,1024."
+            ) from None
+        registry.family(family)
+    return sizes
+
+
+def parse_settings(items: Iterable[str], configured: Mapping[str, Any]) -> dict[str, Any]:
+    """``["pytorch.training.iterations=500"]`` added to the configuration's settings of experiments."""
+    settings = {
+        family: {name: dict(values) for name, values in by_experiment.items()}
+        for family, by_experiment in configured.items()
+    }
+    for item in items:
+        try:
+            place, value = item.split("=", 1)
+            family, name, setting = place.split(".")
+            change = {setting: json.loads(value)}
+        except ValueError:
+            raise UserError(
+                f"--setting '{item}' is not of the form family.experiment.setting=value; for instance "
+                "pytorch.training.iterations=500."
+            ) from None
+        experiments.with_settings(experiments.experiment(family, name), change)
+        settings.setdefault(family, {}).setdefault(name, {}).update(change)
+    return settings
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(path.read_text())
+        if not isinstance(config["sweep"], dict):
+            raise TypeError("sweep holds no settings")
+    except FileNotFoundError:
+        raise UserError(f"the configuration {path} is missing.") from None
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise UserError(f"the configuration {path} is not usable ({error}).") from None
+    return config
+
+
+def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
+    """Enter into the configuration what the command line says of times and experiments."""
+    sweep = config["sweep"]
+    sweep["toolkits"] = options.toolkits.split(",") if options.toolkits else sweep["toolkits"]
+    sweep["sizes"].update(parse_sizes(options.sizes))
+    sweep["caches"] = options.caches.split(",") if options.caches else sweep["caches"]
+    if unknown := sorted(set(sweep["caches"]) - {"cold", "warm"}):
+        raise UserError(f"--caches has '{unknown[0]}'; choose cold, warm or cold,warm.")
+    sweep["rounds"] = options.rounds or sweep["rounds"]
+    sweep["seconds_per_round"] = options.seconds or sweep["seconds_per_round"]
+    config["experiments"] = parse_settings(options.setting, config.get("experiments", {}))
+    if options.no_counters:
+        sweep["counters"] = {}
+
+
+def _named_experiments(text: str | None, families: Iterable[str]) -> tuple[str, ...] | None:
+    """The experiments that --experiments names; None for all."""
+    if text is None:
+        return None
+    names = () if text == "none" else tuple(text.split(","))
+    known = {each.name for family in families for each in experiments.declared(family)}
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(
+            f"no chosen family has the experiment {', '.join(unknown)}; there are: "
+            f"{', '.join(sorted(known)) or 'none'}."
+        )
+    return names
+
+
+def requested(options: argparse.Namespace, start: float) -> Request:
+    """What the command line asks for; the configuration is written, changed by it, into its --work.
+
+    Args:
+        start: when the budget began, on the clock of time.monotonic.
+
+    Raises:
+        UserError: an argument or the configuration makes no sense; nothing was run or written.
+    """
+    config = _read_config(options.config)
+    os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
+    families = tuple(options.families.split(",") if options.families else config["families"])
+    for family in families:
+        registry.family(family)
+    _change(config, options)
+    request = Request(
+        config=options.work / "config.json",
+        build=options.build,
+        work=options.work,
+        out=options.out,
+        families=families,
+        toolkits=tuple(config["sweep"]["toolkits"]),
+        experiments=_named_experiments(options.experiments, families),
+        seeds=options.seeds or config["gates"]["seeds"],
+        jobs=options.jobs,
+        regate=options.regate,
+        sweep=not options.no_sweep,
+        deadline=start + options.budget if options.budget else None,
+    )
+    if options.fresh:
+        shutil.rmtree(request.work, ignore_errors=True)
+    write_json(request.config, config)
+    return request
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="workflow/scripts/record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--config", type=Path, default=ROOT / "workflow/config/default.yaml")
+    add("--build", type=Path, default=ROOT / "results/build", help="the workflow's binaries")
+    add("--work", type=Path, default=ROOT / "results/record", help="journal and verdicts")
+    add("--out", type=Path, default=ROOT / "reports/recorded", help="where recordings are filed")
+    add("--families", help="comma-separated; default: the configuration's")
+    add("--toolkits", help="comma-separated; default: the configuration's")
+    add("--sizes", action="append", default=[], metavar="FAMILY=N,N", help="measure these sizes only")
+    add("--rounds", type=int)
+    add("--caches", help="cold, warm or both, comma-separated; default: the configuration's")
+    add("--seconds", type=float, help="seconds a round of a point, at most")
+    add("--seeds", type=int, help="seeds of the numerical gate")
+    jobs = min(4, os.cpu_count() or 1)
+    add("--jobs", type=int, default=jobs, help="kernels to gate at a time (default %(default)s)")
+    add("--no-counters", action="store_true", help="do not run ncu")
+    add("--no-sweep", action="store_true", help="gates and experiments only; file no times")
+    add("--experiments", help="run these only, comma-separated; 'none' for none; default: all")
+    add(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="FAMILY.EXPERIMENT.SETTING=VALUE",
+        help="how long an experiment measures, where it is not as configured; the value as JSON",
+    )
+    add("--regate", action="store_true", help="run the numerical gate even if its verdict is current")
+    add("--fresh", action="store_true", help="throw this script's journal and verdicts away first")
+    add("--budget", type=float, help=f"seconds after which to stop measuring, with exit code {UNFINISHED}")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Record what the command line asks for; returns the exit code of the first stage that does not end well."""
+    start = time.monotonic()
+    request = requested(_options(), start)
+    machine = Machine.here()
+    try:
+        for family in request.families:
+            Family(family, request, machine).record()
+    except Unsuccessful as ended:
+        return ended.code
+    say(f"done in {time.monotonic() - start:.0f} s")
+    return 0
