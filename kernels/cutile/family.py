@@ -412,12 +412,12 @@ _WRITTEN = (
     _staying("tf32", (128, 128, 32), _SMALLER, True, name="persistent_tf32"),
     _staying("int8", (128, 128, 128), _SMALLER, True, name="persistent_int8"),
     _staying("fp8_e4m3", (128, 128, 128), _SMALLER, True, fast=1, name="persistent_fp8_e4m3_fast"),
+    _ending_small("fp16", 8, _LAST, name="tail_fp16", gain_over="cutile.persistent_fp16_tuned"),
+    _ending_small("bf16", 16, _LAST, name="tail_bf16", gain_over="cutile.persistent_bf16_tuned"),
     _turned(
         *(64, 64, (128, 128, 32), 8, "One launch turns B round, once for all rows of tiles of C."),
         gain_over="cutile.matmul_tf32_tuned",
     ),
-    _ending_small("fp16", 8, _LAST, name="tail_fp16", gain_over="cutile.persistent_fp16_tuned"),
-    _ending_small("bf16", 16, _LAST, name="tail_bf16", gain_over="cutile.persistent_bf16_tuned"),
 )
 
 

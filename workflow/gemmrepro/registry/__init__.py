@@ -7,7 +7,7 @@ package, so the workflow reads the registry while it plans its jobs.
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import LAYOUTS, Problem, Shape
 from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
-from gemmrepro.registry.families import Family, family, family_names, kernel, kernels
+from gemmrepro.registry.families import FIGURES, Family, family, family_names, kernel, kernels
 from gemmrepro.registry.groups import Accepts, Call, Code, Compute, Platform, Story, Timing
 from gemmrepro.registry.launches import Buffer, Launch, LibraryStep, Run, Step, Steps, TensorMap, Variant
 from gemmrepro.registry.promises import Expect, Promises, Refusal
@@ -25,6 +25,7 @@ from gemmrepro.registry.tuning import (
 __all__ = [
     "COMPILERS",
     "DTYPES",
+    "FIGURES",
     "LAYOUTS",
     "TUNE_AGAIN",
     "USUAL_SHAPES",

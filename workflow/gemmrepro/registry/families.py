@@ -14,6 +14,9 @@ from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.registry.records import Kernel
 
+FIGURES = ("climb", "ratio", "throughput", "roofline", "sizes", "tiles")
+"""Figures that a family's measurements can have: drawn by `gemmrepro.paper.figures`, named in `Family.figures`."""
+
 
 @dataclass(frozen=True)
 class Family:

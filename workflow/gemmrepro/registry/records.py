@@ -425,6 +425,8 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
     layouts = operation(compute.op).layouts
     if layouts and compute.layout not in layouts:
         yield f"layout '{compute.layout}' is none of {' '.join(layouts)}."
+    if unknown := sorted({*kernel.accepts.multiple_of, *kernel.accepts.at_most} - {"m", "n", "k"}):
+        yield f"it accepts shapes by the axis {', '.join(unknown)}; there are m, n and k."
     if kernel.timing.baseline == UNSTATED:
         yield "it states no baseline; write timing=Timing(baseline=...), a library call or None."
     if run.program and (callable(run.steps) or not run.steps):

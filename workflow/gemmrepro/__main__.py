@@ -1,0 +1,30 @@
+"""The library's commands: ``python -m gemmrepro COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from gemmrepro.check import stage as check
+from gemmrepro.errors import UserError, run_stage
+
+COMMANDS: Mapping[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "check": (check.main, "judge kernel families against the contract, without a GPU"),
+}
+
+
+def main() -> int:
+    """Run the command that the first argument names."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print("usage: python -m gemmrepro COMMAND [arguments]\n")
+        for command, (_, meaning) in COMMANDS.items():
+            print(f"  {command:8} {meaning}")
+        return 0
+    if name not in COMMANDS:
+        raise UserError(f"there is no command '{name}'; known are {', '.join(COMMANDS)}.")
+    return COMMANDS[name][0](arguments)
+
+
+if __name__ == "__main__":
+    run_stage(main)
