@@ -21,7 +21,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.judge import ceilings
 from gemmrepro.measure.rows import load, toolkit_of
-from gemmrepro.paper.figures import catalogue, style
+from gemmrepro.paper.figures import catalogue, climb, ratio, roofline, style, throughput
 from gemmrepro.paper.figures.catalogue import LADDER
 from gemmrepro.registry import ladders
 
@@ -108,16 +108,16 @@ def test_an_unknown_figure_is_refused():
 
 
 def test_ratio_puts_published_beside_measured(drawn):
-    ratio = drawn["ratio"]
-    rows = {row["level"]: row for row in ratio.table}
+    drawing = drawn["ratio"]
+    rows = {row["level"]: row for row in drawing.table}
     assert rows["L7 warptile"]["published"] == 0.937
     assert rows["L7 warptile"]["measured, cuda12"] == pytest.approx(0.90)
     assert rows["L7 warptile"]["measured, cuda13"] == pytest.approx(0.918)
     low, high = rows["L7 warptile"]["95% interval"]
     assert low < 0.90 < high
-    assert next(iter(ratio.table[0])) == "level"
-    assert "NVIDIA A6000" in ratio.caption and "Synthetic GPU" in ratio.caption
-    assert len(ratio.rows) == 2 * len(LEVELS)
+    assert next(iter(drawing.table[0])) == "level"
+    assert "NVIDIA A6000" in drawing.caption and "Synthetic GPU" in drawing.caption
+    assert len(drawing.rows) == 2 * len(LEVELS)
 
 
 def test_throughput_holds_every_point_and_the_baseline(drawn):
@@ -139,7 +139,7 @@ def test_roofline_uses_the_counted_traffic(drawn):
 
 def test_roofline_without_counters_or_ceilings_says_so(tmp_path):
     roofline = draw(World(tmp_path, counters=False, ceilings=False), names=["roofline"])["roofline"]
-    assert {row["traffic"] for row in roofline.table} == {"least possible"}
+    assert {row["traffic"] for row in roofline.table} == {"compulsory"}
     assert roofline.table[0]["FLOP/byte"] == pytest.approx(2 * 4096**3 / (12 * 4096**2))
     assert "No hardware counters were read" in roofline.caption
     assert "arithmetic and memory ceilings of this GPU were not measured" in roofline.caption
@@ -156,6 +156,46 @@ def test_a_smaller_sweep_takes_its_largest_size_and_says_so(tmp_path):
     ratio = draw(World(tmp_path, sizes=(256, 512), caches=("cold", "warm")), names=["ratio"])["ratio"]
     assert "M = N = K = 512" in ratio.caption
     assert "4096 was not measured" in ratio.caption
+
+
+# What a figure shows is selected before anything is drawn.
+
+
+def test_the_climb_selects_a_place_per_step_and_reaches_beyond_every_bar(world, drawn):
+    shown = climb.selection(load(world.measure, "ladder"), load(world.measure, "ceilings"))
+    assert shown.sizes == [4096, 8192] and len(shown.labels) == len(ladders.steps("ladder"))
+    panel = shown.panels[0]
+    speeds = [step.level.point.value for step in panel.steps if step.level]
+    assert len(speeds) == len(LEVELS) and speeds == sorted(speeds)
+    assert [baseline.name for baseline in panel.baselines] == ["cuBLAS"]
+    assert shown.ceilings[0].value == 60.0 and shown.reach >= 60.0
+    assert not shown.has_tuned and shown.any_step
+
+
+def test_an_interval_of_time_is_one_of_throughput_turned_over(world, drawn):
+    shown = throughput.selection(load(world.measure, "ladder"))
+    for _, line in shown.lines:
+        assert [point.size for point in line.points] == sorted(point.size for point in line.points)
+        assert all(point.low < point.value < point.high for point in line.points)
+    assert [panel.cache for panel in shown.panels[0]] == ["warm", "cold"]
+
+
+def test_the_roof_meets_the_memory_where_both_allow_the_same(world, drawn):
+    shown = roofline.selection(load(world.measure, "ladder"), load(world.measure, "ceilings"))
+    assert shown.ridge == pytest.approx(60e12 / 3000e9)
+    low, high = shown.x_limits()
+    assert low < 1 < shown.ridge < 100 < high
+    assert all(level.counted and len(level.rows) == 2 for level in shown.levels)
+    assert roofline.selection(load(world.measure, "ladder"), None).ridge is None
+
+
+def test_bars_are_of_one_toolkit_and_diamonds_of_the_other(world, drawn):
+    shown = ratio.selection(load(world.measure, "ladder"))
+    assert (shown.toolkit, shown.other_toolkit) == ("cuda12", "cuda13")
+    measured = [bar for bar in shown.bars if bar.values]
+    assert len(measured) == len(LEVELS)
+    assert all((len(bar.drawn), len(bar.others)) == (1, 1) for bar in measured)
+    assert shown.reach == pytest.approx(max(bar.others[0].value for bar in measured), abs=0.1)
 
 
 def test_a_recorded_family_is_drawn_at_the_size_of_its_article():
@@ -217,7 +257,7 @@ def test_ratio_puts_twins_beside_their_level(whole):
     levels = list(table)
     assert levels.index("L7 warptile, tuned") == levels.index("L7 warptile") + 1 < levels.index("L7.1 async_copy")
     said = whole["ladder"]["ratio"].caption
-    assert "constants found on this GPU" in said and "fp32" in said
+    assert "dotted: the same source, tuned on this GPU" in said and "fp32" in said
     hopper = whole["hopper"]["ratio"]
     assert "Hatched" not in hopper.caption and "bf16 and fp16" in hopper.caption
     assert {"H1 wgmma", "H1 wgmma, fp16"} <= {row["level"] for row in hopper.table}

@@ -38,13 +38,13 @@ def figure_names(family: str) -> tuple[str, ...]:
         raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
     if taken := set(known) & set(experiments.figures(family)):
         raise UserError(
-            f"an experiment of {family} calls a figure {', '.join(taken)}, as others are called; rename it."
+            f"an experiment of {family} calls a figure {', '.join(taken)}, which is the name of another; rename it."
         )
     return experiments.figure_names(family)
 
 
 def check_names(family: str, names: Sequence[str]) -> None:
-    """Raises UserError if a figure of this name can be drawn of no family, nor of this one's experiments."""
+    """Raises UserError for a name that is no figure of a family and none of this family's experiments."""
     known = (*LADDER, *SEARCH, *experiments.figures(family))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")

@@ -1,4 +1,4 @@
-"""The figure ``climb``: how each level of a ladder comes nearer to cuBLAS and to what the GPU can do at most."""
+"""The figure ``climb``: how a ladder approaches cuBLAS and the GPU's ceilings, level by level."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Climb:
         return [ceiling.key for ceiling in self.ceilings] + levels
 
     def lines(self) -> list[tuple[float, Dash, str]]:
-        """Lines across every panel: where, how dashed, and what they are called."""
+        """Lines across every panel: TFLOP/s, dash and legend."""
         lines = [
             (ceiling.value, _DASHES[place % 2 * 2], f"{ceiling.label} loop, measured: {format_number(ceiling.value)}")
             for place, ceiling in enumerate(self.ceilings)
@@ -139,7 +139,7 @@ class Climb:
 
 
 def draw(measured: Measurements, ceilings: Measurements | None) -> Drawing:
-    """A panel for each size with a bar per level; cuBLAS and the ceilings of the ladder's type are lines across it."""
+    """A panel per size with a bar per level; cuBLAS and the ceilings of the ladder's type are lines across it."""
     climb = selection(measured, ceilings)
     return Drawing(
         paint(climb), f"The climb, {climb.dtype}", caption(climb), alt(climb), climb.rows, table(climb), climb.stale
@@ -282,7 +282,7 @@ def _bar(axes: Axes, place: int, point: Point, colour: str, reach: float, twins_
     # Inside the bar where there is room for it, else beside it.
     inside = value > 0.3 * reach
     axes.annotate(
-        # Behind a twin's mark the number must not read as the twin's.
+        # Right of a twin's mark the number must not be taken for the twin's.
         format_number(value) + (" untuned" if not inside and twins_end > value else ""),
         (0 if inside else max(value, interval_end, twins_end), place),
         (4 if inside else 8, -0.5),
@@ -314,20 +314,20 @@ def caption(climb: Climb) -> str:
     for ceiling in climb.ceilings:
         conditions = f" at {ceiling.conditions}" if ceiling.conditions else ""
         lines.append(
-            f"{ceiling.label} loop, which does nothing else, measured: "
-            f"{format_number(ceiling.value)} TFLOP/s{conditions}"
+            f"a loop of nothing but {ceiling.label} reaches {format_number(ceiling.value)} TFLOP/s{conditions}"
         )
     if climb.peak:
-        lines.append(f"computed peak: {format_number(climb.peak.tflops)} TFLOP/s, {climb.peak.how}")
-    across = f"Lines across the panels: {'; '.join(lines)}." if lines else ""
-    missing = "" if climb.ceilings else f" No ceiling of {climb.dtype} was measured."
-    return (
-        f"Throughput of each level, {climb.dtype}, warm cache, at {_listed(climb.sizes)} with cuBLAS of the same size"
-        f"{f', built by {climb.toolkit}' if climb.toolkit else ''}. "
-        f"{'Diamonds: the same source with constants found on this GPU. ' if climb.has_tuned else ''}"
-        f"{across}{missing} "
-        f"Numbers with clock and power are below. {climb.origin}{stale_note(climb.stale)}"
-    )
+        lines.append(f"the computed peak is {format_number(climb.peak.tflops)} TFLOP/s, {climb.peak.how}")
+    sentences = [
+        f"Throughput of each level and of cuBLAS, {climb.dtype}, warm cache, at {_listed(climb.sizes)}"
+        f"{f', built by {climb.toolkit}' if climb.toolkit else ''}.",
+        "Diamonds: the same source, tuned on this GPU." if climb.has_tuned else "",
+        f"Lines across the panels: {'; '.join(lines)}." if lines else "",
+        "" if climb.ceilings else f"No {climb.dtype} ceiling was measured.",
+        "The table below adds clock and power.",
+        climb.origin,
+    ]
+    return " ".join(filter(None, sentences)) + stale_note(climb.stale)
 
 
 def alt(climb: Climb) -> str:
@@ -338,7 +338,7 @@ def alt(climb: Climb) -> str:
     ]
     if not values:
         return "Bar chart without data."
-    return "Bars of throughput in TFLOP/s by level and size. " + "; ".join(values) + "."
+    return "Bar chart of throughput in TFLOP/s by level and size. " + "; ".join(values) + "."
 
 
 def table(climb: Climb) -> list[dict[str, Any]]:
@@ -351,7 +351,7 @@ def table(climb: Climb) -> list[dict[str, Any]]:
             if level in panel.baselines:
                 lines.append({**cells, "ratio to cuBLAS": level.ratio, **conditions})
                 continue
-            share = {"of the highest loop": level.point.value / climb.ceilings[0].value} if climb.ceilings else {}
+            share = {"share of the highest loop": level.point.value / climb.ceilings[0].value} if climb.ceilings else {}
             lines.append({**cells, "ratio to cuBLAS": level.ratio, **share, **conditions, "stale": level.point.stale})
     for ceiling in climb.ceilings:
         cells = {"level": f"{ceiling.label} loop, measured", "TFLOP/s": ceiling.value}

@@ -213,7 +213,7 @@ def caption(chart: DotChart) -> str:
 
 def alt(chart: DotChart) -> str:
     values = [f"{panel.title}, {dot.label}: {format_number(dot.x)}" for panel, dot in chart.dots]
-    return f"{chart.declared.x_label}. {'; '.join(values)}." if values else "Dots without data."
+    return f"Dot chart of {chart.declared.x_label}. {'; '.join(values)}." if values else "Dot chart without data."
 
 
 def table(chart: DotChart) -> list[dict[str, Any]]:

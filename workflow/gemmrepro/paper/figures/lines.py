@@ -220,7 +220,7 @@ def paint(chart: LineChart) -> Figure:
             handlelength=2.6,
         )
     sns.despine(figure)
-    # A longer legend takes nothing away from the panels.
+    # A longer legend makes the figure higher; the panels keep their size.
     inches = figure.get_size_inches()[1] + 0.2 * max(0, rows_of_legend - 2)
     figure.set_figheight(inches)
     top = 1 - (0.12 + 0.2 * rows_of_legend) / inches
@@ -308,7 +308,7 @@ def _limits(axes: Axes, xs: tuple[float, ...], scale: str) -> None:
     if not axes.lines:
         axes.set_yticks([])
     elif np.log10(high / low) < 1.2:
-        # At least a decade, so that a flat line looks flat and has ticks beside it.
+        # At least a decade, so that a flat line looks flat and the axis has ticks.
         middle = math.sqrt(low * high)
         axes.set_ylim(middle / 4, middle * 4)
 
@@ -333,7 +333,7 @@ def alt(chart: LineChart) -> str:
     ]
     if not values:
         return "Line chart without data."
-    return f"{lines.y_label} against {lines.x_label}. {'; '.join(values)}."
+    return f"Line chart of {lines.y_label} against {lines.x_label}. Where each line ends: {'; '.join(values)}."
 
 
 def table(chart: LineChart) -> list[dict[str, Any]]:

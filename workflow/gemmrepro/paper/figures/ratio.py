@@ -112,7 +112,7 @@ class Ratios:
 
     @property
     def made(self) -> list[str]:
-        """The ways in which its kernels are made of their sources, in order."""
+        """What sets kernels apart that share a source: "", "tuned", a type; in the order of their first bars."""
         return list(dict.fromkeys(bar.how for bar in self.bars))
 
     @property
@@ -123,7 +123,7 @@ class Ratios:
 
 
 def draw(measured: Measurements) -> Drawing:
-    """A group of bars per step: as published, with the article's constants here, and what else shares its source."""
+    """A group of bars per step: the published ratio, the step as measured here, and its twins."""
     ratios = selection(measured)
     title = f"Ratio to cuBLAS at {ratios.size}, {listed(ratios.types)}"
     return Drawing(paint(ratios), title, caption(ratios), alt(ratios), ratios.rows, table(ratios), ratios.stale)
@@ -195,7 +195,7 @@ def paint(ratios: Ratios) -> Figure:
     axes.set_yticks(ticks, [group.label for group in ratios.groups])
     axes.set_ylim(max(y, 0.5), -GAP)
     axes.set_xlim(0, (1.24 if ratios.stale else 1.14) * ratios.reach)
-    axes.set_xlabel("speed relative to cuBLAS (1 = as fast; higher is better)")
+    axes.set_xlabel("speed relative to cuBLAS (1 = equal; higher is better)")
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     if handles := _legend(ratios):
@@ -274,11 +274,11 @@ def caption(ratios: Ratios) -> str:
     if ratios.published:
         hatched = f"Hatched: as published for {ratios.hardware[0]}"
         hatched += f"{f', at {ratios.published_size}' if elsewhere else ''}. "
-    diamond = "; the diamond is the other toolkit" if ratios.other_toolkit else ""
+    diamond = f"; diamonds: built by {ratios.other_toolkit}" if ratios.other_toolkit else ""
     return (
         f"Speed of each level relative to cuBLAS, {listed(ratios.types)}, M = N = K = {ratios.size}, warm cache. "
         f"{hatched}{_fills(ratios)}{diamond}. "
-        f"{'Each type stands beside cuBLAS in the same type. ' if len(ratios.types) > 1 else ''}"
+        f"{'Each type is compared with cuBLAS in the same type. ' if len(ratios.types) > 1 else ''}"
         f"{ratios.origin}{f' The size {ratios.published_size} was not measured.' if elsewhere else ''}"
         f"{stale_note(ratios.stale)}"
     )
@@ -291,7 +291,7 @@ def _fills(ratios: Ratios) -> str:
         if ratios.toolkit
         else "Nothing was measured"
     )
-    names: Mapping[str, str] = {"": solid, "tuned": "dotted: the same source with constants found on this GPU"}
+    names: Mapping[str, str] = {"": solid, "tuned": "dotted: the same source, tuned on this GPU"}
     return "; ".join(names.get(how, f"crossed: the same source in {how}") for how in ratios.made or [""])
 
 

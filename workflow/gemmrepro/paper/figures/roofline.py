@@ -273,11 +273,11 @@ def _roof_sentence(roofline: Roofline) -> str:
     if missing:
         return f"The {missing[0]} ceiling of this GPU was not measured. "
     sentence = (
-        "The roof is this GPU's own, measured with a loop that does nothing else "
-        f"({roofline.dtype}) and a 128-bit copy. "
+        f"The roof was measured on this GPU, with a loop of arithmetic alone ({roofline.dtype}) and a copy of 128-bit "
+        "words. "
     )
     if lower := ", ".join(f"{each.label} {format_number(each.value)} TFLOP/s" for each in roofline.arithmetic[1:]):
-        sentence += f"Dashed: what a loop under further conditions reaches ({lower}). "
+        sentence += f"Dashed: loops with more constraints ({lower}). "
     return sentence
 
 
@@ -290,12 +290,12 @@ def _traffic_sentence(roofline: Roofline) -> str:
         return "DRAM traffic is the profiler's count (dram__bytes.sum). "
     if len(assumed) < len(roofline.levels):
         return (
-            "DRAM traffic is the profiler's count (dram__bytes.sum); for "
-            f"{', '.join(assumed)} the least possible stands in. "
+            "DRAM traffic is the profiler's count (dram__bytes.sum), or, where there is none, the compulsory traffic, "
+            f"each matrix crossing the bus once: {', '.join(assumed)}. "
         )
     return (
-        "No hardware counters were read, so all levels stand at the least possible DRAM traffic, each matrix "
-        "crossing once: their true intensity is lower. "
+        "No hardware counters were read: all levels are drawn with the compulsory DRAM traffic, each matrix crossing "
+        "the bus once, and their true intensity is lower. "
     )
 
 
@@ -312,7 +312,7 @@ def table(roofline: Roofline) -> list[dict[str, Any]]:
         {
             "level": level.name,
             "FLOP/byte": level.intensity,
-            "traffic": "counted" if level.counted else "least possible",
+            "traffic": "counted" if level.counted else "compulsory",
             "TFLOP/s": level.tflops,
             "stale": level.stale,
         }

@@ -59,7 +59,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Curve:
-    """A kernel's line in a panel: its published ratios, as (size, ratio), and its measured ones; either may lack."""
+    """A kernel's line in a panel: published ratios, as (size, ratio), and measured ones; either may be empty."""
 
     kernel: Kernel
     look: Look
@@ -112,7 +112,7 @@ class Sizes:
 
 
 def published_ratios(family: str) -> dict[str, list[Claim]]:
-    """The claims of a family on ratios to its baseline that carry over to other GPUs, by kernel, by size."""
+    """The claims of a family on ratios to its baseline that transfer to other GPUs, by kernel, in the order of size."""
     ratios: dict[str, list[Claim]] = {}
     for claim in claims.load((family,)):
         if claim.compute["metric"] == "ratio" and claim.published and claim.compute.get("n"):
@@ -165,7 +165,7 @@ def _kernels(measured: Measurements, dtype: str, toolkit: str) -> list[tuple[Ker
     looks = _looks(measured.family)
     lines = [(kernel, looks[kernel.rung]) for kernel in ladders.steps(measured.family, dtype)]
     if tuned := fastest_tuned(measured, dtype, toolkit):
-        lines.append((tuned, Look("the fastest with other constants", TUNED, "h", TUNED_DASH)))
+        lines.append((tuned, Look("fastest tuned kernel", TUNED, "h", TUNED_DASH)))
     return lines
 
 
@@ -278,7 +278,7 @@ def caption(shown: Sizes) -> str:
     )
     return (
         "Speed relative to cuBLAS in the same type and layout against the size of a square problem, warm cache; above "
-        f"the line the kernel is faster. {published}Bars are 95% intervals. Scales differ between panels. "
+        f"1 the kernel is faster. {published}Error bars are 95% intervals. The scales of the panels differ. "
         f"{f'Built by {shown.toolkit}. ' if shown.toolkit else ''}{shown.origin}{stale_note(shown.stale)}"
     )
 

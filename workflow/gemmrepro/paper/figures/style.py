@@ -1,8 +1,7 @@
-"""What the figures share: their look, their colours, and what each hands to the report.
+"""What the figures share: their look, their colours, and `Drawing`, which each hands to the report.
 
-Series differ by marker, hatch or dash as well as by colour, from a palette that colour-blind readers can tell apart.
-Colours of ink, grid and series are literal and unique, so that the report can exchange them for its own in dark mode
-(`THEME`).
+Series differ by marker, hatch or dash as well as by colour, from a palette that is safe for colour-blind readers.
+Colours of ink, grid and series are literal and unique, so that the report can replace them in dark mode (`THEME`).
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
 # Okabe and Ito's colours, darkened where white paper would swallow them; their yellow is left out.
 SERIES = ("#0072b2", "#c75600", "#00805f", "#b3568b", "#2f8fc4", "#a87400", "#7a4fbf")
 
-# From the first step of a ladder to the last but one: lightness tells them apart, so no eye confuses their order.
+# From the first step of a ladder to the last but one: they differ in lightness, which shows their order to every eye.
 RAMP = ("#8593a3", "#6f84a0", "#587699", "#3f6691", "#1f5588")
 PUBLISHED = "#8a919c"
 
 FIRST, LAST, TUNED, OTHER_TYPE = SERIES[0], SERIES[1], SERIES[2], SERIES[3]
-"""A step as it is; the last step where the others are muted; the same source tuned; the same source in another type."""
+"""A step; the last step of a ladder; the same source, tuned; the same source in another type."""
 
 THEME = {
     INK: "--ink",
@@ -83,7 +82,7 @@ class EdgeLabel:
 
 
 def set_style() -> None:
-    """Make this module's look the one of every figure drawn from now on."""
+    """Give every figure drawn from now on this module's look."""
     sns.set_theme(
         context="paper",
         style="whitegrid",
@@ -124,7 +123,7 @@ def raised(exponent: int) -> str:
 
 
 def plain(value: float, _position: int | None = None) -> str:
-    """A tick's label, never in exponent form; a large power of two as one, a very large or small one of ten too."""
+    """A tick's label, never as 1e6: powers of two above 10^6, and powers of ten beyond 10^6 or 10^-4, as powers."""
     if value > 1e6 or 0 < value < 1e-4:
         tens = math.log10(value)
         if abs(tens - round(tens)) < 1e-9:
@@ -149,7 +148,7 @@ def between_decades(axis: Axis) -> None:
 
 
 def ramp(place: int, steps: int) -> str:
-    """The colour of step number `place` of so many: muted along the ladder, strong for the last."""
+    """The colour of step `place` (from 0) of `steps`: muted along the ladder, strong for the last."""
     return LAST if place == steps - 1 else RAMP[place * len(RAMP) // max(1, steps - 1)]
 
 
@@ -164,21 +163,21 @@ def origin(measured: Measurements | Results) -> str:
 
 
 def stale_note(stale: bool) -> str:
-    """What hollow marks mean, where there are any."""
+    """A sentence on hollow marks; empty where nothing is stale."""
     return (
-        " Hollow marks and bars are stale: taken from another build of the kernel, they support no claim."
+        " Hollow marks and bars are stale: they were measured with another build of the kernel and support no claim."
         if stale
         else ""
     )
 
 
 def empty(axes: Axes, text: str) -> None:
-    """Say in the middle of a panel why it is empty."""
+    """Write into the middle of a panel why it is empty."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK, fontsize=11)
 
 
 def value_label(axes: Axes, x: float, y: float, text: str, weight: str = "normal", gap: float = 4) -> None:
-    """A bar's value, right of it, on a patch of paper so that no line crosses it."""
+    """A bar's value to its right, on a patch in the colour of the paper, so that no line crosses it."""
     axes.annotate(
         text,
         (x, y),
@@ -193,9 +192,9 @@ def value_label(axes: Axes, x: float, y: float, text: str, weight: str = "normal
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places at least `gap` apart, in the order of `wanted` and near to it, within [low, high] if they fit.
+    """Positions at least `gap` apart, as close as possible to `wanted` in its order, within [low, high] if they fit.
 
-    Least squares under the order: isotonic regression of the places less their gaps, by pooling neighbours.
+    Least squares under that order: isotonic regression of the positions less their gaps, by pooling neighbours.
     """
     order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
     pools: list[list[float]] = []  # sum, count
@@ -213,7 +212,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def label_right(axes: Axes, labels: Sequence[EdgeLabel], size: float = 9.0) -> None:
-    """Label points at the right edge of a panel, none over another, with a leader from each.
+    """Label points at the right edge of a panel, without overlap, each with a leader to its point.
 
     Call it once the axes have their final limits and size.
     """
@@ -249,5 +248,5 @@ def label_right(axes: Axes, labels: Sequence[EdgeLabel], size: float = 9.0) -> N
 
 
 def half_widths(low: Any, high: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Error bars that matplotlib takes: shape (2, points), nothing negative, nothing missing."""
+    """Error bars as matplotlib takes them: shape (2, points), with 0 for what is missing or negative."""
     return np.clip(np.nan_to_num(np.array([low, high], dtype=float)), 0, None)

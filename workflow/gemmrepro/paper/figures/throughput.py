@@ -16,7 +16,6 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.text import format_number, listed
-from gemmrepro.gpu import baselines
 from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
 from gemmrepro.paper.figures.points import Point, throughput_point
 from gemmrepro.paper.figures.style import (
@@ -38,7 +37,7 @@ from gemmrepro.paper.figures.style import (
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import compared, dtypes, is_tuned, level_name
 
-BASELINES: tuple[Dash, ...] = ("-", (0, (1, 1)), "-.")
+BASELINE_DASHES: tuple[Dash, ...] = ("-", (0, (1, 1)), "-.")
 """Dashes of cuBLAS's lines, in the order in which a family names its baselines."""
 
 TUNED_DASH: Dash = (0, (5, 2))
@@ -102,7 +101,7 @@ class Throughput:
 
 
 def draw(measured: Measurements) -> Drawing:
-    """Throughput against size; lines are labelled at their ends, on the right."""
+    """Throughput against size, with the lines labelled at their right ends."""
     shown = selection(measured)
     title = f"Throughput against size, {listed(shown.types)}"
     return Drawing(paint(shown), title, caption(shown), alt(shown), shown.rows, table(shown), shown.stale)
@@ -158,13 +157,18 @@ def _series(measured: Measurements, dtype: str, toolkit: str) -> list[Series]:
         label = _label(tuned) if _many(measured.family) else level_name(tuned)
         series.append(Series(tuned.id, toolkit, label, TUNED, "h", strong=True, dash=TUNED_DASH))
     for place, name in enumerate(dict.fromkeys(kernel.baseline for kernel in steps if kernel.baseline)):
-        dash = BASELINES[place % len(BASELINES)]
-        series.append(Series(name, LIBRARY, baselines.baseline(name).rung, INK, "*", strong=True, dash=dash))
+        dash = BASELINE_DASHES[place % len(BASELINE_DASHES)]
+        series.append(Series(name, LIBRARY, _rung(measured, name), INK, "*", strong=True, dash=dash))
     return series
 
 
+def _rung(measured: Measurements, baseline: str) -> str:
+    """What the rows call a baseline."""
+    return next(iter(select(measured.summary, kernel=baseline)["rung"]), baseline)
+
+
 def _many(family: str) -> bool:
-    """Whether the family multiplies so many types that its kernels' own names tell more than those of their steps."""
+    """Whether the family multiplies so many types that its kernels' own names are clearer than those of their steps."""
     return len(dtypes(family)) > 2
 
 
@@ -174,7 +178,7 @@ def _label(kernel: registry.Kernel) -> str:
 
 
 def fastest_tuned(measured: Measurements, dtype: str, toolkit: str) -> registry.Kernel | None:
-    """Of the tuned kernels the fastest at the largest size, warm."""
+    """The tuned kernel that is fastest at the largest size, warm; None if none was measured."""
     tuned = {k.id: k for k in compared(measured.family) if k.dtype_in == dtype and is_tuned(k)}
     rows = cubes(select(measured.summary, cache="warm", toolkit=toolkit, dtype=dtype))
     rows = rows[rows["kernel"].isin(tuned) & rows["tflops"].notna()]
@@ -261,14 +265,14 @@ def _finish(axes: Axes, panel: Panel) -> None:
 
 
 def caption(shown: Throughput) -> str:
-    types = f"{listed(shown.types)}, a row of panels each" if len(shown.types) > 1 else shown.types[0]
-    tuned = ", and dashed the fastest of the tuned kernels" if shown.has_tuned else ""
+    types = f"{listed(shown.types)}, one row of panels per type" if len(shown.types) > 1 else shown.types[0]
+    tuned = ", the fastest tuned kernel is dashed" if shown.has_tuned else ""
     return (
         f"Throughput of each level and of cuBLAS against the size of a square problem, {types}. "
-        "Warm: the same matrices again and again; cold: nothing of them left in the L2 cache. "
-        "Lines are named at their right ends, in the order of their ends; "
-        f"the last level and cuBLAS are drawn strong{tuned}. "
-        "Bars are 95% intervals of the median; where none is seen, it is smaller than the mark. "
+        "Warm: the same matrices in every launch; cold: L2 holds nothing of them. "
+        "Labels on the right follow the order in which the lines end; "
+        f"the last level and cuBLAS are drawn bold{tuned}. "
+        "Error bars are 95% intervals of the median; most are smaller than the markers. "
         f"{f'Built by {shown.toolkit}. ' if shown.toolkit else ''}{shown.origin}{stale_note(shown.stale)}"
     )
 

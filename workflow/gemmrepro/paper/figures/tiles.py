@@ -1,4 +1,4 @@
-"""The figure ``tiles``: what a search found for each tile of C, as a heat map per tuned kernel.
+"""The figure ``tiles``: the best candidate of a search for each tile of C, as a heat map per tuned kernel.
 
 It rests on the table of all candidates that `gemmrepro.tune.stage install` keeps beside the winners.
 """
@@ -95,7 +95,7 @@ def read(tunable: Tunable) -> Search | None:
 def draw(measured: Measurements) -> Drawing:
     """A panel per tunable of the family that has tiles `bm` x `bn` and a table: rows of a tile down, columns across."""
     searches = selection(measured.family)
-    title = "Tiles that a search tried, and how fast each is"
+    title = "Speed by tile, as searched"
     return Drawing(paint(searches), title, caption(searches), alt(searches), [], table(searches), False)
 
 
@@ -109,7 +109,7 @@ def paint(searches: Sequence[Search]) -> Figure:
     """Draw them."""
     down = max(1, math.ceil(len(searches) / COLUMNS))
     figure, panels = plt.subplots(down, COLUMNS, figsize=(7.6, 2.3 * down + 0.5), squeeze=False)
-    # A type's own best is its brightest: cuBLAS, which ratios are to, is itself slow in some.
+    # Every panel has its own scale, because cuBLAS, the denominator, is slow in some types.
     shares = [best.ratio / search.top for search in searches for best in search.tiles.values()]
     for axes, search in zip(panels.flat, searches, strict=False):
         _panel(axes, search, min(shares))
@@ -175,11 +175,11 @@ def caption(searches: Sequence[Search]) -> str:
         return "No search was recorded for this family."
     sizes = " and ".join(str(size) for size in sorted({search.size for search in searches}))
     return (
-        "Speed relative to cuBLAS of the best candidate of each tile, rows of the tile down and columns across, warm "
-        f"cache, at {sizes}: one brief look a candidate, longer ones for the fastest. Below a value stand the "
-        "compiler's hints that made it, where they are not its own choice: worker warps (w), CTAs a block (cta), "
-        "blocks a multiprocessor (occ). The lighter a cell, the nearer it is to the best of its panel. An empty cell "
-        "has no candidate: its sums or its stages do not fit."
+        "Best speed relative to cuBLAS per tile, its rows down and its columns across, warm cache, at "
+        f"{sizes}. Every candidate was timed briefly, the fastest ones again for longer. Below a value: the best "
+        "candidate's hints to the compiler, if it has any: worker warps (w), CTAs per cluster (cta), blocks per SM "
+        "(occ). Lighter cells are closer to the best of their panel. An empty cell has no candidate: its accumulators "
+        "or its stages do not fit."
     )
 
 
