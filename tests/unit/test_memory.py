@@ -158,10 +158,10 @@ def shapes(kernel: Kernel) -> list[Shape]:
 def data(kernel: Kernel, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     """An input with tails and, of ids, strays; and what must come out, bit for bit."""
     if kernel.op == "histogram":
-        ids = vectors._ids("some outside", shape.n, shape.k, 1)
+        ids = vectors.gate_ids("some outside", shape.n, shape.k, 1)
         return ids, vectors.counts_of(ids, shape.k, np)
     if kernel.op == "reduce":
-        values = vectors._vectors("integers", shape.n, 1)
+        values = vectors.gate_values("integers", shape.n, 1)
         return values, values.sum(keepdims=True)
     storage = np.dtype(STORAGE[kernel.dtype_in])
     values = np.frombuffer(np.random.default_rng(1).bytes(shape.n * storage.itemsize), storage)
@@ -195,7 +195,7 @@ def on_two_blocks(kernel: Kernel) -> Kernel:
 @pytest.mark.parametrize("law", ["some outside", "sorted"])
 def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, law):
     kernel, shape = registry.kernel("memory.histogram_ranges"), Shape(1, 3 * 16_384 + 4099, 5000)
-    ids = vectors._ids(law, shape.n, shape.k, 5)
+    ids = vectors.gate_ids(law, shape.n, shape.k, 5)
     program, few = compiled(kernel.id, folder), on_two_blocks(kernel)
     for reverse in (False, True):
         assert same(run(program, few, shape, ids, reverse), vectors.counts_of(ids, shape.k, np))

@@ -103,7 +103,7 @@ def _resource_checks(
         why = "the limit of static shared memory"
         checks.append(_at_most(arch, "static shared bytes", why, STATIC_SHARED_LIMIT, shared))
     why = f"static and dynamic together fit {arch}"
-    checks.append(_at_most(arch, "shared bytes a block", why, _shared_limit(arch), shared + dynamic_shared))
+    checks.append(_at_most(arch, "shared bytes a block", why, shared_limit(arch), shared + dynamic_shared))
     return checks
 
 
@@ -180,7 +180,7 @@ def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
     return [*checks, *refusal_checks(kernel, build.refused), advisory_check(build.advisories)] if checks else []
 
 
-def _shared_limit(arch: str) -> int:
+def shared_limit(arch: str) -> int:
     """Bytes of shared memory a block may have on `arch`; the least of all for one that is not in the table."""
     capability = int(re.sub(r"\D", "", arch))
     return 1024 * _SHARED_LIMIT_KIB.get(capability, min(_SHARED_LIMIT_KIB.values()))

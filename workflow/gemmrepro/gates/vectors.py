@@ -43,8 +43,8 @@ def chain(n: int) -> int:
 
 
 @lru_cache(maxsize=256)  # every kernel of a family is judged on the same
-def _ids(distribution: str, n: int, bins: int, seed: int) -> np.ndarray:
-    """Ids of one of DISTRIBUTIONS, or of those that only the gate draws."""
+def gate_ids(distribution: str, n: int, bins: int, seed: int) -> np.ndarray:
+    """ids[n], int32, of one of USUAL_DISTRIBUTIONS, some of which only the gate draws."""
     rng = np.random.default_rng([seed, n, bins])
     if distribution in DISTRIBUTIONS:
         return draw_ids(distribution, n, bins, seed, np)
@@ -68,7 +68,8 @@ def counts_of(ids: Any, bins: int, xp: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _vectors(kind: str, n: int, seed: int) -> np.ndarray:
+def gate_values(kind: str, n: int, seed: int) -> np.ndarray:
+    """x[n], float32, of one of KINDS, the same on every machine."""
     rng = np.random.default_rng([seed, n])
     if kind == "integers":  # every partial sum is below 2^24
         return rng.integers(-8, 9, n).astype(np.float32)
@@ -153,7 +154,7 @@ class Reduce(_VectorGate):
         for n in (*LENGTHS, *(shape.n for shape in kernel.promises.gate_shapes)):
             for kind in KINDS:
                 shape = Shape(1, n, 1)
-                values = _vectors(kind, n, seed)
+                values = gate_values(kind, n, seed)
                 got, problems = _run(session, launch, kernel.problem, shape, values, 1)
                 total, magnitude = float(values.sum(dtype=np.float64)), float(np.abs(values).sum(dtype=np.float64))
                 verdict = judge_sum(float(got[0]), total, magnitude, n)
@@ -187,7 +188,7 @@ class Histogram(_VectorGate):
                 yield Judged(Case(shape, 1.0, 0.0, "refused size", seed), verdict, 0.0)
                 continue
             for distribution in USUAL_DISTRIBUTIONS if shape in usual else FEW_DISTRIBUTIONS:
-                ids = _ids(distribution, shape.n, shape.k, seed)
+                ids = gate_ids(distribution, shape.n, shape.k, seed)
                 got, problems = _run(session, launch, kernel.problem, shape, ids, shape.k + 1)
                 problems = _exactly(got, counts_of(ids, shape.k, np)) + problems
                 yield Judged(Case(shape, 1.0, 0.0, distribution, seed), _exact_verdict(problems), 0.0)
