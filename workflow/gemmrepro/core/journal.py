@@ -38,16 +38,16 @@ class Journal:
         meta = self.folder / "machine.json"
         if meta.exists() or (self.folder.is_dir() and any(self.folder.iterdir())):
             try:
-                found = json.loads(meta.read_text())
+                owner = json.loads(meta.read_text())
             except (OSError, ValueError):
-                found = {"gpu": "an unknown GPU", "driver": "unknown"}
-            if found != machine:
+                owner = {"gpu": "an unknown GPU", "driver": "unknown"}
+            if owner != machine:
                 number = 1
                 while (aside := self.folder.with_name(f"{self.folder.name}.set-aside-{number}")).exists():
                     number += 1
                 self.folder.rename(aside)
                 say(
-                    f"the journal {self.folder} belongs to {found.get('gpu')} with driver {found.get('driver')}, and "
+                    f"the journal {self.folder} belongs to {owner.get('gpu')} with driver {owner.get('driver')}, and "
                     f"this is {machine['gpu']} with {machine['driver']}; it was set aside as {aside.name} and a new "
                     "one begun"
                 )

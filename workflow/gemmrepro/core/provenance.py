@@ -12,14 +12,14 @@ from gemmrepro.core.paths import ROOT
 
 def libraries(versions: Mapping[str, str]) -> dict[str, str]:
     """Versions of what took part: the baselines' libraries and the Python packages."""
-    found = {text.rsplit(" ", 1)[0]: text.rsplit(" ", 1)[1] for text in versions.values()}
+    named = {text.rsplit(" ", 1)[0]: text.rsplit(" ", 1)[1] for text in versions.values()}
     names = ("cupy-cuda13x", "cupy-cuda12x", "cuda-core", "cuda-bindings", "numpy", "pandas", "nvidia-ml-py", "torch")
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            named[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return named
 
 
 def git_commit() -> str | None:

@@ -105,12 +105,14 @@ def load(folder: Path | str | None, family: str) -> dict[str, Results]:
     Raises:
         UserError: a file is there but is not what it should be.
     """
-    found = {}
+    results = {}
     for experiment in declarations.declared(family):
         if folder is None:
-            found[experiment.name] = nothing(experiment)
+            results[experiment.name] = nothing(experiment)
             continue
         table, about = (Path(folder) / family / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
         run = read_json(about, "the experiment's JSON", "run it again, or restore it") if about.is_file() else {}
-        found[experiment.name] = Results(experiment, _read(table, experiment), run, table if table.is_file() else None)
-    return found
+        results[experiment.name] = Results(
+            experiment, _read(table, experiment), run, table if table.is_file() else None
+        )
+    return results

@@ -142,10 +142,10 @@ def _memcpy(session: device.Session, operands: Operands) -> Callable[[], None]:
 def _cub_reduce(session: device.Session, operands: Operands) -> Callable[[], None]:
     from cupy.cuda import cub
 
-    given, output = operands.inputs[0], operands.output.reshape(())
+    values, output = operands.inputs[0], operands.output.reshape(())
 
     def call() -> None:
-        cub.device_reduce(given, cub.CUPY_CUB_SUM, (0,), (), output)
+        cub.device_reduce(values, cub.CUPY_CUB_SUM, (0,), (), output)
 
     return call
 

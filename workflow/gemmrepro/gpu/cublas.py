@@ -161,6 +161,11 @@ class ColumnMajor:
             type_out=CUDA_TYPES[problem.dtype_out],
         )
 
+    def leading(self, handle: Any) -> tuple[Any, ...]:
+        """The arguments with which a BLAS call begins: handle, which matrices are transposed, and the lengths."""
+        lengths = (ctypes.c_int(self.m), ctypes.c_int(self.n), ctypes.c_int(self.k))
+        return (handle, ctypes.c_int(self.op_first), ctypes.c_int(OP_N), *lengths)
+
 
 class Cublas:
     """One libcublas handle on the session's stream."""
@@ -208,12 +213,11 @@ class Cublas:
         form = ColumnMajor.of(operands.problem, operands.shape)
         a, b = operands.inputs
         alpha, beta = ctypes.c_float(operands.alpha), ctypes.c_float(operands.beta)
-        arguments = (
-            *(self._handle, ctypes.c_int(form.op_first), ctypes.c_int(OP_N)),
-            *(ctypes.c_int(value) for value in (form.m, form.n, form.k)),
-            *(ctypes.byref(alpha), _pointer(b), ctypes.c_int(form.ld_first), _pointer(a), ctypes.c_int(form.ld_second)),
-            *(ctypes.byref(beta), _pointer(operands.output), ctypes.c_int(form.ld_out)),
-        )
+        first = (_pointer(b), ctypes.c_int(form.ld_first))
+        second = (_pointer(a), ctypes.c_int(form.ld_second))
+        out = (_pointer(operands.output), ctypes.c_int(form.ld_out))
+        factors = (*form.leading(self._handle), ctypes.byref(alpha), *first, *second)
+        arguments = (*factors, ctypes.byref(beta), *out)
         return _repeatable("cublasSgemm", self._library.cublasSgemm_v2, arguments, (alpha, beta))
 
     def gemm_ex(self, operands: Operands) -> Callable[[], None]:
@@ -221,14 +225,12 @@ class Cublas:
         form = ColumnMajor.of(operands.problem, operands.shape)
         a, b = operands.inputs
         alpha, beta = scalars(operands)
-        arguments = (
-            *(self._handle, ctypes.c_int(form.op_first), ctypes.c_int(OP_N)),
-            *(ctypes.c_int(value) for value in (form.m, form.n, form.k)),
-            *(ctypes.byref(alpha), _pointer(b), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_first)),
-            *(_pointer(a), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_second), ctypes.byref(beta)),
-            *(_pointer(operands.output), ctypes.c_int(form.type_out), ctypes.c_int(form.ld_out)),
-            *(ctypes.c_int(compute_type(operands.problem)), ctypes.c_int(DEFAULT_ALGORITHM)),
-        )
+        first = (_pointer(b), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_first))
+        second = (_pointer(a), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_second))
+        out = (_pointer(operands.output), ctypes.c_int(form.type_out), ctypes.c_int(form.ld_out))
+        choice = (ctypes.c_int(compute_type(operands.problem)), ctypes.c_int(DEFAULT_ALGORITHM))
+        factors = (*form.leading(self._handle), ctypes.byref(alpha), *first, *second)
+        arguments = (*factors, ctypes.byref(beta), *out, *choice)
         return _repeatable("cublasGemmEx", self._library.cublasGemmEx, arguments, (alpha, beta))
 
 
@@ -247,8 +249,8 @@ class _HeuristicResult(ctypes.Structure):
 class _Plan:
     """A problem of one shape as cublasLt describes it, and the algorithms for it. Owns the descriptors."""
 
-    def __init__(self, matmul: Any, layouts: tuple[Any, Any, Any], found: list[_HeuristicResult], owned: ExitStack):
-        self.matmul, self.layouts, self.found = matmul, layouts, found
+    def __init__(self, matmul: Any, layouts: tuple[Any, Any, Any], usable: list[_HeuristicResult], owned: ExitStack):
+        self.matmul, self.layouts, self.algorithms = matmul, layouts, usable
         # At the end of the process everything goes with its context, which may be broken by then.
         weakref.finalize(self, owned.close).atexit = False
 
@@ -308,17 +310,17 @@ class CublasLt:
                 layout(form.type_in, form.k, form.n, form.ld_second),
                 layout(form.type_out, form.m, form.n, form.ld_out),
             )
-            found, count = (_HeuristicResult * most)(), ctypes.c_int()
+            answers, count = (_HeuristicResult * most)(), ctypes.c_int()
             with ExitStack() as asking:
                 preference = self._made(asking, "MatmulPreference")
                 self._set("MatmulPreference", preference, LT_MAX_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
+                problem_arguments = (self._handle, matmul, *layouts, layouts[2], preference)
                 status = self._library.cublasLtMatmulAlgoGetHeuristic(
-                    *(self._handle, matmul, *layouts, layouts[2], preference),
-                    *(ctypes.c_int(most), found, ctypes.byref(count)),
+                    *problem_arguments, ctypes.c_int(most), answers, ctypes.byref(count)
                 )
             if status != NOT_SUPPORTED:  # it knows no algorithm; cublasGemmEx may
                 _check("cublasLtMatmulAlgoGetHeuristic", status)
-            usable = [result for result in found[: count.value] if not result.state]
+            usable = [result for result in answers[: count.value] if not result.state]
             return _Plan(matmul, layouts, usable, owner.pop_all())
 
     def candidates(self, operands: Operands, most: int, fast: bool = False) -> list[Callable[[], None]]:
@@ -333,13 +335,12 @@ class CublasLt:
         alpha, beta = scalars(operands)
         out, layouts = _pointer(operands.output), plan.layouts
         calls = []
-        for result in plan.found:
-            arguments = (
-                *(self._handle, plan.matmul, ctypes.byref(alpha), _pointer(b), layouts[0], _pointer(a), layouts[1]),
-                *(ctypes.byref(beta), out, layouts[2], out, layouts[2], ctypes.byref(result.algo)),
-                *(_pointer(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES)),
-                ctypes.c_void_p(self._session.stream.ptr),
-            )
+        for result in plan.algorithms:
+            factors = (_pointer(b), layouts[0], _pointer(a), layouts[1])
+            room = (_pointer(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES))
+            before = (self._handle, plan.matmul, ctypes.byref(alpha), *factors, ctypes.byref(beta))
+            after = (ctypes.byref(result.algo), *room, ctypes.c_void_p(self._session.stream.ptr))
+            arguments = (*before, out, layouts[2], out, layouts[2], *after)
             kept = (alpha, beta, plan)
             calls.append(_repeatable("cublasLtMatmul", self._library.cublasLtMatmul, arguments, kept))
         return calls

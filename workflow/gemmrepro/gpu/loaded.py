@@ -31,15 +31,15 @@ def fat_binaries(data: bytes) -> list[bytes]:
     """
     if data.startswith(b"\x7fELF"):
         return [data]
-    found, start = [], 0
+    binaries, start = [], 0
     while start < len(data):
         magic, _, header, size = struct.unpack_from("<IHHQ", data.ljust(start + 16, b"\0"), start)
         end = start + header + size
         if magic != FATBIN_MAGIC or end > len(data):
             raise UserError("the binary is no fat binary, or is cut short; run the build stage again.")
-        found.append(data[start:end])
+        binaries.append(data[start:end])
         start = end
-    return found
+    return binaries
 
 
 @dataclass(frozen=True)
@@ -233,9 +233,9 @@ class Loaded:
         calls = []
         for i in range(step.count):
             a, b, c = (array[i * stride :] for array, stride in zip(flat, strides, strict=True))
-            one = Operands(step.problem, step.shape(shape), (a, b), c)
-            offered = opened_lt(self.session).candidates(one, 1)
-            calls.append(offered[0] if offered else opened(self.session).gemm_ex(one))
+            part = Operands(step.problem, step.shape(shape), (a, b), c)
+            offered = opened_lt(self.session).candidates(part, 1)
+            calls.append(offered[0] if offered else opened(self.session).gemm_ex(part))
         return _in_order(calls)
 
 
@@ -243,8 +243,8 @@ def _in_order(calls: list[Callable[[], None]]) -> Callable[[], None]:
     """One function that makes all `calls`."""
 
     def call() -> None:
-        for one in calls:
-            one()
+        for launch in calls:
+            launch()
 
     return call
 
@@ -273,8 +273,8 @@ class Launches:
             named = ", ".join(f"'{entry}'" for entry in sorted(unknown))
             raise UserError(f"{kernel.id} has no launch {named}; mend its program, or name one among its steps.")
         steps = [step for step in launches if step.entry in entries]
-        given = {**self.workspace, **arrays}
-        return _in_order([self._loaded._bound(self._operands, kernel.part(step), given) for step in steps])
+        passed = {**self.workspace, **arrays}
+        return _in_order([self._loaded._bound(self._operands, kernel.part(step), passed) for step in steps])
 
     def __call__(self, entry: str, **arrays: Any) -> None:
         """Make the launches called `entry`; see `bind`."""

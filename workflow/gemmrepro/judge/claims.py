@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import yaml
 
-from gemmrepro.core import paths
+from gemmrepro.core import paths, schemas
 from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.errors import UserError
 from gemmrepro.judge.claim import Claim
@@ -47,11 +46,6 @@ def schema() -> dict[str, Any]:
     return document
 
 
-@cache
-def _validator() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema())
-
-
 def load_file(path: Path, family: str) -> list[Claim]:
     """The claims of one file.
 
@@ -79,7 +73,7 @@ def _document(path: Path) -> dict[str, Any]:
         document: dict[str, Any] = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    errors = sorted(_validator().iter_errors(document), key=lambda error: [str(part) for part in error.absolute_path])
+    errors = sorted(schemas.errors(document, schema()), key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
         shown = "; ".join(f"{_place(document, error)}: {_message(error)}" for error in errors[:_SHOWN_ERRORS])
         more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""

@@ -118,11 +118,11 @@ def not_timeable(kernel_id: str, toolkit: str, build_key: str, gates: Path) -> s
             return "its gate failed"
         if verdict is None:
             return f"it was not gated for {toolkit}"
-        found = verdict["numeric"]
-        if found["status"] != "passed":
-            return f"its numerical gate says '{found['status']}'"
-        if found["build_key"] != build_key:
-            return f"its numerical gate judged build {found['build_key']}, and this is build {build_key}"
+        numeric = verdict["numeric"]
+        if numeric["status"] != "passed":
+            return f"its numerical gate says '{numeric['status']}'"
+        if numeric["build_key"] != build_key:
+            return f"its numerical gate judged build {numeric['build_key']}, and this is build {build_key}"
     except (KeyError, TypeError, AttributeError):
         raise UserError(f"the gate's verdict of {kernel_id} lacks a field; run the gates stage again.") from None
     return None

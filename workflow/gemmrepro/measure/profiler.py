@@ -77,30 +77,30 @@ def launches(text: str) -> list[Reading]:
     Raises:
         ValueError: there is no table in it.
     """
-    found: dict[str, dict[str, tuple[float, str]]] = {}
+    values: dict[str, dict[str, tuple[float, str]]] = {}
     for launch, metric, value, unit in parse(text):
-        found.setdefault(launch, {})[metric] = (value, unit)
+        values.setdefault(launch, {})[metric] = (value, unit)
     names = {row["ID"]: row["Kernel Name"] for row in _rows(text)}
-    return [Reading(names[launch], found.get(launch, {})) for launch in names]
+    return [Reading(names[launch], values.get(launch, {})) for launch in names]
 
 
 def together(run: Sequence[Reading]) -> Reading:
     """The launches of one run as one."""
-    longest = max(run, key=lambda one: one.values.get(TIME, (0.0, ""))[0])
+    longest = max(run, key=lambda reading: reading.values.get(TIME, (0.0, ""))[0])
     values: dict[str, tuple[float, str]] = {}
-    for metric in dict.fromkeys(metric for one in run for metric in one.values):
+    for metric in dict.fromkeys(metric for reading in run for metric in reading.values):
         # Launches that the profiler could not read this of are left out of it.
-        read = [one for one in run if metric in one.values]
+        read = [reading for reading in run if metric in reading.values]
         unit = read[0].values[metric][1]
         if metric.startswith("launch__"):
             if metric in longest.values:
                 values[metric] = longest.values[metric]
         elif metric.endswith((".sum", "_elapsed.max")):
-            values[metric] = (math.fsum(one.values[metric][0] for one in read), unit)
+            values[metric] = (math.fsum(reading.values[metric][0] for reading in read), unit)
         else:
-            weights = [one.values.get(TIME, (1.0, ""))[0] for one in read]
+            weights = [reading.values.get(TIME, (1.0, ""))[0] for reading in read]
             total = math.fsum(weights)
-            mean = math.fsum(weight * one.values[metric][0] for weight, one in zip(weights, read, strict=True))
+            mean = math.fsum(weight * reading.values[metric][0] for weight, reading in zip(weights, read, strict=True))
             values[metric] = (mean / total, unit)
     return Reading(longest.name, values)
 
@@ -111,14 +111,11 @@ def _profile(
     """What ncu reads of `targets`, launch by launch, or why it reads nothing."""
     metrics = list(METRICS)
     while True:
-        command = [
-            *(ncu, "--csv", "--clock-control", "none", "--print-units", "base", "--metrics", ",".join(metrics)),
-            *("--kernel-name-base", "function", *options),
-            *(sys.executable, "-m", "gemmrepro.measure.counters", "--build", str(Path(build).resolve())),
-            *(["--runs"] if runs else []),
-            "--launch",
-            *(f"{kernel}:{toolkit}:{shape}" for kernel, toolkit, shape in targets),
-        ]
+        command = [ncu, "--csv", "--clock-control", "none", "--print-units", "base", "--metrics", ",".join(metrics)]
+        command += ["--kernel-name-base", "function", *options]
+        command += [sys.executable, "-m", "gemmrepro.measure.counters", "--build", str(Path(build).resolve())]
+        command += ["--runs"] if runs else []
+        command += ["--launch", *(f"{kernel}:{toolkit}:{shape}" for kernel, toolkit, shape in targets)]
         answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "workflow")
         output = answer.stdout + answer.stderr
         unknown = _UNKNOWN.search(output)
@@ -138,23 +135,23 @@ def _profile(
 def _single(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Reading], str]:
     """A reading a target, each of one launch."""
     entries = "|".join(sorted({registry.kernel(kernel).at(shape).entry for kernel, _, shape in targets}))
-    found, reason = _profile(ncu, targets, build, "--kernel-name", f"regex:^({entries})$")
-    if not reason and len(found) != len(targets):
-        return [], f"ncu profiled {len(found)} launches of {len(targets)}"
-    return found, reason
+    readings, reason = _profile(ncu, targets, build, "--kernel-name", f"regex:^({entries})$")
+    if not reason and len(readings) != len(targets):
+        return [], f"ncu profiled {len(readings)} launches of {len(targets)}"
+    return readings, reason
 
 
 def _several(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Reading], str]:
     """A reading a target, each of all launches of a run: those before the target's own mark."""
-    found, reason = _profile(ncu, targets, build, "--profile-from-start", "off", runs=True)
+    readings, reason = _profile(ncu, targets, build, "--profile-from-start", "off", runs=True)
     if reason:
         return [], reason
     runs: list[list[Reading]] = [[]]
-    for one in found:
-        if one.name == MARK:
+    for reading in readings:
+        if reading.name == MARK:
             runs.append([])
         else:
-            runs[-1].append(one)
+            runs[-1].append(reading)
     if len(runs) != len(targets) + 1 or runs[-1] or not all(runs[:-1]):
         return [], f"ncu profiled {len(runs) - 1} runs of {len(targets)}"
     return [together(run) for run in runs[:-1]], ""
@@ -178,11 +175,11 @@ def collect(targets: Sequence[Target], build: Path) -> tuple[list[CounterRow], s
         chosen = [target for target, those in zip(targets, steps, strict=True) if those == several]
         if not chosen:
             continue
-        found, reason = read(ncu, chosen, build)
+        readings, reason = read(ncu, chosen, build)
         if reason:
             reasons[reason] = None
             continue
-        for (kernel, toolkit, shape), reading in zip(chosen, found, strict=True):
+        for (kernel, toolkit, shape), reading in zip(chosen, readings, strict=True):
             key = record.build_record(registry.kernel(kernel), build, toolkit)["build_key"]
             rows += [
                 CounterRow(

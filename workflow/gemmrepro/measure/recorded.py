@@ -121,7 +121,7 @@ def _differences(
     quantity: str, interval: Callable[[Row], Interval | None], first: dict[str, Row], second: dict[str, Row]
 ) -> list[_Difference]:
     """How `quantity` differs at the points that have it on both sides."""
-    found = []
+    differences = []
     for place, point in enumerate(first):
         before, after = interval(first[point]), interval(second[point]) if point in second else None
         if before is None or after is None:
@@ -131,8 +131,8 @@ def _differences(
             f"{point}: {quantity} {before.value:.6g} [{before.low:.6g}, {before.high:.6g}] and "
             f"{after.value:.6g} [{after.low:.6g}, {after.high:.6g}], {100 * relative:+.2f}%"
         )
-        found.append(_Difference(place, relative, before.overlaps(after), text))
-    return found
+        differences.append(_Difference(place, relative, before.overlaps(after), text))
+    return differences
 
 
 def _time(row: Row) -> Interval:
@@ -164,11 +164,15 @@ def compare(first: Path, second: Path) -> Agreement:
     ratios = _differences("ratio", _ratio, before, after)
     return Agreement(
         points=len(shared),
-        times_agree=(sum(one.agrees for one in times), len(times)),
-        ratios_agree=(sum(one.agrees for one in ratios), len(ratios)),
-        apart=tuple(one.text for one in sorted((*times, *ratios), key=lambda one: one.place) if not one.agrees),
-        largest_time_difference=max((abs(one.relative) for one in times), default=0.0),
-        largest_ratio_difference=max((abs(one.relative) for one in ratios), default=0.0),
+        times_agree=(sum(difference.agrees for difference in times), len(times)),
+        ratios_agree=(sum(difference.agrees for difference in ratios), len(ratios)),
+        apart=tuple(
+            difference.text
+            for difference in sorted((*times, *ratios), key=lambda difference: difference.place)
+            if not difference.agrees
+        ),
+        largest_time_difference=max((abs(difference.relative) for difference in times), default=0.0),
+        largest_ratio_difference=max((abs(difference.relative) for difference in ratios), default=0.0),
     )
 
 

@@ -97,8 +97,8 @@ class Records:
 
     def check(self, point: Point) -> Check | None:
         """The check of `point`'s subject, if there is one."""
-        found = self.journal.get(point.entry("check"), self._check_identity(point))
-        return None if found is None else Check.of(found)
+        document = self.journal.get(point.entry("check"), self._check_identity(point))
+        return None if document is None else Check.of(document)
 
     def keep_check(self, point: Point, check: Check) -> None:
         """Add the check of `point`'s subject."""
@@ -111,8 +111,8 @@ class Records:
 
     def round(self, point: Point, number: int) -> Round | None:
         """Round `number` of `point`, if there is one."""
-        found = self.journal.get(point.entry(point.cache, f"r{number}"), self._identity(point))
-        return None if found is None else Round(**found)
+        document = self.journal.get(point.entry(point.cache, f"r{number}"), self._identity(point))
+        return None if document is None else Round(**document)
 
     def keep_round(self, point: Point, number: int, measured: Round) -> None:
         """Add round `number` of `point`."""

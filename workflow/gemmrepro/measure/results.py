@@ -50,13 +50,13 @@ class Measured:
 
 def gather(sweep: Sweep) -> list[Measured]:
     """What the journal holds of every point, those without any rounds left out."""
-    found = []
+    gathered = []
     for point in sweep.points:
         numbered = ((number, sweep.records.round(point, number)) for number in range(sweep.settings.rounds))
         rounds = {number: measured for number, measured in numbered if measured is not None}
         if rounds:
-            found.append(Measured(point, rounds))
-    return found
+            gathered.append(Measured(point, rounds))
+    return gathered
 
 
 def summary_row(sweep: Sweep, measured: Measured) -> Row:
@@ -67,7 +67,7 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
     check = sweep.records.check(point) or Check(passed=True)
     tick = stats.resolution(np.concatenate(measured.times))
     level = stats.rounds_interval(measured.times, tick=tick, repeatability=stats.REPEATABILITY)
-    sensors = [reading for one in measured.rounds.values() for reading in one.sensors]
+    sensors = [reading for single in measured.rounds.values() for reading in single.sensors]
     return Row(
         kernel=point.kernel,
         family=sweep.family,
@@ -186,11 +186,11 @@ def baseline_kernels(sweep: Sweep) -> dict[str, str]:
     named = [[name, str(problem), shape.n] for name, problem, shape in wanted]
     records = sweep.records
     identity = {**records.machine, "versions": dict(sweep.versions), "wanted": named}
-    found = records.journal.get("baseline-kernels", identity)
-    if found is None:
-        found = baselines.gpu_kernel_names(wanted)
-        records.journal.put("baseline-kernels", identity, found)
-    return found
+    names = records.journal.get("baseline-kernels", identity)
+    if names is None:
+        names = dict(baselines.gpu_kernel_names(wanted))
+        records.journal.put("baseline-kernels", identity, names)
+    return names
 
 
 def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
@@ -223,9 +223,9 @@ def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
     targets, records = counter_targets(sweep), sweep.records
     keys = {f"{kernel} {toolkit}": loaded.build_key for (kernel, toolkit), loaded in sweep.loaded.items()}
     identity = {**records.machine, "keys": keys, "targets": [[*target[:2], str(target[2])] for target in targets]}
-    found = records.journal.get("counters", identity)
-    if found is not None:
-        rows = [CounterRow(**row) for row in found["rows"]]
+    document = records.journal.get("counters", identity)
+    if document is not None:
+        rows = [CounterRow(**row) for row in document["rows"]]
     else:
         rows, reason = profiler.collect(targets, sweep.build)
         if reason:

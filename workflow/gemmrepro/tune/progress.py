@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
+from gemmrepro.core.journal import sayer
 
-
-def say(text: str) -> None:
-    """A line of progress, on stderr."""
-    print(f"tune: {text}", file=sys.stderr, flush=True)
+say = sayer("tune")
