@@ -199,6 +199,7 @@ class World:
                 "flags": ["-O3"],
                 "sources": {"kernels/x.cu": "0" * 64},
                 "entry": kernel.split(".")[1],
+                "advisories": [],
                 "archs": archs,
             }
             _json(self.build / toolkit / f"{kernel}.json", record)

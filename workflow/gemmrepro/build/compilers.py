@@ -39,7 +39,7 @@ class Compiler(Protocol):
         """What else decides the machine code, architectures and source aside; part of the build key."""
 
     def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
-        """What the compiler is told about architectures, for the build record."""
+        """Flags that name the architectures, for the build record."""
 
     def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
         """Records that are compiled to one fat binary each."""

@@ -11,10 +11,10 @@ def usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
     """Architecture and line of each entry of ``cuobjdump --dump-resource-usage`` about `entry`."""
     arch = function = ""
     for line in listing.splitlines():
-        if found := re.match(r"\s*arch = (sm_\w+)", line):
-            arch = found[1]
-        elif found := re.match(r"\s*Function (\S+):", line):
-            function = found[1]
+        if match := re.match(r"\s*arch = (sm_\w+)", line):
+            arch = match[1]
+        elif match := re.match(r"\s*Function (\S+):", line):
+            function = match[1]
         elif function == entry:
             yield arch, line
 
@@ -23,9 +23,9 @@ def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
     """Read ``cuobjdump --dump-resource-usage``: registers, stack and shared memory of `entry`, by architecture."""
     names = ("registers", "stack_bytes", "shared_bytes")
     return {
-        arch: dict(zip(names, map(int, found.groups()), strict=True))
+        arch: dict(zip(names, map(int, match.groups()), strict=True))
         for arch, line in usage_of(listing, entry)
-        if (found := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line))
+        if (match := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line))
     }
 
 
@@ -34,12 +34,12 @@ def parse_blocks(listing: str, entry: str) -> dict[str, int]:
     result: dict[str, int] = {}
     arch = section = attribute = ""
     for line in listing.splitlines():
-        if found := re.match(r"arch = (sm_\w+)", line):
-            arch = found[1]
-        elif found := re.match(r"\.(nv\.info\S*|\S+)\s*$", line):
-            section = found[1]
-        elif found := re.match(r"\s*Attribute:\s*(\w+)", line):
-            attribute = found[1]
+        if match := re.match(r"arch = (sm_\w+)", line):
+            arch = match[1]
+        elif match := re.match(r"\.(nv\.info\S*|\S+)\s*$", line):
+            section = match[1]
+        elif match := re.match(r"\s*Attribute:\s*(\w+)", line):
+            attribute = match[1]
         elif attribute == "EIATTR_REQNTID" and section == f"nv.info.{entry}" and "Value:" in line:
             sizes = [int(size, 16) for size in re.findall(r"0x[0-9a-f]+", line)]
             result[arch], attribute = math.prod(sizes), ""
@@ -49,9 +49,9 @@ def parse_blocks(listing: str, entry: str) -> dict[str, int]:
 def parse_constants(listing: str, entry: str) -> dict[str, int]:
     """Read ``cuobjdump --dump-resource-usage``: bytes of constant bank 0 of `entry`, by architecture."""
     return {
-        arch: int(found[1])
+        arch: int(match[1])
         for arch, line in usage_of(listing, entry)
-        if (found := re.search(r"CONSTANT\[0\]:(\d+)", line))
+        if (match := re.search(r"CONSTANT\[0\]:(\d+)", line))
     }
 
 

@@ -22,7 +22,7 @@ ALIGNMENT = 16
 """Bytes to which every array is promised to be aligned: one access of 128 bits."""
 
 SUFFIX = "_0"
-"""What the DSL appends to the name of the first kernel that it traces, whatever name it was told."""
+"""What the DSL appends to the name of the first kernel that it traces, whatever name it is asked for."""
 
 
 def trace(spec: Mapping[str, Any], ptx: Path) -> None:

@@ -125,7 +125,7 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
     axes = kernel.problem.operation.axes(kernel.problem)
     if not axes:
         raise UserError(
-            f"{kernel.id}: operation '{kernel.op}' names no axes of its arrays, which cuTile's compiler is told; add "
+            f"{kernel.id}: operation '{kernel.op}' names no axes of its arrays, which cuTile's compiler needs; add "
             "them to its record in gemmrepro.operations."
         )
     promised = []
@@ -159,10 +159,10 @@ def integers(kernel: Kernel) -> int:
 
 def hints(kernel: Kernel) -> dict[str, int]:
     """Hints for the compiler. Raises UserError at one that it does not know."""
-    given = _pairs(kernel, "HINTS")
-    if unknown := set(given) - set(HINTS):
+    pairs = _pairs(kernel, "HINTS")
+    if unknown := set(pairs) - set(HINTS):
         raise UserError(f"{kernel.id}: {', '.join(sorted(unknown))} is no hint for cuTile; known: {', '.join(HINTS)}.")
-    return given
+    return pairs
 
 
 def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, Usage]:
@@ -263,7 +263,7 @@ def specification(kernel: Kernel) -> dict[str, Any]:
         "source": os.path.relpath(kernel.source_path, ROOT),
         "entry": kernel.entry,
         "function": kernel.function or kernel.entry,
-        "arrays": [[one.element, list(one.multiples)] for one in arrays(kernel)],
+        "arrays": [[array.element, list(array.multiples)] for array in arrays(kernel)],
         "integers": integers(kernel),
         "constants": _pairs(kernel, "PARAMETERS"),
         "hints": hints(kernel),

@@ -32,4 +32,4 @@ def parse_ptxas(log: str, entry: str) -> dict[str, Usage]:
 
 def parse_advisories(log: str) -> list[str]:
     """What ptxas could not do as the source asks, such as (C7508) setmaxnreg ignored, (C7510) wgmma serialized."""
-    return sorted({found[1].strip() for found in re.finditer(r"ptxas \w+\s*: (\(C\d+\).*)", log)})
+    return sorted({match[1].strip() for match in re.finditer(r"ptxas \w+\s*: (\(C\d+\).*)", log)})

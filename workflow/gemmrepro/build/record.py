@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Build:
         kernel: the kernel's id.
         toolkit, toolkit_version: "cuda13", "13.0.88".
         build_key: see `key.build_key`.
-        flags: what the compiler was told.
+        flags: the compiler's, architectures included.
         sources: SHA-256 of the source and its headers, by path relative to the repository.
         entry: the main entry point.
         advisories: what ptxas reports it could not do as the source asks.
@@ -95,7 +95,7 @@ class Build:
             "archs": _plain(self.archs),
             "variants": {entry: _plain(codes) for entry, codes in self.variants.items()},
         }
-        optional = {one.name: _default(one) for one in fields(self) if not _is_required(one)}
+        optional = {known.name: _default(known) for known in fields(self) if not _is_required(known)}
         return {name: value[name] for name in value if name not in optional or value[name] != optional[name]}
 
     @classmethod
@@ -138,7 +138,7 @@ def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
 
 
 def built_of(kernel: Kernel, code: Kernel, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the JSON of `kernel`'s build record says about one of its `codes`, by architecture ("sm_90")."""
+    """The part of `kernel`'s build record, as JSON, about one of its `codes`, by architecture ("sm_90")."""
     return record["variants"][code.entry] if len(kernel.codes) > 1 else record["archs"]
 
 
@@ -169,16 +169,16 @@ def _checked(record: type, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("no object")
     known = fields(record)
-    if missing := [one.name for one in known if _is_required(one) and one.name not in value]:
+    if missing := [entry.name for entry in known if _is_required(entry) and entry.name not in value]:
         raise ValueError(f"no '{missing[0]}'")
-    if unknown := sorted(set(value) - {one.name for one in known}):
+    if unknown := sorted(set(value) - {entry.name for entry in known}):
         raise ValueError(f"unknown '{unknown[0]}'")
     return value
 
 
-def _is_required(one: Any) -> bool:
-    return one.default is MISSING and one.default_factory is MISSING
+def _is_required(entry: Field[Any]) -> bool:
+    return entry.default is MISSING and entry.default_factory is MISSING
 
 
-def _default(one: Any) -> Any:
-    return one.default if one.default is not MISSING else one.default_factory()
+def _default(entry: Field[Any]) -> Any:
+    return entry.default_factory() if entry.default_factory is not MISSING else entry.default

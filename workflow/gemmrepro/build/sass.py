@@ -37,8 +37,8 @@ class Instruction:
         """Where a direct branch goes, in bytes from the start of the function; None for anything else."""
         if not self.opcode.split(".", 1)[0] == "BRA":
             return None
-        found = _TARGET.search(self.text)
-        return int(found[1], 16) if found else None
+        target = _TARGET.search(self.text)
+        return int(target[1], 16) if target else None
 
     @property
     def is_math(self) -> bool:
@@ -123,14 +123,14 @@ def parse(listing: str) -> tuple[Function, ...]:
             functions.append(Function(arch, name, _without_padding(code)))
 
     for line in listing.splitlines():
-        if found := _INSTRUCTION.match(line):
-            code.append(Instruction(int(found["address"], 16), " ".join(found["text"].split())))
-        elif found := _ARCH.match(line):
+        if match := _INSTRUCTION.match(line):
+            code.append(Instruction(int(match["address"], 16), " ".join(match["text"].split())))
+        elif match := _ARCH.match(line):
             close()
-            arch, name, code = found[1], "", []
-        elif found := _FUNCTION.match(line):
+            arch, name, code = match[1], "", []
+        elif match := _FUNCTION.match(line):
             close()
-            name, code = found[1], []
+            name, code = match[1], []
     close()
     return tuple(functions)
 

@@ -42,10 +42,10 @@ def find_toolkit(name: str) -> Toolkit:
         if shutil.which(tool) is None:
             raise UserError(f"{tool} is not on PATH, and {name} builds need it ({package}); {container}.")
     printed = run(["nvcc", "--version"]).stdout
-    found = re.search(r"release [\d.]+, V([\d.]+)", printed)
-    if not found:
+    release = re.search(r"release [\d.]+, V([\d.]+)", printed)
+    if not release:
         raise UserError(f"nvcc --version printed no version ({printed.strip()[:200]!r}); {container}.")
-    version = found[1]
+    version = release[1]
     if version.split(".", 1)[0] != name.removeprefix("cuda"):
         raise UserError(
             f"the nvcc on PATH ({shutil.which('nvcc')}) is CUDA {version}, and {name} needs CUDA "

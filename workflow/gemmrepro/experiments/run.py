@@ -323,7 +323,7 @@ def manifest(
         "cpu": cpu_info.describe(),
         "libraries": libraries({**gathered.versions, **{name: version_of(None, name) for name in present}}),
         "toolkits": {
-            toolkit: record.build_record(loaded.kernel, build, toolkit)["toolkit_version"]
+            toolkit: record.read_build(loaded.kernel, build, toolkit).toolkit_version
             for toolkit, loaded in by_toolkit.items()
         },
         "git_commit": git_commit(),

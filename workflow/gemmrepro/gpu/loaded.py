@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build.record import build_record
+from gemmrepro.build.record import read_build
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import opened, opened_lt
@@ -59,25 +59,25 @@ class Binary:
         Raises:
             UserError: it is missing, has no code for this GPU, or needs a newer driver.
         """
-        record = build_record(kernel, build, toolkit)
+        record = read_build(kernel, build, toolkit)
         if gpu.compute_capability < kernel.min_capability:
             raise UserError(
                 f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]} and the "
                 f"{gpu.name} has {gpu.compute_capability[0]}.{gpu.compute_capability[1]}."
             )
-        arch = pick_arch(list(record["archs"]), gpu.compute_capability)
+        arch = pick_arch(list(record.archs), gpu.compute_capability)
         if arch is None:
-            raise _no_code(gpu, kernel, toolkit, list(record["archs"]))
-        toolkit_major = int(str(record["toolkit_version"]).split(".")[0])
+            raise _no_code(gpu, kernel, toolkit, list(record.archs))
+        toolkit_major = int(record.toolkit_version.split(".")[0])
         if toolkit_major > gpu.driver_cuda[0]:
             raise UserError(
                 f"driver {gpu.driver} supports CUDA {gpu.driver_cuda[0]}.{gpu.driver_cuda[1]} and cannot load what "
-                f"CUDA {record['toolkit_version']} built; update the driver, or leave {toolkit} out of sweep.toolkits."
+                f"CUDA {record.toolkit_version} built; update the driver, or leave {toolkit} out of sweep.toolkits."
             )
         path = Path(build) / toolkit / f"{kernel.id}.fatbin"
         if not path.is_file():
             raise UserError(f"the binary {path} is missing; run the build stage again.")
-        return cls(kernel, toolkit, record["build_key"], arch, path)
+        return cls(kernel, toolkit, record.build_key, arch, path)
 
 
 def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmrepro.build.record import build_record
+from gemmrepro.build.record import read_build
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
@@ -28,8 +28,8 @@ def load_timeable(session: Session, kernel: Kernel, toolkit: str, build: Path, g
         NotTimeable: its gate says otherwise, or this GPU or its driver cannot run it.
         UserError: its build record or its gate's verdict is missing or corrupt.
     """
-    record = build_record(kernel, build, toolkit)
-    reason = not_timeable(kernel.id, toolkit, record["build_key"], gates)
+    record = read_build(kernel, build, toolkit)
+    reason = not_timeable(kernel.id, toolkit, record.build_key, gates)
     if reason is not None:
         raise NotTimeable(reason)
     try:

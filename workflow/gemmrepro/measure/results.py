@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from gemmrepro import operands, stats, timing
-from gemmrepro.build.record import build_record
+from gemmrepro.build.record import read_build
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.provenance import git_commit, libraries
@@ -167,7 +167,7 @@ def manifest(sweep: Sweep, results: Sequence[Measured], profile: bool) -> dict[s
         "gpu": sweep.session.gpu.describe(),
         "libraries": libraries(sweep.versions),
         "toolkits": {
-            toolkit: build_record(sweep.kernels[kernel], sweep.build, toolkit)["toolkit_version"]
+            toolkit: read_build(sweep.kernels[kernel], sweep.build, toolkit).toolkit_version
             for kernel, toolkit in sweep.loaded
         },
         "baseline_kernels": baseline_kernels(sweep) if profile else {},

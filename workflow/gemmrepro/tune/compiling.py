@@ -37,7 +37,7 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
     target = wanted_archs(every[0].kernel, toolkit, [arch])[-1]
     start = time.monotonic()
     compiled = _compile_in_parallel(tunable, every, toolkit, target, folder, max(1, jobs))
-    errors = [one.error for one in compiled.values() if one.error is not None]
+    errors = [result.error for result in compiled.values() if result.error is not None]
     say(
         f"{tunable.id}: {len(every) - len(errors)} of {len(every)} candidates compiled with {toolkit.name} "
         f"{toolkit.version} for sm_{target} in {time.monotonic() - start:.0f} s"

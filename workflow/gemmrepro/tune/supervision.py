@@ -63,7 +63,7 @@ def _run(command: Sequence[str], journal: Path, known: str, hang_seconds: float)
     """Exit code of `command`, and why it was killed if it was.
 
     Args:
-        known: what the marker says of the process before this one.
+        known: the marker's text when `command` starts: about the process before it.
     """
     process = subprocess.Popen(command)
     reason = ""

@@ -19,7 +19,7 @@ _RESTORE = "restore it, or delete it and install again"
 
 @dataclass(frozen=True)
 class Winner:
-    """The best candidate of a search on the GPU that `gpu` names, and what is kept of how it was found.
+    """The best candidate of a search on the GPU that `gpu` names, and how it was found.
 
     `tflops` and `ratio` (baseline time over kernel time) are by size.
     """
