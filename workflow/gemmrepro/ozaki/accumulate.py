@@ -1,4 +1,4 @@
-"""Inner products of digits: exact, or as an accumulator of few bits would sum them."""
+"""Inner products of digits: exact, or as an accumulator of few bits rounds them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def exact(a: Any, b: Any) -> Any:
     leave its FP64 emulation off.
 
     Raises:
-        UserError: the digits are so large that this cannot be promised.
+        UserError: the digits are too large for a guarantee.
     """
     if a.shape[1] * _largest(a) * _largest(b) > 1 << DOUBLE_BITS:
         raise UserError("these digits sum beyond 2^53, where float64 rounds; split k into blocks or use exact.product.")

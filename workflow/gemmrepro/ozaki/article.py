@@ -1,10 +1,10 @@
 """The article's two programs, as parameters of the reference.
 
-*Naive*: rho for the whole inner dimension, one scale a matrix, the maximum measured again before each slice, until
-nothing is left; all pairs.
+*Naive*: rho for the whole inner dimension, one scale per matrix, the maximum measured again before each slice,
+until nothing is left; all pairs.
 
 *Fast Mode with fused split*: the first maximum only, all sigma up front, a fixed number of slices. The article does not
-print its steps; its slice counts and its errors give them away. ceil(53 / m2) slices (bf16 7, e4m3 14), m2 - 1 bits
+print its steps; they follow from its slice counts and errors. ceil(53 / m2) slices (bf16 7, e4m3 14), m2 - 1 bits
 from one to the next, with rho for the whole inner dimension predict every one of the 13 errors it prints for these
 programs to within 12 %: `bounds.predicted_fro` against `published.csv` is a test. So these are inferred, and the
 inference is checked. Its d is not explained: bf16 9 and e4m3 16 are both two more than the slices, while

@@ -1,4 +1,4 @@
-"""What slices that are not multiplied cost: rigorously, in expectation, and predicted from the parameters alone.
+"""The error of skipping pairs of slices: rigorous, in expectation, and predicted from the parameters alone.
 
 AB = sum over kept pairs + sum over dropped pairs + R_A B + (A - R_A) R_B, R being the residuals of the splits.
 """
@@ -59,17 +59,17 @@ def guaranteed(
     k_block: int | None = None,
     lost: float = math.inf,
 ) -> float:
-    """What C of a split by fixed steps may err by at most, relative to k 2^(c_A + c_B); as 2^c < 2 max, a quarter of it
-    relative to k max|A| max|B|.
+    """A bound on the error of C with a split by fixed steps, relative to k 2^(c_A + c_B).
 
-    Slice 0 is at most 2^c, slice p at most 2^(c - beta - 1 - (p - 1) step), half a unit of the one before; the residual
-    goes on so. Dropped pairs and residuals count whole, kept pairs by the rounding of the fp64 sum.
+    As 2^c < 2 max, a quarter of it bounds the error relative to k max|A| max|B|. Slice 0 is at most 2^c, slice p is at
+    most 2^(c - beta - 1 - (p - 1) step), half a unit of slice p - 1; the residual continues the sequence. Dropped pairs
+    and residuals count in full, kept pairs by the rounding of the fp64 sum.
 
     Args:
         significant, step, slices, d: as in `article.Fused`; beta follows from them and `k`.
         accumulator, k_block: bits of the sum that a pair's products go through, and after how many products it is
             emptied into a wider one; None: never.
-        lost: what such a sum loses of itself where its digits may need more bits than it has.
+        lost: the relative error of such a sum where its digits may need more bits than it has.
     """
     beta = min(exactness.exact_bits(k), significant)
     size = [1.0] + [2.0 ** (-beta - 1 - p * step) for p in range(slices)]
@@ -115,9 +115,9 @@ def predicted_fro(
 ) -> float:
     """Expected ||C - C*||_F / ||C*||_F of a split by fixed steps with one scale; independent elements.
 
-    What slice p leaves is uniform within half its unit, 2^(c - beta - p step) / sqrt(12) in the root mean square, and
-    uncorrelated; slice p + 1 is that, rounded. Pairs add up as independent terms, ||A_p B_q||_F = ||A_p|| ||B_q|| /
-    sqrt(k), so k drops out of the ratio. Rounding in float64 (about 0.3 sqrt(k) u for a DGEMM) is not in it.
+    The remainder after slice p is uniform within half its unit, with root mean square 2^(c - beta - p step) / sqrt(12),
+    and uncorrelated; slice p + 1 is that, rounded. Pairs add up as independent terms, ||A_p B_q||_F = ||A_p|| ||B_q|| /
+    sqrt(k), so k drops out of the ratio. Rounding in float64 (about 0.3 sqrt(k) u for a DGEMM) is not included.
 
     Args:
         beta, step, slices: of the split; a split that measures each maximum again has step = beta + 1.
@@ -131,10 +131,10 @@ def predicted_fro(
 
 
 def predicted_slope(beta: int, step: int, slices: int, d: int, peak_exponent: int = 3, rms: float = 1.0) -> float:
-    """By what the expected error grows when Fast Mode goes from d + 1 to d.
+    """The factor by which the expected error grows when Fast Mode goes from d + 1 to d.
 
     Well below the number of slices that is 2^step sqrt((d - 1) / d), the d - 1 inner pairs of the first dropped
-    diagonal outweighing the two that hold a first slice; near it, what the residuals leave is a floor.
+    diagonal outweighing the two that hold a first slice; near it, the residuals set a floor.
     """
     error, better = (predicted_fro(beta, step, slices, cut, peak_exponent, rms) for cut in (d, d + 1))
     return error / better

@@ -1,7 +1,7 @@
 """Scheme II, backward: the integer C' with |C'| < M / 2 from its residues.
 
 In mixed radix, C' = v_0 + p_0 (v_1 + p_1 (v_2 + ...)) with digits v_i symmetric modulo p_i (Garner). The digits take N
-(N - 1) / 2 small modular steps an element, all in int32 range. As symmetric digits below the highest nonzero one cannot
+(N - 1) / 2 small modular steps per element, all in int32 range. As symmetric digits below the highest nonzero one never
 sum to more than half its weight, Horner's rule from the top loses at most a bit to cancellation, so double-double keeps
 about 100 bits *of the result*. (The classical sum of M / p_i weights subtracts a multiple of M at the end and loses
 whatever C' lies below M.) `python_integers` is exact and slow; it is what the other is tested against.

@@ -1,4 +1,4 @@
-"""The exact product, to judge by: Python integers for small sizes, double-double for larger ones."""
+"""The exact product, the reference for errors: Python integers for small sizes, double-double for larger ones."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def product(a: np.ndarray, b: np.ndarray) -> Exact:
 
 
 BLOCK_BYTES = 1 << 28
-"""What an array of the products that are made at a time may take."""
+"""The most that an array of the products of one block may take."""
 
 
 def product_double_double(a: Any, b: Any) -> tuple[Any, Any]:
     """(hi, lo) [m,n]: AB to about k 2^-104 |A||B|, while products stay within 2^-969 to 2^996. NumPy or CuPy.
 
-    In blocks of k as long as BLOCK_BYTES allow: a GPU is kept busy by few large operations, not by many small ones.
+    In blocks of k as long as BLOCK_BYTES allow: few large operations keep a GPU busy, many small ones do not.
     """
     check_operands(a, b)
     xp = namespace(a)

@@ -37,7 +37,7 @@ def rho(k: int, fmt: Format, accumulator: int = FP32_BITS) -> int:
     """The article's rho = max(ceil(53 - (accumulator - log2 k) / 2), 53 - m2), of inner products of `k` terms.
 
     Raises:
-        UserError: so many terms that not even one bit a slice is exact.
+        UserError: so many terms that not even one bit per slice is exact.
     """
     bits = min(exact_bits(k, accumulator), fmt.significant)
     if bits < 1:
@@ -82,8 +82,8 @@ class Width:
         exact_tile: whether that fits the accumulator.
         longest: the largest k for which full-width slices are exact; above it an accumulator that is not emptied
             may round.
-        beta_tile: bits a slice that are exact if the accumulator is emptied every `tile_k` steps.
-        beta_whole: bits a slice that are exact over the whole inner dimension.
+        beta_tile: bits per slice that are exact if the accumulator is emptied every `tile_k` steps.
+        beta_whole: bits per slice that are exact over the whole inner dimension.
     """
 
     format: str
@@ -102,7 +102,7 @@ def article_argument(k: int, tile_k: int = 128, accumulator: int = FP32_BITS) ->
     inner dimension is exact for bf16 up to k = 256 only; beyond, the slices must be narrower than the format (rho does
     that) or the accumulator must be emptied. (2) fp16 need not be filled: with the 8 bits that rho leaves it at
     k = 128 it is exactly as good as bf16, slice for slice, since both take `beta_tile` bits. What speaks for bf16 over
-    fp16 is not in this argument; what speaks against fp8 is: 4 or 3 bits a slice mean four to seven times the pairs.
+    fp16 is not in this argument; what speaks against fp8 is: 4 or 3 bits per slice mean four to seven times the pairs.
     """
     return [
         Width(

@@ -1,4 +1,4 @@
-"""Operands A[m,k], B[k,n] in float64 that are hard for one scheme or another. NumPy; a seed makes them again."""
+"""Operands A[m,k], B[k,n] in float64, each hard for some scheme. NumPy; reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Draw = Callable[[np.random.Generator, int, int, int], Pair]
 
 
 def normal(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
-    """N(0, 1), the article's inputs as far as its slice counts tell."""
+    """N(0, 1), the article's inputs, to judge by its slice counts."""
     return rng.standard_normal((m, k)), rng.standard_normal((k, n))
 
 
@@ -54,7 +54,7 @@ def row_scaled(bits: int) -> Draw:
 
 
 def cancelling(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
-    """The second half of k takes back the first but for a part in 2^40."""
+    """The second half of k cancels the first up to a part in 2^40."""
     a, b = normal(rng, m, n, k)
     half = k // 2
     a[:, half : 2 * half] = a[:, :half]

@@ -1,7 +1,7 @@
-"""INT8 slices: a row of A (a column of B) as 2^e sum of D_p 2^(-7p), seven bits a slice, int32 sums exact.
+"""INT8 slices: a row of A (a column of B) as 2^e sum of D_p 2^(-7p), seven bits per slice, int32 sums exact.
 
-arXiv:2306.11975 cuts digits off toward zero, |D| <= 127. arXiv:2409.13313 rounds to nearest instead, which at seven
-bits a slice leaves |D| <= 64, and adds the pairs of one diagonal p + q = g, which share their scale, in int32 before
+arXiv:2306.11975 truncates digits toward zero, |D| <= 127. arXiv:2409.13313 rounds to nearest instead, which at seven
+bits per slice leaves |D| <= 64, and adds the pairs of one diagonal p + q = g, which share their scale, in int32 before
 anything is converted to float64. With |D| <= D_max an int32 accumulator takes floor((2^31 - 1) / (k D_max^2)) pairs
 (`group_limit`): at k = 16384, 8 pairs of truncated slices and 31 of rounded ones. One pair fits up to k = 133 144 (so
 2^17) truncated and k = 524 287 (just short of 2^19) rounded; longer products are cut into blocks of k.
@@ -17,7 +17,7 @@ from gemmrepro.ozaki.arrays import check_matrix, namespace, peak, scaled_back, s
 from gemmrepro.ozaki.splitting import Slice, Split, remainder
 
 BITS = 7
-"""Bits of x that one slice takes."""
+"""Bits of x per slice."""
 
 LARGEST = {"nearest": 64, "truncate": 127}
 """The largest |digit|, by rounding."""
@@ -62,7 +62,7 @@ def multiply(a: Split, b: Split, d: int | None = None, grouped: bool = True) -> 
 
     Args:
         d: keep pairs with p + q < d. None: d = the number of slices, the triangle that those papers compute; what it
-            leaves out is of the size of the residuals.
+            drops is of the size of the residuals.
         grouped: sum whole diagonals in int32, as many pairs as fit, before converting (arXiv:2409.13313); otherwise
             convert every pair. Either way small diagonals are added first.
 

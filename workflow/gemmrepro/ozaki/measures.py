@@ -1,4 +1,4 @@
-"""How far C is from C*, four ways.
+"""Four measures of the error of C against C*.
 
 `difference` is |C - C*| [m,n], of `exact.Exact.minus` or `exact.minus_double_double`.
 A NaN or Inf in C counts as an infinite error, so it never passes.
@@ -16,7 +16,7 @@ UNIT = 2.0**-53
 
 
 def _largest_ratio(difference: Any, size: Any) -> float:
-    """max difference / size; elements of size zero must be exact, or the answer is infinite."""
+    """max difference / size; infinite if an element of size zero is not exact."""
     xp = namespace(difference)
     if difference.size == 0:
         return 0.0
@@ -48,7 +48,7 @@ def frobenius(difference: Any, reference: Any) -> float:
 
 
 def articles(c: Any, fp64_product: Any, norm: str = "frobenius") -> float:
-    """The article's measure: the distance to an FP64 product (PyTorch's), which errs itself, relative to that product.
+    """The article's measure: the distance to an FP64 product (PyTorch's), which has errors itself, relative to it.
 
     The article does not say which norm. The Frobenius norm explains its figures (`article`); "max" takes max |C - C64|
     / max |C64|.

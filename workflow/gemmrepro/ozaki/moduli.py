@@ -2,7 +2,7 @@
 
 Symmetric residues of an odd p lie within (p - 1) / 2 <= 127, those of 256 in [-128, 127]. Taken greedily from 256 down,
 as arXiv:2504.08009 does: 256, 255, 253, 251, 247, 241, 239, ... Their product M bounds the integers that N residues
-tell apart: |C'| < M / 2. Each modulus buys a little less than 8 bits of the product, so a little less than 4 of each
+determine: |C'| < M / 2. Each modulus adds a little less than 8 bits to the product, so a little less than 4 to each
 operand.
 
 An int32 accumulator holds inner products of k terms of odd moduli up to k = 133 144. Modulo 256, 2^17 products of -128

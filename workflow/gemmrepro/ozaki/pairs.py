@@ -1,6 +1,6 @@
 """Which pairs of slices (p, q), counted from 0, are multiplied.
 
-All of them, s_a s_b; or, in Fast Mode, those with p + q < d, the rest being below the accuracy that is wanted.
+All s_a s_b of them, or, in Fast Mode, those with p + q < d; the rest is below the wanted accuracy.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def gemm(
     """C[m,n] = A[m,k] B[k,n], float64: split both operands and multiply their slices.
 
     Args:
-        scale: "matrix" (the article: one scale for all of A, one for all of B) or "vector" (one a row of A, one a
-            column of B).
+        scale: "matrix" (the article: one scale for all of A, one for all of B) or "vector" (one per row of A and
+            per column of B).
         rho, count, step: of `splitting.split`.
         d, how: of `multiply`.
         nonfinite: of `arrays.set_aside`.

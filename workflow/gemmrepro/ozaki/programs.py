@@ -1,8 +1,8 @@
-"""What the host does between the launches of the article's first program (`kernels/ozaki/0_naive.py`).
+"""The host's part of the article's first program, between its launches (`kernels/ozaki/0_naive.py`).
 
-`launches` is a `gemmrepro.gpu.Launches`. Its kernel has the launches ``maxima_a``, ``extract_a``, the same for B, and
-``product``; its workspace is ``partial`` maxima, ``sigma``, ``inverse`` (2^-c), and for either operand ``left_a`` and
-``spare_a``, what is left of it, ``slices_a`` and ``scale_a``.
+`launches` is a `gemmrepro.gpu.loaded.Launches`. Its kernel has the launches ``maxima_a``, ``extract_a``, the same for
+B, and ``product``; its workspace is ``partial`` maxima, ``sigma``, ``inverse`` (2^-c), and for either operand
+``left_a`` and ``spare_a`` (its remainder), ``slices_a`` and ``scale_a``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
 
 
 def split(launches: Any, fmt: str) -> tuple[int, int]:
-    """Split A and B until nothing is left, reading each maximum back; returns how many slices each has.
+    """Split A and B until nothing is left, reading each maximum back; returns the number of slices of each.
 
     Slices lie in ``slices_a`` [slices, m, k] and ``slices_b`` [slices, n, k], their scales 2^c in ``scale_a`` and
     ``scale_b``. A matrix of zeros has one slice.

@@ -1,7 +1,7 @@
 """Scheme II, forward: A and B as integers A' = round(2^s A) and B' = round(B 2^t), and residues of their product.
 
-Two ways to the exponents s (one a row of A) and t (one a column of B), both such that sum_h |a'_ih b'_hj| is at most
-(M - 1) / 2, R being the root of that:
+Two algorithms give the exponents s (one per row of A) and t (one per column of B). With either, sum_h |a'_ih b'_hj| is
+at most (M - 1) / 2, whose root is R:
 
 *norms* (fast mode): |C'_ij| <= ||a'_i|| ||b'_j|| by Cauchy and Schwarz; each norm gets R. Taken straight from the
 condition like this, the exponents follow any scaling by powers of two and the condition always holds; the formula that
@@ -11,7 +11,7 @@ the scheme was published with does neither (arXiv:2606.29129 shows it, and repai
 P >= |A||B| after scaling. As P_ij <= sqrt(max_j P_ij) sqrt(max_i P_ij), each side again gets R. This is closer where
 the rows of A and the columns of B are large in different places.
 
-All comparisons are made with margins on the safe side, so the inequality holds whatever float64 rounds.
+All comparisons have margins on the safe side, so the inequality holds in spite of float64 rounding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SAFE = 2.0**-48
 """Margin for a handful of float64 roundings of relative size 2^-53."""
 
 COARSE_STEPS = 124.0
-"""What the maximum of a row is scaled to before it is rounded up to int8: 3 below 127, for that and two margins."""
+"""The maximum of a row is scaled to this before it is rounded up to int8: 3 below 127, for rounding and two margins."""
 
 
 def _floor_log2(x: Any) -> Any:
@@ -46,7 +46,7 @@ def radius(count: int) -> float:
 
 
 def normalised(x: Any, scale: str) -> tuple[Any, Any]:
-    """(x 2^-e with its maximum in [1/2, 1) in each row or column, e). What is 2^-1074 of it or less may vanish."""
+    """(x 2^-e with its maximum in [1/2, 1) in each row or column, e). Elements of 2^-1074 of it or less may vanish."""
     xp = namespace(x)
     exponent = xp.frexp(peak(x, scale))[1].astype(xp.int32)
     return xp.ldexp(x, -exponent), exponent
@@ -136,7 +136,7 @@ def symmetric(x: Any, p: int) -> Any:
 
 
 def of(x: Any, count: int) -> list[Any]:
-    """int8 residues of integer-valued float64 `x`, a matrix a modulus."""
+    """int8 residues of integer-valued float64 `x`, one matrix per modulus."""
     return [symmetric(x, p).astype(np.int8) for p in moduli.moduli(count)]
 
 

@@ -13,8 +13,8 @@ and with truncation every element of |A - Â| is below 2^-s_i and |Â| <= |A| (w
     |C - AB|_ij <= 4 sqrt(k) (1 + 2^-40) ||a_i|| ||b_j|| / R + u' |C_ij|,
 
 normwise: relative to the norms of a row and a column, which may be far above (|A||B|)_ij. If the elements of a row are
-of like size, 15 moduli give operands of 58.4 - log2(k) / 2 bits (`moduli.operand_bits`). The input decides whether that
-is good.
+of like size, 15 moduli give operands of 58.4 - log2(k) / 2 bits (`moduli.operand_bits`). Whether that is good
+depends on the input.
 
 **Accurate** (`exponents="products"`, N fixed). The first inequality with a larger s and t where an INT8 product shows
 room; again normwise, no componentwise promise.
@@ -152,8 +152,8 @@ def certificate(
     number of moduli: a kernel computes it once.
 
     Args:
-        accumulator_loss: by what fraction the tensor core's sum may exceed the exact one; None: k 2^-22, an fp32
-            accumulator that rounds any way. One that only truncates exceeds nothing.
+        accumulator_loss: the fraction by which the tensor core's sum may exceed the exact one; None: k 2^-22, for an
+            fp32 accumulator with any rounding. One that truncates exceeds nothing.
     """
     xp = namespace(a)
     fmt = named("e5m2")
@@ -184,7 +184,7 @@ def certified(
 
     Args:
         gamma: None: 2 sqrt(k) u, the article's criterion for the accuracy of a DGEMM.
-        most: moduli at most; what is not certified with them is computed in float64.
+        most: the largest number of moduli; what is not certified with it is computed in float64.
 
     Raises:
         UserError: bad operands or arguments; with "products", k above 134 000, where that INT8 product might overflow.

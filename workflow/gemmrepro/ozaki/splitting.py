@@ -6,10 +6,10 @@ even, to a multiple of that unit, and v and x - v are exact. `extract_sigma` is 
 simplify; `extract` computes the same digits by a scaled rounding to integer, which cannot overflow. So the digit
 D = v / 2^(c - beta) is at most 2^beta, and the slice that is stored, 2^-c v = D 2^-beta, lies in [-1, 1].
 
-What is left is at most half a unit: the next max is at most 2^(c - beta - 1). A slice therefore takes beta + 1 bits
-(the sign takes part), if the maximum is measured again. The article's fused split takes c_p = c_0 - p step instead.
+The remainder is at most half a unit: the next max is at most 2^(c - beta - 1). A slice therefore takes beta + 1 bits
+(the sign is one), if the maximum is measured again. The article's fused split takes c_p = c_0 - p step instead.
 
-With one scale a matrix, a row smaller than the largest element by 2^-s loses s bits of any fixed number of slices.
+With one scale per matrix, a row smaller than the largest element by 2^-s loses s bits of any fixed number of slices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Slice:
 
     Attributes:
         digits: [rows, columns] float64, integers.
-        exponent: int32, [1,1], [rows,1] or [1,columns]: one scale a matrix, a row or a column.
+        exponent: int32, [1,1], [rows,1] or [1,columns]: one scale per matrix, row or column.
     """
 
     digits: Any
@@ -92,8 +92,8 @@ def split(x: Any, rho: int, scale: str = "matrix", count: int | None = None, ste
     Args:
         rho: a slice takes beta = 53 - rho bits (`exactness.rho`).
         scale: "matrix" (the article), "row" (for A) or "column" (for B).
-        count: stop after so many slices; otherwise when nothing is left.
-        step: take c_p = c_0 - p step instead of measuring the maximum of what is left again.
+        count: stop after this many slices; None: when nothing is left.
+        step: take c_p = c_0 - p step instead of measuring the maximum of the remainder again.
 
     Raises:
         UserError: `x` is no finite float64 matrix, or an argument is out of range.
@@ -132,7 +132,7 @@ def split(x: Any, rho: int, scale: str = "matrix", count: int | None = None, ste
 
 
 def slices_needed(x: Any, rho: int, scale: str = "matrix") -> int:
-    """How many slices the split of `x` takes until nothing is left, without keeping any."""
+    """The number of slices of `x` until nothing is left, computed without keeping any."""
     residual, slices = x + 0.0, 0
     while bool((largest := peak(residual, scale)).max() > 0) if x.size else False:
         residual = remainder(residual, extract(residual, ceil_log2(largest), rho))
