@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge import claims
+from gemmrepro.judge import check_claims, claims
+from gemmrepro.judge.metrics import METRICS, metric_rules
 from gemmrepro.registry import family_names
 
 FILES = sorted(path for path in KERNELS_DIR.glob("*/claims.yaml") if path.parent.name in family_names())
@@ -152,3 +155,49 @@ def test_cutile_covers_its_38_rows_and_takes_ratios_of_two_throughputs():
     assert loaded["cutile.fp8.over_fp16.n8192"].figure == "2.010"
     for n in (1024, 2048, 4096, 8192):
         assert loaded[f"cutile.ratio.fp64.n{n}"].value < 1 / 30
+
+
+def test_every_word_of_the_vocabulary_is_one_metric_with_a_rule():
+    assert [word for word, _ in metric_rules()] == list(METRICS)
+    for word, rule in metric_rules():
+        assert METRICS[word].word == word and rule[0].isupper() and rule.endswith("."), word
+    used = {claim.metric for path in FILES for claim in claims.load_file(path, path.parent.name)}
+    assert used <= set(METRICS)
+
+
+def test_the_schema_documents_the_vocabulary_and_names_each_metrics_claims():
+    schema = claims.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    metric = schema["$defs"]["compute"]["properties"]["metric"]
+    assert metric["enum"] == list(METRICS)
+    assert all(f"{word}: {rule}" in metric["description"] for word, rule in metric_rules())
+    assert {found.claim_schema for found in METRICS.values()} <= set(schema["$defs"])
+
+
+def test_a_word_that_is_no_metric_is_refused_with_those_that_are(tmp_path):
+    message = str(broken(tmp_path, lambda d: d["claims"][0]["compute"].update(metric="gigaflops")))
+    assert all(f"'{word}'" in message for word in METRICS)
+
+
+@pytest.mark.parametrize(
+    ("word", "change", "words"),
+    [
+        ("ceiling_share", {"ceiling": "ceilings.nave"}, "no kernel 'ceilings.nave' in family ceilings"),
+        ("opcodes", {"pattern": "LDS("}, "compute.pattern"),
+        ("order", {"kernels": ["ada.naive", "ada.tiled"]}, "one kernel for each published row"),
+        ("experiment", {"value": "speed"}, "speed"),
+    ],
+)
+def test_a_metric_checks_what_no_schema_can(word, change, words):
+    claim = next(claim for claim in claims.load() if claim.metric == word)
+    assert METRICS[word].check(claim) == []
+    changed = replace(claim, compute={**claim.compute, **change})
+    assert words in " ".join(f"{problem.key}: {problem.message}" for problem in METRICS[word].check(changed))
+
+
+def test_the_command_line_checks_all_claims_and_prints_the_schema(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["check_claims"])
+    assert check_claims.main() == 0 and "0 published rows without one" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["check_claims", "--schema"])
+    assert check_claims.main() == 0
+    assert yaml.safe_load(capsys.readouterr().out) == claims.schema()

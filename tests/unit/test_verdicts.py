@@ -15,6 +15,7 @@ from synthetic import LEVELS, World, stand_in
 
 from gemmrepro import registry
 from gemmrepro.core import paths
+from gemmrepro.core.names import COMMAND
 from gemmrepro.core.paths import ROOT
 from gemmrepro.judge import claims, evidence, judging, metrics, rules
 from gemmrepro.judge.evidence import Value
@@ -179,6 +180,27 @@ def test_without_measurements_nothing_is_claimed(tmp_path):
     whole = judging.judge_all(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere", ("ladder",)).as_json()
     assert (whole["gpu"], whole["source"]) == (None, "none")
     assert whole["counts"][REPRODUCED] == whole["counts"][PARTLY] == whole["counts"][NOT] == 0
+
+
+def test_a_kernel_that_was_never_measured_is_named_with_the_command_that_measures_it(tmp_path, monkeypatch):
+    stand_in(monkeypatch, tmp_path)
+    world = World(tmp_path, families=("hopper",), sizes=(4096,)).write()
+    summary = world.measure / "hopper" / "summary.csv"
+    lines = summary.read_text().splitlines(keepends=True)
+    summary.write_text("".join(line for line in lines if not line.startswith("hopper.wgmma,")))
+    claim = replace(
+        without_figure(tmp_path, metric="faster", kernel="hopper.wgmma", over="hopper.wgmma_tuned", n=4096),
+        transfer={"kind": "ratio", "why": "A quotient."},
+    )
+    entry = judged_one(world, claim)
+    assert (entry["verdict"], entry["measured"], entry["judged_on"]) == (NOT_MEASURED, [], None)
+    assert "no row of hopper.wgmma at 4096" in entry["explanation"]
+    assert entry["command"] == COMMAND
+
+
+def test_every_verdict_has_a_rule():
+    assert [kind for kind, _ in rules.verdict_rules()] == list(rules.VERDICTS)
+    assert all(rule.endswith(".") for _, rule in rules.verdict_rules())
 
 
 def test_one_toolkit_is_enough_and_is_named(tmp_path):

@@ -20,13 +20,15 @@ from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims as declared_claims
+from gemmrepro.judge.metrics import metric_rules
+from gemmrepro.judge.rules import verdict_rules
 from gemmrepro.paper.claims import by_article, disagreements
 from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.summary import gate_tally, headlines
-from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, number, pack
+from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, pack
 
 
 def render(inputs: Inputs) -> str:
@@ -40,6 +42,7 @@ def render(inputs: Inputs) -> str:
     )
     environment.filters |= {
         "anchor": anchor,
+        "code_spans": code_spans,
         "number": number,
         "as_published": as_published,
         "pack": pack,
@@ -66,6 +69,8 @@ def render(inputs: Inputs) -> str:
         glyphs=inputs.glyphs.markup(),
         snakemake=SNAKEMAKE,
         size=SIZE,
+        verdict_rules=verdict_rules(),
+        metric_rules=metric_rules(),
     )
     return "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -106,6 +106,11 @@ def highlighted(code: str, language: str = "cuda") -> Markup:
     """Source code as HTML spans with classes that begin with ``t-``."""
     formatter = HtmlFormatter(nowrap=True, classprefix="t-")
     return Markup(highlight(code, get_lexer_by_name(language), formatter).rstrip("\n"))
+
+
+def code_spans(text: str) -> Markup:
+    """Text with what stands between backticks set as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def pack(markup: str) -> str:
