@@ -5,6 +5,7 @@ import json
 import os
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from records import changed
@@ -68,6 +69,18 @@ def test_nothing_of_nvcc_may_stand_in_the_record_and_compilers_are_known():
     with pytest.raises(UserError, match="compiler 'rustc' is none of nvcc, cute_dsl"):
         PORT.with_code(compiler="rustc")
     assert set(registry.COMPILERS) == set(compilers.COMPILERS)
+
+
+def test_a_compiler_that_the_build_does_not_know_is_a_user_error():
+    with pytest.raises(UserError, match=r"x\.y names the compiler 'rustc', which is none of nvcc, cute_dsl, cutile"):
+        compilers.compiler(SimpleNamespace(id="x.y", compiler="rustc"))
+
+
+def test_only_cutile_makes_a_binary_for_every_entry_point():
+    several = registry.kernel("cutile.tail_bf16")
+    assert compilers.compiler(several).units(several) == several.codes
+    for kernel in (PORT, registry.kernel("memory.histogram_merged")):
+        assert compilers.compiler(kernel).units(kernel) == (kernel,)
 
 
 def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions):
