@@ -311,9 +311,9 @@ def test_a_later_process_takes_the_algorithm_that_an_earlier_one_chose(sweep, sa
     check = {"passed": True, "message": "", "estimate_us": 1.0}
     workspace = SimpleNamespace(check=lambda *_: check, operands=lambda *_: None)
     measuring = rounds.Rounds(sweep, said.append)
-    assert measuring.ensure_checked(point, workspace, None).way == 5
+    assert measuring.ensure_checked(point, workspace, None).algorithm == 5
     trials.take(point.problem, point.shape, 2, point.kernel)
-    assert measuring.ensure_checked(point, workspace, None).way == 5
+    assert measuring.ensure_checked(point, workspace, None).algorithm == 5
     assert trials.algorithm(point.problem, point.shape, point.kernel) == 5
 
 

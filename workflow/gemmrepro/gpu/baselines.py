@@ -1,4 +1,4 @@
-"""What kernels are measured against: vendor libraries, called the plain way.
+"""What kernels are measured against: vendor libraries, called as their manuals say.
 
 ``cublas.sgemm`` is cuBLAS's fp32 GEMM. ``cublas.gemm`` is the GEMM of every other type, accumulated as its problem says
 (16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
@@ -7,14 +7,10 @@ layouts: a row of measurements names a baseline and a type, and no layout. ``cub
 floats in the tensor core ("fast accumulation"), for kernels that do. ``cublas.gemm_emulated`` is cublasGemmEx with its
 emulation of fp64 by 8-bit integers switched on, wherever it can. ``cuda.memcpy`` is the driver's device-to-device copy.
 ``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy carries them.
-
-    python -m gemmrepro.gpu.baselines --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256, 256, 256]'
-    prints which GPU kernels the library chose (through PyTorch's profiler, hence in a process of its own)
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -23,16 +19,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 from gemmrepro.gpu.cublas import LT_ONLY, opened, opened_lt
 from gemmrepro.gpu.trials import FAST
-from gemmrepro.operands import Operands, random
+from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
 LT_CANDIDATES = 8
@@ -237,68 +231,10 @@ def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, Shape]]) -> dict[str, 
     if not wanted:
         return {}
     items = [json.dumps([name, *astuple(problem), *astuple(shape)]) for name, problem, shape in wanted]
-    command = [sys.executable, "-m", "gemmrepro.gpu.baselines", "--names", *items]
+    command = [sys.executable, "-m", "gemmrepro.gpu.baseline_kernels", "--names", *items]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "workflow")
     if answer.returncode != 0:
         reason = answer.stderr.strip().splitlines()[-1:] or ["no reason given"]
         print(f"gemmrepro: the baselines' kernel names stay unknown: {reason[0]}", file=sys.stderr, flush=True)
         return {}
     return json.loads(answer.stdout.splitlines()[-1])
-
-
-def _profile(wanted: Sequence[tuple[str, Problem, Shape]]) -> dict[str, str]:
-    try:
-        import torch
-        from torch.profiler import ProfilerActivity, profile
-    except ImportError as error:
-        raise UserError(f"PyTorch cannot be imported ({error}); it is only needed for the kernels' names.") from None
-    session = device.open_gpu()
-
-    names: dict[str, str] = {}
-    for name, problem, shape in wanted:
-        entry = baseline(name)
-        inputs, output = random(problem, shape, shape.n)
-        call = entry.bind(session, Operands(problem, shape, tuple(inputs), output))
-        call()
-        session.sync()
-        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
-            call()
-            session.sync()
-            torch.cuda.synchronize()
-        seen = [event.name for event in record.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-        if seen:
-            kind = "" if problem.dtype_in == "fp32" else f" {problem.dtype_in}"
-            names[f"{name}{kind} {shape.n}"] = " + ".join(dict.fromkeys(seen))
-    return names
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gpu.baselines", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--names",
-        nargs="+",
-        required=True,
-        metavar="JSON",
-        help="print the GPU kernels that run for lists of baseline, op, dtype in, dtype out, layout, m, n and k",
-    )
-    parser.add_argument("--out", type=Path, help="write them to this file too")
-    arguments = parser.parse_args()
-    wanted = []
-    for item in arguments.names:
-        try:
-            name, *problem, m, n, k = json.loads(item)
-            wanted.append((name, Problem(*problem), Shape(int(m), int(n), int(k))))
-        except (ValueError, TypeError):
-            raise UserError(
-                f"'{item}' is not a list of baseline, op, dtype in, dtype out, layout, m, n and k."
-            ) from None
-        baseline(name)
-    names = _profile(wanted)
-    if arguments.out:
-        write_json(arguments.out, names)
-    print(json.dumps(names))
-    return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

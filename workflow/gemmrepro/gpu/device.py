@@ -120,13 +120,22 @@ def pick_arch(archs: list[str], capability: tuple[int, int]) -> str | None:
     return best[1] if best else None
 
 
+@dataclass(frozen=True)
+class HeldArrays:
+    """The arrays between a kernel's launches, by name, as they were made for one kernel and shape."""
+
+    kernel: str
+    shape: Shape
+    arrays: dict[str, Any]
+
+
 class Session:
     """An open GPU: one stream on which everything runs, in order, and its sensors.
 
     Attributes:
         gpu: what it is.
         stream, core_stream: the one stream, as CuPy and as cuda.core know it.
-        workspace: whose arrays between launches are held, by kernel and shape, and the arrays by name.
+        workspace: the arrays between launches of the kernel that was bound last.
         trials: which of cuBLAS's algorithms its baselines take.
         libraries: open handles of cuBLAS, which live as long as the session: its graphs may hold them.
     """
@@ -137,7 +146,7 @@ class Session:
         self.core_stream = core_stream
         self._nvml = nvml
         self._handle = nvml_handle
-        self.workspace: tuple[str, Shape, dict[str, Any]] | None = None
+        self.workspace: HeldArrays | None = None
         self.trials = Trials()
         self.libraries: dict[str, Any] = {}
 

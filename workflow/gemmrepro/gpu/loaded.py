@@ -12,7 +12,7 @@ from gemmrepro.build.record import read_build
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import opened, opened_lt
-from gemmrepro.gpu.device import Gpu, Session, pick_arch
+from gemmrepro.gpu.device import Gpu, HeldArrays, Session, pick_arch
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
@@ -199,15 +199,15 @@ class Loaded:
         import cupy
 
         held = self.session.workspace
-        if held is None or held[:2] != (self.kernel.id, shape):
+        if held is None or (held.kernel, held.shape) != (self.kernel.id, shape):
             self.session.workspace = None
             cupy.get_default_memory_pool().free_all_blocks()  # what the last one leaves is of other sizes
             arrays = {}
             for name, buffer in self.kernel.workspace.items():
                 arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
                 cupy.cuda.runtime.memsetAsync(arrays[name].data.ptr, 0xFF, arrays[name].nbytes, self.session.stream.ptr)
-            held = self.session.workspace = (self.kernel.id, shape, arrays)
-        return held[2]
+            held = self.session.workspace = HeldArrays(self.kernel.id, shape, arrays)
+        return held.arrays
 
     def launches(self, operands: Operands) -> Launches:
         """Its launches on `operands`, to be made one by one."""

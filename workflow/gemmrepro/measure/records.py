@@ -17,7 +17,7 @@ class Check:
 
     Attributes:
         estimate_us: how long a launch took.
-        way: of a library, which of its algorithms a trial chose (`gemmrepro.gpu.trials`); None where it has no choice.
+        algorithm: which of a library's algorithms a trial chose (`gemmrepro.gpu.trials`); None where it has no choice.
     """
 
     passed: bool
@@ -25,7 +25,7 @@ class Check:
     err_scaled_max: float | None = None
     err_fro: float | None = None
     estimate_us: float = 0.0
-    way: int | None = None
+    algorithm: int | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Check:
@@ -36,16 +36,15 @@ class Check:
             err_scaled_max=document.get("err_scaled_max"),
             err_fro=document.get("err_fro"),
             estimate_us=document["estimate_us"],
-            way=document.get("way"),
+            algorithm=document.get("way"),
         )
 
     @property
     def document(self) -> dict[str, Any]:
         """As the journal holds it."""
         cells = asdict(self)
-        if self.way is None:
-            del cells["way"]
-        return cells
+        algorithm = cells.pop("algorithm")
+        return cells if algorithm is None else {**cells, "way": algorithm}
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,12 @@ class Rounds:
             kernel = sweep.kernels.get(point.kernel)
             check = Check.of(workspace.check(self._bind(point, workspace), timer, kernel))
             if point.toolkit == LIBRARY:
-                check = replace(check, way=trials.algorithm(point.problem, point.shape, point.kernel))
+                check = replace(check, algorithm=trials.algorithm(point.problem, point.shape, point.kernel))
             records.keep_check(point, check)
             if not check.passed:
                 self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {check.message}")
-        elif check.way is not None:
-            trials.take(point.problem, point.shape, check.way, point.kernel)
+        elif check.algorithm is not None:
+            trials.take(point.problem, point.shape, check.algorithm, point.kernel)
         return check
 
     def _bind(self, point: Point, workspace: Workspace, index: int = 0) -> Callable[[], None]:
