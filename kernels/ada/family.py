@@ -376,7 +376,11 @@ KERNELS = (
         title="Stored by TMA",
         launch=_staying(256, 128, 3 * (_SLOT + _BARRIERS) + 8 * 2 * 16 * 64 * 4),
         expects=(
-            *(_mma(128), _ldmatrix(32), *_RING, _NO_ASYNC, _NO_LDG),
+            _mma(128),
+            _ldmatrix(32),
+            *_RING,
+            _NO_ASYNC,
+            _NO_LDG,
             Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=2),
             Expect(r"STG\..*", "no thread stores to C itself", least=0, most=0),
         ),

@@ -212,7 +212,12 @@ def _by_rows(dtype: str, tile: tuple[int, int, int], idea: str, **options) -> Ke
 
 def _by_columns(dtype: str, tile: tuple[int, int, int], idea: str, fast: int = 0, **options) -> Kernel:
     return _product(
-        *("2_k_major.py", dtype, tile, "C2", f"B K-major, {dtype}", idea),
+        "2_k_major.py",
+        dtype,
+        tile,
+        "C2",
+        f"B K-major, {dtype}",
+        idea,
         constants={"fast": fast},
         k_major=True,
         **options,
@@ -223,7 +228,12 @@ def _staying(dtype: str, tile: tuple[int, int, int], idea: str, k_major: bool, f
     """The product by as many blocks as an H200 holds at a time."""
     hints = options.get("hints", {})
     return _product(
-        *("4_persistent.py", dtype, tile, "C4", f"Blocks that stay, {dtype}", idea),
+        "4_persistent.py",
+        dtype,
+        tile,
+        "C4",
+        f"Blocks that stay, {dtype}",
+        idea,
         constants={"k_major": int(k_major), "fast": fast},
         k_major=k_major,
         **(
@@ -244,7 +254,12 @@ def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = 
     """The product in 16 bits by blocks that stay, the last wave in tiles of 64 x 64 where it is nearly empty."""
     tile, least, constants = (128, 128, 64), (64, 64), {"k_major": int(k_major), "fast": 0}
     kernel = _product(
-        *("5_tail.py", dtype, tile, "C5", f"Small tiles last, {dtype}", idea),
+        "5_tail.py",
+        dtype,
+        tile,
+        "C5",
+        f"Small tiles last, {dtype}",
+        idea,
         name=name,
         constants=constants,
         k_major=k_major,
@@ -265,9 +280,7 @@ def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = 
         whole, rest = _left_over(shape, tile, parts)
         given = (*kernel.arguments, whole)
         first = Step("full_waves", waves, given)
-        second = Step(
-            *("last_wave", last, given), params=params, defines=parameters(params), expects=_last_expects(dtype)
-        )
+        second = Step("last_wave", last, given, params=params, defines=parameters(params), expects=_last_expects(dtype))
         return (first,) * (whole > 0) + (second,) * (rest > 0)
 
     # 12 x 12 tiles: a full wave, and twelve tiles left over, of which some reach beyond the matrix.
@@ -282,7 +295,12 @@ def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = 
 def _turned(rows: int, columns: int, tile: tuple[int, int, int], group: int, idea: str, **options) -> Kernel:
     """The product in TF32 of B by rows, which a launch of its own turns round in tiles of rows x columns first."""
     kernel = _product(
-        *("6_turned.py", "tf32", tile, "C6", "B turned round first, tf32", idea),
+        "6_turned.py",
+        "tf32",
+        tile,
+        "C6",
+        "B turned round first, tf32",
+        idea,
         name="turned_tf32",
         group=group,
         blocks=MULTIPROCESSORS,
@@ -294,7 +312,9 @@ def _turned(rows: int, columns: int, tile: tuple[int, int, int], group: int, ide
         return Launch(grid=(-(-shape.k // rows) * -(-shape.n // columns), 1, 1), block=ONE_THREAD)
 
     turn = Step(
-        *("turn", tiles, ("array:b", "array:turned")),
+        "turn",
+        tiles,
+        ("array:b", "array:turned"),
         params=params,
         defines=parameters(params),
         expects=(Expect(r"STG\.E\.128(\..*)?|UTMASTG\.2D(\..*)?", "16 bytes a store, or the copy engine"),),
@@ -343,20 +363,26 @@ _WRITTEN = (
     _by_rows("bf16", (128, 128, 64), "The same in bf16.", spills=("80",)),
     _by_rows("tf32", (128, 128, 32), "fp32 in memory, cast as a tile.", published="cuTile matmul", spills=SYNC),
     _by_rows(
-        *("fp8_e5m2", (128, 64, 128), "8-bit floats; B must be turned round for Hopper's wgmma."),
+        "fp8_e5m2",
+        (128, 64, 128),
+        "8-bit floats; B must be turned round for Hopper's wgmma.",
         published="cuTile matmul",
         baseline=None,  # cuBLAS multiplies no e5m2 by e5m2, and no B by rows
     ),
     _by_rows("fp8_e4m3", (128, 64, 128), "The other 8-bit float.", baseline=None),
     _by_rows("int8", (128, 128, 128), "8-bit integers, summed in int32.", spills=SYNC),
     _by_rows(
-        *("fp64", (128, 128, 16), "fp64 with fp64 sums, and no tensor core."),
+        "fp64",
+        (128, 128, 16),
+        "fp64 with fp64 sums, and no tensor core.",
         published="cuTile matmul",
         spills=(*SYNC, "90", "100"),
         timed_to=8192,
     ),
     _by_rows(
-        *("fp64", (32, 32, 16), "Tiles so small that their sums stay in registers."),
+        "fp64",
+        (32, 32, 16),
+        "Tiles so small that their sums stay in registers.",
         name="matmul_fp64_small",
         published="cuTile matmul, smaller tiles",
         gain_over="cutile.matmul_fp64",
@@ -364,7 +390,9 @@ _WRITTEN = (
         timed_to=8192,
     ),
     _by_rows(
-        *("fp16", (64, 64, 32), "Nothing promised of the rows: any shape, element by element."),
+        "fp16",
+        (64, 64, 32),
+        "Nothing promised of the rows: any shape, element by element.",
         name="any_shape",
         aligned=False,
         baseline=None,
@@ -378,20 +406,28 @@ _WRITTEN = (
     _by_columns("fp8_e5m2", (128, 64, 128), "The same in e5m2.", baseline=None),
     _by_columns("int8", (128, 128, 128), "The same for 8-bit integers."),
     _by_columns(
-        *("fp8_e4m3", (128, 128, 128), "Sums stay in the tensor core, to some 14 bits."),
+        "fp8_e4m3",
+        (128, 128, 128),
+        "Sums stay in the tensor core, to some 14 bits.",
         fast=1,
         name="k_major_fp8_e4m3_fast",
         gain_over="cutile.k_major_fp8_e4m3",
     ),
     _by_columns(
-        *("fp8_e4m3", (128, 128, 128), "Eight worker warps share the two sets of sums of a wider tile."),
+        "fp8_e4m3",
+        (128, 128, 128),
+        "Eight worker warps share the two sets of sums of a wider tile.",
         name="k_major_fp8_e4m3_wide",
         group=16,
         hints={"num_worker_warps": 8},
         gain_over="cutile.k_major_fp8_e4m3",
     ),
     _product(
-        *("3_outer.py", "fp64", (128, 64, 8), "C3", "Outer products, fp64"),
+        "3_outer.py",
+        "fp64",
+        (128, 64, 8),
+        "C3",
+        "Outer products, fp64",
         "Products and sums without ct.mma, so that the compiler fuses them.",
         gain_over="cutile.matmul_fp64",
         expects=_OUTER,
@@ -399,12 +435,10 @@ _WRITTEN = (
         timed_to=8192,
     ),
     _staying(
-        *(
-            "bf16",
-            (128, 256, 64),
-            "A block a multiprocessor, eight worker warps, a tile as large as they can hold.",
-            False,
-        ),
+        "bf16",
+        (128, 256, 64),
+        "A block a multiprocessor, eight worker warps, a tile as large as they can hold.",
+        False,
         name="persistent_bf16",
         hints={"num_worker_warps": 8},
     ),
@@ -415,7 +449,11 @@ _WRITTEN = (
     _ending_small("fp16", 8, _LAST, name="tail_fp16", gain_over="cutile.persistent_fp16_tuned"),
     _ending_small("bf16", 16, _LAST, name="tail_bf16", gain_over="cutile.persistent_bf16_tuned"),
     _turned(
-        *(64, 64, (128, 128, 32), 8, "One launch turns B round, once for all rows of tiles of C."),
+        64,
+        64,
+        (128, 128, 32),
+        8,
+        "One launch turns B round, once for all rows of tiles of C.",
         gain_over="cutile.matmul_tf32_tuned",
     ),
 )
@@ -453,7 +491,8 @@ def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
 
     def kernel(params: Mapping[str, int]) -> Kernel:
         return make(
-            *(dtype, (params["bm"], params["bn"], params["bk"])),
+            dtype,
+            (params["bm"], params["bn"], params["bk"]),
             _FOUND,
             name=name,
             group=params["group"],
@@ -479,7 +518,8 @@ def _staying_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
 
     def kernel(params: Mapping[str, int]) -> Kernel:
         return _staying(
-            *(dtype, (params["bm"], params["bn"], params["bk"])),
+            dtype,
+            (params["bm"], params["bn"], params["bk"]),
             _FOUND,
             k_major,
             fast=int(fast),

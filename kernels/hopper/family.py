@@ -200,7 +200,9 @@ def _stored_by_engine(
         boxes={"a": (128, 64), "b": (128, 64), "c": (16, 64)},
         hgmma=("64x256x16", wgmmas),
         expects=(
-            *(_LOAD_A, _MULTICAST, *_RING_OF_TWO_WARPGROUPS),
+            _LOAD_A,
+            _MULTICAST,
+            *_RING_OF_TWO_WARPGROUPS,
             *(by_threads or _NO_STG),
             *_ENGINE_STORES,
             *(_NEVER[1:] if by_threads else _NEVER),

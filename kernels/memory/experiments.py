@@ -64,7 +64,9 @@ class Stopwatch:
         )
         found = stats.median_interval(burst.times)
         return {
-            **{"time_us": found.value, "time_low_us": found.low, "time_high_us": found.high},
+            "time_us": found.value,
+            "time_low_us": found.low,
+            "time_high_us": found.high,
             **{f"gbps{end}": moved / time * 1e-3 for end, time in (("", found.value), ("_low", found.high))},
             "gbps_high": moved / found.low * 1e-3,
         }

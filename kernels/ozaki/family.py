@@ -311,11 +311,15 @@ def _fused(
     if vector:
         scales = (
             _step(
-                *("row_exponents", lambda shape: Launch((-(-shape.m // rows), 1, 1), ONE_THREAD), "a c_a"),
+                "row_exponents",
+                lambda shape: Launch((-(-shape.m // rows), 1, 1), ONE_THREAD),
+                "a c_a",
                 {"rows": rows, "columns": columns},
             ),
             _step(
-                *("column_exponents", lambda shape: Launch((-(-shape.n // 32), 1, 1), ONE_THREAD), "b c_b"),
+                "column_exponents",
+                lambda shape: Launch((-(-shape.n // 32), 1, 1), ONE_THREAD),
+                "b c_b",
                 {"rows": 64, "columns": 32},
             ),
         )
@@ -463,7 +467,9 @@ KERNELS = (
     *(_fused("bf16", d, WIDE, spills=("120",), gain_over="ozaki.fused_bf16_d9") for d in (8, 7, 6, 5)),
     _fused("fp8_e4m3", 16, NARROW, split_spills=("120",), gain_over="ozaki.naive_fp8_e4m3"),
     _fused(
-        *("fp16", 9, WIDE),
+        "fp16",
+        9,
+        WIDE,
         like="bf16",
         title="The digits of bf16 in fp16, d = 9",
         idea="Slices of the same bits in fp16: the same products, bit for bit.",
@@ -471,7 +477,9 @@ KERNELS = (
         spills=("120",),
     ),
     _fused(
-        *("bf16", 9, WIDE),
+        "bf16",
+        9,
+        WIDE,
         name="rows_bf16_d9",
         rung="O3",
         title="A scale a row and a column, bf16, d = 9",
@@ -481,7 +489,9 @@ KERNELS = (
         spills=("100", "120"),
     ),
     _fused(
-        *("bf16", 9, WIDE),
+        "bf16",
+        9,
+        WIDE,
         name="diagonal_bf16_d9",
         rung="O4",
         title="A launch a p + q, bf16, d = 9",
