@@ -15,8 +15,9 @@ from gemmrepro.core.journal import Journal
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
+from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import plan, prepare, profiler, records, results, rounds
+from gemmrepro.measure import binaries, plan, prepare, profiler, records, results, rounds
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
 from gemmrepro.measure.recording import check_cells
 from gemmrepro.operands import work
@@ -381,3 +382,41 @@ def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, 
     results.write_counters(sweep, tmp_path, said.append)
     assert said == ["no hardware counters: ncu is not on PATH"]
     assert read((tmp_path / "counters.csv").read_text()) == []
+
+
+@pytest.fixture
+def prepared(tmp_path, said, monkeypatch):
+    """Prepares a sweep of two kernels, one of which failed its gate, on a GPU with so much free memory."""
+    kernels = [make("a"), make("b")]
+    monkeypatch.setattr(prepare.registry, "kernels", lambda family: kernels)
+    for kernel in kernels:
+        (tmp_path / "gates").mkdir(exist_ok=True)
+        verdict = {**gate(), "passed": kernel.id == "ladder.a"}
+        (tmp_path / "gates" / f"{kernel.id}.json").write_text(json.dumps(verdict))
+    library = baselines.Baseline("cublas.sgemm", "cuBLAS", "gemm", None, lambda session: "cuBLAS 1.0")
+    monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
+    monkeypatch.setattr(binaries, "read_build", lambda *_: SimpleNamespace(build_key="k1"))
+    monkeypatch.setattr(Loaded, "built", lambda *_: SimpleNamespace(arch="sm_90", build_key="k1"))
+
+    def run(free, supervised=False):
+        session = SimpleNamespace(gpu=GPU, trials=Trials(), free_bytes=lambda: free)
+        folders = (tmp_path / "build", tmp_path / "gates", tmp_path / "begun")
+        return prepare.prepare(session, "ladder", SETTINGS, *folders, said.append, supervised)
+
+    return run
+
+
+def test_what_may_be_timed_is_loaded_and_the_rest_is_announced_once(prepared, said):
+    sweep = prepared(1 << 40)
+    assert set(sweep.loaded) == {("ladder.a", "cuda13")}
+    assert {point.kernel for point in sweep.points} == {"ladder.a", "cublas.sgemm"}
+    assert {sweep.records.build_key(point) for point in sweep.points} == {"k1", "cuBLAS 1.0"}
+    assert sweep.session.trials.milliseconds == 200.0
+    assert said == ["not timed: ladder.b cuda13: its gate failed"]
+    assert prepared(1 << 40, supervised=True).skipped == sweep.skipped and len(said) == 1
+
+
+def test_a_sweep_that_does_not_fit_begins_no_journal(prepared, tmp_path):
+    with pytest.raises(UserError, match=r"needs \d+ bytes of GPU memory"):
+        prepared(1 << 10)
+    assert not (tmp_path / "begun").exists()
