@@ -110,8 +110,8 @@ class Plan:
     @property
     def runs_on_cpu_here(self) -> bool:
         """Whether experiments that need no GPU are run rather than recorded: wherever recordings are not asked for."""
-        declared = (each for every in self.experiments.values() for each in every)
-        return self.config["measure"] == "auto" and any(each.device == "cpu" for each in declared)
+        declared = (experiment for of_family in self.experiments.values() for experiment in of_family)
+        return self.config["measure"] == "auto" and any(experiment.device == "cpu" for experiment in declared)
 
     def experiment_files(self, families: Iterable[str]) -> list[str]:
         """Rows and circumstances of every experiment of some families."""
@@ -124,7 +124,8 @@ class Plan:
 
     def experiment_kernels(self, family: str, name: str) -> list[Kernel]:
         """The configured kernels that an experiment runs."""
-        return [self.kernels[each] for each in experiments.experiment(family, name).kernels if each in self.kernels]
+        wanted = experiments.experiment(family, name).kernels
+        return [self.kernels[kernel] for kernel in wanted if kernel in self.kernels]
 
     def experiment_settings(self, family: str, name: str) -> str:
         """An experiment's configured settings, as JSON."""

@@ -191,17 +191,17 @@ def _panel(rows: pd.DataFrame, size: int, steps: Sequence[Kernel], toolkit: str)
         )
     baselines = []
     for name in dict.fromkeys(kernel.baseline for kernel in steps):
-        found = select(rows, kernel=name, toolkit=LIBRARY)
-        baselines += [] if found.empty else [_level("cuBLAS", found.iloc[-1], 1.0)]
+        measured = select(rows, kernel=name, toolkit=LIBRARY)
+        baselines += [] if measured.empty else [_level("cuBLAS", measured.iloc[-1], 1.0)]
     return Panel(size, tuple(shown), tuple(baselines), not rows.empty)
 
 
 def _levels(rows: pd.DataFrame, kernels: Sequence[Kernel], toolkit: str) -> Iterator[Level]:
     """Those of the kernels that were measured."""
     for kernel in kernels:
-        found = select(rows, kernel=kernel.id, toolkit=toolkit)
-        if not found.empty:
-            row = found.iloc[-1]
+        measured = select(rows, kernel=kernel.id, toolkit=toolkit)
+        if not measured.empty:
+            row = measured.iloc[-1]
             yield _level(ladders.level_name(kernel), row, row["ratio"])
 
 

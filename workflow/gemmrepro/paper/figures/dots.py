@@ -103,7 +103,7 @@ def selection(family: str, dots: Dots, results: Results) -> DotChart:
 def _dots(family: str, dots: Dots, results: Results, rows: pd.DataFrame) -> tuple[Dot, ...]:
     column = results.experiment.column(dots.x)
     keyed = {dots.panel, dots.category} - {"kernel"}
-    found = []
+    shown = []
     for place, (value, label) in enumerate(dots.categories.items()):
         of_kernel = dots.category == "kernel"
         chosen = rows[_of_kernel(rows, value, results)] if of_kernel else select(rows, **{dots.category: value})
@@ -113,8 +113,8 @@ def _dots(family: str, dots: Dots, results: Results, rows: pd.DataFrame) -> tupl
         x = float(row[dots.x])
         low, high = (float(row[end]) if end and pd.notna(row[end]) else x for end in (column.low, column.high))
         key = row_key(family, results.experiment.name, row, *keyed)
-        found.append(Dot(place, label, x, low, high, row["status"] == "stale", key))
-    return tuple(found)
+        shown.append(Dot(place, label, x, low, high, row["status"] == "stale", key))
+    return tuple(shown)
 
 
 def _of_kernel(rows: pd.DataFrame, kernel: str, results: Results) -> pd.Series:

@@ -151,8 +151,9 @@ def selection(family: str, lines: Lines, results: Results) -> LineChart:
         series = []
         for number, (kernels, name) in enumerate(lines.series.items()):
             ours = at["kernel"].isin(kernels.split(",")) & at["toolkit"].isin((results.toolkit, LIBRARY))
-            found = at[ours & at[lines.y].notna()].sort_values(lines.x)
-            points = tuple(_point(family, lines, results, column.low, column.high, row) for _, row in found.iterrows())
+            measured = at[ours & at[lines.y].notna()].sort_values(lines.x)
+            ends = column.low, column.high
+            points = tuple(_point(family, lines, results, *ends, row) for _, row in measured.iterrows())
             if points:
                 series.append(Series(number, name, points))
         panels.append(Panel(title, tuple(series), _leading_zeros(at, lines)))
@@ -230,8 +231,10 @@ def paint(chart: LineChart) -> Figure:
 
 
 def _handle(number: int, name: str) -> Line2D:
-    one = look(number)
-    return Line2D([], [], color=one.colour, marker=one.marker, linestyle=one.dash, markersize=one.size, label=name)
+    style = look(number)
+    return Line2D(
+        [], [], color=style.colour, marker=style.marker, linestyle=style.dash, markersize=style.size, label=name
+    )
 
 
 def _paint_panel(axes: Axes, panel: Panel, chart: LineChart) -> None:
@@ -256,27 +259,27 @@ def _paint_panel(axes: Axes, panel: Panel, chart: LineChart) -> None:
 
 def _line(axes: Axes, series: Series, intervals: bool) -> None:
     """Draw one series, without the points that a logarithmic axis cannot show."""
-    points, one = series.positive, look(series.number)
+    points, style = series.positive, look(series.number)
     x, y = np.array([point.x for point in points]), np.array([point.y for point in points])
     stale = np.array([point.stale for point in points])
     # Where lines coincide, the first of the legend is on top, and the marks below it are larger.
     top = 4 - 0.02 * series.number
-    axes.plot(x, y, color=one.colour, linestyle=one.dash, linewidth=1.4, zorder=top - 0.01)
-    for chosen, face in ((~stale, one.colour), (stale, PAPER)):
+    axes.plot(x, y, color=style.colour, linestyle=style.dash, linewidth=1.4, zorder=top - 0.01)
+    for chosen, face in ((~stale, style.colour), (stale, PAPER)):
         axes.plot(
             x[chosen],
             y[chosen],
             linestyle="",
-            marker=one.marker,
+            marker=style.marker,
             color=face,
-            markeredgecolor=one.colour,
-            markersize=one.size,
+            markeredgecolor=style.colour,
+            markersize=style.size,
             zorder=top,
         )
     if intervals:
         low, high = np.array([point.low for point in points]), np.array([point.high for point in points])
         ends = half_widths(y - low, high - y)
-        axes.errorbar(x, y, yerr=ends, color=one.colour, linestyle="", capsize=2, linewidth=0.8, zorder=top - 0.005)
+        axes.errorbar(x, y, yerr=ends, color=style.colour, linestyle="", capsize=2, linewidth=0.8, zorder=top - 0.005)
 
 
 def _scale(axes: Axes, scale: str) -> None:

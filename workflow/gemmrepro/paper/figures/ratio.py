@@ -145,7 +145,7 @@ def selection(measured: Measurements) -> Ratios:
     for kernel in steps:
         of_article = published.get(kernel.published_system or "")
         kernels = [kernel, *(twin for twin in twins(kernel) if (rows["kernel"] == twin.id).any())]
-        bars = tuple(Bar(level_name(each), how_made(each), toolkit, _values(rows, each.id)) for each in kernels)
+        bars = tuple(Bar(level_name(made), how_made(made), toolkit, _values(rows, made.id)) for made in kernels)
         groups.append(Group(ladders.label(kernel), of_article["value"] if of_article else None, bars))
     return Ratios(
         types=tuple(dtypes(measured.family)),
@@ -171,8 +171,8 @@ def _published(family: str) -> list[dict[str, Any]]:
 
 
 def _values(rows: pd.DataFrame, kernel: str) -> tuple[tuple[str, Point], ...]:
-    found = rows[(rows["kernel"] == kernel) & rows["ratio"].notna()]
-    return tuple((row["toolkit"], ratio_point(row)) for _, row in found.iterrows())
+    measured = rows[(rows["kernel"] == kernel) & rows["ratio"].notna()]
+    return tuple((row["toolkit"], ratio_point(row)) for _, row in measured.iterrows())
 
 
 def paint(ratios: Ratios) -> Figure:

@@ -276,8 +276,9 @@ def _roof_sentence(roofline: Roofline) -> str:
         f"The roof was measured on this GPU, with a loop of arithmetic alone ({roofline.dtype}) and a copy of 128-bit "
         "words. "
     )
-    if lower := ", ".join(f"{each.label} {format_number(each.value)} TFLOP/s" for each in roofline.arithmetic[1:]):
-        sentence += f"Dashed: loops with more constraints ({lower}). "
+    lower = [f"{ceiling.label} {format_number(ceiling.value)} TFLOP/s" for ceiling in roofline.arithmetic[1:]]
+    if lower:
+        sentence += f"Dashed: loops with more constraints ({', '.join(lower)}). "
     return sentence
 
 

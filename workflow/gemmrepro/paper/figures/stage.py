@@ -66,7 +66,7 @@ def main() -> int:
         return 0
     measured = load(arguments.measure, family)
     results = experiments_results.load(arguments.experiments, family)
-    of_experiment = {name: results[one.name] for name, (one, _) in experiments.figures(family).items()}
+    of_experiment = {name: results[experiment.name] for name, (experiment, _) in experiments.figures(family).items()}
     for name, drawing in catalogue.draw(measured, load(arguments.measure, "ceilings"), names, results).items():
         if arguments.png:
             out.mkdir(parents=True, exist_ok=True)

@@ -120,10 +120,8 @@ def selection(measured: Measurements) -> Throughput:
         origin=origin(measured),
         types=tuple(types),
         caches=tuple(caches),
-        height=max(
-            2.6 if _many(measured.family) else 3.4, 0.19 * max(len(several) for several in series.values()) + 1.4
-        ),
-        has_tuned=any(one.colour == TUNED for several in series.values() for one in several),
+        height=max(2.6 if _many(measured.family) else 3.4, 0.19 * max(len(lines) for lines in series.values()) + 1.4),
+        has_tuned=any(line.colour == TUNED for lines in series.values() for line in lines),
         panels=tuple(tuple(_panel(gemm, dtype, cache, series[dtype]) for cache in caches) for dtype in types),
     )
 
@@ -131,10 +129,10 @@ def selection(measured: Measurements) -> Throughput:
 def _panel(gemm: pd.DataFrame, dtype: str, cache: str, series: list[Series]) -> Panel:
     of_type = select(gemm, dtype=dtype)
     lines = []
-    for one in series:
-        rows = select(of_type, kernel=one.kernel, toolkit=one.toolkit, cache=cache).sort_values("n")
+    for chosen in series:
+        rows = select(of_type, kernel=chosen.kernel, toolkit=chosen.toolkit, cache=cache).sort_values("n")
         if not rows.empty:
-            lines.append(Line(one, tuple(throughput_point(row) for _, row in rows.iterrows())))
+            lines.append(Line(chosen, tuple(throughput_point(row) for _, row in rows.iterrows())))
     return Panel(dtype, cache, tuple(sorted({int(n) for n in of_type["n"]})), tuple(lines))
 
 

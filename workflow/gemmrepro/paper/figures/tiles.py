@@ -95,7 +95,7 @@ def read(tunable: Tunable) -> Search | None:
 def draw(measured: Measurements) -> Drawing:
     """A panel per tunable of the family that has tiles `bm` x `bn` and a table: rows of a tile down, columns across."""
     searches = selection(measured.family)
-    title = "Speed by tile, as searched"
+    title = "Best speed per tile size, from the search"
     return Drawing(paint(searches), title, caption(searches), alt(searches), [], table(searches), False)
 
 
