@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import bounds, pairs, programs
+from gemmrepro.ozaki import article, bounds, pairs, programs
 from gemmrepro.ozaki.bounds import UNIT
 from gemmrepro.ozaki.formats import named
 from gemmrepro.registry import (
@@ -272,44 +273,85 @@ def _naive(
     )
 
 
-def _fused(
-    dtype: str,
-    d: int,
-    tile: tuple[int, int, int],
-    name: str = "",
-    rung: str = "O2",
-    title: str = "",
-    like: str = "",
-    vector: bool = False,
-    fast: bool = False,
-    gain_over: str = "",
-    idea: str = "All slices in one launch; pairs with p + q < d.",
-    spills: tuple[str, ...] = (),
-    split_spills: tuple[str, ...] = (),
-    hints: str = "num_worker_warps=8",
-    apart: bool = False,
-) -> Kernel:
-    """One launch splits; `like` takes the digits of another type's slices. One multiplies all pairs, or `apart` one a
-    p + q, which leaves their sums to another."""
-    from gemmrepro.ozaki.article import fused
+@dataclass(frozen=True)
+class _Fused:
+    """A product that splits each operand in one launch, and multiplies all pairs of slices with p + q < d.
 
-    fmt = named(programs.FORMATS[like or dtype])
-    scheme = fused(1, fmt.name)
-    count, step, bits = scheme.count, scheme.step, fmt.significant
-    whole = 16 // DTYPES[dtype]
-    bm, bn, bk = tile
+    Attributes:
+        dtype, d, tile: type of the slices; cut of the pairs; tile of C and depth of a K iteration (bm, bn, bk).
+        digits_of: the type whose slices' digits are taken, where that is not `dtype`.
+        vector: whether every row of A and column of B has its exponent, instead of one for each matrix.
+        by_diagonal: whether each p + q is a launch of its own, whose sums another launch adds to C.
+        hints: for the compiler of the product.
+        spills, split_spills: targets on which the product, and the split of B, spill registers.
+    """
 
-    def error(a: Any, b: Any, xp: Any) -> Any:
-        k = a.shape[1]
-        lost = tensor_core_gamma(k, dtype)
-        emptied = bk if dtype == "fp8_e4m3" and not fast else None
-        share = bounds.guaranteed(k, bits, step, count, d, ACCUMULATOR[dtype], emptied, lost)
-        return 4 * share * k * _peaks(a, b, vector, xp)
+    dtype: str
+    d: int
+    tile: tuple[int, int, int]
+    digits_of: str = ""
+    vector: bool = False
+    by_diagonal: bool = False
+    hints: str = "num_worker_warps=8"
+    spills: tuple[str, ...] = ()
+    split_spills: tuple[str, ...] = ()
 
-    split = {"s": count, "step": step, "significant": bits, "vector": int(vector)}
-    rows, columns = TILE
-    if vector:
-        scales = (
+    @property
+    def bits(self) -> int:
+        """Significant bits of a slice's elements."""
+        return named(programs.FORMATS[self.digits_of or self.dtype]).significant
+
+    @property
+    def scheme(self) -> article.Fused:
+        """How many slices there are, and how many bits apart."""
+        return article.fused(1, named(programs.FORMATS[self.digits_of or self.dtype]).name)
+
+    @property
+    def chosen(self) -> list[tuple[int, int]]:
+        """The pairs that are multiplied, diagonal by diagonal."""
+        count = self.scheme.count
+        return sorted(pairs.select(count, count, self.d), key=lambda pair: (sum(pair), pair))
+
+    def kernel(self, rung: str, title: str, idea: str, gain_over: str, name: str = "") -> Kernel:
+        products = tuple(self._diagonals()) if self.by_diagonal else (self._all_pairs(),)
+        steps = (*self._scales(), self._split("a", PIECE_A), self._split("b", PIECE_B), *products)
+        return _kernel(
+            name or f"fused_{self.dtype.removeprefix('fp8_')}_d{self.d}",
+            rung,
+            title,
+            "1_fused.py",
+            self.dtype,
+            Run(steps=steps, workspace=self._workspace()),
+            d=self.d,
+            error=self._error(),
+            even=4 if self.by_diagonal else 2,
+            story=Story(article="ozaki", idea=idea, gain_over=gain_over),
+        )
+
+    def _error(self) -> Callable[[Any, Any, Any], Any]:
+        """The bound on the error, guaranteed for any A and B."""
+        dtype, d, vector, fast, bits, bk = self.dtype, self.d, self.vector, False, self.bits, self.tile[2]
+        count, step = self.scheme.count, self.scheme.step
+
+        def error(a: Any, b: Any, xp: Any) -> Any:
+            k = a.shape[1]
+            lost = tensor_core_gamma(k, dtype)
+            emptied = bk if dtype == "fp8_e4m3" and not fast else None
+            share = bounds.guaranteed(k, bits, step, count, d, ACCUMULATOR[dtype], emptied, lost)
+            return 4 * share * k * _peaks(a, b, vector, xp)
+
+        return error
+
+    def _scales(self) -> tuple[Step, ...]:
+        """Exponents of A and B, from the maxima of their rows and columns or of the whole matrices."""
+        if not self.vector:
+            return (
+                _maxima("a", "partial_a"),
+                _maxima("b", "partial_b"),
+                _step("exponents", _blocks(1), "partial_a partial_b c_a c_b", {"blocks": BLOCKS}),
+            )
+        rows, columns = TILE
+        return (
             _step(
                 "row_exponents",
                 lambda shape: Launch((-(-shape.m // rows), 1, 1), ONE_THREAD),
@@ -323,106 +365,83 @@ def _fused(
                 {"rows": 64, "columns": 32},
             ),
         )
-    else:
-        scales = (
-            _maxima("a", "partial_a"),
-            _maxima("b", "partial_b"),
-            _step("exponents", _blocks(1), "partial_a partial_b c_a c_b", {"blocks": BLOCKS}),
-        )
-    threads = 128
-    chosen = sorted(pairs.select(count, count, d), key=lambda pair: (sum(pair), pair))
 
-    def waiting(shape: Shape) -> tuple[int, int]:
-        """Sums of all pairs of a p + q, in whole tiles."""
-        most = max(Counter(map(sum, chosen)).values())
-        return most * -(-shape.m // bm) * bm, shape.n
-
-    def splits(operand: str, piece: tuple[int, int]) -> Step:
+    def _split(self, operand: str, piece: tuple[int, int]) -> Step:
+        """All slices of one operand; every element takes 3 additions a slice, of 128 threads' share."""
+        rows, columns = piece
+        count, step = self.scheme.count, self.scheme.step
+        digits = {"s": count, "step": step, "significant": self.bits, "vector": int(self.vector)}
         return _step(
             f"split_{operand}",
             _over(piece, operand),
             f"{operand} c_{operand} slices_{operand}",
-            {"rows": piece[0], "columns": piece[1], **split},
-            expects=_extracts((3 * count - 1) * piece[0] * piece[1] // threads),
-            spills=split_spills if operand == "b" else (),
+            {"rows": rows, "columns": columns, **digits},
+            expects=_extracts((3 * count - 1) * rows * columns // 128),
+            spills=self.split_spills if operand == "b" else (),
         )
 
-    def diagonals() -> Iterator[Step]:
+    def _all_pairs(self) -> Step:
+        """One launch multiplies all pairs and adds their sums in double."""
+        bm, bn, bk = self.tile
+        tile = {"bm": bm, "bn": bn, "bk": bk, "group": 8}
+        digits = {"s": self.scheme.count, "d": self.d, "step": self.scheme.step, "vector": int(self.vector), "fast": 0}
+        return _step(
+            "product",
+            _over((bm, bn), "c"),
+            "slices_a slices_b c_a c_b c",
+            {**tile, **digits},
+            hints=self.hints,
+            expects=_multiplies(self.dtype, bm * bn // 256),
+            spills=self.spills,
+        )
+
+    def _diagonals(self) -> Iterator[Step]:
         """For each p + q a launch that multiplies its pairs and one that adds them to C."""
+        bm, bn, bk = self.tile
         rows, columns = ADDED
-        for diagonal, found in groupby(chosen, key=sum):
-            (first, _), *others = found
-            many = 1 + len(others)
+        stored = Expect(r"UTMASTG\.2D(\..*)?", "the copy engine stores their sums")
+        added = Expect(r"F2F\.F64\.F32(\..*)?", "sums are added in double", rows * columns // 256)
+        last = sum(self.chosen[-1])
+        for diagonal, group in groupby(self.chosen, key=sum):
+            (first, _), *others = group
+            count = 1 + len(others)
             yield _step(
                 "product",
-                _staying((bm, bn), many),
+                _staying((bm, bn), count),
                 "slices_a slices_b sums",
                 {"bm": bm, "bn": bn, "bk": bk, "group": 8},
-                hints=hints,
+                hints=self.hints,
                 function="pairs",
-                integers=(diagonal, first, many),
-                expects=(*_multiplies(dtype), Expect(r"UTMASTG\.2D(\..*)?", "the copy engine stores their sums")),
-                spills=spills,
+                integers=(diagonal, first, count),
+                expects=(*_multiplies(self.dtype), stored),
+                spills=self.spills,
             )
             yield _step(
                 "add",
                 _over(ADDED, "c"),
                 "sums c_a c_b c",
-                {"bm": bm, "rows": rows, "columns": columns, "step": step, "vector": int(vector)},
-                integers=(diagonal, many, int(diagonal == sum(chosen[-1]))),
-                expects=(Expect(r"F2F\.F64\.F32(\..*)?", "sums are added in double", rows * columns // 256),),
+                {"bm": bm, "rows": rows, "columns": columns, "step": self.scheme.step, "vector": int(self.vector)},
+                integers=(diagonal, count, int(diagonal == last)),
+                expects=(added,),
             )
 
-    if apart:
-        products = tuple(diagonals())
-    else:
-        products = (
-            _step(
-                "product",
-                _over((bm, bn), "c"),
-                "slices_a slices_b c_a c_b c",
-                {"bm": bm, "bn": bn, "bk": bk, "group": 8, "s": count, "d": d}
-                | {"step": step, "vector": int(vector), "fast": int(fast)},
-                hints=hints,
-                expects=_multiplies(dtype, bm * bn // 256),
-                spills=spills,
-            ),
-        )
-
-    return _kernel(
-        name or f"fused_{dtype.removeprefix('fp8_')}_d{d}",
-        rung,
-        title or f"Fused split, {dtype}, d = {d}",
-        "1_fused.py",
-        dtype,
-        Run(
-            steps=(
-                *scales,
-                splits("a", PIECE_A),
-                splits("b", PIECE_B),
-                *products,
-            ),
-            workspace={
-                **(
-                    {}
-                    if vector
-                    else {
-                        "partial_a": Buffer("fp64", lambda shape: (BLOCKS,)),
-                        "partial_b": Buffer("fp64", lambda shape: (BLOCKS,)),
-                    }
-                ),
-                "c_a": Buffer("int32", lambda shape: (shape.m if vector else 1,)),
-                "c_b": Buffer("int32", lambda shape: (shape.n if vector else 1,)),
-                "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
-                "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
-                **({"sums": Buffer("fp32", waiting, (1, 4))} if apart else {}),
-            },
-        ),
-        d=d,
-        error=error,
-        even=4 if apart else 2,
-        story=Story(article="ozaki", idea=idea, gain_over=gain_over),
-    )
+    def _workspace(self) -> dict[str, Buffer]:
+        """Maxima, exponents, slices and, diagonal by diagonal, sums of pairs in whole tiles."""
+        count, whole, bm = self.scheme.count, 16 // DTYPES[self.dtype], self.tile[0]
+        most = max(Counter(map(sum, self.chosen)).values())
+        vector = self.vector
+        buffers = {
+            "c_a": Buffer("int32", lambda shape: (shape.m if vector else 1,)),
+            "c_b": Buffer("int32", lambda shape: (shape.n if vector else 1,)),
+            "slices_a": Buffer(self.dtype, lambda shape: _alike(shape, "mk", count), (1, 1, whole)),
+            "slices_b": Buffer(self.dtype, lambda shape: _alike(shape, "nk", count), (1, 1, whole)),
+        }
+        if not vector:
+            partial = Buffer("fp64", lambda shape: (BLOCKS,))
+            buffers = {"partial_a": partial, "partial_b": partial, **buffers}
+        if self.by_diagonal:
+            buffers["sums"] = Buffer("fp32", lambda shape: (most * -(-shape.m // bm) * bm, shape.n), (1, 4))
+        return buffers
 
 
 def _pair(dtype: str, tile: tuple[int, int, int], name: str, title: str, fast: bool = False) -> Kernel:
@@ -458,48 +477,41 @@ def _pair(dtype: str, tile: tuple[int, int, int], name: str, title: str, fast: b
 
 WIDE = (128, 128, 64)
 NARROW = (128, 64, 64)
+_ALL_AT_ONCE = "All slices in one launch; pairs with p + q < d."
 
 KERNELS = (
     _naive("fp16", WIDE, spills=("120",)),
     _naive("bf16", WIDE, spills=("120",), timed_to=8192),
     _naive("fp8_e4m3", NARROW, timed_to=8192),
-    _fused("bf16", 9, WIDE, spills=("120",), gain_over="ozaki.naive_bf16"),
-    *(_fused("bf16", d, WIDE, spills=("120",), gain_over="ozaki.fused_bf16_d9") for d in (8, 7, 6, 5)),
-    _fused("fp8_e4m3", 16, NARROW, split_spills=("120",), gain_over="ozaki.naive_fp8_e4m3"),
-    _fused(
-        "fp16",
-        9,
-        WIDE,
-        like="bf16",
-        title="The digits of bf16 in fp16, d = 9",
-        idea="Slices of the same bits in fp16: the same products, bit for bit.",
-        gain_over="ozaki.fused_bf16_d9",
-        spills=("120",),
+    _Fused("bf16", 9, WIDE, spills=("120",)).kernel("O2", "Fused split, bf16, d = 9", _ALL_AT_ONCE, "ozaki.naive_bf16"),
+    *(
+        _Fused("bf16", d, WIDE, spills=("120",)).kernel(
+            "O2", f"Fused split, bf16, d = {d}", _ALL_AT_ONCE, "ozaki.fused_bf16_d9"
+        )
+        for d in (8, 7, 6, 5)
     ),
-    _fused(
-        "bf16",
-        9,
-        WIDE,
+    _Fused("fp8_e4m3", 16, NARROW, split_spills=("120",)).kernel(
+        "O2", "Fused split, fp8_e4m3, d = 16", _ALL_AT_ONCE, "ozaki.naive_fp8_e4m3"
+    ),
+    _Fused("fp16", 9, WIDE, digits_of="bf16", spills=("120",)).kernel(
+        "O2",
+        "The digits of bf16 in fp16, d = 9",
+        "Slices of the same bits in fp16: the same products, bit for bit.",
+        "ozaki.fused_bf16_d9",
+    ),
+    _Fused("bf16", 9, WIDE, vector=True, spills=("100", "120")).kernel(
+        "O3",
+        "A scale a row and a column, bf16, d = 9",
+        "A maximum a row of A and a column of B: powers of two in rows and columns cost nothing.",
+        "ozaki.fused_bf16_d9",
         name="rows_bf16_d9",
-        rung="O3",
-        title="A scale a row and a column, bf16, d = 9",
-        vector=True,
-        gain_over="ozaki.fused_bf16_d9",
-        idea="A maximum a row of A and a column of B: powers of two in rows and columns cost nothing.",
-        spills=("100", "120"),
     ),
-    _fused(
-        "bf16",
-        9,
-        WIDE,
+    _Fused("bf16", 9, WIDE, by_diagonal=True, hints="", spills=("120",)).kernel(
+        "O4",
+        "A launch a p + q, bf16, d = 9",
+        "Blocks that stay walk through one pair after the other together; sums wait in memory to be added.",
+        "ozaki.fused_bf16_d9",
         name="diagonal_bf16_d9",
-        rung="O4",
-        title="A launch a p + q, bf16, d = 9",
-        apart=True,
-        hints="",
-        gain_over="ozaki.fused_bf16_d9",
-        idea="Blocks that stay walk through one pair after the other together; sums wait in memory to be added.",
-        spills=("120",),
     ),
     *(
         _pair(dtype, (128, 128, bk), f"pair_{dtype}_{bk}", f"A pair, {dtype}, K by {bk}")
