@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from gemmrepro.registry.ladders import steps
 
 STEPS = steps("ada")
 ARCHS = ["80", "86", "89", "90", "100", "120"]
-
-
-def constants(kernel: Kernel) -> dict[str, int]:
-    """The constants that a source gives as plain numbers."""
-    lines = re.findall(r"^constexpr int (.*?);", kernel.source_path.read_text(), re.M)
-    return {name: int(value) for line in lines for name, value in re.findall(r"(\w+) = (\d+)(?=,|$)", line)}
 
 
 def ids(kernels: list[Kernel]) -> list[str]:
@@ -41,11 +34,8 @@ def test_the_ladder_is_the_articles_and_then_ours():
 
 
 @pytest.mark.parametrize("kernel", STEPS, ids=ids(STEPS))
-def test_records_repeat_the_constants_of_their_sources(kernel):
-    there = constants(kernel)
-    for name, value in kernel.params.items():
-        assert there.get(name.upper(), 1) == value, name
-    assert f"{kernel.rung}" in kernel.source_path.read_text().splitlines()[0]
+def test_a_source_says_in_its_first_line_which_rung_it_is(kernel):
+    assert kernel.rung in kernel.source_path.read_text().splitlines()[0]
 
 
 @pytest.mark.parametrize("kernel", STEPS, ids=ids(STEPS))
