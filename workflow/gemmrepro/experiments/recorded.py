@@ -20,7 +20,7 @@ from gemmrepro.core.names import RESTORE
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import Experiment
-from gemmrepro.measure.recording import mark, read_rows, rows_text, stale
+from gemmrepro.measure.recording import Today, read_rows, rows_text, stale, with_status
 
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -> None:
@@ -37,6 +37,25 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -
                     f"line {number} of the recording {path} is corrupt: {column.name} is '{cell}', which is no "
                     f"{column.kind}; {RESTORE}."
                 ) from None
+
+
+def mark(
+    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], declared_as_then: bool
+) -> list[dict[str, str]]:
+    """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
+
+    Args:
+        run_keys: the run keys of the time, by kernel and toolkit (``crt.fused cuda13``).
+        declared_as_then: whether the experiment is declared today as it was; if not, all rows are stale.
+    """
+    known = Today(build)
+
+    def is_current(row: Mapping[str, str]) -> bool:
+        kernel, toolkit = row["kernel"], row["toolkit"]
+        same_run = toolkit == LIBRARY or known.run_key(kernel, toolkit) == run_keys.get(f"{kernel} {toolkit}", "none")
+        return declared_as_then and same_run
+
+    return with_status(rows, is_current)
 
 
 def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
@@ -66,7 +85,7 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
         rows = []
     if same:
         check_rows(experiment, rows, table)
-    marked = mark(rows, build, same)
+    marked = mark(rows, build, run["run_keys"], same)
     write_atomic(out / table.name, rows_text(marked, experiment.header))
     write_json(out / about.name, {**run, "source": "recorded"})
     return len(marked), stale(marked)

@@ -153,7 +153,8 @@ def typed(table: type, cells: Mapping[str, str]) -> dict[str, Any]:
 
 _NAME = r"^[a-z0-9_]+$"
 _TOOLKIT = r"^(cuda[0-9]+|library)$"
-_STATUS = About("whether it is of today's binary and launch", among=("current", "stale"))
+_RUN_KEY = About("what ran: binary, launches, arguments, workspace; empty for a library", pattern="^[0-9a-f]{16}$")
+_STATUS = About("whether it is of today's run", among=("current", "stale"))
 _KERNEL = About("the kernel's id, or the baseline's", pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$")
 _M, _N, _K = (About(f"{name} of the problem", least=1) for name in "mnk")
 
@@ -197,6 +198,7 @@ class Row:
     temp_c: Annotated[float | None, About("highest temperature while it ran", "°C")] = None
     throttle: Annotated[str | None, About("throttle reasons seen while it ran, joined by +; none")] = None
     build_key: Annotated[str, About("the binary's build key, or the library's version")]
+    run_key: Annotated[str | None, _RUN_KEY] = None
     status: Annotated[str, _STATUS] = "current"
 
 
@@ -213,6 +215,7 @@ class CounterRow:
     value: Annotated[int | float, About("its value")]
     unit: Annotated[str | None, About("the profiler's unit of it")] = None
     build_key: Annotated[str, About("the binary's build key")]
+    run_key: Annotated[str | None, _RUN_KEY] = None
     status: Annotated[str, _STATUS] = "current"
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from gemmrepro import registry
 from gemmrepro.build.record import today
 from gemmrepro.core import schemas
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row, first_wrong, schema, typed
+from gemmrepro.operations import Shape
+from gemmrepro.registry.keys import run_key
 
 SUMMARY, SAMPLES, RUN, COUNTERS = FILES = ("summary.csv", "samples.parquet", "run.json", "counters.csv")
 """What a sweep leaves of a family, and a recording holds."""
@@ -50,27 +53,45 @@ def rows_text(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
-def mark(rows: Iterable[Mapping[str, str]], build: Path, same: bool = True) -> list[dict[str, str]]:
-    """`rows` with their status set.
+class Today:
+    """The keys of what the build stage made last, under a folder of build records."""
 
-    A row is "current" if its build key is that of today's build of the same kernel by the same toolkit, and "stale"
-    otherwise, also where that toolkit was not built. Rows of libraries have no build.
+    def __init__(self, build: Path) -> None:
+        self._build = Path(build)
+        self._build_keys: dict[tuple[str, str], str | None] = {}
 
-    Args:
-        same: whether what the rows are of, such as an experiment, is declared today as it was then; if not, all are
-            stale.
+    def build_key(self, kernel: str, toolkit: str) -> str | None:
+        """The build key of a binary; None where there is none."""
+        if (kernel, toolkit) not in self._build_keys:
+            self._build_keys[kernel, toolkit] = today(kernel, toolkit, self._build)
+        return self._build_keys[kernel, toolkit]
+
+    def run_key(self, kernel: str, toolkit: str, shape: Shape | None = None) -> str | None:
+        """What running it on `shape` would be filed under, or on the usual shapes; None where it was not built."""
+        build_key = self.build_key(kernel, toolkit)
+        return None if build_key is None else run_key(registry.kernel(kernel), build_key, shape)
+
+
+def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
+    """Rows of a summary or of counters with their status set.
+
+    A row is "current" if its run key is today's: the same binary, launched on the same shape in the same way. Otherwise
+    it is "stale", also where that toolkit was not built. Rows of libraries have no build.
     """
-    keys: dict[tuple[str, str], str | None] = {}
+    known = Today(build)
 
-    def current(row: Mapping[str, str]) -> bool:
-        if row["toolkit"] == LIBRARY:
-            return True
-        binary = row["kernel"], row["toolkit"]
-        if binary not in keys:
-            keys[binary] = today(*binary, build)
-        return keys[binary] == row["build_key"]
+    def is_current(row: Mapping[str, str]) -> bool:
+        shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+        return row["toolkit"] == LIBRARY or known.run_key(row["kernel"], row["toolkit"], shape) == row["run_key"]
 
-    return [{**row, "status": "current" if same and current(row) else "stale"} for row in rows]
+    return with_status(rows, is_current)
+
+
+def with_status(
+    rows: Iterable[Mapping[str, str]], is_current: Callable[[Mapping[str, str]], bool]
+) -> list[dict[str, str]]:
+    """`rows` with their status set to what `is_current` says."""
+    return [{**row, "status": "current" if is_current(row) else "stale"} for row in rows]
 
 
 def stale(rows: Iterable[Mapping[str, str]]) -> int:
