@@ -40,7 +40,8 @@ def experiment_inputs(source):
             return sources
         if source is RECORDED:
             files = (f"experiments/{name}.{suffix}" for suffix in ("csv", "json"))
-            return sources | {"records": builds, "recording": PLAN.recorded(family, *files)}
+            schema = "workflow/schemas/experiment.schema.yaml"
+            return sources | {"records": builds, "recording": PLAN.recorded(family, *files), "schema": schema}
         kernels = PLAN.experiment_kernels(family, name)
         return sources | {
             "records": builds,

@@ -5,7 +5,8 @@ launch shapes, arguments, TMA descriptors, scalars, workspace, and the host prog
 functions of the problem, so they count by what they answer for the shape at hand; `error` and `program` count by their
 source (`callables.described`).
 
-Rules rerun by the declared parts of a record: `compiled` (build), `judged` (gates), `drawn` (figures), `told` (report).
+Rules rerun by the declared parts of a record: `compiled` (build), `judged` (gates), `run` (rows), `drawn` (figures and
+verdicts), `told` (report).
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from gemmrepro.registry.launches import LibraryStep, Step
 from gemmrepro.registry.records import USUAL_SHAPES, Kernel
 
 PROSE = frozenset({"idea", "evidence"})
-"""What only the report's text reads."""
+"""Fields that only the report's text reads."""
 
 NAMES = frozenset({"rung", "title", "article", "published_system", "gain_over"})
-"""What only figures and the report read."""
+"""Fields that only verdicts, figures and the report read."""
+
+CHECKS = frozenset({"expects", "spills", "refusals", "chosen_for", "gate_shapes", "error_copies", "spoils"})
+"""Fields that only gates and the report read."""
 
 
 def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None) -> str:
@@ -73,8 +77,8 @@ def run(family: str) -> str:
 
 
 def drawn(family: str) -> str:
-    """What figures read of a family and its records."""
-    records = [_record(kernel, PROSE) for kernel in kernels(family)]
+    """What figures and verdicts read of a family and its records."""
+    records = [_record(kernel, PROSE | CHECKS) for kernel in kernels(family)]
     return digest(json.dumps([family_record(family).figures, records, _usual_runs(kernels(family))]))
 
 
