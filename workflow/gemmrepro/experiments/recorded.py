@@ -3,20 +3,21 @@
     python -m gemmrepro.experiments.recorded --family ada --name accumulation --recorded reports/recorded/h200 \\
         --build results/build --out results/experiments/ada
 
-A row is "current" if its build key is that of today's build and the experiment is declared as it was then; otherwise it
-is "stale". An experiment that was never recorded has no rows: what rests on it is not measured.
+A row is "current" if what ran then is what would run today (its run key) and the experiment is declared as it was;
+otherwise it is "stale". An experiment that was never recorded has no rows: what rests on it is not measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.names import RESTORE
+from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import Experiment
