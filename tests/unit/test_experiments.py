@@ -23,7 +23,7 @@ from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments import run as experiments_run
 from gemmrepro.experiments.recorded import check_rows
 from gemmrepro.experiments.results import load
-from gemmrepro.experiments.run import Context, Subject
+from gemmrepro.experiments.run import Context, Subject, run_keys
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED
@@ -73,6 +73,7 @@ def write_recording(made: World, which: experiments.Experiment, folder: Path, **
         "family": "sums",
         "experiment": which.name,
         "declared": experiments.fingerprint(which),
+        "run_keys": run_keys(subjects(made)),
         "version": which.version,
         "parameters": which.parameters,
         "gpu": {"name": "Synthetic GPU", "driver": "000.00"},

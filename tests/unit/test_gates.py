@@ -13,6 +13,7 @@ from gemmrepro.build.record import MachineCode
 from gemmrepro.errors import UserError
 from gemmrepro.gates import stage as gates_stage
 from gemmrepro.gates import static
+from gemmrepro.gates.keys import gate_key
 from gemmrepro.gates.stage import gate, summary_line
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
@@ -151,8 +152,11 @@ def case(shape, alpha, beta, inputs, seed, error, gamma):
 CASES = [case("128x128x16", 1, 0, "normal", 1, 1.0, 17.0), case("256x128x32", 2, 1, "wide", 2, 9.0, 33.0)]
 
 
-def verdict(status, key=RECORD["build_key"], cases=CASES):
-    judged = {"status": status, "build_key": key, "reason": "", "cases": cases}
+GATE_KEY = gate_key(registry.kernel("ladder.warptile"), RECORD["build_key"])
+
+
+def verdict(status, key=RECORD["build_key"], cases=CASES, gate=GATE_KEY):
+    judged = {"status": status, "build_key": key, "gate_key": gate, "reason": "", "cases": cases}
     return {"kernel": "ladder.warptile", "gpu": "NVIDIA H200", "driver": "580", "toolkits": {"cuda13": judged}}
 
 

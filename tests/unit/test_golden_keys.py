@@ -1,4 +1,4 @@
-"""Build keys and experiment keys that recordings rest on: a change of structure must leave every one as it is.
+"""The keys that recordings rest on: a change of structure must leave every one as it is.
 
 A key that is meant to change (a kernel's source was edited, a toolkit updated) is entered here in the same commit, with
 the recordings made again or struck out.
@@ -6,6 +6,7 @@ the recordings made again or struck out.
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -13,7 +14,11 @@ import pytest
 
 from gemmrepro import experiments, registry
 from gemmrepro.build.key import build_key
+from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.paths import ROOT
+from gemmrepro.gates.keys import gate_key
+from gemmrepro.operations import Shape
+from gemmrepro.registry.keys import run_key
 
 GOLDEN = json.loads((Path(__file__).parent / "data/golden_keys.json").read_text())
 
@@ -45,10 +50,39 @@ def test_experiment_keys_are_as_recorded(name: str) -> None:
     assert experiments.fingerprint(experiments.experiment(family, experiment)) == GOLDEN["experiments"][name]
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "reports/recorded").glob("*/*/gates.json")), ids=lambda path: path.parent.name
-)
-def test_recorded_gates_judged_these_binaries(path: Path) -> None:
+def recordings(name: str) -> list[Path]:
+    return sorted((ROOT / "reports/recorded").glob(f"*/*/{name}"))
+
+
+@pytest.mark.parametrize("path", recordings("gates.json"), ids=lambda path: path.parent.name)
+def test_recorded_gates_judged_these_runs_by_this_gate(path: Path) -> None:
     for kernel_id, verdict in json.loads(path.read_text()).items():
         for toolkit, judged in verdict["toolkits"].items():
-            assert judged["build_key"] == GOLDEN["kernels"][kernel_id][toolkit]
+            build_key = GOLDEN["kernels"][kernel_id][toolkit]
+            assert judged["build_key"] == build_key
+            assert judged["gate_key"] == gate_key(registry.kernel(kernel_id), build_key), kernel_id
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*recordings("summary.csv"), *recordings("counters.csv")],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_recorded_rows_are_of_these_runs(path: Path) -> None:
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["toolkit"] != LIBRARY]
+    assert rows or path.stem == "counters"
+    for row in rows:
+        build_key = GOLDEN["kernels"][row["kernel"]][row["toolkit"]]
+        shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
+        assert row["build_key"] == build_key
+        assert row["run_key"] == run_key(registry.kernel(row["kernel"]), build_key, shape), row["kernel"]
+
+
+@pytest.mark.parametrize("path", recordings("experiments/*.json"), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_recorded_experiments_are_of_these_runs(path: Path) -> None:
+    run = json.loads(path.read_text())
+    assert run["declared"] == GOLDEN["experiments"][f"{run['family']}.{run['experiment']}"]
+    for name, key in run["run_keys"].items():
+        kernel_id, toolkit = name.split()
+        assert key == run_key(registry.kernel(kernel_id), GOLDEN["kernels"][kernel_id][toolkit]), name

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from gemmrepro import registry
 from gemmrepro.core import schemas
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
@@ -22,7 +23,11 @@ from gemmrepro.measure.columns import (
     schema,
     typed,
 )
+from gemmrepro.operations import Shape
+from gemmrepro.registry.keys import run_key
 from gemmrepro.measure.recording import check_cells, check_samples, read_rows
+
+RUN_KEY = run_key(registry.kernel("ladder.naive"), "aaaa", Shape.cube(256))
 
 # A column that no test here speaks of holds some text.
 ROW = dict.fromkeys(SUMMARY_COLUMNS, "any") | dict(
@@ -56,6 +61,7 @@ ROW = dict.fromkeys(SUMMARY_COLUMNS, "any") | dict(
     temp_c=40,
     throttle="none",
     build_key="aaaa",
+    run_key=RUN_KEY,
     status="current",
 )
 LIBRARY = ROW | dict(
@@ -63,6 +69,7 @@ LIBRARY = ROW | dict(
     toolkit="library",
     rung="cuBLAS",
     build_key="cuBLAS 13.1.0",
+    run_key="",
     ratio=1.0,
     ratio_ci_low=0.99,
     ratio_ci_high=1.01,
@@ -77,6 +84,7 @@ COUNTER = dict.fromkeys(COUNTER_COLUMNS, "any") | dict(
     value=12,
     unit="byte",
     build_key="aaaa",
+    run_key=RUN_KEY,
     status="current",
 )
 RUN = {

@@ -291,7 +291,14 @@ def sweep(journal):
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
-        records=records.Records(journal, MACHINE, SETTINGS, versions, lambda point: versions.get(point.kernel, "k1")),
+        records=records.Records(
+            journal,
+            MACHINE,
+            SETTINGS,
+            versions,
+            lambda point: versions.get(point.kernel, "k1"),
+            lambda point: None if point.kernel in versions else "f" * 16,
+        ),
     )
 
 

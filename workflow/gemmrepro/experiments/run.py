@@ -44,6 +44,7 @@ from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
 from gemmrepro.measure.plan import Skipped
 from gemmrepro.operands import Operands
+from gemmrepro.registry.keys import run_key
 
 say = sayer("experiment")
 
@@ -55,6 +56,15 @@ class Subject:
     kernel: str
     toolkit: str
     build_key: str
+
+
+def run_keys(subjects: Iterable[Subject]) -> dict[str, str]:
+    """The run keys of kernels on the usual shapes, by id and toolkit (``crt.fused cuda13``)."""
+    return {
+        f"{subject.kernel} {subject.toolkit}": run_key(registry.kernel(subject.kernel), subject.build_key)
+        for subject in subjects
+        if subject.toolkit != LIBRARY
+    }
 
 
 class Context:
@@ -296,7 +306,7 @@ def identity_of(family: str, context: Context, machine: Mapping[str, str]) -> di
         "declared": declarations.fingerprint(context.experiment),
         "settings": context.settings,
         "source": hashlib.sha256(declarations.path_of(family).read_bytes()).hexdigest(),
-        "subjects": [[subject.kernel, subject.toolkit, subject.build_key] for subject in context.subjects],
+        "runs": run_keys(context.subjects),
     }
 
 
@@ -316,6 +326,7 @@ def manifest(
         "family": family,
         "experiment": experiment.name,
         "declared": declarations.fingerprint(experiment),
+        "run_keys": run_keys(gathered.loaded),
         "version": experiment.version,
         "parameters": experiment.parameters,
         "settings": experiment.settings,

@@ -12,6 +12,7 @@ from gemmrepro.build.record import Build
 from gemmrepro.core import names
 from gemmrepro.core.files import read_json
 from gemmrepro.errors import UserError
+from gemmrepro.gates.keys import gate_key
 from gemmrepro.gates.static import Check, checks_of
 
 _REBUILD = "run the target 'build' again"
@@ -39,7 +40,7 @@ class NumericSource:
 class NumericVerdict:
     """The numerical gate's verdict on one toolkit's binary.
 
-    `status` is "passed", "failed", "stale" (another binary was judged) or "not run".
+    `status` is "passed", "failed", "stale" (another run, or by another gate) or "not run".
     """
 
     status: str
@@ -47,6 +48,7 @@ class NumericVerdict:
     reason: str
     gpu: str | None = None
     build_key: str | None = None
+    gate_key: str | None = None
     cases: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -57,24 +59,27 @@ class NumericVerdict:
             "reason": self.reason,
             "gpu": self.gpu,
             "build_key": self.build_key,
+            "gate_key": self.gate_key,
             "worst": _worst(self.cases),
             "cases": list(self.cases),
         }
 
 
-def numeric_verdict(toolkit: str, build_key: str, source: NumericSource) -> NumericVerdict:
-    """The numerical gate's verdict on one toolkit's binary, taken over only if it judged this very binary."""
+def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, source: NumericSource) -> NumericVerdict:
+    """The numerical gate's verdict on one toolkit's binary, taken over only if today's gate gave it on this run."""
     if source.verdict is None:
         return NumericVerdict("not run", "none", source.missing)
     judged = source.verdict.get("toolkits", {}).get(toolkit)
     if judged is None:
         return NumericVerdict("not run", source.name, f"no verdict for {toolkit}")
     status, reason = judged["status"], judged.get("reason") or ""
-    key = judged.get("build_key")
-    if status != "not run" and key != build_key:
-        status, reason = "stale", f"build {key} was judged, today's is {build_key}"
+    build, gate = judged.get("build_key"), judged.get("gate_key")
+    if status != "not run" and build != build_key:
+        status, reason = "stale", f"build {build} was judged, today's is {build_key}"
+    elif status != "not run" and gate != (today := gate_key(kernel, build_key)):
+        status, reason = "stale", f"its launch or its gate has changed since (gate key {gate}, today's is {today})"
     cases = tuple(judged.get("cases", []))
-    return NumericVerdict(status, source.name, reason, source.verdict.get("gpu"), key, cases)
+    return NumericVerdict(status, source.name, reason, source.verdict.get("gpu"), build, gate, cases)
 
 
 def gate(
@@ -109,7 +114,7 @@ def _of_toolkit(kernel: registry.Kernel, builds: Path, toolkit: str, source: Num
     """Both gates of one toolkit's binary."""
     key, checks = _static_gate(kernel, builds / toolkit / f"{kernel.id}.json", toolkit)
     try:
-        numeric = numeric_verdict(toolkit, key, source).to_json()
+        numeric = numeric_verdict(kernel, toolkit, key, source).to_json()
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"the numerical gate of {kernel.id} ({source.path}) is corrupt (no {error}); {source.remedy}."

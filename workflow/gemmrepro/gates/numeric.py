@@ -27,6 +27,7 @@ from gemmrepro.core.files import write_json
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gates.bounds import allowed_error
+from gemmrepro.gates.keys import gate_key
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
@@ -64,10 +65,15 @@ def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: 
         reason = str(error)
     return {
         "status": "failed" if failures else "passed",
-        "build_key": loaded.build_key,
+        **_keys(loaded.kernel, loaded.build_key),
         "reason": reason,
         "cases": records,
     }
+
+
+def _keys(kernel: Kernel, build_key: str) -> dict[str, str]:
+    """What a verdict on this binary is filed under."""
+    return {"build_key": build_key, "gate_key": gate_key(kernel, build_key)}
 
 
 def gate(
@@ -82,7 +88,7 @@ def gate(
         try:
             loaded = Loaded.built(session, kernel, build, toolkit)
         except UserError as error:
-            toolkits[toolkit] = {"status": "not run", "build_key": key, "reason": str(error), "cases": []}
+            toolkits[toolkit] = {"status": "not run", **_keys(kernel, key), "reason": str(error), "cases": []}
             continue
         toolkits[toolkit] = judge(session, loaded, seeds, gates)
     if not toolkits:
@@ -141,7 +147,7 @@ def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
     toolkits = {
         toolkit: {
             "status": "failed",
-            "build_key": record.build_record(kernel, build, toolkit)["build_key"],
+            **_keys(kernel, record.build_record(kernel, build, toolkit)["build_key"]),
             "reason": reason,
             "cases": [],
         }

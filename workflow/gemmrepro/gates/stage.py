@@ -8,7 +8,7 @@
 The static gate reads the build records and needs no GPU: what the article says of the machine code is there, nothing
 spills, and a block's registers and shared memory fit the architecture. It counts opcodes, so it can show *that* loads
 are 128 bits wide or that barriers exist, and not whether addresses coalesce or barriers are in the right place;
-coalescing shows in counters and times, the rest in the numerical gate, whose verdict is taken over by build key.
+coalescing shows in counters and times, the rest in the numerical gate, whose verdict is taken over by gate key.
 
 A failed gate is a verdict, not an error: it is written, and the exit code is 0. Only ``--check`` exits with 1.
 """

@@ -16,6 +16,7 @@ from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
 from gemmrepro.measure.plan import Point, Settings, Skipped, check_memory, plan_points
 from gemmrepro.measure.records import Records
 from gemmrepro.registry import Kernel
+from gemmrepro.registry import keys
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,10 @@ def prepare(
     def build_key(point: Point) -> str:
         return versions[point.kernel] if point.toolkit == LIBRARY else binaries.loaded[point.subject[:2]].build_key
 
+    def run_key(point: Point) -> str | None:
+        library = point.toolkit == LIBRARY
+        return None if library else keys.run_key(kernels[point.kernel], build_key(point), point.shape)
+
     # A round of a point and its baseline takes this long.
     session.trials.limit(2 * settings.seconds_per_round)
     return Sweep(
@@ -137,5 +142,5 @@ def prepare(
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
-        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key),
+        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key, run_key),
     )

@@ -25,6 +25,7 @@ from gemmrepro.core.names import METRICS
 from gemmrepro.core.paths import ROOT
 from gemmrepro.measure.columns import CounterRow
 from gemmrepro.operations import Shape
+from gemmrepro.registry.keys import run_key
 
 TIME = "gpu__time_duration.sum"
 
@@ -180,7 +181,8 @@ def collect(targets: Sequence[Target], build: Path) -> tuple[list[CounterRow], s
             reasons[reason] = None
             continue
         for (kernel, toolkit, shape), reading in zip(chosen, readings, strict=True):
-            key = record.build_record(registry.kernel(kernel), build, toolkit)["build_key"]
+            measured = registry.kernel(kernel)
+            key = record.build_record(measured, build, toolkit)["build_key"]
             rows += [
                 CounterRow(
                     kernel=kernel,
@@ -192,6 +194,7 @@ def collect(targets: Sequence[Target], build: Path) -> tuple[list[CounterRow], s
                     value=int(value) if value.is_integer() else value,
                     unit=unit,
                     build_key=key,
+                    run_key=run_key(measured, key, shape),
                 )
                 for metric, (value, unit) in reading.values.items()
             ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gemmrepro import timing
+from gemmrepro import registry, timing
 from gemmrepro.core.journal import Journal
 from gemmrepro.measure.plan import PROTOCOL, Point, Settings
 
@@ -64,7 +64,7 @@ class Round:
 
 
 class Records:
-    """A sweep's journal by point. An entry counts only for the same binary, GPU, driver, baseline and settings."""
+    """A sweep's journal by point. An entry counts only for the same run, GPU, driver, baseline and settings."""
 
     def __init__(
         self,
@@ -73,26 +73,32 @@ class Records:
         settings: Settings,
         versions: Mapping[str, str],
         build_key: Callable[[Point], str],
+        run_key: Callable[[Point], str | None],
     ) -> None:
         """
         Args:
             machine: the GPU and its driver.
             versions: of the baselines' libraries, by baseline.
             build_key: of a point's binary, or the library's version.
+            run_key: of a point's run; None for a library.
         """
-        self.journal, self.machine, self.build_key = journal, dict(machine), build_key
+        self.journal, self.machine = journal, dict(machine)
+        self.build_key, self.run_key = build_key, run_key
         self._timing, self._versions = settings.sampling, versions
 
     def _identity(self, point: Point) -> dict[str, Any]:
         return {
             **self.machine,
             "build_key": self.build_key(point),
+            "run_key": self.run_key(point),
             "baseline": self._versions.get(point.baseline or "", ""),
             "timing": self._timing,
         }
 
     def _check_identity(self, point: Point) -> dict[str, Any]:
-        return {**self.machine, "build_key": self.build_key(point), "protocol": PROTOCOL}
+        keys = {"build_key": self.build_key(point), "run_key": self.run_key(point)}
+        return {**self.machine, **keys, "protocol": PROTOCOL}
+
 
     def check(self, point: Point) -> Check | None:
         """The check of `point`'s subject, if there is one."""

@@ -28,6 +28,7 @@ from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY
 from gemmrepro.measure.records import Check, Round
 from gemmrepro.operations import shape_of
 from gemmrepro.registry import Kernel
+from gemmrepro.registry.keys import run_key
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
         err_scaled_max=check.err_scaled_max,
         err_fro=check.err_fro,
         build_key=sweep.records.build_key(point),
+        run_key=sweep.records.run_key(point),
         **timing.summarize_sensors(sensors),
         **_ratio_cells(measured, tick),
     )
@@ -221,7 +223,10 @@ def counter_targets(sweep: Sweep) -> list[profiler.Target]:
 def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
     """Read the hardware counters, unless the journal has them, and write counters.csv into `out`."""
     targets, records = counter_targets(sweep), sweep.records
-    keys = {f"{kernel} {toolkit}": loaded.build_key for (kernel, toolkit), loaded in sweep.loaded.items()}
+    keys = [
+        run_key(sweep.kernels[kernel], sweep.loaded[kernel, toolkit].build_key, shape)
+        for kernel, toolkit, shape in targets
+    ]
     identity = {**records.machine, "keys": keys, "targets": [[*target[:2], str(target[2])] for target in targets]}
     document = records.journal.get("counters", identity)
     if document is not None:
