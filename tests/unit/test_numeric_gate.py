@@ -19,6 +19,7 @@ from gemmrepro.gates import gemm, gemm_cases, numeric
 from gemmrepro.gates.compare import reference_gemm
 from gemmrepro.gates.gemm_cases import Case
 from gemmrepro.gates.guarded import GUARD, Guarded
+from gemmrepro.gates.keys import gate_key
 from gemmrepro.operations import Problem, Shape
 
 SESSION = SimpleNamespace(sync=lambda: None)
@@ -155,7 +156,13 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path
     found = json.loads((tmp_path / "crt.ping_pong.json").read_text())
     assert (found["gpu"], found["driver"]) == ("G", "D")
     assert found["toolkits"] == {
-        "cuda13": {"status": "failed", "build_key": "abc", "reason": "it did not end within 5 s", "cases": []}
+        "cuda13": {
+            "status": "failed",
+            "build_key": "abc",
+            "gate_key": gate_key(registry.kernel("crt.ping_pong"), "abc"),
+            "reason": "it did not end within 5 s",
+            "cases": [],
+        }
     }
     assert json.loads((tmp_path / "crt.library.json").read_text()) == {"kernel": "crt.library"}
 

@@ -23,9 +23,9 @@ from gemmrepro.measure.columns import (
     schema,
     typed,
 )
+from gemmrepro.measure.recording import check_cells, check_samples, read_rows
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
-from gemmrepro.measure.recording import check_cells, check_samples, read_rows
 
 RUN_KEY = run_key(registry.kernel("ladder.naive"), "aaaa", Shape.cube(256))
 

@@ -53,7 +53,8 @@ def mark(
 
     def is_current(row: Mapping[str, str]) -> bool:
         kernel, toolkit = row["kernel"], row["toolkit"]
-        same_run = toolkit == LIBRARY or known.run_key(kernel, toolkit) == run_keys.get(f"{kernel} {toolkit}", "none")
+        keys = known.build_key(kernel, toolkit), known.run_key(kernel, toolkit)
+        same_run = toolkit == LIBRARY or keys == (row["build_key"], run_keys.get(f"{kernel} {toolkit}"))
         return declared_as_then and same_run
 
     return with_status(rows, is_current)

@@ -15,8 +15,7 @@ from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
 from gemmrepro.measure.plan import Point, Settings, Skipped, check_memory, plan_points
 from gemmrepro.measure.records import Records
-from gemmrepro.registry import Kernel
-from gemmrepro.registry import keys
+from gemmrepro.registry import Kernel, keys
 
 
 @dataclass(frozen=True)

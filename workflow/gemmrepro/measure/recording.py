@@ -81,8 +81,11 @@ def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]
     known = Today(build)
 
     def is_current(row: Mapping[str, str]) -> bool:
+        if row["toolkit"] == LIBRARY:
+            return True
         shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
-        return row["toolkit"] == LIBRARY or known.run_key(row["kernel"], row["toolkit"], shape) == row["run_key"]
+        binary = row["kernel"], row["toolkit"]
+        return (known.build_key(*binary), known.run_key(*binary, shape)) == (row["build_key"], row["run_key"])
 
     return with_status(rows, is_current)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gemmrepro import registry, timing
+from gemmrepro import timing
 from gemmrepro.core.journal import Journal
 from gemmrepro.measure.plan import PROTOCOL, Point, Settings
 
@@ -98,7 +98,6 @@ class Records:
     def _check_identity(self, point: Point) -> dict[str, Any]:
         keys = {"build_key": self.build_key(point), "run_key": self.run_key(point)}
         return {**self.machine, **keys, "protocol": PROTOCOL}
-
 
     def check(self, point: Point) -> Check | None:
         """The check of `point`'s subject, if there is one."""
