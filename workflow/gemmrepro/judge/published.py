@@ -6,10 +6,9 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core.paths import ROOT
+from gemmrepro.core.paths import PUBLISHED_CSV
 from gemmrepro.errors import UserError
 
-PUBLISHED_CSV = ROOT / "kernels" / "published.csv"
 PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware note".split()
 
 
