@@ -689,7 +689,7 @@ def test_the_family_has_figures_and_a_discussion(tmp_path) -> None:
 
     world = World(tmp_path, families=("crt", "ceilings"), sizes=(4096, 8192)).write()
     page = make(world).read_text()
-    assert "How many moduli DGEMM" in page and 'id="crt-fused"' in page
+    assert "How many moduli match DGEMM" in page and 'id="crt-fused"' in page
     # An ordinary sum's bound alone would be a wrong one to hold its errors against.
     fused = page.split('<section class="kernel" id="crt-fused"')[1].split("</section>")[0]
     assert "the scheme's own stated bound" in fused.replace("&#39;", "'") and "of an allowed" not in fused

@@ -70,9 +70,9 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
     lines = [LineView("", "speed, warm", *(_speed(rows, each, "tflops", " TFLOP/s") for each in (kernel, before)))]
     if kernel.baseline and (before is None or (before.problem, before.baseline) == (kernel.problem, kernel.baseline)):
         # Both were timed in alternation with the same baseline, so a clock that changes cancels.
-        meaning = "speed over that of the baseline, timed in turn"
+        meaning = "speed relative to the baseline, timed in alternation"
         lines.append(LineView("", meaning, *(_speed(rows, each, "ratio", "") for each in (kernel, before))))
-    whole = ", all launches of a run together" if kernel.steps else ""
+    whole = ", over all launches of a run" if kernel.steps else ""
     for metric in kernel.evidence:
         counted = select(cubes(counters), metric=metric, n=size)
         here, there = (_counter(counted, each) for each in (kernel, before))

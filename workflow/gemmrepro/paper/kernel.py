@@ -138,10 +138,10 @@ def _commands(kernel: registry.Kernel, inputs: Inputs) -> Iterator[CommandView]:
         if toolkit in kernel.toolkits:
             record = f"results/build/{toolkit}/{kernel.id}.json"
             yield CommandView(f"Compile it with {toolkit}", f"{SNAKEMAKE} --force {record}")
-    yield CommandView("Judge it by its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json")
+    yield CommandView("Run its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json")
     if kernel.timed:
         rows = f"results/measure/{kernel.family}/summary.csv"
-        yield CommandView("Measure its family (on a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
+        yield CommandView("Measure its family (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
     for family, results in _experiments_of(kernel, inputs):
         yield CommandView(f"Run the experiment: {results.experiment.title}", experiment_command(family, results))
 
@@ -168,6 +168,6 @@ def types_text(kernel: registry.Kernel) -> str:
         return ""
     types = kernel.dtype_in
     if (kernel.dtype_acc, kernel.dtype_out) != (types, types):
-        types += f", sums in {kernel.dtype_acc}, output in {kernel.dtype_out}"
+        types += f", accumulated in {kernel.dtype_acc}, output in {kernel.dtype_out}"
     order = "B column-major (K contiguous)" if kernel.problem.b_is_k_major else "all row-major"
     return f"{types}; {order}"

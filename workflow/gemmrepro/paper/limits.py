@@ -1,4 +1,4 @@
-"""What this run in particular cannot say."""
+"""What this particular run cannot show."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def limits(inputs: Inputs, families: Sequence[FamilyView]) -> list[str]:
 def _of_sources(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]:
     if inputs.verdicts.source in ("recorded", "mixed"):
         yield (
-            "No GPU took part in this run. The times, and the numerical gates, were recorded earlier on "
-            f"{inputs.verdicts.gpu}; each is tied by its build key to the very binary that was compiled in this run."
+            "This run used no GPU. Times and numerical gates were recorded earlier on "
+            f"{inputs.verdicts.gpu}; build keys tie each to the binary compiled in this run."
         )
     timed_on = {
         str(experiment.machine)
@@ -36,8 +36,8 @@ def _of_sources(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]
     }
     if timed_on:
         yield (
-            f"What needs no GPU was timed in this run on {', '.join(sorted(timed_on))}, beside whatever else that "
-            "machine did."
+            f"Experiments that need no GPU were timed in this run on {', '.join(sorted(timed_on))}, alongside any "
+            "other load on that machine."
         )
     if inputs.verdicts.source == "none":
         yield "Nothing was measured: there was neither a usable GPU nor a recording."
@@ -52,8 +52,8 @@ def _of_rows(families: Sequence[FamilyView]) -> Iterator[str]:
         )
     if any(not family.has_counters for family in _measured(families)):
         yield (
-            "The profiler could not be used, so there are no hardware counters: counts of loads are read off the "
-            "machine code, memory traffic is unknown, and claims about it are not measured."
+            "The profiler was not available, so there are no hardware counters: load counts come from the machine "
+            "code, memory traffic is unknown, and claims about it are not measured."
         )
     stale = sum(experiment.stale for family in families for experiment in family.experiments)
     if stale:
@@ -85,7 +85,7 @@ def _of_sweeps(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]:
     if len(skipped) > SKIPPED_SHOWN:
         yield f"{len(skipped) - SKIPPED_SHOWN} more were not timed; run.json lists them."
     if not inputs.locks:
-        yield "This run used no containers, so the versions of its tools are not recorded beyond those listed."
+        yield "This run used no containers, so only the tool versions listed above are recorded."
 
 
 def _measured(families: Sequence[FamilyView]) -> list[FamilyView]:

@@ -71,7 +71,7 @@ def _facts(gpu: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = (
         ("GPU", gpu.get("name"), "{}", 1),
         ("Compute capability", gpu.get("compute_capability"), "{}", 1),
-        ("Multiprocessors", gpu.get("sm_count"), "{}", 1),
+        ("SMs", gpu.get("sm_count"), "{}", 1),
         ("L2 cache", gpu.get("l2_bytes"), "{:.0f} MiB", 1 << 20),
         ("Memory", gpu.get("memory_bytes"), "{:.0f} GiB", 1 << 30),
         ("Driver", gpu.get("driver"), "{}", 1),

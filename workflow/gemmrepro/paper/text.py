@@ -22,7 +22,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import format_number
 
 NONE = "\N{EN DASH}"
-"""Stands where a table has no value."""
+"""Marks an empty cell."""
 
 BY = "\N{MULTIPLICATION SIGN}"
 
@@ -37,10 +37,10 @@ MARKS = {
     "stale": "○",
     "not run": "○",
 }
-"""A sign beside each verdict, so that colour is never alone in telling it."""
+"""A symbol for each verdict, so that colour is not its only mark."""
 
 TRANSFER_WORDS = {
-    "as is": "carries over to any GPU as it stands",
+    "as is": "carries over to any GPU unchanged",
     "ratio": "carries over as a ratio",
     "order": "carries over as an order",
     "none": "does not carry over",
