@@ -45,13 +45,13 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
             )
     chosen = sorted(set(targets(kernel, archs)), key=capability)
     if not chosen:
-        if kernel.targets:
+        if kernel.platform.targets:
             raise UserError(
-                f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone, and --archs {','.join(archs)} "
-                f"has no such GPU; add {kernel.targets[0].rstrip('af')} to build.{toolkit.name} in the config."
+                f"{kernel.id} is written for sm_{', sm_'.join(kernel.platform.targets)} alone, and --archs {','.join(archs)} "
+                f"has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to build.{toolkit.name} in the config."
             )
         raise UserError(
-            f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]}, and "
+            f"{kernel.id} needs compute capability {kernel.platform.min_capability[0]}.{kernel.platform.min_capability[1]}, and "
             f"--archs {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
         )
     return chosen
@@ -73,8 +73,8 @@ def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int 
         UserError: see `find_toolkit` and `wanted_archs`; or the source is missing or does not compile, or all of
             `archs` are expected to be refused.
     """
-    if toolkit_name in names.TOOLKITS and toolkit_name not in kernel.toolkits:
-        raise UserError(f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.toolkits)}.")
+    if toolkit_name in names.TOOLKITS and toolkit_name not in kernel.platform.toolkits:
+        raise UserError(f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.platform.toolkits)}.")
     toolkit = find_toolkit(toolkit_name)
     chosen, unwanted = _without_refused(kernel, toolkit, wanted_archs(kernel, toolkit, archs))
     fatbin, log = b"", ""
@@ -89,8 +89,8 @@ def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int 
             unit_log = compiler(unit).compile(unit, toolkit, chosen, threads, path)
             listings = Listings(path)
             for code in unit.codes:
-                functions[code.entry] = _functions(code, listings)
-                codes[code.entry] = _machine_code(code, chosen, unit_log, listings, functions[code.entry])
+                functions[code.code.entry] = _functions(code, listings)
+                codes[code.code.entry] = _machine_code(code, chosen, unit_log, listings, functions[code.code.entry])
             fatbin, log = fatbin + path.read_bytes(), log + unit_log
     record = Build(
         kernel=kernel.id,
@@ -99,12 +99,12 @@ def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int 
         build_key=build_key(kernel, toolkit.version),
         flags=(*compiler(kernel).flags(kernel), *compiler(kernel).target_flags(kernel, chosen)),
         sources={shown(path): sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
-        entry=kernel.entry,
+        entry=kernel.code.entry,
         advisories=tuple(parse_advisories(log)),
-        archs=codes[kernel.entry],
+        archs=codes[kernel.code.entry],
         variants=codes if len(kernel.codes) > 1 else {},
         packages=compiler(kernel).packages(kernel),
-        compiler=kernel.compiler,
+        compiler=kernel.code.compiler,
         refused={f"sm_{arch}": message for arch, message in refused.items()},
     )
     text = "".join(
@@ -126,13 +126,13 @@ def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usa
     with tempfile.TemporaryDirectory(prefix="gemmrepro-tune-") as folder:
         path = Path(folder) / "kernel.fatbin"
         log = compiler(kernel).compile(kernel, toolkit, [arch], 1, path)
-        usage = compiler(kernel).usage(kernel.entry, log, Listings(path)).get(f"sm_{arch}")
+        usage = compiler(kernel).usage(kernel.code.entry, log, Listings(path)).get(f"sm_{arch}")
         return path.read_bytes(), usage
 
 
 def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tuple[list[str], list[str]]:
     """`archs` without those for which the record expects a refusal, and the latter."""
-    unwanted = [arch for arch in archs if any(arch in refusal.archs for refusal in kernel.refusals)]
+    unwanted = [arch for arch in archs if any(arch in refusal.archs for refusal in kernel.promises.refusals)]
     if unwanted == archs:
         raise UserError(
             f"{kernel.id} is expected not to compile for sm_{', sm_'.join(unwanted)}, and --archs has no other; add "
@@ -151,20 +151,20 @@ def _refusals(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> d
 
 def _functions(kernel: Kernel, listings: Listings) -> dict[str, sass.Function]:
     """The code of a kernel's entry point by the architecture that was asked for."""
-    return {compiler(kernel).code_arch(arch): code for arch, code in listings.functions(kernel.entry).items()}
+    return {compiler(kernel).code_arch(arch): code for arch, code in listings.functions(kernel.code.entry).items()}
 
 
 def _machine_code(
     kernel: Kernel, archs: Sequence[str], log: str, listings: Listings, functions: Mapping[str, sass.Function]
 ) -> dict[str, MachineCode]:
     """What the compiler made of one entry point, by architecture."""
-    constants = parse_constants(listings.resources, kernel.entry)
-    usage = compiler(kernel).usage(kernel.entry, log, listings)
+    constants = parse_constants(listings.resources, kernel.code.entry)
+    usage = compiler(kernel).usage(kernel.code.entry, log, listings)
     codes = {}
     for arch in (f"sm_{arch}" for arch in archs):
         if arch not in functions or arch not in usage or arch not in constants:
             raise UserError(
-                f"the binary of {kernel.id} has no readable machine code of '{kernel.entry}' for {arch}; check that "
+                f"the binary of {kernel.id} has no readable machine code of '{kernel.code.entry}' for {arch}; check that "
                 f"{shown(kernel.source_path)} defines it{compiler(kernel).entry_hint}, and that nvcc, cuobjdump "
                 f"and nvdisasm on PATH are of one toolkit."
             )

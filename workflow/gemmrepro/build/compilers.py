@@ -75,9 +75,9 @@ COMPILERS: Mapping[str, Compiler] = MappingProxyType({"nvcc": Nvcc(), "cute_dsl"
 def compiler(kernel: Kernel) -> Compiler:
     """What compiles `kernel`. Raises UserError if the build knows no compiler of that name."""
     try:
-        return COMPILERS[kernel.compiler]
+        return COMPILERS[kernel.code.compiler]
     except KeyError:
         raise UserError(
-            f"{kernel.id} names the compiler '{kernel.compiler}', which is none of {', '.join(COMPILERS)}; correct "
+            f"{kernel.id} names the compiler '{kernel.code.compiler}', which is none of {', '.join(COMPILERS)}; correct "
             f"its record in family.py."
         ) from None

@@ -102,7 +102,7 @@ def compile_ptx(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     spec = {
         "source": str(kernel.source_path),
-        "entry": kernel.entry,
+        "entry": kernel.code.entry,
         "parameters": parameter_types(kernel),
         "block": block(kernel),
     }
@@ -147,7 +147,7 @@ def parameter_types(kernel: Kernel) -> list[tuple[str, str]]:
         UserError: the DSL has no counterpart of an argument.
     """
     types = []
-    for name in kernel.arguments:
+    for name in kernel.call.arguments:
         if name in _POINTERS:
             types.append((name, _ELEMENTS[getattr(kernel, _POINTERS[name])] + "*"))
         elif name in _SCALARS:

@@ -85,9 +85,9 @@ class CuTile:
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
         """Constants, hints and promises of the arrays."""
-        if kernel.steps:
+        if kernel.run.steps:
             return tuple(
-                f"{code.entry}:{flag}" for code in kernel.codes for flag in (code.function, *self.flags(code)) if flag
+                f"{code.code.entry}:{flag}" for code in kernel.codes for flag in (code.code.function, *self.flags(code)) if flag
             )
         promises = (f"{array.name}:{array.element}/{'x'.join(map(str, array.multiples))}" for array in arrays(kernel))
         constants = (f"{name}={value}" for name, value in _pairs(kernel, "PARAMETERS").items())
@@ -125,23 +125,23 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
     axes = kernel.problem.operation.axes(kernel.problem)
     if not axes:
         raise UserError(
-            f"{kernel.id}: operation '{kernel.op}' names no axes of its arrays, which cuTile's compiler needs; add "
+            f"{kernel.id}: operation '{kernel.compute.op}' names no axes of its arrays, which cuTile's compiler needs; add "
             "them to its record in gemmrepro.operations."
         )
     promised = []
-    for argument in kernel.arguments:
+    for argument in kernel.call.arguments:
         if isinstance(argument, int):
             continue
         name = argument.removeprefix("array:")
-        if name in kernel.workspace and name != argument:
-            buffer = kernel.workspace[name]
+        if name in kernel.run.workspace and name != argument:
+            buffer = kernel.run.workspace[name]
             multiples = buffer.multiples or (1,) * len(buffer.lengths(Shape(1, 1, 1)))
             promised.append(Array(name, _ELEMENTS[buffer.dtype], multiples))
             continue
         if name == argument or name not in axes:
             raise UserError(f"{kernel.id}: argument '{argument}' is no array, and a kernel in cuTile takes only those.")
-        element = _ELEMENTS[kernel.dtype_out if name == "c" else kernel.dtype_in]
-        promised.append(Array(name, element, tuple(kernel.multiple_of.get(axis, 1) for axis in axes[name])))
+        element = _ELEMENTS[kernel.compute.dtype_out if name == "c" else kernel.compute.dtype_in]
+        promised.append(Array(name, element, tuple(kernel.accepts.multiple_of.get(axis, 1) for axis in axes[name])))
     return tuple(promised)
 
 
@@ -151,7 +151,7 @@ def integers(kernel: Kernel) -> int:
     Raises:
         UserError: one of them precedes an array.
     """
-    is_integer = [isinstance(argument, int) for argument in kernel.arguments]
+    is_integer = [isinstance(argument, int) for argument in kernel.call.arguments]
     if is_integer != sorted(is_integer):
         raise UserError(f"{kernel.id}: integers among the arguments of a kernel in cuTile must follow its arrays.")
     return sum(is_integer)
@@ -195,7 +195,7 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
 
 def _pairs(kernel: Kernel, name: str) -> dict[str, int]:
     """``NAME=1,OTHER=2`` of a record's defines."""
-    pairs = (pair.split("=") for pair in kernel.defines.get(name, "").split(",") if pair)
+    pairs = (pair.split("=") for pair in kernel.code.defines.get(name, "").split(",") if pair)
     return {key: int(value) for key, value in pairs}
 
 
@@ -261,8 +261,8 @@ def specification(kernel: Kernel) -> dict[str, Any]:
     """What `cutile_export` needs to know of `kernel`, as JSON."""
     return {
         "source": os.path.relpath(kernel.source_path, ROOT),
-        "entry": kernel.entry,
-        "function": kernel.function or kernel.entry,
+        "entry": kernel.code.entry,
+        "function": kernel.code.function or kernel.code.entry,
         "arrays": [[array.element, list(array.multiples)] for array in arrays(kernel)],
         "integers": integers(kernel),
         "constants": _pairs(kernel, "PARAMETERS"),

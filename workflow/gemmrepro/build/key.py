@@ -34,6 +34,6 @@ def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str]
     }
     if versions := compiler(kernel).packages(kernel) if installed is None else installed:
         parts["packages"] = dict(versions)
-    if kernel.ptx:
-        parts["ptx"] = kernel.ptx
+    if kernel.code.ptx:
+        parts["ptx"] = kernel.code.ptx
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -45,10 +45,10 @@ class Nvcc:
         return {package.name: package.version for package in header_packages(kernel)}
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
-        return (*COMMON_FLAGS, *kernel.flags, *defines(kernel))
+        return (*COMMON_FLAGS, *kernel.code.flags, *defines(kernel))
 
     def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
-        return gencode(archs, kernel.ptx)
+        return gencode(archs, kernel.code.ptx)
 
     def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
         return (kernel,)
@@ -90,7 +90,7 @@ def header_packages(kernel: Kernel) -> tuple[HeaderPackage, ...]:
         UserError: one is not known to this module, not installed, or holds no headers where they should be.
     """
     packages = []
-    for name in kernel.packages:
+    for name in kernel.code.packages:
         if name not in HEADER_PACKAGES:
             known = ", ".join(sorted(HEADER_PACKAGES))
             raise UserError(
@@ -116,4 +116,4 @@ def header_packages(kernel: Kernel) -> tuple[HeaderPackage, ...]:
 
 def defines(kernel: Kernel) -> list[str]:
     """nvcc's flags for the macros that a record defines. It would split a value at a bare comma."""
-    return [f"-D{name}={value}".replace(",", "\\,") for name, value in sorted(kernel.defines.items())]
+    return [f"-D{name}={value}".replace(",", "\\,") for name, value in sorted(kernel.code.defines.items())]

@@ -139,7 +139,7 @@ def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
 
 def built_of(kernel: Kernel, code: Kernel, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The part of `kernel`'s build record, as JSON, about one of its `codes`, by architecture ("sm_90")."""
-    return record["variants"][code.entry] if len(kernel.codes) > 1 else record["archs"]
+    return record["variants"][code.code.entry] if len(kernel.codes) > 1 else record["archs"]
 
 
 def today(kernel: str, toolkit: str, build: Path) -> str | None:

@@ -164,7 +164,7 @@ def gather(
     skipped: list[Skipped] = []
     loaded: dict[Subject, Loaded] = {}
     for kernel in map(registry.kernel, experiment.kernels):
-        for toolkit in (name for name in toolkits if name in kernel.toolkits):
+        for toolkit in (name for name in toolkits if name in kernel.platform.toolkits):
             try:
                 binary = _load(session, kernel, toolkit, build, gates)
                 loaded[Subject(kernel.id, toolkit, binary.build_key)] = binary

@@ -60,9 +60,9 @@ class Binary:
             UserError: it is missing, has no code for this GPU, or needs a newer driver.
         """
         record = read_build(kernel, build, toolkit)
-        if gpu.compute_capability < kernel.min_capability:
+        if gpu.compute_capability < kernel.platform.min_capability:
             raise UserError(
-                f"{kernel.id} needs compute capability {kernel.min_capability[0]}.{kernel.min_capability[1]} and the "
+                f"{kernel.id} needs compute capability {kernel.platform.min_capability[0]}.{kernel.platform.min_capability[1]} and the "
                 f"{gpu.name} has {gpu.compute_capability[0]}.{gpu.compute_capability[1]}."
             )
         arch = pick_arch(list(record.archs), gpu.compute_capability)
@@ -83,11 +83,11 @@ class Binary:
 def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserError:
     """Why a kernel has no machine code for `gpu`, and what to do."""
     number = gpu.arch.removeprefix("sm_")
-    if any(number in refusal.archs for refusal in kernel.refusals):
+    if any(number in refusal.archs for refusal in kernel.promises.refusals):
         return UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
-    if kernel.targets:
+    if kernel.platform.targets:
         return UserError(
-            f"{kernel.id} is written for sm_{', sm_'.join(kernel.targets)} alone and cannot run on the "
+            f"{kernel.id} is written for sm_{', sm_'.join(kernel.platform.targets)} alone and cannot run on the "
             f"{gpu.name} ({gpu.arch})."
         )
     return UserError(
@@ -114,12 +114,12 @@ class Loaded:
             images = [ObjectCode.from_fatbin(image, name=kernel.id) for image in fat_binaries(path.read_bytes())]
             held = images if len(images) == len(kernel.codes) else images * len(kernel.codes)
             self._functions = {
-                code.entry: image.get_kernel(code.entry) for code, image in zip(kernel.codes, held, strict=True)
+                code.code.entry: image.get_kernel(code.code.entry) for code, image in zip(kernel.codes, held, strict=True)
             }
         except Exception as error:
             raise UserError(
                 f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
-                f"{session.gpu.arch}, and check that its entry point is called '{kernel.entry}'."
+                f"{session.gpu.arch}, and check that its entry point is called '{kernel.code.entry}'."
             ) from None
         self._code = images
         self._shared_set = dict.fromkeys(self._functions, 0)
@@ -178,8 +178,8 @@ class Loaded:
         steps = part.steps_at(operands.shape)
         if not steps:
             return self._bound(operands, part, {})
-        if part.program is not None:
-            launches, program = self.launches(operands), part.program
+        if part.run.program is not None:
+            launches, program = self.launches(operands), part.run.program
             return lambda: program(launches)
         arrays = self.workspace(operands.shape)
         calls = [
@@ -203,7 +203,7 @@ class Loaded:
             self.session.workspace = None
             cupy.get_default_memory_pool().free_all_blocks()  # what the last one leaves is of other sizes
             arrays = {}
-            for name, buffer in self.kernel.workspace.items():
+            for name, buffer in self.kernel.run.workspace.items():
                 arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
                 cupy.cuda.runtime.memsetAsync(arrays[name].data.ptr, 0xFF, arrays[name].nbytes, self.session.stream.ptr)
             held = self.session.workspace = HeldArrays(self.kernel.id, shape, arrays)
@@ -217,9 +217,9 @@ class Loaded:
         """A function that makes one launch, with `arrays` beside the operands; they live as long as it does."""
         from cuda.core import launch
 
-        config = self._config(part.launch(operands.shape), part.entry)
+        config = self._config(part.launch(operands.shape), part.code.entry)
         arguments = operands.arguments(part, arrays)
-        stream, function = self.session.core_stream, self._functions[part.entry]
+        stream, function = self.session.core_stream, self._functions[part.code.entry]
 
         def call(kept: Any = arrays) -> None:
             launch(stream, config, function, *arguments)

@@ -79,7 +79,7 @@ class Plan:
         return [
             toolkit
             for toolkit in self.toolkits
-            if toolkit in kernel.toolkits and registry.targets(kernel, self.architectures(toolkit))
+            if toolkit in kernel.platform.toolkits and registry.targets(kernel, self.architectures(toolkit))
         ]
 
     def builds_of(self, kernel: Kernel, suffix: str = "json") -> list[str]:

@@ -134,7 +134,7 @@ class Family:
         wanted = request.experiments
         self.experiments = [name for name in declared if wanted is None or name in wanted]
         self.everyone = (*self.kernels, *self._guests())
-        self.swept = request.sweep and any(kernel.timed for kernel in self.kernels)
+        self.swept = request.sweep and any(kernel.timing.timed for kernel in self.kernels)
         self.measured = request.work / "measure" / name
         self.experimented = request.work / "experiments" / name
 
@@ -162,7 +162,7 @@ class Family:
 
     def _of(self, kernel: Kernel) -> list[str]:
         """The toolkits by which a kernel is recorded."""
-        return [toolkit for toolkit in self.request.toolkits if toolkit in kernel.toolkits]
+        return [toolkit for toolkit in self.request.toolkits if toolkit in kernel.platform.toolkits]
 
     @property
     def _recordings(self) -> Path:

@@ -64,10 +64,10 @@ def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> l
     unit = _UNITS[column]
     found = []
     for kernel in registry.kernels(CEILING_FAMILY):
-        if kernel.op != op or (dtype and kernel.dtype_in != dtype):
+        if kernel.compute.op != op or (dtype and kernel.compute.dtype_in != dtype):
             continue
         rows = measured.summary
-        rows = rows[rows["kernel"].isin([kernel.id, kernel.baseline]) & is_current(rows) & rows[column].notna()]
+        rows = rows[rows["kernel"].isin([kernel.id, kernel.timing.baseline]) & is_current(rows) & rows[column].notna()]
         if rows.empty:
             continue
         row = rows.loc[rows[column].idxmax()]
@@ -83,9 +83,9 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
         UserError: there is no such micro-kernel.
     """
     kernel = registry.kernel(kernel_id)
-    if not operation(kernel.op).ceiling:
+    if not operation(kernel.compute.op).ceiling:
         raise UserError(f"{kernel_id} measures no ceiling.")
-    return next((each for each in of_operation(measured, kernel.op, kernel.dtype_in) if each.kernel == kernel_id), None)
+    return next((each for each in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in) if each.kernel == kernel_id), None)
 
 
 def computed_peak(gpu: Mapping[str, Any] | None, dtype: str) -> tuple[float, str] | None:

@@ -107,7 +107,7 @@ class Evidence:
             raise NotMeasured(f"the family {self.measured.family} has no measurements")
         self.check_gate(kernel)
         mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
-        shape = shape_of(registry.kernel(kernel).op, n)
+        shape = shape_of(registry.kernel(kernel).compute.op, n)
         for axis in ("m", "n", "k"):
             mask &= (rows[axis] == getattr(shape, axis)).fillna(False).astype(bool)
         return self._pick(rows[mask], f"{kernel} at {n}, {cache}, built by {toolkit}")

@@ -63,7 +63,7 @@ def require_compiler() -> None:
 
 def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Verdict:
     """Compare both compilations of `kernel` on this GPU; a matrix product is timed at M = N = K = `size`, if not 0."""
-    if kernel.program is not None:
+    if kernel.run.program is not None:
         return Verdict("skipped", "the host chooses between its launches as it goes")
     if any(isinstance(step, LibraryStep) for shape in shapes_for(kernel) for step in kernel.steps_at(shape)):
         return Verdict("skipped", "a library does some of its steps")

@@ -30,8 +30,8 @@ Run = Callable[[], None]
 
 def shapes_for(kernel: Kernel) -> tuple[Shape, ...]:
     """A shape of several tiles with tails, and those that `Promises.gate_shapes` names."""
-    tails, step = kernel.problem.operation.tails, {axis: kernel.multiple_of.get(axis, 1) for axis in "nk"}
-    return (Shape(tails.m, tails.n * step["n"], tails.k * step["k"]), *kernel.gate_shapes)
+    tails, step = kernel.problem.operation.tails, {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "nk"}
+    return (Shape(tails.m, tails.n * step["n"], tails.k * step["k"]), *kernel.promises.gate_shapes)
 
 
 def launches_at(kernel: Kernel, shape: Shape) -> list[Kernel]:
@@ -43,8 +43,8 @@ def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) 
     """What ``cuda.tile.launch`` passes: arrays with their lengths and types, integers, constants."""
     inputs = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
     arrays = {**inputs, **workspace}
-    dtypes = {"a": launch.dtype_in, "b": launch.dtype_in, "c": launch.dtype_out}
-    dtypes |= {name: buffer.dtype for name, buffer in launch.workspace.items()}
+    dtypes = {"a": launch.compute.dtype_in, "b": launch.compute.dtype_in, "c": launch.compute.dtype_out}
+    dtypes |= {name: buffer.dtype for name, buffer in launch.run.workspace.items()}
 
     def value(argument: str | int) -> Any:
         if isinstance(argument, int):
@@ -52,7 +52,7 @@ def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) 
         name = argument.removeprefix("array:")
         return dlpack.typed(arrays[name], dtypes[name])
 
-    return (*map(value, launch.arguments), *specification(launch)["constants"].values())
+    return (*map(value, launch.call.arguments), *specification(launch)["constants"].values())
 
 
 def difference(runs: Mapping[str, Run], sync: Callable[[], None], output: Any, workspace: Mapping[str, Any]) -> str:
@@ -96,14 +96,14 @@ class TwoCompilations:
         """Raises UserError if the binary cannot be loaded, or the source does not fit the record."""
         self.session, self.kernel = session, kernel
         self.loaded = Loaded.built(session, kernel, build, toolkit)
-        self._tiles = {code.entry: tile_kernel(specification(code)) for code in kernel.codes}
+        self._tiles = {code.code.entry: tile_kernel(specification(code)) for code in kernel.codes}
 
     def bind(self, operands: Operands) -> dict[str, Run]:
         """The run on `operands` of each compilation, AHEAD_OF_TIME and JUST_IN_TIME."""
         import cuda.tile as ct
 
         launches = [
-            (launch.launch(operands.shape).grid, self._tiles[launch.entry], passed)
+            (launch.launch(operands.shape).grid, self._tiles[launch.code.entry], passed)
             for launch, passed in self._launches(operands)
         ]
 
@@ -119,12 +119,12 @@ class TwoCompilations:
 
         codes = {}
         for launch, passed in self._launches(operands):
-            tile, convention = self._tiles[launch.entry], compilation.CallingConvention.cutile_python_v1()
-            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=launch.entry)
+            tile, convention = self._tiles[launch.code.entry], compilation.CallingConvention.cutile_python_v1()
+            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=launch.code.entry)
             cubin = io.BytesIO()
             arch = self.session.gpu.arch
             compilation.export_kernel(tile, [signature], cubin, gpu_code=arch, output_format="cubin")
-            codes[launch.entry] = cubin.getvalue()
+            codes[launch.code.entry] = cubin.getvalue()
         return codes
 
     def _launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:

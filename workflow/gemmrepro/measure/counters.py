@@ -91,11 +91,11 @@ def main() -> int:
     except ValueError:
         raise UserError(f"--sizes '{arguments.sizes}' is not a list of numbers such as 1024,4096.") from None
     targets = dict.fromkeys(
-        (kernel.id, toolkit, shape_of(kernel.op, size))
+        (kernel.id, toolkit, shape_of(kernel.compute.op, size))
         for kernel in registry.kernels(arguments.family)
         for toolkit in arguments.toolkits.split(",")
         for size in sizes
-        if toolkit in kernel.toolkits and kernel.takes(shape_of(kernel.op, size))
+        if toolkit in kernel.platform.toolkits and kernel.takes(shape_of(kernel.compute.op, size))
     )
     rows, reason = collect(list(targets), arguments.build)
     if reason:

@@ -147,24 +147,24 @@ def plan_points(
     skipped: list[Skipped] = []
     used: dict[tuple[str, Problem, Shape], None] = {}
     for kernel in kernels:
-        for toolkit in (name for name in toolkits if name in kernel.toolkits):
+        for toolkit in (name for name in toolkits if name in kernel.platform.toolkits):
             reason = refuse(kernel, toolkit)
             if reason:
                 skipped.append(Skipped(kernel.id, toolkit, reason))
                 continue
-            for shape in dict.fromkeys(shape_of(kernel.op, size) for size in sizes):
+            for shape in dict.fromkeys(shape_of(kernel.compute.op, size) for size in sizes):
                 try:
                     kernel.check(shape)
                 except UserError as error:
                     skipped.append(Skipped(kernel.id, toolkit, str(error)))
                     continue
-                if kernel.timed_to and max(shape.m, shape.n, shape.k) > kernel.timed_to:
-                    reason = f"a launch on {shape} takes seconds; it is timed up to {kernel.timed_to}"
+                if kernel.timing.timed_to and max(shape.m, shape.n, shape.k) > kernel.timing.timed_to:
+                    reason = f"a launch on {shape} takes seconds; it is timed up to {kernel.timing.timed_to}"
                     skipped.append(Skipped(kernel.id, toolkit, reason))
                     continue
-                points += [Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.baseline) for cache in caches]
-                if kernel.baseline:
-                    used.setdefault((kernel.baseline, kernel.problem, shape))
+                points += [Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.timing.baseline) for cache in caches]
+                if kernel.timing.baseline:
+                    used.setdefault((kernel.timing.baseline, kernel.problem, shape))
     for name, problem, shape in used:
         points += [Point(name, LIBRARY, problem, shape, cache, name) for cache in caches]
     points.sort(key=lambda point: sum(operations.counts(point.problem, point.shape)[0]))
@@ -187,7 +187,7 @@ def own_bytes(kernel: Kernel, shape: Shape) -> int:
     """Device memory that a kernel takes beside what its problem does: its workspace, and its `error` while it is judged
     with what that is made of.
     """
-    judged = kernel.error_copies * operations.nbytes(kernel.problem, shape) if kernel.error else 0
+    judged = kernel.promises.error_copies * operations.nbytes(kernel.problem, shape) if kernel.promises.error else 0
     return kernel.workspace_bytes(shape) + judged
 
 

@@ -74,9 +74,9 @@ def load_binaries(
     loaded: dict[tuple[str, str], Loaded] = {}
     refused: dict[tuple[str, str], str] = {}
     for kernel in kernels.values():
-        for toolkit in (name for name in toolkits if name in kernel.toolkits):
-            if kernel.targets and not is_built(kernel, toolkit, build):
-                archs = ", sm_".join(kernel.targets)
+        for toolkit in (name for name in toolkits if name in kernel.platform.toolkits):
+            if kernel.platform.targets and not is_built(kernel, toolkit, build):
+                archs = ", sm_".join(kernel.platform.targets)
                 refused[kernel.id, toolkit] = f"it is written for sm_{archs} alone, and was not built"
                 continue
             try:
@@ -104,7 +104,7 @@ def prepare(
     Raises:
         UserError: a build record or a gate's verdict is missing or corrupt, or a size does not fit the GPU's memory.
     """
-    kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timed}
+    kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timing.timed}
     binaries = load_binaries(session, kernels, settings.toolkits, build, gates)
     points, skipped = plan_points(
         list(kernels.values()),

@@ -135,7 +135,7 @@ def _profile(
 
 def _single(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Reading], str]:
     """A reading a target, each of one launch."""
-    entries = "|".join(sorted({registry.kernel(kernel).at(shape).entry for kernel, _, shape in targets}))
+    entries = "|".join(sorted({registry.kernel(kernel).at(shape).code.entry for kernel, _, shape in targets}))
     readings, reason = _profile(ncu, targets, build, "--kernel-name", f"regex:^({entries})$")
     if not reason and len(readings) != len(targets):
         return [], f"ncu profiled {len(readings)} launches of {len(targets)}"

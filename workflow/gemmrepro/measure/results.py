@@ -77,7 +77,7 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
         m=point.shape.m,
         n=point.shape.n,
         k=point.shape.k,
-        d=kernel.d if kernel else None,
+        d=kernel.compute.d if kernel else None,
         cache=point.cache,
         toolkit=point.toolkit,
         arch=sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
@@ -100,7 +100,7 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
 def _compared_with(sweep: Sweep, point: Point) -> Kernel:
     """A kernel that has the baseline `point` and its problem."""
     wanted = (point.kernel, point.problem)
-    return next(kernel for kernel in sweep.kernels.values() if (kernel.baseline, kernel.problem) == wanted)
+    return next(kernel for kernel in sweep.kernels.values() if (kernel.timing.baseline, kernel.problem) == wanted)
 
 
 def _ratio_cells(measured: Measured, tick: float) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
     frames = []
     for result in results:
         point, kernel = result.point, sweep.kernels.get(result.point.kernel)
-        d = pd.NA if kernel is None or kernel.d is None else kernel.d
+        d = pd.NA if kernel is None or kernel.compute.d is None else kernel.compute.d
         for number, measured in result.rounds.items():
             frames.append(
                 pd.DataFrame(
@@ -213,7 +213,7 @@ def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
 def counter_targets(sweep: Sweep) -> list[profiler.Target]:
     """Of which launches hardware counters are read: every binary's at the configured sizes that it takes."""
     targets = dict.fromkeys(
-        (kernel, toolkit, shape_of(sweep.kernels[kernel].op, size))
+        (kernel, toolkit, shape_of(sweep.kernels[kernel].compute.op, size))
         for kernel, toolkit in sweep.loaded
         for size in sweep.settings.counters
     )

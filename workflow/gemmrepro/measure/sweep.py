@@ -77,7 +77,7 @@ def main() -> int:
     arguments = _arguments()
     start = time.monotonic()
     registry.family(arguments.family)
-    if not any(kernel.timed for kernel in registry.kernels(arguments.family)):
+    if not any(kernel.timing.timed for kernel in registry.kernels(arguments.family)):
         write_nothing(arguments.out)
         say(f"{arguments.family}: only experiments run its kernels")
         return 0

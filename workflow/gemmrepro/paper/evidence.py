@@ -58,22 +58,22 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
 
     The size is the article's if both kernels were counted there, else the largest at which both were.
     """
-    if not kernel.evidence:
+    if not kernel.story.evidence:
         return None
     before = ladders.before(kernel)
     toolkit = toolkit_of(measured)
     counters = select(measured.counters, toolkit=toolkit)
-    counters = counters[counters["metric"].isin(kernel.evidence) & counters["value"].notna()]
+    counters = counters[counters["metric"].isin(kernel.story.evidence) & counters["value"].notna()]
     size = _size(counters, kernel, before)
     rows = select(cubes(measured.summary), toolkit=toolkit, n=size, cache="warm")
 
     lines = [LineView("", "speed, warm", *(_speed(rows, each, "tflops", " TFLOP/s") for each in (kernel, before)))]
-    if kernel.baseline and (before is None or (before.problem, before.baseline) == (kernel.problem, kernel.baseline)):
+    if kernel.timing.baseline and (before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)):
         # Both were timed in alternation with the same baseline, so a clock that changes cancels.
         meaning = "speed relative to the baseline, timed in alternation"
         lines.append(LineView("", meaning, *(_speed(rows, each, "ratio", "") for each in (kernel, before))))
-    whole = ", over all launches of a run" if kernel.steps else ""
-    for metric in kernel.evidence:
+    whole = ", over all launches of a run" if kernel.run.steps else ""
+    for metric in kernel.story.evidence:
         counted = select(cubes(counters), metric=metric, n=size)
         here, there = (_counter(counted, each) for each in (kernel, before))
         lines.append(LineView(metric, METRICS.get(metric, "") + whole, here, there))
@@ -104,7 +104,7 @@ def _cell(row: pd.Series | None, column: str, write: Callable[[float], str]) -> 
 
 
 def _speed(rows: pd.DataFrame, kernel: registry.Kernel | None, column: str, unit: str) -> CellView | None:
-    row = _row(select(rows, kernel=kernel.id, dtype=kernel.dtype_in)) if kernel else None
+    row = _row(select(rows, kernel=kernel.id, dtype=kernel.compute.dtype_in)) if kernel else None
     return _cell(row, column, lambda value: number(value) + unit)
 
 

@@ -76,7 +76,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         anchor=anchor(name),
         title=family.title,
         summary=family.summary,
-        timed=any(kernel.timed for kernel in registry.kernels(name)),
+        timed=any(kernel.timing.timed for kernel in registry.kernels(name)),
         source=measured.source,
         gpu=measured.gpu,
         date=str(measured.run.get("date") or "")[:10],

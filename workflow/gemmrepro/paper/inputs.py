@@ -51,7 +51,7 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
     kernels = [kernel for name in families for kernel in registry.kernels(name)]
     builds: dict[str, dict[str, Mapping[str, Any]]] = {}
     for kernel in kernels:
-        for toolkit in kernel.toolkits:
+        for toolkit in kernel.platform.toolkits:
             path = arguments.build / toolkit / f"{kernel.id}.json"
             if path.is_file():
                 builds.setdefault(kernel.id, {})[toolkit] = read_json(path, "the build record", "build it again")

@@ -84,16 +84,16 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         anchor=anchor(kernel.id),
         name=level_name(kernel),
         heading=heading(kernel),
-        idea=kernel.idea,
+        idea=kernel.story.idea,
         types=types_text(kernel),
-        timed=kernel.timed,
-        scheme=kernel.error is not None,
-        entries=tuple(dict.fromkeys(code.entry for code in kernel.codes)),
+        timed=kernel.timing.timed,
+        scheme=kernel.promises.error is not None,
+        entries=tuple(dict.fromkeys(code.code.entry for code in kernel.codes)),
         dynamic_shared=dynamic_shared(kernel),
         params=dict(kernel.params),
-        multiple_of={axis.upper(): step for axis, step in kernel.multiple_of.items()},
+        multiple_of={axis.upper(): step for axis, step in kernel.accepts.multiple_of.items()},
         evidence=evidence_view(kernel, measured),
-        gate=gate_view(inputs.gates.get(kernel.id), kernel.dtype_out),
+        gate=gate_view(inputs.gates.get(kernel.id), kernel.compute.dtype_out),
         gate_link=relative(gate, inputs.out) if gate.is_file() else None,
         code=machine_code(kernel, inputs),
         rows=tuple(row_view(row, times_of(samples, row)) for _, row in rows.iterrows()),
@@ -135,11 +135,11 @@ def _experiments_of(kernel: registry.Kernel, inputs: Inputs) -> list[tuple[str, 
 
 def _commands(kernel: registry.Kernel, inputs: Inputs) -> Iterator[CommandView]:
     for toolkit in names.TOOLKITS:
-        if toolkit in kernel.toolkits:
+        if toolkit in kernel.platform.toolkits:
             record = f"results/build/{toolkit}/{kernel.id}.json"
             yield CommandView(f"Compile it with {toolkit}", f"{SNAKEMAKE} --force {record}")
     yield CommandView("Run its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json")
-    if kernel.timed:
+    if kernel.timing.timed:
         rows = f"results/measure/{kernel.family}/summary.csv"
         yield CommandView("Measure its family (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
     for family, results in _experiments_of(kernel, inputs):
@@ -154,11 +154,11 @@ def dynamic_shared(kernel: registry.Kernel) -> str:
     shape = operations.Shape.cube(SIZE)
     if not kernel.problem.operation.matrix_product or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
         return ""
-    bytes_by_entry = {code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
+    bytes_by_entry = {code.code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
     if not any(bytes_by_entry.values()):
         return ""
     if len(set(bytes_by_entry.values())) == 1:
-        return f"{bytes_by_entry[kernel.entry]:,}"
+        return f"{bytes_by_entry[kernel.code.entry]:,}"
     return ", ".join(f"{entry} {count:,}" for entry, count in bytes_by_entry.items() if count)
 
 
@@ -166,8 +166,8 @@ def types_text(kernel: registry.Kernel) -> str:
     """The types that a GEMM multiplies, accumulates and writes, and the layout of its operands."""
     if not kernel.problem.operation.matrix_product:
         return ""
-    types = kernel.dtype_in
-    if (kernel.dtype_acc, kernel.dtype_out) != (types, types):
-        types += f", accumulated in {kernel.dtype_acc}, output in {kernel.dtype_out}"
+    types = kernel.compute.dtype_in
+    if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (types, types):
+        types += f", accumulated in {kernel.compute.dtype_acc}, output in {kernel.compute.dtype_out}"
     order = "B column-major (K contiguous)" if kernel.problem.b_is_k_major else "all row-major"
     return f"{types}; {order}"

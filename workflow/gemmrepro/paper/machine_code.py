@@ -149,10 +149,10 @@ def _entries(kernel: registry.Kernel, record: Mapping[str, Any]) -> dict[str, Ma
     """Builds by architecture of every entry point of a kernel."""
     variants = record.get("variants") or {}
     first = record.get("archs") or {}
-    main = str(record.get("entry") or kernel.entry)
+    main = str(record.get("entry") or kernel.code.entry)
     # The record's own entry point may stand among its variants too; JSON has lost the registry's order.
     found = {**({} if main in variants else {main: first}), **variants}
-    order = [code.entry for code in kernel.codes]
+    order = [code.code.entry for code in kernel.codes]
     return dict(sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1))
 
 

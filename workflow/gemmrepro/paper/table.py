@@ -83,8 +83,8 @@ class TableView:
 
 def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Rows of `published` about a kernel by metric: where its article has it in several types, those of its own."""
-    rows = [row for row in published if kernel.published_system and row["system"] == kernel.published_system]
-    own = [row for row in rows if row["dtype"] == kernel.dtype_in]
+    rows = [row for row in published if kernel.story.published_system and row["system"] == kernel.story.published_system]
+    own = [row for row in rows if row["dtype"] == kernel.compute.dtype_in]
     return {row["metric"]: row for row in own or rows}
 
 
@@ -112,10 +112,10 @@ def table_view(family: registry.Family, measured: Measurements) -> TableView:
         return LevelView(
             name=level_name(kernel),
             anchor=anchor(kernel.id),
-            dtype=kernel.dtype_in,
+            dtype=kernel.compute.dtype_in,
             published_rate=PublishedView.of(printed.get("throughput")),
             published_ratio=PublishedView.of(printed.get("ratio_to_cublas")),
-            cells=cells(kernel.id, kernel.dtype_in),
+            cells=cells(kernel.id, kernel.compute.dtype_in),
         )
 
     return TableView(
@@ -133,7 +133,7 @@ def table_view(family: registry.Family, measured: Measurements) -> TableView:
 
 
 def _baselines(compared: Iterable[registry.Kernel]) -> Iterator[tuple[str, str]]:
-    yield from dict.fromkeys((kernel.baseline, kernel.dtype_in) for kernel in compared if kernel.baseline)
+    yield from dict.fromkeys((kernel.timing.baseline, kernel.compute.dtype_in) for kernel in compared if kernel.timing.baseline)
 
 
 def _cell(rows: pd.DataFrame) -> RowView | None:

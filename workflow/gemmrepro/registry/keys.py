@@ -42,8 +42,8 @@ def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None) -> str:
 
 def usual_shapes(kernel: Kernel) -> list[Shape]:
     """Shapes that stand for all that `kernel` runs: a few common ones, and those on which its gate sees it do more."""
-    smallest = Shape(*(kernel.multiple_of.get(axis, 1) for axis in "mnk"))
-    return [shape for shape in (*USUAL_SHAPES, *kernel.gate_shapes) if kernel.takes(shape)] or [smallest]
+    smallest = Shape(*(kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"))
+    return [shape for shape in (*USUAL_SHAPES, *kernel.promises.gate_shapes) if kernel.takes(shape)] or [smallest]
 
 
 def launched(kernel: Kernel, shapes: Iterable[Shape]) -> list[Any]:
@@ -59,16 +59,16 @@ def compiled(kernel: Kernel) -> str:
     parts = [_record(code.code, frozenset({"params"})) for code in kernel.codes]
     record: list[Any] = [parts, kernel.platform.min_capability, kernel.platform.targets]
     if kernel.compiler_traits.reads_record:
-        calls = [[code.arguments, code.blocks] for code in kernel.codes]
-        arrays = {name: [array.dtype, array.multiples] for name, array in kernel.workspace.items()}
-        refusals = [_plain(refusal) for refusal in kernel.refusals]
-        record += [calls, arrays, refusals, _plain(kernel.compute), sorted(kernel.multiple_of.items())]
+        calls = [[code.call.arguments, code.blocks] for code in kernel.codes]
+        arrays = {name: [array.dtype, array.multiples] for name, array in kernel.run.workspace.items()}
+        refusals = [_plain(refusal) for refusal in kernel.promises.refusals]
+        record += [calls, arrays, refusals, _plain(kernel.compute), sorted(kernel.accepts.multiple_of.items())]
     return digest(json.dumps(record))
 
 
 def judged(kernel: Kernel) -> str:
     """What the gates read of a record."""
-    return digest(json.dumps([_record(kernel, PROSE | NAMES), described(kernel.error), _usual_runs([kernel])]))
+    return digest(json.dumps([_record(kernel, PROSE | NAMES), described(kernel.promises.error), _usual_runs([kernel])]))
 
 
 def run(family: str) -> str:
@@ -85,7 +85,7 @@ def drawn(family: str) -> str:
 def told(family: str) -> str:
     """What the report and the verdicts read of a family and its records: all of it."""
     records = [_record(kernel, frozenset()) for kernel in kernels(family)]
-    errors = [described(kernel.error) for kernel in kernels(family)]
+    errors = [described(kernel.promises.error) for kernel in kernels(family)]
     return digest(json.dumps([_plain(family_record(family)), records, errors, _usual_runs(kernels(family))]))
 
 
@@ -99,10 +99,10 @@ def _run(kernel: Kernel, shape: Shape) -> dict[str, Any]:
     return {
         "problem": str(part.problem) + part.problem.dtype_out + part.problem.layout,
         "launches": [_launch(step, part, shape) for step in steps],
-        "scalars": sorted(part.scalars.items()),
+        "scalars": sorted(part.call.scalars.items()),
         "iterations": part.params.get("iterations"),
-        "workspace": {name: [array.dtype, *array.lengths(shape)] for name, array in part.workspace.items()},
-        "program": described(part.program),
+        "workspace": {name: [array.dtype, *array.lengths(shape)] for name, array in part.run.workspace.items()},
+        "program": described(part.run.program),
     }
 
 
@@ -110,10 +110,10 @@ def _launch(step: Step | LibraryStep | Kernel, kernel: Kernel, shape: Shape) -> 
     if isinstance(step, LibraryStep):
         return [str(step.problem), str(step.shape(shape)), step.arrays, step.strides(shape), step.count]
     record = kernel.part(step) if isinstance(step, Step) else step
-    maps = {operand: [tensor_map.box, tensor_map.swizzle] for operand, tensor_map in record.tensor_maps.items()}
+    maps = {operand: [tensor_map.box, tensor_map.swizzle] for operand, tensor_map in record.call.tensor_maps.items()}
     launch = step.launch(shape)
     geometry = [launch.grid, launch.block, launch.cluster, launch.shared_bytes]
-    return [record.entry, record.arguments, geometry, maps]
+    return [record.code.entry, record.call.arguments, geometry, maps]
 
 
 def _record(record: Any, without: frozenset[str]) -> dict[str, Any]:

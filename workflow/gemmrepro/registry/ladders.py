@@ -17,12 +17,12 @@ LABEL = 28
 
 def compared(family: str) -> list[Kernel]:
     """The GEMM kernels of a family that have a baseline, in the order of the registry."""
-    return [kernel for kernel in families.kernels(family) if kernel.baseline and kernel.problem.operation.ladder]
+    return [kernel for kernel in families.kernels(family) if kernel.timing.baseline and kernel.problem.operation.ladder]
 
 
 def dtypes(family: str) -> list[str]:
     """The input types that a family multiplies, its main one first."""
-    return list(dict.fromkeys(kernel.dtype_in for kernel in compared(family)))
+    return list(dict.fromkeys(kernel.compute.dtype_in for kernel in compared(family)))
 
 
 def steps(family: str, dtype: str | None = None) -> list[Kernel]:
@@ -30,7 +30,7 @@ def steps(family: str, dtype: str | None = None) -> list[Kernel]:
     dtype = dtype or next(iter(dtypes(family)), None)
     first: dict[str, Kernel] = {}
     for kernel in compared(family):
-        if kernel.dtype_in == dtype:
+        if kernel.compute.dtype_in == dtype:
             first.setdefault(_made_from(kernel), kernel)
     return list(first.values())
 
@@ -46,7 +46,7 @@ def original(kernel: Kernel) -> Kernel | None:
 def is_tuned(kernel: Kernel) -> bool:
     """Whether it is an earlier kernel of the same type with other constants."""
     return any(
-        _made_from(other) == _made_from(kernel) and other.dtype_in == kernel.dtype_in for other in _until(kernel)
+        _made_from(other) == _made_from(kernel) and other.compute.dtype_in == kernel.compute.dtype_in for other in _until(kernel)
     )
 
 
@@ -65,17 +65,17 @@ def before(kernel: Kernel) -> Kernel | None:
     neither; a rung past the article compares with the rung right before it. None where the ladder's second type leaves
     that rung out.
     """
-    if not kernel.baseline or not kernel.problem.operation.ladder:
+    if not kernel.timing.baseline or not kernel.problem.operation.ladder:
         return None
-    if kernel.gain_over:
-        return families.kernel(kernel.gain_over)
-    ladder = steps(kernel.family, kernel.dtype_in)
+    if kernel.story.gain_over:
+        return families.kernel(kernel.story.gain_over)
+    ladder = steps(kernel.family, kernel.compute.dtype_in)
     if is_tuned(kernel):
         return _made_of(kernel, ladder)
     first = steps(kernel.family)
     rungs = first if _made_of(kernel, first) else ladder
     sources = [_made_from(rung) for rung in rungs]
-    earlier = [rung for rung in rungs[: sources.index(_made_from(kernel))] if rung.article or not kernel.article]
+    earlier = [rung for rung in rungs[: sources.index(_made_from(kernel))] if rung.story.article or not kernel.story.article]
     return _made_of(earlier[-1], ladder) if earlier else None
 
 
@@ -88,7 +88,7 @@ def how_made(kernel: Kernel) -> str:
     """How it differs from the first kernel made from its source: ``tuned``, ``fp16``; empty for the first."""
     if (first := original(kernel)) is None:
         return ""
-    other_type = kernel.dtype_in if kernel.dtype_in != first.dtype_in else ""
+    other_type = kernel.compute.dtype_in if kernel.compute.dtype_in != first.compute.dtype_in else ""
     return " ".join(filter(None, (other_type, "tuned" if is_tuned(kernel) else "")))
 
 
@@ -101,12 +101,12 @@ def level_name(kernel: Kernel) -> str:
 
 def _named(kernel: Kernel) -> str:
     first = original(kernel)
-    if first is not None and kernel.baseline and kernel.problem.operation.ladder:
+    if first is not None and kernel.timing.baseline and kernel.problem.operation.ladder:
         # Where the first one's name gives its type, another type's kernel goes by its own.
-        if first.dtype_in in first.name and kernel.dtype_in != first.dtype_in and not first.published_system:
+        if first.compute.dtype_in in first.name and kernel.compute.dtype_in != first.compute.dtype_in and not first.story.published_system:
             return f"{kernel.rung} {kernel.name}"
         return f"{_named(first)}, {how_made(kernel)}"
-    return kernel.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
+    return kernel.story.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
 
 
 def label(kernel: Kernel) -> str:
@@ -131,12 +131,12 @@ def _titled(kernel: Kernel) -> str:
 
 def _made_from(kernel: Kernel) -> str:
     """What all kernels of one step share."""
-    return kernel.id if kernel.steps and kernel.problem.operation.ladder else kernel.source
+    return kernel.id if kernel.run.steps and kernel.problem.operation.ladder else kernel.source
 
 
 def _on_a_ladder(kernel: Kernel) -> bool:
     """Whether its rung means something to a reader: a ceiling's does not."""
-    return bool(kernel.article or (kernel.problem.operation.ladder and kernel.baseline))
+    return bool(kernel.story.article or (kernel.problem.operation.ladder and kernel.timing.baseline))
 
 
 def _until(kernel: Kernel) -> list[Kernel]:

@@ -196,9 +196,9 @@ class _Round:
 
 
 def _baseline_of(kernel: Kernel) -> str:
-    if not kernel.problem.operation.matrix_product or kernel.baseline is None:
+    if not kernel.problem.operation.matrix_product or kernel.timing.baseline is None:
         raise UserError(f"{kernel.id} is no GEMM with a baseline, and tuning scores a candidate against one.")
-    return kernel.baseline
+    return kernel.timing.baseline
 
 
 def _check_runs_here(listing: Listing, session: device.Session) -> None:

@@ -96,7 +96,7 @@ def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folde
     else:
         if usage is None:
             raise UserError(
-                f"{kernel.source_path.name} defines no '{kernel.entry}' for sm_{target}; check that it is "
+                f"{kernel.source_path.name} defines no '{kernel.code.entry}' for sm_{target}; check that it is "
                 f'extern "C" __global__ and that the tunable names it.'
             )
         footprint = Footprint(usage.registers, usage.spill_bytes, usage.shared_bytes)

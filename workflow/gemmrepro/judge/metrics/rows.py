@@ -86,7 +86,7 @@ class TunableMetric(KernelMetric):
         kernel = registry.kernel(claim.compute["kernel"])
         note = ""
         for twin in twins(kernel):
-            if not is_tuned(twin) or twin.dtype_in != kernel.dtype_in:
+            if not is_tuned(twin) or twin.compute.dtype_in != kernel.compute.dtype_in:
                 continue
             of_twin = replace(claim, compute={**claim.compute, "kernel": twin.id})
             try:

@@ -27,7 +27,7 @@ class Ladder:
     def past_article(self) -> list[str]:
         """The steps behind the last one that the article gives a figure for."""
         steps = ladders.steps(self.sources.family)
-        printed = [place for place, kernel in enumerate(steps) if kernel.published_system]
+        printed = [place for place, kernel in enumerate(steps) if kernel.story.published_system]
         return [kernel.id for kernel in steps[(printed[-1] + 1 if printed else 0) :]]
 
     def last(self, dtype: str | None = None) -> str:
@@ -79,7 +79,7 @@ class Ladder:
             raise UserError(
                 f"{kernel} was never tuned for this GPU, so it has no idea to quote; ask if registered('{kernel}')."
             )
-        return known.idea
+        return known.story.idea
 
     def registered(self, kernel: str) -> bool:
         """Whether there is such a kernel."""

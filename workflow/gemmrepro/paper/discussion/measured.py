@@ -51,7 +51,7 @@ class Measured:
         """
         first, second = self.sources.kernel(kernel), self.sources.kernel(base)
         common = (
-            first and second and first.baseline and (first.problem, first.baseline) == (second.problem, second.baseline)
+            first and second and first.timing.baseline and (first.problem, first.timing.baseline) == (second.problem, second.timing.baseline)
         )
         speed = self.ratio if common else self.tflops
         times = quotient(speed(kernel, n, cache), speed(base, n, cache))
@@ -119,7 +119,7 @@ class Measured:
     def _row(self, kernel: str, n: int, cache: str, dtype: str | None) -> tuple[pd.Series | None, str | None]:
         """The row of a kernel, or of a baseline in a type, and the anchor of its samples."""
         sources = self.sources
-        is_baseline = kernel in {each.baseline for each in compared(sources.family)}
+        is_baseline = kernel in {each.timing.baseline for each in compared(sources.family)}
         measured = sources.measured.get(sources.family if is_baseline else sources.home(kernel))
         if measured is None:
             return None, None
@@ -130,7 +130,7 @@ class Measured:
         else:
             known = sources.kernel(kernel)
             toolkit, link = toolkit_of(measured), sources.link(kernel)
-            dtype = known.dtype_in if known else None
+            dtype = known.compute.dtype_in if known else None
         rows = select(measured.summary, kernel=kernel, toolkit=toolkit, cache=cache, m=n, n=n, k=n)
         rows = select(rows, dtype=dtype) if dtype else rows
         return (rows.iloc[-1] if len(rows) else None), link

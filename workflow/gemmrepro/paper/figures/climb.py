@@ -180,7 +180,7 @@ def _panel(rows: pd.DataFrame, size: int, steps: Sequence[Kernel], toolkit: str)
     """The rows of one size as a panel."""
     shown = []
     for kernel in steps:
-        twins = [twin for twin in ladders.twins(kernel) if twin.dtype_in == kernel.dtype_in]
+        twins = [twin for twin in ladders.twins(kernel) if twin.compute.dtype_in == kernel.compute.dtype_in]
         end = select(rows[rows["kernel"].isin([twin.id for twin in twins])], toolkit=toolkit)["tflops"].max()
         shown.append(
             Step(
@@ -190,7 +190,7 @@ def _panel(rows: pd.DataFrame, size: int, steps: Sequence[Kernel], toolkit: str)
             )
         )
     baselines = []
-    for name in dict.fromkeys(kernel.baseline for kernel in steps):
+    for name in dict.fromkeys(kernel.timing.baseline for kernel in steps):
         measured = select(rows, kernel=name, toolkit=LIBRARY)
         baselines += [] if measured.empty else [_level("cuBLAS", measured.iloc[-1], 1.0)]
     return Panel(size, tuple(shown), tuple(baselines), not rows.empty)

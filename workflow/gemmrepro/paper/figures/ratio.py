@@ -143,7 +143,7 @@ def selection(measured: Measurements) -> Ratios:
     toolkit = toolkit_of(measured)
     groups = []
     for kernel in steps:
-        of_article = published.get(kernel.published_system or "")
+        of_article = published.get(kernel.story.published_system or "")
         kernels = [kernel, *(twin for twin in twins(kernel) if (rows["kernel"] == twin.id).any())]
         bars = tuple(Bar(level_name(made), how_made(made), toolkit, _values(rows, made.id)) for made in kernels)
         groups.append(Group(ladders.label(kernel), of_article["value"] if of_article else None, bars))
@@ -161,7 +161,7 @@ def selection(measured: Measurements) -> Ratios:
 
 def _published(family: str) -> list[dict[str, Any]]:
     """The article's ratios of the steps of a family."""
-    systems = {kernel.published_system for kernel in ladders.steps(family)}
+    systems = {kernel.story.published_system for kernel in ladders.steps(family)}
     article = registry.family(family).article
     return [
         row

@@ -154,7 +154,7 @@ def _series(measured: Measurements, dtype: str, toolkit: str) -> list[Series]:
     if tuned := fastest_tuned(measured, dtype, toolkit):
         label = _label(tuned) if _many(measured.family) else level_name(tuned)
         series.append(Series(tuned.id, toolkit, label, TUNED, "h", strong=True, dash=TUNED_DASH))
-    for place, name in enumerate(dict.fromkeys(kernel.baseline for kernel in steps if kernel.baseline)):
+    for place, name in enumerate(dict.fromkeys(kernel.timing.baseline for kernel in steps if kernel.timing.baseline)):
         dash = BASELINE_DASHES[place % len(BASELINE_DASHES)]
         series.append(Series(name, LIBRARY, _rung(measured, name), INK, "*", strong=True, dash=dash))
     return series
@@ -177,7 +177,7 @@ def _label(kernel: registry.Kernel) -> str:
 
 def fastest_tuned(measured: Measurements, dtype: str, toolkit: str) -> registry.Kernel | None:
     """The tuned kernel that is fastest at the largest size, warm; None if none was measured."""
-    tuned = {k.id: k for k in compared(measured.family) if k.dtype_in == dtype and is_tuned(k)}
+    tuned = {k.id: k for k in compared(measured.family) if k.compute.dtype_in == dtype and is_tuned(k)}
     rows = cubes(select(measured.summary, cache="warm", toolkit=toolkit, dtype=dtype))
     rows = rows[rows["kernel"].isin(tuned) & rows["tflops"].notna()]
     if rows.empty:
