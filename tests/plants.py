@@ -38,7 +38,7 @@ class Plant:
     def apply(self) -> tuple[Kernel, str]:
         """The kernel's record, and its source, or its header, with the bug in them."""
         kernel = registry.kernel(self.kernel)
-        assert not self.header or self.header in kernel.headers, f"{self.kernel} has no header {self.header}"
+        assert not self.header or self.header in kernel.code.headers, f"{self.kernel} has no header {self.header}"
         source = (paths.KERNELS_DIR / self.header if self.header else kernel.source_path).read_text()
         if self.pattern:
             edited, times = re.subn(self.pattern, self.replacement, source, count=self.count)
@@ -51,7 +51,7 @@ class Plant:
     def shapes(self) -> set[Shape] | None:
         """The shapes on which alone it shows; None where it may on any."""
         kernel = registry.kernel(self.kernel)
-        return {"large": {gemm_shapes(kernel)[2]}, "own": set(kernel.gate_shapes)}.get(self.seen_on)
+        return {"large": {gemm_shapes(kernel)[2]}, "own": set(kernel.promises.gate_shapes)}.get(self.seen_on)
 
 
 BARRIERS = r"__syncthreads\(\);"

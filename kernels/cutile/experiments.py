@@ -48,11 +48,11 @@ def pytorch(kernel: Any, n: int, inputs: Any, stream: int) -> tuple[Any, Callabl
     import torch
 
     kinds = {"tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
-    kind = kinds.get(kernel.dtype_in, torch.float8_e4m3fn)
+    kind = kinds.get(kernel.compute.dtype_in, torch.float8_e4m3fn)
     plain = {1: cupy.int8, 2: cupy.int16, 4: cupy.float32}
     a, b = (torch.from_dlpack(one.view(plain[one.dtype.itemsize])).view(kind).reshape(n, n) for one in inputs)
-    b = b.t() if kernel.layout == "row,col,row" else b
-    wide = {"int8": torch.int32, "fp8_e4m3": torch.float16}.get(kernel.dtype_in, kind)
+    b = b.t() if kernel.compute.layout == "row,col,row" else b
+    wide = {"int8": torch.int32, "fp8_e4m3": torch.float16}.get(kernel.compute.dtype_in, kind)
     out = torch.empty((n, n), dtype=wide, device=a.device)
     one = torch.ones((), device=a.device)
     external = torch.cuda.ExternalStream(stream)
@@ -60,9 +60,9 @@ def pytorch(kernel: Any, n: int, inputs: Any, stream: int) -> tuple[Any, Callabl
 
     def call() -> None:
         with torch.cuda.stream(external):
-            if kernel.dtype_in == "int8":
+            if kernel.compute.dtype_in == "int8":
                 torch._int_mm(a, b, out=out)
-            elif kernel.dtype_in == "fp8_e4m3":
+            elif kernel.compute.dtype_in == "fp8_e4m3":
                 fast = bool(kernel.params.get("fast"))
                 torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=wide, use_fast_accum=fast, out=out)
             else:
@@ -102,7 +102,13 @@ def measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     burst = timer.burst([ours], [theirs], "warm", plan, tuple(estimates), False)
     ratio = stats.ratio_interval([burst.baseline], [burst.times])
     speeds = [2 * n**3 / stats.rounds_interval([times]).value * 1e-6 for times in (burst.times, burst.baseline)]
-    cells = {"dtype": kernel.dtype_in, "layout": kernel.layout, "n": n, "tflops": speeds[0], "pytorch": speeds[1]}
+    cells = {
+        "dtype": kernel.compute.dtype_in,
+        "layout": kernel.compute.layout,
+        "n": n,
+        "tflops": speeds[0],
+        "pytorch": speeds[1],
+    }
     yield context.row(subject, **cells, ratio=ratio.value, low=ratio.low, high=ratio.high)
 
 

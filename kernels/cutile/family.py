@@ -278,7 +278,7 @@ def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = 
     def steps(shape: Shape) -> tuple[Step, ...]:
         """What of the two has a tile to do."""
         whole, rest = _left_over(shape, tile, parts)
-        given = (*kernel.arguments, whole)
+        given = (*kernel.call.arguments, whole)
         first = Step("full_waves", waves, given)
         second = Step("last_wave", last, given, params=params, defines=parameters(params), expects=_last_expects(dtype))
         return (first,) * (whole > 0) + (second,) * (rest > 0)

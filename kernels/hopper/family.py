@@ -341,7 +341,7 @@ def _ping_pong(element: str) -> Kernel:
         "A consumer multiplies a whole tile while the other stores the one before; no clusters.",
         element,
     )
-    return kernel.with_promises(expects=(*kernel.expects[1:], *variant.expects), gate_shapes=_SEVERAL_TILES)
+    return kernel.with_promises(expects=(*kernel.promises.expects[1:], *variant.expects), gate_shapes=_SEVERAL_TILES)
 
 
 def _by_size(element: str) -> Kernel:

@@ -75,7 +75,7 @@ def _accumulator(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, A
 
     m, n, k = context.parameters["m"], context.parameters["n"], point["k"]
     dtype, beta, law = point["dtype"], point["beta"], point["law"]
-    subjects = [subject for subject in context.subjects if context.kernel(subject).dtype_in == dtype]
+    subjects = [subject for subject in context.subjects if context.kernel(subject).compute.dtype_in == dtype]
     if not subjects:
         return
     rng = cupy.random.default_rng(seed_of(dtype, beta, law, k))
@@ -197,13 +197,13 @@ def _counts(kernel: Any, slices: tuple[int, int]) -> dict[str, int]:
     return {
         "slices_a": slices[0],
         "slices_b": slices[1],
-        "pairs": len(pairs.select(*slices, kernel.d)),
+        "pairs": len(pairs.select(*slices, kernel.compute.d)),
     }
 
 
 def _split(kernel: Any) -> Mapping[str, int]:
     """The constants of the launches that split."""
-    return next(step.params for step in kernel.steps if step.entry == "split_a")
+    return next(step.params for step in kernel.run.steps if step.entry == "split_a")
 
 
 def _by_the_bound(kernel: Any, a: Any, b: Any, judge: Judge) -> dict[str, int]:
@@ -284,34 +284,34 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
         else:
             loaded = context.loaded(subject)
             kernel = loaded.kernel
-            if (kernel.timed_to and n > kernel.timed_to) or not kernel.takes(shape):
+            if (kernel.timing.timed_to and n > kernel.timing.timed_to) or not kernel.takes(shape):
                 continue
-            cells["d"] = kernel.d
-            if "slices_a" not in kernel.workspace:
+            cells["d"] = kernel.compute.d
+            if "slices_a" not in kernel.run.workspace:
                 slices = None
                 total = quickest(loaded.bind(operands))
-            elif kernel.program is not None:
+            elif kernel.run.program is not None:
                 launches = loaded.launches(operands)
-                fmt = programs.FORMATS[kernel.workspace["slices_a"].dtype]
+                fmt = programs.FORMATS[kernel.run.workspace["slices_a"].dtype]
                 slices = programs.split(launches, fmt)
                 split = quickest(lambda run=launches, fmt=fmt: programs.split(run, fmt))
                 multiply = quickest(lambda run=launches, slices=slices: programs.multiply(run, *slices))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             else:
                 slices = (_split(kernel)["s"],) * 2
-                scheme = kernel.workspace["slices_a"].dtype, slices, _split(kernel)["vector"]
+                scheme = kernel.run.workspace["slices_a"].dtype, slices, _split(kernel)["vector"]
                 if scheme not in allowed:
                     allowed[scheme] = _by_the_bound(kernel, a, b, judge)
                 cells |= allowed[scheme]
                 launches = loaded.launches(operands)
-                entries = list(dict.fromkeys(step.entry for step in kernel.steps))
-                main = entries.index(kernel.entry)
+                entries = list(dict.fromkeys(step.entry for step in kernel.run.steps))
+                main = entries.index(kernel.code.entry)
                 split = quickest(launches.bind(*entries[:main]))
                 multiply = quickest(launches.bind(*entries[main:]))
                 total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
             if slices is not None:
                 cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}
-                cells["share"] = cells["pairs"] * flops / multiply * 1e6 / rate(kernel.workspace["slices_a"].dtype)
+                cells["share"] = cells["pairs"] * flops / multiply * 1e6 / rate(kernel.run.workspace["slices_a"].dtype)
         yield context.row(
             subject,
             law="normal",

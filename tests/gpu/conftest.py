@@ -63,7 +63,7 @@ def built(session: device.Session, toolkit: str, tmp_path_factory: pytest.TempPa
     What takes a package that is not installed is left out, and its tests are skipped (`gpu_tools.load`).
     """
     ready = ROOT / "results" / "build"
-    wanted = [kernel for kernel in registry.kernels() if toolkit in kernel.toolkits and runs(kernel, session)]
+    wanted = [kernel for kernel in registry.kernels() if toolkit in kernel.platform.toolkits and runs(kernel, session)]
     outdated = [kernel for kernel in wanted if not current(kernel, ready / toolkit, session)]
     if not outdated:
         return ready
@@ -100,7 +100,7 @@ def compiled(toolkit: str, session: device.Session, tmp_path_factory: pytest.Tem
             changed = folder / (header or Path(kernel.source).name)
             changed.parent.mkdir(exist_ok=True)
             changed.write_text(text)
-            number = (kernel.targets or (session.gpu.arch.removeprefix("sm_"),))[0]
+            number = (kernel.platform.targets or (session.gpu.arch.removeprefix("sm_"),))[0]
             target = f"-gencode=arch=compute_{number},code=sm_{number}"
             # The changed header stands before the one that it replaces.
             headers = ["-I", str(folder), "-I", str(ROOT / "kernels")]

@@ -27,16 +27,16 @@ def stage(module: str, *arguments: object, **options) -> subprocess.CompletedPro
 
 def runs(kernel: registry.Kernel, session: device.Session) -> bool:
     """Whether `kernel` has machine code for the GPU at hand."""
-    archs = [f"sm_{target}" for target in kernel.targets] or [session.gpu.arch]
+    archs = [f"sm_{target}" for target in kernel.platform.targets] or [session.gpu.arch]
     capability = session.gpu.compute_capability
-    if any(session.gpu.arch.removeprefix("sm_") in refusal.archs for refusal in kernel.refusals):
+    if any(session.gpu.arch.removeprefix("sm_") in refusal.archs for refusal in kernel.promises.refusals):
         return False
-    return capability >= kernel.min_capability and device.pick_arch(archs, capability) is not None
+    return capability >= kernel.platform.min_capability and device.pick_arch(archs, capability) is not None
 
 
 def load(kernel: registry.Kernel, session: device.Session, built: Path, toolkit: str) -> loaded.Loaded:
     """A kernel as it was built; the test is skipped where it cannot run."""
-    if toolkit not in kernel.toolkits or not runs(kernel, session):
+    if toolkit not in kernel.platform.toolkits or not runs(kernel, session):
         pytest.skip(f"{kernel.id} does not run on the {session.gpu.name}")
     if not (built / toolkit / f"{kernel.id}.json").is_file():
         pytest.skip(f"{kernel.id} was not built for {toolkit}")

@@ -47,7 +47,7 @@ def residues_of(found: dict[str, np.ndarray], kernel: registry.Kernel, side: str
     """Residues [moduli, rows, K and beyond] of A or of the transpose of B."""
     count = kernel.params["moduli"]
     if f"factors_{side}" not in found:
-        unsigned = kernel.at_most["k"] == 2**16
+        unsigned = kernel.accepts.at_most["k"] == 2**16
         held = found[f"residues_{side}"][: count * rows].reshape(count, rows, -1)
         return held.view(np.uint8 if unsigned else np.int8).astype(int)
     factors = found[f"factors_{side}"].view(np.uint8).astype(int)

@@ -29,7 +29,7 @@ from gemmrepro.operations import LAYOUTS, Problem, Shape
 pytestmark = pytest.mark.gpu
 
 ON_VECTORS = ("vector_add", "vector_copy", "reduce", "histogram", "gelu")
-GEMM_KERNELS = [kernel.id for kernel in registry.kernels() if kernel.op == "gemm"]
+GEMM_KERNELS = [kernel.id for kernel in registry.kernels() if kernel.compute.op == "gemm"]
 
 
 def runnable(session, kernel_id: str) -> registry.Kernel:
@@ -45,7 +45,7 @@ def test_the_kernels_pass(session, built, toolkit, kernel_id):
     verdict = numeric.judge(session, load(kernel, session, built, toolkit), journal.fresh_seeds(1))
     assert verdict["status"] == "passed", verdict["reason"]
     assert len(verdict["cases"]) >= 4
-    if kernel.op == "gemm" and kernel.dtype_in != "int8":  # whose every result is exact
+    if kernel.compute.op == "gemm" and kernel.compute.dtype_in != "int8":  # whose every result is exact
         errors = [case["err_scaled_max"] for case in verdict["cases"] if case["err_scaled_max"] is not None]
         assert max(errors) > 0, "an error of exactly zero everywhere means that nothing was compared"
 
@@ -77,7 +77,7 @@ def planted(session, compiled):
 def failures(session, kernel, path) -> Iterator[tuple[Shape, str]]:
     """The gate's cases that a binary fails: shape and message."""
     loaded = Loaded.from_file(session, kernel, path)
-    for judged in Gates().of(kernel.op).cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
+    for judged in Gates().of(kernel.compute.op).cases(session, kernel, lambda operands: loaded.bind(operands)(), [1]):
         if not judged.verdict.passed:
             yield judged.case.shape, judged.verdict.message
 
@@ -207,8 +207,8 @@ def test_a_size_that_a_rung_cannot_take_is_refused_by_name(session, built, toolk
             continue
         loaded = Loaded.built(session, kernel, built, toolkit)
         operands = Operands.of(kernel, shape, *random(kernel.problem, shape, 1))
-        if kernel.multiple_of:
-            said = "|".join(f"{axis.upper()} = {getattr(shape, axis)}" for axis in kernel.multiple_of)
+        if kernel.accepts.multiple_of:
+            said = "|".join(f"{axis.upper()} = {getattr(shape, axis)}" for axis in kernel.accepts.multiple_of)
             with pytest.raises(UserError, match=rf"{re.escape(kernel_id)} cannot run 129x101x131.*({said})"):
                 loaded.bind(operands)
         else:
@@ -221,14 +221,14 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         pytest.skip("compute-sanitizer is not on PATH")
 
     def shape(kernel: registry.Kernel) -> str:
-        if kernel.op in ON_VECTORS:
+        if kernel.compute.op in ON_VECTORS:
             if kernel.id == "memory.histogram_ranges":
                 return "1x20001x5000000"  # two tiles
-            return "1x5001x256" if kernel.op == "histogram" else "1x5001x1"
-        if kernel.dtype_in != "fp32":
-            steps = (kernel.multiple_of.get(axis, 1) for axis in "mnk")
+            return "1x5001x256" if kernel.compute.op == "histogram" else "1x5001x1"
+        if kernel.compute.dtype_in != "fp32":
+            steps = (kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk")
             return "x".join(str(-(-size // step) * step) for size, step in zip((300, 776, 200), steps, strict=True))
-        return "256x256x64" if kernel.multiple_of else "70x100x65"
+        return "256x256x64" if kernel.accepts.multiple_of else "70x100x65"
 
     shapes = {kernel: shape(registry.kernel(kernel)) for kernel in kernels}
     command = [
@@ -276,7 +276,7 @@ def races(report: str, build: Path, arch: str) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
-    vectors = [kernel.id for kernel in registry.kernels() if kernel.op in ON_VECTORS[1:]]
+    vectors = [kernel.id for kernel in registry.kernels() if kernel.compute.op in ON_VECTORS[1:]]
     wanted = [kernel for kernel in (*GEMM_KERNELS, *vectors) if (built / toolkit / f"{kernel}.json").is_file()]
     wanted = [kernel for kernel in wanted if runs(registry.kernel(kernel), session)]
     assert len(wanted) > 20

@@ -12,20 +12,20 @@ from gemmrepro.ozaki import article, exactness, formats, inputs, pairs, product,
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = [kernel for kernel in registry.kernels("ozaki") if kernel.steps]
-FUSED = [kernel for kernel in KERNELS if kernel.program is None]
+KERNELS = [kernel for kernel in registry.kernels("ozaki") if kernel.run.steps]
+FUSED = [kernel for kernel in KERNELS if kernel.run.program is None]
 SHAPE = Shape(200, 136, 1040)
 
 
 def reference(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    split = next(step.params for step in kernel.steps if step.entry == "split_a")
+    split = next(step.params for step in kernel.run.steps if step.entry == "split_a")
     rho = exactness.rho(a.shape[1], formats.Format("", split["significant"], 0.0, 0))
     scales = ("row", "column") if split["vector"] else ("matrix", "matrix")
     parts = [
         splitting.split(x, rho, scale, count=split["s"], step=split["step"])
         for x, scale in zip((a, b), scales, strict=True)
     ]
-    return product.multiply(*parts, d=kernel.d)
+    return product.multiply(*parts, d=kernel.compute.d)
 
 
 @pytest.mark.parametrize("kernel", FUSED, ids=lambda kernel: kernel.id)
@@ -38,7 +38,7 @@ def test_a_fused_kernel_agrees_with_the_reference_bit_for_bit(kernel, law, sessi
     session.sync()
     difference = np.abs(given.output.get().reshape(SHAPE.m, SHAPE.n) - reference(kernel, a, b))
     # Sums of one p + q at a time: the order differs, and with it what float64 rounds.
-    assert (difference <= 9 * 2.0**-53 * (np.abs(a) @ np.abs(b)) * ("sums" in kernel.workspace)).all()
+    assert (difference <= 9 * 2.0**-53 * (np.abs(a) @ np.abs(b)) * ("sums" in kernel.run.workspace)).all()
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp8_e4m3"])
@@ -67,7 +67,7 @@ def test_launches_one_by_one_and_a_graph_of_them_do_the_same(session, built):
     first = given.output.get()
     given.output.fill(np.nan)
     launches = loaded.launches(given)
-    for entry in dict.fromkeys(step.entry for step in kernel.steps):
+    for entry in dict.fromkeys(step.entry for step in kernel.run.steps):
         launches(entry)
     assert (given.output.get() == first).all()
     given.output.fill(np.nan)

@@ -194,7 +194,7 @@ def test_sizes_that_a_rung_cannot_take_are_left_out_by_name(world, toolkit):
     measured = {row["kernel"] for row in rows(world / "out-100")}
     assert {"ladder.naive", "ladder.coalesced", "ladder.smem", "cublas.sgemm"} <= measured
     for kernel in registry.kernels("ladder"):
-        if kernel.multiple_of and kernel.id in gemm_kernels(world):
+        if kernel.accepts.multiple_of and kernel.id in gemm_kernels(world):
             assert kernel.id not in measured
             assert f"{kernel.id} cannot run 100x100x100" in answer.stderr
 

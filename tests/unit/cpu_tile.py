@@ -107,7 +107,7 @@ class Launches:
     """A kernel's launches on the CPU, with the interface of gemmrepro.gpu.Launches."""
 
     def __init__(self, kernel: Kernel, a: np.ndarray, b: np.ndarray) -> None:
-        n = b.shape[0 if kernel.layout == "row,col,row" else 1]
+        n = b.shape[0 if kernel.compute.layout == "row,col,row" else 1]
         self.kernel, self.shape = kernel, Shape(a.shape[0], n, a.shape[1])
         kernel.check(self.shape)
         self._block, self._grid = [0, 0, 0], [1, 1, 1]
@@ -116,10 +116,10 @@ class Launches:
         self.operands = {"a": a, "b": b, "c": c}
         self.workspace = {
             name: np.full(one.lengths(self.shape), -1 if one.dtype == "int32" else np.nan, stored(one.dtype))
-            for name, one in kernel.workspace.items()
+            for name, one in kernel.run.workspace.items()
         }
-        self._dtypes = {"a": kernel.dtype_in, "b": kernel.dtype_in, "c": kernel.dtype_out}
-        self._dtypes |= {name: one.dtype for name, one in kernel.workspace.items()}
+        self._dtypes = {"a": kernel.compute.dtype_in, "b": kernel.compute.dtype_in, "c": kernel.compute.dtype_out}
+        self._dtypes |= {name: one.dtype for name, one in kernel.run.workspace.items()}
 
     def bind(self, *entries: str, **arrays: np.ndarray) -> Callable[[], None]:
         return lambda: [self.do(step, **arrays) for step in self.kernel.steps_at(self.shape) if step.entry in entries]
@@ -143,8 +143,8 @@ class Launches:
 
     def run(self) -> np.ndarray:
         """The whole kernel; returns C."""
-        if self.kernel.program is not None:
-            self.kernel.program(self)
+        if self.kernel.run.program is not None:
+            self.kernel.run.program(self)
         else:
             for step in self.kernel.steps_at(self.shape):
                 self.do(step)

@@ -73,11 +73,11 @@ def share(kernel: registry.Kernel) -> float:
         return LEVELS[kernel.id][1]
     if is_tuned(kernel):
         return 1.1 * share(before(kernel))
-    ladder = steps(kernel.family, kernel.dtype_in)
+    ladder = steps(kernel.family, kernel.compute.dtype_in)
     place = [step.id for step in ladder].index(kernel.id)
     if kernel.family == "ladder":
         return 0.88 + 0.02 * place
-    return 0.45 + 0.6 * place / len(ladder) - (0.01 if kernel.dtype_in == "fp16" else 0.0)
+    return 0.45 + 0.6 * place / len(ladder) - (0.01 if kernel.compute.dtype_in == "fp16" else 0.0)
 
 
 def hot_loop(loads: int, multiply_adds: int) -> str:
@@ -322,13 +322,15 @@ class World:
         kernels = [k for k in compared(family) if self.whole or family != "ladder" or k.id in LEVELS]
         for n in self.sizes:
             for cache_state in self.caches:
-                for dtype, baseline in dict.fromkeys((kernel.dtype_in, kernel.baseline) for kernel in kernels):
+                for dtype, baseline in dict.fromkeys(
+                    (kernel.compute.dtype_in, kernel.timing.baseline) for kernel in kernels
+                ):
                     # cuBLAS nears its peak as the problem fills the GPU.
                     base = PEAK_TFLOPS[dtype] * n**2 / (n**2 + 600**2) * (1.0 if cache_state == "warm" else 0.9)
                     at = (dtype, baseline, n, cache_state)
                     rows.append(self._gemm_row(baseline, "cuBLAS", *at, "library", base, base))
                     for kernel in kernels:
-                        if kernel.dtype_in != dtype:
+                        if kernel.compute.dtype_in != dtype:
                             continue
                         part = self.ratios.get(kernel.id, share(kernel))
                         for toolkit in self.toolkits:
@@ -376,7 +378,7 @@ class World:
                     kernel=kernel,
                     family="ceilings",
                     rung="ceiling",
-                    dtype=each.dtype_in,
+                    dtype=each.compute.dtype_in,
                     m=1,
                     n=n,
                     k=1,

@@ -26,11 +26,11 @@ def test_the_ladder_is_the_articles_and_then_ours():
     assert [kernel.rung for kernel in STEPS] == [f"1.{i}" for i in (0, 1)] + ["2.0", "2.1"] + [
         f"3.{i}" for i in range(7)
     ]
-    assert [bool(kernel.published_system) for kernel in STEPS] == [True] * 6 + [False] * 5
+    assert [bool(kernel.story.published_system) for kernel in STEPS] == [True] * 6 + [False] * 5
     for kernel in STEPS:
-        assert (kernel.dtype_in, kernel.dtype_acc, kernel.dtype_out) == ("fp16", "fp32", "fp32")
-        assert kernel.layout == "row,col,row" and kernel.baseline == "cublas.gemm"
-        assert kernel.multiple_of["k"] in (2, 8) and "m" not in kernel.multiple_of
+        assert (kernel.compute.dtype_in, kernel.compute.dtype_acc, kernel.compute.dtype_out) == ("fp16", "fp32", "fp32")
+        assert kernel.compute.layout == "row,col,row" and kernel.timing.baseline == "cublas.gemm"
+        assert kernel.accepts.multiple_of["k"] in (2, 8) and "m" not in kernel.accepts.multiple_of
 
 
 @pytest.mark.parametrize("kernel", STEPS, ids=ids(STEPS))
@@ -46,7 +46,7 @@ def test_launches_cover_c_and_fit_every_target(kernel):
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     assert blocks == 8, "two rows of four tiles"
     warps = p["bm"] * p["bn"] // (16 * 8 * p["mma_m"] * p["mma_n"])
-    producers = 128 if "90a" in kernel.targets else 0
+    producers = 128 if "90a" in kernel.platform.targets else 0
     assert warps == 8 and launch.block == (256 + producers, 1, 1)
     ring = p.get("stages", 0) * (p["bm"] + p["bn"]) * p["bk"] * 2
     assert ring <= launch.shared_bytes <= ring + 64 * 1024 + 1024

@@ -19,7 +19,7 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Launch
 from gemmrepro.registry.keys import compiled
 
-IN_PYTHON = [kernel for kernel in registry.kernels() if kernel.compiler == "cute_dsl"]
+IN_PYTHON = [kernel for kernel in registry.kernels() if kernel.code.compiler == "cute_dsl"]
 BY_ID = {"argnames": "kernel", "argvalues": IN_PYTHON, "ids": [kernel.id for kernel in IN_PYTHON]}
 PORT = registry.kernel("cute.dsl_three_stages")
 COMPILER = cute_dsl.CuteDsl()
@@ -37,9 +37,9 @@ def versions(monkeypatch) -> dict[str, str]:
 @pytest.mark.parametrize(**BY_ID)
 def test_source_defines_the_kernel_with_the_records_arguments_and_no_host_code(kernel):
     functions = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
-    function = functions[kernel.entry.removesuffix(cute_dsl_trace.SUFFIX)]
+    function = functions[kernel.code.entry.removesuffix(cute_dsl_trace.SUFFIX)]
     assert [ast.unparse(one) for one in function.decorator_list] == ["cute.kernel"]
-    assert [argument.arg for argument in function.args.args] == list(kernel.arguments)
+    assert [argument.arg for argument in function.args.args] == list(kernel.call.arguments)
     assert ".launch(" not in kernel.source_path.read_text()
 
 
@@ -73,7 +73,7 @@ def test_nothing_of_nvcc_may_stand_in_the_record_and_compilers_are_known():
 
 def test_a_compiler_that_the_build_does_not_know_is_a_user_error():
     with pytest.raises(UserError, match=r"x\.y names the compiler 'rustc', which is none of nvcc, cute_dsl, cutile"):
-        compilers.compiler(SimpleNamespace(id="x.y", compiler="rustc"))
+        compilers.compiler(SimpleNamespace(id="x.y", code=SimpleNamespace(compiler="rustc")))
 
 
 def test_only_cutile_makes_a_binary_for_every_entry_point():

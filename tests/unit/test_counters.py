@@ -107,7 +107,7 @@ def built(folder, *names):
 
 
 RUN, ONE = ("crt.fused", "cuda13", Shape.cube(256)), ("ladder.naive", "cuda13", Shape.cube(256))
-STEPS = [step.entry for step in registry.kernel("crt.fused").steps]
+STEPS = [step.entry for step in registry.kernel("crt.fused").run.steps]
 END = (profiler.MARK, {TIME: "1"})
 
 

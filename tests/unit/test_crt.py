@@ -417,7 +417,7 @@ def test_the_accurate_mode_stays_within_its_own_bound(device: Device, name: str)
         pytest.skip("the record has 15 moduli")
     draw = {"graded": inputs.graded(60), "row_scaled": inputs.row_scaled(40)}.get(name) or getattr(inputs, name)
     a, b = draw(np.random.default_rng(9), 20, 12, 64)
-    wanted, bound = exact.product(a, b), registry.kernel("crt.accurate").error(a, b, np)
+    wanted, bound = exact.product(a, b), registry.kernel("crt.accurate").promises.error(a, b, np)
     accurate = device.gemm(a, b, accurate=True)
     assert (wanted.minus(accurate) <= bound + LAST_ROUNDING * np.abs(accurate)).all()
 
@@ -463,8 +463,8 @@ def test_seven_products_make_what_eight_do(device: Device, name: str) -> None:
 
 def test_the_longest_sums_fit_32_bits() -> None:
     odd = moduli.moduli(16)[1]
-    assert registry.kernel("crt.batched").at_most["k"] * (odd // 2) ** 2 < 2**31
-    assert FUSED.at_most["k"] * (odd - 1) ** 2 < 2**32
+    assert registry.kernel("crt.batched").accepts.at_most["k"] * (odd // 2) ** 2 < 2**31
+    assert FUSED.accepts.at_most["k"] * (odd - 1) ** 2 < 2**32
     with pytest.raises(UserError, match=r"crt\.fused cannot run .*K = 65537 is over the 65536"):
         FUSED.check(Shape(1, 1, 65537))
 
@@ -473,36 +473,36 @@ def test_the_longest_sums_fit_32_bits() -> None:
 def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kernel) -> None:
     files = [kernel.source_path, *kernel.header_paths]
     text = "\n".join(path.read_text() for path in files)
-    known = {"m", "n", "k", "a", "b", "c", *kernel.workspace}
+    known = {"m", "n", "k", "a", "b", "c", *kernel.run.workspace}
     written = set()
-    for step in kernel.steps:
+    for step in kernel.run.steps:
         if isinstance(step, LibraryStep):
-            assert set(step.arrays) <= set(kernel.workspace)
+            assert set(step.arrays) <= set(kernel.run.workspace)
             written.update(step.arrays)
             continue
         assert f" {step.entry}(" in text or f"\n{step.entry}(" in text
         named = {argument.removeprefix("map:") for argument in step.arguments}
         assert named <= known
         written |= named
-    assert set(kernel.workspace) <= written and "c" in kernel.steps[-1].arguments
+    assert set(kernel.run.workspace) <= written and "c" in kernel.run.steps[-1].arguments
     includes = {line.split('"')[1] for path in files for line in path.read_text().splitlines() if "#include" in line}
-    assert includes == set(kernel.headers)
-    assert kernel.defines["NUMBERS"] == str(kernel.params["moduli"])
+    assert includes == set(kernel.code.headers)
+    assert kernel.code.defines["NUMBERS"] == str(kernel.params["moduli"])
 
 
 @pytest.mark.parametrize("kernel", [each for each in KERNELS if each.rung == "R9"], ids=lambda kernel: kernel.id)
 def test_blocks_cover_every_shape(kernel) -> None:
     """Twice a block's rows, columns and depth, and as many tiles as its products' residues have room for."""
     for shape in (Shape(1, 1, 1), Shape(130, 1027, 65), Shape(700, 1030, 600), Shape.cube(4096)):
-        steps = {step.entry: step.launch(shape) for step in kernel.steps}
+        steps = {step.entry: step.launch(shape) for step in kernel.run.steps}
         products = 7 * kernel.params["moduli"]
-        (rows_a, depth), (rows_b, _) = (kernel.workspace[f"factors_{side}"].lengths(shape) for side in "ab")
+        (rows_a, depth), (rows_b, _) = (kernel.run.workspace[f"factors_{side}"].lengths(shape) for side in "ab")
         m, n = rows_a // products, rows_b // products
         assert 2 * m >= shape.m and 2 * n >= shape.n and 2 * depth >= shape.k and n % 2 == depth % 16 == 0
         assert steps["row_factors"].grid[0] == m
         columns = steps["column_factors"].grid
         assert columns[0] * 16 >= n and columns[1] * 128 >= depth
-        out = kernel.workspace["residues"].lengths(shape)
+        out = kernel.run.workspace["residues"].lengths(shape)
         last = steps["reconstruct_blocks"].grid
         assert out[0] == products and out[1] == last[1] * 128 >= m and out[2] >= n
         assert out[2] % kernel.params["bn"] == 0 and last[0] * 8 == out[2]
@@ -511,22 +511,22 @@ def test_blocks_cover_every_shape(kernel) -> None:
 @pytest.mark.parametrize("kernel", [each for each in KERNELS if each.rung != "R9"], ids=lambda kernel: kernel.id)
 def test_launches_cover_every_shape(kernel) -> None:
     for shape in (Shape(1, 1, 1), Shape(129, 257, 65), Shape(700, 1030, 600), Shape.cube(4096)):
-        steps = {step.entry: step.launch(shape) for step in kernel.steps if isinstance(step, Step)}
+        steps = {step.entry: step.launch(shape) for step in kernel.run.steps if isinstance(step, Step)}
         rows = steps.get("row_pass") or steps["row_residues"]
         assert rows.grid[0] == shape.m
         columns = steps["column_residues"].grid
         assert columns[0] * 32 >= shape.n and columns[1] * 128 >= shape.k
         chunks = steps.get("column_norms") or steps["column_peaks"]
-        room = kernel.workspace["norms" if "norms" in kernel.workspace else "chunks"]
+        room = kernel.run.workspace["norms" if "norms" in kernel.run.workspace else "chunks"]
         assert chunks.grid[1] == room.lengths(shape)[0]
-        last = steps[kernel.steps[-1].entry].grid
+        last = steps[kernel.run.steps[-1].entry].grid
         if "multiply" in steps:
             cluster = (steps["multiply"].cluster or (1,))[0]
-            out = kernel.workspace["sums" if "sums" in kernel.workspace else "residues"].lengths(shape)
+            out = kernel.run.workspace["sums" if "sums" in kernel.run.workspace else "residues"].lengths(shape)
             assert out[1] == last[1] * 128 >= shape.m and out[1] % (128 * cluster) == 0
             assert out[2] % kernel.params["bn"] == 0 and out[2] >= shape.n
             # A block has 32 columns of 8-bit residues of a tile, or 64 of its sums.
-            assert last[0] * (64 if "sums" in kernel.workspace else 32) == out[2]
+            assert last[0] * (64 if "sums" in kernel.run.workspace else 32) == out[2]
             assert steps["multiply"].grid[0] <= 132
         else:
             assert last[0] * 256 >= shape.n and last[1] == shape.m
@@ -556,7 +556,7 @@ def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None
 
     def bound(given, part, arrays):
         seen.append(arrays)
-        return lambda: order.append(part.entry)
+        return lambda: order.append(part.code.entry)
 
     def library(shape, step, arrays):
         seen.append(arrays)
@@ -574,8 +574,8 @@ def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None
     shape = Shape(5, 7, 9)
     given = operands.Operands.of(kernel, shape, (np.zeros(45), np.zeros(63)), np.zeros(35))
     loaded.bind(given)()
-    assert order == [*[step.entry for step in kernel.steps[:5]], 15, "reconstruct_rows"]
-    assert all(one is seen[0] for one in seen) and set(seen[0]) == set(kernel.workspace)
+    assert order == [*[step.entry for step in kernel.run.steps[:5]], 15, "reconstruct_rows"]
+    assert all(one is seen[0] for one in seen) and set(seen[0]) == set(kernel.run.workspace)
     assert seen[0]["residues_b"].shape == (15 * 7 + 16, 16) and seen[0]["residues_b"].dtype == np.int8
 
 
@@ -593,9 +593,9 @@ def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
     loaded.session = None
     arrays = {
         name: np.arange(math.prod(array.lengths(shape)), dtype=np.int64).reshape(array.lengths(shape))
-        for name, array in kernel.workspace.items()
+        for name, array in kernel.run.workspace.items()
     }
-    (step,) = (one for one in kernel.steps if isinstance(one, LibraryStep))
+    (step,) = (one for one in kernel.run.steps if isinstance(one, LibraryStep))
     loaded._library(shape, step, arrays)()
     assert len(called) == len(seen) == 15
     for i, one in enumerate(seen):
@@ -607,8 +607,8 @@ def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
 
 def test_every_entry_point_passes_its_own_static_gate() -> None:
     """Each is a record of its own, judged by its own expectations."""
-    parts = {code.entry: code for code in FUSED.codes}
-    assert list(parts) == [step.entry for step in FUSED.steps]
+    parts = {code.code.entry: code for code in FUSED.codes}
+    assert list(parts) == [step.entry for step in FUSED.run.steps]
     usage = Usage(registers=40, stack_bytes=0, spill_store_bytes=0, spill_load_bytes=0, shared_bytes=0)
     code = {"constant_bytes": 0, "barriers": 0, "instructions": {"DFMA": 500}, "instruction_total": 500, "hot_loop": ""}
     built = MachineCode(**vars(usage), **code)
@@ -632,7 +632,7 @@ def test_what_it_may_err_by_is_the_bound_of_the_scheme() -> None:
     rng = np.random.default_rng(7)
     a, b = rng.standard_normal((3, 8)), rng.standard_normal((8, 2))
     for count, name in ((14, "fused_14"), (15, "fused"), (16, "fused_16")):
-        bound = registry.kernel(f"crt.{name}").error(a, b, np)
+        bound = registry.kernel(f"crt.{name}").promises.error(a, b, np)
         assert bound == pytest.approx(scheme2.fast_bound(a, b, count), rel=2.0**-9)
 
 
@@ -692,4 +692,4 @@ def test_the_family_has_figures_and_a_discussion(tmp_path) -> None:
     assert "How many moduli match DGEMM" in page and 'id="crt-fused"' in page
     # An ordinary sum's bound alone would be a wrong one to hold its errors against.
     fused = page.split('<section class="kernel" id="crt-fused"')[1].split("</section>")[0]
-    assert "the scheme's own stated bound" in fused.replace("&#39;", "'") and "of an allowed" not in fused
+    assert "the scheme\u2019s own stated bound" in fused and "of an allowed" not in fused

@@ -55,18 +55,22 @@ class Array:
 def test_source_defines_the_kernel_with_the_records_arrays_and_constants(kernel):
     functions = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
     for code in kernel.codes:
-        function = functions[code.entry]
+        function = functions[code.code.entry]
         assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
         names = [argument.arg for argument in function.args.args]
-        given = code.arguments[: len(code.arguments) - cutile.integers(code)]
-        assert len(given) == (2 if code.entry == "turn" else 3)
+        given = code.call.arguments[: len(code.call.arguments) - cutile.integers(code)]
+        assert len(given) == (2 if code.code.entry == "turn" else 3)
         assert all(name.startswith("array:") for name in given)
-        assert names[len(code.arguments) :] == [name.upper() for name in code.params]
+        assert names[len(code.call.arguments) :] == [name.upper() for name in code.params]
         assert "launch" not in [node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)]
 
 
 def test_every_type_has_its_own_sums():
-    sums = {kernel.dtype_in: (kernel.dtype_acc, kernel.dtype_out) for kernel in KERNELS if kernel.op == "gemm"}
+    sums = {
+        kernel.compute.dtype_in: (kernel.compute.dtype_acc, kernel.compute.dtype_out)
+        for kernel in KERNELS
+        if kernel.compute.op == "gemm"
+    }
     assert sums == {
         **{"fp16": ("fp32", "fp16"), "bf16": ("fp32", "bf16"), "tf32": ("fp32", "fp32"), "fp64": ("fp64", "fp64")},
         **{"fp8_e4m3": ("fp32", "fp16"), "fp8_e5m2": ("fp32", "fp16"), "int8": ("int32", "int32")},
@@ -86,10 +90,10 @@ def test_the_compiler_is_promised_what_the_record_takes():
 
 
 def test_hints_are_flags_and_unknown_ones_are_refused():
-    hinted = PLAIN.with_code(defines={**PLAIN.defines, "HINTS": "occupancy=2,num_ctas=1"})
+    hinted = PLAIN.with_code(defines={**PLAIN.code.defines, "HINTS": "occupancy=2,num_ctas=1"})
     assert COMPILER.flags(hinted)[-2:] == ("occupancy=2", "num_ctas=1")
     with pytest.raises(UserError, match="warps is no hint for cuTile; known: num_ctas, occupancy"):
-        COMPILER.flags(PLAIN.with_code(defines={**PLAIN.defines, "HINTS": "warps=4"}))
+        COMPILER.flags(PLAIN.with_code(defines={**PLAIN.code.defines, "HINTS": "warps=4"}))
     with pytest.raises(UserError, match="argument 'a' is no array"):
         cutile.arrays(PLAIN.with_call(arguments=("a", "array:b", "array:c")))
 
@@ -109,14 +113,14 @@ def test_build_key_holds_constants_promises_and_versions(versions, tmp_path):
     assert build_key(PLAIN, "13.4", installed=VERSIONS) == key
     others = [
         PLAIN.with_code(defines=registry.parameters({**PLAIN.params, "bk": 32})),
-        PLAIN.with_code(defines={**PLAIN.defines, "HINTS": "occupancy=2"}),
+        PLAIN.with_code(defines={**PLAIN.code.defines, "HINTS": "occupancy=2"}),
         PLAIN.with_accepts(multiple_of={"n": 8, "k": 16}),
         PLAIN.with_compute(dtype_out="fp32"),
     ]
     keys = {key, *(build_key(other, "13.4") for other in others)}
     versions["nvidia-cuda-tileiras"] = "13.5"
     assert len({*keys, build_key(PLAIN, "13.4")}) == 6
-    texts = {compiled(kernel) for kernel in (PLAIN, *others, PLAIN.with_promises(refusals=FP8.refusals))}
+    texts = {compiled(kernel) for kernel in (PLAIN, *others, PLAIN.with_promises(refusals=FP8.promises.refusals))}
     assert len(texts) == 6
 
 
@@ -295,7 +299,7 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
     assert str(ROOT).encode() not in made[0][".fatbin"] and b"/tmp" not in made[0][".fatbin"]
     record = json.loads(made[0][".json"])
     assert record["compiler"] == "cutile" and set(record["packages"]) == set(VERSIONS)
-    assert re.search(FP8.refusals[0].message, record["refused"]["sm_89"])
+    assert re.search(FP8.promises.refusals[0].message, record["refused"]["sm_89"])
     assert record["archs"]["sm_90"]["instructions"]["QGMMA.64x64x32.F32.E4M3.E4M3"] >= 4
 
 
@@ -305,9 +309,9 @@ def test_a_published_figure_is_that_of_the_kernels_own_type():
 
     rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
     found = {
-        kernel.dtype_in: published_of(kernel, rows)["throughput"]["value"]
+        kernel.compute.dtype_in: published_of(kernel, rows)["throughput"]["value"]
         for kernel in KERNELS
-        if kernel.published_system == "cuTile matmul"
+        if kernel.story.published_system == "cuTile matmul"
     }
     assert found == {"fp16": 1235.696555, "tf32": 698.961883, "fp8_e5m2": 2769.415226, "fp64": 1.124713}
     assert published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
@@ -338,7 +342,7 @@ def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
             tile = kernel.params["bm"] * kernel.params["bn"]
             assert tile // params["num_ctas"] // (32 * (params["num_worker_warps"] or 4)) <= 128, "sums a thread"
         by_columns = "k_major" in tunable.id or (kernel.source == "4_persistent.py" and kernel.params["k_major"])
-        assert kernel.layout == ("row,col,row" if by_columns else "row,row,row")
+        assert kernel.compute.layout == ("row,col,row" if by_columns else "row,row,row")
 
 
 def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
@@ -397,7 +401,7 @@ TAIL = registry.kernel("cutile.tail_bf16")
         (Shape(11 * 128, 15 * 128, 64), [("full_waves", 132, 132), ("last_wave", 132, 132)]),
         (Shape(2 * 128, 83 * 128, 64), [("full_waves", 132, 166)]),  # 34 tiles are one too many
         (Shape(700, 1032, 600), [("full_waves", 54, 54)]),
-        (TAIL.gate_shapes[0], [("full_waves", 132, 132), ("last_wave", 48, 132)]),
+        (TAIL.promises.gate_shapes[0], [("full_waves", 132, 132), ("last_wave", 48, 132)]),
         (Shape.cube(512), [("last_wave", 64, 0)]),
     ],
     ids=str,
@@ -405,12 +409,14 @@ TAIL = registry.kernel("cutile.tail_bf16")
 def test_what_full_waves_leave_over_is_cut_in_four_where_that_is_one_wave(shape, launched):
     steps = TAIL.steps_at(shape)
     assert [(step.entry, step.launch(shape).grid[0], step.arguments[3]) for step in steps] == launched
-    assert {code.entry for code in TAIL.codes} == {"full_waves", "last_wave"}
+    assert {code.code.entry for code in TAIL.codes} == {"full_waves", "last_wave"}
 
 
 @pytest.mark.parametrize("k_major", [False, True])
 @pytest.mark.parametrize(
-    "shape", [TAIL.gate_shapes[0], Shape(700, 1032, 200), Shape(330, 392, 72)], ids=["both", "full waves", "last wave"]
+    "shape",
+    [TAIL.promises.gate_shapes[0], Shape(700, 1032, 200), Shape(330, 392, 72)],
+    ids=["both", "full waves", "last wave"],
 )
 def test_whole_tiles_and_parts_make_the_product_and_leave_nothing_out(shape, k_major):
     import cpu_tile
@@ -430,7 +436,7 @@ def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothi
 
     each = experiments.experiment("cutile", "pytorch")
     kernels = [registry.kernel(name) for name in each.kernels]
-    assert {kernel.dtype_in for kernel in kernels} == {"fp16", "bf16", "tf32", "int8", "fp8_e4m3"}
+    assert {kernel.compute.dtype_in for kernel in kernels} == {"fp16", "bf16", "tf32", "int8", "fp8_e4m3"}
     points = each.points(each.parameters)
     assert len(points) == 2 * len(kernels) and {point["n"] for point in points} == {4096, 8192}
     for kernel in kernels:
@@ -442,7 +448,7 @@ def test_beside_pytorch_stand_kernels_of_every_type_that_it_multiplies_and_nothi
 def test_fp64_is_timed_up_to_the_articles_size():
     from gemmrepro.measure.plan import plan_points
 
-    slow = [kernel for kernel in KERNELS if kernel.dtype_in == "fp64"]
+    slow = [kernel for kernel in KERNELS if kernel.compute.dtype_in == "fp64"]
     points, skipped = plan_points(slow, [4096, 8192, 16384], ["cuda13"], ["warm"], lambda kernel, toolkit: None)
     assert {point.shape.n for point in points} == {4096, 8192}
     assert len(skipped) == len(slow) == 3 and "it is timed up to 8192" in skipped[0].reason

@@ -159,7 +159,7 @@ def test_settings_may_be_changed_and_only_those_there_are(sums):
 def test_kernels_of_experiments_alone_are_not_swept(sums):
     from gemmrepro.measure.plan import plan_points
 
-    timed = [kernel for kernel in registry.kernels("sums") if kernel.timed]
+    timed = [kernel for kernel in registry.kernels("sums") if kernel.timing.timed]
     assert plan_points(timed, [256], ["cuda12"], ["warm"], lambda kernel, toolkit: None) == ([], [])
 
 

@@ -39,8 +39,8 @@ HEADERS = {"nvidia-cutlass": "4.2.0.0"}
 @pytest.mark.parametrize("kernel_id", sorted(GOLDEN["kernels"]))
 def test_build_keys_are_as_recorded(kernel_id: str) -> None:
     kernel = registry.kernel(kernel_id)
-    installed = PACKAGES.get(kernel.compiler, {name: HEADERS[name] for name in kernel.packages})
-    keys = {toolkit: build_key(kernel, TOOLKITS[toolkit], installed) for toolkit in kernel.toolkits}
+    installed = PACKAGES.get(kernel.code.compiler, {name: HEADERS[name] for name in kernel.code.packages})
+    keys = {toolkit: build_key(kernel, TOOLKITS[toolkit], installed) for toolkit in kernel.platform.toolkits}
     assert keys == GOLDEN["kernels"][kernel_id]
 
 

@@ -28,15 +28,15 @@ COMPARED = [
     kernel
     for family in ("cutile", "ozaki")
     for kernel in registry.kernels(family)
-    if kernel.compiler_traits.just_in_time and kernel.program is None
+    if kernel.compiler_traits.just_in_time and kernel.run.program is None
 ]
 HALF = registry.kernel("cutile.matmul_fp16")
 
 
 def operands_of(kernel, shape):
     inputs, output = counts(kernel.problem, shape)
-    arrays = [np.zeros(count, STORAGE[kernel.dtype_in]) for count in inputs]
-    return Operands.of(kernel, shape, arrays, np.zeros(output, STORAGE[kernel.dtype_out]))
+    arrays = [np.zeros(count, STORAGE[kernel.compute.dtype_in]) for count in inputs]
+    return Operands.of(kernel, shape, arrays, np.zeros(output, STORAGE[kernel.compute.dtype_out]))
 
 
 def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
@@ -76,11 +76,11 @@ def test_shapes_have_several_tiles_and_a_tail_and_every_launch_is_made_on_one(ke
     for shape in shapes:
         kernel.check(shape)
         parts = compilations.launches_at(kernel, shape)
-        seen |= {part.entry for part in parts}
-        large = [part for part in parts if kernel.family == "cutile" or part.entry == kernel.entry]
+        seen |= {part.code.entry for part in parts}
+        large = [part for part in parts if kernel.family == "cutile" or part.code.entry == kernel.code.entry]
         assert large and all(part.launch(shape).grid[0] > 1 for part in large)
-    assert seen == {part.entry for part in kernel.codes}
-    assert kernel.op == "vector_add" or shapes[0].m % kernel.params.get("bm", 128)
+    assert seen == {part.code.entry for part in kernel.codes}
+    assert kernel.compute.op == "vector_add" or shapes[0].m % kernel.params.get("bm", 128)
 
 
 @pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
@@ -89,7 +89,8 @@ def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
     for shape in compilations.shapes_for(kernel):
         operands = operands_of(kernel, shape)
         workspace = {
-            name: np.zeros(buffer.lengths(shape), STORAGE[buffer.dtype]) for name, buffer in kernel.workspace.items()
+            name: np.zeros(buffer.lengths(shape), STORAGE[buffer.dtype])
+            for name, buffer in kernel.run.workspace.items()
         }
         for part in compilations.launches_at(kernel, shape):
             spec, passed = cutile.specification(part), compilations.passed_to(part, operands, workspace)

@@ -67,16 +67,16 @@ def compile_for_cpu(kernel: registry.Kernel, folder: Path, plant: tuple[str, str
     source = re.sub(
         r"extern __shared__ .*\bdynamic_shared\[\];", "alignas(128) static float4 dynamic_shared[1 << 14];", source
     )
-    box = kernel.tensor_maps["b"].box if kernel.tensor_maps else (0, 0)
-    arguments = ", ".join(argument.replace("map:b", "map_b") for argument in kernel.arguments)
+    box = kernel.call.tensor_maps["b"].box if kernel.call.tensor_maps else (0, 0)
+    arguments = ", ".join(argument.replace("map:b", "map_b") for argument in kernel.call.arguments)
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / kernel.id
-    code = DRIVER.replace("A_COUNT", A_COUNTS[kernel.op]).replace("SOURCE", source)
-    code = code.replace("MAP_BOX", f"{box[0]}, {box[1]}").replace("CALL", f"{kernel.entry}({arguments})")
+    code = DRIVER.replace("A_COUNT", A_COUNTS[kernel.compute.op]).replace("SOURCE", source)
+    code = code.replace("MAP_BOX", f"{box[0]}, {box[1]}").replace("CALL", f"{kernel.code.entry}({arguments})")
     (folder / f"{kernel.id}.cpp").write_text(code)
     subprocess.run(
         ["g++", "-std=c++17", "-O1", "-w", "-I", Path(__file__).parent, "-o", program, folder / f"{kernel.id}.cpp"]
-        + [f"-D{name}={value}" for name, value in kernel.defines.items()],
+        + [f"-D{name}={value}" for name, value in kernel.code.defines.items()],
         check=True,
     )
     return program
@@ -106,7 +106,7 @@ def operands(shape: Shape, seed: int = 0, beta: float = 0.0):
     return a, b, c
 
 
-GEMMS = [kernel for kernel in registry.kernels("ladder") if kernel.op == "gemm"]
+GEMMS = [kernel for kernel in registry.kernels("ladder") if kernel.compute.op == "gemm"]
 
 
 CUT = Shape(256, 512, 31 * 16)
@@ -115,9 +115,9 @@ CUT = Shape(256, 512, 31 * 16)
 
 def shapes(kernel: registry.Kernel) -> list[Shape]:
     """Unequal sizes with more than one block each way; tails where the rung takes them."""
-    if not kernel.multiple_of:
+    if not kernel.accepts.multiple_of:
         return [Shape(37, 70, 45), Shape(33, 1, 64), Shape(1, 65, 1)]
-    step = kernel.multiple_of
+    step = kernel.accepts.multiple_of
     cut = [CUT] if kernel.id == "ladder.cut" else []
     return [Shape(2 * step["m"], 3 * step["n"], 3 * step["k"]), Shape(step["m"], step["n"], step["k"]), *cut]
 
@@ -193,7 +193,7 @@ PLANTS = [
 def test_planted_bug_shows(plant, tmp_path):
     kernel = registry.kernel(plant[0])
     program = compile_for_cpu(kernel, tmp_path, plant[2:])
-    step = kernel.multiple_of or {"m": 32, "n": 32, "k": 32}
+    step = kernel.accepts.multiple_of or {"m": 32, "n": 32, "k": 32}
     shape = CUT if kernel.id == "ladder.cut" else Shape(2 * step["m"], step["n"] * 2, step["k"] * 6)
     wrong = []
     for reverse in (False, True):

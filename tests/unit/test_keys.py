@@ -49,8 +49,8 @@ def test_arguments_maps_steps_workspace_and_program_are_part_of_a_run(kernel_id:
     (run,) = keys.launched(kernel, [Shape.cube(4096)])
     parts = kernel.at(SHAPE).steps_at(SHAPE) or (kernel.at(SHAPE),)
     assert len(run["launches"]) == len(parts)
-    assert set(run["workspace"]) == set(kernel.workspace)
-    assert (run["program"] != "None") == (kernel.program is not None)
+    assert set(run["workspace"]) == set(kernel.run.workspace)
+    assert (run["program"] != "None") == (kernel.run.program is not None)
 
 
 def test_words_of_a_record_reach_the_report_and_neither_gates_nor_figures() -> None:

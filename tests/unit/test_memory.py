@@ -95,7 +95,7 @@ def compiled(kernel_id: str, folder: Path, plant: tuple[str, str] | None = None)
     program.with_suffix(".cpp").write_text(code)
     subprocess.run(
         ["g++", "-std=c++17", "-O1", "-w", "-include", "string", "-I", Path(__file__).parent, "-o", program]
-        + [f"-D{name}={value}" for name, value in kernel.defines.items()]
+        + [f"-D{name}={value}" for name, value in kernel.code.defines.items()]
         + [program.with_suffix(".cpp")],
         check=True,
     )
@@ -109,8 +109,8 @@ def folder(tmp_path_factory) -> Path:
 
 def run(program: Path, kernel: Kernel, shape: Shape, given: np.ndarray, reverse: bool, times: int = 2) -> np.ndarray:
     """What `times` runs leave in the output; the input and everything around the arrays must stay as it was."""
-    output = counts(kernel.problem, shape)[1] * DTYPES[kernel.dtype_out]
-    own = {name: DTYPES[one.dtype] * math.prod(one.lengths(shape)) for name, one in kernel.workspace.items()}
+    output = counts(kernel.problem, shape)[1] * DTYPES[kernel.compute.dtype_out]
+    own = {name: DTYPES[one.dtype] * math.prod(one.lengths(shape)) for name, one in kernel.run.workspace.items()}
     own["c"] = output
     places, at = {}, GUARD
     for name, size in (("a", given.nbytes), *own.items()):
@@ -119,7 +119,7 @@ def run(program: Path, kernel: Kernel, shape: Shape, given: np.ndarray, reverse:
     memory = np.frombuffer(np.random.default_rng(2).bytes(at), np.uint8).copy()
     memory[places["a"] : places["a"] + given.nbytes] = given.view(np.uint8)
     before = memory.copy()
-    steps = kernel.steps_at(shape) or (Step(kernel.entry, kernel.launch, kernel.arguments),)
+    steps = kernel.steps_at(shape) or (Step(kernel.code.entry, kernel.launch, kernel.call.arguments),)
 
     def value(argument: str | int) -> int:
         if isinstance(argument, int):
@@ -144,12 +144,12 @@ def run(program: Path, kernel: Kernel, shape: Shape, given: np.ndarray, reverse:
     for name, size in own.items():
         written[places[name] : places[name] + size] = True
     assert (after[~written] == before[~written]).all(), "memory outside the arrays, or the input, was overwritten"
-    return after[places["c"] : places["c"] + output].view(STORAGE[kernel.dtype_out])
+    return after[places["c"] : places["c"] + output].view(STORAGE[kernel.compute.dtype_out])
 
 
 def shapes(kernel: Kernel) -> list[Shape]:
     lengths = (5, 16_403)
-    if kernel.op != "histogram":
+    if kernel.compute.op != "histogram":
         return [Shape(1, n, 1) for n in lengths]
     found = [*(Shape(1, n, k) for k in (256, 3) for n in lengths), Shape(1, lengths[-1], 100_003)]
     return list(filter(kernel.takes, found))
@@ -157,13 +157,13 @@ def shapes(kernel: Kernel) -> list[Shape]:
 
 def data(kernel: Kernel, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     """An input with tails and, of ids, strays; and what must come out, bit for bit."""
-    if kernel.op == "histogram":
+    if kernel.compute.op == "histogram":
         ids = vectors.gate_ids("some outside", shape.n, shape.k, 1)
         return ids, vectors.counts_of(ids, shape.k, np)
-    if kernel.op == "reduce":
+    if kernel.compute.op == "reduce":
         values = vectors.gate_values("integers", shape.n, 1)
         return values, values.sum(keepdims=True)
-    storage = np.dtype(STORAGE[kernel.dtype_in])
+    storage = np.dtype(STORAGE[kernel.compute.dtype_in])
     values = np.frombuffer(np.random.default_rng(1).bytes(shape.n * storage.itemsize), storage)
     return values, values
 

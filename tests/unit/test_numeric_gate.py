@@ -115,9 +115,9 @@ def test_no_case_of_the_list_is_lost(kernel) -> None:
     """Tails, K that is no multiple, zeros, ends of the range, Inf and NaN, and the launch that fills the GPU."""
     record = registry.kernel(kernel)
     cases = gemm_cases.gemm_cases(record, [1])
-    assert {case.inputs for case in cases} >= set(gemm_cases.INPUTS_BY_DTYPE[record.dtype_in])
+    assert {case.inputs for case in cases} >= set(gemm_cases.INPUTS_BY_DTYPE[record.compute.dtype_in])
     shapes, middling, large = gemm_cases.gemm_shapes(record)
-    assert {case.shape for case in cases} == {*shapes, middling, large, *record.gate_shapes}
+    assert {case.shape for case in cases} == {*shapes, middling, large, *record.promises.gate_shapes}
 
 
 class Worker:

@@ -105,7 +105,7 @@ def test_a_record_that_contradicts_itself_is_refused(wrong, said):
 def test_a_copy_is_of_a_matrix_read_once_and_written_once():
     copy = kernel(op="copy", dtype_in="bf16", dtype_out="bf16")
     shape = operations.shape_of("copy", 4096)
-    assert shape == Shape(4096, 4096, 1) and copy.arguments == ("a", "c", "m", "n")
+    assert shape == Shape(4096, 4096, 1) and copy.call.arguments == ("a", "c", "m", "n")
     assert operations.counts(copy.problem, shape) == ((4096 * 4096,), 4096 * 4096)
     assert operands.work(copy, shape) == (None, 2 * 2 * 4096 * 4096)
     bound = Operands(copy.problem, shape, (Array(16),), Array(32)).arguments(copy)

@@ -70,7 +70,7 @@ class Context:
     def bind(self, subject: Subject, given: operands.Operands):
         if subject.toolkit == "library":
             return self.bind_library(subject.kernel, given)
-        if self.kernel(subject).steps:
+        if self.kernel(subject).run.steps:
             return self.loaded(subject).bind(given)
 
         def pair() -> None:

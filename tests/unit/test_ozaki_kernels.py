@@ -16,10 +16,14 @@ from gemmrepro.operations import Shape
 from gemmrepro.ozaki import article, bounds, exactness, formats, inputs, pairs, product, programs, splitting
 
 KERNELS = registry.kernels("ozaki")
-STEPS = [(kernel, step) for kernel in KERNELS for step in kernel.steps]
-FUSED = [kernel for kernel in KERNELS if kernel.steps and kernel.program is None and "sums" not in kernel.workspace]
+STEPS = [(kernel, step) for kernel in KERNELS for step in kernel.run.steps]
+FUSED = [
+    kernel
+    for kernel in KERNELS
+    if kernel.run.steps and kernel.run.program is None and "sums" not in kernel.run.workspace
+]
 """All pairs in one launch."""
-NAIVE = [kernel for kernel in KERNELS if kernel.program is not None]
+NAIVE = [kernel for kernel in KERNELS if kernel.run.program is not None]
 ODD = {"fp16": (37, 70, 88), "bf16": (37, 70, 88), "fp8_e4m3": (33, 38, 80)}
 
 
@@ -28,25 +32,25 @@ def names(kernels):
 
 
 def dtype_of(kernel) -> str:
-    return kernel.workspace["slices_a"].dtype
+    return kernel.run.workspace["slices_a"].dtype
 
 
 def operands(kernel, draw=inputs.normal, seed: int = 5):
     m, n, k = ODD[dtype_of(kernel)]
-    return draw(np.random.default_rng(seed), m, n + -n % kernel.multiple_of["n"], k)
+    return draw(np.random.default_rng(seed), m, n + -n % kernel.accepts.multiple_of["n"], k)
 
 
 def reference(kernel, a, b):
     """The reference's product with the kernel's parameters."""
     params, k = kernel.params, a.shape[1]
     scales = ("row", "column") if params["vector"] else ("matrix", "matrix")
-    split = next(step.params for step in kernel.steps if step.entry == "split_a")
+    split = next(step.params for step in kernel.run.steps if step.entry == "split_a")
     fmt = formats.Format("", split["significant"], 0.0, 0)
     parts = [
         splitting.split(x, exactness.rho(k, fmt), scale, count=split["s"], step=split["step"])
         for x, scale in zip((a, b), scales, strict=True)
     ]
-    return product.multiply(*parts, d=kernel.d)
+    return product.multiply(*parts, d=kernel.compute.d)
 
 
 @pytest.mark.parametrize(("kernel", "step"), STEPS, ids=[f"{kernel.id}-{step.entry}" for kernel, step in STEPS])
@@ -56,7 +60,7 @@ def test_a_step_names_a_function_and_its_arrays_and_constants(kernel, step):
     assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
     taken = [argument.arg for argument in function.args.args]
     assert taken[len(step.arguments) :] == [name.upper() for name in step.params]
-    known = {"a", "b", "c", *kernel.workspace}
+    known = {"a", "b", "c", *kernel.run.workspace}
     assert {name.removeprefix("array:") for name in step.arguments if isinstance(name, str)} <= known
 
 
@@ -78,12 +82,12 @@ def test_a_launch_a_diagonal_makes_what_one_launch_makes():
     """Every pair once, and the same sums but for the order in which float64 rounds them."""
     kernel = registry.kernel("ozaki.diagonal_bf16_d9")
     a, b = operands(kernel)
-    turns = [step.arguments[3:] for step in kernel.steps if step.entry == "product"]
+    turns = [step.arguments[3:] for step in kernel.run.steps if step.entry == "product"]
     found = [(first + i, diagonal - first - i) for diagonal, first, count in turns for i in range(count)]
     assert sorted(found) == sorted(pairs.select(7, 7, 9)) and len(turns) == 9
-    entries = [step.entry for step in kernel.steps]
+    entries = [step.entry for step in kernel.run.steps]
     assert entries[entries.index("product") :] == ["product", "add"] * 9
-    assert [step.arguments[-1] for step in kernel.steps if step.entry == "add"] == [0] * 8 + [1]
+    assert [step.arguments[-1] for step in kernel.run.steps if step.entry == "add"] == [0] * 8 + [1]
     one, other = (cpu_tile.multiply(name, a, b) for name in (kernel.id, "ozaki.fused_bf16_d9"))
     assert (np.abs(one - other) <= 9 * 2.0**-53 * (np.abs(a) @ np.abs(b))).all()
 
@@ -106,7 +110,7 @@ def test_hard_operands_stay_within_the_stated_bound(kernel_id, law):
     kernel = registry.kernel(kernel_id)
     a, b = operands(kernel, inputs.INPUTS[law])
     error, _ = error_and_scale(cpu_tile.multiply(kernel_id, a, b), a, b)
-    assert (error <= kernel.error(a, b, np)).all()
+    assert (error <= kernel.promises.error(a, b, np)).all()
     assert (error > 0).any()
 
 
@@ -118,7 +122,7 @@ def test_the_stated_bound_holds_where_elements_are_all_alike():
             continue
         c = cpu_tile.multiply(kernel.id, a, a.T.copy())
         error, _ = error_and_scale(c, a, a.T.copy())
-        share = float(error.max() / np.max(kernel.error(a, a.T, np)))
+        share = float(error.max() / np.max(kernel.promises.error(a, a.T, np)))
         assert share <= 1
 
 
@@ -144,7 +148,7 @@ def test_fp16_holds_the_digits_of_bf16():
 @pytest.mark.parametrize("kernel_id", ["ozaki.fused_bf16_d9", "ozaki.rows_bf16_d9", "ozaki.naive_fp8_e4m3"])
 def test_inf_and_nan_spoil_their_row_or_column_alone(kernel_id):
     kernel = registry.kernel(kernel_id)
-    assert kernel.spoils
+    assert kernel.promises.spoils
     a, b = operands(kernel)
     plain = cpu_tile.multiply(kernel_id, a, b)
     a, b = a.copy(), b.copy()
@@ -198,14 +202,14 @@ def test_what_the_naive_split_does_not_take_it_names():
 
 def test_records():
     for kernel in FUSED:
-        slices = next(step.params["s"] for step in kernel.steps if step.entry == "split_a")
-        kept = len(pairs.select(slices, slices, kernel.d))
+        slices = next(step.params["s"] for step in kernel.run.steps if step.entry == "split_a")
+        kept = len(pairs.select(slices, slices, kernel.compute.d))
         assert (slices, kept) in {(7, 39), (7, 34), (7, 28), (7, 21), (7, 15), (14, 130)}
-        assert kernel.params.get("d", kernel.d) == kernel.d and kernel.entry == "product"
+        assert kernel.params.get("d", kernel.compute.d) == kernel.compute.d and kernel.code.entry == "product"
     assert not any(kernel.scales for kernel in KERNELS)
     shape = Shape(256, 128, 64)
     for kernel in KERNELS:
-        for buffer in kernel.workspace.values():
+        for buffer in kernel.run.workspace.values():
             lengths = buffer.lengths(shape)
             assert len(buffer.multiples or lengths) == len(lengths)
             assert all(size % step == 0 for size, step in zip(lengths, buffer.multiples, strict=False))

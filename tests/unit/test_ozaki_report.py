@@ -92,8 +92,8 @@ def test_times_are_told_in_one_unit_and_judged_on_their_own_gpu_alone(results):
 def test_kernels_of_several_launches_are_steps_of_their_own():
     named = {kernel.id: level_name(kernel) for kernel in registry.kernels("ozaki")}
     assert len(set(named.values())) == len(named)
-    assert not any(is_tuned(kernel) for kernel in registry.kernels("ozaki") if kernel.steps)
-    assert [one.id for one in steps("ozaki")] == [k.id for k in registry.kernels("ozaki") if k.steps]
+    assert not any(is_tuned(kernel) for kernel in registry.kernels("ozaki") if kernel.run.steps)
+    assert [one.id for one in steps("ozaki")] == [k.id for k in registry.kernels("ozaki") if k.run.steps]
     before = ladders.before(registry.kernel("ozaki.fused_bf16_d5"))
     assert before is not None and before.id == "ozaki.fused_bf16_d9"
     assert ladders.before(registry.kernel("ozaki.naive_fp16")) is None

@@ -8,7 +8,7 @@ from plants import PLANTS
 from gemmrepro import registry
 from gemmrepro.gates.gemm_cases import gemm_cases
 
-HOPPER = [kernel for kernel in registry.kernels("hopper") if kernel.op == "gemm"]
+HOPPER = [kernel for kernel in registry.kernels("hopper") if kernel.compute.op == "gemm"]
 ONE_TILE = [part for kernel in HOPPER for part in kernel.parts if {"bm", "bn"} <= set(part.params)]
 """Those with the same tile at every size, and every variant of those that choose one."""
 
@@ -19,11 +19,13 @@ def test_a_plant_finds_its_place(name):
     assert kernel != registry.kernel(kernel.id) or source != kernel.source_path.read_text()
     shapes = PLANTS[name].shapes()
     assert shapes != set(), "the kernel has no shapes of its own"
-    if shapes is not None and kernel.op == "gemm":  # an operation on vectors is tried on its own shapes and others
+    if (
+        shapes is not None and kernel.compute.op == "gemm"
+    ):  # an operation on vectors is tried on its own shapes and others
         assert shapes <= {case.shape for case in gemm_cases(registry.kernel(kernel.id), [1])}
 
 
-@pytest.mark.parametrize("kernel", ONE_TILE, ids=lambda kernel: f"{kernel.id}-{kernel.entry}")
+@pytest.mark.parametrize("kernel", ONE_TILE, ids=lambda kernel: f"{kernel.id}-{kernel.code.entry}")
 def test_blocks_that_stay_take_more_than_one_tile(kernel):
     """On one of the gate's shapes there are more tiles than blocks, and their number is no multiple of the blocks'."""
     box = kernel.params.get("cluster", 1)
@@ -52,5 +54,5 @@ def test_a_shape_of_its_own_makes_stream_k_cut_tiles(kernel):
         return (clusters - tiles % clusters) * steps // clusters if tiles % clusters else 0
 
     cut = {case.shape for case in gemm_cases(kernel, [1]) if saved(case.shape) >= kernel.params["worth"]}
-    assert cut == set(kernel.gate_shapes)
+    assert cut == set(kernel.promises.gate_shapes)
     assert any(shape.k % kernel.params["bk"] for shape in cut), "with a tail along K"

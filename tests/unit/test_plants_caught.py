@@ -50,7 +50,7 @@ def failure(kernel: registry.Kernel, run) -> str:
             refused.append(str(error))
 
     refused: list[str] = []
-    cut = {axis: most // (step := kernel.multiple_of.get(axis, 1)) * step for axis, most in SMALL.items()}
+    cut = {axis: most // (step := kernel.accepts.multiple_of.get(axis, 1)) * step for axis, most in SMALL.items()}
     cases = {
         replace(case, shape=Shape(**{axis: min(most, getattr(case.shape, axis)) for axis, most in cut.items()})): None
         for case in gemm_cases.gemm_cases(kernel, [1])

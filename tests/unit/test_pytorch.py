@@ -107,7 +107,7 @@ def test_what_is_no_number_stays_none():
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
 def test_the_grid_covers_every_length(kernel):
-    assert kernel.params["unroll"] == int(kernel.defines.get("UNROLL_LOADS", 1)), "the source's own is 1"
+    assert kernel.params["unroll"] == int(kernel.code.defines.get("UNROLL_LOADS", 1)), "the source's own is 1"
     for n in (*LENGTHS, 2**28, 2**31 - 1):
         launch = kernel.launch(Shape(1, n, 1))
         block = 4 * kernel.params["unroll"] * launch.block[0]

@@ -42,7 +42,7 @@ class Stages:
                         "build_key": json.loads((self.build / toolkit / f"{name}.json").read_text())["build_key"],
                         "cases": [],
                     }
-                    for toolkit in registry.kernel(name).toolkits
+                    for toolkit in registry.kernel(name).platform.toolkits
                 }
                 verdict = {"kernel": name, "gpu": GPU["name"], "driver": GPU["driver"], "toolkits": toolkits}
                 (out / f"{name}.json").write_text(json.dumps(verdict))

@@ -35,20 +35,20 @@ class Array:
 def workspace(kernel):
     return {
         name: Array(1000 * (place + 1), one.lengths(SHAPE))
-        for place, (name, one) in enumerate(kernel.workspace.items())
+        for place, (name, one) in enumerate(kernel.run.workspace.items())
     }
 
 
 def test_every_entry_has_a_record_of_its_own():
-    assert [part.entry for part in FUSED.codes] == [
+    assert [part.code.entry for part in FUSED.codes] == [
         *("maxima_a", "maxima_b", "exponents"),
         *("split_a", "split_b", "product"),
     ]
     part = FUSED.codes[0]
-    assert (part.function, part.codes, part.program, FUSED.parts) == ("maxima", (part,), None, (FUSED,))
-    assert part.workspace == FUSED.workspace and part.spills == ()
-    twice = FUSED.with_run(steps=(*FUSED.steps, FUSED.steps[0]))
-    assert [one.entry for one in twice.codes] == [one.entry for one in FUSED.codes]
+    assert (part.code.function, part.codes, part.run.program, FUSED.parts) == ("maxima", (part,), None, (FUSED,))
+    assert part.run.workspace == FUSED.run.workspace and part.promises.spills == ()
+    twice = FUSED.with_run(steps=(*FUSED.run.steps, FUSED.run.steps[0]))
+    assert [one.code.entry for one in twice.codes] == [one.code.entry for one in FUSED.codes]
     with pytest.raises(UserError, match="its entry must be one of its steps"):
         FUSED.with_code(entry="something")
 
@@ -56,7 +56,7 @@ def test_every_entry_has_a_record_of_its_own():
 def test_a_launch_is_passed_pointers_lengths_and_strides_of_any_rank():
     given = Operands(FUSED.problem, SHAPE, (Array(1), Array(2)), Array(3))
     room = workspace(FUSED)
-    split = next(part for part in FUSED.codes if part.entry == "split_b")
+    split = next(part for part in FUSED.codes if part.code.entry == "split_b")
     slices = room["slices_b"].data.ptr
     assert given.arguments(split, room) == (
         *(2, 16, 32, 32, 1),
@@ -64,7 +64,7 @@ def test_a_launch_is_passed_pointers_lengths_and_strides_of_any_rank():
         *(slices, 7, 32, 16, 512, 16, 1),
     )
     other = Array(77, (1, 48, 16))
-    extract = next(part for part in NAIVE.codes if part.entry == "extract_a")
+    extract = next(part for part in NAIVE.codes if part.code.entry == "extract_a")
     passed = given.arguments(extract, {**workspace(NAIVE), "a": Array(5, (48, 16)), "slices_a": other})
     assert passed[:5] == (5, 48, 16, 16, 1) and passed[-7:] == (77, 1, 48, 16, 768, 16, 1)
 
@@ -78,18 +78,20 @@ def test_the_compiler_is_promised_what_the_workspace_holds():
     flags = cutile.CuTile().flags(FUSED)
     assert "product:num_worker_warps=8" in flags and "maxima_a:maxima" in flags
     # A promise changes the machine code, and so the key under which measurements are filed.
-    promised = {**FUSED.workspace, "slices_a": Buffer("bf16", lambda shape: (7, shape.m, shape.k))}
+    promised = {**FUSED.run.workspace, "slices_a": Buffer("bf16", lambda shape: (7, shape.m, shape.k))}
     weaker = FUSED.with_run(workspace=promised)
-    hinted = [replace(step, defines={**step.defines, "HINTS": "occupancy=1"}) for step in FUSED.steps]
+    hinted = [replace(step, defines={**step.defines, "HINTS": "occupancy=1"}) for step in FUSED.run.steps]
     built = {key.build_key(one, "13.4", VERSIONS) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}
     assert len(built) == 3
     assert len({keys.compiled(one) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}) == 3
-    assert len({keys.judged(one) for one in (FUSED, FUSED.with_run(steps=FUSED.steps[:3] + FUSED.steps[5:]))}) == 2
+    assert (
+        len({keys.judged(one) for one in (FUSED, FUSED.with_run(steps=FUSED.run.steps[:3] + FUSED.run.steps[5:]))}) == 2
+    )
 
 
 def test_cutile_is_told_the_strides_behind_each_axis():
     """Of an array of three axes each stride is a multiple of what the lengths behind it are multiples of."""
-    buffer = FUSED.workspace["slices_a"]
+    buffer = FUSED.run.workspace["slices_a"]
     lengths = buffer.lengths(Shape(33, 34, 72))
     for axis in range(3):
         assert np.prod(lengths[axis + 1 :], dtype=int) % np.prod(buffer.multiples[axis + 1 :], dtype=int) == 0
@@ -113,13 +115,13 @@ def test_what_the_judgement_of_a_scheme_takes_is_counted(shape):
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, shape.n))
     whole = operations.nbytes(FUSED.problem, shape)
-    for kernel in [one for one in registry.kernels() if one.error]:
+    for kernel in [one for one in registry.kernels() if one.promises.error]:
         tracemalloc.start()
-        kernel.error(a, b, np)
+        kernel.promises.error(a, b, np)
         taken = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         counted = plan.own_bytes(kernel, shape) - kernel.workspace_bytes(shape)
-        assert counted == kernel.error_copies * whole
+        assert counted == kernel.promises.error_copies * whole
         assert taken + whole // 4 <= counted, kernel.id
         assert taken > 0.25 * counted, f"{kernel.id}: {taken / whole}"
 
@@ -161,10 +163,10 @@ def test_every_step_passes_the_static_gate_by_name():
 def test_a_tensor_map_of_a_workspace_array_is_of_its_rows():
     """Matrices behind one another are rows of one."""
     kernel = registry.kernel("ladder.tma")
-    assert kernel.tensor_maps
+    assert kernel.call.tensor_maps
     step = registry.Step("e", kernel.launch, ("map:slices",), tensor_maps={"slices": TensorMap((8, 16))})
     made = changed(kernel, entry="e", steps=(step,), workspace={"slices": Buffer("fp32", lambda shape: (3, 4, 16))})
-    assert made.part(step).tensor_maps["slices"].box == (8, 16)
+    assert made.part(step).call.tensor_maps["slices"].box == (8, 16)
 
 
 def test_what_a_scheme_errs_by_is_allowed_and_not_hidden():

@@ -561,7 +561,7 @@ def test_an_installed_winner_is_what_the_registry_builds(tunable, tmp_path, monk
     }
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     (kernel,) = registry.tuned(tunable)
-    assert kernel.chosen_for == "90"
+    assert kernel.platform.chosen_for == "90"
     assert kernel.params == {"tile": 64, "steps": 4}
     before = compiled(kernel)
     install([result_file(tmp_path / "a.json", {"tile": 64, "steps": 2})])

@@ -23,14 +23,14 @@ BY_SIZE = registry.kernel("hopper.by_size")
 
 def doubled():
     """warptile as if its source had two entry points, the second one for large problems."""
-    variants = tuple(Variant(entry, WARPTILE.launch, WARPTILE.params) for entry in (WARPTILE.entry, "large"))
+    variants = tuple(Variant(entry, WARPTILE.launch, WARPTILE.params) for entry in (WARPTILE.code.entry, "large"))
     return WARPTILE.with_run(variants=variants, choose=lambda shape: variants[shape.m > 1000])
 
 
 def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
     kernel = doubled()
-    assert [part.entry for part in kernel.parts] == [WARPTILE.entry, "large"]
-    assert kernel.at(Shape.cube(1024)).entry == "large"
+    assert [part.code.entry for part in kernel.parts] == [WARPTILE.code.entry, "large"]
+    assert kernel.at(Shape.cube(1024)).code.entry == "large"
     assert kernel.at(Shape.cube(512)) == kernel.parts[0] == WARPTILE
     assert WARPTILE.parts == (WARPTILE,)
     assert WARPTILE.at(Shape.cube(512)) is WARPTILE
@@ -39,16 +39,16 @@ def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
 def test_declared_parts_follow_every_variant_and_no_address():
     kernel = doubled()
     assert keys.judged(kernel) == keys.judged(doubled())
-    other = kernel.with_run(variants=(kernel.variants[0], replace(kernel.variants[1], params={"bm": 1})))
+    other = kernel.with_run(variants=(kernel.run.variants[0], replace(kernel.run.variants[1], params={"bm": 1})))
     assert keys.judged(other) != keys.judged(kernel)
     assert keys.compiled(kernel) != keys.compiled(WARPTILE)
     assert key.build_key(kernel, "13.0") == key.build_key(WARPTILE, "13.0"), "the source decides"
 
 
-@pytest.mark.parametrize("spilled", [None, WARPTILE.entry, "large"])
+@pytest.mark.parametrize("spilled", [None, WARPTILE.code.entry, "large"])
 def test_the_static_gate_looks_at_every_variant(tmp_path, spilled):
     record = copy.deepcopy(RECORD)
-    record["variants"] = {part.entry: copy.deepcopy(record["archs"]) for part in doubled().parts}
+    record["variants"] = {part.code.entry: copy.deepcopy(record["archs"]) for part in doubled().parts}
     if spilled:
         record["variants"][spilled]["sm_90"]["spill_store_bytes"] = 8
     folder = tmp_path / record["toolkit"]
@@ -67,12 +67,12 @@ def test_the_numerical_gate_launches_every_variant():
         kernel, build_key = doubled(), "key"
 
         def bind(self, operands, part):
-            return lambda: launched.append((operands, part.entry))
+            return lambda: launched.append((operands, part.code.entry))
 
     class OneCase(Gate):
         def cases(self, session, kernel, launch, seeds):
             launch("operands")
-            good = kernel.entry != "large"
+            good = kernel.code.entry != "large"
             case = Case(Shape.cube(8), 1.0, 0.0, "normal", 1)
             yield Judged(case, Verdict(good, 0.0, 0.0, "" if good else "wrong"), 1.0)
 
@@ -80,8 +80,8 @@ def test_the_numerical_gate_launches_every_variant():
             raise NotImplementedError
 
     judged = numeric.judge(None, Loaded(), [1], Gates({"gemm": OneCase}))
-    assert launched == [("operands", WARPTILE.entry), ("operands", "large")]
-    assert [case["entry"] for case in judged["cases"]] == [WARPTILE.entry, "large"]
+    assert launched == [("operands", WARPTILE.code.entry), ("operands", "large")]
+    assert [case["entry"] for case in judged["cases"]] == [WARPTILE.code.entry, "large"]
     assert judged["status"] == "failed"
     assert "large 8x8x8 normal: wrong" in judged["reason"]
 
@@ -98,9 +98,9 @@ def test_the_numerical_gate_launches_every_variant():
 )
 def test_the_tile_whose_turns_end_soonest_is_taken(n, entry):
     part = BY_SIZE.at(Shape.cube(n))
-    assert part.entry == entry
+    assert part.code.entry == entry
     assert BY_SIZE.launch(Shape.cube(n)) == part.launch(Shape.cube(n))
-    assert part.tensor_maps["b"].box[0] == part.params["bn"]
+    assert part.call.tensor_maps["b"].box[0] == part.params["bn"]
 
 
 def test_a_block_of_every_variant_fits_a_multiprocessor():

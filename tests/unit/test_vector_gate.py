@@ -44,7 +44,7 @@ def failures(record: registry.Kernel, run) -> list[str]:
         with np.errstate(over="ignore", invalid="ignore"):
             run(np.asarray(operands.inputs[0]), operands.shape, operands.output)
 
-    judged = list(Gates().of(record.op).cases(SESSION, record, launch, [5]))
+    judged = list(Gates().of(record.compute.op).cases(SESSION, record, launch, [5]))
     assert len(judged) > 20
     return [one.verdict.message for one in judged if not one.verdict.passed]
 
@@ -195,15 +195,15 @@ def test_what_a_histogram_holds_and_moves():
     assert (step[0].dtype, step[3].dtype) == (np.int32, np.int64)
 
 
-SUMS = [each for each in registry.kernels("memory") if each.op == "reduce" and each.steps]
+SUMS = [each for each in registry.kernels("memory") if each.compute.op == "reduce" and each.run.steps]
 
 
 @pytest.mark.parametrize("record", SUMS, ids=lambda record: record.id)
 @pytest.mark.parametrize("n", [1, 255, 257, 540_673, 1 << 28])
 def test_the_passes_of_a_sum_end_in_one_element(record, n):
     """Each pass reads what the one before wrote, whole, and no two of them share memory."""
-    steps = record.steps(Shape(1, n, 1))
-    room = {name: one.lengths(Shape(1, n, 1))[0] for name, one in record.workspace.items()}
+    steps = record.run.steps(Shape(1, n, 1))
+    room = {name: one.lengths(Shape(1, n, 1))[0] for name, one in record.run.workspace.items()}
     source, length = "a", n
     for step in steps:
         given, long, target = step.arguments
@@ -218,8 +218,8 @@ def test_the_passes_of_a_sum_end_in_one_element(record, n):
 
 def test_every_entry_of_the_steps_is_compiled_and_judged_and_changes_the_declared_parts():
     record = registry.kernel("memory.histogram_merged")
-    assert [code.entry for code in record.codes] == ["histogram_merged", "merge_counts"]
-    assert record.codes[0].expects == record.expects and record.codes[1].expects == ()
+    assert [code.code.entry for code in record.codes] == ["histogram_merged", "merge_counts"]
+    assert record.codes[0].promises.expects == record.promises.expects and record.codes[1].promises.expects == ()
     lone = record.with_run(steps=lambda shape: record.steps_at(shape)[:1])
     assert keys.compiled(lone) != keys.compiled(record) and keys.judged(lone) != keys.judged(record)
     with pytest.raises(UserError, match="one of its steps"):

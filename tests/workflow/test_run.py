@@ -67,7 +67,7 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
     assert gate["passed"] is True
     refused = {arch for refusal in kernel.promises.refusals for arch in refusal.archs}
     for toolkit, newest in {"cuda12": "sm_90", "cuda13": "sm_120"}.items():
-        if toolkit not in kernel.toolkits:
+        if toolkit not in kernel.platform.toolkits:
             assert toolkit not in gate["toolkits"]
             continue
         build = json.loads((ROOT / f"results/build/{toolkit}/{kernel.id}.json").read_text())

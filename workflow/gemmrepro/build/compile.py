@@ -47,11 +47,11 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
     if not chosen:
         if kernel.platform.targets:
             raise UserError(
-                f"{kernel.id} is written for sm_{', sm_'.join(kernel.platform.targets)} alone, and --archs {','.join(archs)} "
-                f"has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to build.{toolkit.name} in the config."
+                f"{kernel.id} is written for sm_{', sm_'.join(kernel.platform.targets)} alone, and --archs "
+                f"{','.join(archs)} has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to build.{toolkit.name} in the config."
             )
         raise UserError(
-            f"{kernel.id} needs compute capability {kernel.platform.min_capability[0]}.{kernel.platform.min_capability[1]}, and "
+            f"{kernel.id} needs compute capability {'.'.join(map(str, kernel.platform.min_capability))}, and "
             f"--archs {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
         )
     return chosen
@@ -74,7 +74,9 @@ def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int 
             `archs` are expected to be refused.
     """
     if toolkit_name in names.TOOLKITS and toolkit_name not in kernel.platform.toolkits:
-        raise UserError(f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.platform.toolkits)}.")
+        raise UserError(
+            f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.platform.toolkits)}."
+        )
     toolkit = find_toolkit(toolkit_name)
     chosen, unwanted = _without_refused(kernel, toolkit, wanted_archs(kernel, toolkit, archs))
     fatbin, log = b"", ""
@@ -164,8 +166,8 @@ def _machine_code(
     for arch in (f"sm_{arch}" for arch in archs):
         if arch not in functions or arch not in usage or arch not in constants:
             raise UserError(
-                f"the binary of {kernel.id} has no readable machine code of '{kernel.code.entry}' for {arch}; check that "
-                f"{shown(kernel.source_path)} defines it{compiler(kernel).entry_hint}, and that nvcc, cuobjdump "
+                f"the binary of {kernel.id} has no readable machine code of '{kernel.code.entry}' for {arch}; check "
+                f"that {shown(kernel.source_path)} defines it{compiler(kernel).entry_hint}, and that nvcc, cuobjdump "
                 f"and nvdisasm on PATH are of one toolkit."
             )
         function = functions[arch]

@@ -78,6 +78,6 @@ def compiler(kernel: Kernel) -> Compiler:
         return COMPILERS[kernel.code.compiler]
     except KeyError:
         raise UserError(
-            f"{kernel.id} names the compiler '{kernel.code.compiler}', which is none of {', '.join(COMPILERS)}; correct "
-            f"its record in family.py."
+            f"{kernel.id} names the compiler '{kernel.code.compiler}', which is none of {', '.join(COMPILERS)}; "
+            f"correct its record in family.py."
         ) from None

@@ -149,7 +149,7 @@ def parameter_types(kernel: Kernel) -> list[tuple[str, str]]:
     types = []
     for name in kernel.call.arguments:
         if name in _POINTERS:
-            types.append((name, _ELEMENTS[getattr(kernel, _POINTERS[name])] + "*"))
+            types.append((name, _ELEMENTS[getattr(kernel.compute, _POINTERS[name])] + "*"))
         elif name in _SCALARS:
             types.append((name, _SCALARS[name]))
         else:

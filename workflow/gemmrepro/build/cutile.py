@@ -87,7 +87,10 @@ class CuTile:
         """Constants, hints and promises of the arrays."""
         if kernel.run.steps:
             return tuple(
-                f"{code.code.entry}:{flag}" for code in kernel.codes for flag in (code.code.function, *self.flags(code)) if flag
+                f"{code.code.entry}:{flag}"
+                for code in kernel.codes
+                for flag in (code.code.function, *self.flags(code))
+                if flag
             )
         promises = (f"{array.name}:{array.element}/{'x'.join(map(str, array.multiples))}" for array in arrays(kernel))
         constants = (f"{name}={value}" for name, value in _pairs(kernel, "PARAMETERS").items())
@@ -125,8 +128,8 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
     axes = kernel.problem.operation.axes(kernel.problem)
     if not axes:
         raise UserError(
-            f"{kernel.id}: operation '{kernel.compute.op}' names no axes of its arrays, which cuTile's compiler needs; add "
-            "them to its record in gemmrepro.operations."
+            f"{kernel.id}: operation '{kernel.compute.op}' names no axes of its arrays, which cuTile's compiler needs; "
+            "add them to its record in gemmrepro.operations."
         )
     promised = []
     for argument in kernel.call.arguments:

@@ -25,7 +25,7 @@ def check(kernel: Kernel, findings: Findings) -> None:
                 _check_limits(kernel, f"{name} on {shape}", launch, findings)
     if kernel.code.compiler == "nvcc" and kernel.source_path.is_file():
         _check_bounds(kernel, findings)
-    if kernel.compute.op == "gemm" and not kernel.run.steps:
+    if kernel.problem.operation.matrix_product and not kernel.run.steps:
         _check_cover(kernel, findings)
 
 

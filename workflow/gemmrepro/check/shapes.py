@@ -27,5 +27,7 @@ def check(kernel: Kernel, findings: Findings) -> None:
     if kernel.timing.timed_to:
         timed = Shape.cube(kernel.timing.timed_to)
         findings.require(
-            kernel.compute.op != "gemm" or kernel.takes(timed), kernel.id, f"it is timed to {timed}, which it refuses."
+            not kernel.problem.operation.matrix_product or kernel.takes(timed),
+            kernel.id,
+            f"it is timed to {timed}, which it refuses.",
         )

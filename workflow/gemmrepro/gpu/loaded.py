@@ -62,8 +62,8 @@ class Binary:
         record = read_build(kernel, build, toolkit)
         if gpu.compute_capability < kernel.platform.min_capability:
             raise UserError(
-                f"{kernel.id} needs compute capability {kernel.platform.min_capability[0]}.{kernel.platform.min_capability[1]} and the "
-                f"{gpu.name} has {gpu.compute_capability[0]}.{gpu.compute_capability[1]}."
+                f"{kernel.id} needs compute capability {'.'.join(map(str, kernel.platform.min_capability))} and the "
+                f"{gpu.name} has {'.'.join(map(str, gpu.compute_capability))}."
             )
         arch = pick_arch(list(record.archs), gpu.compute_capability)
         if arch is None:
@@ -114,7 +114,8 @@ class Loaded:
             images = [ObjectCode.from_fatbin(image, name=kernel.id) for image in fat_binaries(path.read_bytes())]
             held = images if len(images) == len(kernel.codes) else images * len(kernel.codes)
             self._functions = {
-                code.code.entry: image.get_kernel(code.code.entry) for code, image in zip(kernel.codes, held, strict=True)
+                code.code.entry: image.get_kernel(code.code.entry)
+                for code, image in zip(kernel.codes, held, strict=True)
             }
         except Exception as error:
             raise UserError(

@@ -85,7 +85,14 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
     kernel = registry.kernel(kernel_id)
     if not operation(kernel.compute.op).ceiling:
         raise UserError(f"{kernel_id} measures no ceiling.")
-    return next((each for each in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in) if each.kernel == kernel_id), None)
+    return next(
+        (
+            each
+            for each in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
+            if each.kernel == kernel_id
+        ),
+        None,
+    )
 
 
 def computed_peak(gpu: Mapping[str, Any] | None, dtype: str) -> tuple[float, str] | None:

@@ -162,7 +162,9 @@ def plan_points(
                     reason = f"a launch on {shape} takes seconds; it is timed up to {kernel.timing.timed_to}"
                     skipped.append(Skipped(kernel.id, toolkit, reason))
                     continue
-                points += [Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.timing.baseline) for cache in caches]
+                points += [
+                    Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.timing.baseline) for cache in caches
+                ]
                 if kernel.timing.baseline:
                     used.setdefault((kernel.timing.baseline, kernel.problem, shape))
     for name, problem, shape in used:

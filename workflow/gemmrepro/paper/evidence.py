@@ -68,7 +68,9 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
     rows = select(cubes(measured.summary), toolkit=toolkit, n=size, cache="warm")
 
     lines = [LineView("", "speed, warm", *(_speed(rows, each, "tflops", " TFLOP/s") for each in (kernel, before)))]
-    if kernel.timing.baseline and (before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)):
+    if kernel.timing.baseline and (
+        before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)
+    ):
         # Both were timed in alternation with the same baseline, so a clock that changes cancels.
         meaning = "speed relative to the baseline, timed in alternation"
         lines.append(LineView("", meaning, *(_speed(rows, each, "ratio", "") for each in (kernel, before))))

@@ -83,7 +83,9 @@ class TableView:
 
 def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Rows of `published` about a kernel by metric: where its article has it in several types, those of its own."""
-    rows = [row for row in published if kernel.story.published_system and row["system"] == kernel.story.published_system]
+    rows = [
+        row for row in published if kernel.story.published_system and row["system"] == kernel.story.published_system
+    ]
     own = [row for row in rows if row["dtype"] == kernel.compute.dtype_in]
     return {row["metric"]: row for row in own or rows}
 
@@ -133,7 +135,9 @@ def table_view(family: registry.Family, measured: Measurements) -> TableView:
 
 
 def _baselines(compared: Iterable[registry.Kernel]) -> Iterator[tuple[str, str]]:
-    yield from dict.fromkeys((kernel.timing.baseline, kernel.compute.dtype_in) for kernel in compared if kernel.timing.baseline)
+    yield from dict.fromkeys(
+        (kernel.timing.baseline, kernel.compute.dtype_in) for kernel in compared if kernel.timing.baseline
+    )
 
 
 def _cell(rows: pd.DataFrame) -> RowView | None:

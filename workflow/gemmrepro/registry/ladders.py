@@ -46,7 +46,8 @@ def original(kernel: Kernel) -> Kernel | None:
 def is_tuned(kernel: Kernel) -> bool:
     """Whether it is an earlier kernel of the same type with other constants."""
     return any(
-        _made_from(other) == _made_from(kernel) and other.compute.dtype_in == kernel.compute.dtype_in for other in _until(kernel)
+        _made_from(other) == _made_from(kernel) and other.compute.dtype_in == kernel.compute.dtype_in
+        for other in _until(kernel)
     )
 
 
@@ -75,7 +76,9 @@ def before(kernel: Kernel) -> Kernel | None:
     first = steps(kernel.family)
     rungs = first if _made_of(kernel, first) else ladder
     sources = [_made_from(rung) for rung in rungs]
-    earlier = [rung for rung in rungs[: sources.index(_made_from(kernel))] if rung.story.article or not kernel.story.article]
+    earlier = [
+        rung for rung in rungs[: sources.index(_made_from(kernel))] if rung.story.article or not kernel.story.article
+    ]
     return _made_of(earlier[-1], ladder) if earlier else None
 
 
@@ -103,7 +106,11 @@ def _named(kernel: Kernel) -> str:
     first = original(kernel)
     if first is not None and kernel.timing.baseline and kernel.problem.operation.ladder:
         # Where the first one's name gives its type, another type's kernel goes by its own.
-        if first.compute.dtype_in in first.name and kernel.compute.dtype_in != first.compute.dtype_in and not first.story.published_system:
+        if (
+            first.compute.dtype_in in first.name
+            and kernel.compute.dtype_in != first.compute.dtype_in
+            and not first.story.published_system
+        ):
             return f"{kernel.rung} {kernel.name}"
         return f"{_named(first)}, {how_made(kernel)}"
     return kernel.story.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)

@@ -14,8 +14,8 @@ from gemmrepro.errors import UserError
 from gemmrepro.operations import Problem, Shape, operation
 from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
 from gemmrepro.registry.groups import UNSTATED, Accepts, Call, Code, Compute, Platform, Story, Timing
-from gemmrepro.registry.launches import Buffer, Launch, Run, Step, Steps, TensorMap, Variant
-from gemmrepro.registry.promises import Expect, Promises, Refusal
+from gemmrepro.registry.launches import Launch, Run, Step, Steps, Variant
+from gemmrepro.registry.promises import Promises
 
 USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
 """Shapes on which a launch is evaluated, to compare it with another."""

@@ -51,7 +51,10 @@ class Measured:
         """
         first, second = self.sources.kernel(kernel), self.sources.kernel(base)
         common = (
-            first and second and first.timing.baseline and (first.problem, first.timing.baseline) == (second.problem, second.timing.baseline)
+            first
+            and second
+            and first.timing.baseline
+            and (first.problem, first.timing.baseline) == (second.problem, second.timing.baseline)
         )
         speed = self.ratio if common else self.tflops
         times = quotient(speed(kernel, n, cache), speed(base, n, cache))
