@@ -48,7 +48,8 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
         if kernel.platform.targets:
             raise UserError(
                 f"{kernel.id} is written for sm_{', sm_'.join(kernel.platform.targets)} alone, and --archs "
-                f"{','.join(archs)} has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to build.{toolkit.name} in the config."
+                f"{','.join(archs)} has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to "
+                f"build.{toolkit.name} in the config."
             )
         raise UserError(
             f"{kernel.id} needs compute capability {'.'.join(map(str, kernel.platform.min_capability))}, and "
