@@ -70,7 +70,9 @@ def planted(session, compiled):
         kernel = registry.kernel(kernel_id)
         sources[kernel_id] = kernel, kernel.source_path.read_text(), ""
     # Bugs in cuTile's sources are planted without a GPU (tests/unit/test_plants_caught.py).
-    here = {name: given for name, given in sources.items() if given[0].compiler == "nvcc" and runs(given[0], session)}
+    here = {
+        name: given for name, given in sources.items() if given[0].code.compiler == "nvcc" and runs(given[0], session)
+    }
     return compiled(here)
 
 

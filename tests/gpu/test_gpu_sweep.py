@@ -74,7 +74,7 @@ def arguments(folder: Path, journal: str, out: str) -> list[object]:
 def gemm_kernels(folder: Path) -> list[str]:
     """The GEMM kernels that passed their gates, which alone are timed; most must have."""
     gates = {kernel: json.loads((folder / "gates" / f"{kernel}.json").read_text()) for kernel in SWEPT}
-    found = [kernel for kernel in SWEPT if registry.kernel(kernel).op == "gemm" and gates[kernel]["passed"]]
+    found = [kernel for kernel in SWEPT if registry.kernel(kernel).compute.op == "gemm" and gates[kernel]["passed"]]
     assert len(found) >= 5
     return found
 

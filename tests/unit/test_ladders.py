@@ -14,11 +14,11 @@ from gemmrepro.registry import ladders
 BEFORE_SMEM = '    Kernel(\n        id="ladder.smem",'
 
 INSERTED = """    Kernel(
-        id="ladder.unrolled",
+        id="ladder.planted_rung",
         rung="L2.1",
-        title="Unrolled",
-        source="2.1_unrolled.cu",
-        code=Code("unrolled", params={"bm": 32, "bn": 32}),
+        title="A planted rung",
+        source="2.1_planted_rung.cu",
+        code=Code("planted_rung", params={"bm": 32, "bn": 32}),
         launch=_tiled(32, 32, 1024),
         promises=Promises(expects=(Expect(_FFMA, "eight K iterations are unrolled", least=8),)),
         timing=_SGEMM,
@@ -36,7 +36,7 @@ def with_inserted_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.count(BEFORE_SMEM) == 1
     path.write_text(text.replace(BEFORE_SMEM, INSERTED + BEFORE_SMEM))
     source = tmp_path / "ladder" / "2_coalesced.cu"
-    source.with_name("2.1_unrolled.cu").write_text(source.read_text().replace("coalesced(", "unrolled("))
+    source.with_name("2.1_planted_rung.cu").write_text(source.read_text().replace("coalesced(", "planted_rung("))
     monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path)
 
 
@@ -48,12 +48,12 @@ def compared_with() -> dict[str, str | None]:
 def test_an_inserted_rung_moves_no_comparison_of_its_neighbours(request: pytest.FixtureRequest) -> None:
     as_it_was = compared_with()
     request.getfixturevalue("with_inserted_rung")
-    assert compared_with() == as_it_was | {"ladder.unrolled": "ladder.coalesced"}
+    assert compared_with() == as_it_was | {"ladder.planted_rung": "ladder.coalesced"}
 
 
 @pytest.mark.usefixtures("with_inserted_rung")
 def test_evidence_of_a_record_is_what_the_registry_hands_out() -> None:
-    evidence = registry.kernel("ladder.unrolled").story.evidence
+    evidence = registry.kernel("ladder.planted_rung").story.evidence
     assert evidence == ("smsp__inst_executed.sum", "smsp__issue_active.avg.pct_of_peak_sustained_active")
 
 

@@ -98,7 +98,7 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert plan.returncode == 0, plan.stdout
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
-    assert "Measuring ladder on the GPU" in plan.stdout
+    assert "Measuring ladder: sweep " in plan.stdout
 
 
 @pytest.mark.parametrize(("family", "declares"), [("ada", True), ("ceilings", False)])
@@ -109,7 +109,7 @@ def test_experiments_are_planned_where_a_family_declares_them(
     file.write_text(yaml.safe_dump({"families": [family], "sweep": {"sizes": {family: [256]}}}))
     plan = snakemake("--dry-run", "--configfile", str(file), folder=tree)
     assert plan.returncode == 0, plan.stdout
-    assert (f"Taking the recorded experiment accumulation of {family}" in plan.stdout) is declares
+    assert (f"Experiment accumulation of {family}, from reports/recorded/" in plan.stdout) is declares
     assert (f"results/experiments/{family}/alignment.csv" in plan.stdout) is declares
 
 

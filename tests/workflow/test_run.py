@@ -77,9 +77,9 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
         )
         for code in kernel.codes:
             for arch, made in record.built_of(kernel, code, build).items():
-                if code.chosen_for in ("", arch[3:]):  # what a search chose must fit its own target alone
+                if code.platform.chosen_for in ("", arch[3:]):  # what a search chose must fit its own target alone
                     spilled = made["spill_store_bytes"] + made["spill_load_bytes"]
-                    assert bool(spilled) == (arch[3:] in code.spills), f"{code.entry} {arch}"
+                    assert bool(spilled) == (arch[3:] in code.promises.spills), f"{code.code.entry} {arch}"
         judged = gate["toolkits"][toolkit]
         assert judged["build_key"] == build["build_key"]
         assert judged["static"]["passed"] is True
@@ -191,7 +191,7 @@ def test_an_edit_that_loses_the_rungs_point_fails_its_gate_and_strikes_its_rows(
     text = source.read_text()
     spoiled = (finished / "kernels/ladder/5_blocktile_2d.cu").read_text()
     spoiled = spoiled.replace(
-        f"{registry.kernel('ladder.blocktile_2d').entry}(", f"{registry.kernel('ladder.vectorized').entry}("
+        f"{registry.kernel('ladder.blocktile_2d').code.entry}(", f"{registry.kernel('ladder.vectorized').code.entry}("
     )
     assert spoiled != text
     source.write_text(spoiled)
