@@ -8,7 +8,7 @@ rounding to nearest, in its fast mode, with exponents by norms, R8 in its accura
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,15 +51,27 @@ CHUNK, DEPTH = 256, 128
 """Rows of B that a block of the norms, and of the residues, looks at (columns.cuh)."""
 ROW = 24 * 1024
 """Numbers of a row that the one pass over A keeps (6_fused.cu)."""
-BM, BN, STAGES = 128, 256, 4
-"""The product's tile and ring; those of R7 and R9 are 192 columns wide, and five stages deep."""
-NARROW_BN, NARROW_STAGES = 192, 5
+BM = 128
+"""Rows of the product's tile."""
 SEVEN, SOME, HALF_DEPTH = 7, 16, 128
 """Products a modulus of R9; columns and rows of each block of B that a block of threads turns round (9_winograd.cu)."""
 SIGNED_K, UNSIGNED_K = moduli.LONGEST_K, 2**16
 """The longest sums that 32 bits hold: of products of -127 to 127, and of 0 to 254."""
 MARGIN = 1 + 2.0**-10
 """What the device's radius, 2^-22 below the reference's, and its reconstruction, to 2^-76 M, add to the bound."""
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """The shared-memory ring of the product: columns of its tile, and stages of 128 bytes along K."""
+
+    bn: int
+    stages: int
+
+
+_WIDE = _Ring(bn=256, stages=4)
+_NARROW = _Ring(bn=192, stages=5)
+"""Of R7 and R9."""
 
 
 def _ceil(a: int, b: int) -> int:
@@ -119,35 +131,50 @@ _NEVER = (
     Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
     Expect(r"I?MMA\..*|HMMA.*|DMMA.*", "no older tensor core instruction", least=0, most=0),
 )
-_REDUCES = Expect(r"IDP\.4A\.U8\.U8", "sums are reduced in registers", least=BN // 2)
 
 
-_NARROW = Expect(r"IDP\.4A\.U8\.U8", "sums are reduced in registers", least=NARROW_BN)
+def _reduces(least: int) -> Expect:
+    return Expect(r"IDP\.4A\.U8\.U8", "sums are reduced modulo p in registers", least=least)
+
+
+def _multiply_expects(kind: str, ring: _Ring, cluster: int, epilogue: Expect | None) -> tuple[Expect, ...]:
+    multicast = Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded once for the whole cluster")
+    return (
+        Expect(rf"IGMMA\.64x{ring.bn}x32\.{kind}\.{kind}", "wgmma on 8-bit integers", least=4),
+        Expect(r"UTMALDG\.2D(\..*)?", "TMA loads the tiles", least=2),
+        *((multicast,) if cluster > 1 else ()),
+        Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait on mbarriers", least=2),
+        Expect(r"USETMAXREG\..*", "the producer releases registers to the consumers", least=2),
+        *((epilogue,) if epilogue else ()),
+        *_NEVER,
+    )
 
 
 def _multiply(
     out: str,
     kind: str,
     cluster: int,
-    expects: tuple[Expect, ...],
-    bn: int = BN,
-    stages: int = STAGES,
-    turns: int = 0,
+    epilogue: Expect | None,
+    ring: _Ring = _WIDE,
+    order_barriers: int = 0,
     factors: str = "residues",
     products: int = COUNT,
     part: Callable[[Shape], Shape] = lambda shape: shape,
 ) -> Step:
     """The products for all moduli: residues of `kind` (S8 or U8), sums or their residues to array `out`.
 
-    `turns` are the barriers by which consumers take turns, `factors` the arrays that are multiplied, `part` gives the
-    shape of one of so many products.
+    Arguments:
+        epilogue: what its machine code must hold of the epilogue.
+        order_barriers: barriers by which ping-pong consumers alternate.
+        factors: prefix of the arrays that are multiplied.
+        products, part: how many products there are, and the shape of each.
     """
-    shared = stages * (BM + bn) * 128 + (2 * stages + turns) * 8
     first, second = f"{factors}_a", f"{factors}_b"
+    shared = ring.stages * (BM + ring.bn) * 128 + (2 * ring.stages + order_barriers) * 8
 
     def launch(whole: Shape) -> Launch:
         shape = part(whole)
-        tiles = products * _ceil(shape.m, cluster * BM) * _ceil(shape.n, bn)
+        tiles = products * _ceil(shape.m, cluster * BM) * _ceil(shape.n, ring.bn)
         return Launch(
             grid=(min(BLOCKS // cluster, tiles) * cluster, 1, 1),
             block=(384, 1, 1),
@@ -155,26 +182,12 @@ def _multiply(
             shared_bytes=shared,
         )
 
-    multicast = Expect(
-        r"UTMALDG\.2D\.MULTICAST",
-        "tiles of B are loaded for the whole cluster",
-        least=1,
-        most=None if cluster > 1 else 0,
-    )
     return Step(
         "multiply",
         launch,
         (f"map:{first}", f"map:{second}", out, "m", "n", "k"),
-        tensor_maps={first: TensorMap((BM, 128)), second: TensorMap((bn // cluster, 128))},
-        expects=(
-            Expect(rf"IGMMA\.64x{bn}x32\.{kind}\.{kind}", "wgmma on 8-bit integers", least=4),
-            Expect(r"UTMALDG\.2D(\..*)?", "tiles are loaded by the copy engine", least=2),
-            *((multicast,) if cluster > 1 else ()),
-            Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait on mbarriers", least=2),
-            Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
-            *expects,
-            *_NEVER,
-        ),
+        tensor_maps={first: TensorMap((BM, 128)), second: TensorMap((ring.bn // cluster, 128))},
+        expects=_multiply_expects(kind, ring, cluster, epilogue),
     )
 
 
@@ -182,24 +195,24 @@ def _tile_rows(shape: Shape, cluster: int) -> int:
     return _ceil(shape.m, cluster * BM) * cluster
 
 
-def _reconstruct(entry: str, source: str, cluster: int, bn: int = BN) -> Step:
+def _reconstruct(entry: str, source: str, cluster: int, ring: _Ring = _WIDE) -> Step:
     """A block has 32 columns of a tile of 8-bit residues, or 64 of one of 32-bit sums, one part after the other."""
     columns = 64 if source == "sums" else 32
     return Step(
         entry,
-        _grid(lambda s: (_ceil(s.n, bn) * bn // columns, _tile_rows(s, cluster)), (32, 8)),
+        _grid(lambda s: (_ceil(s.n, ring.bn) * ring.bn // columns, _tile_rows(s, cluster)), (32, 8)),
         (source, "exponents_a", "exponents_b", "c", "m", "n"),
         expects=(Expect(r"DFMA(\..*)?", "two products a modulus, in double", least=8 * COUNT),),
     )
 
 
-def _workspace(count: int, cluster: int, out: str, rows_beyond: int = 0, bn: int = BN) -> dict[str, Buffer]:
+def _workspace(count: int, cluster: int, out: str, rows_beyond: int = 0, ring: _Ring = _WIDE) -> dict[str, Buffer]:
     """Everything that is handed on: exponents, norms of B in chunks, residues, and what the product writes."""
 
     def written(shape: Shape) -> tuple[int, ...]:
         if cluster == 0:  # the library's, row by row
             return (count, shape.m, _pitch(shape.n))
-        return (count, _tile_rows(shape, cluster) * BM, _ceil(shape.n, bn) * bn)
+        return (count, _tile_rows(shape, cluster) * BM, _ceil(shape.n, ring.bn) * ring.bn)
 
     return {
         "exponents_a": Buffer("int32", lambda s: (s.m,)),
@@ -227,36 +240,31 @@ def _accurate_error(a: Any, b: Any, xp: Any) -> Any:
 
 
 def _kernel(
+    number: int,
     name: str,
-    rung: str,
     title: str,
-    source: str,
-    idea: str,
-    steps: tuple[Step | LibraryStep, ...],
+    story: Story,
+    run: Run,
     main: Step,
-    workspace: dict[str, Buffer],
     headers: tuple[str, ...] = ("rows",),
     count: int = COUNT,
     longest_k: int = SIGNED_K,
-    gain_over: str = "",
-    bn: int = BN,
-    stages: int = STAGES,
-    error: Callable[[Any, Any, Any], Any] | None = None,
-    error_copies: int = 1,
+    ring: _Ring = _WIDE,
 ) -> Kernel:
-    """A rung; `main` is the step that the record itself describes."""
+    """Rung R`number`; `main` is the step of `run` that the record itself describes."""
     product = main.entry == "multiply"
     common = ("element", "mbarrier", "tma", "wgmma", "wgmma_int8") if product else ()
     own = ("columns", "moduli", "reconstruction", "residues", *headers, "scaling")
+    tile = {"bm": BM, "bn": ring.bn, "bk": 128, "stages": ring.stages} if product else {}
     return Kernel(
-        id=f"crt.{name}",
-        rung=rung,
-        title=title,
-        source=source,
+        id=f"crt.{name}" if count == COUNT else f"crt.{name}_{count}",
+        rung=f"R{number}",
+        title=title if count == COUNT else f"{title}, {count} moduli",
+        source=f"{number}_{name}.cu",
         compute=Compute(dtype_in="fp64", dtype_acc="int32", dtype_out="fp64"),
         code=Code(
             main.entry,
-            params={"moduli": count, "bm": BM, "bn": bn, "bk": 128, "stages": stages} if product else {"moduli": count},
+            params={"moduli": count, **tile},
             defines={"NUMBERS": str(count)},
             headers=(*(f"common/{header}.cuh" for header in common), *(f"crt/{header}.cuh" for header in own)),
         ),
@@ -264,17 +272,15 @@ def _kernel(
         call=Call(arguments=main.arguments, tensor_maps=main.tensor_maps),
         platform=Platform(min_capability=(9, 0), targets=("90a",)),
         accepts=Accepts(at_most={"k": longest_k}),
-        run=Run(steps=steps, workspace=workspace),
-        promises=Promises(
-            expects=main.expects,
-            error=error or _error(count),
-            error_copies=error_copies,
-            spoils=True,
-            gate_shapes=(Shape(700, 1030, 600),),
-        ),
+        run=run,
+        promises=Promises(expects=main.expects, error=_error(count), spoils=True, gate_shapes=(Shape(700, 1030, 600),)),
         timing=Timing(baseline="cublas.gemm"),
-        story=Story(idea=idea, evidence=("gpu__time_duration.sum", "lts__t_bytes.sum"), gain_over=gain_over),
+        story=story,
     )
+
+
+def _story(idea: str, gain_over: str = "") -> Story:
+    return Story(idea=idea, evidence=("gpu__time_duration.sum", "lts__t_bytes.sum"), gain_over=gain_over)
 
 
 _RECONSTRUCT_ROWS = Step(
@@ -291,52 +297,51 @@ _LIBRARY_PRODUCT = LibraryStep(
     strides=lambda s: (s.m * _pitch(s.k), s.n * _pitch(s.k), s.m * _pitch(s.n)),
     count=COUNT,
 )
-_SUMS = _multiply("sums", "S8", 1, (Expect(r"STG\.E\.128(\..*)?", "sums leave 16 bytes a store", least=32),))
-_RESIDUES = _multiply("residues", "S8", 1, (_REDUCES,))
-_SHARED = _multiply("residues", "S8", 2, (_REDUCES,))
-_POSITIVE = _multiply("residues", "U8", 2, (_REDUCES,))
+_SUMS = _multiply("sums", "S8", 1, Expect(r"STG\.E\.128(\..*)?", "sums are stored 16 bytes at a time", least=32))
+_RESIDUES = _multiply("residues", "S8", 1, _reduces(_WIDE.bn // 2))
+_SHARED = _multiply("residues", "S8", 2, _reduces(_WIDE.bn // 2))
+_POSITIVE = _multiply("residues", "U8", 2, _reduces(_WIDE.bn // 2))
 
 
-_in_turn = partial(_multiply, "residues", "U8", 1, (_NARROW,), NARROW_BN, NARROW_STAGES, turns=2)
-"""The product by consumers that take turns (in_turn.cuh)."""
-_IN_TURN = _in_turn()
+_ping_pong_product = partial(_multiply, "residues", "U8", 1, _reduces(_NARROW.bn), _NARROW, order_barriers=2)
+"""The product by consumers that alternate, a tile each (in_turn.cuh)."""
+_PING_PONG = _ping_pong_product()
 
 
 def _fused(count: int) -> Kernel:
-    others = {} if count == COUNT else {"gain_over": "crt.fused"}
+    steps = (*_ONE_PASS, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2))
     return _kernel(
-        "fused" if count == COUNT else f"fused_{count}",
-        "R6",
-        "One pass over A" if count == COUNT else f"One pass over A, {count} moduli",
-        "6_fused.cu",
-        "A is read once; the reconstruction takes eight elements at a time.",
-        (*_ONE_PASS, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2)),
+        6,
+        "fused",
+        "One pass over A",
+        _story(
+            "A is read once; the reconstruction takes eight elements at a time.",
+            gain_over="" if count == COUNT else "crt.fused",
+        ),
+        Run(steps=steps, workspace=_workspace(count, 2, "residues")),
         _POSITIVE,
-        _workspace(count, 2, "residues"),
         headers=(),
         count=count,
         longest_k=UNSIGNED_K,
-        **others,
     )
 
 
 def _ping_pong(count: int) -> Kernel:
-    others = {"gain_over": "crt.fused" if count == COUNT else "crt.ping_pong"}
+    steps = (*_ONE_PASS, _PING_PONG, _reconstruct("reconstruct_residues", "residues", 1, _NARROW))
     return _kernel(
-        "ping_pong" if count == COUNT else f"ping_pong_{count}",
-        "R7",
-        "A consumer a tile" if count == COUNT else f"A consumer a tile, {count} moduli",
-        "7_ping_pong.cu",
-        "A consumer multiplies a whole tile while the other reduces and stores the one before.",
-        (*_ONE_PASS, _IN_TURN, _reconstruct("reconstruct_residues", "residues", 1, NARROW_BN)),
-        _IN_TURN,
-        _workspace(count, 1, "residues", bn=NARROW_BN),
+        7,
+        "ping_pong",
+        "A consumer a tile",
+        _story(
+            "A consumer multiplies a whole tile while the other reduces and stores the one before.",
+            gain_over="crt.fused" if count == COUNT else "crt.ping_pong",
+        ),
+        Run(steps=steps, workspace=_workspace(count, 1, "residues", ring=_NARROW)),
+        _PING_PONG,
         headers=("in_turn",),
         count=count,
         longest_k=UNSIGNED_K,
-        bn=NARROW_BN,
-        stages=NARROW_STAGES,
-        **others,
+        ring=_NARROW,
     )
 
 
@@ -345,21 +350,19 @@ def _half(shape: Shape) -> Shape:
     return Shape(_ceil(shape.m, 2), 2 * _ceil(shape.n, 4), _pitch(_ceil(shape.k, 2)))
 
 
-def _winograd(count: int) -> Kernel:
-    products = SEVEN * count
+def _column_blocks(shape: Shape) -> tuple[int, int]:
+    half = _half(shape)
+    return _ceil(half.n, SOME), _ceil(half.k, HALF_DEPTH)
+
+
+def _output_blocks(shape: Shape) -> tuple[int, int]:
+    half = _half(shape)
+    return _ceil(half.n, _NARROW.bn) * _NARROW.bn // 32 * 4, _ceil(half.m, BM)
+
+
+def _winograd_steps(count: int, multiply: Step) -> tuple[Step, ...]:
     combined = Expect(r"VIADDMNMX\.U16x2", "residues are added modulo p two at a time", least=8 * (count - 1))
-    multiply = _in_turn(factors="factors", products=products, part=_half)
-    written = _workspace(products, 1, "residues", bn=NARROW_BN)["residues"]
-
-    def columns(shape: Shape) -> tuple[int, int]:
-        half = _half(shape)
-        return _ceil(half.n, SOME), _ceil(half.k, HALF_DEPTH)
-
-    def blocks(shape: Shape) -> tuple[int, int]:
-        half = _half(shape)
-        return _ceil(half.n, NARROW_BN) * NARROW_BN // 32 * 4, _ceil(half.m, BM)
-
-    steps = (
+    return (
         Step(
             "row_factors",
             _grid(lambda s: (_half(s).m, 1), (512, 1)),
@@ -370,14 +373,14 @@ def _winograd(count: int) -> Kernel:
         _COLUMN_EXPONENTS,
         Step(
             "column_factors",
-            _grid(columns, (512, 1), lambda s: 4 * SOME * (HALF_DEPTH + 2) * 8),
+            _grid(_column_blocks, (512, 1), lambda s: 4 * SOME * (HALF_DEPTH + 2) * 8),
             ("b", "exponents_b", "factors_b", "n", "k"),
             expects=(*_ROW_RESIDUES.expects, combined),
         ),
         multiply,
         Step(
             "reconstruct_blocks",
-            _grid(blocks, (32, 8)),
+            _grid(_output_blocks, (32, 8)),
             ("residues", "exponents_a", "exponents_b", "c", "m", "n"),
             expects=(
                 Expect(r"DFMA(\..*)?", "two products a modulus and element, in double", least=2 * 16 * count),
@@ -385,36 +388,43 @@ def _winograd(count: int) -> Kernel:
             ),
         ),
     )
-    whole = _workspace(count, 1, "residues")
-    workspace = {name: whole[name] for name in ("exponents_a", "exponents_b", "norms")} | {
+
+
+def _winograd_workspace(count: int) -> dict[str, Buffer]:
+    products = SEVEN * count
+    whole, half = _workspace(count, 1, "residues"), _workspace(products, 1, "residues", ring=_NARROW)
+    return {name: whole[name] for name in ("exponents_a", "exponents_b", "norms")} | {
         "factors_a": Buffer("int8", lambda s: (products * _half(s).m, _half(s).k)),
         "factors_b": Buffer("int8", lambda s: (products * _half(s).n, _half(s).k)),
-        "residues": Buffer("int8", lambda s: written.lengths(_half(s))),
+        "residues": Buffer("int8", lambda s: half["residues"].lengths(_half(s))),
     }
+
+
+def _winograd(count: int) -> Kernel:
+    multiply = _ping_pong_product(factors="factors", products=SEVEN * count, part=_half)
     return _kernel(
-        "winograd" if count == COUNT else f"winograd_{count}",
-        "R9",
-        "Seven products for eight" if count == COUNT else f"Seven products for eight, {count} moduli",
-        "9_winograd.cu",
-        "Modulo a number Winograd's step is exact: 7/8 of the products, and nothing is lost.",
-        steps,
+        9,
+        "winograd",
+        "Seven products for eight",
+        _story(
+            "Modulo a number Winograd's step is exact: 7/8 of the products, and nothing is lost.",
+            gain_over="crt.ping_pong" if count == COUNT else f"crt.ping_pong_{count}",
+        ),
+        Run(steps=_winograd_steps(count, multiply), workspace=_winograd_workspace(count)),
         multiply,
-        workspace,
         headers=("in_turn", "winograd"),
         count=count,
         longest_k=2 * UNSIGNED_K,
-        bn=NARROW_BN,
-        stages=NARROW_STAGES,
-        gain_over="crt.ping_pong" if count == COUNT else f"crt.ping_pong_{count}",
+        ring=_NARROW,
     )
 
 
 _PEAKS = replace(
-    _multiply("coarse", "U8", 2, ()),
+    _multiply("coarse", "U8", 2, None),
     entry="find_peaks",
     # The tiles of one product instead of as many as there are moduli: those blocks that find none leave at once.
     arguments=("map:coarse_a", "map:coarse_b", "peaks_a", "peaks_b", "m", "n", "k"),
-    tensor_maps={"coarse_a": TensorMap((BM, 128)), "coarse_b": TensorMap((BN // 2, 128))},
+    tensor_maps={"coarse_a": TensorMap((BM, 128)), "coarse_b": TensorMap((_WIDE.bn // 2, 128))},
     expects=(
         Expect(r"IGMMA\.64x256x32\.U8\.U8", "wgmma on 8-bit integers", least=4),
         Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1),
@@ -470,74 +480,75 @@ def _accurate() -> Kernel:
         "coarse_a": Buffer("int8", lambda s: (s.m, _pitch(s.k))),
         "coarse_b": Buffer("int8", lambda s: (s.n, _pitch(s.k))),
     }
-    return _kernel(
+    kernel = _kernel(
+        8,
         "accurate",
-        "R8",
         "Exponents from a product",
-        "8_accurate.cu",
-        "One INT8 product of magnitudes says how far rows and columns may be scaled.",
-        steps,
+        _story("One INT8 product of magnitudes says how far rows and columns may be scaled.", gain_over="crt.fused"),
+        Run(steps=steps, workspace=workspace),
         _POSITIVE,
-        workspace,
         headers=("coarse", "rows"),
         longest_k=UNSIGNED_K,
-        gain_over="crt.fused",
-        error=_accurate_error,
-        # A and B without what is not finite, coarse magnitudes of both, twice, and their product as it is converted.
-        error_copies=4,
     )
+    # A and B without Inf and NaN, the magnitudes of both, twice, and their product as it is converted.
+    return kernel.with_promises(error=_accurate_error, error_copies=4)
 
 
 KERNELS = (
     _kernel(
+        1,
         "library",
-        "R1",
         "The library's INT8 products",
-        "1_library.cu",
-        "Exponents, residues, 15 products of a library, reconstruction.",
-        (*_TWO_PASSES, _LIBRARY_PRODUCT, _RECONSTRUCT_ROWS),
+        _story("Exponents, residues, 15 products of a library, reconstruction."),
+        Run(
+            steps=(*_TWO_PASSES, _LIBRARY_PRODUCT, _RECONSTRUCT_ROWS),
+            workspace=_workspace(COUNT, 0, "sums", rows_beyond=16),
+        ),
         _RECONSTRUCT_ROWS,
-        _workspace(COUNT, 0, "sums", rows_beyond=16),
     ),
     _kernel(
+        2,
         "batched",
-        "R2",
         "One launch for all moduli",
-        "2_batched.cu",
-        "wgmma on int8 for all moduli in one launch; sums stay in the order of the registers.",
-        (*_TWO_PASSES, _SUMS, _reconstruct("reconstruct_sums", "sums", 1)),
+        _story("wgmma on int8 for all moduli in one launch; sums stay in the order of the registers."),
+        Run(
+            steps=(*_TWO_PASSES, _SUMS, _reconstruct("reconstruct_sums", "sums", 1)),
+            workspace=_workspace(COUNT, 1, "sums"),
+        ),
         _SUMS,
-        _workspace(COUNT, 1, "sums"),
     ),
     _kernel(
+        3,
         "reduced",
-        "R3",
         "Residues leave the product",
-        "3_reduced.cu",
-        "Sums are reduced in the epilogue: a quarter of the bytes.",
-        (*_TWO_PASSES, _RESIDUES, _reconstruct("reconstruct_residues", "residues", 1)),
+        _story("Sums are reduced in the epilogue: a quarter of the bytes."),
+        Run(
+            steps=(*_TWO_PASSES, _RESIDUES, _reconstruct("reconstruct_residues", "residues", 1)),
+            workspace=_workspace(COUNT, 1, "residues"),
+        ),
         _RESIDUES,
-        _workspace(COUNT, 1, "residues"),
     ),
     _kernel(
+        4,
         "multicast",
-        "R4",
         "Clusters share B",
-        "4_multicast.cu",
-        "Two blocks load each tile of B once.",
-        (*_TWO_PASSES, _SHARED, _reconstruct("reconstruct_residues", "residues", 2)),
+        _story("Two blocks load each tile of B once."),
+        Run(
+            steps=(*_TWO_PASSES, _SHARED, _reconstruct("reconstruct_residues", "residues", 2)),
+            workspace=_workspace(COUNT, 2, "residues"),
+        ),
         _SHARED,
-        _workspace(COUNT, 2, "residues"),
     ),
     _kernel(
+        5,
         "unsigned",
-        "R5",
         "Residues without a sign",
-        "5_unsigned.cu",
-        "Sums that only grow leave the upper bits of the adders alone.",
-        (*_TWO_PASSES, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2)),
+        _story("Sums that only grow leave the upper bits of the adders alone."),
+        Run(
+            steps=(*_TWO_PASSES, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2)),
+            workspace=_workspace(COUNT, 2, "residues"),
+        ),
         _POSITIVE,
-        _workspace(COUNT, 2, "residues"),
         longest_k=UNSIGNED_K,
     ),
     *(_fused(count) for count in (COUNT, 14, 16)),

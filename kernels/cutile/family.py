@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import Shape
@@ -116,16 +116,6 @@ def _last_expects(dtype: str) -> tuple[Expect, ...]:
     )
 
 
-def _grid(bm: int, bn: int, most: int = 0) -> Callable[[Shape], Launch]:
-    """A block a tile, or `most` blocks. With several CTAs a block, the grid still counts blocks."""
-
-    def launch(shape: Shape) -> Launch:
-        tiles = -(-shape.m // bm) * -(-shape.n // bn)
-        return Launch(grid=(min(tiles, most or tiles), 1, 1), block=ONE_THREAD)
-
-    return launch
-
-
 _SPILLS = {
     "persistent_fp16": ("86", "89", "120"),
     "persistent_tf32": SYNC,
@@ -138,201 +128,211 @@ _SPILLS = {
 """Where what was chosen on Hopper does not fit the registers, by kernel, read from its machine code."""
 
 
-def _baseline(k_major: bool, fast: int) -> str:
-    """cuBLAS in the same layout, its sums of 8-bit floats kept where the kernel keeps them."""
-    return "cublas.gemm_fast" if fast else "cublas.gemm_k_major" if k_major else "cublas.gemm"
+@dataclass(frozen=True)
+class _Tiles:
+    """How a product is cut into tiles, and how they are mapped to the GPU.
+
+    Attributes:
+        bm, bn, bk: rows and columns of a tile of C, depth of a K iteration.
+        group: rows of tiles that consecutive blocks walk together, to share operands in the L2.
+        blocks: at most so many blocks are launched; 0: one per tile.
+        hints: for the compiler; one that is 0 is left to it.
+    """
+
+    bm: int
+    bn: int
+    bk: int
+    group: int = 8
+    blocks: int = 0
+    hints: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def params(self) -> dict[str, int]:
+        return {"bm": self.bm, "bn": self.bn, "bk": self.bk, "group": self.group}
+
+    @property
+    def persistent(self) -> _Tiles:
+        """The same, with as many blocks as an H200 holds at a time."""
+        resident = MULTIPROCESSORS * (self.hints.get("occupancy") or 1) // self.hints.get("num_ctas", 1)
+        return replace(self, blocks=resident)
+
+
+def _grid(tiles: _Tiles) -> Callable[[Shape], Launch]:
+    """One block per tile, or `tiles.blocks`. With several CTAs per block, the grid still counts blocks."""
+
+    def launch(shape: Shape) -> Launch:
+        count = -(-shape.m // tiles.bm) * -(-shape.n // tiles.bn)
+        return Launch(grid=(min(count, tiles.blocks or count), 1, 1), block=ONE_THREAD)
+
+    return launch
+
+
+def _story(idea: str, published: str | None = None, gain_over: str = "") -> Story:
+    return Story(article="cutile", published_system=published, idea=idea, gain_over=gain_over)
+
+
+def _timing(k_major: bool, fast: int = 0, timed_to: int = 0) -> Timing:
+    """Against cuBLAS in the same layout, its sums of 8-bit floats kept where the kernel keeps them."""
+    baseline = "cublas.gemm_fast" if fast else "cublas.gemm_k_major" if k_major else "cublas.gemm"
+    return Timing(baseline=baseline, timed_to=timed_to)
+
+
+_NOT_IN_CUBLAS = Timing(baseline=None)
+"""cuBLAS multiplies no e5m2 by e5m2, and no row-major B in 8-bit floats."""
 
 
 def _product(
     source: str,
-    dtype: str,
-    tile: tuple[int, int, int],
     rung: str,
     title: str,
-    idea: str,
+    dtype: str,
+    tiles: _Tiles,
+    story: Story,
     name: str = "",
-    published: str | None = None,
     constants: Mapping[str, int] | None = None,
-    hints: Mapping[str, int] | None = None,
     k_major: bool = False,
-    group: int = 8,
-    baseline: str | None = "",
-    spills: tuple[str, ...] = (),
-    gain_over: str = "",
-    aligned: bool = True,
-    expects: tuple[Expect, ...] | None = None,
-    timed: bool = True,
-    timed_to: int = 0,
-    blocks: int = 0,
+    timing: Timing | None = None,
 ) -> Kernel:
-    """A matrix product; an empty `baseline` is cuBLAS in its layout. Without `aligned` nothing is promised of rows.
-
-    `hints` are for the compiler; one that is 0 is left to it. At most `blocks` blocks are launched, 0: one a tile.
-    """
-    bm, bn, bk = tile
-    params = {"bm": bm, "bn": bn, "bk": bk, "group": group, **(constants or {})}
-    out, entry = _OUT.get(dtype, dtype), source.split("_", 1)[1].removesuffix(".py")
-    step = 16 // DTYPES[dtype]
-    given = ",".join(f"{hint}={value}" for hint, value in (hints or {}).items() if value)
+    """A matrix product, by default against cuBLAS in its layout; `constants` of the source beside those of `tiles`."""
+    constants = constants or {}
+    params = {**tiles.params, **constants}
+    entry, chunk = source.split("_", 1)[1].removesuffix(".py"), 16 // DTYPES[dtype]
+    hints = ",".join(f"{hint}={value}" for hint, value in tiles.hints.items() if value)
     return Kernel(
         id=f"cutile.{name or f'{entry}_{dtype}'}",
         rung=rung,
-        title=title,
+        title=f"{title}, {dtype}",
         source=source,
         compute=Compute(
             dtype_in=dtype,
             dtype_acc=_SUMS.get(dtype, "fp32"),
-            dtype_out=out,
+            dtype_out=_OUT.get(dtype, dtype),
             layout="row,col,row" if k_major else "row,row,row",
         ),
         code=Code(
-            entry, compiler="cutile", params=params, defines=parameters(params) | ({"HINTS": given} if given else {})
+            entry, compiler="cutile", params=params, defines=parameters(params) | ({"HINTS": hints} if hints else {})
         ),
-        launch=_grid(bm, bn, blocks),
+        launch=_grid(tiles),
         call=Call(arguments=("array:a", "array:b", "array:c")),
         platform=Platform(toolkits=("cuda13",)),
-        accepts=Accepts(multiple_of={"n": step, "k": step} if aligned else {}),
+        accepts=Accepts(multiple_of={"n": chunk, "k": chunk}),
         promises=Promises(
-            expects=_expects(dtype) if expects is None else expects,
-            spills=spills or _SPILLS.get(name, ()),
+            expects=_expects(dtype),
+            spills=_SPILLS.get(name, ()),
             refusals=(_NO_FP8,) if dtype.startswith("fp8") else (),
         ),
-        timing=Timing(
-            baseline=_baseline(k_major, (constants or {}).get("fast", 0)) if baseline == "" else baseline,
-            timed=timed,
-            timed_to=timed_to,
-        ),
-        story=Story(article="cutile", published_system=published, idea=idea, gain_over=gain_over),
+        timing=timing or _timing(k_major, constants.get("fast", 0)),
+        story=story,
     )
 
 
-def _by_rows(dtype: str, tile: tuple[int, int, int], idea: str, **options) -> Kernel:
-    return _product("1_matmul.py", dtype, tile, "C1", f"Tile matmul, {dtype}", idea, **options)
+def _row_major(dtype: str, tiles: _Tiles, story: Story, name: str = "", timing: Timing | None = None) -> Kernel:
+    return _product("1_matmul.py", "C1", "Tile matmul", dtype, tiles, story, name, timing=timing)
 
 
-def _by_columns(dtype: str, tile: tuple[int, int, int], idea: str, fast: int = 0, **options) -> Kernel:
+def _k_major(
+    dtype: str, tiles: _Tiles, story: Story, name: str = "", fast: bool = False, timing: Timing | None = None
+) -> Kernel:
     return _product(
         "2_k_major.py",
-        dtype,
-        tile,
         "C2",
-        f"B K-major, {dtype}",
-        idea,
-        constants={"fast": fast},
+        "B K-major",
+        dtype,
+        tiles,
+        story,
+        name,
+        constants={"fast": int(fast)},
         k_major=True,
-        **options,
+        timing=timing,
     )
 
 
-def _staying(dtype: str, tile: tuple[int, int, int], idea: str, k_major: bool, fast: int = 0, **options) -> Kernel:
-    """The product by as many blocks as an H200 holds at a time."""
-    hints = options.get("hints", {})
+def _persistent(dtype: str, tiles: _Tiles, story: Story, k_major: bool, name: str, fast: bool = False) -> Kernel:
     return _product(
         "4_persistent.py",
-        dtype,
-        tile,
         "C4",
-        f"Blocks that stay, {dtype}",
-        idea,
-        constants={"k_major": int(k_major), "fast": fast},
-        k_major=k_major,
-        **(
-            {"group": 16, "blocks": MULTIPROCESSORS * (hints.get("occupancy") or 1) // hints.get("num_ctas", 1)}
-            | options
-        ),
-    )
-
-
-def _left_over(shape: Shape, tile: tuple[int, int, int], parts: int) -> tuple[int, int]:
-    """Tiles that full waves take, and those of the last one: none where their parts are more than a wave."""
-    tiles = -(-shape.m // tile[0]) * -(-shape.n // tile[1])
-    rest = tiles % MULTIPROCESSORS
-    return (tiles - rest, rest) if rest * parts <= MULTIPROCESSORS else (tiles, 0)
-
-
-def _ending_small(dtype: str, group: int, idea: str, name: str, k_major: bool = False, **options) -> Kernel:
-    """The product in 16 bits by blocks that stay, the last wave in tiles of 64 x 64 where it is nearly empty."""
-    tile, least, constants = (128, 128, 64), (64, 64), {"k_major": int(k_major), "fast": 0}
-    kernel = _product(
-        "5_tail.py",
+        "Blocks that stay",
         dtype,
-        tile,
-        "C5",
-        f"Small tiles last, {dtype}",
-        idea,
-        name=name,
-        constants=constants,
+        tiles.persistent,
+        story,
+        name,
+        constants={"k_major": int(k_major), "fast": int(fast)},
         k_major=k_major,
-        group=group,
-        **options,
     )
-    parts = tile[0] // least[0] * (tile[1] // least[1])
-    params = {"bm": tile[0], "bn": tile[1], "bk": tile[2], "group": group, "tm": least[0], "tn": least[1], **constants}
 
-    def waves(shape: Shape) -> Launch:
-        return Launch(grid=(max(1, min(_left_over(shape, tile, parts)[0], MULTIPROCESSORS)), 1, 1), block=ONE_THREAD)
 
-    def last(shape: Shape) -> Launch:
-        return Launch(grid=(max(1, _left_over(shape, tile, parts)[1] * parts), 1, 1), block=ONE_THREAD)
+def _waves(shape: Shape, tiles: _Tiles, parts: int) -> tuple[int, int]:
+    """Tiles of the full waves, and of the last one: none if its tiles, in `parts` each, are more than one wave."""
+    count = -(-shape.m // tiles.bm) * -(-shape.n // tiles.bn)
+    rest = count % MULTIPROCESSORS
+    return (count - rest, rest) if rest * parts <= MULTIPROCESSORS else (count, 0)
+
+
+def _ending_small(dtype: str, group: int, story: Story, name: str, k_major: bool = False) -> Kernel:
+    """The persistent product in 16 bits, its last wave in tiles of 64 x 64 where it is nearly empty."""
+    tiles, small, constants = _Tiles(128, 128, 64, group), (64, 64), {"k_major": int(k_major), "fast": 0}
+    kernel = _product("5_tail.py", "C5", "Small tiles last", dtype, tiles, story, name, constants, k_major)
+    parts = tiles.bm // small[0] * (tiles.bn // small[1])
+    params = {**tiles.params, "tm": small[0], "tn": small[1], **constants}
+
+    def full_waves(shape: Shape) -> Launch:
+        return Launch(grid=(max(1, min(_waves(shape, tiles, parts)[0], MULTIPROCESSORS)), 1, 1), block=ONE_THREAD)
+
+    def last_wave(shape: Shape) -> Launch:
+        return Launch(grid=(max(1, _waves(shape, tiles, parts)[1] * parts), 1, 1), block=ONE_THREAD)
 
     def steps(shape: Shape) -> tuple[Step, ...]:
-        """What of the two has a tile to do."""
-        whole, rest = _left_over(shape, tile, parts)
-        given = (*kernel.call.arguments, whole)
-        first = Step("full_waves", waves, given)
-        second = Step("last_wave", last, given, params=params, defines=parameters(params), expects=_last_expects(dtype))
-        return (first,) * (whole > 0) + (second,) * (rest > 0)
+        """Those of the two launches that have a tile to compute."""
+        whole, rest = _waves(shape, tiles, parts)
+        arguments = (*kernel.call.arguments, whole)
+        both = (
+            (whole, Step("full_waves", full_waves, arguments)),
+            (
+                rest,
+                Step(
+                    "last_wave",
+                    last_wave,
+                    arguments,
+                    params=params,
+                    defines=parameters(params),
+                    expects=_last_expects(dtype),
+                ),
+            ),
+        )
+        return tuple(step for count, step in both if count)
 
-    # 12 x 12 tiles: a full wave, and twelve tiles left over, of which some reach beyond the matrix.
+    # 12 x 12 tiles: a full wave and twelve more tiles, of which some reach beyond the matrix.
     return replace(
-        kernel.with_promises(gate_shapes=(Shape(1500, 1480, 200),)),
-        launch=waves,
-        code=replace(kernel.code, entry="full_waves"),
+        kernel.with_promises(gate_shapes=(Shape(1500, 1480, 200),)).with_code(entry="full_waves"),
+        launch=full_waves,
         run=Run(steps=steps),
     )
 
 
-def _turned(rows: int, columns: int, tile: tuple[int, int, int], group: int, idea: str, **options) -> Kernel:
-    """The product in TF32 of B by rows, which a launch of its own turns round in tiles of rows x columns first."""
-    kernel = _product(
-        "6_turned.py",
-        "tf32",
-        tile,
-        "C6",
-        "B turned round first, tf32",
-        idea,
-        name="turned_tf32",
-        group=group,
-        blocks=MULTIPROCESSORS,
-        **options,
-    )
+def _transposed(rows: int, columns: int, tiles: _Tiles, story: Story) -> Kernel:
+    """The product in TF32 of a row-major B, which a launch of its own transposes first, in tiles of rows x columns."""
+    kernel = _product("6_turned.py", "C6", "B turned round first", "tf32", tiles.persistent, story, "turned_tf32")
     params = {"rows": rows, "columns": columns}
 
-    def tiles(shape: Shape) -> Launch:
+    def blocks(shape: Shape) -> Launch:
         return Launch(grid=(-(-shape.k // rows) * -(-shape.n // columns), 1, 1), block=ONE_THREAD)
 
-    turn = Step(
+    transpose = Step(
         "turn",
-        tiles,
+        blocks,
         ("array:b", "array:turned"),
         params=params,
         defines=parameters(params),
-        expects=(Expect(r"STG\.E\.128(\..*)?|UTMASTG\.2D(\..*)?", "16 bytes a store, or the copy engine"),),
+        expects=(Expect(r"STG\.E\.128(\..*)?|UTMASTG\.2D(\..*)?", "stores of 16 bytes, or by TMA"),),
     )
     arguments = ("array:a", "array:turned", "array:c")
-    return replace(
-        kernel,
-        code=replace(kernel.code, entry="multiply"),
-        call=replace(kernel.call, arguments=arguments),
-        run=Run(
-            steps=(turn, Step("multiply", kernel.launch, arguments)),
-            workspace={"turned": Buffer("tf32", lambda shape: (shape.n, shape.k), (1, 4))},
-        ),
-    )
+    workspace = {"turned": Buffer("tf32", lambda shape: (shape.n, shape.k), (1, 4))}
+    run = Run(steps=(transpose, Step("multiply", kernel.launch, arguments)), workspace=workspace)
+    return replace(kernel.with_code(entry="multiply").with_call(arguments=arguments), run=run)
 
 
-_FOUND = "Tile and hints found by trying on this GPU."
-_SMALLER = "The smaller tile, of one warpgroup that multiplies."
+_FOUND = _story("Tile and hints found by a search on this GPU.")
+_SMALLER = _story("The smaller tile, of one warpgroup that multiplies.")
 _LAST = "Tiles left over by full waves are cut in four, if all of them then fit one wave."
 
 
@@ -359,107 +359,109 @@ _VECTOR_ADD = Kernel(
 
 _WRITTEN = (
     _VECTOR_ADD,
-    _by_rows("fp16", (128, 128, 64), "ct.load, ct.mma, ct.store: no more.", published="cuTile matmul", spills=("80",)),
-    _by_rows("bf16", (128, 128, 64), "The same in bf16.", spills=("80",)),
-    _by_rows("tf32", (128, 128, 32), "fp32 in memory, cast as a tile.", published="cuTile matmul", spills=SYNC),
-    _by_rows(
+    _row_major(
+        "fp16", _Tiles(128, 128, 64), _story("ct.load, ct.mma, ct.store: nothing else.", "cuTile matmul")
+    ).with_promises(spills=("80",)),
+    _row_major("bf16", _Tiles(128, 128, 64), _story("The same in bf16.")).with_promises(spills=("80",)),
+    _row_major("tf32", _Tiles(128, 128, 32), _story("fp32 in memory, cast as a tile.", "cuTile matmul")).with_promises(
+        spills=SYNC
+    ),
+    _row_major(
         "fp8_e5m2",
-        (128, 64, 128),
-        "8-bit floats; B must be turned round for Hopper's wgmma.",
-        published="cuTile matmul",
-        baseline=None,  # cuBLAS multiplies no e5m2 by e5m2, and no B by rows
+        _Tiles(128, 64, 128),
+        _story("8-bit floats; B must be transposed for Hopper's wgmma.", "cuTile matmul"),
+        timing=_NOT_IN_CUBLAS,
     ),
-    _by_rows("fp8_e4m3", (128, 64, 128), "The other 8-bit float.", baseline=None),
-    _by_rows("int8", (128, 128, 128), "8-bit integers, summed in int32.", spills=SYNC),
-    _by_rows(
+    _row_major("fp8_e4m3", _Tiles(128, 64, 128), _story("The other 8-bit float."), timing=_NOT_IN_CUBLAS),
+    _row_major("int8", _Tiles(128, 128, 128), _story("8-bit integers, summed in int32.")).with_promises(spills=SYNC),
+    _row_major(
         "fp64",
-        (128, 128, 16),
-        "fp64 with fp64 sums, and no tensor core.",
-        published="cuTile matmul",
-        spills=(*SYNC, "90", "100"),
-        timed_to=8192,
-    ),
-    _by_rows(
+        _Tiles(128, 128, 16),
+        _story("fp64 with fp64 sums, and no tensor core.", "cuTile matmul"),
+        timing=_timing(k_major=False, timed_to=8192),
+    ).with_promises(spills=(*SYNC, "90", "100")),
+    _row_major(
         "fp64",
-        (32, 32, 16),
-        "Tiles so small that their sums stay in registers.",
+        _Tiles(32, 32, 16),
+        _story(
+            "Tiles so small that their sums stay in registers.", "cuTile matmul, smaller tiles", "cutile.matmul_fp64"
+        ),
         name="matmul_fp64_small",
-        published="cuTile matmul, smaller tiles",
-        gain_over="cutile.matmul_fp64",
-        spills=AMPERE,
-        timed_to=8192,
-    ),
-    _by_rows(
+        timing=_timing(k_major=False, timed_to=8192),
+    ).with_promises(spills=AMPERE),
+    _row_major(
         "fp16",
-        (64, 64, 32),
-        "Nothing promised of the rows: any shape, element by element.",
+        _Tiles(64, 64, 32),
+        _story("Rows of any alignment: any shape, element by element."),
         name="any_shape",
-        aligned=False,
-        baseline=None,
-        timed=False,
-        expects=_ELEMENTWISE,
-    ),
-    _by_columns("fp16", (128, 128, 64), "K is contiguous in A and in B.", spills=("80",)),
-    _by_columns("bf16", (128, 128, 64), "The same in bf16.", spills=("80",)),
-    _by_columns("tf32", (128, 128, 32), "The order in which wgmma reads 32-bit operands."),
-    _by_columns("fp8_e4m3", (128, 64, 128), "The order in which wgmma reads 8-bit operands."),
-    _by_columns("fp8_e5m2", (128, 64, 128), "The same in e5m2.", baseline=None),
-    _by_columns("int8", (128, 128, 128), "The same for 8-bit integers."),
-    _by_columns(
+        timing=Timing(baseline=None, timed=False),
+    )
+    .with_accepts(multiple_of={})
+    .with_promises(expects=_ELEMENTWISE),
+    _k_major("fp16", _Tiles(128, 128, 64), _story("K is contiguous in A and in B.")).with_promises(spills=("80",)),
+    _k_major("bf16", _Tiles(128, 128, 64), _story("The same in bf16.")).with_promises(spills=("80",)),
+    _k_major("tf32", _Tiles(128, 128, 32), _story("The order in which wgmma reads 32-bit operands.")),
+    _k_major("fp8_e4m3", _Tiles(128, 64, 128), _story("The order in which wgmma reads 8-bit operands.")),
+    _k_major("fp8_e5m2", _Tiles(128, 64, 128), _story("The same in e5m2."), timing=_NOT_IN_CUBLAS),
+    _k_major("int8", _Tiles(128, 128, 128), _story("The same for 8-bit integers.")),
+    _k_major(
         "fp8_e4m3",
-        (128, 128, 128),
-        "Sums stay in the tensor core, to some 14 bits.",
-        fast=1,
+        _Tiles(128, 128, 128),
+        _story("Sums stay in the tensor core, to some 14 bits.", gain_over="cutile.k_major_fp8_e4m3"),
         name="k_major_fp8_e4m3_fast",
-        gain_over="cutile.k_major_fp8_e4m3",
+        fast=True,
     ),
-    _by_columns(
+    _k_major(
         "fp8_e4m3",
-        (128, 128, 128),
-        "Eight worker warps share the two sets of sums of a wider tile.",
+        _Tiles(128, 128, 128, group=16, hints={"num_worker_warps": 8}),
+        _story("Eight worker warps share the two sets of sums of a wider tile.", gain_over="cutile.k_major_fp8_e4m3"),
         name="k_major_fp8_e4m3_wide",
-        group=16,
-        hints={"num_worker_warps": 8},
-        gain_over="cutile.k_major_fp8_e4m3",
     ),
     _product(
         "3_outer.py",
-        "fp64",
-        (128, 64, 8),
         "C3",
-        "Outer products, fp64",
-        "Products and sums without ct.mma, so that the compiler fuses them.",
-        gain_over="cutile.matmul_fp64",
-        expects=_OUTER,
-        spills=AMPERE,
-        timed_to=8192,
-    ),
-    _staying(
+        "Outer products",
+        "fp64",
+        _Tiles(128, 64, 8),
+        _story("Products and sums without ct.mma, so that the compiler fuses them.", gain_over="cutile.matmul_fp64"),
+        timing=_timing(k_major=False, timed_to=8192),
+    ).with_promises(expects=_OUTER, spills=AMPERE),
+    _persistent(
         "bf16",
-        (128, 256, 64),
-        "A block a multiprocessor, eight worker warps, a tile as large as they can hold.",
-        False,
+        _Tiles(128, 256, 64, group=16, hints={"num_worker_warps": 8}),
+        _story("One block per SM, eight worker warps, a tile as large as they can hold."),
+        k_major=False,
         name="persistent_bf16",
-        hints={"num_worker_warps": 8},
     ),
-    _staying("fp16", (128, 128, 64), _SMALLER, False, name="persistent_fp16"),
-    _staying("tf32", (128, 128, 32), _SMALLER, True, name="persistent_tf32"),
-    _staying("int8", (128, 128, 128), _SMALLER, True, name="persistent_int8"),
-    _staying("fp8_e4m3", (128, 128, 128), _SMALLER, True, fast=1, name="persistent_fp8_e4m3_fast"),
-    _ending_small("fp16", 8, _LAST, name="tail_fp16", gain_over="cutile.persistent_fp16_tuned"),
-    _ending_small("bf16", 16, _LAST, name="tail_bf16", gain_over="cutile.persistent_bf16_tuned"),
-    _turned(
+    _persistent("fp16", _Tiles(128, 128, 64, group=16), _SMALLER, k_major=False, name="persistent_fp16"),
+    _persistent("tf32", _Tiles(128, 128, 32, group=16), _SMALLER, k_major=True, name="persistent_tf32"),
+    _persistent("int8", _Tiles(128, 128, 128, group=16), _SMALLER, k_major=True, name="persistent_int8"),
+    _persistent(
+        "fp8_e4m3",
+        _Tiles(128, 128, 128, group=16),
+        _SMALLER,
+        k_major=True,
+        name="persistent_fp8_e4m3_fast",
+        fast=True,
+    ),
+    _ending_small("fp16", 8, _story(_LAST, gain_over="cutile.persistent_fp16_tuned"), "tail_fp16"),
+    _ending_small("bf16", 16, _story(_LAST, gain_over="cutile.persistent_bf16_tuned"), "tail_bf16"),
+    _transposed(
         64,
         64,
-        (128, 128, 32),
-        8,
-        "One launch turns B round, once for all rows of tiles of C.",
-        gain_over="cutile.matmul_tf32_tuned",
+        _Tiles(128, 128, 32),
+        _story("One launch transposes B, once for all rows of tiles of C.", gain_over="cutile.matmul_tf32_tuned"),
     ),
 )
 
 
 _HINTS = ("num_worker_warps", "occupancy", "num_ctas")
+
+
+def _searched(params: Mapping[str, int]) -> _Tiles:
+    """Tiles with the constants of one candidate of a search."""
+    hints = {hint: params[hint] for hint in _HINTS}
+    return _Tiles(params["bm"], params["bn"], params["bk"], params["group"], hints=hints)
 
 
 def _fits(dtype: str, sets: int = 1) -> Callable[[Mapping[str, int]], bool]:
@@ -487,18 +489,10 @@ def _fits(dtype: str, sets: int = 1) -> Callable[[Mapping[str, int]], bool]:
 def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
     """The product in `dtype` with tiles and hints to be searched."""
     name = f"{'k_major' if k_major else 'matmul'}_{dtype}{'_fast' if fast else ''}_tuned"
-    make = _by_columns if k_major else _by_rows
 
     def kernel(params: Mapping[str, int]) -> Kernel:
-        return make(
-            dtype,
-            (params["bm"], params["bn"], params["bk"]),
-            _FOUND,
-            name=name,
-            group=params["group"],
-            hints={hint: params[hint] for hint in _HINTS},
-            **({"fast": int(fast)} if k_major else {}),
-        )
+        tiles = _searched(params)
+        return _k_major(dtype, tiles, _FOUND, name, fast) if k_major else _row_major(dtype, tiles, _FOUND, name)
 
     space = {
         "bm": (64, 128, 256),
@@ -512,21 +506,12 @@ def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
     return Tunable(f"cutile.{name}", space, _fits(dtype, 2 if dtype.startswith("fp8") and not fast else 1), kernel)
 
 
-def _staying_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
-    """The product by blocks that stay, with the large tiles and eight worker warps that it needs to be of use."""
+def _persistent_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
+    """The persistent product, with the large tiles and eight worker warps that it needs to be of use."""
     name = f"persistent_{dtype}{'_fast' if fast else ''}_tuned"
 
     def kernel(params: Mapping[str, int]) -> Kernel:
-        return _staying(
-            dtype,
-            (params["bm"], params["bn"], params["bk"]),
-            _FOUND,
-            k_major,
-            fast=int(fast),
-            name=name,
-            group=params["group"],
-            hints={hint: params[hint] for hint in _HINTS},
-        )
+        return _persistent(dtype, _searched(params), _FOUND, k_major, name, fast)
 
     space = {
         "bm": (128, 256),
@@ -544,9 +529,9 @@ TUNABLES = (
     *(_tunable(dtype, False) for dtype in ("fp16", "bf16", "tf32", "int8")),
     *(_tunable(dtype, True) for dtype in ("bf16", "tf32", "int8", "fp8_e4m3")),
     _tunable("fp8_e4m3", True, fast=True),
-    *(_staying_tunable(dtype, False) for dtype in ("fp16", "bf16")),
-    *(_staying_tunable(dtype, True) for dtype in ("tf32", "int8")),
-    _staying_tunable("fp8_e4m3", True, fast=True),
+    *(_persistent_tunable(dtype, False) for dtype in ("fp16", "bf16")),
+    *(_persistent_tunable(dtype, True) for dtype in ("tf32", "int8")),
+    _persistent_tunable("fp8_e4m3", True, fast=True),
 )
 """What no kernel of the article is: the same sources with other constants. Nothing is built of them before a search."""
 

@@ -107,7 +107,7 @@ def _measure_copy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, 
     inputs, output = random(problem, shape, n)
     watch, moved = Stopwatch(context.session), 2.0 * output.nbytes
     for subject in context.subjects:
-        if subject.kernel != MEMCPY and context.kernel(subject).dtype_in != dtype:
+        if subject.kernel != MEMCPY and context.kernel(subject).compute.dtype_in != dtype:
             continue
         call = context.bind(subject, Operands(problem, shape, tuple(inputs), output))
         yield context.row(subject, dtype=dtype, n=n, **watch.cells(call, moved))

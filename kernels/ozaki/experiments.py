@@ -234,94 +234,116 @@ _OWN = ("d", "d_worst", "d_random", "slices_a", "slices_b", "pairs", "split_us",
 """Columns that say nothing of a library."""
 
 
+class _Product:
+    """Times and errors of one size: its operands, exact outputs, and what kernels share."""
+
+    def __init__(self, context: Any, n: int) -> None:
+        from gemmrepro import timing
+        from gemmrepro.operands import Operands, random
+        from gemmrepro.operations import Problem, Shape
+
+        self._context = context
+        self._timer = timing.Timer(context.session)
+        self.n, self.flops = n, 2.0 * n**3
+        self.shape, problem = Shape.cube(n), Problem("gemm", "fp64", "fp64", "row,row,row")
+        inputs, output = random(problem, self.shape, seed_of("products", n))
+        self.operands = Operands(problem, self.shape, tuple(inputs), output)
+        self.a, self.b, self.c = (array.reshape(n, n) for array in (*inputs, output))
+        self.judge = Judge(self.a, self.b, context.parameters["sampled"], n)
+        self._rates: dict[str, float] = {}
+        self._least_d: dict[Any, dict[str, int]] = {}
+
+    def time(self, call: Any) -> float:
+        """The median of some launches, in microseconds."""
+        first = self._timer.once(call)
+        times = [self._timer.once(call) for _ in range(1 if first > 1e5 else self._context.settings["repeats"])]
+        return sorted(times)[len(times) // 2]
+
+    def rate(self, dtype: str) -> float:
+        """Operations per second of cuBLAS in a low type, both operands K-major."""
+        from gemmrepro.gpu import baselines
+        from gemmrepro.operands import Operands, random
+        from gemmrepro.operations import Problem
+
+        if dtype not in self._rates:
+            low = Problem("gemm", dtype, "bf16" if dtype.startswith("fp8") else dtype, "row,col,row")
+            inputs, output = random(low, self.shape, self.n)
+            operands = Operands(low, self.shape, tuple(inputs), output)
+            call = baselines.baseline("cublas.gemm_k_major").bind(self._context.session, operands)
+            self._rates[dtype] = self.flops / self.time(call) * 1e6
+        return self._rates[dtype]
+
+    def kernel_cells(self, loaded: Any) -> dict[str, Any]:
+        """What one kernel took and, if it multiplies slices, how many and how long either part took."""
+        kernel = loaded.kernel
+        cells: dict[str, Any] = {**dict.fromkeys(_OWN), "d": kernel.compute.d}
+        if "slices_a" not in kernel.run.workspace:
+            return {**cells, "total_us": self.time(loaded.bind(self.operands))}
+        launches = loaded.launches(self.operands)
+        if kernel.run.program is not None:
+            slices, split, multiply = self._host_split(kernel, launches)
+        else:
+            slices, split, multiply = self._device_split(kernel, launches)
+            cells |= self._bounded(kernel, slices)
+        # A run that takes longer than 100 ms is not timed a second time as a whole.
+        total = self.time(loaded.bind(self.operands)) if split + multiply < 1e5 else split + multiply
+        cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}
+        rate = self.rate(kernel.run.workspace["slices_a"].dtype)
+        cells["share"] = cells["pairs"] * self.flops / multiply * 1e6 / rate
+        return {**cells, "total_us": total}
+
+    def _host_split(self, kernel: Any, launches: Any) -> tuple[tuple[int, int], float, float]:
+        """Slices of A and B, and the times of split and multiplication, of a program whose host part splits."""
+        from gemmrepro.ozaki import programs
+
+        fmt = programs.FORMATS[kernel.run.workspace["slices_a"].dtype]
+        slices = programs.split(launches, fmt)
+        split = self.time(lambda: programs.split(launches, fmt))
+        return slices, split, self.time(lambda: programs.multiply(launches, *slices))
+
+    def _device_split(self, kernel: Any, launches: Any) -> tuple[tuple[int, int], float, float]:
+        """The same of a kernel whose launches split."""
+        entries = list(dict.fromkeys(step.entry for step in kernel.run.steps))
+        main = entries.index(kernel.code.entry)
+        split, multiply = (self.time(launches.bind(*part)) for part in (entries[:main], entries[main:]))
+        return (_split(kernel)["s"],) * 2, split, multiply
+
+    def _bounded(self, kernel: Any, slices: tuple[int, int]) -> dict[str, int]:
+        scheme = kernel.run.workspace["slices_a"].dtype, slices, _split(kernel)["vector"]
+        if scheme not in self._least_d:
+            self._least_d[scheme] = _by_the_bound(kernel, self.a, self.b, self.judge)
+        return self._least_d[scheme]
+
+
 def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     import cupy
 
-    from gemmrepro import timing
-    from gemmrepro.gpu import baselines
-    from gemmrepro.operands import Operands, random
-    from gemmrepro.operations import Problem, Shape
-    from gemmrepro.ozaki import measures, programs
+    from gemmrepro.ozaki import measures
 
-    n = point["n"]
-    shape, problem = Shape.cube(n), Problem("gemm", "fp64", "fp64", "row,row,row")
-    timer, flops = timing.Timer(context.session), 2.0 * n**3
     # How long the library's algorithms are tried, of which `share` takes the fastest.
     context.session.trials.limit(context.settings["trial_seconds"])
-
-    def quickest(call: Any) -> float:
-        """The median of some launches, in microseconds."""
-        first = timer.once(call)
-        times = [timer.once(call) for _ in range(1 if first > 1e5 else context.settings["repeats"])]
-        return sorted(times)[len(times) // 2]
-
-    rates: dict[str, float] = {}
-    allowed: dict[Any, dict[str, int]] = {}
-
-    def rate(dtype: str) -> float:
-        """Operations a second of cuBLAS in a low type, both operands by K."""
-        if dtype not in rates:
-            low = Problem("gemm", dtype, "bf16" if dtype.startswith("fp8") else dtype, "row,col,row")
-            inputs, output = random(low, shape, n)
-            call = baselines.baseline("cublas.gemm_k_major").bind(
-                context.session, Operands(low, shape, tuple(inputs), output)
-            )
-            rates[dtype] = flops / quickest(call) * 1e6
-        return rates[dtype]
-
-    inputs, output = random(problem, shape, seed_of("products", n))
-    operands = Operands(problem, shape, tuple(inputs), output)
-    a, b, c = (array.reshape(n, n) for array in (*inputs, output))
-    judge = Judge(a, b, context.parameters["sampled"], n)
-    fp64 = quickest(context.bind_library(DGEMM, operands))
-    reference = c.copy()
+    product = _Product(context, point["n"])
+    fp64 = product.time(context.bind_library(DGEMM, product.operands))
+    reference = product.c.copy()
     for subject in context.subjects:
-        launches = None  # and with them the workspace of the kernel before
-        cells: dict[str, Any] = dict.fromkeys(_OWN)
-        c[...] = cupy.nan
+        product.c[...] = cupy.nan
         if subject.toolkit == "library":
-            total = quickest(context.bind(subject, operands))
+            cells = {**dict.fromkeys(_OWN), "total_us": product.time(context.bind(subject, product.operands))}
         else:
             loaded = context.loaded(subject)
-            kernel = loaded.kernel
-            if (kernel.timing.timed_to and n > kernel.timing.timed_to) or not kernel.takes(shape):
+            limit = loaded.kernel.timing.timed_to
+            if (limit and product.n > limit) or not loaded.kernel.takes(product.shape):
                 continue
-            cells["d"] = kernel.compute.d
-            if "slices_a" not in kernel.run.workspace:
-                slices = None
-                total = quickest(loaded.bind(operands))
-            elif kernel.run.program is not None:
-                launches = loaded.launches(operands)
-                fmt = programs.FORMATS[kernel.run.workspace["slices_a"].dtype]
-                slices = programs.split(launches, fmt)
-                split = quickest(lambda run=launches, fmt=fmt: programs.split(run, fmt))
-                multiply = quickest(lambda run=launches, slices=slices: programs.multiply(run, *slices))
-                total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
-            else:
-                slices = (_split(kernel)["s"],) * 2
-                scheme = kernel.run.workspace["slices_a"].dtype, slices, _split(kernel)["vector"]
-                if scheme not in allowed:
-                    allowed[scheme] = _by_the_bound(kernel, a, b, judge)
-                cells |= allowed[scheme]
-                launches = loaded.launches(operands)
-                entries = list(dict.fromkeys(step.entry for step in kernel.run.steps))
-                main = entries.index(kernel.code.entry)
-                split = quickest(launches.bind(*entries[:main]))
-                multiply = quickest(launches.bind(*entries[main:]))
-                total = quickest(loaded.bind(operands)) if split + multiply < 1e5 else split + multiply
-            if slices is not None:
-                cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}
-                cells["share"] = cells["pairs"] * flops / multiply * 1e6 / rate(kernel.run.workspace["slices_a"].dtype)
+            cells = product.kernel_cells(loaded)
         yield context.row(
             subject,
             law="normal",
-            n=n,
+            n=product.n,
             **cells,
-            total_us=total,
-            tflops=flops / total * 1e-6,
-            ratio=fp64 / total,
-            **judge.cells(c),
-            err_article=measures.articles(c, reference),
+            tflops=product.flops / cells["total_us"] * 1e-6,
+            ratio=fp64 / cells["total_us"],
+            **product.judge.cells(product.c),
+            err_article=measures.articles(product.c, reference),
         )
 
 

@@ -197,73 +197,75 @@ def _kernel(
     )
 
 
-def _naive(
-    dtype: str,
-    tile: tuple[int, int, int],
-    spills: tuple[str, ...] = (),
-    timed_to: int = 0,
-) -> Kernel:
-    """The host splits slice by slice; all pairs in one launch."""
-    room, step = ROOM[dtype], 16 // DTYPES[dtype]
-    bm, bn, bk = tile
+def _naive_error(room: int) -> Callable[[Any, Any, Any], Any]:
+    """The bound on the error of the naive program, with at most `room` slices per operand."""
 
     def error(a: Any, b: Any, xp: Any) -> Any:
         k = a.shape[1]
         # All bits are taken and every inner product is exact: what is left is the rounding of the fp64 sum.
         return 4 * room**2 * UNIT * k * _peaks(a, b, False, xp)
 
-    def extract(operand: str, piece: tuple[int, int], function: str) -> Step:
-        return _step(
-            f"extract_{operand}",
-            _over(piece, operand),
-            f"{operand} sigma inverse left_{operand} slices_{operand}",
-            {"rows": piece[0], "columns": piece[1]},
-            function=function,
-            expects=_extracts(3 * piece[0] * piece[1] // 128),
-        )
+    return error
 
+
+def _extract(operand: str, piece: tuple[int, int], function: str) -> Step:
+    """Take the next slice of one operand off what is left of it."""
+    return _step(
+        f"extract_{operand}",
+        _over(piece, operand),
+        f"{operand} sigma inverse left_{operand} slices_{operand}",
+        {"rows": piece[0], "columns": piece[1]},
+        function=function,
+        expects=_extracts(3 * piece[0] * piece[1] // 128),
+    )
+
+
+def _naive_workspace(dtype: str) -> dict[str, Buffer]:
+    """Maxima, the constants of a split, two remainders per operand, and up to `ROOM` slices with their scales."""
+    room, chunk = ROOM[dtype], 16 // DTYPES[dtype]
+    left_a = Buffer("fp64", lambda shape: (shape.m, shape.k), (1, chunk))
+    left_b = Buffer("fp64", lambda shape: (shape.k, shape.n), (chunk, 2))
+    return {
+        "partial": Buffer("fp64", lambda shape: (BLOCKS,)),
+        "sigma": Buffer("fp64", lambda shape: (1,)),
+        "inverse": Buffer("fp64", lambda shape: (1,)),
+        "left_a": left_a,
+        "spare_a": left_a,
+        "left_b": left_b,
+        "spare_b": left_b,
+        "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", room), (1, 1, chunk)),
+        "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", room), (1, 1, chunk)),
+        "scale_a": Buffer("fp64", lambda shape: (room,)),
+        "scale_b": Buffer("fp64", lambda shape: (room,)),
+    }
+
+
+def _naive(dtype: str, tile: tuple[int, int, int], spills: tuple[str, ...] = (), timed_to: int = 0) -> Kernel:
+    """The host splits slice by slice; all pairs in one launch."""
+    bm, bn, bk = tile
+    product = _step(
+        "product",
+        _over((bm, bn), "c"),
+        "slices_a slices_b scale_a scale_b c",
+        {"bm": bm, "bn": bn, "bk": bk, "group": 8, "fast": 0},
+        hints="num_worker_warps=8",
+        expects=_multiplies(dtype, bm * bn // 256),
+        spills=spills,
+    )
+    splits = (
+        _maxima("a", "partial"),
+        _extract("a", PIECE_A, "extract"),
+        _maxima("b", "partial"),
+        _extract("b", PIECE_B, "extract_turned"),
+    )
     return _kernel(
         f"naive_{dtype}",
         "O1",
         f"Naive, {dtype}",
         "0_naive.py",
         dtype,
-        Run(
-            steps=(
-                _maxima("a", "partial"),
-                extract("a", PIECE_A, "extract"),
-                _maxima("b", "partial"),
-                extract("b", PIECE_B, "extract_turned"),
-                _step(
-                    "product",
-                    _over((bm, bn), "c"),
-                    "slices_a slices_b scale_a scale_b c",
-                    {"bm": bm, "bn": bn, "bk": bk, "group": 8, "fast": 0},
-                    hints="num_worker_warps=8",
-                    expects=_multiplies(dtype, bm * bn // 256),
-                    spills=spills,
-                ),
-            ),
-            workspace={
-                "partial": Buffer("fp64", lambda shape: (BLOCKS,)),
-                "sigma": Buffer("fp64", lambda shape: (1,)),
-                "inverse": Buffer("fp64", lambda shape: (1,)),
-                **{
-                    f"{name}_a": Buffer("fp64", lambda shape: (shape.m, shape.k), (1, step))
-                    for name in ("left", "spare")
-                },
-                **{
-                    f"{name}_b": Buffer("fp64", lambda shape: (shape.k, shape.n), (step, 2))
-                    for name in ("left", "spare")
-                },
-                "slices_a": Buffer(dtype, lambda shape: _alike(shape, "mk", room), (1, 1, step)),
-                "slices_b": Buffer(dtype, lambda shape: _alike(shape, "nk", room), (1, 1, step)),
-                "scale_a": Buffer("fp64", lambda shape: (room,)),
-                "scale_b": Buffer("fp64", lambda shape: (room,)),
-            },
-            program=programs.naive(dtype),
-        ),
-        error=error,
+        Run(steps=(*splits, product), workspace=_naive_workspace(dtype), program=programs.naive(dtype)),
+        error=_naive_error(ROOM[dtype]),
         story=Story(
             article="ozaki",
             idea="The host takes slice after slice off until nothing is left; one launch multiplies all pairs.",

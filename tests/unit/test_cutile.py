@@ -22,7 +22,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates import static
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Refusal, families
+from gemmrepro.registry import Refusal, Story, families
 from gemmrepro.registry.keys import compiled
 
 COMPILER = cutile.CuTile()
@@ -421,7 +421,7 @@ def test_what_full_waves_leave_over_is_cut_in_four_where_that_is_one_wave(shape,
 def test_whole_tiles_and_parts_make_the_product_and_leave_nothing_out(shape, k_major):
     import cpu_tile
 
-    kernel = families.family_module("cutile")._ending_small("bf16", 16, "", "tail", True) if k_major else TAIL
+    kernel = families.family_module("cutile")._ending_small("bf16", 16, Story(), "tail", True) if k_major else TAIL
     random = np.random.default_rng(1)
     a = random.integers(-4, 5, (shape.m, shape.k)).astype(np.float32)
     b = random.integers(-4, 5, (shape.k, shape.n)).astype(np.float32)
