@@ -10,8 +10,10 @@ import csv
 import json
 import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,6 +88,24 @@ def hot_loop(loads: int, multiply_adds: int) -> str:
     lines += [f"        /*{16 * i:04x}*/  LDG.E R{i}, desc[UR4][R2.64+{4 * i:#x}] ;" for i in range(loads)]
     lines += [f"        /*{16 * i:04x}*/  FFMA R0, R{i}, R1, R0 ;" for i in range(multiply_adds)]
     return "\n".join([*lines, "        @!P0 BRA `(.L_x_1) ;"])
+
+
+def write_build(
+    build: Path, kernel: str, toolkit: str, build_key: str, archs: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """Write the build record of a kernel, with this code by architecture, or with none."""
+    record = {
+        "kernel": kernel,
+        "toolkit": toolkit,
+        "toolkit_version": "12.4.131" if toolkit == "cuda12" else "13.0.88",
+        "build_key": build_key,
+        "flags": ["-O3"],
+        "sources": {"kernels/x.cu": "0" * 64},
+        "entry": kernel.split(".")[1],
+        "advisories": [],
+        "archs": archs or {},
+    }
+    _json(build / toolkit / f"{kernel}.json", record)
 
 
 @dataclass
@@ -191,18 +211,7 @@ class World:
                 }
                 for arch in ARCHS[toolkit]
             }
-            record = {
-                "kernel": kernel,
-                "toolkit": toolkit,
-                "toolkit_version": "12.4.131" if toolkit == "cuda12" else "13.0.88",
-                "build_key": self.key(kernel, toolkit),
-                "flags": ["-O3"],
-                "sources": {"kernels/x.cu": "0" * 64},
-                "entry": kernel.split(".")[1],
-                "advisories": [],
-                "archs": archs,
-            }
-            _json(self.build / toolkit / f"{kernel}.json", record)
+            write_build(self.build, kernel, toolkit, self.key(kernel, toolkit), archs)
 
     def _write_gate(self, kernel: str) -> None:
         failed = kernel in self.failed_gates

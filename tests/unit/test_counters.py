@@ -2,9 +2,9 @@
 
 import csv
 import io
-import json
 
 import pytest
+from synthetic import write_build
 
 from gemmrepro import registry
 from gemmrepro.measure import profiler
@@ -101,9 +101,8 @@ def ncu(monkeypatch, tmp_path):
 
 
 def built(folder, *names):
-    (folder / "cuda13").mkdir()
     for name in names:
-        (folder / "cuda13" / f"{name}.json").write_text(json.dumps({"build_key": f"key of {name}"}))
+        write_build(folder, name, "cuda13", f"key of {name}")
 
 
 RUN, ONE = ("crt.fused", "cuda13", Shape.cube(256)), ("ladder.naive", "cuda13", Shape.cube(256))

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
+from synthetic import write_build
 
 from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
@@ -143,9 +144,7 @@ KERNELS = [registry.kernel(f"crt.{name}") for name in ("library", "batched", "pi
 
 
 def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path) -> None:
-    build = tmp_path / "cuda13"
-    build.mkdir()
-    (build / "crt.ping_pong.json").write_text(json.dumps({"build_key": "abc"}))
+    write_build(tmp_path, "crt.ping_pong", "cuda13", "abc")
     worker = Worker({"crt.batched": numeric.BROKEN, "crt.ping_pong": -signal.SIGALRM})
     monkeypatch.setattr(subprocess, "run", worker)
     monkeypatch.setattr(subprocess, "check_output", lambda *given, **options: '{"name": "G", "driver": "D"}')

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from synthetic import write_build
 
 from gemmrepro import registry
 from gemmrepro.core import schemas
@@ -130,9 +131,7 @@ def world(tmp_path):
 
 
 def build(root, key, toolkit="cuda13"):
-    path = root / "build" / toolkit / "ladder.naive.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"build_key": key}))
+    write_build(root / "build", "ladder.naive", toolkit, key)
 
 
 def bring(root):

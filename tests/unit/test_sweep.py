@@ -316,7 +316,7 @@ def test_a_later_process_takes_the_algorithm_that_an_earlier_one_chose(sweep, sa
 
     library = baselines.Baseline(point.kernel, "cuBLAS", "gemm", bind, None)
     monkeypatch.setitem(baselines.BASELINES, point.kernel, library)
-    check = {"passed": True, "message": "", "estimate_us": 1.0}
+    check = records.Check(True, estimate_us=1.0)
     workspace = SimpleNamespace(check=lambda *_: check, operands=lambda *_: None)
     measuring = rounds.Rounds(sweep, said.append)
     assert measuring.ensure_checked(point, workspace, None).algorithm == 5

@@ -20,6 +20,7 @@ from gemmrepro.gates import gemm
 from gemmrepro.gates.compare import Verdict
 from gemmrepro.gates.gate import Judged
 from gemmrepro.gpu import baselines, device, loaded, lock
+from gemmrepro.measure.records import Check
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, tuning
 from gemmrepro.registry.keys import compiled
@@ -283,7 +284,7 @@ class FakeWorkspace:
 
     def check(self, call, timer):
         wrong = self.shape.n == 2048 and call() == 128
-        return {"passed": not wrong, "message": "2 elements are wrong" * wrong, "estimate_us": float(call())}
+        return Check(not wrong, "2 elements are wrong" if wrong else "", estimate_us=float(call()))
 
 
 class FakeTimer:

@@ -70,20 +70,19 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
         if toolkit not in kernel.platform.toolkits:
             assert toolkit not in gate["toolkits"]
             continue
-        build = json.loads((ROOT / f"results/build/{toolkit}/{kernel.id}.json").read_text())
+        build = record.read_build(kernel, ROOT / "results/build", toolkit)
         configured = ["80", "86", "89", "90", newest.removeprefix("sm_")]
         assert {f"sm_{arch}" for arch in registry.targets(kernel, configured) if arch not in refused} <= set(
-            build["archs"]
+            build.archs
         )
         for code in kernel.codes:
-            for arch, made in record.built_of(kernel, code, build).items():
+            for arch, made in build.codes(code.code.entry).items():
                 if code.platform.chosen_for in ("", arch[3:]):  # what a search chose must fit its own target alone
-                    spilled = made["spill_store_bytes"] + made["spill_load_bytes"]
-                    assert bool(spilled) == (arch[3:] in code.promises.spills), f"{code.code.entry} {arch}"
+                    assert bool(made.spill_bytes) == (arch[3:] in code.promises.spills), f"{code.code.entry} {arch}"
         judged = gate["toolkits"][toolkit]
-        assert judged["build_key"] == build["build_key"]
+        assert judged["build_key"] == build.build_key
         assert judged["static"]["passed"] is True
-        assert {check["arch"] for check in judged["static"]["checks"]} >= set(build["archs"])
+        assert {check["arch"] for check in judged["static"]["checks"]} >= set(build.archs)
         binary = (ROOT / f"results/build/{toolkit}/{kernel.id}.fatbin").read_bytes()
         assert str(ROOT).encode() not in binary
 

@@ -125,29 +125,18 @@ class Build:
 
 def read_build(kernel: Kernel, build: Path, toolkit: str) -> Build:
     """The build record of `kernel`. Raises UserError if it is missing or corrupt."""
-    return Build.from_json(build_record(kernel, build, toolkit), _path(kernel.id, build, toolkit))
+    return _read(kernel.id, build, toolkit)
 
 
-def build_record(kernel: Kernel, build: Path, toolkit: str) -> dict[str, Any]:
-    """The build record of `kernel` as JSON. Raises UserError if it is missing or is not JSON."""
-    return read_json(
-        _path(kernel.id, build, toolkit),
-        "the build record",
-        f"run the build stage: python -m gemmrepro.build.stage --kernel {kernel.id} --toolkit {toolkit}",
-    )
+def find_build(kernel_id: str, build: Path, toolkit: str) -> Build | None:
+    """The build record of a kernel; None if it was not built. Raises UserError if the record is corrupt."""
+    return _read(kernel_id, build, toolkit) if _path(kernel_id, build, toolkit).is_file() else None
 
 
-def built_of(kernel: Kernel, code: Kernel, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The part of `kernel`'s build record, as JSON, about one of its `codes`, by architecture ("sm_90")."""
-    return record["variants"][code.code.entry] if len(kernel.codes) > 1 else record["archs"]
-
-
-def today(kernel: str, toolkit: str, build: Path) -> str | None:
-    """The build key of today's binary, or None where there is none."""
-    path = _path(kernel, build, toolkit)
-    if not path.is_file():
-        return None
-    return read_json(path, "the build record", "run the build stage again").get("build_key")
+def _read(kernel_id: str, build: Path, toolkit: str) -> Build:
+    path = _path(kernel_id, build, toolkit)
+    remedy = f"run the build stage: python -m gemmrepro.build.stage --kernel {kernel_id} --toolkit {toolkit}"
+    return Build.from_json(read_json(path, "the build record", remedy), path)
 
 
 def _path(kernel: str, build: Path, toolkit: str) -> Path:

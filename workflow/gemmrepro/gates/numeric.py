@@ -84,7 +84,7 @@ def gate(
     for toolkit in kernel.platform.toolkits:
         if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
             continue
-        key = record.build_record(kernel, build, toolkit)["build_key"]
+        key = record.read_build(kernel, build, toolkit).build_key
         try:
             loaded = Loaded.built(session, kernel, build, toolkit)
         except UserError as error:
@@ -147,7 +147,7 @@ def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
     toolkits = {
         toolkit: {
             "status": "failed",
-            **_keys(kernel, record.build_record(kernel, build, toolkit)["build_key"]),
+            **_keys(kernel, record.read_build(kernel, build, toolkit).build_key),
             "reason": reason,
             "cases": [],
         }

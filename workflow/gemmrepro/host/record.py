@@ -32,7 +32,7 @@ from typing import Any
 import yaml
 
 from gemmrepro import experiments, registry
-from gemmrepro.build.record import build_record
+from gemmrepro.build.record import read_build
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.journal import UNFINISHED, sayer
 from gemmrepro.core.paths import ROOT
@@ -174,7 +174,7 @@ class Family:
             return False
         return all(
             verdict["toolkits"].get(toolkit, {}).get("build_key")
-            == build_record(kernel, self.request.build, toolkit)["build_key"]
+            == read_build(kernel, self.request.build, toolkit).build_key
             for toolkit in self._of(kernel)
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro import registry
+from gemmrepro.build.record import Build, find_build
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.experiments.results import Results
@@ -137,10 +138,9 @@ class Evidence:
                 found.append((kernel, str(status)))
         return found
 
-    def build(self, kernel: str, toolkit: str) -> Mapping[str, Any] | None:
-        """The build record, or None."""
-        path = self.build_dir / toolkit / f"{kernel}.json"
-        return read_json(path, "the build record", "build it again") if path.is_file() else None
+    def build(self, kernel: str, toolkit: str) -> Build | None:
+        """The build record, or None if the kernel was not built. Raises UserError if the record is corrupt."""
+        return find_build(kernel, self.build_dir, toolkit)
 
 
 def load_gates(gates_dir: Path | str, kernel_ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:

@@ -182,7 +182,7 @@ def collect(targets: Sequence[Target], build: Path) -> tuple[list[CounterRow], s
             continue
         for (kernel, toolkit, shape), reading in zip(chosen, readings, strict=True):
             measured = registry.kernel(kernel)
-            key = record.build_record(measured, build, toolkit)["build_key"]
+            key = record.read_build(measured, build, toolkit).build_key
             rows += [
                 CounterRow(
                     kernel=kernel,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gemmrepro import registry
-from gemmrepro.build.record import today
+from gemmrepro.build.record import find_build
 from gemmrepro.core import schemas
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
@@ -63,7 +63,8 @@ class Today:
     def build_key(self, kernel: str, toolkit: str) -> str | None:
         """The build key of a binary; None where there is none."""
         if (kernel, toolkit) not in self._build_keys:
-            self._build_keys[kernel, toolkit] = today(kernel, toolkit, self._build)
+            record = find_build(kernel, self._build, toolkit)
+            self._build_keys[kernel, toolkit] = None if record is None else record.build_key
         return self._build_keys[kernel, toolkit]
 
     def run_key(self, kernel: str, toolkit: str, shape: Shape | None = None) -> str | None:

@@ -29,7 +29,7 @@ class Check:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Check:
-        """From a journal's entry, or from what `Workspace.check` returns."""
+        """From a journal entry."""
         return cls(
             passed=document["passed"],
             message=document["message"],

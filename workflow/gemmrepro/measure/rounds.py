@@ -110,7 +110,7 @@ class Rounds:
         check, trials = records.check(point), sweep.session.trials
         if check is None:
             kernel = sweep.kernels.get(point.kernel)
-            check = Check.of(workspace.check(self._bind(point, workspace), timer, kernel))
+            check = workspace.check(self._bind(point, workspace), timer, kernel)
             if point.toolkit == LIBRARY:
                 check = replace(check, algorithm=trials.algorithm(point.problem, point.shape, point.kernel))
             records.keep_check(point, check)

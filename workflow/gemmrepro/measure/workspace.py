@@ -11,6 +11,7 @@ from gemmrepro.core import dtypes
 from gemmrepro.gates.guarded import POISON_BITS
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device
+from gemmrepro.measure.records import Check
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel
@@ -46,14 +47,11 @@ class Workspace:
             self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
         return wanted
 
-    def check(self, call: Callable[[], None], timer: timing.Timer, kernel: Kernel | None = None) -> dict[str, Any]:
+    def check(self, call: Callable[[], None], timer: timing.Timer, kernel: Kernel | None = None) -> Check:
         """Run once into poisoned memory, judge the result, and time the launch.
 
         Args:
-            kernel: whose result it is, where that is no library's.
-
-        Returns:
-            {passed, message, err_scaled_max, err_fro, estimate_us}.
+            kernel: the kernel that `call` launches; None for a library.
         """
         dtypes.bits(self._output)[...] = POISON_BITS[self._output.dtype.itemsize]
         first = timer.once(call)
@@ -62,13 +60,7 @@ class Workspace:
             self._reference = self._gate.reference(checked)
         verdict = self._gate.judge(checked, self._reference, kernel)
         estimate = timer.estimate(call, first) if verdict.passed else first
-        return {
-            "passed": verdict.passed,
-            "message": verdict.message,
-            "err_scaled_max": verdict.err_scaled_max,
-            "err_fro": verdict.err_fro,
-            "estimate_us": estimate,
-        }
+        return Check(verdict.passed, verdict.message, verdict.err_scaled_max, verdict.err_fro, estimate)
 
     def forget_reference(self) -> None:
         """Free the reference; the timing that follows needs the memory of its copies."""

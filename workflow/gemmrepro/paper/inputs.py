@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.build.record import Build, find_build
 from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
@@ -25,12 +26,19 @@ TEMPLATES = ROOT / "reports" / "template"
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything the paper is made of."""
+    """Everything the paper is made of.
+
+    Attributes:
+        measured, figures, experiments: by family; `experiments` then by name.
+        gates: gate verdicts by kernel id.
+        builds: build records by kernel id and toolkit.
+        out: where the page will be written, which its links are relative to.
+    """
 
     verdicts: VerdictsView
     measured: Mapping[str, Measurements]
     gates: Mapping[str, Mapping[str, Any]]
-    builds: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    builds: Mapping[str, Mapping[str, Build]]
     figures: Mapping[str, Sequence[FigureView]]
     glyphs: Glyphs
     locks: Sequence[LockView]
@@ -49,12 +57,11 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
     config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")
     families = [name for name in config.get("families") or registry.family_names()]
     kernels = [kernel for name in families for kernel in registry.kernels(name)]
-    builds: dict[str, dict[str, Mapping[str, Any]]] = {}
+    builds: dict[str, dict[str, Build]] = {}
     for kernel in kernels:
         for toolkit in kernel.platform.toolkits:
-            path = arguments.build / toolkit / f"{kernel.id}.json"
-            if path.is_file():
-                builds.setdefault(kernel.id, {})[toolkit] = read_json(path, "the build record", "build it again")
+            if record := find_build(kernel.id, arguments.build, toolkit):
+                builds.setdefault(kernel.id, {})[toolkit] = record
     glyphs = Glyphs()
     return Inputs(
         verdicts=verdicts,

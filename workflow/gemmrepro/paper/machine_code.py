@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.build.record import Build, Codes, MachineCode
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.text import relative
 
@@ -37,17 +36,20 @@ _ALWAYS = {"FFMA", "global loads", "global stores", "shared loads", "shared stor
 
 @dataclass(frozen=True)
 class BuildView:
-    """What an entry point became for one architecture; `counts` are instructions by kind. Bytes are of a thread, the
-    shared ones of a block."""
+    """An entry point's code for one architecture.
+
+    `registers`, `spills` and `stack` are per thread, `shared` (static shared memory) per block, all but registers in
+    bytes; `counts` are instructions by kind.
+    """
 
     toolkit: str
     entry: str
     arch: str
-    registers: int | None
+    registers: int
     spills: int
-    stack: int | None
-    shared: int | None
-    instructions: int | None
+    stack: int
+    shared: int
+    instructions: int
     counts: tuple[int, ...]
 
 
@@ -79,9 +81,9 @@ class MachineCodeView:
     several: bool
 
 
-def opcode_columns(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def opcode_columns(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
     """The kinds of instruction that any of a kernel's builds has, as (heading, pattern)."""
-    opcodes = {opcode for record in records for opcode in (record.get("instructions") or {})}
+    opcodes = {opcode for code in codes for opcode in code.instructions}
     columns = []
     parent_shown = False
     for heading, pattern in _FAMILIES_OF_OPCODES:
@@ -98,30 +100,30 @@ def opcode_columns(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]
 
 def machine_code(kernel: registry.Kernel, inputs: Inputs) -> MachineCodeView:
     """The builds of a kernel, and the main loops of its entry points on the architecture that was measured."""
-    measured_arch = next((each.arch for each in inputs.measured.values() if each.arch), None)
+    measured_arch = next((family.arch for family in inputs.measured.values() if family.arch), None)
     records = inputs.builds.get(kernel.id, {})
     entries = {toolkit: _entries(kernel, record) for toolkit, record in records.items()}
     columns = opcode_columns(
-        [built for found in entries.values() for archs in found.values() for built in archs.values()]
+        code for by_entry in entries.values() for archs in by_entry.values() for code in archs.values()
     )
     builds: list[BuildView] = []
     loops: list[LoopView] = []
-    for toolkit, found in entries.items():
-        for entry, archs in found.items():
+    for toolkit, by_entry in entries.items():
+        for entry, archs in by_entry.items():
             builds += [
                 build_view(archs[arch], toolkit, entry, arch, [pattern for _, pattern in columns])
                 for arch in sorted(archs, key=_arch_order)
             ]
             chosen = measured_arch if measured_arch in archs else next(iter(sorted(archs)), None)
-            text = (archs[chosen].get("hot_loop") or "").strip("\n") if chosen else ""
+            text = archs[chosen].hot_loop.strip("\n") if chosen else ""
             if chosen and text:
                 loops.append(_loop(kernel, toolkit, entry, chosen, text.splitlines(), inputs))
     return MachineCodeView(
         columns=tuple(heading for heading, _ in columns),
         builds=tuple(builds),
         loops=tuple(loops),
-        build_keys={toolkit: record.get("build_key", "") for toolkit, record in records.items()},
-        several=any(len(found) > 1 for found in entries.values()),
+        build_keys={toolkit: record.build_key for toolkit, record in records.items()},
+        several=any(len(by_entry) > 1 for by_entry in entries.values()),
     )
 
 
@@ -145,30 +147,26 @@ def _loop(
     )
 
 
-def _entries(kernel: registry.Kernel, record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Builds by architecture of every entry point of a kernel."""
-    variants = record.get("variants") or {}
-    first = record.get("archs") or {}
-    main = str(record.get("entry") or kernel.code.entry)
-    # The record's own entry point may stand among its variants too; JSON has lost the registry's order.
-    found = {**({} if main in variants else {main: first}), **variants}
+def _entries(kernel: registry.Kernel, record: Build) -> dict[str, Codes]:
+    """The machine code of every entry point of a kernel, in the registry's order, which JSON does not keep."""
     order = [code.code.entry for code in kernel.codes]
-    return dict(sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1))
+    by_entry = record.variants or {record.entry: record.archs}
+    return {entry: by_entry[entry] for entry in sorted(by_entry, key=lambda e: order.index(e) if e in order else -1)}
 
 
-def build_view(built: Mapping[str, Any], toolkit: str, entry: str, arch: str, patterns: Sequence[str]) -> BuildView:
-    """An entry point's build for an architecture, its instructions counted by kind."""
-    instructions = Counter(built.get("instructions") or {})
+def build_view(code: MachineCode, toolkit: str, entry: str, arch: str, patterns: Sequence[str]) -> BuildView:
+    """An entry point's code for an architecture, its instructions counted by kind."""
     return BuildView(
         toolkit=toolkit,
         entry=entry,
         arch=arch,
-        registers=built.get("registers"),
-        spills=(built.get("spill_store_bytes") or 0) + (built.get("spill_load_bytes") or 0),
-        stack=built.get("stack_bytes"),
-        shared=built.get("shared_bytes"),
-        instructions=built.get("instruction_total"),
+        registers=code.registers,
+        spills=code.spill_bytes,
+        stack=code.stack_bytes,
+        shared=code.shared_bytes,
+        instructions=code.instruction_total,
         counts=tuple(
-            sum(count for opcode, count in instructions.items() if re.match(pattern, opcode)) for pattern in patterns
+            sum(count for opcode, count in code.instructions.items() if re.match(pattern, opcode))
+            for pattern in patterns
         ),
     )

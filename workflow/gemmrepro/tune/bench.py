@@ -162,9 +162,9 @@ class Bench:
         workspace = Workspace(self.session, self._problem, Shape.cube(size), fresh_seeds(1)[0])
         call = self.baseline.bind(self.session, workspace.operands(None))
         check = workspace.check(call, self._timer)
-        if not check["passed"]:
-            raise UserError(f"{self.baseline.id} is wrong at {size} ({check['message']}); nothing is compared with it.")
-        current = _Round(stage, number, size, workspace, call, check["estimate_us"])
+        if not check.passed:
+            raise UserError(f"{self.baseline.id} is wrong at {size} ({check.message}); nothing is compared with it.")
+        current = _Round(stage, number, size, workspace, call, check.estimate_us)
         for name in random.sample(names, len(names)):
             self.attempt(name, partial(self._time_one, name, current))
 
@@ -173,9 +173,9 @@ class Bench:
         loaded = self._load(name)
         call = loaded.bind(current.workspace.operands(loaded.kernel))
         check = current.workspace.check(call, self._timer)
-        if not check["passed"]:
-            return f"wrong at {current.size}: {check['message']}"
-        estimates = (check["estimate_us"], current.baseline_us)
+        if not check.passed:
+            return f"wrong at {current.size}: {check.message}"
+        estimates = (check.estimate_us, current.baseline_us)
         graphs = timing.wants_graphs(*estimates)
         burst = self._timer.burst([call], [current.baseline], "warm", current.stage.plan, estimates, graphs)
         samples = Samples(burst.times, burst.baseline, burst.sensors)

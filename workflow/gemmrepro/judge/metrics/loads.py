@@ -68,9 +68,9 @@ def _from_machine_code(evidence: Evidence, kernel: str, n: int, toolkit: str, un
     record = evidence.build(kernel, toolkit)
     if record is None:
         raise NotMeasured(f"{uncounted}, and there is no build record of {kernel} by {toolkit}")
-    archs = record.get("archs") or {}
+    archs = record.archs
     arch = evidence.measured.arch if evidence.measured.arch in archs else next(iter(sorted(archs)), None)
-    loads = loads_per_k((archs.get(arch) or {}).get("hot_loop") or "")
+    loads = loads_per_k(archs[arch].hot_loop) if arch else None
     if loads is None:
         raise NotMeasured(
             f"{uncounted}, and the main loop in the machine code of {kernel} ({arch}) does not show both "

@@ -43,13 +43,12 @@ class Opcodes(FigureMetric):
     def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
         kernel, pattern = claim.compute["kernel"], claim.compute["pattern"]
         evidence.check_gate(kernel)
-        archs = (evidence.build(kernel, toolkit) or {}).get("archs") or {}
-        if not archs:
+        record = evidence.build(kernel, toolkit)
+        if record is None or not record.archs:
             raise NotMeasured(f"there is no build record of {kernel} by {toolkit}")
         values = []
-        for arch in sorted(archs):
-            opcodes = archs[arch].get("instructions") or {}
-            count = float(sum(number for opcode, number in opcodes.items() if re.fullmatch(pattern, opcode)))
+        for arch, code in sorted(record.archs.items()):
+            count = float(sum(number for opcode, number in code.instructions.items() if re.fullmatch(pattern, opcode)))
             source = (f"results/build/{toolkit}/{kernel}.json#archs.{arch}.instructions",)
             values.append(Value(f"{kernel}, {toolkit}, {arch}", count, count, count, self.unit, source))
         return tuple(values)

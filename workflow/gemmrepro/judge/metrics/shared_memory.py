@@ -36,5 +36,5 @@ def shared_bytes(evidence: Evidence, kernel_id: str, n: int, toolkit: str) -> in
     if record is None:
         raise NotMeasured(f"there is no build record of {kernel_id} by {toolkit}")
     kernel = registry.kernel(kernel_id)
-    static = max((int(arch["shared_bytes"]) for arch in record["archs"].values()), default=0)
+    static = max((code.shared_bytes for code in record.archs.values()), default=0)
     return static + kernel.launch(shape_of(kernel.compute.op, n)).shared_bytes
