@@ -68,7 +68,7 @@ TITLES = {
     "uniform": "uniform in [0, 1)",
     "wide1": "wide exponents, φ = 1",
     "wide2": "wide exponents, φ = 2",
-    "cancellation": "second half cancels the first",
+    "cancellation": "second half of K cancels the first",
     "integers": f"integers 0 to {LARGEST_INTEGER}",
 }
 
@@ -183,8 +183,8 @@ ACCUMULATION = Experiment(
     name="accumulation",
     title="Accumulating inside or outside the mma instruction",
     question=(
-        "Does a dot product err less when every mma.sync begins at zero and ordinary fp32 additions add up what comes "
-        "out?"
+        "Does a dot product have a smaller error if every mma.sync starts from zero and ordinary fp32 additions "
+        "accumulate the results?"
     ),
     kernels=(INSIDE, OUTSIDE4, OUTSIDE, COMPENSATED, FFMA),
     libraries=(CUBLAS,),
@@ -202,20 +202,20 @@ ACCUMULATION = Experiment(
         Column(
             "rms_u", "root mean square of (C - C*) / |A||B|, in units of 2^-24", "u", low="rms_low_u", high="rms_high_u"
         ),
-        Column("rms_low_u", "the least of it among the draws", "u"),
-        Column("rms_high_u", "the largest of it among the draws", "u"),
+        Column("rms_low_u", "smallest of the draws", "u"),
+        Column("rms_high_u", "largest of the draws", "u"),
         Column("max_u", "the largest |C - C*| / |A||B|", "u"),
-        Column("bias_u", "mean of (C - C*) sign(C*) / |A||B|: below zero where sums come out too small", "u"),
+        Column("bias_u", "mean of (C - C*) sign(C*) / |A||B|: negative if sums come out too small", "u"),
         Column("fro", "Frobenius norm of C - C* over that of C*"),
         Column("right", "share of outputs that are C* rounded to nearest"),
-        Column("bits", "checksum of the outputs' bits, the same where they all are", kind="text"),
+        Column("bits", "checksum of the outputs' bits; equal if all of them are", kind="text"),
     ),
     points=_points,
     measure=_measure,
     figures=(
         Lines(
             name="accumulation",
-            title="Error of a dot product by where its sum is kept",
+            title="Error of a dot product by where it is accumulated",
             x="k",
             x_label="K",
             y="rms_u",
@@ -225,7 +225,7 @@ ACCUMULATION = Experiment(
             series=_SERIES,
             caption=(
                 "Root mean square of an output's error divided by the sum of its products' magnitudes, in units of "
-                "fp32's 2⁻²⁴. 2048 by 2048 outputs of three draws, fp16 inputs, fp32 output, held against float64."
+                "fp32's 2⁻²⁴. 2048 by 2048 outputs of three draws, fp16 inputs, fp32 output, compared with float64."
             ),
             zero="every output exact",
         ),
@@ -307,16 +307,16 @@ def _probe(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 ALIGNMENT = Experiment(
     name="alignment",
     title="Which bits a tensor core keeps",
-    question="How far below the largest term of a sum does a small one still count, and how is the sum rounded?",
+    question="How far below the largest term of a sum does a small term still count, and how is the sum rounded?",
     kernels=(INSIDE, WGMMA),
     parameters={"ps": list(range(16, 32)), "probes": list(probes())},
     columns=(
         Column("probe", "which terms are added to which", kind="text"),
-        Column("exact", "small terms that the exact sum holds", kind="integer"),
+        Column("exact", "small terms in the exact sum", kind="integer"),
         Column(
-            "kept", "largest p for which terms 2^-p times the large one all count; 0: for none tried", kind="integer"
+            "kept", "largest p for which all terms of 2^-p times the large one count; 0: none tried", kind="integer"
         ),
-        Column("next", "small terms found at the p after that"),
+        Column("next", "small terms found at the next p"),
         Column("found", "small terms found at each p, from the first p on", kind="text"),
     ),
     points=_probe_points,

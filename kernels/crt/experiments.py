@@ -25,7 +25,7 @@ LAWS = {
     "phi 1": "φ = 1",
     "phi 2": "φ = 2",
 }
-"""What elements are drawn from: u uniform in [0, 1), g normal."""
+"""Distributions of the elements: u uniform in [0, 1), g normal."""
 
 
 def draw(law: str, n: int, seed: int, xp: Any) -> tuple[Any, Any]:
@@ -88,22 +88,22 @@ _SERIES = {
     "crt.fused_14": "14 moduli",
     "crt.fused": "15 moduli",
     "crt.fused_16": "16 moduli",
-    "crt.winograd_16": "16 moduli, seven products for eight",
-    "crt.accurate": "15 moduli, accurate",
+    "crt.winograd_16": "16 moduli, Winograd",
+    "crt.accurate": "15 moduli, accurate mode",
 }
 
 EXPERIMENTS = (
     Experiment(
         name="accuracy",
-        title="Error against a DGEMM's",
-        question="With how many moduli does scheme II err no more than cuBLAS's DGEMM, by exponent range and size?",
+        title="Error compared with DGEMM",
+        question="How many moduli does scheme II need to be as accurate as cuBLAS's DGEMM, by exponent range and size?",
         kernels=KERNELS,
         libraries=(DGEMM, EMULATED),
         columns=(
-            Column("law", "what elements of A and B are drawn from", kind="text"),
+            Column("law", "distribution of the elements of A and B", kind="text"),
             Column("n", "m = n = k", kind="integer"),
             Column("max_u", "largest |C - C*| / (|A||B|)", "2^-53"),
-            Column("rms_u", "root mean square of the same", "2^-53"),
+            Column("rms_u", "root mean square of that ratio", "2^-53"),
             Column("fro_u", "Frobenius norm of C - C* over that of C*", "2^-53"),
         ),
         points=_points,
@@ -112,7 +112,7 @@ EXPERIMENTS = (
         figures=(
             Lines(
                 name="accuracy",
-                title="Largest error of an element of C",
+                title="Largest error of any element of C",
                 x="n",
                 x_label="n",
                 y="max_u",
@@ -120,7 +120,7 @@ EXPERIMENTS = (
                 panel="law",
                 panels=LAWS,
                 series=_SERIES,
-                caption="16 rows of C, held against the product in double-double; logarithmic axes.",
+                caption="16 rows of C, compared with the product in double-double; logarithmic axes.",
             ),
         ),
     ),

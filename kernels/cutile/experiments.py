@@ -115,8 +115,8 @@ def measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 EXPERIMENTS = (
     Experiment(
         name="pytorch",
-        title="Beside PyTorch's own calls",
-        question="How fast are the kernels against what PyTorch calls for the same product, in the same layout?",
+        title="Compared with PyTorch's own calls",
+        question="How fast are the kernels compared with PyTorch's own call for the same product in the same layout?",
         kernels=KERNELS,
         libraries=("torch.mm",),
         columns=(

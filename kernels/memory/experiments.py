@@ -36,10 +36,10 @@ INTERVAL, SECONDS, LEAST, MOST = 0.01, 0.05, 5, 100
 """When a point has samples enough (see timing.Plan). An interval from fewer than six is their whole range."""
 
 TIMES = (
-    Column("time_us", "median of a launch's time", "µs", low="time_low_us", high="time_high_us"),
+    Column("time_us", "median time per launch", "µs", low="time_low_us", high="time_high_us"),
     Column("time_low_us", "lower end of its 95% interval", "µs"),
     Column("time_high_us", "upper end of its 95% interval", "µs"),
-    Column("gbps", "bytes that must be moved, over the time", "GB/s", low="gbps_low", high="gbps_high"),
+    Column("gbps", "bytes that must be moved, divided by the time", "GB/s", low="gbps_low", high="gbps_high"),
     Column("gbps_low", "lower end of its 95% interval", "GB/s"),
     Column("gbps_high", "upper end of its 95% interval", "GB/s"),
 )
@@ -117,8 +117,8 @@ LENGTHS = [2**power for power in (10, 13, 16, 19, 22, 25, 28, 30)]
 
 COPY = Experiment(
     name="copy",
-    title="Copies by width of access",
-    question="From what length on does a wider access copy faster, and how near does it come to the driver's copy?",
+    title="Copies by access width",
+    question="From what length on do wider accesses copy faster, and how close do they get to the driver's copy?",
     kernels=tuple(COPIES),
     libraries=(MEMCPY,),
     parameters={"dtypes": ["fp16", "fp32"], "lengths": LENGTHS},
@@ -144,8 +144,8 @@ COPY = Experiment(
                 MEMCPY: "memcpy",
             },
             caption=(
-                "Bytes read and written a second, warm: arrays that fit into the L2 cache are copied there. memcpy is "
-                "the driver's copy from device to device."
+                "Bytes read and written per second, warm: arrays that fit in L2 are copied there. memcpy is the "
+                "driver's device-to-device copy."
             ),
         )
         for element, dtype in (("half", "fp16"), ("float", "fp32"))
@@ -195,21 +195,21 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
 
 HISTOGRAM = Experiment(
     name="histogram",
-    title="Histograms by law of the ids, number of bins and L2 window",
-    question="Which histogram is fast whatever the ids are, and does setting a part of L2 aside for the counts help?",
+    title="Histograms by distribution of the ids, number of bins and L2 window",
+    question="Which histogram is fast whatever the ids, and does it help to set aside part of L2 for the counts?",
     kernels=(*HISTOGRAMS, MANY_BINS),
     libraries=(CUB_HISTOGRAM, BINCOUNT, HISTC),
     # Ids that are all the same are one address, however many bins there are.
     parameters={"n": 1 << 28, "laws": [[256, list(LAWS)], [5_000_000, ["uniform", "skewed"]]]},
     columns=(
-        Column("bins", "bins, beside the one for ids outside", kind="integer"),
-        Column("law", "how the ids are distributed", kind="text"),
-        Column("window", "whether the counts lie in an L2 persisting window", kind="text"),
+        Column("bins", "bins, not counting the one for ids out of range", kind="integer"),
+        Column("law", "distribution of the ids", kind="text"),
+        Column("window", "whether the counts are in an L2 persisting window", kind="text"),
         Column("n", "ids", kind="integer"),
         *TIMES,
-        Column("of_copy", "gbps over that of cudaMemcpy of the ids, read and written"),
-        Column("copy_gbps", "what that copy makes", "GB/s"),
-        Column("kept_bytes", "bytes of L2 that were set aside", kind="integer"),
+        Column("of_copy", "gbps relative to cudaMemcpy of the ids, reads and writes counted"),
+        Column("copy_gbps", "throughput of that copy", "GB/s"),
+        Column("kept_bytes", "bytes of L2 set aside", kind="integer"),
     ),
     points=_histogram_points,
     measure=_measure_histogram,
@@ -237,12 +237,12 @@ def _measure_ladder(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str
 HISTOGRAM_LENGTHS = Experiment(
     name="histogram_lengths",
     title="Histograms of 256 bins by length",
-    question="How do the versions compare over the number of ids, for even and for uneven ones?",
+    question="How do the versions compare by number of ids, uniform and skewed?",
     kernels=HISTOGRAMS,
     libraries=(CUB_HISTOGRAM,),
     parameters={"bins": 256, "laws": list(LAWS), "lengths": [2**power for power in (12, 16, 20, 24)]},
     columns=(
-        Column("law", "how the ids are distributed", kind="text"),
+        Column("law", "distribution of the ids", kind="text"),
         Column("n", "ids", kind="integer"),
         *TIMES,
     ),
@@ -262,10 +262,10 @@ HISTOGRAM_LENGTHS = Experiment(
                 HISTOGRAMS[0]: "v1, global atomics",
                 HISTOGRAMS[1]: "v2, shared atomics",
                 HISTOGRAMS[2]: "v3, merged",
-                HISTOGRAMS[3]: "v4, a bank a lane",
+                HISTOGRAMS[3]: "v4, one bank per lane",
                 CUB_HISTOGRAM: "CUB",
             },
-            caption="Bytes of ids read a second, warm. The counts are cleared within the time.",
+            caption="Bytes of ids read per second, warm. Clearing the counts is included in the time.",
         ),
     ),
 )
@@ -303,12 +303,12 @@ def _measure_sum(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, A
 
 
 _UNDRAWN = ("memory.reduce_last_warp", "memory.reduce_unrolled")
-"""Steps whose lines would lie on their neighbours'."""
+"""Steps whose curves would coincide with their neighbours'."""
 
 REDUCTION = Experiment(
     name="reduction",
     title="Sums by length",
-    question="What does each step of the tree reduction gain, and where does memory become the limit?",
+    question="What does each step of the tree reduction gain, and when does memory become the limit?",
     kernels=SUMS,
     libraries=(CUB_SUM, TORCH_SUM),
     parameters={"lengths": [2**power for power in (12, 18, 24, 28)]},
@@ -316,15 +316,15 @@ REDUCTION = Experiment(
         Column("dtype", "type of the elements", kind="text"),
         Column("n", "elements", kind="integer"),
         *TIMES,
-        Column("of_copy", "gbps over that of cudaMemcpy of the elements, read and written"),
-        Column("copy_gbps", "what that copy makes", "GB/s"),
+        Column("of_copy", "gbps relative to cudaMemcpy of the elements, reads and writes counted"),
+        Column("copy_gbps", "throughput of that copy", "GB/s"),
     ),
     points=_sum_points,
     measure=_measure_sum,
     figures=(
         Lines(
             name="reduction",
-            title="Sums by a tree",
+            title="Tree reductions",
             x="n",
             x_label="elements",
             y="gbps",
@@ -335,7 +335,7 @@ REDUCTION = Experiment(
                 **{each: each.split("_", 1)[1].replace("_", " ") for each in SUMS if each not in _UNDRAWN},
                 CUB_SUM: "CUB",
             },
-            caption="Bytes read a second, warm: what fits into the L2 cache is read from there.",
+            caption="Bytes read per second, warm: arrays that fit in L2 are read from there.",
         ),
     ),
 )

@@ -26,9 +26,9 @@ PAIRS = (
 
 BESIDE: Mapping[str, str] = {
     "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
-    "crt.ping_pong_14,crt.ping_pong,crt.ping_pong_16": "14 to 16, ping-pong",
-    "crt.winograd,crt.winograd_16": "15 and 16, seven products for eight",
-    "crt.accurate": "15 moduli, accurate",
+    "crt.ping_pong_14,crt.ping_pong,crt.ping_pong_16": "14 to 16 moduli, ping-pong",
+    "crt.winograd,crt.winograd_16": "15 and 16, Winograd",
+    "crt.accurate": "15 moduli, accurate mode",
 }
 """Kernels of other families that multiply float64, by id, with what a legend calls them; several with commas between
 them are one line of the frontier. They join `products`."""
@@ -37,9 +37,9 @@ MODULI: Mapping[str, str] = {
     "crt.fused_14": "14 moduli",
     "crt.fused": "15 moduli",
     "crt.fused_16": "16 moduli",
-    "crt.accurate": "15 moduli, accurate",
+    "crt.accurate": "15 moduli, accurate mode",
 }
-"""Those of them that differ in what they compute, a line each: they join `accuracy`."""
+"""Those of them that compute something different, one curve each; they join `accuracy`."""
 
 
 def seed_of(*parts: Any) -> int:
@@ -105,7 +105,7 @@ def _accumulator(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, A
 ACCUMULATOR = Experiment(
     name="accumulator",
     title="Which sums of integer products are exact",
-    question="Is it the step of K that an accumulator sees, or all of K? And how many bits does it keep?",
+    question="Does an accumulator see one K step or all of K, and how many bits does it keep?",
     kernels=PAIRS,
     libraries=(),
     parameters={
@@ -116,11 +116,11 @@ ACCUMULATOR = Experiment(
         "betas": {"fp16": [5, 7, 8, 11], "bf16": [4, 5, 6, 7, 8], "fp8_e4m3": [2, 3, 4]},
     },
     columns=(
-        Column("law", "how the digits are drawn", kind="text"),
-        Column("dtype", "the type that holds them", kind="text"),
+        Column("law", "distribution of the digits", kind="text"),
+        Column("dtype", "type in which they are stored", kind="text"),
         Column("beta", "digits are at most 2^beta", kind="integer"),
-        Column("k", "products in a sum", kind="integer"),
-        Column("tile_k", "products in a step of the loop", kind="integer"),
+        Column("k", "products per sum", kind="integer"),
+        Column("tile_k", "products per K step of the loop", kind="integer"),
         Column("bits", "log2 of the largest exact sum"),
         Column("wrong", "share of sums that are not exact"),
         Column("error", "largest error over the largest sum"),
@@ -141,12 +141,12 @@ CURVES: Mapping[str, str] = {
     DGEMM: "cuBLAS, FP64",
     EMULATED: "cuBLAS, emulated",
     SWEPT[0]: "bf16, d = 9",
-    "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
+    "ozaki.rows_bf16_d9": "bf16, d = 9, scaled by row",
     "ozaki.fused_e4m3_d16": "e4m3, d = 16",
     NAIVE[0]: "naive, fp16",
     **MODULI,
 }
-"""A line each where errors are drawn."""
+"""Curves of the error figures."""
 
 
 def _sample(size: int, count: int, rng: Any) -> Any:
@@ -350,39 +350,42 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
 PRODUCTS = Experiment(
     name="products",
     title="The article's tables",
-    question="How many slices and pairs, how long do split and multiplication take, and how large is the error?",
+    question="How many slices and pairs are there, how long do split and multiplication take, how large is the error?",
     kernels=(*SWEPT, *OTHERS, *NAIVE, *GUESTS),
     libraries=(DGEMM, EMULATED),
     parameters={"ns": [1024, 2048, 4096, 8192, 16384], "sampled": 48},
     settings={"repeats": 5, "trial_seconds": 0.2},
     columns=(
-        Column("law", "what the operands are drawn from", kind="text"),
+        Column("law", "distribution of the operands", kind="text"),
         Column("n", "M = N = K", kind="integer"),
         Column("d", "pairs with p + q < d are multiplied; empty: all", kind="integer"),
-        Column("d_worst", "the least d within 2 sqrt(k) u |A||B|, by a bound on what is dropped", kind="integer"),
-        Column("d_random", "the same if what is dropped adds up at random", kind="integer"),
+        Column(
+            "d_worst",
+            "smallest d with an error within 2 sqrt(k) u |A||B|, by a worst-case bound on what is dropped",
+            kind="integer",
+        ),
+        Column("d_random", "the same if the dropped terms add up randomly", kind="integer"),
         Column("slices_a", "slices of A", kind="integer"),
         Column("slices_b", "slices of B", kind="integer"),
-        Column("pairs", "pairs of slices that are multiplied", kind="integer"),
-        Column(
-            "split_us", "time of all launches before the multiplication, the host's part between them included", "µs"
-        ),
+        Column("pairs", "slice pairs that are multiplied", kind="integer"),
+        Column("split_us", "time of all launches before the multiplication, host time between them included", "µs"),
         Column("kernel_us", "time of the multiplication", "µs"),
-        Column("total_us", "time of the product", "µs"),
-        Column("tflops", "2 n^3 over that", "TFLOP/s"),
-        Column("ratio", "time of cuBLAS in FP64 over that"),
+        Column("total_us", "time of the whole product", "µs"),
+        Column("tflops", "2 n^3 divided by that time", "TFLOP/s"),
+        Column("ratio", "speed relative to cuBLAS in FP64"),
         Column(
-            "share", "pairs times 2 n^3 over the multiplication's time, over the rate of cuBLAS in the slices' type"
+            "share",
+            "rate of the multiplication, pairs times 2 n^3 over its time, relative to cuBLAS in the slices' type",
         ),
         *_ERRORS,
-        Column("err_article", "Frobenius norm of C - C64 over that of C64, the FP64 product of cuBLAS"),
+        Column("err_article", "Frobenius norm of C - C64 over that of C64, cuBLAS's FP64 product"),
     ),
     points=_product_points,
     measure=_products,
     figures=(
         Lines(
             name="frontier",
-            title="Accuracy against speed",
+            title="Accuracy versus speed",
             x="tflops",
             x_label="TFLOP/s",
             y="err_fro",
@@ -391,8 +394,8 @@ PRODUCTS = Experiment(
             panels={4096: "n = 4096", 16384: "n = 16384"},
             series={
                 ",".join(SWEPT): "bf16, d = 9 to 5",
-                "ozaki.rows_bf16_d9": "bf16, d = 9, by rows",
-                "ozaki.diagonal_bf16_d9": "bf16, d = 9, a launch a p + q",
+                "ozaki.rows_bf16_d9": "bf16, d = 9, scaled by row",
+                "ozaki.diagonal_bf16_d9": "bf16, d = 9, one launch per p + q",
                 "ozaki.fused_e4m3_d16": "e4m3, d = 16",
                 "ozaki.naive_fp16": "naive, fp16",
                 "ozaki.naive_fp8_e4m3": "naive, e4m3",
@@ -402,8 +405,9 @@ PRODUCTS = Experiment(
             },
             caption=(
                 "Frobenius error at sampled outputs of operands from N(0, 1) against throughput, 2n³ over the time of "
-                "the whole product. Down and to the right is better. One line joins the cuts d of Fast Mode, others "
-                "14 to 16 moduli: more of them err less and run slower. Single launches, not in turn with cuBLAS."
+                "the whole product. Down and to the right is better. One line joins the cut-offs d of Fast Mode, "
+                "others 14 to 16 moduli: more moduli are more accurate and slower. Single launches, not interleaved "
+                "with cuBLAS."
             ),
             x_scale="log",
         ),
@@ -468,8 +472,8 @@ def _accuracy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
 
 ACCURACY = Experiment(
     name="accuracy",
-    title="Operands that are hard",
-    question="What becomes of the error where the exponents range widely, and where k is long?",
+    title="Hard operands",
+    question="How does the error grow with the range of the exponents, and with K?",
     kernels=(*ACCURATE, *MODULI),
     libraries=(DGEMM, EMULATED),
     parameters={
@@ -481,7 +485,7 @@ ACCURACY = Experiment(
         "sampled": 32,
     },
     columns=(
-        Column("law", "how the operands are drawn (gemmrepro.ozaki.inputs)", kind="text"),
+        Column("law", "distribution of the operands (gemmrepro.ozaki.inputs)", kind="text"),
         Column("phi", "spread of the exponents: (u - 1/2) exp(phi g), u uniform and g normal"),
         *(Column(axis, f"the problem's {axis.upper()}", kind="integer") for axis in "mnk"),
         *_ERRORS,
@@ -492,7 +496,7 @@ ACCURACY = Experiment(
     figures=(
         Lines(
             name="spread",
-            title="Error by the spread of the exponents",
+            title="Error by spread of the exponents",
             x="phi",
             x_label="φ",
             y="err_scaled",
@@ -502,14 +506,14 @@ ACCURACY = Experiment(
             series=CURVES,
             caption=(
                 "The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³. With "
-                "one scale a matrix, slices hold less and less of small elements as the exponents spread; “by rows” "
-                "has a scale a row of A and a column of B."
+                "one scale per matrix, slices hold ever less of small elements as the exponents spread; “scaled by "
+                "row” has one scale per row of A and per column of B."
             ),
             x_scale="linear",
         ),
         Lines(
             name="depth",
-            title="Error by the length of the inner dimension",
+            title="Error by inner dimension",
             x="k",
             x_label="K",
             y="err_scaled",
@@ -521,23 +525,23 @@ ACCURACY = Experiment(
         ),
         Dots(
             name="hard",
-            title="Error on operands made hard",
+            title="Error on hard operands",
             x="err_scaled",
             x_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={
-                "complementary": "Complementary: what is large meets zeros",
+                "complementary": "Complementary: large elements meet zeros",
                 "graded, 40 bits": "A D and D⁻¹ B, D from 1 to 2⁻⁴⁰ along K",
                 "rows and columns scaled, 30 bits": "Rows of A and columns of B times 2⁻³⁰ to 1",
-                "cancelling": "The second half of K takes back the first but for 2⁻⁴⁰",
+                "cancelling": "The second half of K cancels the first to within 2⁻⁴⁰",
             },
             category="kernel",
             categories=CURVES,
             line=1.0,
             caption=(
                 "The largest error at sampled outputs of a product of 1024, over the sum of the products' magnitudes; "
-                "the upright line is 2⁻⁵³. Componentwise, in other words: powers of two along K change AB and "
-                "|A||B| not at all, and no scheme that scales rows and columns can take them out again."
+                "the vertical line is 2⁻⁵³. The error is componentwise: powers of two along K change neither AB nor "
+                "|A||B|, and no scheme that scales rows and columns can remove them."
             ),
         ),
     ),

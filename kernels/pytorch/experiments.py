@@ -25,28 +25,28 @@ def _measure(file: str, function: str) -> Callable[[Any, Mapping[str, Any]], Ite
 
 _TIME = (
     Column("median_us", "median time of a call", "µs", low="ci_low_us", high="ci_high_us"),
-    Column("ci_low_us", "low end of its 95% interval", "µs"),
-    Column("ci_high_us", "high end of its 95% interval", "µs"),
+    Column("ci_low_us", "lower end of its 95% interval", "µs"),
+    Column("ci_high_us", "upper end of its 95% interval", "µs"),
     Column("samples", "samples behind it", kind="integer"),
 )
 _RATIO = (
-    Column("ratio", "what the method says over what is right", low="ratio_low", high="ratio_high"),
-    Column("ratio_low", "low end of its 95% interval"),
-    Column("ratio_high", "high end of its 95% interval"),
+    Column("ratio", "time by this method relative to the correct one", low="ratio_low", high="ratio_high"),
+    Column("ratio_low", "lower end of its 95% interval"),
+    Column("ratio_high", "upper end of its 95% interval"),
 )
 
 # How to time a GPU ----------------------------------------------------------------------------------------------------
 
 WORKS = {
     "torch.mm": "a GEMM, bf16, 8192",
-    "torch.add": "an addition of 2¹⁸ numbers",
+    "torch.add": "adding 2¹⁸ numbers",
     "torchvision.resnet50": "ResNet50, batch 128, forward",
 }
 METHODS = {
     "unsynchronised": "host, not synchronised",
-    "first": "host, first call of all",
+    "first": "host, very first call",
     "synchronised": "host, synchronised",
-    "many": "host, once for many calls",
+    "many": "host, synchronised once for many calls",
     "rested": "events, after a rest",
     "events": "events, call by call",
     "queued": "events, calls queued",
@@ -54,15 +54,15 @@ METHODS = {
     "suite": "the suite, warm",
     "cold": "the suite, cold L2",
     "zeros": "the suite, zeros",
-    "blocks": "itself, block after block",
-    "turns": "itself, in turn",
+    "blocks": "itself, in two blocks",
+    "turns": "itself, interleaved",
 }
 
 TIMING = Experiment(
     name="timing",
     title="How to time a GPU",
     question=(
-        "What do the usual ways of timing say of the same work, and how far is each from the samples of a warm, "
+        "What do the usual timing methods report for the same work, and how far is each from samples of a warm, "
         "settled GPU on random data?"
     ),
     kernels=(),
@@ -92,16 +92,16 @@ TIMING = Experiment(
     figures=(
         Dots(
             name="timing",
-            title="What methods of timing say of the same work",
+            title="What timing methods report for the same work",
             x="ratio",
-            x_label="time by this method over the suite's; of the last two, first half over second",
+            x_label="time by this method relative to the suite's; last two: first half relative to second",
             category="method",
             categories=METHODS,
             panels=WORKS,
             line_label="right",
             caption=(
-                "What each method says of the same work, divided by what the suite says of it warm: 0.1 reads ten "
-                "times too fast. In the last two lines a work is compared with itself, and 1 is right."
+                "Time reported by each method for the same work, divided by the suite's warm time: 0.1 means ten times "
+                "too fast. In the last two lines a workload is compared with itself, and 1 is correct."
             ),
         ),
     ),
@@ -109,10 +109,10 @@ TIMING = Experiment(
 
 CPU_WORKS = {"torch.mm.small": "matrices of 32 by 32", "torch.mm.large": "matrices of 512 by 512"}
 CPU_METHODS = {
-    "first": "first call of all",
+    "first": "very first call",
     "mean": "mean, no warm-up",
     "single": "median of single calls",
-    "least": "least of single calls",
+    "least": "minimum of single calls",
     "coarse": "one call by time.time",
     "batches": "median of batches",
     "cores": "median of batches, every core",
@@ -122,7 +122,7 @@ CPU_METHODS = {
 CLOCKS = Experiment(
     name="timing_cpu",
     title="The host's clock, without a GPU",
-    question="What of timing goes wrong by the host's clock alone?",
+    question="Which timing errors come from the host's clock alone?",
     kernels=(),
     libraries=tuple(CPU_WORKS),
     packages=("torch",),
@@ -135,23 +135,23 @@ CLOCKS = Experiment(
         *_TIME,
         *_RATIO,
         Column("tick_us", "smallest step of the clock", "µs"),
-        Column("threads", "threads that worked", kind="integer"),
+        Column("threads", "threads in use", kind="integer"),
     ),
     points=_each("work", "works"),
     measure=_measure("clocks.py", "on_cpu"),
     figures=(
         Dots(
             name="timing_cpu",
-            title="What ways of reading the host's clock say of the same work",
+            title="What ways of reading the host's clock report for the same work",
             x="ratio",
-            x_label="time by this method over the thread's own",
+            x_label="time by this method relative to the thread's CPU time",
             category="method",
             categories=CPU_METHODS,
             panels=CPU_WORKS,
             line_label="right",
             caption=(
-                "Products of fp32 matrices through PyTorch on the CPU, one thread but in one line, timed by the host's "
-                "clock and held against the CPU time of the thread, which stands still while it is interrupted."
+                "fp32 matrix products by PyTorch on the CPU, with one thread except in one line, timed by the host's "
+                "clock and compared with the thread's CPU time, which stops while it is preempted."
             ),
         ),
     ),
@@ -160,15 +160,15 @@ CLOCKS = Experiment(
 # GELU -----------------------------------------------------------------------------------------------------------------
 
 _GELU = (
-    Column("elements", "numbers of fp32", kind="integer"),
+    Column("elements", "fp32 numbers", kind="integer"),
     *_TIME,
-    Column("gain", "time of the eager formula over it, sampled in turn", low="gain_low", high="gain_high"),
-    Column("gain_low", "low end of its 95% interval"),
-    Column("gain_high", "high end of its 95% interval"),
-    Column("moved_bytes", "bytes that its kernels must move: 44 an element in five kernels, 8 in one", "B"),
-    Column("moved_gbps", "those over its time", "GB/s"),
+    Column("gain", "speed relative to the eager formula, samples interleaved", low="gain_low", high="gain_high"),
+    Column("gain_low", "lower end of its 95% interval"),
+    Column("gain_high", "upper end of its 95% interval"),
+    Column("moved_bytes", "bytes that its kernels must move: 44 per element in five kernels, 8 in one", "B"),
+    Column("moved_gbps", "those bytes over its time", "GB/s"),
 )
-_WAYS = {OWN: "one kernel by hand", COMPILE: "torch.compile", SCRIPT: "torch.jit.script", EAGER: "eager"}
+_WAYS = {OWN: "one hand-written kernel", COMPILE: "torch.compile", SCRIPT: "torch.jit.script", EAGER: "eager"}
 _ERROR = Column("error_u", "largest error over |x|, in units of 2^-24", "u")
 
 
@@ -180,13 +180,13 @@ def _gelu_figures(name: str, where: str, ways: Mapping[str, str]) -> tuple[Lines
             x="elements",
             x_label="elements",
             y="gain",
-            y_label="times as fast as the eager formula",
+            y_label="speed relative to the eager formula",
             panel="what",
             panels={"gelu": f"fp32, {where}"},
             series=ways,
             caption=(
-                "Time of the formula as five PyTorch operations over that of each other way, sampled in turn. Five "
-                "kernels move 44 bytes an element and one moves 8, so memory alone allows 5.5."
+                "Time of the formula as five PyTorch operations divided by that of each alternative, samples "
+                "interleaved. Five kernels move 44 bytes per element and one moves 8, so traffic alone allows 5.5."
             ),
         ),
     )
@@ -195,7 +195,7 @@ def _gelu_figures(name: str, where: str, ways: Mapping[str, str]) -> tuple[Lines
 GELU = Experiment(
     name="gelu",
     title="Pointwise fusion: GELU as five kernels or one",
-    question="What does it bring to compute the formula in one kernel, and do the bytes explain it?",
+    question="What does computing the formula in one kernel gain, and does memory traffic explain it?",
     kernels=(OWN,),
     libraries=(EAGER, SCRIPT, COMPILE),
     packages=("torch",),
@@ -205,7 +205,7 @@ GELU = Experiment(
     columns=(
         Column("what", "what is computed", kind="text"),
         *_GELU,
-        Column("launches", "kernels and copies that a call launches", kind="integer"),
+        Column("launches", "kernels and copies launched per call", kind="integer"),
         _ERROR,
         Column("mode", "how samples were taken", kind="text"),
     ),
@@ -218,8 +218,8 @@ LOADS = (OWN, "pytorch.gelu_two", "pytorch.gelu_four")
 
 GELU_LOADS = Experiment(
     name="gelu_loads",
-    title="GELU by loads a thread",
-    question="How many loads of 16 bytes should a thread of the fused kernel have in flight?",
+    title="GELU by loads per thread",
+    question="How many 16-byte loads should a thread of the fused kernel have in flight?",
     kernels=LOADS,
     libraries=(COMPILE,),
     packages=("torch",),
@@ -228,17 +228,17 @@ GELU_LOADS = Experiment(
     sources=("gelu_loads.py", "gelu.py", "formula.py"),
     columns=(
         Column("elements", "elements of the array", kind="integer"),
-        Column("loads", "loads of 16 bytes a thread has in flight", kind="integer"),
+        Column("loads", "16-byte loads per thread in flight", kind="integer"),
         *_TIME,
         Column(
             "of_compile",
-            "times as fast as torch.compile's kernel, in turn",
+            "speed relative to torch.compile's kernel, samples interleaved",
             low="of_compile_low",
             high="of_compile_high",
         ),
-        Column("of_compile_low", "low end of its 95% interval"),
-        Column("of_compile_high", "high end of its 95% interval"),
-        Column("moved_gbps", "8 bytes an element over its time", "GB/s"),
+        Column("of_compile_low", "lower end of its 95% interval"),
+        Column("of_compile_high", "upper end of its 95% interval"),
+        Column("moved_gbps", "8 bytes per element over its time", "GB/s"),
         _ERROR,
     ),
     points=_each("elements", "sizes"),
@@ -248,7 +248,7 @@ GELU_LOADS = Experiment(
 GELU_CPU = Experiment(
     name="gelu_cpu",
     title="Pointwise fusion on the CPU",
-    question="Does fusing the formula bring anything on the CPU?",
+    question="Does fusing the formula gain anything on the CPU?",
     kernels=(),
     libraries=(EAGER, SCRIPT, COMPILE),
     packages=("torch",),
@@ -259,7 +259,7 @@ GELU_CPU = Experiment(
     columns=(
         Column("what", "what is computed", kind="text"),
         *_GELU,
-        Column("threads", "threads that worked", kind="integer"),
+        Column("threads", "threads in use", kind="integer"),
         _ERROR,
     ),
     points=_each("elements", "sizes"),
@@ -276,8 +276,8 @@ TRAINING = Experiment(
     name="training",
     title="A training step of ResNet18, compiled or not",
     question=(
-        "What does torch.compile bring to a training step in each of its modes, and what does the first step cost? "
-        "SGD, fp32 as PyTorch takes it by default, which lets convolutions use TF32."
+        "How much faster does torch.compile make a training step in each of its modes, and what does the first step "
+        "cost? SGD, fp32 with PyTorch's defaults, which let convolutions use TF32."
     ),
     kernels=(),
     libraries=_COMPILED,
@@ -286,21 +286,21 @@ TRAINING = Experiment(
     settings={"modes": MODES, "iterations": 100, "rounds": 5, "limit_s": 300, "together": False},
     sources=("training.py",),
     columns=(
-        Column("batch", "images a step", kind="integer"),
-        Column("iterations", "steps that were timed, the modes in turn", kind="integer"),
+        Column("batch", "images per step", kind="integer"),
+        Column("iterations", "timed steps, the modes interleaved", kind="integer"),
         Column("step_ms", "median time of a step", "ms", low="ci_low_ms", high="ci_high_ms"),
-        Column("ci_low_ms", "low end of its 95% interval", "ms"),
-        Column("ci_high_ms", "high end of its 95% interval", "ms"),
+        Column("ci_low_ms", "lower end of its 95% interval", "ms"),
+        Column("ci_high_ms", "upper end of its 95% interval", "ms"),
         Column("mean_ms", "mean time of a step", "ms"),
         Column("total_s", "all timed steps, by the host's clock", "s"),
         Column("first_s", "the first step, compilation included", "s"),
         Column("warm_s", "the warm-up, ten steps", "s"),
-        Column("beside", "other modes that were compiled at the same time", kind="integer"),
-        Column("launches", "calls by which the host puts work on the GPU in a step", kind="integer"),
-        Column("graphs", "graphs that were compiled", kind="integer"),
-        Column("graph_breaks", "breaks between graphs", kind="integer"),
-        Column("recompiles", "graphs that were compiled again", kind="integer"),
-        Column("peak_gb", "memory at its highest", "GB"),
+        Column("beside", "other modes compiled at the same time", kind="integer"),
+        Column("launches", "calls per step by which the host submits work to the GPU", kind="integer"),
+        Column("graphs", "graphs compiled", kind="integer"),
+        Column("graph_breaks", "graph breaks", kind="integer"),
+        Column("recompiles", "graphs recompiled", kind="integer"),
+        Column("peak_gb", "peak memory", "GB"),
         Column("first_loss", "loss of the first step"),
         Column("last_loss", "loss of the tenth step"),
     ),
@@ -310,8 +310,8 @@ TRAINING = Experiment(
 
 CACHES = Experiment(
     name="caches",
-    title="What caches remember",
-    question="Which caches hand back what was compiled before an edit, a change of mode, or the start of the process?",
+    title="What caches keep",
+    question="Which caches return code compiled before an edit, a change of mode, or the start of the process?",
     kernels=(),
     libraries=(SCRIPT, COMPILE),
     packages=("torch",),
@@ -320,8 +320,8 @@ CACHES = Experiment(
     sources=("caches.py", "formula.py"),
     columns=(
         Column("probe", "what changed", kind="text"),
-        Column("stale", "1: what was compiled before was used; 0: not", kind="integer"),
-        Column("found", "what was seen", kind="text"),
+        Column("stale", "1: earlier code was reused; 0: not", kind="integer"),
+        Column("found", "what was observed", kind="text"),
         Column("first_s", "first call with empty caches", "s"),
         Column("second_s", "first call of the next process", "s"),
     ),
