@@ -465,7 +465,7 @@ def test_the_longest_sums_fit_32_bits() -> None:
     odd = moduli.moduli(16)[1]
     assert registry.kernel("crt.batched").accepts.at_most["k"] * (odd // 2) ** 2 < 2**31
     assert FUSED.accepts.at_most["k"] * (odd - 1) ** 2 < 2**32
-    with pytest.raises(UserError, match=r"crt\.fused cannot run .*K = 65537 is over the 65536"):
+    with pytest.raises(UserError, match=r"crt\.fused cannot run .*K = 65537 exceeds its maximum of 65536"):
         FUSED.check(Shape(1, 1, 65537))
 
 

@@ -21,8 +21,8 @@ from gemmrepro.registry import Call, Code, Kernel, Launch, TensorMap
         ("ladder.blocktile_2d", Shape(192, 128, 12), "M = 192 is not a multiple of 128; K = 12 is not a multiple of 8"),
         ("ladder.warptile", Shape(128, 128, 8), "K = 8 is not a multiple of 16"),
         ("ladder.naive", Shape(0, 1, 1), "every dimension must be at least 1"),
-        ("ladder.naive", Shape.cube(65536), "over the 2147483647 that its indices reach"),
-        ("memory.histogram_lanes", Shape(1, 4096, 257), "K = 257 is over the 256 that it takes"),
+        ("ladder.naive", Shape.cube(65536), "exceeds the 2147483647 that its indices can address"),
+        ("memory.histogram_lanes", Shape(1, 4096, 257), "K = 257 exceeds its maximum of 256"),
     ],
 )
 def test_a_shape_a_rung_cannot_run_is_refused_by_name(kernel_id: str, shape: Shape, reason: str) -> None:
@@ -67,9 +67,9 @@ def test_a_record_that_forgets_its_baseline_is_refused_by_name() -> None:
         ({"compiler": "rustc"}, "compiler 'rustc' is none of"),
         ({"compiler": "cutile", "flags": ("-G",)}, "the compiler cutile takes no flags"),
         ({"layout": "col,col,row"}, "layout 'col,col,row' is none of"),
-        ({"program": print}, "a program makes launches that steps name"),
-        ({"tensor_maps": {"a": TensorMap((64, 64))}}, r"names? the tensor maps \[\]; it registers others"),
-        ({"multiple_of": {"rows": 8}}, "by the axis rows"),
+        ({"program": print}, "a program needs steps"),
+        ({"tensor_maps": {"a": TensorMap((64, 64))}}, r"use the tensor maps \[\]; Call\.tensor_maps has \['a'\]"),
+        ({"multiple_of": {"rows": 8}}, "the axis rows"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

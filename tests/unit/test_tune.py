@@ -612,7 +612,7 @@ def test_what_is_no_result_or_of_no_tunable_is_refused(tunable, tmp_path):
             install([path])
     with pytest.raises(UserError, match="is missing"):
         install([tmp_path / "none.json"])
-    with pytest.raises(UserError, match=r"'ladder\.nope' cannot be tuned; what can: ladder\.scale_tuned"):
+    with pytest.raises(UserError, match=r"'ladder\.nope' cannot be tuned; tunable kernels: ladder\.scale_tuned"):
         install([result_file(path, {"tile": 64, "steps": 4}, kernel="ladder.nope")])
 
 

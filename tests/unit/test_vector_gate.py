@@ -90,7 +90,7 @@ def test_counts_kept_from_the_launch_before_fail():
 def test_bins_that_a_histogram_does_not_take_are_refused_by_name():
     record = kernel("histogram", "int32", at_most={"k": 256})
     assert failures(record, right_counts) == []
-    with pytest.raises(UserError, match=r"memory\.example cannot run 1x8x257: K = 257 is over the 256"):
+    with pytest.raises(UserError, match=r"memory\.example cannot run 1x8x257: K = 257 exceeds its maximum of 256"):
         record.check(Shape(1, 8, 257))
 
 

@@ -1,4 +1,4 @@
-"""The one way a stage tells its user that something is wrong."""
+"""How a stage reports an error to its user."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class UserError(Exception):
-    """Bad input or a bad machine: one sentence on what is wrong, one on what to do.
+    """Bad input or an unsuitable machine. The message says what is wrong and what to do about it.
 
-    Stages raise it where a traceback would tell the user nothing more; `run_stage` prints it.
+    Stages raise it where a traceback would not help the user; `run_stage` prints it.
     """
 
 

@@ -1,12 +1,7 @@
-"""The arrays and scalars of a launch: how each type is stored, what an operation takes, in which order it is passed.
+"""The arrays and scalars of a launch, and the order in which a kernel takes them.
 
-CuPy has neither bfloat16 nor 8-bit floats, so their arrays are held as bits, in unsigned integers. TF32 is fp32 whose
-lower 13 bits are zero: whoever multiplies it need not round it. `narrow` and `widen` convert on either side, NumPy or
-CuPy alike.
-
-8-bit floats are those of the Open Compute Project (OCP 8-bit Floating Point Specification, revision 1.0), converted
-without saturation: what rounds beyond the largest number becomes an infinity in e5m2, and NaN in e4m3, which has none.
-Integers saturate, and NaN has no integer.
+CuPy has neither bfloat16 nor 8-bit floats, so their arrays hold the bits as unsigned integers. TF32 is stored as fp32
+with the lower 13 bits zero, so no kernel has to round it. `core.dtypes` converts between stored elements and numbers.
 """
 
 from __future__ import annotations
@@ -28,20 +23,20 @@ from gemmrepro.registry import Kernel, TensorMap
 __all__ = ["LAWS", "Launcher", "Operands", "draw_ids", "random", "work"]
 
 _CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "UINT8"}
-"""TMA only moves bits: it has no name for a signed byte."""
+"""Names of cuda.core's `TensorMapDataType`. TMA only moves bits and has no signed byte, so int8 passes as UINT8."""
 
 _INTEGERS = {32: np.int32, 64: np.int64}
 
 
 def work(kernel: Kernel, shape: Shape) -> tuple[float | None, float | None]:
     """(FLOP, compulsory bytes) of one launch with beta = 0; see `operations.Work`."""
-    done = kernel.problem.operation.work(kernel.problem, shape, Launched(kernel.launch, kernel.params))
-    return done.flop, done.compulsory_bytes
+    amount = kernel.problem.operation.work(kernel.problem, shape, Launched(kernel.launch, kernel.params))
+    return amount.flop, amount.compulsory_bytes
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Arrays (CuPy, C-contiguous, stored as STORAGE says) and scalars of one launch, by operation.
+    """Arrays (CuPy, C-contiguous, element types as in STORAGE) and scalars of one launch, by operation.
 
     gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
     vector_add: inputs x[n], y[n], output z[n].
@@ -50,7 +45,7 @@ class Operands:
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
     ceiling_bytes: input and output of shape.n elements of 16 bytes.
     vector_copy: input and output of shape.n elements. reduce: input x[n], output one element, their sum.
-    histogram: input ids[n], int32; output counts[k + 1]: of each bin, and in the last place of all ids outside [0, k).
+    histogram: input ids[n], int32; output counts[k + 1]: one per bin, and the number of ids outside [0, k) last.
     """
 
     problem: Problem
@@ -75,13 +70,13 @@ class Operands:
         )
 
     def arguments(self, kernel: Kernel, workspace: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-        """What `kernel` is launched with, in the order of its C signature.
+        """The arguments of a launch of `kernel`, in the order of its C signature.
 
         Args:
-            workspace: arrays beside A, B and C, or in their place, by name.
+            workspace: arrays by name, in addition to A, B and C or instead of them.
 
         Raises:
-            UserError: a tensor map that the driver refuses, or C = A B asked of scalars that it cannot apply.
+            UserError: the driver refuses a tensor map, or the kernel computes C = A B and alpha is not 1 or beta not 0.
         """
         if self.problem.operation.matrix_product and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
@@ -112,22 +107,22 @@ class Operands:
         return tuple(value for name in kernel.call.arguments for value in argument(name))
 
     def lengths(self, operand: str) -> tuple[int, ...]:
-        """Lengths of operand ``a``, ``b`` or ``c`` as it is stored, such as (rows, columns) of a matrix."""
+        """The shape of operand ``a``, ``b`` or ``c`` as stored, such as (rows, columns) of a matrix."""
         arrays = self.problem.operation.arrays(self.problem, self.shape)
         return arrays.output if operand == "c" else arrays.inputs["ab".index(operand)]
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays by the names that arguments give them; an operation may have fewer inputs than two."""
+        """The arrays by argument name (``a``, ``b``, ``c``); an operation may have fewer than two inputs."""
         return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
 
     def tensor_map(self, operand: str, wanted: TensorMap, kernel_id: str, stored: tuple[Any, str] | None = None) -> Any:
         """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
 
-        `stored` is another array and its type, whose leading axes are taken as one: rows of matrices stored behind one
-        another.
+        Args:
+            stored: another array and its dtype, instead of the operand; its leading axes are flattened into rows.
 
         Raises:
-            UserError: the driver refuses it: a row of the matrix is no multiple of 16 bytes, or a box is too large.
+            UserError: the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
         """
         # cuda.core encodes it with cuda.bindings' cuTensorMapEncodeTiled; its enumerations have no public name yet.
         from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
@@ -149,16 +144,16 @@ class Operands:
         except Exception as error:
             raise UserError(
                 f"{kernel_id}: no tensor map of {operand.upper()} {array.shape} {dtype} with tiles {wanted.box} can be "
-                f"made ({error}); TMA wants rows of whole 16 bytes and boxes of at most 256 elements a side."
+                f"made ({error}); TMA needs rows of a multiple of 16 bytes and boxes of at most 256 elements per side."
             ) from None
 
 
 Launcher = Callable[[Operands], None]
-"""Launches something once on operands, on the current stream."""
+"""Launches a kernel or a library call once on operands, on the current stream."""
 
 
 def random(problem: Problem, shape: Shape, seed: int) -> tuple[list[Any], Any]:
-    """Inputs as the operation draws them and an output not yet written, on the GPU."""
+    """Random inputs of `problem`, and an uninitialized output, as flat CuPy arrays."""
     import cupy
 
     inputs = problem.operation.draw(problem, shape, seed, cupy)

@@ -1,7 +1,7 @@
-"""Operations: what a kernel computes, on which arrays, how much work that is, and what checking it takes.
+"""Operations: what a kernel computes, its arrays, its amount of work, and the memory that a check needs.
 
-An operation is one `Operation` record in OPERATIONS and one gate in `gemmrepro.gates.operations`; nothing else in the
-library asks for an operation by its name.
+To add an operation, write an `Operation` record in OPERATIONS and a gate in `gemmrepro.gates.operations`; no other
+module of the library tests for an operation's name.
 """
 
 from __future__ import annotations
@@ -17,19 +17,24 @@ from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 
 ROW_MAJOR, K_MAJOR_B = LAYOUTS = ("row,row,row", "row,col,row")
-"""Of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major")."""
+"""Layouts of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major")."""
 
 VECTOR_ELEMENTS = 1 << 20
+"""Length of a vector addition, whatever the configured size."""
+
 COPY_ELEMENTS = 1 << 26
+"""16-byte elements of the copy ceiling at size 1."""
+
 HISTOGRAM_BINS = 256
+"""Bins of a timed histogram."""
 
 REFERENCE_ROWS = 1024
-"""Rows of C whose float64 reference is computed at a time."""
+"""The float64 reference is computed in blocks of this many rows of C."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A problem: C[m,n] = A[m,k] B[k,n]. A vector operation of length n has m = k = 1; a histogram has k bins."""
+    """The size of a problem: C[m,n] = A[m,k] B[k,n]. Vectors of length n have m = k = 1; a histogram has k bins."""
 
     m: int
     n: int
@@ -45,7 +50,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed, whatever computes it: an operation on operands of these types in this layout."""
+    """What a kernel or a library computes: an operation on operands of these types in this layout."""
 
     op: str = "gemm"
     dtype_in: str = "fp32"
@@ -57,7 +62,7 @@ class Problem:
 
     @property
     def operation(self) -> Operation:
-        """The record of its operation. Raises UserError if there is none."""
+        """The record of operation `op`. Raises UserError if there is none."""
         return operation(self.op)
 
     @property
@@ -68,7 +73,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Lengths of the inputs and of the output as they are stored, the last axis contiguous."""
+    """Shapes of the inputs and of the output as stored; the last axis is contiguous."""
 
     inputs: tuple[tuple[int, ...], ...]
     output: tuple[int, ...]
@@ -76,12 +81,11 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one launch with beta = 0; None where the number says nothing about the operation.
+    """Work of one launch with beta = 0; None where a number is meaningless for the operation.
 
     Attributes:
-        flop: floating-point operations, an FMA counted as two.
-        compulsory_bytes: device memory that any implementation must move: each input read once, each output written
-            once.
+        flop: floating-point operations; an FMA counts as two.
+        compulsory_bytes: minimum device-memory traffic: each input read once, each output written once.
     """
 
     flop: float | None
@@ -100,7 +104,7 @@ class Geometry(Protocol):
 
 @dataclass(frozen=True)
 class Launched:
-    """What a kernel's record says of the work that only its own launch decides."""
+    """The fields of a kernel's record that decide its work, where the shape alone does not."""
 
     launch: Callable[[Shape], Geometry]
     params: Mapping[str, int]
@@ -128,22 +132,22 @@ def _vector(n: int) -> Shape:
 
 @dataclass(frozen=True)
 class Operation:
-    """Everything that the library must know of an operation, but for how its results are judged (`gates`).
+    """One operation: everything but how results are judged, which is in `gates`.
 
     Attributes:
-        name: as in `Kernel.op`.
-        arguments: its usual C signature; see `Kernel.arguments`.
-        arrays: lengths of its inputs and output as stored.
-        shape_of: the problem that a configured size stands for.
-        work: of one launch.
-        check_bytes: device memory that judging a result on the GPU takes beside the operands.
-        draw: random inputs for a seed, by an array module (NumPy or CuPy).
-        axes: of arrays a, b and c, whose lengths are axes of the shape: those axes, in order. Empty where they are not.
-        n_bits: width of the argument n.
-        tails: a problem of several tiles with a remainder, in multiples of what a kernel takes.
-        layouts: what a kernel's layout may be; empty where any name will do.
+        name: as in `Compute.op`.
+        arguments: default C signature; see `Call.arguments`.
+        arrays: shapes of the inputs and the output as stored.
+        shape_of: the shape that a configured size stands for.
+        work: FLOP and compulsory bytes of one launch.
+        check_bytes: bytes of device memory that a check on the GPU needs in addition to the operands.
+        draw: random inputs for a seed, made with an array module (NumPy or CuPy).
+        axes: axes of the shape that arrays a, b and c span, in order (``{"a": "mk"}``); empty if they span none.
+        n_bits: width of the argument n, in bits.
+        tails: a shape of several tiles plus a remainder, in multiples of `Accepts.multiple_of`.
+        layouts: allowed values of a kernel's layout; empty if any is allowed.
         matrix_product: whether it is C = alpha A B + beta C.
-        ladder: whether kernels with a baseline are rungs, each compared with the one before it.
+        ladder: whether kernels with a baseline are rungs, each compared with the previous one.
         ceiling: the rate ("tflops", "gbps") whose ceiling its kernels measure, or empty.
     """
 
@@ -177,13 +181,13 @@ def _gemm_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
 
 
 def _gemm_check_bytes(problem: Problem, shape: Shape) -> int:
-    """C* and its scale whole, and B twice in float64 for the block of rows at hand."""
+    """All of C* and its scale, two copies of B, and the current block of rows; all in float64."""
     block = min(shape.m, REFERENCE_ROWS)
     return 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
 
 
 def _loop_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
-    """The record counts the loop's operations per block, or its FMA per thread."""
+    """FLOP of a loop. Its record counts FLOP per block and iteration, or FMAs per thread and iteration."""
     geometry, params = launched.launch(shape), launched.params
     blocks, iterations = math.prod(geometry.grid), params["iterations"]
     if per_block := params.get("flops_per_block_iteration"):
@@ -193,7 +197,7 @@ def _loop_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
 
 
 def _same_length(inputs: int, factor: int = 1) -> Callable[[Problem, Shape], Arrays]:
-    """Arrays of m n elements each, times `factor`: `inputs` to read and one to write."""
+    """`inputs` inputs and one output, each of m n `factor` elements."""
 
     def arrays(problem: Problem, shape: Shape) -> Arrays:
         length = (factor * shape.m * shape.n,)
@@ -272,22 +276,22 @@ def operation(name: str) -> Operation:
 
 
 def shape_of(op: str, size: int) -> Shape:
-    """The problem of operation `op` that `size` stands for.
+    """The shape that a configured `size` means for operation `op`.
 
-    m = n = k for GEMM; a matrix of m = n to copy; 2^20 elements, whatever the size, for vector addition; size x 2^26
-    elements of 16 bytes (1 GiB read and 1 GiB written at size 1) for the copy ceiling; size x the registered grid for
-    the arithmetic ceilings; `size` elements to copy, to sum up, or to count in 256 bins.
+    GEMM: m = n = k. Matrix copy: m = n. Vector addition: 2^20 elements at any size. Copy ceiling: size x 2^26 elements
+    of 16 bytes (1 GiB read and 1 GiB written at size 1). Arithmetic ceilings: size x the registered grid. Vector copy,
+    sum and histogram (256 bins): `size` elements.
     """
     return operation(op).shape_of(size)
 
 
 def counts(problem: Problem, shape: Shape) -> tuple[tuple[int, ...], int]:
-    """How many elements each input and the output of `problem` hold on `shape`."""
+    """Number of elements of each input, and of the output, of `problem` on `shape`."""
     arrays = problem.operation.arrays(problem, shape)
     return tuple(math.prod(lengths) for lengths in arrays.inputs), math.prod(arrays.output)
 
 
 def nbytes(problem: Problem, shape: Shape) -> int:
-    """Bytes of the inputs and the output together."""
+    """Total bytes of the inputs and the output."""
     inputs, output = counts(problem, shape)
     return DTYPES[problem.dtype_in] * sum(inputs) + DTYPES[problem.dtype_out] * output

@@ -1,17 +1,17 @@
 """Intervals for medians of timings.
 
-Two spreads matter and only one of them is visible inside a burst of samples:
+Timings vary in two ways:
 
-- *within a round* samples scatter around the round's median; the order statistics of the samples bound their median
-  without any assumption on the distribution;
-- *between rounds* the whole level drifts (clocks, temperature, where the buffers landed in memory). A burst, however
-  long, cannot see that. Rounds are spread over the sweep so that they can: their medians are a small sample of that
-  drift, and a Student t interval over them bounds its centre (the "batch means" method: W. D. Kelton and A. M. Law,
-  *Simulation Modeling and Analysis*, section 9.5.3, with medians for means).
+- *Within a round*, samples scatter around the round's median. Order statistics of the samples bound that median without
+  any assumption on the distribution.
+- *Between rounds*, the whole level drifts: clocks, temperature, placement of buffers in memory. No single burst of
+  samples shows this, so rounds are spread over the sweep. Their medians sample the drift, and a Student t interval over
+  them bounds its centre (the "batch means" method: W. D. Kelton and A. M. Law, *Simulation Modeling and Analysis*,
+  section 9.5.3, with medians for means).
 
-The interval that is reported is the hull of both, widened by the clock's tick and, for times, by what sweeps were seen
-to differ beyond that (REPEATABILITY). It is therefore never narrower than either, which is what makes two separate
-sweeps agree within their intervals; `tests/unit/test_stats.py` measures its coverage by simulation.
+The reported interval is the hull of both, widened by the clock's resolution and, for times, by the differences observed
+between sweeps beyond that (REPEATABILITY). It is never narrower than either, so that two separate sweeps agree within
+their intervals; `tests/unit/test_stats.py` measures its coverage by simulation.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import numpy as np
 CONFIDENCE = 0.95
 
 REPEATABILITY = 0.001
-"""Relative uncertainty that a time has beyond its statistical interval: a type B component in the sense of the *Guide
-to the expression of uncertainty in measurement* (JCGM 100, section 4.3). Complete sweeps minutes apart on one H200 left
-gaps of up to 0.06% between intervals of the most quiet points, whose samples scatter by 0.01%; ratios, which cancel
-what both sides share, left none and are not widened."""
+"""Relative uncertainty of a time in addition to its statistical interval: a type B component as in the *Guide to the
+expression of uncertainty in measurement* (JCGM 100, section 4.3). Complete sweeps minutes apart on one H200 left gaps
+of up to 0.06% between intervals of the quietest points, whose samples scatter by 0.01%. Ratios cancel what both sides
+share; they left no gaps and are not widened."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,14 @@ def median_ranks(count: int, confidence: float = CONFIDENCE) -> tuple[int, int, 
 
     The number of samples below the median is binomial(count, 1/2), so the interval between the order statistics of
     rank l and count-1-l covers the median with probability 1 - 2 P(X <= l) (H. A. David and H. N. Nagaraja, *Order
-    Statistics*, section 7.1). The largest l that still reaches `confidence` is taken; below 6 samples none reaches
-    95%, and the whole range is returned with the coverage it does have.
+    Statistics*, section 7.1). The result is the largest l that reaches `confidence`. With fewer than 6 samples none
+    reaches 95%, and the whole range is returned with its actual coverage.
 
     Returns:
         (low rank, high rank, coverage).
+
+    Raises:
+        ValueError: there is no sample.
     """
     if count < 1:
         raise ValueError("a median needs at least one sample")
@@ -89,7 +92,7 @@ def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:
-    """Mean of `values` with its Student t interval; the bare value where there is only one."""
+    """Mean of `values` with its Student t interval; an interval of width zero for a single value."""
     data = np.asarray(values, dtype=np.float64)
     mean = float(data.mean())
     if len(data) < 2:
@@ -99,7 +102,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONF
 
 
 def resolution(samples: Sequence[float] | np.ndarray) -> float:
-    """The smallest step between two different samples: the clock's tick, where the scatter lets it show."""
+    """The smallest difference between distinct samples, an estimate of the clock's resolution; 0 if all are equal."""
     steps = np.diff(np.unique(np.asarray(samples, dtype=np.float64)))
     return float(steps.min()) if len(steps) else 0.0
 
@@ -110,21 +113,20 @@ def rounds_interval(
     tick: float = 0.0,
     repeatability: float = 0.0,
 ) -> Interval:
-    """Level of a quantity sampled in several rounds, with an interval that holds the drift between them.
+    """Level of a quantity sampled in several rounds, with an interval that includes the drift between them.
 
-    The value is the median of the rounds' medians: every round counts the same, however many samples its time allowed.
-    The interval is the hull of that value, of the Student t interval over the rounds' medians, and of the order
-    statistics of the samples after each round was shifted to the common level (so that the within-round part measures
-    scatter and not drift again).
+    The value is the median of the rounds' medians: each round counts the same, however many samples it has. The
+    interval is the hull of that value, of the Student t interval over the rounds' medians, and of the order statistics
+    of the samples after each round is shifted to the common level, so that they measure scatter and not drift again.
 
     Args:
-        rounds: one sequence of samples a round, in any unit; empty rounds are ignored.
-        tick: resolution of the clock in the same unit; the interval reaches that much further, since samples that all
-            read the same are known no better than that.
-        repeatability: relative to the value, by how much further still (see REPEATABILITY).
+        rounds: one sequence of samples per round, in any unit; empty rounds are ignored.
+        tick: resolution of the clock in the same unit; it widens the interval on both sides, since equal readings are
+            known no better than that.
+        repeatability: widens the interval further, relative to the value (see REPEATABILITY).
 
     Raises:
-        ValueError: no round holds a sample.
+        ValueError: no round has a sample.
     """
     data = [np.asarray(samples, dtype=np.float64) for samples in rounds if len(samples)]
     if not data:
@@ -137,8 +139,9 @@ def rounds_interval(
     pooled = np.concatenate([samples - level + value for samples, level in zip(data, medians, strict=True)])
     if len(pooled) > len(medians):
         parts.append(median_interval(pooled, confidence))
-    more = tick + repeatability * value
-    return Interval(value, max(0.0, min(part.low for part in parts) - more), max(part.high for part in parts) + more)
+    margin = tick + repeatability * value
+    low, high = min(part.low for part in parts) - margin, max(part.high for part in parts) + margin
+    return Interval(value, max(0.0, low), high)
 
 
 def ratio_interval(
@@ -147,13 +150,13 @@ def ratio_interval(
     confidence: float = CONFIDENCE,
     ticks: tuple[float, float] = (0.0, 0.0),
 ) -> Interval:
-    """Baseline time over kernel time from interleaved samples: above 1 the kernel is the faster one.
+    """Baseline time over kernel time from interleaved samples: above 1, the kernel is faster.
 
-    Each sample of one side is divided by the sample of the other that was taken right beside it, so that drift slower
-    than one pair cancels before anything is averaged; the rounds are then treated as in `rounds_interval`.
+    Each baseline sample is divided by the adjacent kernel sample, so that drift slower than one pair cancels before
+    anything is averaged; the rounds are then treated as in `rounds_interval`.
 
     Args:
-        baseline, kernel: one sequence a round; the i-th entries of a round are a pair.
+        baseline, kernel: one sequence per round, in the same unit; the i-th entries of a round are a pair.
         ticks: resolution of the clock for the baseline's times and for the kernel's, in their unit.
     """
     pairs = [

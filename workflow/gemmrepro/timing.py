@@ -1,27 +1,26 @@
-"""Timing of one point: a kernel and its baseline in turn, A B A B, on the GPU's own clock.
+"""Timing of one point: a kernel and its baseline alternate, A B A B, and the GPU's own clock times them.
 
-**One launch.** A pair of CUDA events around it. The host fills the stream far ahead of the GPU before it waits, so the
-events bracket the kernel and not the host's launch calls; they still add one to two microseconds.
+**One launch** lies between two CUDA events. The host queues work far ahead of the GPU before it waits, so the events
+bracket the kernel and not the host's launch calls; they still add one to two microseconds.
 
-**Launches under 50 µs** would drown in that, so both sides of such a point are captured as CUDA graphs of many launches
-and a sample is a replay's time over the number of launches: the figure then holds the gap between two launches of a
-graph (about a microsecond), as back-to-back use would. If either side is that short, both are timed this way. A kernel
-whose host program reads from the GPU between its launches cannot be captured and is timed launch by launch.
+**Launches under 50 µs** are too short for that overhead. If either side of a point is that short, both are captured as
+CUDA graphs of many launches, and a sample is the time of a replay divided by its launches. It includes the gap between
+two launches of a graph (about a microsecond), as back-to-back use would. A kernel whose host program reads from the GPU
+between its launches cannot be captured and is timed launch by launch.
 
-**Warm** means that the launch before it, its partner's or its own, touched the same A, B and C: what fits in the L2
-cache is there.
+**Warm**: the previous launch, of either side, touched the same A, B and C, so whatever fits is already in L2.
 
-**Cold** means that nothing of its operands is in L2. For a single launch, a buffer of twice the L2's size is written
-and another such buffer read before the first event: the write evicts, and the read pushes the written lines out, which
-would otherwise be written back at the expense of the kernel that is timed. In a graph such a flush would be inside the
-timed region; there, the launches walk over so many copies of the operands that twice the L2's size lies between two
-uses of one. (Both say "the data come from DRAM" and no more: instructions stay cached.)
+**Cold**: none of the operands is in L2. Before a single launch, one buffer of twice the L2's size is written and
+another one read: the write evicts the operands, and the read evicts the dirty lines, whose write-back would otherwise
+slow the timed kernel down. In a graph such a flush would be inside the timed region; there, the launches cycle through
+enough copies of the operands that twice the L2's size is touched before a copy is used again. (Instructions stay cached
+either way.)
 
-**Data** are random: zeros toggle no bits, draw less power and run faster than anything real.
+**Data** are random: zeros toggle no bits, draw less power and run faster than real data.
 
-**When to stop.** A round ends when the 95% interval of the median of its samples (of the ratio's too) is narrower than
-asked for, or its seconds are spent. At least `least` samples are taken, except where a single pair takes longer than
-the round's seconds: then one, and the rounds supply the rest.
+**When to stop.** A round ends when the 95% interval of its samples' median, and of the ratio's, is as narrow as the
+plan asks, or when its time is up. It takes at least `least` samples, unless one pair alone exceeds the round's time:
+then it takes one, and the other rounds add more.
 """
 
 from __future__ import annotations
@@ -38,32 +37,45 @@ from gemmrepro import stats
 from gemmrepro.gpu import device
 
 GRAPH_BELOW_US = 50.0
+"""A point is timed as graphs if a launch of either side is shorter."""
 
 GRAPH_SPAN_US = 1000.0
-"""A graph holds enough launches to last this long, so that what events add is below two parts in a thousand."""
+"""A graph holds enough launches to last this long, so that events add less than two parts in a thousand."""
 
 GRAPH_MOST = 256
+"""The most launches of a graph, before it is rounded up to whole cycles through the operands' copies."""
 
 EVICTION = 2
-"""Times the size of the L2 cache between two uses of the same operands."""
+"""Memory touched between two uses of the same operands, in multiples of the L2's size."""
 
 SETTLE_SECONDS = 0.03
+"""The least time that the GPU is kept busy before a round."""
+
 SETTLE_CAP_SECONDS = 0.5
+"""The most time that the GPU is kept busy before a round."""
+
 CHUNK_SECONDS = 0.05
+"""Samples are queued in chunks of about this long."""
 
 LAUNCH_SECONDS, FLUSH_SECONDS = 20e-6, 150e-6
-"""What a sample and a flush of L2 cost beside the launch, about; only to plan how many samples there is time for."""
+"""Approximate overhead of a sample and of an L2 flush; only used to plan how many samples fit into a round."""
 
 LONG_US = 50_000.0
-"""A launch beyond this is not repeated just to warm something up."""
+"""A longer launch is not repeated just to warm up."""
 
 Pair = tuple[float, float | None]
-"""Time of the kernel and of the baseline beside it, µs; None where there is no baseline."""
+"""Times of the kernel and of the adjacent baseline sample in µs; None if there is no baseline."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """When a round has enough samples."""
+    """When a round has enough samples.
+
+    Attributes:
+        interval: the relative full width of the 95% interval to reach.
+        seconds: the time of a round.
+        least, most: bounds on its number of samples.
+    """
 
     interval: float
     seconds: float
@@ -71,13 +83,19 @@ class Plan:
     most: int
 
     def needed(self, pair_seconds: float) -> int:
-        """The fewest pairs of a round, if one takes `pair_seconds`."""
+        """The fewest pairs that a round takes if one pair costs `pair_seconds`."""
         return 1 if pair_seconds > self.seconds else self.least
 
 
 @dataclass
 class Burst:
-    """One round of one point. Times in µs; the i-th entries of both lists were taken side by side."""
+    """One round of one point. Times in µs; the i-th entries of both lists are adjacent samples.
+
+    Attributes:
+        times, baseline: samples of the kernel and of the baseline; `baseline` is empty if there is none.
+        sensors: readings of `Session.sensors` during the round.
+        mode: how samples were taken, as text.
+    """
 
     times: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
@@ -89,8 +107,8 @@ class Burst:
         self.baseline += [time_us for _, time_us in pairs if time_us is not None]
 
     def settled(self, interval: float) -> bool:
-        """Whether the median, and the ratio to the baseline, are known to `interval` (full width, relative)."""
-        if len(self.times) < 6:  # below that no order statistics reach 95%
+        """Whether the median and the ratio to the baseline have intervals of at most `interval` (relative width)."""
+        if len(self.times) < 6:  # fewer samples have no order statistics that reach 95%
             return False
         if stats.median_interval(self.times).relative_width > interval:
             return False
@@ -109,8 +127,8 @@ def collect(
     """Sample pairs until `plan` is satisfied.
 
     Args:
-        measure: takes that many pairs and returns them; called with growing numbers, so that the host seldom waits.
-        pair_seconds: what one pair is expected to cost, everything included.
+        measure: takes and returns that many pairs; called with growing numbers, so that the host rarely waits.
+        pair_seconds: expected time of one pair, overhead included.
     """
     burst = Burst()
     start = clock()
@@ -120,36 +138,39 @@ def collect(
         before = clock()
         burst.add(measure(count))
         now = clock()
-        taken = len(burst.times)
+        samples = len(burst.times)
         pair_seconds = (now - before) / count
         spent = now - start
-        if taken >= plan.most or (taken >= needed and spent >= plan.seconds) or burst.settled(plan.interval):
+        if samples >= plan.most or (samples >= needed and spent >= plan.seconds) or burst.settled(plan.interval):
             return burst
         affordable = int((plan.seconds - spent) / pair_seconds) if pair_seconds > 0 else plan.most
         chunk = max(1, int(CHUNK_SECONDS / pair_seconds)) if pair_seconds > 0 else plan.most
-        count = max(1, min(chunk, affordable, plan.most - taken), needed - taken)
-        if taken >= needed and affordable < 1:
+        count = max(1, min(chunk, affordable, plan.most - samples), needed - samples)
+        if samples >= needed and affordable < 1:
             return burst
 
 
 def rotation_sets(working_bytes: int, l2_bytes: int) -> int:
-    """How many copies of operands of `working_bytes` keep twice the L2 between two uses of the same one."""
+    """Copies of operands of `working_bytes` to cycle through, so that `EVICTION` L2 sizes lie between two uses."""
     return 1 + math.ceil(EVICTION * l2_bytes / working_bytes)
 
 
 def graph_launches(launch_us: float, copies: int = 1) -> int:
-    """Launches in a graph of a kernel that takes `launch_us`: a whole number of walks over `copies` of the operands."""
+    """Launches in a graph of a kernel that takes `launch_us`: whole cycles through `copies` of the operands."""
     wanted = max(1, min(GRAPH_MOST, math.ceil(GRAPH_SPAN_US / launch_us)))
     return copies * math.ceil(wanted / copies)
 
 
 @dataclass(frozen=True)
 class _Samples:
-    """How samples are taken: what is called for one of each side, and how many launches that is.
+    """How samples are taken.
 
     Attributes:
-        before: called before each sample, outside what is timed.
-        overhead: seconds that a sample costs beside its launches.
+        calls: per side, the call that makes one sample.
+        launches: per side, the launches in that call.
+        mode: a description for the recording.
+        before: called before each sample, outside the timed region.
+        overhead: seconds per sample in addition to its launches.
     """
 
     calls: Sequence[Callable[[], None]]
@@ -160,7 +181,7 @@ class _Samples:
 
 
 class Timer:
-    """Times points on one open GPU; owns the buffers that flush L2 and a pool of events."""
+    """Times points on one open GPU. It owns the buffers that flush L2, and a pool of events."""
 
     def __init__(self, session: device.Session) -> None:
         import cupy
@@ -174,7 +195,7 @@ class Timer:
         self._events: list[tuple[Any, Any]] = []
 
     def flush(self) -> None:
-        """Leave L2 full of clean lines of nobody's operands; asynchronous."""
+        """Fill L2 with clean lines that belong to no operand; asynchronous."""
         self._cupy.cuda.runtime.memsetAsync(self._written.data.ptr, 0, self._written.nbytes, self.session.stream.ptr)
         self._read.sum(out=self._sum)
 
@@ -186,7 +207,7 @@ class Timer:
     def _run(
         self, sides: Sequence[Callable[[], None]], count: int, before: Callable[[], None] | None, burst: Burst | None
     ) -> list[list[float]]:
-        """`count` rounds of every side in turn; returns µs by round and side."""
+        """Run all sides alternately, `count` times each; return µs as [count][side]."""
         stream = self.session.stream
         events = self._event_pairs(count * len(sides))
         for index in range(count * len(sides)):
@@ -216,7 +237,7 @@ class Timer:
         return least if least > LONG_US else min(least, *(row[0] for row in self._run([call], 5, None, None)))
 
     def _settle(self, call: Callable[[], None], launch_us: float) -> None:
-        """Keep the GPU busy with `call` until two stretches of 10 ms agree within 1%, so that its clock has risen."""
+        """Keep the GPU busy with `call` until two spans of 10 ms agree within 1%, so that its clock has ramped up."""
         launches = max(1, math.ceil(10_000.0 / launch_us))
 
         def many() -> None:
@@ -253,22 +274,22 @@ class Timer:
         estimates: tuple[float, float | None],
         graphs: bool,
     ) -> Burst:
-        """One round of one point.
+        """Take one round of samples of one point.
 
         Args:
-            kernel, baseline: the launch, bound to each copy of the operands; only the first copy is used unless cold
-                samples come from graphs.
+            kernel, baseline: the launch, bound to each copy of the operands; all but the first are only used for cold
+                samples from graphs.
             cache: "cold" or "warm".
-            estimates: µs of one launch of each.
-            graphs: whether samples are replays of graphs of launches (see `wants_graphs`).
+            estimates: µs of one launch of the kernel and of the baseline.
+            graphs: whether samples are replays of graphs (see `wants_graphs`).
         """
         sides = [kernel] if baseline is None else [kernel, baseline]
         times = [value for value in estimates if value is not None]
-        # The quicker side warms the GPU up: a launch of the slower one may take seconds.
+        # Warm the GPU up with the faster side: a launch of the slower one may take seconds.
         heater = min(range(len(sides)), key=lambda index: times[index])
         self._settle(sides[heater][0], times[heater])
         samples = self._by_graphs(sides, times, cache) if graphs else self._by_launches(sides, cache)
-        # Code is loaded, and the first sample finds what every later one does: its partner's traces in the cache.
+        # Loads the code, and leaves the caches for the first sample as each side leaves them for later ones.
         for call, value, count in zip(samples.calls, times, samples.launches, strict=True):
             if value * count < LONG_US or len(sides) == 1:
                 call()
@@ -287,33 +308,35 @@ class Timer:
         return result
 
     def _by_launches(self, sides: Sequence[Sequence[Callable[[], None]]], cache: str) -> _Samples:
-        """Samples of one launch each, behind a flush of L2 where they are to be cold."""
+        """Samples of one launch each; cold ones follow a flush of L2."""
         calls, launches = [side[0] for side in sides], [1] * len(sides)
         if cache == "cold":
             return _Samples(calls, launches, "single launches", self.flush, LAUNCH_SECONDS + FLUSH_SECONDS)
         return _Samples(calls, launches, "single launches")
 
     def _by_graphs(self, sides: Sequence[Sequence[Callable[[], None]]], times: Sequence[float], cache: str) -> _Samples:
-        """Samples of one replay each of a graph of many launches, over all copies of the operands if cold."""
+        """Samples of one graph replay each; cold graphs cycle through all copies of the operands."""
         copies = len(sides[0]) if cache == "cold" else 1
         counts = [graph_launches(value, copies) for value in times]
         graphs = [
             self.capture([side[index % copies] for index in range(count)])
             for side, count in zip(sides, counts, strict=True)
         ]
-        words = " and ".join(str(count) for count in dict.fromkeys(counts))
-        over = f" over {copies} copies" if copies > 1 else ""
+        sizes = " and ".join(str(count) for count in dict.fromkeys(counts))
+        cycling = f" over {copies} copies" if copies > 1 else ""
         calls = [partial(graph.launch, self.session.stream) for graph in graphs]
-        return _Samples(calls, counts, f"graphs of {words} launches{over}")
+        return _Samples(calls, counts, f"graphs of {sizes} launches{cycling}")
 
 
 def wants_graphs(kernel_us: float, baseline_us: float | None) -> bool:
-    """Whether a point is timed as graphs: where a launch of either side is under 50 µs."""
+    """Whether a point is timed as graphs: if a launch of either side is shorter than 50 µs."""
     return min(kernel_us, baseline_us if baseline_us is not None else kernel_us) < GRAPH_BELOW_US
 
 
 def summarize_sensors(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Median clock and power, highest temperature, and every throttle reason that was seen, of many readings."""
+    """Summarize `Session.sensors` readings: median clock (MHz) and power (W), highest temperature (°C), and every
+    throttle reason; None where no reading has the value.
+    """
 
     def known(key: str) -> list[float]:
         return [reading[key] for reading in readings if reading.get(key) is not None]

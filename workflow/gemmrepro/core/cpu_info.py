@@ -1,4 +1,4 @@
-"""What the CPU at hand is called, for what is measured without a GPU."""
+"""Name and cores of this machine's CPU, for experiments that run without a GPU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def describe(info: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
-    """{name, cores}: the model as the kernel names it, and how many cores this process may use."""
+    """{name, cores}: the model in /proc/cpuinfo (else the architecture), and the cores that this process may use."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+?)\s*$", info.read_text(), re.MULTILINE)
+        model = re.search(r"^model name\s*:\s*(.+?)\s*$", info.read_text(), re.MULTILINE)
     except OSError:
-        found = None
+        model = None
     cores = len(os.sched_getaffinity(0))
-    return {"name": found[1] if found else platform.machine(), "cores": cores}
+    return {"name": model[1] if model else platform.machine(), "cores": cores}
 
 
 def in_words(cpu: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Random elements, drawn alike with NumPy and CuPy."""
+"""Random inputs, drawn with NumPy or CuPy."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from gemmrepro.core.dtypes import narrow
 
 SPREAD = {"int8": 32.0}
-"""Standard deviation of random elements by dtype; 1 for the others."""
+"""Standard deviation of random elements by dtype; 1 for all others."""
 
 DISTRIBUTIONS = {
     "uniform": "uniform",
     "skewed": "log-uniform: bin b with probability log(1 + 1/(b + 1)) / log(bins + 1)",
     "constant": "all in one bin",
 }
-"""Distributions that the ids of a histogram are drawn from."""
+"""Distributions of a histogram's ids, each with its description."""
 
 
 def draw_ids(distribution: str, n: int, bins: int, seed: int, xp: Any) -> Any:
-    """n ids in [0, bins), int32, of `distribution`; `xp` is NumPy or CuPy."""
+    """ids[n] in [0, bins), int32, from `distribution` (one of DISTRIBUTIONS); `xp` is NumPy or CuPy."""
     if distribution == "constant":
         return xp.full(n, bins // 2, xp.int32)
     drawn = xp.random.default_rng(seed).random(n)  # float64, so that millions of bins are drawn evenly
@@ -33,7 +33,7 @@ def draw_ids(distribution: str, n: int, bins: int, seed: int, xp: Any) -> Any:
 
 
 def draw_normal(counts: tuple[int, ...], dtype: str, seed: int, xp: Any) -> list[Any]:
-    """One array of each of `counts` elements, normal with the deviation of SPREAD, stored as `dtype`."""
+    """For each of `counts` an array of that many normal elements, deviation as in SPREAD, stored as `dtype`."""
     rng = xp.random.default_rng(seed)
     wide = xp.float64 if dtype == "fp64" else xp.float32
     arrays = []

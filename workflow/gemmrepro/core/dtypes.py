@@ -1,4 +1,9 @@
-"""Element types: bytes per element, how they are stored, and exact conversion to and from float64."""
+"""Element types: size, storage, rounding to a type, and exact conversion to float64.
+
+8-bit floats follow the Open Compute Project (OCP 8-bit Floating Point Specification, revision 1.0) without saturation:
+values that round beyond the largest number become infinity in e5m2 and NaN in e4m3, which has no infinity. Integers
+saturate; no integer stands for NaN.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from typing import Any
 import numpy as np
 
 DTYPES = {"fp32": 4, "fp16": 2, "bf16": 2, "tf32": 4, "fp64": 8, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "int32": 4}
-"""Bytes an element. tf32 lies in memory as fp32."""
+"""Bytes per element. tf32 is stored as fp32."""
 
 STORAGE = {
     "fp32": np.float32,
@@ -21,15 +26,15 @@ STORAGE = {
     "int8": np.int8,
     "int32": np.int32,
 }
-"""How an element lies in memory, by dtype."""
+"""NumPy type that stores the elements of each dtype; types unknown to NumPy are stored as unsigned integers."""
 
 INTEGERS = {"int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
-"""Least and greatest number of the integer types."""
+"""Smallest and largest number of the integer types."""
 
 
 @dataclass(frozen=True)
 class Float8:
-    """An 8-bit float: bits of its fraction, exponent bias, and the codes of its largest number, overflow and NaN."""
+    """An 8-bit float: bits of the fraction, exponent bias, and the codes of the largest number, overflow and NaN."""
 
     fraction: int
     bias: int
@@ -42,13 +47,15 @@ FLOAT8 = {"fp8_e4m3": Float8(3, 7, 0x7E, 0x7F, 0x7F), "fp8_e5m2": Float8(2, 15, 
 
 
 def bits(array: Any) -> Any:
-    """`array` seen as unsigned integers of its element size."""
+    """A view of `array` as unsigned integers of its element size."""
     return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[array.dtype.itemsize])
 
 
 def narrow(values: Any, dtype: str) -> Any:
-    """float32 `values` (float64 too, for fp64, fp32, fp16 and integers) rounded to nearest, ties to even, as stored
-    elements of `dtype`; see the module's docstring for what is too large. NaN stays NaN.
+    """Round `values` to nearest, ties to even, and return them as stored elements of `dtype`.
+
+    `values` are float32, or float64 for fp64, fp32, fp16 and integers. NaN stays NaN; overflow is described in the
+    module's docstring.
     """
     if dtype in INTEGERS:
         low, high = INTEGERS[dtype]
@@ -59,7 +66,7 @@ def narrow(values: Any, dtype: str) -> Any:
         word = values.view(np.uint32)
         finite = (word & np.uint32(0x7F800000)) != np.uint32(0x7F800000)
         rounded = (word + np.uint32(0xFFF) + ((word >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
-        # Some NaNs would lose all of their fraction: the lowest bit of it that TF32 keeps is set for them.
+        # Some NaNs would lose all bits of their fraction, so the lowest one that TF32 keeps is set.
         special = (word & np.uint32(0xFFFFE000)) | (((word & np.uint32(0x7FFFFF)) != 0) * np.uint32(1 << 13))
         return (rounded * finite + special * ~finite).astype(np.uint32).view(np.float32)
     if dtype != "bf16":
@@ -67,7 +74,7 @@ def narrow(values: Any, dtype: str) -> Any:
             return values.astype(STORAGE[dtype], copy=False)
     word = values.view(np.uint32)
     rounded = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    # Rounding up would carry some NaNs into infinity; their upper half, made quiet, is kept instead.
+    # Rounding up would carry some NaNs into infinity, so a NaN keeps its upper half, made quiet.
     quiet = (word >> np.uint32(16)) | np.uint32(0x40)
     nan = (word & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
     return (rounded * ~nan + quiet * nan).astype(np.uint16)
@@ -77,13 +84,13 @@ def _narrow_to_8_bits(values: Any, kind: Float8) -> Any:
     word = values.view(np.uint32)
     sign, size = (word >> np.uint32(24)) & np.uint32(0x80), word & np.uint32(0x7FFFFFFF)
     dropped = 23 - kind.fraction
-    # A carry out of the fraction moves into the exponent, as it should.
+    # A carry out of the fraction correctly increments the exponent.
     rounded = size + np.uint32((1 << (dropped - 1)) - 1) + ((size >> np.uint32(dropped)) & np.uint32(1))
     normal = (rounded >> np.uint32(dropped)).astype(np.int32) - ((127 - kind.bias) << kind.fraction)
-    # Below the normal range numbers stand at even steps, the code of which is how many.
+    # Subnormal numbers are evenly spaced; their code is the number of steps from zero.
     least = 1 - kind.bias
     small = size < np.uint32((127 + least) << 23)
-    with np.errstate(invalid="ignore"):  # of infinities and NaNs, which `small` leaves out
+    with np.errstate(invalid="ignore"):  # infinities and NaNs, which `small` excludes
         steps = (abs(values) * np.float32(2.0 ** (kind.fraction - least))).round().clip(0, 256).astype(np.int32)
     code = normal * ~small + steps * small
     code = code * (code <= kind.largest) + kind.overflow * (code > kind.largest)
@@ -92,7 +99,7 @@ def _narrow_to_8_bits(values: Any, kind: Float8) -> Any:
 
 
 def float8_values(dtype: str) -> np.ndarray:
-    """What each of the 256 codes of an 8-bit float stands for, float64."""
+    """The values of all 256 codes of an 8-bit float: [256] float64, indexed by code."""
     kind = FLOAT8[dtype]
     codes = np.arange(128)
     exponent, fraction = codes >> kind.fraction, codes & ((1 << kind.fraction) - 1)
@@ -105,7 +112,7 @@ def float8_values(dtype: str) -> np.ndarray:
 
 
 def widen(array: Any, dtype: str) -> Any:
-    """Stored elements of `dtype` as float64, exactly."""
+    """Convert stored elements of `dtype` to float64, exactly."""
     if dtype in FLOAT8:
         if isinstance(array, np.ndarray):
             return float8_values(dtype)[array]
@@ -114,5 +121,5 @@ def widen(array: Any, dtype: str) -> Any:
         return cupy.asarray(float8_values(dtype))[array]
     if dtype == "bf16":
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    with np.errstate(invalid="ignore"):  # a signalling NaN, which becomes a quiet one
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         return array.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whatever kills the process that writes them."""
+"""Atomic file writes: a file is complete or absent, even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmrepro.errors import UserError
 
 
 def write_atomic(path: Path | str, data: bytes | str) -> None:
-    """Write `data` to `path` through a temporary file beside it, made durable before the rename."""
+    """Write `data` to a temporary file in the same folder, flush it to disk, and rename it to `path`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = data.encode() if isinstance(data, str) else data
@@ -38,8 +38,8 @@ def read_json(path: Path | str, what: str, remedy: str) -> Any:
     """Read JSON from `path`.
 
     Args:
-        what: what the file is, for the error ("the build record").
-        remedy: what the user should do if it is missing or corrupt.
+        what: what the file is ("the build record"), to begin an error message.
+        remedy: what to do if it is missing or corrupt, to end the message.
 
     Raises:
         UserError: the file is missing or is not JSON.

@@ -1,4 +1,4 @@
-"""Finished pieces of a long measurement, one small file each, so that a killed run continues where it stopped."""
+"""A journal of finished pieces of a long measurement, one small file each, so that a killed run can continue."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gemmrepro.core.files import write_atomic, write_json
 
 
 def fresh_seeds(count: int) -> list[int]:
-    """`count` seeds nobody could have tuned for; the report records them, so a failure can be run again."""
+    """`count` unpredictable seeds, so that no kernel can be tuned to them; verdicts record them for a rerun."""
     return [secrets.randbits(31) for _ in range(count)]
 
 
 UNFINISHED = 75
-"""Exit code of a sweep whose time budget ended before its points (sysexits' EX_TEMPFAIL): run it again."""
+"""Exit code of a sweep that ran out of its time budget (EX_TEMPFAIL of sysexits.h): run it again to continue."""
 
 
 def _digest(value: Any) -> str:
@@ -30,10 +30,17 @@ def _digest(value: Any) -> str:
 
 
 class Journal:
-    """Finished pieces of a sweep, one file each."""
+    """Finished pieces of a measurement on one machine, one file each."""
 
     def __init__(self, folder: Path, machine: dict[str, str], say: Callable[[str], None]) -> None:
-        """Open or begin a journal for `machine` (GPU and driver). One of another machine is set aside, and said so."""
+        """Open or create the journal in `folder`.
+
+        A journal of another machine is renamed, and `say` reports it.
+
+        Args:
+            machine: {gpu, driver}.
+            say: prints a line of progress.
+        """
         self.folder, self._say = Path(folder), say
         meta = self.folder / "machine.json"
         if meta.exists() or (self.folder.is_dir() and any(self.folder.iterdir())):
@@ -55,9 +62,9 @@ class Journal:
             write_json(meta, machine)
 
     def get(self, name: str, identity: dict[str, Any]) -> dict[str, Any] | None:
-        """The payload of entry `name` if it is there, whole, and was made under `identity`; else None.
+        """The payload of entry `name`, or None if it is missing, corrupt, or of another `identity`.
 
-        A corrupt entry is reported and moved out of the way, so that only it is measured again.
+        A corrupt entry is reported and renamed, so that only this entry is measured again.
         """
         path = self.folder / f"{name}.json"
         try:
@@ -73,20 +80,20 @@ class Journal:
         return entry["payload"] if entry["identity"] == identity else None
 
     def put(self, name: str, identity: dict[str, Any], payload: dict[str, Any]) -> None:
-        """Add an entry; it is on the disk, whole, when this returns."""
+        """Add an entry; it is complete on disk when this returns."""
         entry = {"identity": identity, "payload": payload, "sha256": _digest([identity, payload])}
         write_atomic(self.folder / f"{name}.json", json.dumps(entry) + "\n")
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when its parent ends, even by SIGKILL: nobody would be left to stop it."""
+    """Have Linux end this process when its parent ends, even by SIGKILL, so that no orphan keeps the GPU."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, linux/prctl.h
     if os.getppid() == 1:
         sys.exit(1)
 
 
 def sayer(stage: str) -> Callable[[str], None]:
-    """A function that prints a line of a stage's progress on stderr."""
+    """A function that prints a line of progress on stderr, prefixed with the name of the `stage`."""
 
     def say(text: str) -> None:
         print(f"{stage}: {text}", file=sys.stderr, flush=True)

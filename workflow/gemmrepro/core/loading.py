@@ -1,4 +1,4 @@
-"""Imports Python files that are no modules of a package, such as those of kernel families."""
+"""Imports Python files that belong to no package, such as those of kernel families."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from types import ModuleType
 
 
 def load_module(name: str, path: Path) -> ModuleType:
-    """A fresh module from `path`, entered into sys.modules as `name`.
+    """Import the file at `path` as a new module, and enter it into sys.modules as `name`.
 
     Raises:
-        ImportError: there is no such file.
-        Exception: whatever the file raises.
+        ImportError: the path is not that of a Python file.
+        Exception: any exception that the file raises.
     """
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file", path=str(path))
+        raise ImportError(f"{path} is not a Python file", path=str(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

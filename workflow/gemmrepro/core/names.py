@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 TOOLKITS = ("cuda12", "cuda13")
-"""In the order in which they are preferred where one must stand for a family: the articles' came first."""
+"""In order of preference where one toolkit must represent a family; the articles used the first."""
 
 LIBRARY = "library"
-"""The toolkit of a baseline's own rows."""
+"""The value of the column `toolkit` in a baseline's own rows."""
 
 RESTORE = "restore it from the repository, or record the family again with workflow/scripts/record"
-"""What to do about a recording that is not whole."""
+"""How to repair an incomplete recording, to end an error message."""
 
 METRICS = {
     "gpu__time_duration.sum": "time of the launch under the profiler",
@@ -45,4 +45,4 @@ SNAKEMAKE = "envs/run snakemake --use-singularity --cores 1"
 COMMAND = f"{SNAKEMAKE} --force results/verdicts.json"
 
 SIZE = 4096
-"""The size at which the articles speak of their kernels, unless a figure says otherwise."""
+"""The default size of figures and tables, and of most numbers in the articles."""

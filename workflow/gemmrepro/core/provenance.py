@@ -1,4 +1,4 @@
-"""What a recording says of its origin: the commit and the libraries."""
+"""The origin of a recording: commit and library versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from gemmrepro.core.paths import ROOT
 
 
 def libraries(versions: Mapping[str, str]) -> dict[str, str]:
-    """Versions of what took part: the baselines' libraries and the Python packages."""
+    """Versions of the baselines' libraries and of Python packages, by name.
+
+    Args:
+        versions: versions of baselines, such as "cuBLAS 13.1.0"; only the values are used.
+    """
     named = {text.rsplit(" ", 1)[0]: text.rsplit(" ", 1)[1] for text in versions.values()}
     names = ("cupy-cuda13x", "cupy-cuda12x", "cuda-core", "cuda-bindings", "numpy", "pandas", "nvidia-ml-py", "torch")
     for name in names:
@@ -23,9 +27,9 @@ def libraries(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of the working tree, with "+changes" where files differ from it.
+    """The commit of the working tree, followed by "+changes" if tracked files differ from it.
 
-    Where git does not know the tree, what the environment variable GEMMREPRO_COMMIT says; else None.
+    Outside a git repository: the environment variable GEMMREPRO_COMMIT, or None if it is unset.
     """
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)

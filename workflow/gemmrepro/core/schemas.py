@@ -1,4 +1,4 @@
-"""JSON documents checked against JSON schemas: those of workflow/schemas, and those that are made from declarations."""
+"""Checks JSON documents against schemas, from workflow/schemas or generated from declarations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _missing(error: ImportError) -> UserError:
 
 
 def errors(instance: Any, schema: Schema) -> Iterator[jsonschema.ValidationError]:
-    """All that is wrong with `instance`.
+    """Every violation of `schema` by `instance`.
 
     Raises:
         UserError: jsonschema or PyYAML is not installed.
@@ -52,7 +52,7 @@ def errors(instance: Any, schema: Schema) -> Iterator[jsonschema.ValidationError
 
 
 def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> None:
-    """Refuse an `instance` that does not fit.
+    """Raise if `instance` does not match `schema`.
 
     Raises:
         UserError: names `what`, the first wrong field and the `remedy`.

@@ -1,4 +1,4 @@
-"""Tables of measurements as text."""
+"""Tables of measurements as CSV."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def csv_text(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as CSV text: six significant digits, an empty cell where a value does not apply."""
+    """Rows as CSV text: floats with six significant digits, and an empty cell for None, NaN or a missing value."""
 
     def cell(value: Any) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):

@@ -1,4 +1,4 @@
-"""Numbers, units and lists as readers see them."""
+"""Numbers, units and lists as readable text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNIT = re.compile(r"^(?P<prefix>[KkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle)s
 
 
 def convert(value: float, unit: str, to: str) -> float | None:
-    """`value` given in `unit`, in the unit `to` (``Gbyte/second`` to ``GB/s``); None where they do not match."""
+    """Convert `value` from `unit` to the unit `to` (``Gbyte/second`` to ``GB/s``); None if they do not match."""
     if unit == to:
         return value
     have, want = _UNIT.match(unit or ""), _UNIT.match(to or "")
@@ -35,12 +35,12 @@ def format_number(value: float, digits: int = 3) -> str:
 
 
 def as_published(value: float) -> str:
-    """A published value with the digits the article gives."""
+    """A published value with all the digits that the article prints."""
     return f"{value:,.12g}"
 
 
 def in_words(value: float, unit: str) -> str:
-    """A counter's value as one reads it: ``12.3%``, ``1.45 GB``, ``2.1 TB/s``, ``5.1 µs``, ``268 million``."""
+    """A counter's value for reading: ``12.3%``, ``1.45 GB``, ``2.1 TB/s``, ``5.1 µs``, ``268 million``."""
     if unit == "%":
         return f"{format_number(value)}%"
     if convert(1.0, unit, "byte") or convert(1.0, unit, "byte/s"):

@@ -1,1 +1,7 @@
-"""TODO"""
+"""Runs code on the GPU: an open device, loaded kernels, and the libraries that kernels are compared with.
+
+- `device`, `lock`: the GPU, its stream and sensors, and its exclusive or shared use.
+- `loaded`: fat binaries, loaded and launched.
+- `cublas`, `baselines`, `baseline_kernels`, `trials`: cuBLAS through ctypes, all baselines, and their algorithms.
+- `l2_window`, `dlpack`: L2 persistence, and element types for DLPack.
+"""

@@ -1,7 +1,11 @@
-"""The registry: which kernels exist, and what each needs to be built, judged and launched.
+"""The registry: which kernels exist, and how each is built, judged, launched and presented.
 
-``kernels/<family>/family.py`` holds a ``FAMILY`` record and its ``KERNELS``. Importing them needs no GPU and no CUDA
-package, so the workflow reads the registry while it plans its jobs.
+``kernels/<family>/family.py`` defines a ``FAMILY`` record and its ``KERNELS``. Importing it needs no GPU and no CUDA
+package, so that the workflow can read the registry while it plans jobs.
+
+- `records`: the record `Kernel`, made of `groups`, `launches` and `promises`; `compilers`: traits of compilers.
+- `families`, `tuning`, `ladders`: lookup of families and kernels, tuned constants, and relations between rungs.
+- `keys`, `callables`: hashes of records, for the keys of measurements and for the workflow's rules.
 """
 
 from gemmrepro.core.dtypes import DTYPES

@@ -1,4 +1,4 @@
-"""What every stage may know of a compiler without the compiler itself (which is `gemmrepro.build.compilers`)."""
+"""Traits of compilers that every stage may read; the compilers themselves are in `gemmrepro.build.compilers`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class CompilerTraits:
-    """How records for one compiler differ from those for another.
+    """How records differ between compilers.
 
     Attributes:
-        takes: which of the optional fields that not every compiler understands a record may fill.
-        reads_record: types, arguments and blocks come from the record; otherwise the source states them.
-        chooses_block: the compiler chooses the threads of a block, and its code asks the driver for shared memory
-            itself, so neither is in the record's launch.
-        just_in_time: it can also compile at the time of a launch, for the arrays that are passed.
+        takes: optional fields of a record that this compiler supports.
+        reads_record: whether types, arguments and blocks come from the record; otherwise the source states them.
+        chooses_block: whether the compiler chooses the block size and its code requests shared memory itself, so that
+            the record's launch states neither.
+        just_in_time: whether it can also compile at launch, for the arrays that are passed.
     """
 
     takes: frozenset[str] = frozenset()
@@ -25,7 +25,7 @@ class CompilerTraits:
     just_in_time: bool = False
 
     def misplaced(self, optional: Mapping[str, object]) -> Iterator[str]:
-        """Names of the fields in `optional` that a record fills although this compiler does not take them."""
+        """Names of the non-empty fields in `optional` that this compiler does not support."""
         return (name for name, value in optional.items() if value and name not in self.takes)
 
 
@@ -38,4 +38,4 @@ COMPILERS: Mapping[str, CompilerTraits] = MappingProxyType(
         "cutile": CompilerTraits(takes=frozenset({"defines", "refusals"}), chooses_block=True, just_in_time=True),
     }
 )
-"""What compiles a source: CUDA C++, CuTe's Python DSL, or cuTile Python."""
+"""Compilers of CUDA C++, CuTe's Python DSL and cuTile Python, by the name in a record."""

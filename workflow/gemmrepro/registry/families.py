@@ -1,4 +1,4 @@
-"""Finds families and kernels under kernels/."""
+"""Looks up families and kernels under kernels/."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.registry.records import Kernel
 
 FIGURES = ("climb", "ratio", "throughput", "roofline", "sizes", "tiles")
-"""Figures that a family's measurements can have: drawn by `gemmrepro.paper.figures`, named in `Family.figures`."""
+"""Figures of a family's measurements, as `Family.figures` names them; `gemmrepro.paper.figures` draws them."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Family:
     Attributes:
         name: the folder's name under kernels/.
         title: the heading of its chapter.
-        article: the article, as published.csv calls it; None for a family without one.
+        article: the article's name in published.csv; None for a family without one.
         summary: one sentence on what is computed, and how.
-        figures: names of the figures of its measurements, in their order (`gemmrepro.paper.figures`).
+        figures: names of the figures of its measurements, in order; see FIGURES.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Family:
 
 
 def family_names() -> tuple[str, ...]:
-    """Names of the folders under kernels/ that hold a registry, in alphabetical order."""
+    """Names of the folders under kernels/ that contain a family.py, in alphabetical order."""
     return tuple(sorted(path.parent.name for path in paths.KERNELS_DIR.glob("*/family.py")))
 
 
@@ -52,10 +52,10 @@ def family_module(name: str) -> ModuleType:
 
 @cache
 def _loaded(path: Path) -> ModuleType:
-    """The module at `path`, loaded once a path, so that a test may put other families in place of these."""
+    """The module at `path`, loaded once per path, so that tests can substitute other families."""
     spec = importlib.util.spec_from_file_location(f"gemmrepro_family_{path.parent.name}", path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{path} is no Python module.")
+        raise UserError(f"{path} is not a Python module.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -69,13 +69,13 @@ def family(name: str) -> Family:
 
 
 def kernels(family_name: str | None = None) -> tuple[Kernel, ...]:
-    """All kernels of a family in the order of the article, or of every family."""
+    """All kernels of a family, or of all families, in the order of KERNELS."""
     names = family_names() if family_name is None else (family_name,)
     return tuple(kernel for name in names for kernel in family_module(name).KERNELS)
 
 
 def kernel(kernel_id: str) -> Kernel:
-    """The kernel called `kernel_id` (``ladder.warptile``). Raises UserError, naming near misses."""
+    """The kernel called `kernel_id` (``ladder.warptile``). Raises UserError with similar ids if there is none."""
     for candidate in kernels():
         if candidate.id == kernel_id:
             return candidate

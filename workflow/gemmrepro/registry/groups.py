@@ -1,4 +1,4 @@
-"""The groups of fields that make up a kernel's record, but for its promises and its launches."""
+"""The groups of fields of a kernel's record, except promises and launches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry.launches import TensorMap
 
 UNSTATED = ""
-"""A baseline that a record forgot."""
+"""The baseline of a record that states none, which is an error."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Compute:
 
     Attributes:
         op: the operation (`gemmrepro.operations`).
-        dtype_in, dtype_acc, dtype_out: types of the inputs, of the running sums and of the output.
-        layout: of A, B and C; ``row,col,row`` stores B as [n, k].
-        d: of a product by slices, the cut p + q < d; it tells apart rows of kernels that differ in nothing else.
+        dtype_in, dtype_acc, dtype_out: types of the inputs, the accumulators and the output.
+        layout: layout of A, B and C; ``row,col,row`` stores B as [n, k].
+        d: for a product of slices, the cut-off p + q < d; distinguishes rows of kernels that are otherwise the same.
     """
 
     op: str = "gemm"
@@ -41,18 +41,17 @@ class Code:
     """What is compiled.
 
     Attributes:
-        entry: the entry point. A kernel of CuTe's DSL has the name that the DSL gives it, its function's followed by
-            ``_0``; one in cuTile has the function's.
+        entry: the entry point. CuTe's DSL names it after the function, followed by ``_0``; cuTile after the function.
         compiler: one of `compilers.COMPILERS`.
-        function: the function of a cuTile source, where it is not called like `entry`.
-        params: constants of the source (tile sizes) by lower-case name. The record repeats what the source says;
-            `check` compares them.
-        defines: macros for nvcc (see `parameters`); of a cuTile source, the function's constants.
+        function: the function of a cuTile source if its name is not `entry`.
+        params: constants of the source (tile sizes) by lower-case name. They repeat the source's values; `check`
+            compares them.
+        defines: macros for nvcc (see `parameters`); for a cuTile source, the function's constants.
         headers: files that the source includes, relative to kernels/; their content is part of the build key.
         packages: Python packages whose C++ headers the source includes (``nvidia-cutlass``).
-        flags: flags for nvcc beyond those of every kernel.
-        ptx: the one architecture (``80``) whose PTX all machine code is made from: where templates take nvcc's front
-            end seconds, they take them once.
+        flags: flags for nvcc in addition to those of every kernel.
+        ptx: an architecture (``80``) whose PTX is assembled for all targets, so that nvcc's front end runs only once
+            on slow templates.
     """
 
     entry: str
@@ -71,11 +70,11 @@ class Call:
     """How the entry point is called.
 
     Attributes:
-        arguments: its parameters in the order of the C signature, by default the operation's usual ones. ``m n k
-            iterations`` are integers, ``alpha beta`` floats, ``a b c`` pointers, ``map:a map:b map:c`` descriptors of
-            `tensor_maps`. ``array:a`` is an array as cuTile passes it: pointer, lengths, strides, the latter two in
-            elements and int32. A GEMM without alpha and beta computes C = A B.
-        scalars: values that scalar arguments must have, by name, where the kernel leaves no choice.
+        arguments: its parameters in the order of the C signature; by default `Operation.arguments`. ``m n k
+            iterations`` are integers, ``alpha beta`` floats, ``a b c`` pointers, ``map:a map:b map:c`` descriptors from
+            `tensor_maps`. ``array:a`` is an array as cuTile passes it: pointer, lengths and strides, both in elements
+            and int32. A GEMM without alpha and beta computes C = A B.
+        scalars: values that the kernel requires of scalar arguments, by name.
         tensor_maps: TMA descriptors by operand.
     """
 
@@ -86,13 +85,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Platform:
-    """What the kernel is compiled with, and for.
+    """Toolkits and targets of the kernel.
 
     Attributes:
-        min_capability: the least compute capability, where `targets` names none.
-        targets: the only targets it is compiled for (``80``, ``90a``).
+        min_capability: the lowest compute capability; used if `targets` is empty.
+        targets: the only targets that it is compiled for (``80``, ``90a``).
         toolkits: CUDA toolkits that compile it.
-        chosen_for: the target on which a search chose its constants; on others they may spill registers.
+        chosen_for: the target that its constants were tuned on; on others they may spill registers.
     """
 
     min_capability: tuple[int, int] = (8, 0)
@@ -106,9 +105,9 @@ class Accepts:
     """Shapes that the kernel can run.
 
     Attributes:
-        multiple_of: what an axis (``m n k``) must be a multiple of.
-        at_most: upper bounds of axes; of a histogram, k is the number of bins.
-        max_elements: upper bound of the elements of each operand, the limit of the index type.
+        multiple_of: required divisors of axes (``m n k``).
+        at_most: upper bounds of axes; k of a histogram is the number of bins.
+        max_elements: upper bound of the elements of each operand, from the index type.
     """
 
     multiple_of: Mapping[str, int] = field(default_factory=dict)
@@ -116,16 +115,16 @@ class Accepts:
     max_elements: int = 2**31 - 1
 
     def objections(self, shape: Shape) -> Iterator[str]:
-        """Why the kernel cannot run `shape`; nothing if it can."""
+        """Reasons why the kernel cannot run `shape`; none if it can."""
         for axis, step in self.multiple_of.items():
             if getattr(shape, axis) % step:
                 yield f"{axis.upper()} = {getattr(shape, axis)} is not a multiple of {step}"
         for axis, most in self.at_most.items():
             if getattr(shape, axis) > most:
-                yield f"{axis.upper()} = {getattr(shape, axis)} is over the {most} that it takes"
+                yield f"{axis.upper()} = {getattr(shape, axis)} exceeds its maximum of {most}"
         largest = max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
         if largest > self.max_elements:
-            yield f"a matrix of {largest} elements is over the {self.max_elements} that its indices reach"
+            yield f"a matrix of {largest} elements exceeds the {self.max_elements} that its indices can address"
         if min(shape.m, shape.n, shape.k) < 1:
             yield "every dimension must be at least 1"
 
@@ -135,9 +134,9 @@ class Timing:
     """How the sweep times the kernel.
 
     Attributes:
-        baseline: the library call that it is compared with (``cublas.sgemm``), or None; every record states it.
-        timed: whether a sweep times it; a kernel for an experiment alone is not.
-        timed_to: the largest size (m, n or k) at which it is timed, where a launch takes seconds; 0 for no limit.
+        baseline: the library call that it is compared with (``cublas.sgemm``), or None; mandatory.
+        timed: whether a sweep times it; False for a kernel that only an experiment uses.
+        timed_to: the largest size (m, n or k) at which it is timed, if larger launches take seconds; 0 for no limit.
     """
 
     baseline: str | None = UNSTATED
@@ -150,11 +149,11 @@ class Story:
     """What the paper says about the kernel.
 
     Attributes:
-        article: the article that has this rung; None for a rung past it.
-        published_system: the article's name for it, a system of published.csv.
-        idea: the rung's one new idea, a sentence.
-        evidence: hardware counters that explain its gain over the kernel that it is compared with.
-        gain_over: id of the kernel that it is compared with, where that is not the rung before (`ladders.before`).
+        article: the article that contains this rung; None for a rung beyond it.
+        published_system: the article's name for it, a system in published.csv.
+        idea: the rung's new idea, one sentence.
+        evidence: hardware counters that explain its gain over the previous rung.
+        gain_over: id of the kernel that its gain is measured against, if not the default (`ladders.before`).
     """
 
     article: str | None = None

@@ -1,9 +1,9 @@
-"""How the kernels of a family relate: which are its rungs, which share a source file, what each is called.
+"""Relations between the kernels of a family: which are rungs, which share a source file, and their display names.
 
-A *step* of a ladder is a source file: the first kernel made from it in a type. Kernels made from it later are its
-*twins*: of the same type with other constants ("tuned"), or of another type. A GEMM of several launches is a step by
-itself: its source holds functions for many kernels, or it computes something else than its namesakes (other slices,
-other moduli).
+A *rung* is the first kernel in KERNELS that is made from a source file, per input type. Later kernels from the same
+source are its *twins*: of the same type with other constants ("tuned"), or of another type. A GEMM of several launches
+is always a rung of its own: its source has functions for many kernels, or it computes something different from other
+kernels of that source (other slices, other moduli).
 """
 
 from __future__ import annotations
@@ -12,59 +12,59 @@ from gemmrepro.registry import families
 from gemmrepro.registry.records import Kernel
 
 LABEL = 28
-"""Characters that a figure has room for beside its axes."""
+"""Longest label, in characters, that fits next to a figure's axis."""
 
 
 def compared(family: str) -> list[Kernel]:
-    """The GEMM kernels of a family that have a baseline, in the order of the registry."""
+    """The GEMM kernels of a family that have a baseline, in the order of KERNELS."""
     return [kernel for kernel in families.kernels(family) if kernel.timing.baseline and kernel.problem.operation.ladder]
 
 
 def dtypes(family: str) -> list[str]:
-    """The input types that a family multiplies, its main one first."""
+    """The input types of a family's GEMM kernels, the main one first."""
     return list(dict.fromkeys(kernel.compute.dtype_in for kernel in compared(family)))
 
 
 def steps(family: str, dtype: str | None = None) -> list[Kernel]:
-    """The rungs of a family in an input type (by default its main one): of every source file the first kernel."""
+    """The rungs of a family in an input type, by default its main one."""
     dtype = dtype or next(iter(dtypes(family)), None)
     first: dict[str, Kernel] = {}
     for kernel in compared(family):
         if kernel.compute.dtype_in == dtype:
-            first.setdefault(_made_from(kernel), kernel)
+            first.setdefault(_source_of(kernel), kernel)
     return list(first.values())
 
 
 def original(kernel: Kernel) -> Kernel | None:
     """The first kernel made from the same source, or None if it is this one."""
-    for other in families.kernels(kernel.family):
-        if _made_from(other) == _made_from(kernel):
-            return None if other.id == kernel.id else other
+    for sibling in families.kernels(kernel.family):
+        if _source_of(sibling) == _source_of(kernel):
+            return None if sibling.id == kernel.id else sibling
     return None
 
 
 def is_tuned(kernel: Kernel) -> bool:
-    """Whether it is an earlier kernel of the same type with other constants."""
+    """Whether an earlier kernel has the same source and type, so that only constants differ."""
     return any(
-        _made_from(other) == _made_from(kernel) and other.compute.dtype_in == kernel.compute.dtype_in
-        for other in _until(kernel)
+        _source_of(earlier) == _source_of(kernel) and earlier.compute.dtype_in == kernel.compute.dtype_in
+        for earlier in _preceding(kernel)
     )
 
 
 def twins(kernel: Kernel) -> list[Kernel]:
-    """The kernels made from the source of `kernel` after it, in the order of the registry."""
-    everything = families.kernels(kernel.family)
-    after = everything[[other.id for other in everything].index(kernel.id) + 1 :]
-    return [other for other in after if _made_from(other) == _made_from(kernel)]
+    """The later kernels made from the source of `kernel`, in the order of KERNELS."""
+    siblings = families.kernels(kernel.family)
+    later = siblings[[sibling.id for sibling in siblings].index(kernel.id) + 1 :]
+    return [sibling for sibling in later if _source_of(sibling) == _source_of(kernel)]
 
 
 def before(kernel: Kernel) -> Kernel | None:
-    """The kernel that its gain is measured against, of the same input type.
+    """The kernel of the same input type that its gain is measured against.
 
-    That is what `Story.gain_over` names, else of a tuned kernel the first kernel of its source, else the rung before.
-    A rung of the article compares with the article's previous rung, so that what is inserted between two of them moves
-    neither; a rung past the article compares with the rung right before it. None where the ladder's second type leaves
-    that rung out.
+    It is the kernel that `Story.gain_over` names; otherwise, for a tuned kernel, the first kernel of its source;
+    otherwise the previous rung. A rung of the article is compared with the article's previous rung, so that a rung
+    inserted between them changes nothing; a rung beyond the article with the rung directly before it. None if that rung
+    does not exist in this type.
     """
     if not kernel.timing.baseline or not kernel.problem.operation.ladder:
         return None
@@ -72,23 +72,23 @@ def before(kernel: Kernel) -> Kernel | None:
         return families.kernel(kernel.story.gain_over)
     ladder = steps(kernel.family, kernel.compute.dtype_in)
     if is_tuned(kernel):
-        return _made_of(kernel, ladder)
+        return _rung_of_source(kernel, ladder)
     first = steps(kernel.family)
-    rungs = first if _made_of(kernel, first) else ladder
-    sources = [_made_from(rung) for rung in rungs]
+    rungs = first if _rung_of_source(kernel, first) else ladder
+    sources = [_source_of(rung) for rung in rungs]
     earlier = [
-        rung for rung in rungs[: sources.index(_made_from(kernel))] if rung.story.article or not kernel.story.article
+        rung for rung in rungs[: sources.index(_source_of(kernel))] if rung.story.article or not kernel.story.article
     ]
-    return _made_of(earlier[-1], ladder) if earlier else None
+    return _rung_of_source(earlier[-1], ladder) if earlier else None
 
 
-def _made_of(kernel: Kernel, ladder: list[Kernel]) -> Kernel | None:
-    """The rung of `ladder` that has the source of `kernel`."""
-    return next((rung for rung in ladder if _made_from(rung) == _made_from(kernel)), None)
+def _rung_of_source(kernel: Kernel, ladder: list[Kernel]) -> Kernel | None:
+    """The rung of `ladder` that shares the source of `kernel`."""
+    return next((rung for rung in ladder if _source_of(rung) == _source_of(kernel)), None)
 
 
 def how_made(kernel: Kernel) -> str:
-    """How it differs from the first kernel made from its source: ``tuned``, ``fp16``; empty for the first."""
+    """How it differs from the first kernel of its source: ``tuned``, ``fp16``, ``fp16 tuned``; empty for the first."""
     if (first := original(kernel)) is None:
         return ""
     other_type = kernel.compute.dtype_in if kernel.compute.dtype_in != first.compute.dtype_in else ""
@@ -96,16 +96,16 @@ def how_made(kernel: Kernel) -> str:
 
 
 def level_name(kernel: Kernel) -> str:
-    """What figures and tables call a kernel: as its article does, if it is the first of that name."""
+    """The kernel's name in figures and tables: the article's name, unless an earlier kernel of its rung has it."""
     name = _named(kernel)
-    taken = any(_named(other) == name for other in _until(kernel) if other.rung == kernel.rung)
-    return f"{kernel.rung} {kernel.name}" if taken else name
+    ambiguous = any(_named(earlier) == name for earlier in _preceding(kernel) if earlier.rung == kernel.rung)
+    return f"{kernel.rung} {kernel.name}" if ambiguous else name
 
 
 def _named(kernel: Kernel) -> str:
     first = original(kernel)
     if first is not None and kernel.timing.baseline and kernel.problem.operation.ladder:
-        # Where the first one's name gives its type, another type's kernel goes by its own.
+        # If the first kernel's name contains its type, a kernel of another type is called by its own name.
         if (
             first.compute.dtype_in in first.name
             and kernel.compute.dtype_in != first.compute.dtype_in
@@ -123,30 +123,30 @@ def label(kernel: Kernel) -> str:
 
 
 def heading(kernel: Kernel) -> str:
-    """The heading of its section; two with the same title add their kernels' names."""
+    """The heading of its section; kernels with the same title add their names."""
     name = _titled(kernel)
-    namesakes = [other for other in families.kernels(kernel.family) if _titled(other) == name]
+    namesakes = [sibling for sibling in families.kernels(kernel.family) if _titled(sibling) == name]
     return name if len(namesakes) == 1 else f"{name} ({kernel.name})"
 
 
 def _titled(kernel: Kernel) -> str:
     if not _on_a_ladder(kernel):
         return kernel.title
-    # A rung may end as the title begins: "C1 half" of "half, an element an access".
+    # The rung may end with the first word of the title: "C1 half" and "half, ...".
     return f"{kernel.rung.removesuffix(kernel.title.split(',')[0]).rstrip()} {kernel.title}"
 
 
-def _made_from(kernel: Kernel) -> str:
-    """What all kernels of one step share."""
+def _source_of(kernel: Kernel) -> str:
+    """A key that all kernels of one rung share: the source, or the id of a GEMM of several launches."""
     return kernel.id if kernel.run.steps and kernel.problem.operation.ladder else kernel.source
 
 
 def _on_a_ladder(kernel: Kernel) -> bool:
-    """Whether its rung means something to a reader: a ceiling's does not."""
+    """Whether its rung is worth printing; a ceiling's is not."""
     return bool(kernel.story.article or (kernel.problem.operation.ladder and kernel.timing.baseline))
 
 
-def _until(kernel: Kernel) -> list[Kernel]:
-    """The kernels of its family before it."""
-    everything = families.kernels(kernel.family)
-    return list(everything[: [other.id for other in everything].index(kernel.id)])
+def _preceding(kernel: Kernel) -> list[Kernel]:
+    """The kernels of its family that precede it in KERNELS."""
+    siblings = families.kernels(kernel.family)
+    return list(siblings[: [sibling.id for sibling in siblings].index(kernel.id)])

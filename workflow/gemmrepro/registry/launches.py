@@ -1,4 +1,4 @@
-"""How kernels are launched: grids, tensor maps, and runs that take several launches."""
+"""How kernels are launched: grids, tensor maps, and runs of several launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmrepro.registry.promises import Expect
 
 @dataclass(frozen=True)
 class Launch:
-    """Grid, block and cluster of one launch; `shared_bytes` is dynamic shared memory."""
+    """Grid (blocks), block (threads) and cluster (blocks) of one launch; `shared_bytes` is dynamic shared memory."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -25,9 +25,9 @@ class TensorMap:
     """The TMA descriptor of one operand.
 
     Attributes:
-        box: (rows, columns) of a tile, in elements of the matrix as it is stored.
-        swizzle: the span in bytes within which 16-byte chunks are permuted in shared memory: 0, 32, 64 or 128. A row of
-            a swizzled tile must not be wider.
+        box: (rows, columns) of a tile, in elements of the matrix as stored.
+        swizzle: the span in bytes within which 16-byte chunks are permuted in shared memory: 0 (none), 32, 64 or 128.
+            A row of a swizzled tile must not be wider.
     """
 
     box: tuple[int, int]
@@ -36,7 +36,7 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Variant:
-    """One of several entry points of a source, each for some of the shapes: what differs from the kernel's record."""
+    """One of several entry points, each for some shapes: the fields that differ from the kernel's record."""
 
     entry: str
     launch: Callable[[Shape], Launch]
@@ -47,12 +47,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An array that the launches of one kernel hand on.
+    """An intermediate array that one launch of a kernel writes and another reads.
 
     Attributes:
         dtype: its element type.
-        lengths: its lengths on a shape, the last one contiguous.
-        multiples: what each length is a multiple of, on every shape that the kernel takes; by default 1.
+        lengths: its dimensions for a shape; the last one is contiguous.
+        multiples: a divisor of each dimension on every shape that the kernel takes; by default 1.
     """
 
     dtype: str
@@ -62,18 +62,18 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Step:
-    """One of the launches that make up a run of a kernel.
+    """One launch of a run of several.
 
     Attributes:
         entry: its entry point.
-        launch: its grid on a shape.
-        arguments: named as in `Call.arguments`; arrays of the kernel's workspace by their own names, an int stands for
-            itself (int32), and ``n=4096`` for another length of n's type.
-        function: the function of a cuTile source, where it is not called like `entry`: one function launched on arrays
-            of different promises is compiled into two entries.
-        params, defines: as in `Code`; the kernel's where empty.
-        tensor_maps: as in `Call`; of the kernel's main entry the record's where empty.
-        expects, spills: as in `Promises`, for this entry point; of the main entry the record's where empty.
+        launch: grid, block and shared memory for a shape.
+        arguments: as in `Call.arguments`; also arrays of the workspace by name, an int for itself (int32), and
+            ``n=4096`` for another value of n's type.
+        function: the function of a cuTile source if its name is not `entry`: one function that is launched on arrays
+            with different guarantees is compiled to two entry points.
+        params, defines: as in `Code`; if empty, the kernel's.
+        tensor_maps: as in `Call`; if empty and this is the kernel's main entry point, the kernel's.
+        expects, spills: as in `Promises`, for this entry point; if empty and this is the main one, the kernel's.
     """
 
     entry: str
@@ -89,14 +89,14 @@ class Step:
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """A step that cuBLAS does: several products of one shape on arrays of the workspace, one after the other.
+    """A step that calls cuBLAS: several products of one shape on arrays of the workspace, in sequence.
 
     Attributes:
         problem: operation, types and layout of each product.
-        shape: the shape of one product.
-        arrays: names of its A, B and C.
-        strides: elements from one product's A, B and C to the next one's.
-        count: how many products.
+        shape: the shape of one product, for a shape of the kernel.
+        arrays: names of A, B and C in the workspace.
+        strides: elements between consecutive products' A, B and C.
+        count: number of products.
     """
 
     problem: Problem
@@ -107,21 +107,21 @@ class LibraryStep:
 
 
 Steps = tuple[Step | LibraryStep, ...]
-"""What a run does, in this order."""
+"""The steps of a run, in order."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run does beyond the record's one launch; empty for most kernels.
+    """A run that is not just one launch; empty for most kernels.
 
     Attributes:
-        variants: entry points for different shapes. Each passes the gates; the record's own entry and tensor maps are
-            those of the first.
-        choose: which variant runs a shape.
-        steps: several launches in their order, or a function from shapes to them; the function may leave some out, but
-            each occurs on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
-        workspace: arrays that the steps hand on, by name; their content is undefined before a run.
-        program: the host's part where it decides between launches; it gets what makes them (`gpu.loaded.Launches`).
+        variants: entry points for different shapes. Each must pass the gates; the record's own entry point and tensor
+            maps are those of the first.
+        choose: the variant that runs a shape.
+        steps: several launches in order, or a function from a shape to them. The function may omit steps, but each
+            must occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
+        workspace: intermediate arrays of the steps, by name; their content is undefined before a run.
+        program: a host program that decides between launches; its argument is a `gpu.loaded.Launches`.
     """
 
     variants: tuple[Variant, ...] = ()

@@ -1,4 +1,4 @@
-"""What a record promises of its machine code and of its results: the gates hold the kernel to it."""
+"""What a record promises about machine code and results; the gates check it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Expect:
 
     Attributes:
         opcode: a regular expression for a whole opcode with its modifiers (``LDG\\.E\\.128(\\..*)?``).
-        why: the idea of the rung that the opcode shows, one sentence.
-        least, most: bounds on the count over the entry point, both inclusive; no `most` means no upper bound.
+        why: the idea that the opcode shows, one sentence.
+        least, most: inclusive bounds on the count in the entry point's code; None means no upper bound.
         archs: architectures (``90``) to which it applies; by default all that the kernel is compiled for.
     """
 
@@ -49,15 +49,16 @@ class Promises:
     """What the static and the numerical gate check.
 
     Attributes:
-        expects: opcodes of the machine code. Of a kernel with variants, they hold for every variant.
+        expects: opcodes of the machine code; they apply to every variant of a kernel.
         spills: targets (``80``) on which the kernel must spill registers; on all others it must not.
         refusals: targets that the compiler must refuse (cuTile only).
-        error: the error by design of each element of C, beside the rounding of an ordinary sum: called with A[m,k] and
-            B[k,n] in float64 and their array module, it returns what broadcasts to [m,n].
+        error: a bound on the error of each element of C by the scheme's design, in addition to the rounding of an
+            ordinary sum. It takes A[m,k] and B[k,n] in float64 and their array module, and returns an array that
+            broadcasts to [m,n].
         error_copies: memory that `error` needs, in multiples of the bytes of A, B and C together.
         spoils: whether an Inf or NaN in A or B turns the whole affected row or column of C into NaN; `error` is not
             applied there.
-        gate_shapes: shapes for the numerical gate to try because the kernel behaves differently on no smaller one.
+        gate_shapes: additional shapes for the numerical gate, on which the kernel takes paths that smaller ones do not.
     """
 
     expects: tuple[Expect, ...] = ()

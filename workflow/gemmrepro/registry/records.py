@@ -1,4 +1,4 @@
-"""The record of a kernel: everything that the stages need to know of it."""
+"""The record of a kernel."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from gemmrepro.registry.launches import Launch, Run, Step, Steps, Variant
 from gemmrepro.registry.promises import Promises
 
 USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
-"""Shapes on which a launch is evaluated, to compare it with another."""
+"""Representative shapes on which launches are evaluated, for keys and checks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One rung: a source file, its entry point and everything the stages need to know of it.
+    """One rung: a source file, its entry point, and all that the stages need to know about it.
 
     Attributes:
         id: ``family.name``.
-        rung: its place on the family's ladder (``L7.1``), as figures and tables name it; any text.
-        title: what its section is called.
-        source: the file in the family's folder.
-        code: what is compiled of it.
-        launch: grid, block and shared memory on a shape.
+        rung: its place on the family's ladder (``L7.1``), as figures and tables print it; any text.
+        title: the heading of its section.
+        source: the source file in the family's folder.
+        code: what is compiled, and how.
+        launch: grid, block and shared memory for a shape.
         timing: how it is timed, and against which baseline.
-        compute: what is computed, on which types.
-        call: how the entry point is called.
+        compute: the operation and its types.
+        call: the arguments of the entry point.
         platform: toolkits and targets.
         accepts: the shapes that it can run.
-        run: variants or several launches; empty for most kernels.
-        promises: what the gates hold it to.
+        run: variants, or several launches; empty for most kernels.
+        promises: what the gates check.
         story: what the paper says about it.
 
     Raises:
@@ -67,7 +67,7 @@ class Kernel:
             raise UserError(f"{self.id}: {problem}")
 
     def with_code(self, **changes: Any) -> Kernel:
-        """This record with other fields of `code`; the other ``with_`` methods likewise."""
+        """A copy with these fields of `code` changed; the other ``with_`` methods do the same for their group."""
         return replace(self, code=replace(self.code, **changes))
 
     def with_compute(self, **changes: Any) -> Kernel:
@@ -102,7 +102,7 @@ class Kernel:
 
     @property
     def capturable(self) -> bool:
-        """Whether a CUDA graph can hold its launches: not where the host reads what one wrote before the next."""
+        """Whether a CUDA graph can hold its launches; not if a host program decides between them."""
         return self.run.program is None
 
     @property
@@ -123,22 +123,22 @@ class Kernel:
 
     @property
     def params(self) -> Mapping[str, int]:
-        """Constants of the source by lower-case name (`Code.params`); sources of experiments read it."""
+        """Constants of the source by lower-case name (`Code.params`); scripts of experiments use this name."""
         return self.code.params
 
     @property
     def blocks(self) -> tuple[tuple[int, int, int], ...]:
-        """Every block shape that it is launched with on `USUAL_SHAPES`."""
+        """Every block shape that its launches on `USUAL_SHAPES` have."""
         return tuple(sorted({self.launch(shape).block for shape in USUAL_SHAPES if self.takes(shape)}))
 
     @property
     def parts(self) -> tuple[Kernel, ...]:
-        """The records that each make a whole run: one per variant, or itself."""
-        return tuple(map(self._of, self.run.variants)) or (self,)
+        """One record per variant, each a complete run; itself if it has no variants."""
+        return tuple(map(self._variant, self.run.variants)) or (self,)
 
     @property
     def codes(self) -> tuple[Kernel, ...]:
-        """A record for every entry point that is compiled: per variant, per entry of the steps, or itself."""
+        """One record per compiled entry point: per variant, per entry point of the steps, or itself."""
         steps: dict[str, Step] = {}
         for step in self.own_launches:
             steps.setdefault(step.entry, step)
@@ -146,16 +146,16 @@ class Kernel:
 
     @property
     def own_launches(self) -> tuple[Step, ...]:
-        """Its steps that launch its own code, of those of `USUAL_SHAPES` that it takes, one after the other."""
+        """The steps that launch its own code (not a library's), on all `USUAL_SHAPES` that it takes."""
         shapes = tuple(filter(self.takes, USUAL_SHAPES)) if callable(self.run.steps) else USUAL_SHAPES[:1]
         return tuple(step for shape in shapes for step in self.steps_at(shape) if isinstance(step, Step))
 
     def steps_at(self, shape: Shape) -> Steps:
-        """What a run on `shape` does, in this order; nothing where the record describes its only launch."""
+        """The steps of a run on `shape`, in order; empty if the record itself describes the only launch."""
         return self.run.steps(shape) if callable(self.run.steps) else self.run.steps
 
     def part(self, step: Step) -> Kernel:
-        """The record of one of the launches alone."""
+        """The record of one launch of a run of several."""
         main = step.entry == self.code.entry
         return replace(
             self,
@@ -181,15 +181,15 @@ class Kernel:
         )
 
     def workspace_bytes(self, shape: Shape) -> int:
-        """Bytes of the arrays that its launches hand on."""
+        """Bytes of the intermediate arrays between its launches."""
         buffers = self.run.workspace.values()
         return sum(DTYPES[buffer.dtype] * math.prod(buffer.lengths(shape)) for buffer in buffers)
 
     def at(self, shape: Shape) -> Kernel:
-        """The one of `parts` that runs `shape`."""
-        return self._of(self.run.choose(shape)) if self.run.choose else self
+        """The element of `parts` that runs `shape`."""
+        return self._variant(self.run.choose(shape)) if self.run.choose else self
 
-    def _of(self, variant: Variant) -> Kernel:
+    def _variant(self, variant: Variant) -> Kernel:
         return replace(
             self,
             launch=variant.launch,
@@ -208,25 +208,25 @@ class Kernel:
         return True
 
     def check(self, shape: Shape) -> None:
-        """Refuse a shape this rung cannot run.
+        """Raise if this rung cannot run `shape`.
 
         Raises:
             UserError: names the kernel, the dimension and the multiple it needs.
         """
-        wrong = "; ".join(self.accepts.objections(shape))
-        if wrong:
+        objections = "; ".join(self.accepts.objections(shape))
+        if objections:
             raise UserError(
-                f"{self.id} cannot run {shape}: {wrong}. Choose another size, or a rung that handles tails."
+                f"{self.id} cannot run {shape}: {objections}. Choose another size, or a rung that handles tails."
             )
 
     @property
     def compiler_traits(self) -> CompilerTraits:
-        """What its compiler is like, without the compiler."""
+        """The traits of its compiler, which need no installed compiler."""
         return COMPILERS[self.code.compiler]
 
 
 def _contradictions(kernel: Kernel) -> Iterator[str]:
-    """What of a record cannot be, each with what the rule is."""
+    """Every contradiction in a record, as a sentence with the rule that it breaks."""
     compute, code, run = kernel.compute, kernel.code, kernel.run
     for name in ("dtype_in", "dtype_acc", "dtype_out"):
         if getattr(compute, name) not in DTYPES:
@@ -240,27 +240,28 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
         "refusals": kernel.promises.refusals,
     }
     for name in COMPILERS[code.compiler].misplaced(optional):
-        takers = " or ".join(other for other, traits in COMPILERS.items() if name in traits.takes)
+        takers = " or ".join(compiler for compiler, traits in COMPILERS.items() if name in traits.takes)
         yield f"the compiler {code.compiler} takes no {name} from a record; leave them out, or compile with {takers}."
     layouts = operation(compute.op).layouts
     if layouts and compute.layout not in layouts:
         yield f"layout '{compute.layout}' is none of {' '.join(layouts)}."
     if unknown := sorted({*kernel.accepts.multiple_of, *kernel.accepts.at_most} - {"m", "n", "k"}):
-        yield f"it accepts shapes by the axis {', '.join(unknown)}; there are m, n and k."
+        yield f"Accepts names the axis {', '.join(unknown)}; axes are m, n and k."
     if kernel.timing.baseline == UNSTATED:
         yield "it states no baseline; write timing=Timing(baseline=...), a library call or None."
     if run.program and (callable(run.steps) or not run.steps):
-        yield "a program makes launches that steps name, the same on every shape."
+        yield "a program needs steps that are the same on every shape."
     if run.steps and (run.variants or code.entry not in {step.entry for step in kernel.own_launches}):
-        yield "its entry must be one of its steps, and it cannot have variants beside them."
+        yield "its entry must be one of its steps, and a kernel with steps cannot have variants."
     named = [name for name in kernel.call.arguments if isinstance(name, str)]
     maps = {name.removeprefix("map:") for name in named if name.startswith("map:")}
     if maps != set(kernel.call.tensor_maps):
-        yield f"its arguments name the tensor maps {sorted(maps)}; it registers others."
+        registered = sorted(kernel.call.tensor_maps)
+        yield f"its arguments use the tensor maps {sorted(maps)}; Call.tensor_maps has {registered}."
 
 
 def targets(kernel: Kernel, archs: Sequence[str]) -> list[str]:
-    """Which targets `kernel` is compiled for where the configuration lists `archs`: "90" stands for its "90a" too."""
+    """The targets that `kernel` is compiled for if the configuration lists `archs`; "90" includes its "90a"."""
     platform = kernel.platform
     if platform.targets:
         return [target for target in platform.targets if target in archs or target.rstrip("af") in archs]
@@ -269,5 +270,5 @@ def targets(kernel: Kernel, archs: Sequence[str]) -> list[str]:
 
 
 def parameters(params: Mapping[str, int]) -> dict[str, str]:
-    """`Code.defines` that hand `params` to a source's PARAMETERS macro; names are in capitals in the source."""
+    """`Code.defines` that pass `params` to a source through the macro PARAMETERS, with names in upper case."""
     return {"PARAMETERS": ",".join(f"{name.upper()}={value}" for name, value in params.items())}

@@ -1,4 +1,4 @@
-"""Tunable kernels: search spaces, and the winners that a search filed."""
+"""Tunable kernels: search spaces, and the winners that a search stored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gemmrepro.registry.records import Kernel
 
 @dataclass(frozen=True)
 class Tunable:
-    """A rung whose constants may be searched.
+    """A rung whose constants can be tuned.
 
     Attributes:
         id: the id of the kernel with the best constants (``ladder.warptile_tuned``).
         space: values to try, by constant.
-        allowed: whether a combination can be compiled and launched at all.
-        make: the kernel with these constants; everything in it follows from them.
-        sizes: what to time it at, where the configuration's sizes would take too long.
+        allowed: whether a combination can be compiled and launched.
+        make: the kernel with given constants.
+        sizes: sizes to time it at, instead of the configuration's.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Tunable:
                 yield params
 
     def holds(self, params: Mapping[str, int]) -> bool:
-        """Whether `params` are one of the candidates."""
+        """Whether `params` is one of the candidates."""
         return (
             set(params) == set(self.space)
             and all(params[name] in values for name, values in self.space.items())
@@ -50,16 +50,16 @@ class Tunable:
 
 
 def winners_path(family_name: str, gpu: str | None = None) -> Path:
-    """Where a family's tuned constants for `gpu` are kept.
+    """The file of a family's tuned constants for `gpu`.
 
-    Without `gpu`: those that the tuned kernels are built with, which GEMMREPRO_TUNED names (the configuration's
-    `tuned_gpu`; by default an H200).
+    Without `gpu`, the file that kernels are built with: that of the GPU in the environment variable GEMMREPRO_TUNED
+    (`tuned_gpu` of the configuration), by default an H200.
     """
     return paths.KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
 
 
 def candidates_path(tunable_id: str, gpu: str | None = None) -> Path:
-    """Where the table of all candidates of a search is kept, beside the winners."""
+    """The table of all candidates of a search, in a folder next to the winners."""
     winners = winners_path(tunable_id.split(".", 1)[0], gpu)
     return winners.with_suffix("") / f"{tunable_id.split('.', 1)[1]}.csv"
 
@@ -68,10 +68,10 @@ TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
 
 
 def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
-    """The kernel with the constants that tuning chose, or nothing where this GPU was never tuned for.
+    """The kernel with the tuned constants, or nothing if it was never tuned for this GPU.
 
     Raises:
-        UserError: the file of winners is corrupt, or names constants outside the tunable's space.
+        UserError: the file of winners is corrupt, or has constants outside the tunable's space.
     """
     path = winners_path(tunable.id.split(".", 1)[0])
     if not path.is_file():
@@ -84,16 +84,16 @@ def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
     if params is None:
         return ()
     if not tunable.holds(params):
-        raise UserError(f"{path} gives {tunable.id} constants that its space does not hold ({params}); {TUNE_AGAIN}.")
-    # In the order of the space: the order of the definitions is part of the build key.
+        raise UserError(f"{path} gives {tunable.id} constants outside its space ({params}); {TUNE_AGAIN}.")
+    # In the order of the space, since the order of definitions is part of the build key.
     kernel = tunable.make({name: params[name] for name in tunable.space})
     return (kernel.with_platform(chosen_for=winner.get("target", "")),)
 
 
 def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:
-    """What may be tuned in a family, or in every one."""
+    """The tunable kernels of a family, or of all families."""
     names = family_names() if family_name is None else (family_name,)
-    return tuple(one for name in names for one in getattr(family_module(name), "TUNABLES", ()))
+    return tuple(candidate for name in names for candidate in getattr(family_module(name), "TUNABLES", ()))
 
 
 def tunable(kernel_id: str) -> Tunable:
@@ -102,4 +102,4 @@ def tunable(kernel_id: str) -> Tunable:
         if candidate.id == kernel_id:
             return candidate
     known = ", ".join(candidate.id for candidate in tunables()) or "none"
-    raise UserError(f"'{kernel_id}' cannot be tuned; what can: {known}.")
+    raise UserError(f"'{kernel_id}' cannot be tuned; tunable kernels: {known}.")
