@@ -44,7 +44,7 @@ WORKS = {
 }
 METHODS = {
     "unsynchronised": "host, not synchronised",
-    "first": "host, very first call",
+    "first": "host, first call of the process",
     "synchronised": "host, synchronised",
     "many": "host, synchronised once for many calls",
     "rested": "events, after a rest",
@@ -54,7 +54,7 @@ METHODS = {
     "suite": "the suite, warm",
     "cold": "the suite, cold L2",
     "zeros": "the suite, zeros",
-    "blocks": "itself, in two blocks",
+    "blocks": "itself, block after block",
     "turns": "itself, interleaved",
 }
 
@@ -109,7 +109,7 @@ TIMING = Experiment(
 
 CPU_WORKS = {"torch.mm.small": "matrices of 32 by 32", "torch.mm.large": "matrices of 512 by 512"}
 CPU_METHODS = {
-    "first": "very first call",
+    "first": "first call of the process",
     "mean": "mean, no warm-up",
     "single": "median of single calls",
     "least": "minimum of single calls",
