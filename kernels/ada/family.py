@@ -31,16 +31,16 @@ FAMILY = Family(
 )
 
 BLOCKS = 132
-"""Blocks of the rungs that stay on the GPU: the multiprocessors of an H100 or H200. Any number gives right results."""
+"""Blocks of the persistent rungs: the SMs of an H100 or H200. Any number gives correct results."""
 
 THREADS = 256
-"""Eight warps: every rung that has no producer."""
+"""Eight warps, in every rung without a producer."""
 
 _HEADERS = ("common/element.cuh", "common/mma.cuh")
 _ASYNC = (*_HEADERS, "common/cp_async.cuh")
 _ENGINE = (*_HEADERS, "common/mbarrier.cuh", "common/tma.cuh", "common/wgmma.cuh")
 _ROOMY = ("80", "90", "100")
-"""Targets whose multiprocessors give a block the 144 KB of the large tiles; 8.6, 8.9 and 12.0 give 99 KB."""
+"""Targets whose SMs give a block the 144 KB of the large tiles; 8.6, 8.9 and 12.0 give 99 KB."""
 
 
 def _ceil(a: int, b: int) -> int:
@@ -48,7 +48,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _tiled(bm: int, bn: int, shared_bytes: int = 0) -> Callable[[Shape], Launch]:
-    """A block a tile of bm x bn, x over columns and y over rows of C."""
+    """One block per tile of bm x bn, x over columns and y over rows of C."""
 
     def launch(shape: Shape) -> Launch:
         grid = (_ceil(shape.n, bn), _ceil(shape.m, bm), 1)
@@ -57,8 +57,8 @@ def _tiled(bm: int, bn: int, shared_bytes: int = 0) -> Callable[[Shape], Launch]
     return launch
 
 
-def _in_line(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
-    """A block a tile of bm x bn, in one dimension."""
+def _one_dimensional(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
+    """One block per tile of bm x bn, in a one-dimensional grid."""
 
     def launch(shape: Shape) -> Launch:
         tiles = _ceil(shape.m, bm) * _ceil(shape.n, bn)
@@ -67,8 +67,8 @@ def _in_line(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
     return launch
 
 
-def _staying(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
-    """As many blocks as fit the GPU, fewer for small problems; a producer warpgroup beside the eight warps."""
+def _persistent(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
+    """As many blocks as fit the GPU, or fewer on small problems; a producer warpgroup beside the eight warps."""
 
     def launch(shape: Shape) -> Launch:
         blocks = min(BLOCKS, _ceil(shape.m, bm) * _ceil(shape.n, bn))
@@ -79,35 +79,37 @@ def _staying(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch]:
 
 # Opcodes as cuobjdump prints them.
 def _mma(least: int) -> Expect:
-    return Expect(r"HMMA\.16816\.F32", f"mma.sync m16n8k16 into fp32, at least {least} a step", least=least)
+    return Expect(r"HMMA\.16816\.F32", f"mma.sync m16n8k16 into fp32, at least {least} per K iteration", least=least)
 
 
 def _ldmatrix(least: int) -> Expect:
-    return Expect(r"LDSM\.16\.M88\.4", "fragments come by ldmatrix, four 8 x 8 blocks at a time", least=least)
+    return Expect(r"LDSM\.16\.M88\.4", "ldmatrix loads fragments, four 8 x 8 blocks at a time", least=least)
 
 
 def _copies(least: int) -> Expect:
     return Expect(
-        r"LDGSTS\.E\.BYPASS\.(LTC128B\.)?128(\..*)?", "16 bytes a copy, past the registers and the L1", least=least
+        r"LDGSTS\.E\.BYPASS\.(LTC128B\.)?128(\..*)?",
+        "cp.async copies 16 bytes, bypassing the registers and the L1",
+        least=least,
     )
 
 
 _NO_SPILL = Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0)
 _NO_WGMMA = Expect(r"HGMMA.*", "no warpgroup instruction", least=0, most=0)
-_NO_ENGINE = Expect(r"UTMA.*", "no copy engine", least=0, most=0)
+_NO_ENGINE = Expect(r"UTMA.*", "no TMA", least=0, most=0)
 _NO_ASYNC = Expect(r"LDGSTS.*", "every element passes through registers", least=0, most=0)
 _NO_LDSM = Expect(r"LDSM.*", "fragments are read word by word", least=0, most=0)
-_WIDE_LOADS = Expect(r"LDG\.E\.128(\..*)?", "eight elements a load", least=4)
-_WIDE_STORES = Expect(r"STS\.128", "eight elements a store to shared memory", least=4)
+_WIDE_LOADS = Expect(r"LDG\.E\.128(\..*)?", "eight elements per load", least=4)
+_WIDE_STORES = Expect(r"STS\.128", "eight elements per store to shared memory", least=4)
 _NO_LDG = Expect(r"LDG\..*", "no thread loads from A or B into registers", least=0, most=0)
 _NO_STS = Expect(r"STS(\..*)?", "no thread stores to shared memory", least=0, most=0)
 _PAIRS = Expect(r"STG\.E\.64(\..*)?", "C is stored two sums at a time", least=8)
 _GROUPS = Expect(r"LDGDEPBAR", "copies are committed in groups", least=1)
-_WAITS = Expect(r"DEPBAR\.LE(\..*)?", "and waited for, all but the youngest", least=1)
+_WAITS = Expect(r"DEPBAR\.LE(\..*)?", "and awaited, all but the latest", least=1)
 _RING = (
-    Expect(r"UTMALDG\.2D", "tiles of A and B are loaded by the copy engine", least=2),
+    Expect(r"UTMALDG\.2D", "TMA loads tiles of A and B", least=2),
     Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "the producer waits for empty slots, consumers for full ones", least=2),
-    Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
+    Expect(r"USETMAXREG\..*", "the producer releases registers to the consumers", least=2),
 )
 
 _TIME = "gpu__time_duration.sum"
@@ -138,9 +140,9 @@ def _kernel(
     tensor_maps: dict[str, TensorMap] | None = None,
     gate_shapes: tuple[Shape, ...] = (),
 ) -> Kernel:
-    """A rung. `k`: what K must be a multiple of. A tensor map of C says that the copy engine stores."""
+    """A rung. `k`: what K must be a multiple of. With a tensor map of C, TMA stores C."""
     maps = tensor_maps or {}
-    operands = tuple(f"map:{one}" if one in maps else one for one in "abc")
+    operands = tuple(f"map:{name}" if name in maps else name for name in "abc")
     return Kernel(
         id=f"ada.{name}",
         rung=rung,
@@ -160,13 +162,13 @@ def _kernel(
 
 _LARGE = {"bm": 256, "bn": 128, "bk": 64, "mma_m": 4, "mma_n": 8}
 _SLOT = (256 + 128) * 64 * 2
-"""Bytes of a slot of the large tiles' ring."""
+"""Bytes per slot of the large tiles' ring."""
 _BARRIERS = 2 * 8
-"""Bytes of a slot's two barriers."""
+"""Bytes of the two barriers per slot."""
 _MAPS = {"a": TensorMap(box=(256, 64), swizzle=128), "b": TensorMap(box=(128, 64), swizzle=128)}
 _PIPELINE = (_GROUPS, _WAITS, _NO_LDG, _NO_STS, _PAIRS, _NO_ENGINE)
 _SEVERAL_TILES = (Shape(2816, 1800, 520),)
-"""165 tiles of 256 x 128, so that blocks which stay take more than one, and groups of 8 rows with a lower last one."""
+"""165 tiles of 256 x 128: persistent blocks take more than one, and the last group has fewer than 8 rows."""
 
 
 # What the experiment `accumulation` runs: the same sums, kept in different places. No sweep times them.
@@ -179,7 +181,7 @@ def _sums(
     source: str = "mma",
     threads: int = 128,
 ) -> Kernel:
-    """One way to keep a running sum; a block makes 64 x 64 of C, x over columns and y over rows."""
+    """One place to keep a running sum; one block per 64 x 64 of C, x over columns and y over rows."""
 
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(_ceil(shape.n, 64), _ceil(shape.m, 64), 1), block=(threads, 1, 1))
@@ -201,14 +203,14 @@ def _sums(
 
 
 def _outside(least: int) -> Expect:
-    return Expect(r"FADD(\..*)?", "what an instruction gives is added outside", least=least)
+    return Expect(r"FADD(\..*)?", "an instruction's result is added outside", least=least)
 
 
 _NUMERICS = (
     _sums(
         "inside",
         "Sum kept inside mma",
-        "Every instruction gets the running sum and gives it back, in the tensor core's own arithmetic.",
+        "Every instruction takes the running sum and returns it, in the tensor core's own arithmetic.",
         (_mma(8), Expect(r"FADD(\..*)?", "nothing is added outside", least=0, most=0)),
         {"INSIDE": "0"},
     ),
@@ -229,14 +231,14 @@ _NUMERICS = (
     _sums(
         "compensated",
         "Sum kept outside, compensated",
-        "What each addition outside rounds away is kept and added at the end: only the instruction's own errors stay.",
+        "The rounding errors of the additions outside are kept and added at the end: only the mma's own remain.",
         (_mma(8), _outside((7 + 1) * 32)),
         {"INSIDE": "1", "COMPENSATED": "1"},
     ),
     _sums(
         "ffma",
         "Sum by fp32 multiply-adds",
-        "No tensor core: one product after the other, each step rounded to nearest.",
+        "No tensor core: one FMA after the other, each rounded to nearest.",
         (
             Expect(r"FFMA(\..*)?", "products are added one by one", least=32),
             Expect(r"HMMA(\..*)?", "no tensor core takes part", least=0, most=0),
@@ -266,7 +268,7 @@ KERNELS = (
         launch=_tiled(64, 64),
         expects=(_mma(4), _NO_LDSM, _NO_ASYNC, _NO_ENGINE),
         params={"bm": 64, "bn": 64, "bk": 16, "mma_m": 2, "mma_n": 2},
-        idea="2 x 2 tiles a warp: half the loads, reads and barriers a product.",
+        idea="2 x 2 tiles per warp: half the loads, reads and barriers per product.",
         evidence=(_L2, _INSTRUCTIONS, _TIME),
         published="1.1 naive 2x tiling",
         k=2,
@@ -285,11 +287,11 @@ KERNELS = (
     _kernel(
         name="registers",
         rung="2.1",
-        title="Next step in registers",
+        title="Next iteration in registers",
         launch=_tiled(64, 64),
         expects=(_mma(16), _ldmatrix(12), _WIDE_LOADS, _WIDE_STORES, _NO_ASYNC, _PAIRS, _NO_ENGINE),
         params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2},
-        idea="The next step's pieces are loaded into registers before this step is multiplied.",
+        idea="The next iteration's tiles are loaded into registers before this one is multiplied.",
         evidence=(_LOAD_CONFLICTS, _TIME),
         published="2.1 permuted smem + register tweak",
     ),
@@ -300,7 +302,7 @@ KERNELS = (
         launch=_tiled(64, 64, 3 * (64 + 64) * 64 * 2),
         expects=(_mma(16), _ldmatrix(12), _copies(4), *_PIPELINE),
         params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2, "stages": 3},
-        idea="cp.async fills a ring of three slots; one barrier a step.",
+        idea="cp.async fills a ring of three slots; one barrier per K iteration.",
         evidence=(_LOAD_CONFLICTS, _INSTRUCTIONS, _TIME),
         headers=_ASYNC,
         published="3.0 n-stage async pipeline",
@@ -312,7 +314,7 @@ KERNELS = (
         launch=_tiled(128, 128, 3 * (128 + 128) * 64 * 2),
         expects=(_mma(64), _ldmatrix(24), _copies(8), *_PIPELINE),
         params={"bm": 128, "bn": 128, "bk": 64, "mma_m": 4, "mma_n": 4, "stages": 3},
-        idea="4 x 4 tiles a warp, 128 x 128 a block: the article's last.",
+        idea="4 x 4 tiles per warp, 128 x 128 per block: the article's last rung.",
         evidence=(_L2, _LOAD_CONFLICTS, _CYCLES, _TIME),
         headers=_ASYNC,
         published="3.1 n-stage + 4x tiling",
@@ -320,11 +322,11 @@ KERNELS = (
     _kernel(
         name="warp_tiles",
         rung="3.2",
-        title="64 x 64 a warp",
+        title="64 x 64 per warp",
         launch=_tiled(256, 128, 3 * _SLOT),
         expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
         params={**_LARGE, "stages": 3},
-        idea="4 x 8 tiles a warp, 256 x 128 a block: a third fewer bytes read from shared memory a product.",
+        idea="4 x 8 tiles per warp, 256 x 128 per block: a third fewer shared-memory bytes read per product.",
         evidence=(_L2, _LOAD_CONFLICTS, _CYCLES, _TIME),
         headers=_ASYNC,
         targets=_ROOMY,
@@ -332,11 +334,11 @@ KERNELS = (
     _kernel(
         name="fragments",
         rung="3.3",
-        title="Fragments ahead",
+        title="Fragments prefetched",
         launch=_tiled(256, 128, 3 * _SLOT),
         expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
         params={**_LARGE, "stages": 3},
-        idea="Fragments of the next slice are fetched before this one is multiplied.",
+        idea="Fragments of the next K slice are read before this one is multiplied.",
         evidence=(_LOAD_CONFLICTS, _CYCLES, _TIME),
         headers=_ASYNC,
         targets=_ROOMY,
@@ -345,10 +347,10 @@ KERNELS = (
         name="l2_order",
         rung="3.4",
         title="Blocks in L2 order",
-        launch=_in_line(256, 128, 3 * _SLOT),
+        launch=_one_dimensional(256, 128, 3 * _SLOT),
         expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
         params={**_LARGE, "stages": 3, "group": 8},
-        idea="Blocks that run at a time share rows of A and columns of B in the L2.",
+        idea="Blocks that run at the same time share rows of A and columns of B in the L2.",
         evidence=(_DRAM, _TIME),
         headers=_ASYNC,
         targets=_ROOMY,
@@ -358,10 +360,10 @@ KERNELS = (
         name="tma",
         rung="3.5",
         title="Fed by TMA",
-        launch=_staying(256, 128, 4 * (_SLOT + _BARRIERS)),
+        launch=_persistent(256, 128, 4 * (_SLOT + _BARRIERS)),
         expects=(_mma(128), _ldmatrix(32), *_RING, _NO_ASYNC, _NO_LDG, _NO_STS, _PAIRS),
         params={**_LARGE, "stages": 4, "group": 8},
-        idea="The copy engine fills the ring, mbarriers say when, and blocks stay: no warp waits for all others.",
+        idea="TMA fills the ring, mbarriers signal it, and blocks are persistent: no warp waits for all others.",
         evidence=(_INSTRUCTIONS, _CYCLES, _TIME),
         headers=_ENGINE,
         entry="mma_tma",
@@ -374,18 +376,18 @@ KERNELS = (
         name="stored",
         rung="3.6",
         title="Stored by TMA",
-        launch=_staying(256, 128, 3 * (_SLOT + _BARRIERS) + 8 * 2 * 16 * 64 * 4),
+        launch=_persistent(256, 128, 3 * (_SLOT + _BARRIERS) + 8 * 2 * 16 * 64 * 4),
         expects=(
             _mma(128),
             _ldmatrix(32),
             *_RING,
             _NO_ASYNC,
             _NO_LDG,
-            Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=2),
-            Expect(r"STG\..*", "no thread stores to C itself", least=0, most=0),
+            Expect(r"UTMASTG\.2D", "TMA stores C", least=2),
+            Expect(r"STG\..*", "no thread stores to C", least=0, most=0),
         ),
         params={**_LARGE, "stages": 3, "group": 8},
-        idea="Sums leave through shared memory and the copy engine, half of a tile behind the next one.",
+        idea="TMA stores the sums from shared memory, half of a tile overlapped with the next one.",
         evidence=(_CYCLES, _TIME),
         headers=_ENGINE,
         entry="mma_stored",

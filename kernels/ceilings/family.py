@@ -1,4 +1,4 @@
-"""Ceilings: micro-kernels that measure what this GPU can do at most, for the roofline."""
+"""Ceilings: microbenchmarks of this GPU's peak rates, for the roofline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAMILY = Family(
     name="ceilings",
     title="Ceilings of this GPU",
     article=None,
-    summary="The most multiply-adds and the most bytes a second that this GPU gives to code that wants nothing else.",
+    summary="The highest multiply-add and copy rates that this GPU sustains for code that does nothing else.",
 )
 
 BLOCKS = 1 << 18
@@ -40,17 +40,17 @@ def _launch_ffma_rrr(shape: Shape) -> Launch:
 
 
 def _launch_dram_copy(shape: Shape) -> Launch:
-    """`shape.n` is the number of float4 to copy; a block moves 1024 of them a step."""
+    """`shape.n` is the number of float4 to copy; a block moves 1024 of them per iteration."""
     return Launch(grid=(min(-(-shape.n // 1024), 1 << 20), 1, 1), block=(256, 1, 1))
 
 
 def _launch_wgmma(shape: Shape) -> Launch:
-    """A block a multiprocessor of an H100 or H200; `shape.n` is the number of such waves."""
+    """One block per SM of an H100 or H200; `shape.n` is the number of such waves."""
     return Launch(grid=(132 * shape.n, 1, 1), block=(256, 1, 1), shared_bytes=4 * (128 + 256) * 64 * 2)
 
 
 MMA_BLOCKS = 4224
-"""Blocks of the mma.sync ceiling, one a multiprocessor: 32 waves of 132 (H100, H200), 33 of 128 (RTX 4090)."""
+"""Blocks of the mma.sync ceiling, one per SM: 32 waves of 132 (H100, H200), 33 of 128 (RTX 4090)."""
 
 
 def _launch_mma(shape: Shape) -> Launch:
@@ -96,7 +96,7 @@ KERNELS = (
         ),
         timing=Timing(baseline=None),
         story=Story(
-            idea="An outer product over and over: what a GEMM's inner step reaches if nothing else takes its time."
+            idea="One outer product repeated: what a GEMM's inner loop reaches if nothing else takes issue slots."
         ),
     ),
     Kernel(
@@ -116,15 +116,13 @@ KERNELS = (
         promises=Promises(
             expects=(
                 Expect(r"HGMMA\.64x256x16\.F32\.BF16", "the loop is 16 wgmma of the widest kind", least=16, most=16),
-                Expect(r"WARPGROUP\.DEPBAR.*", "the loop waits once an iteration, not after every wgmma", most=2),
+                Expect(r"WARPGROUP\.DEPBAR.*", "the loop waits once per iteration, not after every wgmma", most=2),
                 Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0),
                 Expect(r"STL(\..*)?", "nothing spills", least=0, most=0),
             )
         ),
         timing=Timing(baseline=None),
-        story=Story(
-            idea="A loop of wgmma on tiles that already lie in shared memory, on data that look like a real matrix."
-        ),
+        story=Story(idea="A loop of wgmma on tiles already in shared memory, with the data of a realistic matrix."),
     ),
     Kernel(
         id="ceilings.mma_f16",
@@ -149,7 +147,7 @@ KERNELS = (
         ),
         timing=Timing(baseline=None),
         story=Story(
-            idea="A loop of mma.sync on fragments that stay in registers, on data that look like a real matrix."
+            idea="A loop of mma.sync on fragments that stay in registers, with the data of a realistic matrix."
         ),
     ),
     Kernel(
@@ -168,6 +166,6 @@ KERNELS = (
             )
         ),
         timing=Timing(baseline="cuda.memcpy"),
-        story=Story(idea="A 128-bit copy with four loads in flight a thread."),
+        story=Story(idea="A 128-bit copy with four loads in flight per thread."),
     ),
 )

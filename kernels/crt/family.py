@@ -1,8 +1,8 @@
 """Chinese remainders: FP64 products from INT8 tensor cores, by scheme II, against cuBLAS's DGEMM.
 
 A kernel here takes several launches (`Kernel.steps`), which hand on residues and exponents in a workspace. All rungs
-have 15 moduli; R6 and R7 stand with 14 and 16 too, R9 with 16. See `gemmrepro.ozaki.scheme2` for the mathematics:
-rounding to nearest, in its fast mode, with exponents by norms, R8 in its accurate mode, by one more product.
+have 15 moduli; R6 and R7 also come with 14 and 16, R9 with 16. See `gemmrepro.ozaki.scheme2` for the mathematics:
+rounding to nearest, in its fast mode with exponents from norms; R8 in its accurate mode, with one more product.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ FAMILY = Family(
     name="crt",
     title="FP64 by Chinese remainders on INT8",
     article=None,
-    summary="C = A B in FP64, row-major, from 14 to 16 INT8 products modulo as many numbers, against DGEMM.",
+    summary="C = A B in FP64, row-major, from 14 to 16 INT8 products, one per modulus, against DGEMM.",
     figures=("climb", "throughput", "ratio"),
 )
 
 COUNT = 15
 """Moduli with which the error is below DGEMM's for elements (u - 1/2) exp(phi g) up to phi = 1; phi = 2 takes 16."""
 BLOCKS = 132
-"""Blocks of the product, which stay on the GPU: the multiprocessors of an H100 or H200; any number is right."""
+"""Persistent blocks of the product: the SMs of an H100 or H200. Any number gives correct results."""
 CHUNK, DEPTH = 256, 128
-"""Rows of B that a block of the norms, and of the residues, looks at (columns.cuh)."""
+"""Rows of B that one block reads for the norms, and for the residues (columns.cuh)."""
 ROW = 24 * 1024
-"""Numbers of a row that the one pass over A keeps (6_fused.cu)."""
+"""Elements of a row that the single pass over A keeps in shared memory (6_fused.cu)."""
 BM = 128
 """Rows of the product's tile."""
 SEVEN, SOME, HALF_DEPTH = 7, 16, 128
-"""Products a modulus of R9; columns and rows of each block of B that a block of threads turns round (9_winograd.cu)."""
+"""Products per modulus of R9; columns and rows of each tile of B that a thread block transposes (9_winograd.cu)."""
 SIGNED_K, UNSIGNED_K = moduli.LONGEST_K, 2**16
 """The longest sums that 32 bits hold: of products of -127 to 127, and of 0 to 254."""
 MARGIN = 1 + 2.0**-10
-"""What the device's radius, 2^-22 below the reference's, and its reconstruction, to 2^-76 M, add to the bound."""
+"""Slack of the bound: the device's radius is 2^-22 below the reference's, its reconstruction exact to 2^-76 M."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _pitch(k: int) -> int:
 def _grid(
     grid: Callable[[Shape], tuple[int, int]], block: tuple[int, int], shared: Callable[[Shape], int] = lambda shape: 0
 ) -> Callable[[Shape], Launch]:
-    """A launch of two dimensions."""
+    """A launch with a two-dimensional grid and block."""
 
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(*grid(shape), 1), block=(*block, 1), shared_bytes=shared(shape))
@@ -100,8 +100,8 @@ _ROW_RESIDUES = Step(
     _grid(lambda s: (s.m, 1), (256, 1)),
     ("a", "exponents_a", "residues_a", "m", "k"),
     expects=(
-        Expect(r"IDP\.4A\.U8\.U8", "an integer's bytes are weighed four at a time", least=8 * (COUNT - 2)),
-        Expect(r"I2F(\..*)?", "no conversion an element (of k alone): quotients are rounded by adding 1.5 2^23", 0, 2),
+        Expect(r"IDP\.4A\.U8\.U8", "an integer's bytes are weighted four at a time", least=8 * (COUNT - 2)),
+        Expect(r"I2F(\..*)?", "no conversion per element (of k alone): quotients are rounded by adding 1.5 2^23", 0, 2),
     ),
 )
 _COLUMN_NORMS = Step(
@@ -196,18 +196,18 @@ def _tile_rows(shape: Shape, cluster: int) -> int:
 
 
 def _reconstruct(entry: str, source: str, cluster: int, ring: _Ring = _WIDE) -> Step:
-    """A block has 32 columns of a tile of 8-bit residues, or 64 of one of 32-bit sums, one part after the other."""
+    """One block takes 32 columns of a tile of 8-bit residues, or 64 of a tile of 32-bit sums, part by part."""
     columns = 64 if source == "sums" else 32
     return Step(
         entry,
         _grid(lambda s: (_ceil(s.n, ring.bn) * ring.bn // columns, _tile_rows(s, cluster)), (32, 8)),
         (source, "exponents_a", "exponents_b", "c", "m", "n"),
-        expects=(Expect(r"DFMA(\..*)?", "two products a modulus, in double", least=8 * COUNT),),
+        expects=(Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus", least=8 * COUNT),),
     )
 
 
 def _workspace(count: int, cluster: int, out: str, rows_beyond: int = 0, ring: _Ring = _WIDE) -> dict[str, Buffer]:
-    """Everything that is handed on: exponents, norms of B in chunks, residues, and what the product writes."""
+    """Arrays that the steps pass on: exponents, norms of B per chunk, residues, and what the product writes."""
 
     def written(shape: Shape) -> tuple[int, ...]:
         if cluster == 0:  # the library's, row by row
@@ -231,7 +231,7 @@ def _error(count: int) -> Callable[[Any, Any, Any], Any]:
 
 
 def _accurate_error(a: Any, b: Any, xp: Any) -> Any:
-    """What rounding A and B to integers may cost with the exponents of the accurate mode, and one bit for margins."""
+    """The error of rounding A and B to integers with the exponents of the accurate mode, plus one bit of margin."""
     a, b, _, _ = set_aside(a, b)
     s, t = residues.exponents_by_products(a, b, COUNT, "nearest")
     step_a, step_b = xp.ldexp(xp.ones(s.shape), 1 - s), xp.ldexp(xp.ones(t.shape), 1 - t)
@@ -287,11 +287,11 @@ _RECONSTRUCT_ROWS = Step(
     "reconstruct_rows",
     _grid(lambda s: (_ceil(s.n, 256), s.m), (256, 1)),
     ("sums", "exponents_a", "exponents_b", "c", "m", "n"),
-    expects=(Expect(r"DFMA(\..*)?", "two products a modulus, in double", least=2 * COUNT),),
+    expects=(Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus", least=2 * COUNT),),
 )
 _LIBRARY_PRODUCT = LibraryStep(
     problem=Problem("gemm", "int8", "int32", "row,col,row"),
-    # Whole 16 columns: those beyond n are products of whatever stands below B's residues, and nobody reads them.
+    # n rounded up to 16: the columns beyond it multiply whatever lies below B's residues, and nobody reads them.
     shape=lambda s: Shape(s.m, _pitch(s.n), _pitch(s.k)),
     arrays=("residues_a", "residues_b", "sums"),
     strides=lambda s: (s.m * _pitch(s.k), s.n * _pitch(s.k), s.m * _pitch(s.n)),
@@ -331,9 +331,9 @@ def _ping_pong(count: int) -> Kernel:
     return _kernel(
         7,
         "ping_pong",
-        "A consumer a tile",
+        "One consumer per tile",
         _story(
-            "A consumer multiplies a whole tile while the other reduces and stores the one before.",
+            "One consumer multiplies a whole tile while the other reduces and stores its previous one.",
             gain_over="crt.fused" if count == COUNT else "crt.ping_pong",
         ),
         Run(steps=steps, workspace=_workspace(count, 1, "residues", ring=_NARROW)),
@@ -346,7 +346,7 @@ def _ping_pong(count: int) -> Kernel:
 
 
 def _half(shape: Shape) -> Shape:
-    """The blocks that R9 multiplies: an even number of columns, rows of residues whole 16 bytes (9_winograd.cu)."""
+    """Shape of the blocks that R9 multiplies: even columns, rows of residues a multiple of 16 bytes (9_winograd.cu)."""
     return Shape(_ceil(shape.m, 2), 2 * _ceil(shape.n, 4), _pitch(_ceil(shape.k, 2)))
 
 
@@ -383,7 +383,7 @@ def _winograd_steps(count: int, multiply: Step) -> tuple[Step, ...]:
             _grid(_output_blocks, (32, 8)),
             ("residues", "exponents_a", "exponents_b", "c", "m", "n"),
             expects=(
-                Expect(r"DFMA(\..*)?", "two products a modulus and element, in double", least=2 * 16 * count),
+                Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus and element", least=2 * 16 * count),
                 replace(combined, least=14 * (count - 1)),
             ),
         ),
@@ -407,7 +407,7 @@ def _winograd(count: int) -> Kernel:
         "winograd",
         "Seven products for eight",
         _story(
-            "Modulo a number Winograd's step is exact: 7/8 of the products, and nothing is lost.",
+            "Winograd's step is exact in modular arithmetic: 7/8 of the products, with no loss of accuracy.",
             gain_over="crt.ping_pong" if count == COUNT else f"crt.ping_pong_{count}",
         ),
         Run(steps=_winograd_steps(count, multiply), workspace=_winograd_workspace(count)),
@@ -422,16 +422,18 @@ def _winograd(count: int) -> Kernel:
 _PEAKS = replace(
     _multiply("coarse", "U8", 2, None),
     entry="find_peaks",
-    # The tiles of one product instead of as many as there are moduli: those blocks that find none leave at once.
+    # The tiles of one product instead of one per modulus: blocks without a tile exit at once.
     arguments=("map:coarse_a", "map:coarse_b", "peaks_a", "peaks_b", "m", "n", "k"),
     tensor_maps={"coarse_a": TensorMap((BM, 128)), "coarse_b": TensorMap((_WIDE.bn // 2, 128))},
     expects=(
         Expect(r"IGMMA\.64x256x32\.U8\.U8", "wgmma on 8-bit integers", least=4),
         Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1),
         Expect(
-            r"(RED|ATOM)G?\.E\.MAX(\..*)?", "maxima of rows and columns leave the product, and nothing else", least=66
+            r"(RED|ATOM)G?\.E\.MAX(\..*)?",
+            "the product writes the maxima of rows and columns, and nothing else",
+            least=66,
         ),
-        Expect(r"STG\..*", "nothing else", least=0, most=0),
+        Expect(r"STG\..*", "nothing else is stored", least=0, most=0),
         *_NEVER,
     ),
 )
@@ -484,7 +486,7 @@ def _accurate() -> Kernel:
         8,
         "accurate",
         "Exponents from a product",
-        _story("One INT8 product of magnitudes says how far rows and columns may be scaled.", gain_over="crt.fused"),
+        _story("One INT8 product of magnitudes bounds how far rows and columns may be scaled.", gain_over="crt.fused"),
         Run(steps=steps, workspace=workspace),
         _POSITIVE,
         headers=("coarse", "rows"),
@@ -499,7 +501,7 @@ KERNELS = (
         1,
         "library",
         "The library's INT8 products",
-        _story("Exponents, residues, 15 products of a library, reconstruction."),
+        _story("Exponents, residues, 15 library products, reconstruction."),
         Run(
             steps=(*_TWO_PASSES, _LIBRARY_PRODUCT, _RECONSTRUCT_ROWS),
             workspace=_workspace(COUNT, 0, "sums", rows_beyond=16),
@@ -510,7 +512,7 @@ KERNELS = (
         2,
         "batched",
         "One launch for all moduli",
-        _story("wgmma on int8 for all moduli in one launch; sums stay in the order of the registers."),
+        _story("int8 wgmma for all moduli in one launch; sums are stored in register order."),
         Run(
             steps=(*_TWO_PASSES, _SUMS, _reconstruct("reconstruct_sums", "sums", 1)),
             workspace=_workspace(COUNT, 1, "sums"),
@@ -520,8 +522,8 @@ KERNELS = (
     _kernel(
         3,
         "reduced",
-        "Residues leave the product",
-        _story("Sums are reduced in the epilogue: a quarter of the bytes."),
+        "Residues out of the epilogue",
+        _story("The epilogue reduces sums to residues: a quarter of the bytes."),
         Run(
             steps=(*_TWO_PASSES, _RESIDUES, _reconstruct("reconstruct_residues", "residues", 1)),
             workspace=_workspace(COUNT, 1, "residues"),
@@ -532,7 +534,7 @@ KERNELS = (
         4,
         "multicast",
         "Clusters share B",
-        _story("Two blocks load each tile of B once."),
+        _story("Two blocks of a cluster load each tile of B once."),
         Run(
             steps=(*_TWO_PASSES, _SHARED, _reconstruct("reconstruct_residues", "residues", 2)),
             workspace=_workspace(COUNT, 2, "residues"),
@@ -542,8 +544,8 @@ KERNELS = (
     _kernel(
         5,
         "unsigned",
-        "Residues without a sign",
-        _story("Sums that only grow leave the upper bits of the adders alone."),
+        "Unsigned residues",
+        _story("Sums only grow, so the accumulators' upper bits do not toggle."),
         Run(
             steps=(*_TWO_PASSES, _POSITIVE, _reconstruct("reconstruct_residues", "residues", 2)),
             workspace=_workspace(COUNT, 2, "residues"),
@@ -556,5 +558,5 @@ KERNELS = (
     _accurate(),
     *(_winograd(count) for count in (COUNT, 16)),
 )
-"""Workspace in bytes of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n), 4 m n for m n in the first two rungs,
-7/4 of all in the last."""
+"""Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
+and 7/4 of that in R9."""

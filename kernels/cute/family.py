@@ -1,4 +1,4 @@
-"""CuTe: a GEMM from its first step to three stages, in C++ and in the Python DSL, and what CuTe gives on Hopper."""
+"""CuTe: a GEMM from its first version to three stages, in C++ and in the Python DSL, and CuTe on Hopper."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ FLAGS = ("--expt-relaxed-constexpr",)
 """CuTe calls constexpr functions of the host's library in device code."""
 
 BLOCKS = 132
-"""Blocks of the rung that stays on the GPU: the multiprocessors of an H100 or H200. Any number gives right results."""
+"""Blocks of the persistent rung: the SMs of an H100 or H200. Any number gives correct results."""
 
 _STAGE = (128 + 128) * 64 * 2
-"""Bytes of a stage: a 128 x 64 tile of A, one of B."""
+"""Bytes per stage: a 128 x 64 tile of A, and one of B."""
 _TILE = {"bm": 128, "bn": 128, "bk": 64}
 
 
@@ -47,7 +47,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _grid(stages: int) -> Callable[[Shape], Launch]:
-    """A block a tile of 128 x 128, x over columns and y over rows of C."""
+    """One block per tile of 128 x 128, x over columns and y over rows of C."""
 
     def launch(shape: Shape) -> Launch:
         grid = (_ceil(shape.n, 128), _ceil(shape.m, 128), 1)
@@ -57,7 +57,7 @@ def _grid(stages: int) -> Callable[[Shape], Launch]:
 
 
 def _line(stages: int) -> Callable[[Shape], Launch]:
-    """A block a tile of 128 x 128, in one dimension: the kernel works out which tile."""
+    """One block per tile of 128 x 128, in a one-dimensional grid: the kernel works out which tile."""
 
     def launch(shape: Shape) -> Launch:
         tiles = _ceil(shape.n, 128) * _ceil(shape.m, 128)
@@ -76,7 +76,7 @@ _PLAIN = (
     Expect(r"STS(\..*)?", "shared memory is written by cp.async alone", least=0, most=0),
 )
 _WIDE_STORES = (Expect(r"STG\.E(\..*)?\.128(\..*)?", "C is stored 16 bytes at a time", least=16, most=16),)
-_BARRIER = Expect(r"BAR\.SYNC.*", "the block meets once a tile", least=1)
+_BARRIER = Expect(r"BAR\.SYNC.*", "one block-wide barrier per tile", least=1)
 
 _TIME = "gpu__time_duration.sum"
 _DRAM = "dram__bytes_read.sum"
@@ -123,7 +123,7 @@ def _rung(
 
 
 def _bands(shape: Shape) -> Launch:
-    """A block a tile of 128 x 128: x over the rows of tiles and within a band of columns, y over the bands."""
+    """One block per tile of 128 x 128: x over the rows of tiles and within a band of columns, y over the bands."""
     cols = _ceil(shape.n, 128)
     band = 8 if cols > 5 else 4 if cols > 2 else 2 if cols > 1 else 1
     return Launch(
@@ -177,10 +177,10 @@ _DSL = (
     _dsl(
         "dsl_serpentine",
         "4p.1",
-        "The order of C++'s gemm, in the Python DSL",
+        "Serpentine order, in the Python DSL",
         _line(3),
         None,
-        "Instructions one by one, in an order in which neighbours always share an operand, as C++'s gemm has it.",
+        "Single instructions, in an order in which neighbours always share an operand, as in C++'s cute::gemm.",
         (_CYCLES, _TIME),
         {"group": 8},
         (_MMA, _LDSM, _ASYNC, *_PLAIN),
@@ -191,7 +191,7 @@ _DSL = (
         "The design of NVIDIA's example, in the Python DSL",
         _bands,
         "NVIDIA CuTe DSL example",
-        "Tiles half as deep, C stored through shared memory, tiles walked in bands.",
+        "Half the tile depth, C stored through shared memory, tiles walked in bands.",
         (_L2, _CYCLES, _TIME),
         {"bk": 32},
         (
@@ -207,7 +207,7 @@ _DSL = (
 
 
 def _copy() -> Kernel:
-    """The article's copy of a matrix, tile by tile."""
+    """The article's tiled matrix copy."""
 
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(_ceil(shape.n, 64), _ceil(shape.m, 128), 1), block=(256, 1, 1))
@@ -232,13 +232,13 @@ def _copy() -> Kernel:
         story=Story(
             article="cute",
             published_system="cute copy kernel 128x64 tile",
-            idea="A layout says which thread has which 16 bytes; the copy follows from it.",
+            idea="A layout maps threads to their 16 bytes; the copy follows from it.",
         ),
     )
 
 
 def _hopper() -> Kernel:
-    """Past the article: wgmma and TMA through CuTe, in the shape of kernels/hopper/9_overlapped.cu."""
+    """Beyond the article: wgmma and TMA through CuTe, designed like kernels/hopper/9_overlapped.cu."""
     shared = 4 * (128 + 256) * 64 * 2 + 2 * 128 * 64 * 2 + 2 * 4 * 8
 
     def launch(shape: Shape) -> Launch:
@@ -269,14 +269,14 @@ def _hopper() -> Kernel:
                 Expect(
                     r"HGMMA\.64x256x16\.F32\.BF16", "wgmma of the widest kind, from shared memory into fp32", least=20
                 ),
-                Expect(r"UTMALDG\.2D", "tiles of A are loaded by the copy engine", least=1),
-                Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1),
-                Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=4),
-                Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=16),
+                Expect(r"UTMALDG\.2D", "TMA loads tiles of A", least=1),
+                Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded once for the whole cluster", least=1),
+                Expect(r"UTMASTG\.2D", "TMA stores C", least=4),
+                Expect(r"STSM\.16\.M88\.4(\..*)?", "stmatrix stages the sums", least=16),
                 Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "producer and consumers wait for each other's stages", least=2),
-                Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2),
+                Expect(r"USETMAXREG\..*", "the producer releases registers to the consumers", least=2),
                 Expect(r"(LDG|STG)\..*", "no thread touches A, B or C itself", least=0, most=0),
-                Expect(r"(LDSM|HMMA)\..*", "nothing of an older GPU's way", least=0, most=0),
+                Expect(r"(LDSM|HMMA)\..*", "no instruction of older tensor-core paths", least=0, most=0),
             )
         ),
         timing=Timing(baseline="cublas.gemm"),
@@ -330,7 +330,7 @@ _CPP = (
         "4_three_stages.cu",
         _line(3),
         "cute_cpp 3-stage",
-        "Two tiles on their way while one is multiplied.",
+        "Two tiles are in flight while one is multiplied.",
         (_ISSUE, _BY_REGISTERS, _BY_SHARED, _CYCLES, _TIME),
         {"stages": 3, "group": 8},
     ),
@@ -341,7 +341,7 @@ _CPP = (
         "4.1_shared_epilogue.cu",
         _line(3),
         None,
-        "Whole rows of C go out from shared memory.",
+        "C is stored in whole rows from shared memory.",
         (_SECTORS, _CYCLES, _TIME),
         {"stages": 3, "group": 8},
         (_PLAIN[0], Expect(r"STS(\..*)?", "sums are written to shared memory", least=64), *_WIDE_STORES),

@@ -1,4 +1,4 @@
-"""cuTile Python: vector addition, and the matrix product by tiles in every type that ct.mma takes."""
+"""cuTile Python: vector addition, and the tiled matrix product in every type that ct.mma takes."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ FAMILY = Family(
     name="cutile",
     title="cuTile Python",
     article="cutile",
-    summary="C = A B written in tiles: the compiler picks threads, pipeline and instruction, by architecture and type.",
+    summary="C = A B written in tiles: the compiler picks threads, pipeline and instruction per architecture and type.",
     figures=("sizes", "throughput", "tiles"),
 )
 
 ONE_THREAD = (1, 1, 1)
-"""What a launch is told of the block: its threads are the compiler's affair, and stand in the machine code."""
+"""The block of every launch: the compiler chooses the number of threads, and records it in the machine code."""
 
 MULTIPROCESSORS = 132
-"""Of an H200. A kernel whose blocks stay is right with any number of blocks, and fast with as many as fit the GPU."""
+"""SMs of an H200. A persistent kernel is correct with any number of blocks, and fast with as many as fit the GPU."""
 
 AMPERE = ("80", "86", "89")
 WITH_TMA = ("90", "100", "120")
 SYNC = (*AMPERE, "120")
-"""Without wgmma and tcgen05.mma: operands and sums share the registers, and tiles chosen for Hopper may not fit."""
+"""Targets without wgmma and tcgen05.mma: operands share the registers with sums, so Hopper's tiles may not fit."""
 
-# Opcodes as cuobjdump prints them, by type: of Hopper, of a B200, of a GPU with mma.sync and no more.
+# Opcodes as cuobjdump prints them, by type: on Hopper, on a B200, on a GPU with mma.sync only.
 _TENSOR: Mapping[str, tuple[str, str, str]] = {
     "fp16": (r"HGMMA\.64x\d+x16\.F32", r"UTCHMMA(\..*)?", r"HMMA\.16816\.F32"),
     "bf16": (r"HGMMA\.64x\d+x16\.F32\.BF16", r"UTCHMMA(\..*)?", r"HMMA\.16816\.F32\.BF16"),
@@ -67,28 +67,28 @@ _NO_FP8 = Refusal(
 )
 
 _COPIES = (
-    Expect(r"UTMALDG\.2D(\..*)?", "tiles of A and of B are loaded by the copy engine", 2, archs=WITH_TMA),
-    Expect(r"UTMASTG\.2D(\..*)?", "C is stored by the copy engine", archs=WITH_TMA),
-    Expect(r"LDGSTS(\..*)?\.128(\..*)?", "without one, cp.async of 16 bytes brings them", 8, archs=AMPERE),
+    Expect(r"UTMALDG\.2D(\..*)?", "TMA loads tiles of A and B", 2, archs=WITH_TMA),
+    Expect(r"UTMASTG\.2D(\..*)?", "TMA stores C", archs=WITH_TMA),
+    Expect(r"LDGSTS(\..*)?\.128(\..*)?", "without TMA, cp.async loads 16 bytes at a time", 8, archs=AMPERE),
 )
 _ELEMENTWISE = (
-    Expect(r"(HGMMA|UTCHMMA|HMMA)\..*|UTCHMMA", "the tensor core multiplies all the same", 4),
-    Expect(r"LDG\.E\.U16", "rows that begin anywhere are loaded element by element", 32),
-    Expect(r"UTMALDG\.2D(\..*)?", "which no copy engine does", 0, 0),
+    Expect(r"(HGMMA|UTCHMMA|HMMA)\..*|UTCHMMA", "the tensor core still multiplies", 4),
+    Expect(r"LDG\.E\.U16", "rows of any alignment are loaded element by element", 32),
+    Expect(r"UTMALDG\.2D(\..*)?", "TMA cannot load them", 0, 0),
 )
 _FP64 = (
-    Expect(r"UTMALDG\.2D(\..*)?", "tiles of A and of B are loaded by the copy engine", 2, archs=("90", "100")),
-    Expect(r"\w*MMA(\..*)?", "the compiler maps fp64 to no tensor core: neither DMMA nor any other", 0, 0),
-    Expect(r"DFMA(\..*)?", "and fuses no product with its sum", 0, 0),
-    Expect(r"DMUL(\..*)?", "it multiplies by the ordinary unit", 64),
-    Expect(r"DADD(\..*)?", "and adds in an instruction of its own", 64),
+    Expect(r"UTMALDG\.2D(\..*)?", "TMA loads tiles of A and B", 2, archs=("90", "100")),
+    Expect(r"\w*MMA(\..*)?", "the compiler uses no tensor core for fp64, neither DMMA nor any other", 0, 0),
+    Expect(r"DFMA(\..*)?", "and fuses no product with its sum into an FMA", 0, 0),
+    Expect(r"DMUL(\..*)?", "it multiplies on the fp64 pipe", 64),
+    Expect(r"DADD(\..*)?", "and adds in a separate instruction", 64),
 )
 
 
 _OUTER = (
-    Expect(r"DFMA(\..*)?", "products are fused with their sums", 256),
-    Expect(r"(DMUL|DADD)(\..*)?", "and none is left", 0, 0),
-    Expect(r"\w*MMA(\..*)?", "the tensor core has no part in it", 0, 0),
+    Expect(r"DFMA(\..*)?", "products and sums are fused into FMAs", 256),
+    Expect(r"(DMUL|DADD)(\..*)?", "and no separate product or sum is left", 0, 0),
+    Expect(r"\w*MMA(\..*)?", "no tensor core is used", 0, 0),
 )
 
 
@@ -98,9 +98,9 @@ def _expects(dtype: str) -> tuple[Expect, ...]:
         return _FP64
     hopper, blackwell, sync = _TENSOR[dtype]
     return (
-        Expect(hopper, "wgmma, a warpgroup an instruction", 4, archs=("90",)),
+        Expect(hopper, "wgmma, one warpgroup per instruction", 4, archs=("90",)),
         Expect(blackwell, "tcgen05.mma, sums in tensor memory", 1, archs=("100",)),
-        Expect(sync, "mma.sync, a warp an instruction", 64, archs=SYNC),
+        Expect(sync, "mma.sync, one warp per instruction", 64, archs=SYNC),
         *_COPIES,
     )
 
@@ -111,7 +111,7 @@ def _last_expects(dtype: str) -> tuple[Expect, ...]:
     return (
         Expect(hopper.replace(r"\d+", "64", 1), "the smallest tile of wgmma", 4, archs=("90",)),
         Expect(blackwell, "tcgen05.mma, sums in tensor memory", 1, archs=("100",)),
-        Expect(sync, "mma.sync, a warp an instruction", 32, archs=SYNC),
+        Expect(sync, "mma.sync, one warp per instruction", 32, archs=SYNC),
         *_COPIES,
     )
 
@@ -125,7 +125,7 @@ _SPILLS = {
     "tail_fp16": ("86", "89", "120"),
     "tail_bf16": ("86", "89"),
 }
-"""Where what was chosen on Hopper does not fit the registers, by kernel, read from its machine code."""
+"""Targets on which constants chosen for Hopper spill registers, by kernel, as its machine code shows."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _persistent(dtype: str, tiles: _Tiles, story: Story, k_major: bool, name: st
     return _product(
         "4_persistent.py",
         "C4",
-        "Blocks that stay",
+        "Persistent blocks",
         dtype,
         tiles.persistent,
         story,
@@ -271,7 +271,7 @@ def _waves(shape: Shape, tiles: _Tiles, parts: int) -> tuple[int, int]:
 def _ending_small(dtype: str, group: int, story: Story, name: str, k_major: bool = False) -> Kernel:
     """The persistent product in 16 bits, its last wave in tiles of 64 x 64 where it is nearly empty."""
     tiles, small, constants = _Tiles(128, 128, 64, group), (64, 64), {"k_major": int(k_major), "fast": 0}
-    kernel = _product("5_tail.py", "C5", "Small tiles last", dtype, tiles, story, name, constants, k_major)
+    kernel = _product("5_tail.py", "C5", "Small tiles in the last wave", dtype, tiles, story, name, constants, k_major)
     parts = tiles.bm // small[0] * (tiles.bn // small[1])
     params = {**tiles.params, "tm": small[0], "tn": small[1], **constants}
 
@@ -311,7 +311,7 @@ def _ending_small(dtype: str, group: int, story: Story, name: str, k_major: bool
 
 def _transposed(rows: int, columns: int, tiles: _Tiles, story: Story) -> Kernel:
     """The product in TF32 of a row-major B, which a launch of its own transposes first, in tiles of rows x columns."""
-    kernel = _product("6_turned.py", "C6", "B turned round first", "tf32", tiles.persistent, story, "turned_tf32")
+    kernel = _product("6_turned.py", "C6", "B transposed first", "tf32", tiles.persistent, story, "turned_tf32")
     params = {"rows": rows, "columns": columns}
 
     def blocks(shape: Shape) -> Launch:
@@ -333,7 +333,7 @@ def _transposed(rows: int, columns: int, tiles: _Tiles, story: Story) -> Kernel:
 
 _FOUND = _story("Tile and hints found by a search on this GPU.")
 _SMALLER = _story("The smaller tile, of one warpgroup that multiplies.")
-_LAST = "Tiles left over by full waves are cut in four, if all of them then fit one wave."
+_LAST = "The tiles of a partial last wave are split in four, if all the parts fit one wave."
 
 
 _VECTOR_ADD = Kernel(
@@ -354,7 +354,7 @@ _VECTOR_ADD = Kernel(
         )
     ),
     timing=Timing(baseline=None),
-    story=Story(article="cutile", idea="A block a tile of 16 elements; what a thread does is nowhere said."),
+    story=Story(article="cutile", idea="One block per tile of 16 elements; the source never mentions threads."),
 )
 
 _WRITTEN = (
@@ -465,7 +465,7 @@ def _searched(params: Mapping[str, int]) -> _Tiles:
 
 
 def _fits(dtype: str, sets: int = 1) -> Callable[[Mapping[str, int]], bool]:
-    """Whether constants can be fast on Hopper at all; with two `sets` of sums where they are added up in fp32."""
+    """A filter for constants that can be fast on Hopper; `sets` is 2 where partial sums are promoted to fp32."""
 
     def allowed(params: Mapping[str, int]) -> bool:
         bm, bn, ctas, crowd = params["bm"], params["bn"], params["num_ctas"], params["occupancy"] or 1
@@ -473,21 +473,21 @@ def _fits(dtype: str, sets: int = 1) -> Callable[[Mapping[str, int]], bool]:
         stage = (bm + bn) * params["bk"] * DTYPES[dtype] // ctas
         sums = sets * bm * bn // ctas // (32 * warps)
         return (
-            # Two warpgroups at the least have work on a multiprocessor, of one block or of two.
+            # At least two warpgroups have work on an SM, of one block or of two.
             (warps == 8) + (crowd == 2) + (bm * bn // ctas >= 128 * 128) >= 1
             and not (warps == 8 and crowd == 2)
             and not (ctas == 2 and crowd == 2)
-            and 64 <= sums <= 128  # registers a thread that adds; with all else 255 at most
-            and 3 * stage * crowd <= 220 * 1024  # three stages, so that two are on their way
+            and 64 <= sums <= 128  # registers per accumulating thread; 255 at most with everything else
+            and 3 * stage * crowd <= 220 * 1024  # three stages, so that two are in flight
             and bm // ctas >= 64
-            and params["group"] * bm in (1024, 2048)  # rows of A that blocks at work at one time share
+            and params["group"] * bm in (1024, 2048)  # rows of A that concurrent blocks share
         )
 
     return allowed
 
 
 def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
-    """The product in `dtype` with tiles and hints to be searched."""
+    """The product in `dtype`, its tiles and hints left to a search."""
     name = f"{'k_major' if k_major else 'matmul'}_{dtype}{'_fast' if fast else ''}_tuned"
 
     def kernel(params: Mapping[str, int]) -> Kernel:
@@ -497,7 +497,7 @@ def _tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
     space = {
         "bm": (64, 128, 256),
         "bn": (64, 128, 256),
-        "bk": (128 // DTYPES[dtype], 256 // DTYPES[dtype]),  # rows of one or two widest swizzles
+        "bk": (128 // DTYPES[dtype], 256 // DTYPES[dtype]),  # rows of one or two 128-byte swizzle spans
         "group": (8, 16),
         "num_worker_warps": (0, 8),
         "occupancy": (0, 2),
@@ -533,6 +533,6 @@ TUNABLES = (
     *(_persistent_tunable(dtype, True) for dtype in ("tf32", "int8")),
     _persistent_tunable("fp8_e4m3", True, fast=True),
 )
-"""What no kernel of the article is: the same sources with other constants. Nothing is built of them before a search."""
+"""The same sources with constants that the article does not have. Nothing is built of them before a search."""
 
 KERNELS = (*_WRITTEN, *(kernel for tunable in TUNABLES for kernel in tuned(tunable)))

@@ -28,22 +28,22 @@ FAMILY = Family(
     name="hopper",
     title="Hopper: wgmma and TMA",
     article="ladder",
-    summary="C = A B in bf16 (and fp16) with fp32 sums, B K-major, one new idea a rung, against cuBLAS at its fastest.",
+    summary="C = A B in bf16 (and fp16) with fp32 sums, B K-major, one new idea per rung, against the fastest cuBLAS.",
     figures=("climb", "throughput", "ratio", "roofline"),
 )
 
 BLOCKS = 132
-"""Blocks of the rungs that stay on the GPU: the multiprocessors of an H100 or H200. Any number gives right results."""
+"""Blocks of the persistent rungs: the SMs of an H100 or H200. Any number gives correct results."""
 
 _HEADERS = ("common/element.cuh", "common/mbarrier.cuh", "common/tma.cuh", "common/wgmma.cuh")
 _STAGE = (128 + 256) * 64 * 2
-"""Bytes of a stage of the ring: a 128 x 64 tile of A, a 256 x 64 tile of B."""
+"""Bytes per stage of the ring: a 128 x 64 tile of A, a 256 x 64 tile of B."""
 _PIECES = 8 * 2 * 16 * 64 * 2
 """Bytes in which eight warps stage two pieces each of C."""
 _BARRIERS = 2 * 4 * 8
 """Bytes of the barriers of a ring of four stages."""
 _TO_MEMORY = ("map:a", "map:b", "c", "m", "n", "k")
-_TO_ENGINE = ("map:a", "map:b", "map:c", "m", "n", "k")
+_TO_TMA = ("map:a", "map:b", "map:c", "m", "n", "k")
 
 
 def _ceil(a: int, b: int) -> int:
@@ -51,7 +51,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _tiled(bm: int, bn: int, threads: int, shared_bytes: int = 0) -> Callable[[Shape], Launch]:
-    """A block a tile of bm x bn, x over columns and y over rows of C."""
+    """One block per tile of bm x bn, x over columns and y over rows of C."""
 
     def launch(shape: Shape) -> Launch:
         grid = (_ceil(shape.n, bn), _ceil(shape.m, bm), 1)
@@ -60,8 +60,8 @@ def _tiled(bm: int, bn: int, threads: int, shared_bytes: int = 0) -> Callable[[S
     return launch
 
 
-def _staying(bm: int, bn: int, shared_bytes: int, cluster: int = 1) -> Callable[[Shape], Launch]:
-    """As many blocks as fit the GPU, fewer for small problems; a cluster's tile is bm x bn."""
+def _persistent(bm: int, bn: int, shared_bytes: int, cluster: int = 1) -> Callable[[Shape], Launch]:
+    """As many blocks as fit the GPU, or fewer on small problems; a cluster's tile is bm x bn."""
 
     def launch(shape: Shape) -> Launch:
         clusters = min(BLOCKS // cluster, _ceil(shape.m, bm) * _ceil(shape.n, bn))
@@ -81,29 +81,29 @@ def _hgmma(shape: str, element: str, least: int) -> Expect:
     return Expect(rf"HGMMA\.{shape}\.F32{kind}", f"wgmma {shape}, from shared memory into fp32", least=least)
 
 
-_LOADS = Expect(r"UTMALDG\.2D", "tiles of A and B are loaded by the copy engine", least=2)
-_LOAD_A = Expect(r"UTMALDG\.2D", "tiles of A are loaded by the copy engine", least=1)
-_MULTICAST = Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded for the whole cluster", least=1)
-_NO_MULTICAST = Expect(r"UTMALDG.*MULTICAST.*", "every block loads for itself", least=0, most=0)
+_LOADS = Expect(r"UTMALDG\.2D", "TMA loads tiles of A and B", least=2)
+_LOAD_A = Expect(r"UTMALDG\.2D", "TMA loads tiles of A", least=1)
+_MULTICAST = Expect(r"UTMALDG\.2D\.MULTICAST", "tiles of B are loaded once for the whole cluster", least=1)
+_NO_MULTICAST = Expect(r"UTMALDG.*MULTICAST.*", "no multicast: each block loads its own tiles", least=0, most=0)
 _WAITS = Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "threads wait on mbarriers", least=1)
 _RING = Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "the producer waits for empty stages, consumers for full ones", least=2)
-_ARRIVES = Expect(r"SYNCS\.ARRIVE\..*", "the copy engine is told how many bytes to report", least=1)
-_REGISTERS = Expect(r"USETMAXREG\..*", "registers move from the producer to the consumers", least=2)
-_ENGINE_STORES = (
-    Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=16),
-    Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=4),
+_ARRIVES = Expect(r"SYNCS\.ARRIVE\..*", "a barrier is told how many bytes TMA will deliver", least=1)
+_REGISTERS = Expect(r"USETMAXREG\..*", "the producer releases registers to the consumers", least=2)
+_TMA_STORES = (
+    Expect(r"STSM\.16\.M88\.4(\..*)?", "stmatrix stages the sums", least=16),
+    Expect(r"UTMASTG\.2D", "TMA stores C", least=4),
 )
-_NO_STG = (Expect(r"STG\..*", "no thread stores to C itself", least=0, most=0),)
-_IN_STEP = (
-    Expect(r"STG\..*", "the one ordinary store sets the counter of the meetings back", least=1, most=1),
-    Expect(r"LDG\..*", "the one ordinary load reads that counter", least=1, most=1),
-    Expect(r"(RED|ATOM)G?\..*", "producers count themselves, at meetings and at the end", least=2),
+_NO_STG = (Expect(r"STG\..*", "no thread stores to C", least=0, most=0),)
+_GRID_BARRIER = (
+    Expect(r"STG\..*", "the one ordinary store resets the counter of the grid barrier", least=1, most=1),
+    Expect(r"LDG\..*", "the one ordinary load polls that counter", least=1, most=1),
+    Expect(r"(RED|ATOM)G?\..*", "producers arrive by atomics, at barriers and at the end", least=2),
 )
-_HANDS_OVER = (
-    Expect(r"STG\.E\.128\..*", "the sums of a tile's end are handed over, 16 bytes a store", least=32, most=32),
-    Expect(r"LDG\.E\.128\..*", "and read by whoever has its beginning", least=32, most=32),
-    Expect(r"STG\..*", "beside these, a flag is raised and taken down", least=34, most=34),
-    Expect(r"LDG\..*", "and waited for", least=33, most=33),
+_PARTIAL_SUMS = (
+    Expect(r"STG\.E\.128\..*", "partial sums of a tile's last part are stored 16 bytes at a time", least=32, most=32),
+    Expect(r"LDG\.E\.128\..*", "and loaded by the block that has its first part", least=32, most=32),
+    Expect(r"STG\..*", "besides, a flag is set and cleared", least=34, most=34),
+    Expect(r"LDG\..*", "and polled", least=33, most=33),
 )
 _THREADS_STORE = Expect(r"STG\.E", "C is stored two elements at a time", least=16)
 _NEVER = (
@@ -133,7 +133,7 @@ def _kernel(
     evidence: tuple[str, ...],
     element: str = "bf16",
 ) -> Kernel:
-    """A rung. `hgmma`: shape and least number of its wgmma. A box of C says that the copy engine stores."""
+    """A rung. `hgmma`: shape and least number of its wgmma. With a box of C, TMA stores C."""
     suffix, title_suffix = ("_fp16", ", fp16") if element == "fp16" else ("", "")
     return Kernel(
         id=f"hopper.{name}{suffix}",
@@ -144,7 +144,7 @@ def _kernel(
         code=Code(entry, params=params, defines={"ELEMENT": element} if element == "fp16" else {}, headers=_HEADERS),
         launch=launch,
         call=Call(
-            arguments=_TO_ENGINE if "c" in boxes else _TO_MEMORY,
+            arguments=_TO_TMA if "c" in boxes else _TO_MEMORY,
             tensor_maps={operand: TensorMap(box=box, swizzle=128) for operand, box in boxes.items()},
         ),
         platform=Platform(min_capability=(9, 0), targets=("90a",)),
@@ -167,7 +167,7 @@ def _wgmma(element: str) -> Kernel:
         hgmma=("64x64x16", 4),
         expects=(_LOADS, _NO_MULTICAST, _WAITS, _ARRIVES, _THREADS_STORE, *_NEVER),
         params={"bm": 64, "bn": 64, "bk": 64},
-        idea="Four warps give one instruction; the copy engine brings its operands.",
+        idea="Four warps issue one instruction; TMA loads its operands.",
         evidence=(_TENSOR, _TIME, _L2),
         element=element,
     )
@@ -177,7 +177,7 @@ _WIDE = {"bm": 128, "bn": 256, "bk": 64, "stages": 4}
 _RING_OF_TWO_WARPGROUPS = (_RING, _ARRIVES, _REGISTERS)
 
 
-def _stored_by_engine(
+def _stored_by_tma(
     number: int,
     name: str,
     entry: str,
@@ -187,8 +187,8 @@ def _stored_by_engine(
     wgmmas: int,
     element: str = "bf16",
 ) -> Kernel:
-    """One of the rungs H7 to H11: clusters of two, C through the copy engine."""
-    by_threads = {"lockstep": _IN_STEP, "stream_k": _HANDS_OVER}.get(name)
+    """One of the rungs H7 to H11: clusters of two, C stored by TMA."""
+    by_threads = {"lockstep": _GRID_BARRIER, "stream_k": _PARTIAL_SUMS}.get(name)
     constants = {"lockstep": {"every": 4}, "stream_k": {"worth": 48}}.get(name, {})
     return _kernel(
         name=name,
@@ -196,7 +196,7 @@ def _stored_by_engine(
         title=title,
         source=f"{number}_{name}.cu",
         entry=entry,
-        launch=_staying(256, 256, 4 * _STAGE + _PIECES + _BARRIERS, cluster=2),
+        launch=_persistent(256, 256, 4 * _STAGE + _PIECES + _BARRIERS, cluster=2),
         boxes={"a": (128, 64), "b": (128, 64), "c": (16, 64)},
         hgmma=("64x256x16", wgmmas),
         expects=(
@@ -204,7 +204,7 @@ def _stored_by_engine(
             _MULTICAST,
             *_RING_OF_TWO_WARPGROUPS,
             *(by_threads or _NO_STG),
-            *_ENGINE_STORES,
+            *_TMA_STORES,
             *(_NEVER[1:] if by_threads else _NEVER),
         ),
         params={**_WIDE, "group": 8, "cluster": 2, **constants},
@@ -215,12 +215,12 @@ def _stored_by_engine(
 
 
 def _overlapped(element: str) -> Kernel:
-    return _stored_by_engine(
+    return _stored_by_tma(
         9,
         "overlapped",
         "overlapped",
-        "Stored behind the next tile",
-        "A finished tile is rounded into registers of its own and stored while the next is multiplied.",
+        "Overlapped epilogue",
+        "A finished tile is rounded into its own registers and stored while the next one is multiplied.",
         (_TIME,),
         20,
         element,
@@ -228,12 +228,12 @@ def _overlapped(element: str) -> Kernel:
 
 
 def _lockstep(element: str) -> Kernel:
-    return _stored_by_engine(
+    return _stored_by_tma(
         10,
         "lockstep",
         "lockstep",
-        "Blocks in step",
-        "Producers meet before every fourth tile, so that the L2 still holds what the others need.",
+        "Blocks in lockstep",
+        "Producers synchronize before every fourth tile, so that the L2 still holds what the others need.",
         (_DRAM, _TIME),
         20,
         element,
@@ -241,17 +241,17 @@ def _lockstep(element: str) -> Kernel:
 
 
 def _stream_k(element: str) -> Kernel:
-    kernel = _stored_by_engine(
+    kernel = _stored_by_tma(
         11,
         "stream_k",
         "stream_k",
-        "The last turn shared",
-        "Tiles of an unfinished last turn are cut along K, so that every cluster has the same to do.",
+        "Stream-K last wave",
+        "Tiles of a partial last wave are split along K, so that every cluster has the same amount of work.",
         (_TIME,),
         20,
         element,
     )
-    # 72 tiles of 256 x 256 for 66 clusters, each of 54 steps: cutting saves 49, and is worth it from 48 on.
+    # 72 tiles of 256 x 256 for 66 clusters, each of 54 K iterations: splitting saves 49, and pays from 48 on.
     return kernel.with_promises(gate_shapes=(Shape(2048, 2304, 3400),))
 
 
@@ -266,10 +266,10 @@ class _Tile:
     group: int
 
     def cycles(self, shape: Shape) -> int:
-        """Cycles that a step of K of all turns of BLOCKS tiles takes, the last turn counted whole."""
-        turns = _ceil(_ceil(shape.m, self.bm) * _ceil(shape.n, self.bn), BLOCKS)
-        # 2048 multiply-adds a cycle, and what a step was measured to take beside them.
-        return turns * (self.bm * self.bn * 64 // 2048 + 14)
+        """Cycles per K iteration of all waves of BLOCKS tiles, the last wave counted as full."""
+        waves = _ceil(_ceil(shape.m, self.bm) * _ceil(shape.n, self.bn), BLOCKS)
+        # 2048 multiply-adds per cycle, and the measured overhead of an iteration.
+        return waves * (self.bm * self.bn * 64 // 2048 + 14)
 
     def variant(self, entry: str) -> Variant:
         ring = self.stages * (self.bm + self.bn) * 64 * 2
@@ -279,13 +279,13 @@ class _Tile:
         stored = TensorMap(box=(16, self.piece), swizzle=128 if self.piece == 64 else 0)
         return Variant(
             entry=entry,
-            launch=_staying(self.bm, self.bn, shared),
+            launch=_persistent(self.bm, self.bn, shared),
             params={"bm": self.bm, "bn": self.bn, "bk": 64, "stages": self.stages, "group": self.group},
             tensor_maps={"a": TensorMap(box=(self.bm, 64)), "b": TensorMap(box=(self.bn, 64)), "c": stored},
             expects=(
-                Expect(rf"HGMMA\.64x{self.bn}x16\.F32(\.BF16)?", "wgmma as wide as the tile", least=4 * halves),
-                Expect(r"UTMASTG\.2D", "C is stored by the copy engine", least=pieces),
-                Expect(r"STSM\.16\.M88\.4(\..*)?", "sums are staged by stmatrix", least=pieces * (self.piece // 16)),
+                Expect(rf"HGMMA\.64x{self.bn}x16\.F32(\.BF16)?", "wgmma spans the width of the tile", least=4 * halves),
+                Expect(r"UTMASTG\.2D", "TMA stores C", least=pieces),
+                Expect(r"STSM\.16\.M88\.4(\..*)?", "stmatrix stages the sums", least=pieces * (self.piece // 16)),
             ),
         )
 
@@ -298,20 +298,20 @@ _TILES = (
     _Tile(128, 144, stages=6, piece=72, group=12),
     _Tile(128, 192, stages=5, piece=64, group=16),
 )
-"""The tiles of level H13, from the smallest on."""
+"""The tiles of level H13, smallest first."""
 _SEVERAL_TILES = (Shape(2300, 3208, 200), Shape(2300, 3208, 1000))
-"""More than two turns of the largest tile, so that both consumers work; with fewer steps than stages, and with more."""
+"""More than two waves of the largest tile, so that both consumers work; fewer K iterations than stages, and more."""
 
 
 def best_tile(shape: Shape) -> int:
-    """Which of H13's tiles ends soonest."""
+    """Index of the H13 tile whose waves take the fewest cycles."""
     return min(range(len(_TILES)), key=lambda index: _TILES[index].cycles(shape))
 
 
-def _taking_turns(
+def _alternating(
     name: str, rung: str, title: str, source: str, variants: tuple[Variant, ...], idea: str, element: str = "bf16"
 ) -> Kernel:
-    """H12 and H13: a consumer a tile, no clusters. The first of `variants` stands in the record itself."""
+    """H12 and H13: one consumer per tile, no clusters. The record itself is the first of `variants`."""
     first = variants[0]
     return _kernel(
         name=name,
@@ -332,13 +332,13 @@ def _taking_turns(
 
 def _ping_pong(element: str) -> Kernel:
     variant = _PING_PONG.variant("ping_pong")
-    kernel = _taking_turns(
+    kernel = _alternating(
         "ping_pong",
         "H12",
-        "Consumers in turn",
+        "Ping-pong consumers",
         "12_ping_pong.cu",
         (variant,),
-        "A consumer multiplies a whole tile while the other stores the one before; no clusters.",
+        "One consumer multiplies a whole tile while the other stores its previous one; no clusters.",
         element,
     )
     return kernel.with_promises(expects=(*kernel.promises.expects[1:], *variant.expects), gate_shapes=_SEVERAL_TILES)
@@ -346,13 +346,13 @@ def _ping_pong(element: str) -> Kernel:
 
 def _by_size(element: str) -> Kernel:
     variants = tuple(tile.variant(f"tile_{tile.bm}x{tile.bn}") for tile in _TILES)
-    kernel = _taking_turns(
+    kernel = _alternating(
         "by_size",
         "H13",
-        "The tile by the size",
+        "Tile chosen by size",
         "13_by_size.cu",
         variants,
-        "Of five tiles the host takes the one whose turns end soonest.",
+        "Of five tiles the host picks the one whose waves take the least time.",
         element,
     )
     return replace(
@@ -382,7 +382,7 @@ KERNELS = (
         hgmma=("64x128x16", 8),
         expects=(_LOADS, _NO_MULTICAST, _WAITS, _ARRIVES, _THREADS_STORE, *_NEVER),
         params={"bm": 128, "bn": 128, "bk": 64},
-        idea="Twice the tile each way halves the loads; eight wgmma in flight.",
+        idea="A tile twice as large in both dimensions halves the loads; eight wgmma in flight.",
         evidence=(_L2, _TIME),
     ),
     _kernel(
@@ -396,7 +396,7 @@ KERNELS = (
         hgmma=("64x128x16", 8),
         expects=(_LOADS, _NO_MULTICAST, _RING, _ARRIVES, _THREADS_STORE, *_NEVER),
         params={"bm": 128, "bn": 128, "bk": 64, "stages": 3},
-        idea="One warp keeps a ring of tiles filling; four multiply what is full.",
+        idea="One warp keeps a ring of tiles full; four warps multiply.",
         evidence=(_TIME,),
     ),
     _kernel(
@@ -410,7 +410,7 @@ KERNELS = (
         hgmma=("64x256x16", 4),
         expects=(_LOADS, _NO_MULTICAST, *_RING_OF_TWO_WARPGROUPS, _THREADS_STORE, *_NEVER),
         params=_WIDE,
-        idea="Two warpgroups share a tile of B; registers move to where the sums are.",
+        idea="Two warpgroups share a tile of B; the producer releases registers to them.",
         evidence=(_TENSOR, _L2, _TIME),
     ),
     _kernel(
@@ -419,12 +419,12 @@ KERNELS = (
         title="Persistent",
         source="5_persistent.cu",
         entry="persistent",
-        launch=_staying(128, 256, 4 * _STAGE + _BARRIERS),
+        launch=_persistent(128, 256, 4 * _STAGE + _BARRIERS),
         boxes={"a": (128, 64), "b": (256, 64)},
         hgmma=("64x256x16", 4),
         expects=(_LOADS, _NO_MULTICAST, *_RING_OF_TWO_WARPGROUPS, _THREADS_STORE, *_NEVER),
         params={**_WIDE, "group": 16},
-        idea="Blocks stay and walk tiles in an order that shares rows and columns in the L2.",
+        idea="Persistent blocks walk tiles in an order that shares rows and columns in the L2.",
         evidence=(_DRAM, _TIME),
     ),
     _kernel(
@@ -433,29 +433,29 @@ KERNELS = (
         title="Clusters and multicast",
         source="6_multicast.cu",
         entry="multicast",
-        launch=_staying(256, 256, 4 * _STAGE + _BARRIERS, cluster=2),
+        launch=_persistent(256, 256, 4 * _STAGE + _BARRIERS, cluster=2),
         boxes={"a": (128, 64), "b": (128, 64)},
         hgmma=("64x256x16", 4),
         expects=(_LOAD_A, _MULTICAST, *_RING_OF_TWO_WARPGROUPS, _THREADS_STORE, *_NEVER),
         params={**_WIDE, "group": 8, "cluster": 2},
-        idea="Two blocks load half a tile of B each, for both.",
+        idea="Two blocks each load half a tile of B and multicast it to both.",
         evidence=(_L2, _TIME),
     ),
-    _stored_by_engine(
+    _stored_by_tma(
         7,
         "tma_store",
         "tma_store_c",
         "Stored by TMA",
-        "Sums go through shared memory to the copy engine, which writes whole lines.",
+        "Sums go through shared memory, and TMA writes whole lines.",
         (_TIME,),
         4,
     ),
-    _stored_by_engine(
+    _stored_by_tma(
         8,
         "in_flight",
         "in_flight",
-        "A step in flight",
-        "The next step's wgmma are issued before the last step's have ended.",
+        "One K iteration in flight",
+        "The next iteration's wgmma are issued before the last one's have completed.",
         (_TIME,),
         4,
     ),

@@ -1,5 +1,5 @@
-"""The ladder: eight rungs from vector addition to a warp-tiled GEMM in fp32, as the article `ladder` climbs them, five
-more on top, and levels 1 to 7 again with constants tuned for the GPU."""
+"""The ladder: the article's eight rungs from vector addition to a warp-tiled GEMM in fp32, six more beyond it, and
+levels 1 to 7 again with constants tuned for the GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAMILY = Family(
     name="ladder",
     title="The ladder: fp32 GEMM from naive to past cuBLAS",
     article="ladder",
-    summary="C = alpha A B + beta C in fp32, row-major, one new idea a rung, against cuBLAS with TF32 off.",
+    summary="C = alpha A B + beta C in fp32, row-major, one new idea per rung, against cuBLAS with TF32 off.",
     figures=("ratio", "throughput", "climb", "roofline"),
 )
 
@@ -46,7 +46,7 @@ def _launch_vector_add(shape: Shape) -> Launch:
 
 
 def _by_rows(bm: int, bn: int) -> LaunchOf:
-    """A launch of 2-D blocks whose x walks rows, in the grid as in the block: level 1's point."""
+    """A launch of 2-D blocks whose x walks rows, in the grid as in the block: the point of level 1."""
 
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(_ceil(shape.m, bm), _ceil(shape.n, bn), 1), block=(bm, bn, 1))
@@ -73,7 +73,7 @@ _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 _L2 = "lts__t_bytes.sum"
 _TIME = "gpu__time_duration.sum"
 
-# Opcodes as cuobjdump prints them. LDG.E[.CONSTANT] without a width is 32 bits a lane; LDS[.U] likewise.
+# Opcodes as cuobjdump prints them. LDG.E[.CONSTANT] without a width is 32 bits per lane; LDS[.U] likewise.
 _LDG_32 = r"LDG\.E(\.CONSTANT|\.STRONG.*|\.E[FL])?"
 _LDG_WIDE = r"LDG\.E(\..*)?\.(64|128)(\..*)?"
 _LDG_128 = r"LDG\.E(\..*)?\.128(\..*)?"
@@ -90,36 +90,36 @@ _LDGSTS_128 = r"LDGSTS\.E(\..*)?\.128(\..*)?"
 _NO_SHARED = (
     Expect(_LDS, "this rung uses no shared memory", least=0, most=0),
     Expect(_STS, "this rung uses no shared memory", least=0, most=0),
-    Expect(_BAR, "threads of this rung never wait for one another", least=0, most=0),
+    Expect(_BAR, "this rung has no barrier", least=0, most=0),
 )
 _SHARED = (
     Expect(_STS, "tiles are staged in shared memory", least=2),
     Expect(_LDS, "operands are read from shared memory", least=2),
-    Expect(_BAR, "two barriers a tile: before the first read and after the last", least=2),
+    Expect(_BAR, "two barriers per tile: before the first read and after the last", least=2),
 )
 _VECTOR = (
-    Expect(_LDG_128, "A and B are loaded from global memory by float4", least=2),
-    Expect(_STG_128, "C is stored to global memory by float4", least=1),
-    Expect(_LDG_32, "nothing is loaded by single floats", least=0, most=0),
-    Expect(_LDS_128, "A and B are read from shared memory by float4", least=4),
-    Expect(_STG_32, "nothing of C is stored by single floats", least=0, most=0),
+    Expect(_LDG_128, "A and B are loaded from global memory as float4", least=2),
+    Expect(_STG_128, "C is stored to global memory as float4", least=1),
+    Expect(_LDG_32, "nothing is loaded as single floats", least=0, most=0),
+    Expect(_LDS_128, "A and B are read from shared memory as float4", least=4),
+    Expect(_STG_32, "nothing of C is stored as single floats", least=0, most=0),
 )
 
 _RING = (
-    Expect(_LDGSTS_32, "A is copied asynchronously by single floats, which turns it", least=16),
-    Expect(_LDGSTS_128, "B is copied asynchronously by float4", least=4),
-    Expect(_LDG_32, "nothing is loaded by single floats", least=0, most=0),
+    Expect(_LDGSTS_32, "A is copied asynchronously as single floats, which transposes it", least=16),
+    Expect(_LDGSTS_128, "B is copied asynchronously as float4", least=4),
+    Expect(_LDG_32, "nothing is loaded as single floats", least=0, most=0),
     Expect(_STS, "no tile goes through registers", least=0, most=0),
-    Expect(_LDS_128, "A and B are read from shared memory by float4, 16 steps unrolled", least=16 * 6),
+    Expect(_LDS_128, "A and B are read from shared memory as float4, 16 steps of K unrolled", least=16 * 6),
     Expect(_FFMA, "a tile's 16 steps of 8 * 16 products are unrolled", least=16 * 128),
 )
 _ENGINE = (
-    Expect(r"UTMALDG\.2D(\..*)?", "B is loaded by the copy engine", least=2),
-    Expect(r"SYNCS(\..*)?TRYWAIT(\..*)?", "its arrival is awaited on a barrier in shared memory", least=2),
-    Expect(r"LDGSTS(\..*)?", "no copy takes a thread's time but A's", least=0, most=0),
-    Expect(_LDG_128, "A is loaded by float4", least=2),
-    Expect(_STS, "and stored, turned, by single floats", least=8),
-    Expect(_LDS_128, "A and B are read from shared memory by float4, 16 steps unrolled", least=16 * 6),
+    Expect(r"UTMALDG\.2D(\..*)?", "TMA loads B", least=2),
+    Expect(r"SYNCS(\..*)?TRYWAIT(\..*)?", "threads wait for it on an mbarrier", least=2),
+    Expect(r"LDGSTS(\..*)?", "threads copy nothing by cp.async", least=0, most=0),
+    Expect(_LDG_128, "A is loaded as float4", least=2),
+    Expect(_STS, "and stored, transposed, as single floats", least=8),
+    Expect(_LDS_128, "A and B are read from shared memory as float4, 16 steps of K unrolled", least=16 * 6),
     Expect(_FFMA, "a tile's 16 steps of 8 * 16 products are unrolled", least=16 * 128),
 )
 _RING_BYTES = 4 * 4 * 16 * (132 + 128)
@@ -149,7 +149,7 @@ _WARPTILE = {
     "pad": 0,
 }
 _THREAD = {"wm": 64, "wn": 64, "wniter": 4, "tn": 4}
-"""Tile of a warp and of a thread of the rungs past the article."""
+"""Tiles of a warp and of a thread in the rungs beyond the article."""
 
 _ARTICLE = (
     Kernel(
@@ -162,9 +162,9 @@ _ARTICLE = (
         launch=_launch_vector_add,
         promises=Promises(
             expects=(
-                Expect(_LDG_32, "x and y are loaded, 32 bits a lane", least=2),
+                Expect(_LDG_32, "x and y are loaded, 32 bits per lane", least=2),
                 Expect(r"FADD(\..*)?", "the addition"),
-                Expect(_STG_32, "z is stored, 32 bits a lane"),
+                Expect(_STG_32, "z is stored, 32 bits per lane"),
                 *_NO_SHARED,
             )
         ),
@@ -180,7 +180,7 @@ _ARTICLE = (
         launch=_by_rows(32, 32),
         promises=Promises(
             expects=(
-                Expect(_LDG_32, "A and B are loaded 32 bits a lane", least=2),
+                Expect(_LDG_32, "A and B are loaded 32 bits per lane", least=2),
                 Expect(_LDG_WIDE, "no load is wider", least=0, most=0),
                 Expect(_FFMA, "multiply and add are one instruction"),
                 *_NO_SHARED,
@@ -190,7 +190,7 @@ _ARTICLE = (
         story=Story(
             article="ladder",
             published_system="L1 naive",
-            idea="One thread an output; a warp walks rows, so nothing coalesces.",
+            idea="One thread per output; a warp walks rows, so nothing coalesces.",
         ),
     ),
     Kernel(
@@ -200,12 +200,12 @@ _ARTICLE = (
         source="2_coalesced.cu",
         code=Code("coalesced", params={"bm": 32, "bn": 32}),
         launch=_tiled(32, 32, 1024),
-        # Coalescing is a matter of addresses, not opcodes: counters and clock judge it (kernels/ladder/NOTES.md).
+        # Coalescing shows in addresses, not opcodes: counters and times judge it (kernels/ladder/NOTES.md).
         promises=Promises(
             expects=(
-                Expect(_LDG_32, "A and B are loaded 32 bits a lane, 128 bytes a warp", least=2),
+                Expect(_LDG_32, "A and B are loaded 32 bits per lane, 128 bytes per warp", least=2),
                 Expect(_LDG_WIDE, "no load is wider", least=0, most=0),
-                Expect(_STG_32, "C is stored 32 bits a lane, 128 bytes a warp"),
+                Expect(_STG_32, "C is stored 32 bits per lane, 128 bytes per warp"),
                 Expect(_FFMA, "multiply and add are one instruction"),
                 *_NO_SHARED,
             )
@@ -242,12 +242,12 @@ _ARTICLE = (
         code=Code("blocktile_1d", params={"bm": 64, "bn": 64, "bk": 8, "tm": 8}),
         launch=_tiled(64, 64, 512),
         accepts=Accepts(multiple_of={"m": 64, "n": 64, "k": 8}),
-        promises=Promises(expects=(*_SHARED, Expect(_FFMA, "BK * TM products a tile, all unrolled", least=8 * 8))),
+        promises=Promises(expects=(*_SHARED, Expect(_FFMA, "BK * TM products per tile, all unrolled", least=8 * 8))),
         timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L4 blocktile_1d",
-            idea="A column of outputs a thread: a value of B in a register serves eight products.",
+            idea="A column of outputs per thread: a value of B in a register serves eight products.",
             evidence=(_LOADS, _ALL, _L2),
         ),
     ),
@@ -262,15 +262,15 @@ _ARTICLE = (
         promises=Promises(
             expects=(
                 *_SHARED,
-                Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=8 * 8 * 8),
-                Expect(_LDG_WIDE, "global loads are still 32 bits a lane", least=0, most=0),
+                Expect(_FFMA, "BK * TM * TN products per tile, all unrolled", least=8 * 8 * 8),
+                Expect(_LDG_WIDE, "global loads are still 32 bits per lane", least=0, most=0),
             )
         ),
         timing=_SGEMM,
         story=Story(
             article="ladder",
             published_system="L5 blocktile_2d",
-            idea="A square of outputs a thread: 16 values in registers serve 64 products.",
+            idea="A square of outputs per thread: 16 values in registers serve 64 products.",
             evidence=(_LOADS, _ALL, _CONFLICTS),
         ),
     ),
@@ -286,7 +286,7 @@ _ARTICLE = (
             expects=(
                 *_SHARED,
                 *_VECTOR,
-                Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=8 * 8 * 8),
+                Expect(_FFMA, "BK * TM * TN products per tile, all unrolled", least=8 * 8 * 8),
             )
         ),
         timing=_SGEMM,
@@ -316,7 +316,7 @@ _ARTICLE = (
         story=Story(
             article="ladder",
             published_system="L7 warptile",
-            idea="A warp owns a tile: its lanes share operands, and shared memory answers by broadcast.",
+            idea="A warp owns a tile: its lanes share operands, which shared memory broadcasts.",
             evidence=(_CONFLICTS, _ALL, _ISSUED),
         ),
     ),
@@ -330,7 +330,7 @@ _PIECE_STEPS = 4
 """Overhead of a piece in K iterations: filling the pipeline, storing 128 KB of partial sums."""
 
 
-def _cut(shape: Shape) -> Launch:
+def _split_last_wave(shape: Shape) -> Launch:
     """Full waves of tiles, then the remaining tiles split along K into as many pieces each as should be fastest."""
     tiles, iterations = (shape.m // 128) * (shape.n // 256), shape.k // 16
     rest = tiles % MULTIPROCESSORS
@@ -356,14 +356,14 @@ _BEYOND = (
         promises=Promises(expects=_RING),
         timing=_SGEMM,
         story=Story(
-            idea="Tiles travel by cp.async into a ring of slots: no multiplication waits for global memory.",
+            idea="cp.async fills a ring of slots with tiles: no multiplication waits for global memory.",
             evidence=(_LOADS, _ISSUED),
         ),
     ),
     Kernel(
         id="ladder.fragments",
         rung="L7.2",
-        title="Fragments ahead",
+        title="Fragments prefetched",
         source="7.2_fragments.cu",
         code=Code("fragments", params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4}),
         launch=_tiled(128, 128, 128, _RING_BYTES),
@@ -371,15 +371,15 @@ _BEYOND = (
         promises=Promises(expects=_RING),
         timing=_SGEMM,
         story=Story(
-            idea="Operands of the next step are read while this one is multiplied, "
-            "across tiles; products go in a snake.",
+            idea="Fragments of the next step are read while this one is multiplied, "
+            "across tiles; products in serpentine order.",
             evidence=(_ALL, _ISSUED),
         ),
     ),
     Kernel(
         id="ladder.spread",
         rung="L7.3",
-        title="Copies spread",
+        title="Copies interleaved",
         source="7.3_spread.cu",
         code=Code("spread", params={"bm": 128, "bn": 128, "bk": 16, **_THREAD, "tm": 8, "stages": 4}),
         launch=_tiled(128, 128, 128, _RING_BYTES),
@@ -387,14 +387,14 @@ _BEYOND = (
         promises=Promises(expects=_RING),
         timing=_SGEMM,
         story=Story(
-            idea="A tile's copies start a few at each step, so that reads of operands need not queue behind them.",
+            idea="A few of a tile's copies start at each step, so that fragment reads need not queue behind them.",
             evidence=(_ALL, _ISSUED),
         ),
     ),
     Kernel(
         id="ladder.tma",
         rung="L7.4",
-        title="Copy engine",
+        title="TMA",
         source="7.4_tma.cu",
         code=Code(
             "tma",
@@ -408,14 +408,14 @@ _BEYOND = (
         promises=Promises(expects=_ENGINE),
         timing=_SGEMM,
         story=Story(
-            idea="TMA brings B, registers bring A, and tiles are wider: 93% of the loop's instructions multiply.",
+            idea="TMA loads B, registers load A, and tiles are wider: 93% of the loop's instructions multiply.",
             evidence=(_ALL, _ISSUED, _L2),
         ),
     ),
     Kernel(
         id="ladder.pinned",
         rung="L7.5",
-        title="Reads pinned",
+        title="Scheduled shared-memory reads",
         source="7.5_pinned.cu",
         code=Code(
             "pinned",
@@ -429,29 +429,29 @@ _BEYOND = (
         promises=Promises(expects=_ENGINE),
         timing=_SGEMM,
         story=Story(
-            idea="Lanes share addresses in pairs, which halves a read's cost, and the compiler may not put reads off.",
+            idea="Pairs of lanes share addresses, which halves a read's cost, and the compiler cannot delay the reads.",
             evidence=(_CONFLICTS, _ISSUED),
         ),
     ),
     Kernel(
         id="ladder.cut",
         rung="L7.6",
-        title="Last turn cut",
+        title="Split last wave",
         source="7.6_cut.cu",
         code=Code(
             "cut",
             params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "turn": MULTIPROCESSORS},
             headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
         ),
-        launch=_cut,
+        launch=_split_last_wave,
         call=_B_BY_TMA,
         platform=_HOPPER,
         accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
-        # One full wave and 84 tiles, of which 48 SMs take the ends; and 32 tiles in four pieces each.
+        # One full wave and 84 tiles, whose ends 48 SMs take; and 32 tiles in four pieces each.
         promises=Promises(expects=_ENGINE, gate_shapes=(Shape(2304, 3072, 416), Shape(1024, 1024, 1008))),
         timing=_SGEMM,
         story=Story(
-            idea="Tiles of an unfinished last turn are cut along K; whoever finishes a tile's last piece adds them up.",
+            idea="Tiles of a partial last wave are split along K; the last block to finish adds a tile's pieces.",
             evidence=(_ISSUED, _TIME),
         ),
     ),
@@ -464,7 +464,7 @@ Params = Mapping[str, int]
 def _retuned(
     base_id: str, params: Params, launch: LaunchOf, multiple_of: Mapping[str, int], expects: tuple[Expect, ...]
 ) -> Kernel:
-    """A rung of the article with other constants: the same source, held to the rung's idea, not to its counts."""
+    """A rung of the article with other constants: the same source, checked for the rung's idea, not for its counts."""
     base = _BY_ID[base_id]
     return replace(
         base,
@@ -487,7 +487,7 @@ def _tile(p: Params) -> dict[str, int]:
 
 
 def _shared_fits(p: Params, pad: int = 0) -> bool:
-    """Two tiles in the 48 KB that a block may declare."""
+    """Whether two tiles fit the 48 KB of static shared memory of a block."""
     return 4 * p["bk"] * (p["bm"] + pad + p["bn"]) <= 48 * 1024
 
 
@@ -510,7 +510,7 @@ def _smem(p: Params) -> Kernel:
 
 # Level 4: a thread loads one element of each tile, so two constants make the other two.
 def _blocktile_1d(p: Params) -> Kernel:
-    products = Expect(_FFMA, "BK * TM products a tile, all unrolled", least=p["bk"] * p["tm"])
+    products = Expect(_FFMA, "BK * TM products per tile, all unrolled", least=p["bk"] * p["tm"])
     launch = _tiled(p["bm"], p["bn"], p["bm"] * p["bn"] // p["tm"])
     return _retuned("ladder.blocktile_1d", p, launch, _tile(p), (*_SHARED, products))
 
@@ -520,7 +520,7 @@ def _blocktile_1d_allowed(p: Params) -> bool:
     return threads <= 1024 and p["bm"] * p["bk"] == threads and p["bk"] * p["bn"] == threads
 
 
-# Levels 5 and 6: a block fills a share of the registers, of which a thread holds its sums, two fragments and addresses.
+# Levels 5 and 6: each thread's registers hold its sums, two fragments and addresses.
 def _threads_2d(p: Params) -> int:
     return p["bm"] * p["bn"] // (p["tm"] * p["tn"])
 
@@ -534,7 +534,7 @@ def _launch_2d(p: Params) -> LaunchOf:
 
 
 def _products_2d(p: Params) -> Expect:
-    return Expect(_FFMA, "BK * TM * TN products a tile, all unrolled", least=p["bk"] * p["tm"] * p["tn"])
+    return Expect(_FFMA, "BK * TM * TN products per tile, all unrolled", least=p["bk"] * p["tm"] * p["tn"])
 
 
 def _blocktile_2d(p: Params) -> Kernel:
@@ -577,12 +577,12 @@ def _warptile_allowed(p: Params) -> bool:
     lanes = p["wm"] // wmiter // p["tm"] * (p["wn"] // p["wniter"] // p["tn"])
     a_rows, b_rows = threads // (p["bk"] // 4), threads // (p["bn"] // 4)
     passes = a_rows and b_rows and p["bm"] % a_rows == 0 and p["bk"] % b_rows == 0
-    full = threads * p["blocks"] == (384 if sums == 128 else 512)  # of the registers, at 168 and 128 a thread
+    full = threads * p["blocks"] == (384 if sums == 128 else 512)  # all registers, at 168 and 128 per thread
     return bool(lanes == 32 and passes and full and _shared_fits(p, p["pad"]))
 
 
 _SLOW = (1024, 2048)
-"""Sizes for the rungs whose candidates would take minutes each at 4096."""
+"""Sizes for the rungs whose candidates would each take minutes at 4096."""
 
 TUNABLES = (
     Tunable(
@@ -653,7 +653,7 @@ TUNABLES = (
 
 
 def _with_tuned(kernels: tuple[Kernel, ...]) -> Iterator[Kernel]:
-    """Every rung, each followed by its tuned version where this GPU has been tuned for."""
+    """Every rung, each followed by its tuned version if there is one for this GPU."""
     tunables = {tunable.id: tunable for tunable in TUNABLES}
     for kernel in kernels:
         yield kernel

@@ -1,4 +1,4 @@
-"""Kernels that memory bounds: copies by width of access, histograms by where they count, and sums by a tree."""
+"""Memory-bound kernels: copies by access width, histograms by where they count, and tree reductions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FAMILY = Family(
     name="memory",
     title="Histogram, copy and reduction",
     article="gpu-notes",
-    summary="What memory bounds: copies by width of access, histograms by where they count, sums by a tree.",
+    summary="Memory-bound kernels: copies by access width, histograms by where they count, tree reductions.",
 )
 
 MULTIPROCESSORS = 132
-"""Of an H100 or H200; grids of blocks that stay are multiples of it. Any number gives right results."""
+"""SMs of an H100 or H200; grids of persistent blocks are multiples of it. Any number gives correct results."""
 ANY = 1 << 62
-"""Of `Kernel.max_elements`: the kernels index in 64 bits."""
+"""`Accepts.max_elements` of kernels that index in 64 bits."""
 
 
 def _ceil(a: int, b: int) -> int:
@@ -40,7 +40,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _grid(threads: int, each: int, most: int) -> Callable[[Shape], Launch]:
-    """Blocks of `threads`, each for `threads` x `each` elements at a time, at most `most` of them."""
+    """At most `most` blocks of `threads` threads, each for `threads` x `each` elements at a time."""
 
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(min(_ceil(shape.n, threads * each), most), 1, 1), block=(threads, 1, 1))
@@ -48,8 +48,8 @@ def _grid(threads: int, each: int, most: int) -> Callable[[Shape], Launch]:
     return launch
 
 
-def _second_turn(elements: int, bins: int = 1) -> Shape:
-    """A shape for the numerical gate on which a grid that takes `elements` in a turn takes a second one."""
+def _second_pass(elements: int, bins: int = 1) -> Shape:
+    """A shape for the numerical gate on which a grid that covers `elements` per pass takes a second pass."""
     return Shape(1, elements + 4099, bins)
 
 
@@ -60,24 +60,29 @@ _OPCODES = {16: r"{}\.E\.U16(\..*)?", 32: r"{}\.E", 64: r"{}\.E\.64(\..*)?", 128
 
 
 def _accesses(bits: int) -> tuple[Expect, ...]:
-    """Loads and stores of `bits`, and none that is wider."""
+    """Loads and stores of `bits`, and no wider one."""
     wider = [width for width in _OPCODES if width > bits and width > 32]
     none = [Expect(_OPCODES[width].format("(LDG|STG)"), "no access is wider", least=0, most=0) for width in wider]
-    found = [Expect(_OPCODES[bits].format(op), f"elements move {bits} bits an access") for op in ("LDG", "STG")]
-    return (*found, *none, _NO_SHARED)
+    these = [Expect(_OPCODES[bits].format(op), f"elements move {bits} bits per access") for op in ("LDG", "STG")]
+    return (*these, *none, _NO_SHARED)
 
 
 _ELEMENTS = {"half": ("fp16", "fp16", 16), "float": ("fp32", "float", 32)}
 """By name: our dtype, the source's type, bits."""
 _COPIES = {
-    "scalar": ("C1", "1.0_copy_scalar.cu", 0, "An element an access."),
+    "scalar": ("C1", "1.0_copy_scalar.cu", 0, "One element per access."),
     "32": ("C2", "1.1_copy_32.cu", 32, "Pointers cast to 32-bit words."),
     "64": ("C3", "1.2_copy_64.cu", 64, "Pointers cast to 64-bit words."),
-    "128": ("C4", "1.3_copy_128.cu", 128, "The widest access there is: a quarter of the requests."),
-    "once": ("C5", "1.4_copy_once.cu", 128, "One access a thread and no loop: blocks start in the order of the array."),
+    "128": ("C4", "1.3_copy_128.cu", 128, "The widest access: a quarter of the requests."),
+    "once": (
+        "C5",
+        "1.4_copy_once.cu",
+        128,
+        "One access per thread and no loop: blocks start in the order of the array.",
+    ),
 }
 
-_TITLES = {"scalar": "an element an access", "once": "128 bits, one access a thread"}
+_TITLES = {"scalar": "one element per access", "once": "128 bits, one access per thread"}
 
 
 def _copy(name: str, element: str) -> Kernel:
@@ -85,19 +90,19 @@ def _copy(name: str, element: str) -> Kernel:
     dtype, cpp, bits = _ELEMENTS[element]
     width = width or bits
     each = width // bits
-    # The article's: blocks of 1024, at most 4096 of them. The last version's: as many blocks as it takes.
+    # As in the article: at most 4096 blocks of 1024 threads. The last version launches as many as it needs.
     launch = _grid(256, each, ANY) if name == "once" else _grid(1024, each, 4096)
     return Kernel(
         id=f"memory.copy_{name}_{element}",
         rung=f"{rung} {element}",
-        title=f"{element}, {_TITLES.get(name, f'{width} bits an access')}",
+        title=f"{element}, {_TITLES.get(name, f'{width} bits per access')}",
         source=source,
         compute=Compute(op="vector_copy", dtype_in=dtype, dtype_acc=dtype, dtype_out=dtype, layout="vector"),
         code=Code(f"copy_{name}", defines={"ELEMENT": cpp}, headers=("common/element.cuh",)),
         launch=launch,
         accepts=Accepts(max_elements=ANY),
         promises=Promises(
-            expects=_accesses(width), gate_shapes=() if name == "once" else (_second_turn(4096 * 1024 * each),)
+            expects=_accesses(width), gate_shapes=() if name == "once" else (_second_pass(4096 * 1024 * each),)
         ),
         timing=Timing(baseline="cuda.memcpy"),
         story=Story(article="gpu-notes", idea=idea),
@@ -109,13 +114,13 @@ COPIES = tuple(_copy(name, element) for element in _ELEMENTS for name in _COPIES
 # Histograms -----------------------------------------------------------------------------------------------------------
 
 SHARED_BINS = 12 * 1024 - 1
-"""Counters of 4 bytes in the 48 KB of shared memory that every GPU gives a block, less the one for ids outside."""
+"""4-byte counters in the 48 KB of shared memory that every GPU gives a block, less the one for ids out of range."""
 LANE_BINS = 256
 HISTOGRAM_BLOCKS = 16 * MULTIPROCESSORS
 _COUNTS = Compute("histogram", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector")
-_BESIDE_CUB = Timing("cub.histogram")
+_AGAINST_CUB = Timing("cub.histogram")
 _COUNTED = {"n": 2**31 - 1}
-"""Ids whose counts fit 32 bits with a sign, as the peers' do."""
+"""So many ids that counts fit a signed 32-bit integer, as in the libraries."""
 _RED = Expect(r"(RED|REDG|ATOMG)\..*", "an id is counted in global memory by an atomic")
 _ATOMS = Expect(r"ATOMS(\..*)?", "ids are counted in shared memory")
 _NO_ATOMS = Expect(r"ATOMS(\..*)?", "nothing is counted in shared memory", least=0, most=0)
@@ -151,7 +156,7 @@ _GLOBAL_LAUNCH = _grid(256, 1, 4 * HISTOGRAM_BLOCKS)
 _RANGES = {"threads": 512, "loads": 8, "slots": 8, "ranges": 264}
 _TILE = 4 * _RANGES["threads"] * _RANGES["loads"]
 RANGE_BINS = 24 * 1024
-"""Counters of a range in the 99 KB of shared memory that every GPU since the A100 can give a block, and one more."""
+"""Counters of a range that fit, with one more, the 99 KB that every GPU since the A100 can give a block."""
 
 
 def _tiles(shape: Shape) -> int:
@@ -159,7 +164,7 @@ def _tiles(shape: Shape) -> int:
 
 
 def _ranges_launch(shape: Shape) -> Launch:
-    """Two blocks a multiprocessor, each with the counters of a range and one for what fills up a segment."""
+    """Two blocks per SM, each with the counters of a range and one for the padding of a segment."""
     launch = _grid(_RANGES["threads"], 8, 2 * MULTIPROCESSORS)(shape)
     counters = max(_ceil(shape.k + 1, _RANGES["ranges"]), 2)
     return Launch(grid=launch.grid, block=launch.block, shared_bytes=4 * (counters + 1))
@@ -177,11 +182,11 @@ def _sorted_by_range(shape: Shape) -> tuple[Step, ...]:
             lambda shape: sort,
             ("a", "n", "k", "sorted", "segments", "totals"),
             expects=(
-                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits a lane, all in flight", least=8),
+                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits per lane, all in flight", least=8),
                 Expect(r"ATOMS(\..*)?", "an id is counted and placed by atomics in shared memory", least=2 * 32),
-                Expect(r"STS\.U16", "16 bits an id are left in its place", least=32),
-                Expect(r"STG\.E\.128(\..*)?", "a sorted tile is written 128 bits a lane"),
-                Expect(r"ATOMG(\..*)?", "nothing comes back from an atomic in global memory", least=0, most=0),
+                Expect(r"STS\.U16", "16 bits per id are stored in its place", least=32),
+                Expect(r"STG\.E\.128(\..*)?", "a sorted tile is written 128 bits per lane"),
+                Expect(r"ATOMG(\..*)?", "no atomic in global memory returns a value", least=0, most=0),
             ),
         ),
         Step("histogram_ranges", _ranges_launch, ("sorted", "segments", "totals", "n", "k", "c")),
@@ -202,9 +207,9 @@ HISTOGRAMS = (
         launch=_GLOBAL_LAUNCH,
         accepts=Accepts(max_elements=ANY, at_most=_COUNTED),
         run=Run(steps=_cleared("histogram_global", _GLOBAL_LAUNCH)),
-        promises=Promises(expects=(_RED, _NO_ATOMS), gate_shapes=(_second_turn(4 * HISTOGRAM_BLOCKS * 256, 256),)),
+        promises=Promises(expects=(_RED, _NO_ATOMS), gate_shapes=(_second_pass(4 * HISTOGRAM_BLOCKS * 256, 256),)),
         story=Story(article="gpu-notes", published_system="global atomics", idea="counts[ids[i]] += 1 by an atomic."),
-        timing=_BESIDE_CUB,
+        timing=_AGAINST_CUB,
     ),
     Kernel(
         id="memory.histogram_shared",
@@ -220,9 +225,9 @@ HISTOGRAMS = (
         story=Story(
             article="gpu-notes",
             published_system="shared-memory atomics",
-            idea="A histogram a block in shared memory, added to the global one at its end.",
+            idea="One histogram per block in shared memory, added to the global one at the end.",
         ),
-        timing=_BESIDE_CUB,
+        timing=_AGAINST_CUB,
     ),
     Kernel(
         id="memory.histogram_merged",
@@ -241,14 +246,14 @@ HISTOGRAMS = (
         story=Story(
             article="gpu-notes",
             published_system="shared memory + reduction",
-            idea="Blocks leave their histograms in memory; a second kernel adds them up.",
+            idea="Blocks write their histograms to memory; a second kernel adds them up.",
         ),
-        timing=_BESIDE_CUB,
+        timing=_AGAINST_CUB,
     ),
     Kernel(
         id="memory.histogram_lanes",
         rung="v4",
-        title="A bank a lane",
+        title="One bank per lane",
         source="2.4_histogram_lanes.cu",
         compute=_COUNTS,
         code=Code("histogram_lanes", params=_LANES, defines=parameters(_LANES)),
@@ -257,15 +262,15 @@ HISTOGRAMS = (
         promises=Promises(
             expects=(
                 Expect(r"ATOMS(\..*)?", "four ids of each of four loads are counted in shared memory", least=16),
-                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits a lane, four loads in flight", least=4),
+                Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits per lane, four loads in flight", least=4),
             ),
-            gate_shapes=(_second_turn(2 * MULTIPROCESSORS * 1024 * 16, 256),),
+            gate_shapes=(_second_pass(2 * MULTIPROCESSORS * 1024 * 16, 256),),
         ),
         story=Story(
             article="gpu-notes",
-            idea="32 interleaved histograms a block: the lanes of a warp never meet, whatever the ids.",
+            idea="32 interleaved histograms per block: lanes of a warp never conflict, whatever the ids.",
         ),
-        timing=_BESIDE_CUB,
+        timing=_AGAINST_CUB,
     ),
     Kernel(
         id="memory.histogram_ranges",
@@ -287,18 +292,20 @@ HISTOGRAMS = (
         promises=Promises(
             expects=(
                 Expect(
-                    r"LDG\.E(\..*)?\.128(\..*)?", "eight ids a lane are loaded at once, three loads in flight", least=3
+                    r"LDG\.E(\..*)?\.128(\..*)?",
+                    "eight ids per lane are loaded at once, three loads in flight",
+                    least=3,
                 ),
                 Expect(r"ATOMS(\..*)?", "they are counted in shared memory", least=24),
-                Expect(r"ATOMG(\..*)?", "nothing comes back from an atomic in global memory", least=0, most=0),
+                Expect(r"ATOMG(\..*)?", "no atomic in global memory returns a value", least=0, most=0),
             ),
-            gate_shapes=tuple(_second_turn(2 * MULTIPROCESSORS * _TILE, bins) for bins in (256, 5_000_000)),
+            gate_shapes=tuple(_second_pass(2 * MULTIPROCESSORS * _TILE, bins) for bins in (256, 5_000_000)),
         ),
         story=Story(
             article="gpu-notes",
             idea="Tiles of ids sorted by range of bins, so that millions of bins are counted in shared memory too.",
         ),
-        timing=_BESIDE_CUB,
+        timing=_AGAINST_CUB,
     ),
 )
 
@@ -312,29 +319,29 @@ _WIDE = {"threads": 512, "unroll": 4}
 def _passes(entry: str, each: int, most: int = ANY) -> tuple[Callable[[Shape], tuple[Step, ...]], dict[str, Buffer]]:
     """(steps, workspace) of a tree of passes in which a block sums 256 x `each` elements, by at most `most` blocks.
 
-    A pass reads the sums that the one before left in one of two buffers; the last writes the result. Where `most` is
-    given a block loops, and one of them takes up to that many elements.
+    A pass reads the sums that the previous one wrote to one of two buffers; the last writes the result. If `most` is
+    given, blocks loop, and a single block sums up to that many elements.
     """
 
     def blocks(n: int) -> int:
         return 1 if most < ANY and n <= most else min(_ceil(n, 256 * each), most)
 
     def steps(shape: Shape) -> tuple[Step, ...]:
-        found: list[Step] = []
+        passes: list[Step] = []
         n, source = shape.n, "a"
         while True:
             launch = Launch(grid=(blocks(n), 1, 1), block=(256, 1, 1))
-            target = "c" if blocks(n) == 1 else f"sums_{len(found) % 2}"
-            found.append(Step(entry, lambda shape, launch=launch: launch, (source, f"n={n}", target)))
+            target = "c" if blocks(n) == 1 else f"sums_{len(passes) % 2}"
+            passes.append(Step(entry, lambda shape, launch=launch: launch, (source, f"n={n}", target)))
             if target == "c":
-                return tuple(found)
+                return tuple(passes)
             n, source = blocks(n), target
 
     return steps, {name: Buffer("fp32", lambda shape: (blocks(shape.n),)) for name in ("sums_0", "sums_1")}
 
 
-_SHFL = Expect(r"SHFL\.(DOWN|BFLY)", "the last warp's lanes exchange their sums", least=5)
-_TREE = (Expect(r"STS", "partial sums are in shared memory"), Expect(r"LDG\.E(\..*)?", "elements are loaded"))
+_SHFL = Expect(r"SHFL\.(DOWN|BFLY)", "the last warp reduces by shuffles", least=5)
+_TREE = (Expect(r"STS", "partial sums go through shared memory"), Expect(r"LDG\.E(\..*)?", "elements are loaded"))
 
 
 def _sum(
@@ -359,17 +366,19 @@ def _sum(
 
 
 SUMS = (
-    _sum("R1", "divergent", "A tree over neighbours", "Threads 2, 4, 8 ... apart add: every warp stays busy.", 1, ()),
-    _sum("R2", "strided", "Neighbours work", "The first threads add, 2, 4, 8 ... places apart: banks conflict.", 1, ()),
-    _sum("R3", "sequential", "Neighbouring places", "The upper half is added to the lower: no conflict.", 1, ()),
-    _sum("R4", "first_add", "First addition on loading", "Two elements a thread before the tree.", 2, ()),
-    _sum("R5", "last_warp", "The last warp by itself", "Shuffles instead of shared memory and barriers.", 2, (_SHFL,)),
-    _sum("R6", "unrolled", "No loop", "The tree is unrolled.", 2, (_SHFL,)),
+    _sum("R1", "divergent", "Divergent tree", "Threads 2, 4, 8 ... apart add: every warp stays busy.", 1, ()),
+    _sum("R2", "strided", "Strided tree", "The first threads add, with strides of 2, 4, 8 ...: bank conflicts.", 1, ()),
+    _sum("R3", "sequential", "Sequential addressing", "The upper half is added to the lower: no conflict.", 1, ()),
+    _sum("R4", "first_add", "First addition on loading", "Two elements per thread before the tree.", 2, ()),
+    _sum(
+        "R5", "last_warp", "Shuffles in the last warp", "Shuffles instead of shared memory and barriers.", 2, (_SHFL,)
+    ),
+    _sum("R6", "unrolled", "Unrolled", "The tree is unrolled.", 2, (_SHFL,)),
     _sum(
         "R7",
         "many",
-        "Many elements a thread",
-        "A loop over the whole grid before one tree a block.",
+        "Many elements per thread",
+        "A grid-stride loop before one tree per block.",
         1,
         (_SHFL,),
         REDUCTION_BLOCKS,
@@ -386,15 +395,15 @@ SUMS = (
         promises=Promises(
             expects=(
                 Expect(
-                    r"LDG\.E(\..*)?\.128(\..*)?", "elements are loaded 128 bits a lane, four loads in flight", least=4
+                    r"LDG\.E(\..*)?\.128(\..*)?", "elements are loaded 128 bits per lane, four loads in flight", least=4
                 ),
                 Expect(r"SHFL\.(DOWN|BFLY)", "lanes exchange their sums", least=10),
             ),
-            gate_shapes=(_second_turn(4 * MULTIPROCESSORS * 512 * 16),),
+            gate_shapes=(_second_pass(4 * MULTIPROCESSORS * 512 * 16),),
         ),
         story=Story(
             article="gpu-notes",
-            idea="128-bit loads, many in flight, four sums a thread; the last block adds the blocks' sums.",
+            idea="128-bit loads, many in flight, four sums per thread; the last block adds the blocks' sums.",
         ),
         timing=Timing("cub.reduce"),
     ),

@@ -37,31 +37,31 @@ FAMILY = Family(
     name="ozaki",
     title="FP64 from low-precision tensor cores",
     article="ozaki",
-    summary="C = A B in FP64: operands as sums of slices of a low type, pairs of slices multiplied by tensor cores.",
+    summary="C = A B in FP64: operands as sums of low-precision slices, pairs of slices multiplied by tensor cores.",
     figures=("throughput", "ratio"),
 )
 
 ONE_THREAD = (1, 1, 1)
-"""What a launch is told of the block: its threads are the compiler's affair."""
+"""The block of every launch: the compiler chooses the number of threads."""
 TARGETS = ("90", "100", "120")
-"""The copy engine's architectures."""
+"""Architectures with TMA."""
 
 BLOCKS = 1024
-"""Blocks that look for the maximum."""
+"""Blocks that search for the maximum."""
 TILE = (16, 64)
-"""A tile of an operand that is searched for its maximum."""
+"""The tile of an operand in which a block searches for the maximum."""
 PIECE_A, PIECE_B = (32, 64), (64, 32)
-"""A tile of A, and one of B, that is split."""
+"""The tiles of A and of B that a block splits."""
 
 ADDED = (16, 64)
-"""A part of C that is added up."""
+"""The tile of C to which a block adds the sums of a diagonal."""
 MULTIPROCESSORS = 132
-"""Of an H100 or H200: blocks that stay; any number is right."""
+"""SMs of an H100 or H200, for persistent blocks. Any number gives correct results."""
 
 ROOM = {"fp16": 32, "bf16": 32, "fp8_e4m3": 48}
-"""Slices that the naive program has room for: of beta + 1 bits, some 200 bits in all."""
+"""Slices that the naive program has memory for: of beta + 1 bits each, some 200 bits in all."""
 ACCUMULATOR = {"fp16": 24, "bf16": 24, "fp8_e4m3": 14}
-"""Bits of a sum inside the tensor core; of 8-bit floats Hopper's, the fewest there are."""
+"""Bits of a sum inside the tensor core; for 8-bit floats those of Hopper, which has the fewest."""
 
 _TENSOR = {
     "fp16": (r"HGMMA\.64x\d+x16\.F32", r"UTCHMMA(\..*)?", r"HMMA\.16816\.F32"),
@@ -71,7 +71,7 @@ _TENSOR = {
 
 
 def _over(tile: tuple[int, int], operand: str) -> Callable[[Shape], Launch]:
-    """A block a tile of A[m,k], of B[k,n] or of C[m,n]."""
+    """One block per tile of A[m,k], of B[k,n] or of C[m,n]."""
 
     def launch(shape: Shape) -> Launch:
         rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n), "c": (shape.m, shape.n)}[operand]
@@ -80,8 +80,8 @@ def _over(tile: tuple[int, int], operand: str) -> Callable[[Shape], Launch]:
     return launch
 
 
-def _staying(tile: tuple[int, int], count: int) -> Callable[[Shape], Launch]:
-    """Blocks that walk through the tiles of `count` products of C's shape."""
+def _persistent(tile: tuple[int, int], count: int) -> Callable[[Shape], Launch]:
+    """Persistent blocks that walk the tiles of `count` products of C's shape."""
 
     def launch(shape: Shape) -> Launch:
         tiles = count * -(-shape.m // tile[0]) * -(-shape.n // tile[1])
@@ -123,19 +123,19 @@ def _maxima(operand: str, partial: str) -> Step:
         f"{operand} {partial}",
         {"rows": rows, "columns": columns, "blocks": BLOCKS},
         function="maxima",
-        expects=(Expect(r"UTMALDG\.2D(\..*)?", "the copy engine brings the operand", archs=("90", "100")),),
+        expects=(Expect(r"UTMALDG\.2D(\..*)?", "TMA loads the operand", archs=("90", "100")),),
     )
 
 
 def _multiplies(dtype: str, pieces: int = 0) -> tuple[Expect, ...]:
-    """What a product's machine code must hold, and what puts so many `pieces` of its sums into fp64 sums, if any."""
+    """What a product's machine code must hold; `pieces`: FMAs that add its sums to fp64 sums, if any."""
     hopper, blackwell, sync = _TENSOR[dtype]
-    scaled = Expect(r"DFMA(\..*)?", "a pair's sums are scaled and added to the fp64 sums in one instruction", pieces)
+    scaled = Expect(r"DFMA(\..*)?", "one FMA scales a pair's sum and adds it to the fp64 sum", pieces)
     return (
         Expect(hopper, "wgmma multiplies the slices", 4, archs=("90",)),
         Expect(blackwell, "tcgen05.mma multiplies the slices", 1, archs=("100",)),
         Expect(sync, "mma.sync multiplies the slices", 16, archs=("120",)),
-        Expect(r"UTMALDG\.3D(\..*)?", "the copy engine brings tiles of slices", 2),
+        Expect(r"UTMALDG\.3D(\..*)?", "TMA loads tiles of slices", 2),
         *((scaled,) if pieces else ()),
     )
 
@@ -144,7 +144,7 @@ def _extracts(pieces: int) -> tuple[Expect, ...]:
     return (
         Expect(
             r"DADD(\..*)?",
-            "(x + sigma) - sigma and what is left: the compiler folds nothing away",
+            "(x + sigma) - sigma and the remainder: the compiler folds nothing away",
             pieces,
             archs=("90", "100"),
         ),
@@ -209,7 +209,7 @@ def _naive_error(room: int) -> Callable[[Any, Any, Any], Any]:
 
 
 def _extract(operand: str, piece: tuple[int, int], function: str) -> Step:
-    """Take the next slice of one operand off what is left of it."""
+    """Extract the next slice of one operand, and leave the remainder."""
     return _step(
         f"extract_{operand}",
         _over(piece, operand),
@@ -268,7 +268,7 @@ def _naive(dtype: str, tile: tuple[int, int, int], spills: tuple[str, ...] = (),
         error=_naive_error(ROOM[dtype]),
         story=Story(
             article="ozaki",
-            idea="The host takes slice after slice off until nothing is left; one launch multiplies all pairs.",
+            idea="The host extracts slice after slice until nothing is left; one launch multiplies all pairs.",
             gain_over="" if dtype == "fp16" else "ozaki.naive_fp16",
         ),
         timed_to=timed_to,
@@ -282,8 +282,8 @@ class _Fused:
     Attributes:
         dtype, d, tile: type of the slices; cut of the pairs; tile of C and depth of a K iteration (bm, bn, bk).
         digits_of: the type whose slices' digits are taken, where that is not `dtype`.
-        vector: whether every row of A and column of B has its exponent, instead of one for each matrix.
-        by_diagonal: whether each p + q is a launch of its own, whose sums another launch adds to C.
+        vector: whether there is one exponent per row of A and column of B instead of one per matrix.
+        by_diagonal: whether each p + q has its own launch, whose sums another launch adds to C.
         hints: for the compiler of the product.
         spills, split_spills: targets on which the product, and the split of B, spill registers.
     """
@@ -369,7 +369,7 @@ class _Fused:
         )
 
     def _split(self, operand: str, piece: tuple[int, int]) -> Step:
-        """All slices of one operand; every element takes 3 additions a slice, of 128 threads' share."""
+        """All slices of one operand: 3 additions per element and slice, shared by 128 threads."""
         rows, columns = piece
         count, step = self.scheme.count, self.scheme.step
         digits = {"s": count, "step": step, "significant": self.bits, "vector": int(self.vector)}
@@ -383,7 +383,7 @@ class _Fused:
         )
 
     def _all_pairs(self) -> Step:
-        """One launch multiplies all pairs and adds their sums in double."""
+        """One launch multiplies all pairs and adds their sums in fp64."""
         bm, bn, bk = self.tile
         tile = {"bm": bm, "bn": bn, "bk": bk, "group": 8}
         digits = {"s": self.scheme.count, "d": self.d, "step": self.scheme.step, "vector": int(self.vector), "fast": 0}
@@ -398,18 +398,18 @@ class _Fused:
         )
 
     def _diagonals(self) -> Iterator[Step]:
-        """For each p + q a launch that multiplies its pairs and one that adds them to C."""
+        """Two launches per diagonal p + q: one multiplies its pairs, one adds them to C."""
         bm, bn, bk = self.tile
         rows, columns = ADDED
-        stored = Expect(r"UTMASTG\.2D(\..*)?", "the copy engine stores their sums")
-        added = Expect(r"F2F\.F64\.F32(\..*)?", "sums are added in double", rows * columns // 256)
+        stored = Expect(r"UTMASTG\.2D(\..*)?", "TMA stores their sums")
+        added = Expect(r"F2F\.F64\.F32(\..*)?", "sums are added in fp64", rows * columns // 256)
         last = sum(self.chosen[-1])
         for diagonal, group in groupby(self.chosen, key=sum):
             (first, _), *others = group
             count = 1 + len(others)
             yield _step(
                 "product",
-                _staying((bm, bn), count),
+                _persistent((bm, bn), count),
                 "slices_a slices_b sums",
                 {"bm": bm, "bn": bn, "bk": bk, "group": 8},
                 hints=self.hints,
@@ -447,7 +447,7 @@ class _Fused:
 
 
 def _pair(dtype: str, tile: tuple[int, int, int], name: str, title: str, fast: bool = False) -> Kernel:
-    """The loop over K of one pair, for an experiment."""
+    """One pair of slices alone, for an experiment."""
     bm, bn, bk = tile
     whole = 16 // DTYPES[dtype]
     params = {"bm": bm, "bn": bn, "bk": bk, "group": 8, "fast": int(fast)}
@@ -498,28 +498,28 @@ KERNELS = (
     _Fused("fp16", 9, WIDE, digits_of="bf16", spills=("120",)).kernel(
         "O2",
         "The digits of bf16 in fp16, d = 9",
-        "Slices of the same bits in fp16: the same products, bit for bit.",
+        "The same slices stored in fp16: the same products, bit for bit.",
         "ozaki.fused_bf16_d9",
     ),
     _Fused("bf16", 9, WIDE, vector=True, spills=("100", "120")).kernel(
         "O3",
-        "A scale a row and a column, bf16, d = 9",
-        "A maximum a row of A and a column of B: powers of two in rows and columns cost nothing.",
+        "One scale per row and column, bf16, d = 9",
+        "One maximum per row of A and per column of B: powers of two in rows and columns cost no accuracy.",
         "ozaki.fused_bf16_d9",
         name="rows_bf16_d9",
     ),
     _Fused("bf16", 9, WIDE, by_diagonal=True, hints="", spills=("120",)).kernel(
         "O4",
-        "A launch a p + q, bf16, d = 9",
-        "Blocks that stay walk through one pair after the other together; sums wait in memory to be added.",
+        "One launch per p + q, bf16, d = 9",
+        "Persistent blocks walk one pair after the other together; sums go through memory to be added.",
         "ozaki.fused_bf16_d9",
         name="diagonal_bf16_d9",
     ),
     *(
-        _pair(dtype, (128, 128, bk), f"pair_{dtype}_{bk}", f"A pair, {dtype}, K by {bk}")
+        _pair(dtype, (128, 128, bk), f"pair_{dtype}_{bk}", f"One pair, {dtype}, K by {bk}")
         for dtype in ("fp16", "bf16")
         for bk in (32, 128)
     ),
-    *(_pair("fp8_e4m3", (128, 64, bk), f"pair_e4m3_{bk}", f"A pair, e4m3, K by {bk}") for bk in (32, 64, 128)),
-    _pair("fp8_e4m3", (128, 128, 128), "pair_e4m3_fast", "A pair, e4m3, sums left in the tensor core", fast=True),
+    *(_pair("fp8_e4m3", (128, 64, bk), f"pair_e4m3_{bk}", f"One pair, e4m3, K by {bk}") for bk in (32, 64, 128)),
+    _pair("fp8_e4m3", (128, 128, 128), "pair_e4m3_fast", "One pair, e4m3, sums left in the tensor core", fast=True),
 )

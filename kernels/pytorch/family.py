@@ -1,4 +1,4 @@
-"""What PyTorch's measurements need of our own: one fused pointwise kernel."""
+"""The one kernel of our own that the PyTorch experiments need: a fused pointwise formula."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAMILY = Family(
     title="PyTorch: timing, fusion, torch.compile",
     article="gpu-notes",
     summary="How to time a GPU, a pointwise formula as five kernels or as one, and a training step compiled or not: "
-    "experiments on PyTorch, beside one kernel by hand.",
+    "experiments on PyTorch, and one hand-written kernel.",
 )
 
 THREADS = 256
@@ -30,7 +30,7 @@ UNROLL = 1
 
 
 def _gelu(unroll: int) -> Callable[[Shape], Launch]:
-    """A block takes 4 * unroll * THREADS elements; the first one the last n mod 4 as well."""
+    """A block takes 4 * unroll * THREADS elements; the first block also the last n mod 4."""
 
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(max(1, -(-(shape.n // 4) // (unroll * THREADS))), 1, 1), block=(THREADS, 1, 1))
@@ -51,10 +51,10 @@ def _kernel(name: str, rung: str, title: str, unroll: int, idea: str) -> Kernel:
         launch=_gelu(unroll),
         promises=Promises(
             expects=(
-                Expect(r"LDG\.E\.128(\..*)?", "four elements a load", least=unroll),
-                Expect(r"STG\.E\.128(\..*)?", "four elements a store", least=unroll),
+                Expect(r"LDG\.E\.128(\..*)?", "four elements per load", least=unroll),
+                Expect(r"STG\.E\.128(\..*)?", "four elements per store", least=unroll),
                 Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
-                Expect(r"(CALL|MUFU\.RCP)(\..*)?", "nothing is divided", least=0, most=0),
+                Expect(r"(CALL|MUFU\.RCP)(\..*)?", "there is no division", least=0, most=0),
             )
         ),
         timing=Timing(baseline=None, timed=False),
@@ -70,6 +70,6 @@ KERNELS = (
         UNROLL,
         "The formula in registers: an element is read once and written once.",
     ),
-    _kernel("gelu_two", "two loads", "GELU, two loads a thread", 2, "Blocks twice as long, half as many."),
-    _kernel("gelu_four", "four loads", "GELU, four loads a thread", 4, "16 KB a block in flight."),
+    _kernel("gelu_two", "two loads", "GELU, two loads per thread", 2, "Half as many blocks, each twice as long."),
+    _kernel("gelu_four", "four loads", "GELU, four loads per thread", 4, "16 KB per block in flight."),
 )

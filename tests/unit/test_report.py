@@ -392,7 +392,7 @@ def test_no_two_kernels_share_a_name_or_a_heading(family):
 def test_a_copy_of_floats_is_not_called_by_its_twin_of_halves():
     kernel = registry.kernel("memory.copy_scalar_float")
     assert "half" not in level_name(kernel) + heading(kernel)
-    assert heading(kernel) == "C1 float, an element an access"
+    assert heading(kernel) == "C1 float, one element per access"
 
 
 def test_bulk_is_packed_and_names_the_file_that_holds_it_too(full_path):
