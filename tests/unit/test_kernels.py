@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cpu_grid import compile_program
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
@@ -54,7 +55,9 @@ int main(int, char** v) {
 A_COUNTS = {"gemm": "size_t(m) * k", "vector_add": "n", "gelu": "n"}
 
 
-def compile_for_cpu(kernel: registry.Kernel, folder: Path, plant: tuple[str, str, int] | None = None) -> Path:
+def compile_for_cpu(
+    kernel: registry.Kernel, folder: Path, precompiled: Path, plant: tuple[str, str, int] | None = None
+) -> Path:
     """Compile `kernel`'s source, `plant` = (text, replacement, which occurrence) applied, into a program."""
     source = kernel.source_path.read_text()
     if plant:
@@ -74,11 +77,7 @@ def compile_for_cpu(kernel: registry.Kernel, folder: Path, plant: tuple[str, str
     code = DRIVER.replace("A_COUNT", A_COUNTS[kernel.compute.op]).replace("SOURCE", source)
     code = code.replace("MAP_BOX", f"{box[0]}, {box[1]}").replace("CALL", f"{kernel.code.entry}({arguments})")
     (folder / f"{kernel.id}.cpp").write_text(code)
-    subprocess.run(
-        ["g++", "-std=c++17", "-O1", "-w", "-I", Path(__file__).parent, "-o", program, folder / f"{kernel.id}.cpp"]
-        + [f"-D{name}={value}" for name, value in kernel.code.defines.items()],
-        check=True,
-    )
+    compile_program(folder / f"{kernel.id}.cpp", program, kernel.code.defines, precompiled)
     return program
 
 
@@ -123,9 +122,9 @@ def shapes(kernel: registry.Kernel) -> list[Shape]:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
+def programs(tmp_path_factory, precompiled):
     folder = tmp_path_factory.mktemp("cpu")
-    return {kernel.id: compile_for_cpu(kernel, folder) for kernel in registry.kernels("ladder")}
+    return {kernel.id: compile_for_cpu(kernel, folder, precompiled) for kernel in registry.kernels("ladder")}
 
 
 @pytest.mark.parametrize("kernel", GEMMS, ids=lambda kernel: kernel.id)
@@ -190,9 +189,9 @@ PLANTS = [
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
-def test_planted_bug_shows(plant, tmp_path):
+def test_planted_bug_shows(plant, tmp_path, precompiled):
     kernel = registry.kernel(plant[0])
-    program = compile_for_cpu(kernel, tmp_path, plant[2:])
+    program = compile_for_cpu(kernel, tmp_path, precompiled, plant[2:])
     step = kernel.accepts.multiple_of or {"m": 32, "n": 32, "k": 32}
     shape = CUT if kernel.id == "ladder.cut" else Shape(2 * step["m"], step["n"] * 2, step["k"] * 6)
     wrong = []

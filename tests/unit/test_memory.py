@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cpu_grid import compile_program
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import DTYPES, STORAGE
@@ -32,6 +33,7 @@ GUARD = 1024
 
 DRIVER = r"""
 #include "cpu_grid.hpp"
+#include <string>
 struct fp16 { unsigned short bits; };
 SOURCE
 static long long value[8];  // arguments; of a pointer, where in `memory` it points
@@ -74,7 +76,7 @@ def calls(source: str) -> str:
 
 
 @cache
-def compiled(kernel_id: str, folder: Path, plant: tuple[str, str] | None = None) -> Path:
+def compiled(kernel_id: str, folder: Path, precompiled: Path, plant: tuple[str, str] | None = None) -> Path:
     kernel = registry.kernel(kernel_id)
     source = kernel.source_path.read_text()
     if plant:
@@ -93,12 +95,7 @@ def compiled(kernel_id: str, folder: Path, plant: tuple[str, str] | None = None)
     code = DRIVER.replace("SOURCE", source).replace("CALLS", calls(source))
     program = folder / (kernel_id + (".planted" if plant else ""))
     program.with_suffix(".cpp").write_text(code)
-    subprocess.run(
-        ["g++", "-std=c++17", "-O1", "-w", "-include", "string", "-I", Path(__file__).parent, "-o", program]
-        + [f"-D{name}={value}" for name, value in kernel.code.defines.items()]
-        + [program.with_suffix(".cpp")],
-        check=True,
-    )
+    compile_program(program.with_suffix(".cpp"), program, kernel.code.defines, precompiled)
     return program
 
 
@@ -173,8 +170,8 @@ def same(got: np.ndarray, want: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
-def test_a_kernel_is_right_on_the_cpu(kernel, folder):
-    program = compiled(kernel.id, folder)
+def test_a_kernel_is_right_on_the_cpu(kernel, folder, precompiled):
+    program = compiled(kernel.id, folder, precompiled)
     for shape in shapes(kernel):
         given, want = data(kernel, shape)
         for reverse in (False, True):
@@ -193,13 +190,13 @@ def on_two_blocks(kernel: Kernel) -> Kernel:
 
 
 @pytest.mark.parametrize("law", ["some outside", "sorted"])
-def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, law):
+def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, precompiled, law):
     kernel, shape = registry.kernel("memory.histogram_ranges"), Shape(1, 3 * 16_384 + 4099, 5000)
     ids = vectors.gate_ids(law, shape.n, shape.k, 5)
-    program, few = compiled(kernel.id, folder), on_two_blocks(kernel)
+    program, few = compiled(kernel.id, folder, precompiled), on_two_blocks(kernel)
     for reverse in (False, True):
         assert same(run(program, few, shape, ids, reverse), vectors.counts_of(ids, shape.k, np))
-    planted = compiled(kernel.id, folder, ("load(tile + gridDim.x)", "load(tile)"))
+    planted = compiled(kernel.id, folder, precompiled, ("load(tile + gridDim.x)", "load(tile)"))
     assert not same(run(planted, few, shape, ids, False), vectors.counts_of(ids, shape.k, np))
 
 
@@ -245,9 +242,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_kernel_is_seen_on_the_cpu(name, folder):
+def test_a_wrong_kernel_is_seen_on_the_cpu(name, folder, precompiled):
     kernel_id, *plant = WRONG[name]
-    kernel, program = registry.kernel(kernel_id), compiled(kernel_id, folder, tuple(plant))
+    kernel, program = registry.kernel(kernel_id), compiled(kernel_id, folder, precompiled, tuple(plant))
     for shape in shapes(kernel):
         given, want = data(kernel, shape)
         for reverse in (False, True):

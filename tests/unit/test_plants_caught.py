@@ -81,11 +81,20 @@ def test_the_sources_as_they_are_pass(kernel_id) -> None:
     assert failure(kernel, tiles(kernel)) == ""
 
 
-def device(folder, kernel, plant=None):
-    """The product as crt's headers make it: in blocks whose halves are whole quads, or by rows that are."""
+def compiled(folder, changed=None) -> Device:
+    """The headers of crt, `changed` by name, on the CPU."""
     if shutil.which("g++") is None:
         pytest.skip("g++ is not on PATH")
-    made = Device(folder, 15, 1, {plant.header: plant.apply()[1]} if plant else None)
+    return Device(folder, 15, 1, changed)
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory) -> Device:
+    return compiled(tmp_path_factory.mktemp("crt"))
+
+
+def product_on(made, kernel):
+    """The product as crt's headers make it: in blocks whose halves are whole quads, or by rows that are."""
 
     def run(a, b):
         (m, k), n = a.shape, b.shape[1]
@@ -104,11 +113,12 @@ def device(folder, kernel, plant=None):
 def test_a_bug_in_a_header_is_caught(name, tmp_path) -> None:
     plant = CRT[name]
     kernel = registry.kernel(plant.kernel)
-    message = failure(kernel, device(tmp_path, kernel, plant))
+    made = compiled(tmp_path, {plant.header: plant.apply()[1]})
+    message = failure(kernel, product_on(made, kernel))
     assert message, f"{name} went unnoticed"
 
 
 @pytest.mark.parametrize("kernel_id", ["crt.fused", "crt.accurate", "crt.winograd"])
-def test_the_headers_as_they_are_pass(kernel_id, tmp_path) -> None:
+def test_the_headers_as_they_are_pass(kernel_id, unchanged) -> None:
     kernel = registry.kernel(kernel_id)
-    assert failure(kernel, device(tmp_path, kernel)) == ""
+    assert failure(kernel, product_on(unchanged, kernel)) == ""

@@ -33,8 +33,8 @@ def single(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=KERNELS, ids=lambda kernel: kernel.id)
-def program(request, tmp_path_factory):
-    return request.param, compile_for_cpu(request.param, tmp_path_factory.mktemp("gelu"))
+def program(request, tmp_path_factory, precompiled):
+    return request.param, compile_for_cpu(request.param, tmp_path_factory.mktemp("gelu"), precompiled)
 
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
@@ -61,9 +61,9 @@ def test_a_kernel_takes_any_length_and_passes_its_gate(program, law):
         ("erff(", "tanhf("),
     ],
 )
-def test_a_planted_bug_fails_the_gate(tmp_path, text, replacement):
+def test_a_planted_bug_fails_the_gate(tmp_path, precompiled, text, replacement):
     kernel = registry.kernel("pytorch.gelu_four")  # with loads that can be taken for one another
-    program = compile_for_cpu(kernel, tmp_path, (text, replacement, 0))
+    program = compile_for_cpu(kernel, tmp_path, precompiled, (text, replacement, 0))
     failed = []
     for n in LENGTHS:
         x = pointwise.draw("normal", n, 3)
