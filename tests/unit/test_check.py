@@ -123,7 +123,7 @@ FAULTS = {
     ),
     "unknown axis": Fault(
         "kernels/ladder/family.py",
-        "ladder.blocktile_1d: it accepts shapes by the axis x",
+        "ladder.blocktile_1d: Accepts names the axis x;",
         find='{"m": 64, "n"',
         replace='{"x": 64, "n"',
     ),
