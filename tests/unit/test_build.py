@@ -93,7 +93,7 @@ def test_architectures_are_sorted_and_only_those_the_kernel_runs_on():
     ("archs", "said"),
     [
         (["120"], r"cannot compile for sm_120; it knows 80, 86, 89, 90\. Take 120 out of build\.cuda12"),
-        (["9.0"], r"'9\.0' is no architecture"),
+        (["9.0"], r"'9\.0' is not an architecture"),
         ([], "has none; add one to build.cuda12"),
     ],
 )
@@ -319,5 +319,5 @@ def test_command_line_writes_three_files_and_nothing_else(toolkit, tmp_path):
         [*command, "--archs", "80,7x", "--out", str(tmp_path)], env=environment, capture_output=True, text=True
     )
     assert refused.returncode == 1
-    assert refused.stderr.startswith("gemmrepro: '7x' is no architecture")
+    assert refused.stderr.startswith("gemmrepro: '7x' is not an architecture")
     assert "Traceback" not in refused.stderr

@@ -57,7 +57,7 @@ def test_a_block_that_depends_on_the_problem_is_refused():
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(1, 1, 1), block=(128 if shape.n < 1000 else 256, 1, 1))
 
-    with pytest.raises(UserError, match="compiled for one shape of block and its record's launch gives 2"):
+    with pytest.raises(UserError, match="compiled for one block shape, but the launch in its record has 2"):
         COMPILER.flags(replace(PORT, launch=launch))
 
 

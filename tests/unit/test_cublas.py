@@ -188,7 +188,7 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
     problem = Problem("gemm", "fp8_e5m2", "fp16", "row,row,row")
     library.ways = 0
     multiply = baselines.baseline("cublas.gemm").bind
-    with pytest.raises(UserError, match="cuBLAS has no way to multiply gemm fp8_e5m2 in layout row,row,row"):
+    with pytest.raises(UserError, match="cuBLAS has no algorithm for gemm fp8_e5m2 in layout row,row,row"):
         multiply(session, operands(problem))
     library.ways = 2
     problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")

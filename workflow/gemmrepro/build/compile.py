@@ -1,7 +1,7 @@
-"""Compiles one kernel with one toolkit, and reads what came out.
+"""Compiles one kernel with one toolkit, and inspects the result.
 
-The fat binary holds machine code for every wanted architecture, so that what runs is what was inspected: no driver
-compiles anything. PTX is added for the newest portable one only, for a GPU that is newer than them all.
+The fat binary contains machine code for every requested architecture, so that the GPU runs exactly what the gates
+inspect and the driver compiles nothing. It also contains PTX for the newest portable architecture, for newer GPUs.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gemmrepro.registry import Kernel, targets
 
 
 def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list[str]:
-    """Which of `archs` to compile `kernel` for: those it can run on, oldest first.
+    """The targets of `kernel` among `archs`, oldest first.
 
     Raises:
-        UserError: an architecture that is no architecture, or that the toolkit cannot compile for, or none is left.
+        UserError: an architecture is malformed, or unknown to the toolkit, or none of them suits the kernel.
     """
     for arch in archs:
         if not re.fullmatch(r"\d{2,3}[af]?", arch):
             raise UserError(
-                f"'{arch}' is no architecture; write the compute capability without its dot, such as 80 or 90a."
+                f"'{arch}' is not an architecture; write the compute capability without its dot, such as 80 or 90a."
             )
-        # nvcc's list leaves out the variants: 90a compiles where 90 does (and since CUDA 12.9, 100f where 100 does).
+        # nvcc's list omits the suffixes: if it knows 90 it also knows 90a (and since CUDA 12.9, 100f if it knows 100).
         if arch not in toolkit.archs and arch.rstrip("af") not in toolkit.archs:
             known = ", ".join(sorted(toolkit.archs, key=capability))
             raise UserError(
@@ -47,7 +47,7 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
     if not chosen:
         if kernel.platform.targets:
             raise UserError(
-                f"{kernel.id} is written for sm_{', sm_'.join(kernel.platform.targets)} alone, and --archs "
+                f"{kernel.id} only runs on sm_{', sm_'.join(kernel.platform.targets)}, and --archs "
                 f"{','.join(archs)} has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to "
                 f"build.{toolkit.name} in the config."
             )
@@ -60,7 +60,7 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled kernel: the fat binary, the disassembly of every architecture as text, and the build record."""
+    """A compiled kernel: the fat binary, the disassembly for all architectures as text, and the build record."""
 
     fatbin: bytes
     sass: str
@@ -68,11 +68,11 @@ class Compiled:
 
 
 def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int = 1) -> Compiled:
-    """Compile `kernel` for those of `archs` that it runs on, `threads` of them at a time, and read what came out.
+    """Compile `kernel` for its targets among `archs`, `threads` of them in parallel, and inspect the result.
 
     Raises:
-        UserError: see `find_toolkit` and `wanted_archs`; or the source is missing or does not compile, or all of
-            `archs` are expected to be refused.
+        UserError: see `find_toolkit` and `wanted_archs`; or the source is missing or does not compile, or the compiler
+            is expected to refuse all of `archs`.
     """
     if toolkit_name in names.TOOLKITS and toolkit_name not in kernel.platform.toolkits:
         raise UserError(
@@ -85,7 +85,7 @@ def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int 
     functions: dict[str, Mapping[str, sass.Function]] = {}
     with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
         refused = _refusals(kernel, unwanted, threads, Path(folder))
-        # Several fat binaries stand one after the other; `gpu.loaded` takes them apart again.
+        # Several fat binaries are concatenated; `gpu.loaded` splits them again.
         for number, unit in enumerate(compiler(kernel).units(kernel)):
             path = Path(folder) / str(number) / "kernel.fatbin"
             path.parent.mkdir()
@@ -119,9 +119,9 @@ def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int 
 
 
 def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usage | None]:
-    """Compile `kernel`, one entry point, for `arch` ("90") alone.
+    """Compile `kernel`, which has one entry point, for `arch` ("90") only.
 
-    Returns: the fat binary, and what the entry point takes; None if the binary has no such entry point.
+    Returns: the fat binary, and the resources of the entry point; None if the binary has no such entry point.
 
     Raises:
         UserError: the source is missing or does not compile, or the toolkit cannot read the machine code.
@@ -134,12 +134,12 @@ def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usa
 
 
 def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tuple[list[str], list[str]]:
-    """`archs` without those for which the record expects a refusal, and the latter."""
+    """Split `archs` into those to compile for and those that the record expects the compiler to refuse."""
     unwanted = [arch for arch in archs if any(arch in refusal.archs for refusal in kernel.promises.refusals)]
     if unwanted == archs:
         raise UserError(
-            f"{kernel.id} is expected not to compile for sm_{', sm_'.join(unwanted)}, and --archs has no other; add "
-            f"one to build.{toolkit.name} in the config."
+            f"the compiler is expected to refuse {kernel.id} for sm_{', sm_'.join(unwanted)}, and --archs has no "
+            f"other; add one to build.{toolkit.name} in the config."
         )
     return [arch for arch in archs if arch not in unwanted], unwanted
 
@@ -153,14 +153,14 @@ def _refusals(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> d
 
 
 def _functions(kernel: Kernel, listings: Listings) -> dict[str, sass.Function]:
-    """The code of a kernel's entry point by the architecture that was asked for."""
+    """The code of a kernel's entry point, by requested architecture."""
     return {compiler(kernel).code_arch(arch): code for arch, code in listings.functions(kernel.code.entry).items()}
 
 
 def _machine_code(
     kernel: Kernel, archs: Sequence[str], log: str, listings: Listings, functions: Mapping[str, sass.Function]
 ) -> dict[str, MachineCode]:
-    """What the compiler made of one entry point, by architecture."""
+    """The machine code and resources of one entry point, by architecture ("sm_90")."""
     constants = parse_constants(listings.resources, kernel.code.entry)
     usage = compiler(kernel).usage(kernel.code.entry, log, listings)
     codes = {}
@@ -169,7 +169,7 @@ def _machine_code(
             raise UserError(
                 f"the binary of {kernel.id} has no readable machine code of '{kernel.code.entry}' for {arch}; check "
                 f"that {shown(kernel.source_path)} defines it{compiler(kernel).entry_hint}, and that nvcc, cuobjdump "
-                f"and nvdisasm on PATH are of one toolkit."
+                f"and nvdisasm on PATH belong to the same toolkit."
             )
         function = functions[arch]
         codes[arch] = MachineCode(

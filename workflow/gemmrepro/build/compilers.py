@@ -18,9 +18,9 @@ from gemmrepro.registry import Kernel
 
 
 class Compiler(Protocol):
-    """What the build, tuning and the build key ask of a compiler.
+    """A compiler, as the build, tuning and the build key use it.
 
-    Architectures are written "80", "90a". What the registry must know of a compiler without this package is in
+    Architectures are written "80", "90a". Traits that the registry needs without this package are in
     `registry.compilers`.
     """
 
@@ -29,51 +29,51 @@ class Compiler(Protocol):
         """How a source declares an entry point, to end the sentence "check that <source> defines it"."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
-        """Versions of the Python packages that decide the machine code, by name; part of the build key.
+        """Versions of the Python packages that determine the machine code, by name; part of the build key.
 
         Raises:
             UserError: one of them is not installed.
         """
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
-        """What else decides the machine code, architectures and source aside; part of the build key."""
+        """Whatever determines the machine code besides source and architecture; part of the build key."""
 
     def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
         """Flags that name the architectures, for the build record."""
 
     def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        """Records that are compiled to one fat binary each."""
+        """The records that are each compiled to one fat binary."""
 
     def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
-        """Compile one of `units` for `archs`, `threads` of them at a time, to a fat binary at `binary`.
+        """Compile one of `units` for `archs`, `threads` of them in parallel, to a fat binary at `binary`.
 
-        Temporary files go beside `binary`.
+        Temporary files go to the folder of `binary`.
 
-        Returns: what the assembler printed.
+        Returns: the assembler's log.
 
         Raises:
             UserError: the source is missing or does not compile; the message is the compiler's own.
         """
 
     def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-        """Try `kernel` for `archs`, which its record expects the compiler to refuse.
+        """Try to compile `kernel` for `archs`, which its record expects the compiler to refuse.
 
-        Returns: by architecture the compiler's message; None where it accepted the source after all.
+        Returns: the compiler's message by architecture; None if it accepted the source.
         """
 
     def code_arch(self, arch: str) -> str:
-        """The architecture that was asked for ("sm_90"), given that of the machine code ("sm_90a")."""
+        """The requested architecture ("sm_90") for that of the machine code ("sm_90a")."""
 
     def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
-        """What `entry` takes by architecture ("sm_90"): from `log`, what `compile` returned, or from the binary."""
+        """Resources of `entry` by architecture ("sm_90"), from the log that `compile` returned or from the binary."""
 
 
 COMPILERS: Mapping[str, Compiler] = MappingProxyType({"nvcc": Nvcc(), "cute_dsl": CuteDsl(), "cutile": CuTile()})
-"""By the name that a record gives them."""
+"""Compilers by the name that records use."""
 
 
 def compiler(kernel: Kernel) -> Compiler:
-    """What compiles `kernel`. Raises UserError if the build knows no compiler of that name."""
+    """The compiler of `kernel`. Raises UserError if there is none of that name."""
     try:
         return COMPILERS[kernel.code.compiler]
     except KeyError:

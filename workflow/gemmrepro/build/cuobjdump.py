@@ -1,4 +1,4 @@
-"""Reads what cuobjdump reports of a binary besides its machine code: resources, blocks, constants, local memory."""
+"""Parses cuobjdump's output except for machine code: resources, block sizes, constants, local memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
-    """Architecture and line of each entry of ``cuobjdump --dump-resource-usage`` about `entry`."""
+    """Architecture and line of each entry about `entry` in the output of ``cuobjdump --dump-resource-usage``."""
     arch = function = ""
     for line in listing.splitlines():
         if match := re.match(r"\s*arch = (sm_\w+)", line):
@@ -20,7 +20,7 @@ def usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
 
 
 def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
-    """Read ``cuobjdump --dump-resource-usage``: registers, stack and shared memory of `entry`, by architecture."""
+    """Registers, stack bytes and shared bytes of `entry` by architecture, from ``--dump-resource-usage``."""
     names = ("registers", "stack_bytes", "shared_bytes")
     return {
         arch: dict(zip(names, map(int, match.groups()), strict=True))
@@ -30,7 +30,7 @@ def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
 
 
 def parse_blocks(listing: str, entry: str) -> dict[str, int]:
-    """Read ``cuobjdump -elf``: the threads per block that the machine code of `entry` requires, by architecture."""
+    """Threads per block that the machine code of `entry` requires, by architecture, from ``cuobjdump -elf``."""
     result: dict[str, int] = {}
     arch = section = attribute = ""
     for line in listing.splitlines():
@@ -47,7 +47,7 @@ def parse_blocks(listing: str, entry: str) -> dict[str, int]:
 
 
 def parse_constants(listing: str, entry: str) -> dict[str, int]:
-    """Read ``cuobjdump --dump-resource-usage``: bytes of constant bank 0 of `entry`, by architecture."""
+    """Bytes of constant bank 0 of `entry` by architecture, from ``--dump-resource-usage``."""
     return {
         arch: int(match[1])
         for arch, line in usage_of(listing, entry)
@@ -56,7 +56,7 @@ def parse_constants(listing: str, entry: str) -> dict[str, int]:
 
 
 def local_bytes(opcode: str, unit: str) -> int:
-    """Bytes of local memory per thread that an instruction of `unit` (STL, LDL) moves; 0 for any other."""
+    """Bytes of local memory per thread that `opcode` moves if it is an instruction `unit` (STL, LDL); else 0."""
     parts = opcode.split(".")
     if parts[0] != unit:
         return 0

@@ -1,13 +1,13 @@
-"""Compiles kernels written in CuTe's Python DSL ahead of time, to PTX, where no GPU is.
+"""Compiles kernels written in CuTe's Python DSL to PTX, ahead of time and without a GPU.
 
-The DSL takes its architecture from the environment when it is imported, so each one is compiled in a process of its
-own (`cute_dsl_trace`).
+The DSL reads its target architecture from the environment at import, so each architecture is compiled in a separate
+process (`cute_dsl_trace`).
 
-A source holds device code alone, as a .cu file does: one function decorated with ``cute.kernel``, whose parameters are
-those of `Kernel.arguments`: ``Int32`` for m, n, k; ``Float32`` for alpha, beta; ``cute.Pointer`` for a, b, c. The host
-function that the DSL wants around a kernel is made there and thrown away; of the launch only the block's shape enters
-the code (``.reqntid``). With pointers and integers for parameters the entry point has the C signature of a CUDA C++
-kernel: no descriptor of a tensor is passed, and the launcher needs to know nothing of the DSL.
+A source contains only device code, as a .cu file does: one function decorated with ``cute.kernel``, with parameters as
+in `Call.arguments`: ``Int32`` for m, n, k; ``Float32`` for alpha, beta; ``cute.Pointer`` for a, b, c. The DSL requires
+a host function around a kernel; the child process makes one and discards it. Only the block's shape enters the code
+from the launch (``.reqntid``). With pointers and integers as parameters, the entry point has the C signature of a CUDA
+C++ kernel: no tensor descriptor is passed, and the launcher does not depend on the DSL.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PACKAGES = (
     "nvidia-cutlass-dsl-libs-core",
     "nvidia-cutlass-dsl-libs-cu13",
 )
-"""What the DSL consists of; the first is asked for, the others come with it."""
+"""The packages of the DSL; the first is required, the others are its dependencies."""
 
 _POINTERS = {"a": "dtype_in", "b": "dtype_in", "c": "dtype_out"}
 _SCALARS = {"m": "Int32", "n": "Int32", "k": "Int32", "iterations": "Int32", "alpha": "Float32", "beta": "Float32"}
@@ -81,7 +81,7 @@ class CuteDsl:
         return assemble(compile_ptx(kernel, archs, threads, binary.parent), binary)
 
     def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-        raise NotImplementedError("a record for CuTe's DSL expects no refusal")
+        raise NotImplementedError("a record for CuTe's DSL cannot expect refusals")
 
     def code_arch(self, arch: str) -> str:
         return arch
@@ -91,12 +91,12 @@ class CuteDsl:
 
 
 def compile_ptx(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, Path]:
-    """Compile `kernel` for each of `archs` ("90"), `threads` of them at a time.
+    """Compile `kernel` for each of `archs` ("90"), `threads` of them in parallel.
 
-    Returns: a file of PTX in `folder` by architecture.
+    Returns: by architecture, a PTX file in `folder`.
 
     Raises:
-        UserError: the source is missing or the DSL refuses it; the message is the DSL's own.
+        UserError: the source is missing or the DSL refuses it; the message quotes the DSL.
     """
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
@@ -127,24 +127,24 @@ def compile_ptx(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path
 
 
 def block(kernel: Kernel) -> tuple[int, int, int]:
-    """The block's shape, which the DSL compiles in.
+    """The block's shape, which becomes part of the code.
 
     Raises:
         UserError: it depends on the problem's shape.
     """
     if len(kernel.blocks) != 1:
         raise UserError(
-            f"{kernel.id} is compiled for one shape of block and its record's launch gives {len(kernel.blocks)} for "
-            f"usual problems; make it give the same for all that it takes."
+            f"{kernel.id} is compiled for one block shape, but the launch in its record has {len(kernel.blocks)} on "
+            f"usual problems; make it the same for all shapes that the kernel takes."
         )
     return kernel.blocks[0]
 
 
 def parameter_types(kernel: Kernel) -> list[tuple[str, str]]:
-    """Name and type of each parameter; a pointer's type is that of its elements followed by a star.
+    """Name and type of each parameter; a pointer's type is its element type followed by a star.
 
     Raises:
-        UserError: the DSL has no counterpart of an argument.
+        UserError: an argument has no counterpart in the DSL.
     """
     types = []
     for name in kernel.call.arguments:

@@ -1,4 +1,4 @@
-"""The half of the compiler for CuTe's Python DSL that runs in a process of its own, with the DSL's settings around it:
+"""Compiles one kernel in CuTe's Python DSL; a child process, since the DSL reads its settings from the environment:
 
 python -m gemmrepro.build.cute_dsl_trace SPEC.json OUT.ptx
 """
@@ -16,23 +16,23 @@ from typing import Any
 from gemmrepro.errors import UserError, run_stage
 
 OPTIONS = "--opt-level 3"
-"""Options of ``cute.compile`` that may change the code."""
+"""Options of ``cute.compile`` that can affect the code."""
 
 ALIGNMENT = 16
-"""Bytes to which every array is promised to be aligned: one access of 128 bits."""
+"""Guaranteed alignment of every array in bytes: one access of 128 bits."""
 
 SUFFIX = "_0"
-"""What the DSL appends to the name of the first kernel that it traces, whatever name it is asked for."""
+"""The DSL always appends this to the name of the first kernel that it traces."""
 
 
 def trace(spec: Mapping[str, Any], ptx: Path) -> None:
-    """Compile what `spec` describes for the architecture that the environment names, and write its PTX.
+    """Compile the kernel that `spec` describes, for the architecture in the environment, and write its PTX.
 
     Args:
-        spec: see `cute_dsl.CuteDsl`.
+        spec: {source, entry, parameters, block}; see `cute_dsl.compile_ptx`.
 
     Raises:
-        UserError: the source has no such kernel, or the DSL gave it another name.
+        UserError: the source has no such kernel, or the DSL gives it another name.
     """
     import cutlass
     import cutlass.cute as cute
@@ -42,10 +42,10 @@ def trace(spec: Mapping[str, Any], ptx: Path) -> None:
     name = entry.removesuffix(SUFFIX)
     kernel = getattr(_imported(path), name, None)
     if kernel is None:
-        raise UserError(f"{path.name} defines no kernel '{name}', which the entry point '{entry}' is made from.")
+        raise UserError(f"{path.name} defines no kernel '{name}' for the entry point '{entry}'.")
     kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
 
-    # Values are passed for their types alone: a number or an address that reaches a host function is not compiled in.
+    # Only the types of these values matter: numbers and addresses passed to a host function are not compiled in.
     values = []
     for _, kind in spec["parameters"]:
         element = getattr(cutlass, kind.removesuffix("*"))
@@ -55,14 +55,14 @@ def trace(spec: Mapping[str, Any], ptx: Path) -> None:
 
     @cute.jit  # type: ignore[untyped-decorator]
     def host(*values: Any) -> None:
-        # The grid is known at run time only, so that nothing is derived from it.
+        # The grid is a run-time value, so that the compiler derives nothing from it.
         kernel(*values[:-3]).launch(grid=values[-3:], block=block)
 
     compiled = cute.compile(host, *values, *(cutlass.Int32(1) for _ in range(3)), options=OPTIONS)
     names = list(compiled.kernel_info)
     if names != [entry]:
         raise UserError(
-            f"the DSL calls the kernel of {path.name} {', '.join(names)}, and its record says entry='{entry}'; "
+            f"the DSL names the kernel of {path.name} {', '.join(names)}, and its record says entry='{entry}'; "
             f"enter the DSL's name into family.py."
         )
     ptx.write_text(compiled.__ptx__)
@@ -71,18 +71,18 @@ def trace(spec: Mapping[str, Any], ptx: Path) -> None:
 def _imported(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{path.name} is no Python source; correct the record's source.")
+        raise UserError(f"{path.name} is not a Python source; correct the record's source.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 
 
-def _in_this_process() -> int:
+def _main() -> int:
     spec, ptx = map(Path, sys.argv[1:])
     trace(json.loads(spec.read_text()), ptx)
     return 0
 
 
 if __name__ == "__main__":
-    run_stage(_in_this_process)
+    run_stage(_main)

@@ -1,13 +1,13 @@
-"""Compiles kernels written in cuTile Python ahead of time, to machine code, where no GPU is.
+"""Compiles kernels written in cuTile Python to machine code, ahead of time and without a GPU.
 
-cuTile's compiler, tileiras, makes one cubin per architecture; there is no PTX in between, hence none to keep for newer
-GPUs. Each architecture is compiled in a process of its own (`cutile_export`).
+cuTile's compiler, tileiras, makes one cubin per architecture. It emits no PTX, so the binary has none for newer GPUs.
+Each architecture is compiled in a separate process (`cutile_export`).
 
-A source holds functions decorated with ``cuda.tile.kernel``: arrays first, in the order of `Kernel.arguments`
-(``array:a``), then the integers that a step of a kernel of several launches passes, then the constants that
-`Kernel.defines` gives (`registry.parameters`). What is promised of an array follows from the record: rows are
-contiguous, arrays begin at whole 16 bytes, and lengths and strides are multiples of what `Kernel.multiple_of` says.
-``HINTS`` among the defines holds hints for the compiler: ``occupancy=2``.
+A source defines functions decorated with ``cuda.tile.kernel``. Their parameters are arrays, in the order of
+`Call.arguments` (``array:a``); then the integers that a `Step` passes; then the constants in `Code.defines`
+(`registry.parameters`). The compiler's guarantees about arrays follow from the record: rows are contiguous, arrays are
+aligned to 16 bytes, and lengths and strides are multiples as in `Accepts.multiple_of`. The define ``HINTS`` has hints
+for the compiler: ``occupancy=2``.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _ELEMENTS = {
 }
 
 TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
-"""Environment variables that may name a CUDA toolkit. The compiler prefers a libNVVM from there to its own, and fails
-without an explanation on an older one: it is not to see them."""
+"""Environment variables that may point to a CUDA toolkit. The compiler would prefer that toolkit's libNVVM to its own,
+and fails without an explanation if it is older, so they are hidden from it."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """What the compiler is promised of an array: element type, and what the length of each axis is a multiple of."""
+    """What the compiler may assume about an array: its element type, and a divisor of each dimension."""
 
     name: str
     element: str
@@ -84,7 +84,7 @@ class CuTile:
         return versions
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
-        """Constants, hints and promises of the arrays."""
+        """Guarantees about arrays, constants and hints."""
         if kernel.run.steps:
             return tuple(
                 f"{code.code.entry}:{flag}"
@@ -100,7 +100,7 @@ class CuTile:
         return []
 
     def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        """One cubin holds one entry point."""
+        """A cubin contains one entry point."""
         return kernel.codes
 
     def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
@@ -111,7 +111,7 @@ class CuTile:
         return {arch: message if cubin is None else None for arch, (cubin, message) in attempts.items()}
 
     def code_arch(self, arch: str) -> str:
-        """For sm_90 the code is sm_90a's: wgmma and its like are architecture-specific."""
+        """Code for sm_90 is built as sm_90a, since instructions such as wgmma are architecture-specific."""
         return arch.rstrip("af")
 
     def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
@@ -123,7 +123,7 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
     """The arrays of `kernel` in the order of its arguments.
 
     Raises:
-        UserError: an argument that cuTile's kernels do not take, or an operation whose arrays are not known here.
+        UserError: an argument is not an array or an integer, or the operation has no `axes`.
     """
     axes = kernel.problem.operation.axes(kernel.problem)
     if not axes:
@@ -142,17 +142,17 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
             promised.append(Array(name, _ELEMENTS[buffer.dtype], multiples))
             continue
         if name == argument or name not in axes:
-            raise UserError(f"{kernel.id}: argument '{argument}' is no array, and a kernel in cuTile takes only those.")
+            raise UserError(f"{kernel.id}: argument '{argument}' is no array, and cuTile kernels take only arrays.")
         element = _ELEMENTS[kernel.compute.dtype_out if name == "c" else kernel.compute.dtype_in]
         promised.append(Array(name, element, tuple(kernel.accepts.multiple_of.get(axis, 1) for axis in axes[name])))
     return tuple(promised)
 
 
 def integers(kernel: Kernel) -> int:
-    """How many integers (int32) a launch passes after the arrays.
+    """The number of integers (int32) that a launch passes after the arrays.
 
     Raises:
-        UserError: one of them precedes an array.
+        UserError: an integer precedes an array.
     """
     is_integer = [isinstance(argument, int) for argument in kernel.call.arguments]
     if is_integer != sorted(is_integer):
@@ -161,7 +161,7 @@ def integers(kernel: Kernel) -> int:
 
 
 def hints(kernel: Kernel) -> dict[str, int]:
-    """Hints for the compiler. Raises UserError at one that it does not know."""
+    """Hints for the compiler. Raises UserError at an unknown one."""
     pairs = _pairs(kernel, "HINTS")
     if unknown := set(pairs) - set(HINTS):
         raise UserError(f"{kernel.id}: {', '.join(sorted(unknown))} is no hint for cuTile; known: {', '.join(HINTS)}.")
@@ -169,13 +169,13 @@ def hints(kernel: Kernel) -> dict[str, int]:
 
 
 def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, Usage]:
-    """What `entry` takes by architecture, read from the binary since this compiler reports nothing.
+    """Resources of `entry` by architecture, read from the binary since this compiler reports none.
 
-    Spills are the stores and loads of local memory. From sm_90 on the 1024 bytes that the system keeps are part of the
-    shared memory.
+    Spills are the stores to and loads from local memory. From sm_90 on, shared memory includes the 1024 bytes that the
+    system reserves.
 
     Args:
-        resources, elf: what ``cuobjdump --dump-resource-usage`` and ``cuobjdump -elf`` print of the binary.
+        resources, elf: output of ``cuobjdump --dump-resource-usage`` and ``cuobjdump -elf``.
         functions: the machine code of `entry` by architecture.
     """
     blocks = cuobjdump.parse_blocks(elf, entry)
@@ -197,18 +197,18 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
 
 
 def _pairs(kernel: Kernel, name: str) -> dict[str, int]:
-    """``NAME=1,OTHER=2`` of a record's defines."""
+    """The define `name` of a record, ``NAME=1,OTHER=2``, parsed."""
     pairs = (pair.split("=") for pair in kernel.code.defines.get(name, "").split(",") if pair)
     return {key: int(value) for key, value in pairs}
 
 
 def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, Path]:
-    """Compile `kernel` for each of `archs` ("90"), `threads` of them at a time.
+    """Compile `kernel` for each of `archs` ("90"), `threads` of them in parallel.
 
-    Returns: a cubin in `folder` by architecture.
+    Returns: by architecture, a cubin in `folder`.
 
     Raises:
-        UserError: the source is missing or the compiler refuses it; the message is the compiler's own.
+        UserError: the source is missing or the compiler refuses it; the message quotes the compiler.
     """
     cubins = {}
     for arch, (cubin, message) in _compile(kernel, archs, threads, folder).items():
@@ -222,7 +222,7 @@ def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: P
 
 
 def _compile(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, tuple[Path | None, str]]:
-    """A cubin, or None and the compiler's message, by architecture."""
+    """By architecture, a cubin, or None and the compiler's message."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     (folder / "spec.json").write_text(json.dumps(specification(kernel)))
@@ -261,7 +261,7 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 
 def specification(kernel: Kernel) -> dict[str, Any]:
-    """What `cutile_export` needs to know of `kernel`, as JSON."""
+    """The description of `kernel` that `cutile_export` reads, as JSON."""
     return {
         "source": os.path.relpath(kernel.source_path, ROOT),
         "entry": kernel.code.entry,

@@ -1,4 +1,4 @@
-"""The half of cuTile's compiler that needs ``cuda.tile``; ahead of time it runs in a process of its own:
+"""Compiles one cuTile kernel with ``cuda.tile``; a child process of ahead-of-time builds:
 
 python -m gemmrepro.build.cutile_export SPEC.json sm_90 OUT.cubin
 """
@@ -17,10 +17,10 @@ from typing import Any
 from gemmrepro.errors import UserError, run_stage
 
 ALIGNMENT = 16
-"""Bytes at whose multiples every array is promised to begin."""
+"""Guaranteed alignment of every array, in bytes."""
 
 REFUSED = 3
-"""Exit code of the process where the compiler, and nothing else, refuses the source."""
+"""Exit code if the compiler itself refuses the source."""
 
 
 def tile_kernel(spec: Mapping[str, Any]) -> Any:
@@ -34,8 +34,8 @@ def tile_kernel(spec: Mapping[str, Any]) -> Any:
     """
     import cuda.tile as ct
 
-    # Compiled under the name that the specification gives it, relative to the folder this process runs in: it goes into
-    # the line table of the machine code, which must not depend on where the repository lies.
+    # The file name goes into the line table of the machine code, which must not depend on the repository's location,
+    # so it stays relative to the working directory.
     path = Path(spec["source"])
     module = types.ModuleType("cutile_source")
     sys.modules[module.__name__] = module
@@ -48,14 +48,14 @@ def tile_kernel(spec: Mapping[str, Any]) -> Any:
     if names[passed:] != list(constants):
         raise UserError(
             f"the kernel '{spec['function']}' of {path.name} takes the constants {', '.join(names[passed:]) or 'none'} "
-            f"behind {passed} arrays and integers, its record gives {', '.join(constants) or 'none'}; correct one of "
+            f"after {passed} arrays and integers, its record gives {', '.join(constants) or 'none'}; correct one of "
             f"them."
         )
     return kernel.replace_hints(**spec["hints"]) if spec["hints"] else kernel
 
 
 def export(spec: Mapping[str, Any], arch: str, cubin: Path) -> None:
-    """Compile what `spec` describes for `arch` ("sm_90") and write the machine code.
+    """Compile the kernel that `spec` describes for `arch` ("sm_90") and write its cubin.
 
     Raises:
         UserError: see `tile_kernel`.
@@ -75,7 +75,7 @@ def export(spec: Mapping[str, Any], arch: str, cubin: Path) -> None:
             stride_lower_bound_incl=0,
             alias_groups=(),
             may_alias_internally=False,
-            # Row-major and without gaps: the last stride is 1, and each one before it the lengths behind it multiplied.
+            # Row-major without gaps: the last stride is 1, and each other one is the product of the later lengths.
             stride_constant=(None,) * (axes - 1) + (1,),
             stride_divisible_by=tuple(math.prod(multiples[axis + 1 :]) for axis in range(axes)),
             shape_divisible_by=tuple(multiples),
@@ -92,7 +92,7 @@ def export(spec: Mapping[str, Any], arch: str, cubin: Path) -> None:
     compilation.export_kernel(kernel, [signature], cubin, gpu_code=arch, output_format="cubin")
 
 
-def _in_this_process() -> int:
+def _main() -> int:
     spec, arch, cubin = sys.argv[1:]
     try:
         export(json.loads(Path(spec).read_text()), arch, Path(cubin))
@@ -105,4 +105,4 @@ def _in_this_process() -> int:
 
 
 if __name__ == "__main__":
-    run_stage(_in_this_process)
+    run_stage(_main)

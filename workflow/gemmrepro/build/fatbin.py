@@ -1,4 +1,4 @@
-"""Fat binaries: which targets go into one, and how images that nvcc did not make are packed."""
+"""Fat binaries: their targets, and packing of images that another compiler made."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gemmrepro.errors import UserError
 
 
 def gencode(archs: Sequence[str], ptx: str = "") -> list[str]:
-    """nvcc's flags for machine code of `archs` ("80", "90a"), and PTX for the newest portable one.
+    """nvcc's flags for machine code for `archs` ("80", "90a") and PTX for the newest portable one.
 
     Args:
-        ptx: the architecture whose PTX all machine code is made from; by default each from its own.
+        ptx: the architecture whose PTX all machine code is assembled from; by default each uses its own.
     """
     flags = [f"-gencode=arch=compute_{ptx or arch},code=sm_{arch}" for arch in archs]
     if newest := portable(archs):
@@ -24,21 +24,21 @@ def gencode(archs: Sequence[str], ptx: str = "") -> list[str]:
 
 
 def portable(archs: Sequence[str]) -> str | None:
-    """The architecture whose PTX goes into the binary: the last that is not architecture-specific.
+    """The architecture whose PTX goes into the binary: the last one that is not architecture-specific.
 
-    A GPU newer than every architecture here can still run the kernel: its driver compiles this PTX. An
-    architecture-specific target (90a) promises nothing to newer GPUs, so its PTX would serve none.
+    The driver of a newer GPU compiles this PTX. PTX for an architecture-specific target (90a) runs on no other GPU.
     """
     return next((arch for arch in reversed(archs) if arch.isdigit()), None)
 
 
 def assemble(images: Mapping[str, Path], binary: Path) -> str:
-    """Assemble PTX, one file per architecture ("90a"), into the fat binary that nvcc would make; return ptxas's log.
+    """Assemble PTX files into a fat binary as nvcc would, and return ptxas's log. Cubins are packed unchanged.
 
-    A cubin is packed as it is.
+    Args:
+        images: a file of PTX or a cubin by architecture ("90a").
 
     Raises:
-        UserError: the toolkit lacks its assembler or packer, or ptxas refuses the PTX.
+        UserError: ptxas or fatbinary is missing, or ptxas refuses the PTX.
     """
     for tool in ("ptxas", "fatbinary"):
         if shutil.which(tool) is None:

@@ -1,4 +1,4 @@
-"""The build key: a hash of everything that decides the machine code."""
+"""The build key: a hash of everything that determines the machine code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gemmrepro.registry import Kernel
 
 
 def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str] | None = None) -> str:
-    """What a measurement of this binary is filed under: 16 hex digits.
+    """The key that measurements of this binary are filed under: 16 hex digits.
 
-    A hash of all that decides the machine code for one architecture: source, headers, flags, versions of the toolkit
+    It hashes all that determines the machine code for one architecture: source, headers, flags, versions of the toolkit
     and of packages that compile or are compiled in, and the kernel's id. Neither the list of architectures nor any path
-    is part of it, so that a build for one GPU more, or in another folder, is still the same build.
+    enters, so that building for another GPU as well, or in another folder, does not change the key.
 
     Args:
-        installed: the packages' versions, as a build record has them, where the packages themselves are not installed.
+        installed: versions of the packages as in a build record, for use where they are not installed.
 
     Raises:
         UserError: a source, a header or a package is missing.

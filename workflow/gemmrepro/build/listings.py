@@ -1,4 +1,4 @@
-"""A fat binary as the toolkit's cuobjdump shows it."""
+"""Listings of a fat binary, from the toolkit's cuobjdump."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from gemmrepro.build.toolkit import run
 
 
 class Listings:
-    """Listings of one fat binary, each made when it is first asked for.
+    """Listings of one fat binary, each made on first use.
 
-    Raises:
-        UserError: cuobjdump cannot read it; by any member.
+    Every member raises UserError if cuobjdump cannot read the binary.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,7 +31,7 @@ class Listings:
         return run(["cuobjdump", "-elf", str(self.path)]).stdout
 
     def functions(self, entry: str) -> Mapping[str, sass.Function]:
-        """The machine code of `entry` by the architecture that it is for ("sm_90a")."""
+        """The machine code of `entry`, by its architecture ("sm_90a")."""
         if entry not in self._functions:
             listing = run(["cuobjdump", "-sass", "-fun", entry, str(self.path)]).stdout
             self._functions[entry] = {

@@ -18,13 +18,13 @@ from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
 
 COMMON_FLAGS = ("-fatbin", "-std=c++17", "-O3", "-no-compress")
-"""Flags that may change the code; those that cannot (verbosity, search paths, threads) are added in `Nvcc.compile`.
+"""Flags that can affect the code; `Nvcc.compile` adds those that cannot (verbosity, search paths, threads).
 
--no-compress: the binaries are small, and any driver and any tool reads them.
+-no-compress: the binaries are small, and every driver and tool can read them.
 """
 
 HEADER_PACKAGES = {"nvidia-cutlass": "cutlass_library/source/include"}
-"""Python packages that carry C++ headers, and the folder in them that a source's includes start from."""
+"""Python packages that contain C++ headers, with the include folder in each."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Nvcc:
             raise UserError(f"the source {shown(kernel.source_path)} of {kernel.id} is missing; restore it.")
         command = ["nvcc", *self.flags(kernel), *self.target_flags(kernel, archs)]
         command += ["-Xptxas", "-v", "--threads", str(threads)]
-        # As system headers: their warnings are not ours to fix.
+        # As system headers, whose warnings nvcc suppresses.
         command += [word for package in header_packages(kernel) for word in ("-isystem", str(package.include))]
         command += ["-I", relative(paths.KERNELS_DIR), "-o", str(binary), relative(kernel.source_path)]
-        # In the repository's root, so that messages name the source as the user knows it.
+        # It runs in the repository's root, so that messages show the source's path from there.
         done = run(command, check=False, env={**os.environ, "TMPDIR": str(binary.parent)})
         log = done.stdout + done.stderr
         if done.returncode:
@@ -74,7 +74,7 @@ class Nvcc:
         return log
 
     def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-        raise NotImplementedError("a record for nvcc expects no refusal")
+        raise NotImplementedError("a record for nvcc cannot expect refusals")
 
     def code_arch(self, arch: str) -> str:
         return arch
@@ -84,17 +84,17 @@ class Nvcc:
 
 
 def header_packages(kernel: Kernel) -> tuple[HeaderPackage, ...]:
-    """The packages of headers that `kernel` names, as the environment has them.
+    """The installed packages of headers that `kernel` names.
 
     Raises:
-        UserError: one is not known to this module, not installed, or holds no headers where they should be.
+        UserError: one is missing from HEADER_PACKAGES, not installed, or has no headers in the expected folder.
     """
     packages = []
     for name in kernel.code.packages:
         if name not in HEADER_PACKAGES:
             known = ", ".join(sorted(HEADER_PACKAGES))
             raise UserError(
-                f"{kernel.id} wants headers of '{name}', and it is not known where that package keeps them; known "
+                f"{kernel.id} needs headers of '{name}', and it is not known where that package keeps them; known "
                 f"packages: {known}. Add it to HEADER_PACKAGES in gemmrepro.build.nvcc."
             )
         try:
@@ -115,5 +115,5 @@ def header_packages(kernel: Kernel) -> tuple[HeaderPackage, ...]:
 
 
 def defines(kernel: Kernel) -> list[str]:
-    """nvcc's flags for the macros that a record defines. It would split a value at a bare comma."""
+    """nvcc's flags for the macros of a record. Commas are escaped: nvcc splits values at bare ones."""
     return [f"-D{name}={value}".replace(",", "\\,") for name, value in sorted(kernel.code.defines.items())]

@@ -1,4 +1,4 @@
-"""What ``ptxas -v`` reports."""
+"""Parses the output of ``ptxas -v``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from gemmrepro.build.record import Usage
 
 
 def parse_ptxas(log: str, entry: str) -> dict[str, Usage]:
-    """What `entry` takes, by architecture ("sm_90").
+    """Resources of `entry` by architecture ("sm_90").
 
-    cuobjdump reports no spills, and from sm_90 on it adds the 1024 bytes that the system keeps to the shared memory.
+    They are not read with cuobjdump: it reports no spills, and from sm_90 on its shared memory includes the 1024 bytes
+    that the system reserves.
     """
     result: dict[str, Usage] = {}
     for block in re.split(r"Compiling entry function ", log)[1:]:
@@ -31,5 +32,5 @@ def parse_ptxas(log: str, entry: str) -> dict[str, Usage]:
 
 
 def parse_advisories(log: str) -> list[str]:
-    """What ptxas could not do as the source asks, such as (C7508) setmaxnreg ignored, (C7510) wgmma serialized."""
+    """Requests of the source that ptxas did not follow: (C7508) setmaxnreg ignored, (C7510) wgmma serialized."""
     return sorted({match[1].strip() for match in re.finditer(r"ptxas \w+\s*: (\(C\d+\).*)", log)})

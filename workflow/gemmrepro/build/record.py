@@ -1,4 +1,4 @@
-"""The build record: what a compiler made of one kernel with one toolkit, as ``results/build/<toolkit>/<id>.json``."""
+"""The build record: the outcome of compiling a kernel with a toolkit, as ``results/build/<toolkit>/<id>.json``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from gemmrepro.registry import Kernel
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What one entry point takes on one architecture: registers per thread, stack and spills in bytes per thread,
-    static shared memory in bytes per block. `threads` per block is stated only by a compiler that chooses them.
+    """Resources of one entry point on one architecture.
+
+    Registers, stack and spills are per thread, `shared_bytes` (static) is per block. `threads` per block is None unless
+    the compiler chooses the block size.
     """
 
     registers: int
@@ -34,8 +36,12 @@ class Usage:
 class MachineCode(Usage):
     """The code of one entry point for one architecture.
 
-    `constant_bytes` are those of constant bank 0; `instructions` counts opcodes with their modifiers, once per place in
-    the code; `hot_loop` is the listing of the innermost loop with most arithmetic (`sass.Function.hot_loop`).
+    Attributes:
+        constant_bytes: size of constant bank 0.
+        barriers: number of block barriers in use.
+        instructions: static counts of opcodes with their modifiers.
+        instruction_total: instructions in the code.
+        hot_loop: listing of the innermost loop with the most arithmetic (`sass.Function.hot_loop`).
     """
 
     constant_bytes: int
@@ -60,12 +66,12 @@ class Build:
         flags: the compiler's, architectures included.
         sources: SHA-256 of the source and its headers, by path relative to the repository.
         entry: the main entry point.
-        advisories: what ptxas reports it could not do as the source asks.
+        advisories: requests of the source that ptxas reports it did not follow.
         archs: the code of the main entry point.
-        variants: the code of every entry point by its name, where there are several; else empty.
-        packages: versions of the Python packages that decide the code.
+        variants: the code of every entry point by name if there are several; else empty.
+        packages: versions of the Python packages that determine the code.
         compiler: see `registry.COMPILERS`.
-        refused: messages of expected refusals by architecture; None where the source compiled after all.
+        refused: messages of expected refusals by architecture; None if the source compiled after all.
     """
 
     kernel: str
@@ -87,7 +93,7 @@ class Build:
         return self.variants[entry] if self.variants else {self.entry: self.archs}[entry]
 
     def to_json(self) -> dict[str, Any]:
-        """The record as it is written; what equals its default is left out."""
+        """The record as JSON; fields that equal their default are omitted."""
         value = {
             **asdict(self),
             "flags": list(self.flags),
@@ -100,10 +106,10 @@ class Build:
 
     @classmethod
     def from_json(cls, value: Any, path: Path) -> Build:
-        """The record that `to_json` made `value` from.
+        """The inverse of `to_json`.
 
         Args:
-            path: where `value` was read, for the error.
+            path: the file of `value`, for error messages.
 
         Raises:
             UserError: a field is missing, unknown or not of its type.
@@ -154,7 +160,7 @@ def _plain(codes: Codes) -> dict[str, dict[str, Any]]:
 
 
 def _checked(record: type, value: Any) -> dict[str, Any]:
-    """`value` if it has the fields of `record`. Raises ValueError: it lacks one, or has another."""
+    """`value` if it has the fields of `record`. Raises ValueError if one is missing or unknown."""
     if not isinstance(value, dict):
         raise ValueError("no object")
     known = fields(record)

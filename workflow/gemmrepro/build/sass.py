@@ -1,7 +1,6 @@
-"""A kernel's machine code, read from the text that ``cuobjdump -sass`` prints.
+"""Parses machine code (SASS) from the output of ``cuobjdump -sass``.
 
-The listing is parsed into functions of instructions; from those come the histogram of opcodes that the static
-gates judge and the hot loop that the report shows.
+The static gate checks the histogram of opcodes; the report shows the hot loop.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?P<text>[^;]*
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 _TARGET = re.compile(r"\b0x([0-9a-f]+)\s*$")
 
-# Opcodes that do the arithmetic a GEMM is made of: scalar multiply-adds and the tensor-core instructions.
+# Arithmetic of a GEMM: scalar multiply-adds and tensor-core instructions.
 _MATH = re.compile(r"^(FFMA2?|DFMA|HFMA2|FADD|FMUL|DADD|DMUL|IDP|[HQIDB]?MMA|[HQIBU]GMMA|U?TC\w*MMA\w*)(\.|$)")
 
 
@@ -34,8 +33,8 @@ class Instruction:
 
     @property
     def target(self) -> int | None:
-        """Where a direct branch goes, in bytes from the start of the function; None for anything else."""
-        if not self.opcode.split(".", 1)[0] == "BRA":
+        """The target of a direct branch, in bytes from the start of the function; None for other instructions."""
+        if self.opcode.split(".", 1)[0] != "BRA":
             return None
         target = _TARGET.search(self.text)
         return int(target[1], 16) if target else None
@@ -56,12 +55,12 @@ class Function:
 
     @property
     def histogram(self) -> dict[str, int]:
-        """How often each opcode appears in the code (not how often it runs)."""
+        """Static counts of opcodes with their modifiers."""
         return dict(sorted(Counter(instruction.opcode for instruction in self.instructions).items()))
 
     @property
     def barriers(self) -> int:
-        """How many of a block's 16 barriers the code names; a barrier in a register counts as one."""
+        """How many of a block's 16 barriers the code uses; all barriers numbered by a register count as one."""
         names = set()
         for instruction in self.instructions:
             if instruction.opcode.split(".", 1)[0] == "BAR":
@@ -71,10 +70,10 @@ class Function:
 
     @property
     def hot_loop(self) -> tuple[Instruction, ...]:
-        """The innermost loop with most arithmetic; empty where the code has no loop.
+        """The innermost loop with the most arithmetic; empty if the code has no loop.
 
-        A loop is the run of code from the target of a backward branch to that branch; it is innermost if no other loop
-        that does arithmetic lies wholly inside it: one that only waits for a barrier is no loop of the kernel's own.
+        A loop is the code from the target of a backward branch to that branch. It is innermost if it contains no other
+        loop with arithmetic; loops that only wait for a barrier do not count.
         """
         candidates = {
             (instruction.target, instruction.address)
@@ -136,7 +135,7 @@ def parse(listing: str) -> tuple[Function, ...]:
 
 
 def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
-    """Drop what the assembler puts after the last instruction: a branch to itself, then NOPs up to the alignment."""
+    """Drop the assembler's padding: a branch to itself, then NOPs up to the alignment."""
     end = len(code)
     while end and code[end - 1].opcode == "NOP":
         end -= 1
@@ -146,5 +145,5 @@ def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
 
 
 def allocated_registers(registers: int, threads: int) -> int:
-    """Registers that a block of `threads` takes: a warp is allocated them in units of 256, 8 per thread."""
+    """Registers that a block of `threads` occupies: they are allocated per warp in units of 256, 8 per thread."""
     return -(-registers // 8) * 8 * 32 * -(-threads // 32)

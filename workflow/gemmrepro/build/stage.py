@@ -1,9 +1,8 @@
-"""Build one kernel with one toolkit: a fat binary, its disassembly, and a record of what the compiler made of it.
+"""Build one kernel with one toolkit: a fat binary, its disassembly, and a build record.
 
     python -m gemmrepro.build.stage --kernel ladder.naive --toolkit cuda13 --archs 80,86,90 --out results/build/cuda13
 
-nvcc, cuobjdump and nvdisasm are taken from PATH; of a kernel that another compiler compiles, the toolkit's ptxas and
-fatbinary assemble and pack the code.
+nvcc, cuobjdump and nvdisasm come from PATH; for other compilers, so do ptxas and fatbinary, which assemble and pack.
 """
 
 from __future__ import annotations

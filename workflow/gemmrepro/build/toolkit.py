@@ -22,7 +22,7 @@ _TOOL_PACKAGES = {
 
 @dataclass(frozen=True)
 class Toolkit:
-    """The CUDA toolkit on PATH. `archs` are the architectures it can compile for ("80", "90a")."""
+    """The CUDA toolkit on PATH: "cuda13", "13.0.88", and the architectures that it compiles for ("80", "90a")."""
 
     name: str
     version: str
@@ -56,14 +56,14 @@ def find_toolkit(name: str) -> Toolkit:
 
 
 def capability(arch: str) -> tuple[int, str]:
-    """Number and suffix of an architecture, to sort by: (90, "a") of "sm_90a"."""
+    """Number and suffix of an architecture, as a sort key: (90, "a") for "sm_90a"."""
     digits = arch.removeprefix("sm_")
     number = digits.rstrip("af")
     return int(number), digits[len(number) :]
 
 
 def sha256(path: Path) -> str:
-    """Of a source file's content, in hexadecimal. Raises UserError if the file is missing."""
+    """SHA-256 of a source file's content, in hexadecimal. Raises UserError if the file is missing."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
@@ -71,12 +71,12 @@ def sha256(path: Path) -> str:
 
 
 def relative(path: Path) -> str:
-    """`path` as nvcc, which runs in the repository's root, is given it."""
+    """`path` relative to the repository's root, where nvcc runs; unchanged if it is outside."""
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
 def shown(path: Path) -> str:
-    """`path` as records and messages show it: relative to the repository's root, or its bare name."""
+    """`path` for records and messages: relative to the repository's root, or only its name if it is outside."""
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
 
 
@@ -84,10 +84,10 @@ def run(command: list[str], check: bool = True, env: dict[str, str] | None = Non
     """Run a tool of the toolkit in the repository's root.
 
     Raises:
-        UserError: it failed, and `check` is set.
+        UserError: it fails and `check` is set.
     """
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
     if check and done.returncode:
         message = (done.stderr or done.stdout).strip()[-800:]
-        raise UserError(f"{command[0]} failed ({done.returncode}): {message}; check that the toolkit on PATH is whole.")
+        raise UserError(f"{command[0]} failed ({done.returncode}): {message}; check the toolkit on PATH.")
     return done

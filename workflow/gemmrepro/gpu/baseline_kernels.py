@@ -1,9 +1,9 @@
-"""Which GPU kernels the libraries behind the baselines choose, seen through PyTorch's profiler.
+"""Lists the GPU kernels that baselines launch, with PyTorch's profiler.
 
     python -m gemmrepro.gpu.baseline_kernels \\
         --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256, 256, 256]'
 
-Profiling attaches to the whole process, so a sweep asks in a process of its own (`baselines.gpu_kernel_names`).
+Profiling affects the whole process, so a sweep runs this as a child process (`baselines.gpu_kernel_names`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What kernels are measured against: vendor libraries, called as their manuals say.
+"""Baselines: the vendor libraries that kernels are compared with, called as their manuals recommend.
 
-``cublas.sgemm`` is cuBLAS's fp32 GEMM. ``cublas.gemm`` is the GEMM of every other type, accumulated as its problem says
-(16 bits, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32): the fastest of cublasGemmEx and of what
-cublasLt offers. ``cublas.gemm_k_major`` is the same call by another name, for a family that has kernels of both
-layouts: a row of measurements names a baseline and a type, and no layout. ``cublas.gemm_fast`` leaves sums of 8-bit
-floats in the tensor core ("fast accumulation"), for kernels that do. ``cublas.gemm_emulated`` is cublasGemmEx with its
-emulation of fp64 by 8-bit integers switched on, wherever it can. ``cuda.memcpy`` is the driver's device-to-device copy.
-``cub.reduce`` and ``cub.histogram`` are CUB's device-wide sum and histogram of even bins, as CuPy carries them.
+- ``cublas.sgemm``: cuBLAS's fp32 GEMM.
+- ``cublas.gemm``: the GEMM of every other type, the fastest of cublasGemmEx and cublasLt's candidates. It accumulates
+  16-bit types, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32.
+- ``cublas.gemm_k_major``: the same with K-major B, for families that have both layouts; rows do not state the layout.
+- ``cublas.gemm_fast``: 8-bit floats accumulated within the tensor core ("fast accumulation").
+- ``cublas.gemm_emulated``: cublasGemmEx with fp64 emulated by 8-bit integers, wherever cuBLAS supports it.
+- ``cuda.memcpy``: the driver's device-to-device copy.
+- ``cub.reduce``, ``cub.histogram``: CUB's device-wide sum and histogram of even bins, as bundled with CuPy.
 """
 
 from __future__ import annotations
@@ -30,23 +31,27 @@ from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
 LT_CANDIDATES = 8
-"""How many algorithms cublasLt's heuristic is asked for."""
+"""Algorithms requested from cublasLt's heuristic."""
 
 TRIAL_SAMPLE_MS = 0.2
-"""A sample of a trial lasts at least this long."""
+"""Minimum duration of one sample of a trial."""
 
 TRIAL_ROUNDS = (5, 60)
-"""The fewest and the most rounds of a trial, however long it may last."""
+"""Minimum and maximum rounds of a trial, whatever its duration."""
 
 WARM_UP = 3 / 8
-"""How long a trial's warm-up lasts, in trials."""
+"""Duration of a trial's warm-up, relative to the trial."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A library call that does what the kernels of one operation do.
+    """A library call for one operation.
 
-    `bind` returns a function that calls it once on operands, asynchronously on the session's stream.
+    Attributes:
+        rung: its name in figures and tables.
+        op: the operation.
+        bind: returns a function that calls the library once on operands, asynchronously on the session's stream.
+        version: the library's name and version.
     """
 
     id: str
@@ -61,21 +66,21 @@ def _sgemm(session: device.Session, operands: Operands) -> Callable[[], None]:
 
 
 def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm") -> Callable[[], None]:
-    """The fastest of cublasGemmEx and the algorithms that cublasLt's heuristic offers, each tried here and now.
+    """The fastest of cublasGemmEx and cublasLt's candidates, by a trial on the operands.
 
-    What a kernel is compared with must be the library's best: cublasGemmEx may choose a slower kernel than cublasLt
-    knows. They are tried on the operands themselves, and the least median wins.
+    A kernel must be compared with the library's best, and cublasGemmEx may choose a slower kernel than cublasLt has.
+    The candidate with the lowest median time wins.
 
     Raises:
-        UserError: the library multiplies no such types, or not in this layout.
+        UserError: the library does not support these types or this layout.
     """
     calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, name == FAST))
     if operands.problem.dtype_in not in LT_ONLY:
         calls.insert(0, opened(session).gemm_ex(operands))
     if not calls:
         raise UserError(
-            f"cuBLAS has no way to multiply {operands.problem} in layout {operands.problem.layout}; "
-            "8-bit floats want a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
+            f"cuBLAS has no algorithm for {operands.problem} in layout {operands.problem.layout}; "
+            "8-bit floats need a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
         )
     chosen = session.trials.algorithm(operands.problem, operands.shape, name)
     if chosen is None:
@@ -87,7 +92,7 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
 
 
 def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
-    """Index of the fastest of `calls`, launched in turn so that a drift of the clock touches them all alike."""
+    """Index of the fastest of `calls`, launched alternately so that clock drift affects all of them equally."""
     import cupy
 
     trial_ms = session.trials.milliseconds
@@ -108,7 +113,7 @@ def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     once = [sample(call, 1) for call in calls]
     session.sync()
     least = max(1e-3, min(elapsed(pair) for pair in once))
-    # At the clock that this load leaves, not at that of an idle GPU: the ranking may differ.
+    # Warm up first: the ranking at the sustained clock may differ from that at an idle GPU's clock.
     for index in range(math.ceil(WARM_UP * trial_ms / least)):
         calls[index % len(calls)]()
     session.sync()
@@ -145,9 +150,9 @@ def _cub_reduce(session: device.Session, operands: Operands) -> Callable[[], Non
 
 
 def _cub_histogram(session: device.Session, operands: Operands) -> Callable[[], None]:
-    """CuPy has CUB count in 64 bits; a kernel then narrows the counts, two microseconds for few bins.
+    """CuPy's CUB counts in 64 bits, so a second kernel narrows the counts: two microseconds for few bins.
 
-    It counts no ids outside the bins, so the last place is zero: right where there are none.
+    CUB ignores ids outside the bins, so the last count is zero; timed ids are all inside.
     """
     import cupy
     from cupy.cuda import cub
@@ -217,16 +222,16 @@ def baseline(name: str) -> Baseline:
 
 
 def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, Shape]]) -> dict[str, str]:
-    """Which GPU kernel each baseline runs at each size, asked in a process of its own.
+    """The GPU kernel that each baseline launches at each size, found by a child process.
 
-    Profiling attaches to the whole process and would slow the launches that are timed in it.
+    Profiling affects the whole process and would slow down timed launches.
 
     Args:
         wanted: (baseline id, problem, shape).
 
     Returns:
-        names by "<baseline> <n>", or "<baseline> <dtype> <n>" where it serves several types; empty, with the
-        reason on stderr, where PyTorch's profiler cannot be used.
+        names by "<baseline> <n>" for fp32, else "<baseline> <dtype> <n>"; empty, with the reason on stderr, if
+        PyTorch's profiler cannot be used.
     """
     if not wanted:
         return {}

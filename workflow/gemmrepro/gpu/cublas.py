@@ -1,12 +1,11 @@
 """libcublas and libcublasLt through ctypes, for row-major arrays.
 
-CuPy's binding refuses to run while a stream is being captured, and launches of microseconds are timed as CUDA graphs.
-Row-major C = AB is asked for as the column-major C' = B'A', so that neither side transposes anything. A handle's math
-mode is set to the default one and read back: TF32, BF16x9 emulation and the like are off.
+CuPy's binding does not work during stream capture, which the CUDA graphs of short launches need. Row-major C = AB is
+passed as the column-major C' = B'A', so that nothing is transposed. A handle's math mode is set to the default and read
+back: TF32, BF16x9 emulation and the like are off.
 
-A handle and its workspace live as long as their session, whose graphs may hold them. cublasLt's heuristic is asked once
-for a problem and shape, which takes longer than a small GEMM; the descriptors that its answer needs live and end with
-it.
+A handle and its workspace live as long as their session, since graphs may refer to them. cublasLt's heuristic is called
+once per problem and shape, since it takes longer than a small GEMM; its descriptors live as long as its result.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ COMPUTE_32F = 68
 """cublasComputeType_t: fp32 accumulation."""
 
 COMPUTE = {"tf32": 77, "fp64": 70, "int8": 72}
-"""The same by operand type, where it is another: TF32 products, fp64, int32 accumulation."""
+"""The compute type by operand type if it is not COMPUTE_32F: TF32 products, fp64, int32 accumulation."""
 
 CUDA_TYPES = {
     **{"fp32": 0, "tf32": 0, "fp64": 1, "fp16": 2, "int8": 3, "int32": 10, "bf16": 14},
@@ -38,7 +37,7 @@ CUDA_TYPES = {
 """cudaDataType_t values."""
 
 LT_ONLY = ("fp8_e4m3", "fp8_e5m2")
-"""Operand types that cublasLt alone multiplies."""
+"""Operand types that only cublasLt supports."""
 
 DEFAULT_ALGORITHM = -1
 """cublasGemmAlgo_t."""
@@ -53,19 +52,19 @@ LT_MAX_WORKSPACE = 1
 """cublasLtMatmulPreferenceAttributes_t."""
 
 MATH_MODES = {"default": 0, "tf32": 3, "fp64 emulated": 8}
-"""cublasMath_t values. "tf32" exists so that tests can show that the gate rejects it; the last one makes fp64
-products of 8-bit integers (cuBLAS 13.0.2 and later)."""
+"""cublasMath_t values. "tf32" exists for tests that the gate rejects it; "fp64 emulated" computes fp64 products from
+8-bit integers (cuBLAS 13.0.2 and later)."""
 
 EAGER = 2
-"""cublasEmulationStrategy_t: emulate wherever it is possible, not only where it is thought to be faster."""
+"""cublasEmulationStrategy_t: emulate wherever possible, not only where cuBLAS expects it to be faster."""
 
 WORKSPACE_BYTES = 32 << 20
-"""What cuBLAS's manual recommends for Hopper; smaller GPUs need less. Set by hand, since a captured call that lets
-cuBLAS allocate its own would put the allocation into the graph that is timed."""
+"""The size that cuBLAS's manual recommends for Hopper; smaller GPUs need less. It is allocated here, since otherwise a
+captured call would put cuBLAS's own allocation into the timed graph."""
 
 
 class OnStream(Protocol):
-    """What has a CuPy stream and keeps open handles: a session (gemmrepro.gpu.device, which this module is below)."""
+    """An object with a CuPy stream and open handles, such as `gpu.device.Session`."""
 
     stream: Any
     libraries: dict[str, Any]
@@ -78,7 +77,7 @@ def _load(name: str) -> ctypes.CDLL:
         return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
     except Exception as error:
         raise UserError(
-            f"lib{name} cannot be loaded ({error}); install nvidia-cublas beside CuPy, or the CUDA toolkit."
+            f"lib{name} cannot be loaded ({error}); install nvidia-cublas in CuPy's environment, or the CUDA toolkit."
         ) from None
 
 
@@ -90,11 +89,11 @@ def _workspace() -> Any:
 
 def _check(name: str, status: int) -> None:
     if status != 0:
-        raise UserError(f"{name} failed with cuBLAS status {status}; check that cuBLAS and the driver fit together.")
+        raise UserError(f"{name} failed with cuBLAS status {status}; check that the driver supports this cuBLAS.")
 
 
 def _repeatable(name: str, function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]) -> Callable[[], None]:
-    """A function that calls the library with these arguments; `kept` is what they point to."""
+    """A function that calls the library with these arguments; `kept` holds the objects that they point to."""
 
     def call() -> None:
         status = function(*arguments)
@@ -116,7 +115,7 @@ def scale_type(problem: Problem) -> str:
 
 
 def scalars(operands: Operands) -> tuple[Any, Any]:
-    """alpha and beta of `operands` as the library takes them for its problem."""
+    """alpha and beta of `operands`, as ctypes values of the problem's scale type."""
     kind = scale_type(operands.problem)
     if kind == "int32":
         return ctypes.c_int32(int(operands.alpha)), ctypes.c_int32(int(operands.beta))
@@ -162,7 +161,7 @@ class ColumnMajor:
         )
 
     def leading(self, handle: Any) -> tuple[Any, ...]:
-        """The arguments with which a BLAS call begins: handle, which matrices are transposed, and the lengths."""
+        """The first arguments of a BLAS call: handle, operations on both matrices, and m, n, k."""
         lengths = (ctypes.c_int(self.m), ctypes.c_int(self.n), ctypes.c_int(self.k))
         return (handle, ctypes.c_int(self.op_first), ctypes.c_int(OP_N), *lengths)
 
@@ -174,14 +173,15 @@ class Cublas:
         """Open it.
 
         Raises:
-            UserError: libcublas is not installed, or does not keep the math mode it is given.
+            UserError: libcublas is not installed, or does not accept the math mode.
         """
         self._library = _load("cublas")
         self._handle = ctypes.c_void_p()
         self._call("cublasCreate_v2", ctypes.byref(self._handle))
         self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(session.stream.ptr))
         if math == "fp64 emulated":
-            # It keeps its slices in a workspace of its own, which is larger, and multiplies natively where it is not.
+            # Emulation needs a larger workspace for its slices, which cuBLAS allocates; without it, it falls back to
+            # native fp64.
             self._emulate()
         else:
             self._workspace = _workspace()
@@ -192,7 +192,7 @@ class Cublas:
         self._call("cublasGetMathMode", self._handle, ctypes.byref(mode))
         if mode.value != MATH_MODES[math]:
             raise UserError(
-                f"cuBLAS is in math mode {mode.value} although {MATH_MODES[math]} was asked for; unset the CUBLAS_* "
+                f"cuBLAS is in math mode {mode.value} although {MATH_MODES[math]} was requested; unset the CUBLAS_* "
                 "and NVIDIA_TF32_OVERRIDE variables of your shell."
             )
         version = ctypes.c_int()
@@ -202,7 +202,7 @@ class Cublas:
 
     def _emulate(self) -> None:
         if not hasattr(self._library, "cublasSetEmulationStrategy"):
-            raise UserError("this cuBLAS emulates no fp64; install nvidia-cublas 13.0.2 or later.")
+            raise UserError("this cuBLAS cannot emulate fp64; install nvidia-cublas 13.0.2 or later.")
         self._call("cublasSetEmulationStrategy", self._handle, ctypes.c_int(EAGER))
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -221,7 +221,7 @@ class Cublas:
         return _repeatable("cublasSgemm", self._library.cublasSgemm_v2, arguments, (alpha, beta))
 
     def gemm_ex(self, operands: Operands) -> Callable[[], None]:
-        """C[m,n] = alpha A B + beta C in the problem's types and layout; cuBLAS chooses how."""
+        """C[m,n] = alpha A B + beta C in the problem's types and layout; cuBLAS chooses the algorithm."""
         form = ColumnMajor.of(operands.problem, operands.shape)
         a, b = operands.inputs
         alpha, beta = scalars(operands)
@@ -247,16 +247,16 @@ class _HeuristicResult(ctypes.Structure):
 
 
 class _Plan:
-    """A problem of one shape as cublasLt describes it, and the algorithms for it. Owns the descriptors."""
+    """cublasLt's description of a problem of one shape, and its algorithms. Owns the descriptors."""
 
     def __init__(self, matmul: Any, layouts: tuple[Any, Any, Any], usable: list[_HeuristicResult], owned: ExitStack):
         self.matmul, self.layouts, self.algorithms = matmul, layouts, usable
-        # At the end of the process everything goes with its context, which may be broken by then.
+        # Not at the end of the process: the context frees everything, and may be broken by then.
         weakref.finalize(self, owned.close).atexit = False
 
 
 class CublasLt:
-    """One libcublasLt handle, and its own ranking of algorithms."""
+    """One libcublasLt handle, and its heuristic's ranking of algorithms."""
 
     def __init__(self, session: OnStream) -> None:
         """Open it.
@@ -286,7 +286,7 @@ class CublasLt:
         self._call(f"cublasLt{kind}SetAttribute", descriptor, ctypes.c_int(attribute), ctypes.byref(value), size)
 
     def _plan(self, problem: Problem, shape: Shape, most: int, fast: bool) -> _Plan:
-        """The heuristic's answer, asked for once."""
+        """The heuristic's result, cached."""
         key = problem, shape, most, fast
         if key not in self._plans:
             self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, fast)
@@ -318,17 +318,19 @@ class CublasLt:
                 status = self._library.cublasLtMatmulAlgoGetHeuristic(
                     *problem_arguments, ctypes.c_int(most), answers, ctypes.byref(count)
                 )
-            if status != NOT_SUPPORTED:  # it knows no algorithm; cublasGemmEx may
+            if status != NOT_SUPPORTED:  # cublasLt has no algorithm; cublasGemmEx may have one
                 _check("cublasLtMatmulAlgoGetHeuristic", status)
             usable = [result for result in answers[: count.value] if not result.state]
             return _Plan(matmul, layouts, usable, owner.pop_all())
 
     def candidates(self, operands: Operands, most: int, fast: bool = False) -> list[Callable[[], None]]:
-        """Up to `most` algorithms for what `Cublas.gemm_ex` does, in the order of cublasLt's heuristic.
+        """Up to `most` algorithms for the GEMM of `Cublas.gemm_ex`, in the order of cublasLt's heuristic.
 
-        With `fast`, sums of 8-bit floats may stay in the tensor core, to the bits that it keeps. The same problem and
-        shape have the same list each time. Arrays begin at multiples of 256 bytes, as CuPy's do and as the heuristic
-        takes for granted.
+        The list is the same each time for the same problem and shape. Arrays must be aligned to 256 bytes, as CuPy's
+        are and as the heuristic assumes.
+
+        Args:
+            fast: whether 8-bit floats may be accumulated in the tensor core with fewer bits.
         """
         plan = self._plan(operands.problem, operands.shape, most, fast)
         a, b = operands.inputs
@@ -347,7 +349,7 @@ class CublasLt:
 
 
 def opened(session: OnStream, math: str = "default") -> Cublas:
-    """The session's one handle in `math` mode."""
+    """The session's cuBLAS handle in `math` mode, opened on first use."""
     key = f"cublas {math}"
     if key not in session.libraries:
         session.libraries[key] = Cublas(session, math)
@@ -355,7 +357,7 @@ def opened(session: OnStream, math: str = "default") -> Cublas:
 
 
 def opened_lt(session: OnStream) -> CublasLt:
-    """The session's one cublasLt handle."""
+    """The session's cublasLt handle, opened on first use."""
     if "cublasLt" not in session.libraries:
         session.libraries["cublasLt"] = CublasLt(session)
     return session.libraries["cublasLt"]

@@ -1,11 +1,10 @@
-"""The GPU at hand: what it is, how kernels are loaded and launched on it, and what its sensors say.
+"""This machine's GPU: its properties, its stream and its sensors.
 
-Everything that needs a driver is imported inside functions, so that this module can be imported, and its pure parts
-tested, on a machine without a GPU. CuPy holds the arrays, cuda.core loads and launches, NVML (nvidia-ml-py) reads the
-sensors.
+Whatever needs a driver is imported inside functions, so that this module can be imported, and its pure parts tested,
+without a GPU. CuPy holds arrays, cuda.core loads and launches kernels, NVML (nvidia-ml-py) reads sensors.
 
-    python -m gemmrepro.gpu.device            prints the GPU as JSON; exits 1 with the reason where none can be used
-    python -m gemmrepro.gpu.device --slug     prints the name its recordings go by ("h200")
+    python -m gemmrepro.gpu.device            prints the GPU as JSON; exits 1 with the reason if none can be used
+    python -m gemmrepro.gpu.device --slug     prints the name of its recordings ("h200")
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.operations import Shape
 
-# Switches by which libraries silently trade precision for speed, or the reverse. What is measured here is plain
-# arithmetic of the stated type, so none of them may be inherited from the caller's shell.
+# Switches that make libraries silently trade precision for speed, or the reverse. Only plain arithmetic of the stated
+# type is measured, so none of them may be inherited from the caller's shell.
 PRECISION_SWITCHES = (
     "NVIDIA_TF32_OVERRIDE",
     "CUPY_TF32",
@@ -36,7 +35,7 @@ PRECISION_SWITCHES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 
-# Bits of NVML's clocks-event-reasons mask (nvml.h, nvmlClocksEventReason*). "Idle" is no throttling and is left out.
+# Bits of NVML's clocks-event-reasons mask (nvml.h, nvmlClocksEventReason*), without "idle", which is no throttling.
 THROTTLE_REASONS = {
     0x002: "applications_clocks_setting",
     0x004: "sw_power_cap",
@@ -51,7 +50,7 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """What a GPU is. Bytes, MHz and W; a field NVML does not know is None."""
+    """Properties of a GPU, in bytes, MHz and W; None where NVML has no value."""
 
     name: str
     compute_capability: tuple[int, int]
@@ -67,12 +66,12 @@ class Gpu:
 
     @property
     def slug(self) -> str:
-        """The name under which its recordings are filed."""
+        """The folder name of its recordings."""
         return slug(self.name)
 
     @property
     def arch(self) -> str:
-        """Its machine code's name, such as ``sm_90``."""
+        """Its architecture, such as ``sm_90``."""
         return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
 
     def describe(self) -> dict[str, Any]:
@@ -102,10 +101,10 @@ def throttle_names(mask: int) -> list[str]:
 
 
 def pick_arch(archs: list[str], capability: tuple[int, int]) -> str | None:
-    """Which of a fat binary's machine codes a GPU of `capability` runs, or None.
+    """The architecture among `archs` whose machine code a GPU of `capability` runs, or None.
 
-    Machine code runs on its own major version at the same or a later minor one; code for an architecture-specific
-    target (``sm_90a``) runs on exactly that one (CUDA C++ Programming Guide, "Binary Compatibility").
+    Machine code runs on its own major version at the same or a later minor version; code for an architecture-specific
+    target (``sm_90a``) only on that version (CUDA C++ Programming Guide, "Binary Compatibility").
     """
     best: tuple[tuple[int, bool], str] | None = None
     for arch in archs:
@@ -122,7 +121,7 @@ def pick_arch(archs: list[str], capability: tuple[int, int]) -> str | None:
 
 @dataclass(frozen=True)
 class HeldArrays:
-    """The arrays between a kernel's launches, by name, as they were made for one kernel and shape."""
+    """A kernel's workspace for one shape: arrays by name."""
 
     kernel: str
     shape: Shape
@@ -130,14 +129,14 @@ class HeldArrays:
 
 
 class Session:
-    """An open GPU: one stream on which everything runs, in order, and its sensors.
+    """An open GPU with its sensors, and one stream on which everything runs in order.
 
     Attributes:
-        gpu: what it is.
-        stream, core_stream: the one stream, as CuPy and as cuda.core know it.
-        workspace: the arrays between launches of the kernel that was bound last.
-        trials: which of cuBLAS's algorithms its baselines take.
-        libraries: open handles of cuBLAS, which live as long as the session: its graphs may hold them.
+        gpu: its properties.
+        stream, core_stream: the stream, as objects of CuPy and of cuda.core.
+        workspace: the workspace of the kernel that was bound last.
+        trials: the cuBLAS algorithms that baselines use.
+        libraries: open cuBLAS handles; they live as long as the session, since graphs may refer to them.
     """
 
     def __init__(self, gpu: Gpu, stream: Any, core_stream: Any, nvml: Any, nvml_handle: Any) -> None:
@@ -151,7 +150,7 @@ class Session:
         self.libraries: dict[str, Any] = {}
 
     def sync(self) -> None:
-        """Wait for the stream; a kernel that failed on the GPU surfaces here as a UserError."""
+        """Wait for the stream. Raises UserError if a kernel failed on the GPU."""
         from cupy.cuda.runtime import CUDARuntimeError
 
         try:
@@ -162,14 +161,14 @@ class Session:
             ) from None
 
     def free_bytes(self) -> int:
-        """Free memory of the GPU, CuPy's cached blocks given back first."""
+        """Free GPU memory in bytes, after CuPy has released its cached blocks."""
         import cupy
 
         cupy.get_default_memory_pool().free_all_blocks()
         return int(cupy.cuda.runtime.memGetInfo()[0])
 
     def sensors(self) -> dict[str, Any]:
-        """SM clock in MHz, power in W, temperature in °C, throttle mask. A sensor the GPU lacks is None."""
+        """SM clock in MHz, power in W, temperature in °C, throttle mask; None for a sensor that the GPU lacks."""
         nvml, handle = self._nvml, self._handle
 
         def read(query: Callable[..., Any], *args: Any) -> Any:
@@ -178,7 +177,7 @@ class Session:
             except nvml.NVMLError:
                 return None
 
-        # The plain query averages over a second on recent GPUs, longer than most bursts here.
+        # On recent GPUs the plain query averages over a second, which is longer than most bursts.
         power = None
         fields = read(nvml.nvmlDeviceGetFieldValues, [nvml.NVML_FI_DEV_POWER_INSTANT])
         if fields and fields[0].nvmlReturn == nvml.NVML_SUCCESS:
@@ -197,7 +196,7 @@ class Session:
         }
 
     def other_processes(self) -> int:
-        """How many processes but this one and its parent have this GPU open; 0 where the driver does not tell."""
+        """Number of processes that use this GPU, except this one and its parent; 0 if the driver does not know."""
         try:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except self._nvml.NVMLError:
@@ -217,7 +216,7 @@ def _import_cuda() -> tuple[Any, Any, Any]:
         import cuda.core as core
         import pynvml
     except ImportError as error:
-        raise UserError(f"{error.name} cannot be imported; install cuda-core and nvidia-ml-py beside CuPy.") from None
+        raise UserError(f"{error.name} cannot be imported; install cuda-core and nvidia-ml-py next to CuPy.") from None
     return cupy, core, pynvml
 
 
@@ -282,10 +281,10 @@ def open_gpu() -> Session:
 
 
 def described() -> dict[str, Any]:
-    """What `python -m gemmrepro.gpu.device` prints, asked in another process: this one must not occupy the GPU.
+    """The output of `python -m gemmrepro.gpu.device`, run as a child process so that this one does not open the GPU.
 
     Raises:
-        UserError: no GPU can be used; the other process has said why.
+        UserError: no GPU can be used; the child process prints why.
     """
     try:
         text = subprocess.check_output(
@@ -299,8 +298,8 @@ def described() -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gpu.device", description="Describe the GPU at hand.")
-    parser.add_argument("--slug", action="store_true", help="print only the name its recordings go by")
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gpu.device", description="Describe this machine's GPU.")
+    parser.add_argument("--slug", action="store_true", help="print only the name of its recordings")
     arguments = parser.parse_args()
     gpu = open_gpu().gpu
     print(gpu.slug if arguments.slug else json.dumps({**gpu.describe(), "slug": gpu.slug}, indent=2))

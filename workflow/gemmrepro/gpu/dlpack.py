@@ -1,7 +1,7 @@
-"""Arrays that say through DLPack of which element type they are, where the library that holds them has no such type.
+"""Sets element types that CuPy lacks in arrays that are passed through DLPack.
 
-CuPy holds bfloat16 and 8-bit floats as unsigned integers (`operands.STORAGE`). Whoever takes arrays by DLPack, as
-cuTile does, reads the type from DLPack's structure (``DLTensor`` of dlpack.h), where it is set here.
+CuPy holds bfloat16 and 8-bit floats as unsigned integers (`core.dtypes.STORAGE`). A consumer of DLPack, such as cuTile,
+reads the type from DLPack's structure (``DLTensor`` of dlpack.h), and this module overwrites it there.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import ctypes
 from typing import Any
 
 CODES = {"bf16": 4, "fp8_e4m3": 10, "fp8_e5m2": 12}
-"""``DLDataTypeCode`` (dlpack.h, version 1.1) of the element types that are held as unsigned integers."""
+"""``DLDataTypeCode`` (dlpack.h, version 1.1) of element types that are stored as unsigned integers."""
 
 
 class Tensor(ctypes.Structure):
-    """``DLTensor``, which a capsule named ``dltensor`` begins with."""
+    """``DLTensor``, the head of a capsule named ``dltensor``."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -31,14 +31,14 @@ class Tensor(ctypes.Structure):
 
 
 def tensor(capsule: Any) -> Tensor:
-    """What `capsule` holds, to be read and written in place; it lives as long as the capsule does."""
+    """The tensor in `capsule`, to read and write in place; it lives as long as the capsule."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     return Tensor.from_address(pointer(capsule, b"dltensor"))
 
 
 class Typed:
-    """An array of unsigned integers that stand for elements of `dtype`, one of `CODES`."""
+    """An array of unsigned integers that DLPack exports with element type `dtype`, one of `CODES`."""
 
     def __init__(self, array: Any, dtype: str) -> None:
         self._array, self._code = array, CODES[dtype]
@@ -53,5 +53,5 @@ class Typed:
 
 
 def typed(array: Any, dtype: str) -> Any:
-    """`array`, which holds elements of `dtype` as `operands.STORAGE` says, as whoever takes DLPack understands it."""
+    """`array`, whose elements are stored as in `core.dtypes.STORAGE`, with `dtype` visible to consumers of DLPack."""
     return Typed(array, dtype) if dtype in CODES else array

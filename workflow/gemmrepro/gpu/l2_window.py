@@ -1,7 +1,7 @@
-"""The part of the L2 cache that can be set aside for data that are used again, and the window of addresses that use it.
+"""L2 persistence: the set-aside part of the L2 cache, and the access policy window that uses it.
 
-CUDA C++ Programming Guide, "Device Memory L2 Access Management". How much may be set aside and how long a window may be
-depends on the GPU and on how it is partitioned, so both are asked of it.
+See the CUDA C++ Programming Guide, "Device Memory L2 Access Management". Both sizes are limited by the GPU and its
+partitioning, so they are queried.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gemmrepro.gpu.device import Session
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU allows, in bytes: of L2 set aside, and of one window."""
+    """Maximum sizes in bytes: of the set-aside part of L2, and of one window."""
 
     set_aside: int
     window: int
@@ -33,7 +33,7 @@ def _call(function: Any, *arguments: Any) -> Any:
 
 
 def limits(session: Session) -> Limits:
-    """What the GPU at hand allows; zeros where it cannot set L2 aside (before compute capability 8.0, or under MIG)."""
+    """The limits of the open GPU; zeros if it cannot set L2 aside (before compute capability 8.0, or under MIG)."""
     from cuda.bindings import driver
 
     attributes = driver.CUdevice_attribute
@@ -61,12 +61,12 @@ def _set_window(session: Session, pointer: int, size: int) -> None:
 
 @contextlib.contextmanager
 def window(session: Session, array: Any) -> Iterator[int]:
-    """Launches on the session's stream keep `array` (CuPy) in the part of L2 that is set aside, hit ratio 1.
+    """Keep `array` (CuPy) in the set-aside part of L2 for launches on the session's stream, with hit ratio 1.
 
-    As much is set aside as the array needs and the GPU allows. Yields how many bytes that is.
+    The set-aside part is as large as the array, as far as the GPU allows. Yields its size in bytes.
 
     Raises:
-        UserError: the GPU sets nothing aside.
+        UserError: the GPU cannot set L2 aside.
     """
     from cuda.bindings import driver
 

@@ -1,4 +1,4 @@
-"""Loads a fat binary and launches its kernels."""
+"""Loads fat binaries and launches their kernels."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
 PORTABLE_SHARED_BYTES = 48 * 1024
 
 FATBIN_MAGIC = 0xBA55ED50
-"""How a fat binary begins (fatbinary.h): magic, version, size of this header, and of what follows it."""
+"""First word of a fat binary (fatbinary.h); version, header size and body size follow."""
 
 
 def fat_binaries(data: bytes) -> list[bytes]:
-    """The fat binaries that stand one behind the other in `data`; a cubin is given back as it is.
+    """Split `data` into the fat binaries that it concatenates; a cubin is returned unchanged.
 
     Raises:
-        UserError: the last one is cut short.
+        UserError: the data is malformed or truncated.
     """
     if data.startswith(b"\x7fELF"):
         return [data]
@@ -36,7 +36,7 @@ def fat_binaries(data: bytes) -> list[bytes]:
         magic, _, header, size = struct.unpack_from("<IHHQ", data.ljust(start + 16, b"\0"), start)
         end = start + header + size
         if magic != FATBIN_MAGIC or end > len(data):
-            raise UserError("the binary is no fat binary, or is cut short; run the build stage again.")
+            raise UserError("the binary is not a fat binary, or is truncated; run the build stage again.")
         binaries.append(data[start:end])
         start = end
     return binaries
@@ -44,7 +44,7 @@ def fat_binaries(data: bytes) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Binary:
-    """A kernel's fat binary or cubin, and which of its machine codes a GPU runs."""
+    """A kernel's fat binary or cubin, and the architecture of the machine code that a GPU runs."""
 
     kernel: Kernel
     toolkit: str
@@ -54,7 +54,7 @@ class Binary:
 
     @classmethod
     def built(cls, gpu: Gpu, kernel: Kernel, build: Path, toolkit: str) -> Binary:
-        """What the build stage made.
+        """The binary that the build stage made.
 
         Raises:
             UserError: it is missing, has no code for this GPU, or needs a newer driver.
@@ -87,7 +87,7 @@ def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserEr
         return UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
     if kernel.platform.targets:
         return UserError(
-            f"{kernel.id} is written for sm_{', sm_'.join(kernel.platform.targets)} alone and cannot run on the "
+            f"{kernel.id} only runs on sm_{', sm_'.join(kernel.platform.targets)} and cannot run on the "
             f"{gpu.name} ({gpu.arch})."
         )
     return UserError(
@@ -127,7 +127,7 @@ class Loaded:
 
     @classmethod
     def built(cls, session: Session, kernel: Kernel, build: Path, toolkit: str) -> Loaded:
-        """Load what the build stage made.
+        """Load the binary that the build stage made.
 
         Raises:
             UserError: the binary is missing, has no code for this GPU, needs a newer driver, or cannot be loaded.
@@ -136,7 +136,7 @@ class Loaded:
 
     @classmethod
     def from_file(cls, session: Session, kernel: Kernel, path: Path, toolkit: str = "test") -> Loaded:
-        """Load `kernel` from any fat binary or cubin, without a build record; for candidates and changed sources."""
+        """Load `kernel` from any fat binary or cubin without a build record, for tuning and tests."""
         return cls(session, Binary(kernel, toolkit, "unrecorded", session.gpu.arch, Path(path)))
 
     def _config(self, launch: Launch, entry: str) -> Any:
@@ -151,8 +151,8 @@ class Loaded:
             )
             if status != driver.CUresult.CUDA_SUCCESS:
                 raise UserError(
-                    f"{self.kernel.id} wants {launch.shared_bytes} bytes of dynamic shared memory a block, which the "
-                    f"{self.session.gpu.name} does not give ({status.name})."
+                    f"{self.kernel.id} needs {launch.shared_bytes} bytes of dynamic shared memory per block, which the "
+                    f"{self.session.gpu.name} does not have ({status.name})."
                 )
             self._shared_set[entry] = launch.shared_bytes
         grid: tuple[int, ...] = launch.grid
@@ -169,10 +169,10 @@ class Loaded:
         """A function that launches the kernel once on `operands`, asynchronously on the session's stream.
 
         Args:
-            part: which of the kernel's parts; by default the one that it chooses for the shape.
+            part: one of `Kernel.parts`; by default the one that the kernel chooses for the shape.
 
         Raises:
-            UserError: the rung cannot run this shape; it is named.
+            UserError: the kernel cannot run this shape; the message names it.
         """
         self.kernel.check(operands.shape)
         part = part or self.kernel.at(operands.shape)
@@ -192,17 +192,17 @@ class Loaded:
         return _in_order(calls)
 
     def workspace(self, shape: Shape) -> dict[str, Any]:
-        """The arrays that the kernel's launches hand on, for `shape`: the same until another kernel or shape comes.
+        """The kernel's intermediate arrays for `shape`; reused until another kernel or shape is bound.
 
-        They begin as NaN, or as the integer whose bits are all set: whoever relies on zeros there shows. What was bound
-        to them keeps them.
+        All their bits are set (NaN in floats), so that a kernel that relies on zeroed memory fails its gate. Bound
+        launches keep their arrays alive.
         """
         import cupy
 
         held = self.session.workspace
         if held is None or (held.kernel, held.shape) != (self.kernel.id, shape):
             self.session.workspace = None
-            cupy.get_default_memory_pool().free_all_blocks()  # what the last one leaves is of other sizes
+            cupy.get_default_memory_pool().free_all_blocks()  # blocks of the previous sizes do not fit
             arrays = {}
             for name, buffer in self.kernel.run.workspace.items():
                 arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
@@ -211,11 +211,11 @@ class Loaded:
         return held.arrays
 
     def launches(self, operands: Operands) -> Launches:
-        """Its launches on `operands`, to be made one by one."""
+        """Its launches on `operands`, for a host program."""
         return Launches(self, operands)
 
     def _bound(self, operands: Operands, part: Kernel, arrays: Mapping[str, Any]) -> Callable[[], None]:
-        """A function that makes one launch, with `arrays` beside the operands; they live as long as it does."""
+        """A function that makes one launch on the operands and the workspace `arrays`, which it keeps alive."""
         from cuda.core import launch
 
         config = self._config(part.launch(operands.shape), part.code.entry)
@@ -228,7 +228,7 @@ class Loaded:
         return call
 
     def _library(self, shape: Shape, step: LibraryStep, arrays: Mapping[str, Any]) -> Callable[[], None]:
-        """A function that has cuBLAS do `step`, as cublasLt's heuristic likes best."""
+        """A function that runs `step` with cuBLAS, by the first algorithm of cublasLt's heuristic."""
         strides = step.strides(shape)
         flat = [arrays[name].reshape(-1) for name in step.arrays]
         calls = []
@@ -241,7 +241,7 @@ class Loaded:
 
 
 def _in_order(calls: list[Callable[[], None]]) -> Callable[[], None]:
-    """One function that makes all `calls`."""
+    """A function that makes all `calls` in order."""
 
     def call() -> None:
         for launch in calls:
@@ -251,7 +251,7 @@ def _in_order(calls: list[Callable[[], None]]) -> Callable[[], None]:
 
 
 class Launches:
-    """What a kernel's `program` works with: its launches by entry, its workspace and operands, and the stream."""
+    """The argument of a kernel's `Run.program`: launches by entry point, workspace, operands and copies to the host."""
 
     def __init__(self, loaded: Loaded, operands: Operands) -> None:
         self._loaded, self._operands = loaded, operands
@@ -260,10 +260,10 @@ class Launches:
         self.operands = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
 
     def bind(self, *entries: str, **arrays: Any) -> Callable[[], None]:
-        """A function that makes the launches called so, in the order of the run, asynchronously.
+        """A function that makes the launches of `entries`, in the order of the run, asynchronously.
 
         Args:
-            arrays: what to pass in place of the arrays that their arguments name.
+            arrays: arrays to pass instead of those that the arguments name.
 
         Raises:
             UserError: the kernel has no such launch.
@@ -272,15 +272,15 @@ class Launches:
         launches = [step for step in kernel.steps_at(self.shape) if isinstance(step, Step)]
         if unknown := {*entries} - {step.entry for step in launches}:
             named = ", ".join(f"'{entry}'" for entry in sorted(unknown))
-            raise UserError(f"{kernel.id} has no launch {named}; mend its program, or name one among its steps.")
+            raise UserError(f"{kernel.id} has no launch {named}; correct its program, or add a step of that name.")
         steps = [step for step in launches if step.entry in entries]
         passed = {**self.workspace, **arrays}
         return _in_order([self._loaded._bound(self._operands, kernel.part(step), passed) for step in steps])
 
     def __call__(self, entry: str, **arrays: Any) -> None:
-        """Make the launches called `entry`; see `bind`."""
+        """Make the launches of `entry`; see `bind`."""
         self.bind(entry, **arrays)()
 
     def read(self, array: Any) -> Any:
-        """`array` on the host, once everything that was launched is done."""
+        """Copy `array` to the host, after everything that was launched before."""
         return array.get(stream=self._loaded.session.stream)

@@ -16,9 +16,9 @@ from gemmrepro.gpu.device import Session
 
 @contextlib.contextmanager
 def exclusive(session: Session) -> Iterator[None]:
-    """Hold the GPU against other stages of this project: two jobs on one GPU would time each other.
+    """Hold the GPU exclusively among stages of this project, since a second job would disturb timings.
 
-    Waits, and says so, while another process holds it.
+    It waits, with a message, while another process holds the GPU.
     """
     with _held(session, fcntl.LOCK_EX):
         yield
@@ -26,7 +26,7 @@ def exclusive(session: Session) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared(session: Session) -> Iterator[None]:
-    """Hold the GPU beside others that check numbers and time nothing, against stages that hold it alone."""
+    """Share the GPU with other stages that time nothing, and exclude those that need it exclusively."""
     with _held(session, fcntl.LOCK_SH):
         yield
 

@@ -1,22 +1,22 @@
-"""Which of cuBLAS's algorithms a baseline takes: chosen once for a problem and shape, and kept by the session."""
+"""The cuBLAS algorithm of a baseline: chosen once per problem and shape, and kept by the session."""
 
 from __future__ import annotations
 
 from gemmrepro.operations import Problem, Shape
 
 FAST = "cublas.gemm_fast"
-"""The baseline that leaves sums of 8-bit floats in the tensor core; it chooses among algorithms of its own."""
+"""The baseline with fast accumulation of 8-bit floats; it has its own list of algorithms."""
 
 TRIAL_MS = 800.0
-"""How long a trial of all algorithms lasts at most."""
+"""Maximum duration of a trial of all algorithms."""
 
 
 class Trials:
-    """What the trials of one session chose, and how long one may last.
+    """The algorithms that a session's trials chose, and the maximum duration of a trial.
 
-    An algorithm is its index in the list that `gemmrepro.gpu.baselines` makes for the problem: cublasGemmEx where it
-    knows the types, then the candidates of cublasLt's heuristic. Every process that asks the heuristic the same gets
-    the same list.
+    An algorithm is an index into the list that `gemmrepro.gpu.baselines` makes for the problem: cublasGemmEx if it
+    supports the types, then the candidates of cublasLt's heuristic. The heuristic returns the same list in every
+    process.
     """
 
     def __init__(self) -> None:
@@ -24,16 +24,16 @@ class Trials:
         self._chosen: dict[tuple[Problem, Shape, bool], int] = {}
 
     def limit(self, seconds: float) -> None:
-        """Have a trial last no longer than `seconds`, for a sweep that is in a hurry."""
+        """Limit the duration of a trial to `seconds`, for a quick sweep."""
         self.milliseconds = min(TRIAL_MS, 1000.0 * seconds)
 
     def algorithm(self, problem: Problem, shape: Shape, name: str = "cublas.gemm") -> int | None:
-        """Which algorithm the baseline `name` takes here; None where none was tried yet."""
+        """The algorithm of the baseline `name` for this problem and shape; None before its trial."""
         return self._chosen.get((problem, shape, name == FAST))
 
     def take(self, problem: Problem, shape: Shape, algorithm: int, name: str = "cublas.gemm") -> None:
-        """Have the baseline `name` take the algorithm that a trial chose, perhaps of an earlier process.
+        """Set the algorithm of the baseline `name` to the winner of a trial, perhaps in an earlier process.
 
-        One sweep thus compares with one and the same.
+        A sweep that continues thus keeps its baseline.
         """
         self._chosen[problem, shape, name == FAST] = algorithm
