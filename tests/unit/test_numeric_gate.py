@@ -149,7 +149,7 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path
     monkeypatch.setattr(subprocess, "run", worker)
     monkeypatch.setattr(subprocess, "check_output", lambda *given, **options: '{"name": "G", "driver": "D"}')
     (tmp_path / "crt.library.json").write_text("of another day")
-    numeric.in_turn(KERNELS, tmp_path, [7, 8], tmp_path, 5.0)
+    numeric.judge_isolated(KERNELS, tmp_path, [7, 8], tmp_path, 5.0)
     assert [names[0] for names, _ in worker.calls] == ["crt.library", "crt.ping_pong", "crt.accurate"]
     assert {tuple(seeds) for _, seeds in worker.calls} == {("--seed=7", "--seed=8")}
     found = json.loads((tmp_path / "crt.ping_pong.json").read_text())
@@ -169,4 +169,4 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path
 def test_another_failure_ends_the_gate(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(subprocess, "run", lambda command: SimpleNamespace(returncode=1))
     with pytest.raises(UserError, match=r"crt\.library ended with exit code 1"):
-        numeric.in_turn(KERNELS, tmp_path, [7], tmp_path, 5.0)
+        numeric.judge_isolated(KERNELS, tmp_path, [7], tmp_path, 5.0)

@@ -1,13 +1,13 @@
-"""How far a right result may be from the exact one: the numerical gate's bound on rounding errors.
+"""The numerical gate's bounds on rounding errors.
 
 For C = alpha A B + beta C0 every element must satisfy
 
     |C - C*|  <=  gamma (|alpha| |A||B| + |beta| |C0|) + underflow,
 
-C* being the same expression in float64. The worst case over all roundings is gamma_n = n u / (1 - n u), with u = 2^-24
-and n = k + 3 roundings on the longest path (k multiply-adds, the product with alpha, beta C0, their sum); it grows like
-n and would let TensorFloat-32 (u = 2^-11) pass from k = 8192 on. Rounding errors do not conspire: treated as
-independent with mean zero, they satisfy
+where C* is the same expression in float64. The worst case over all roundings is gamma_n = n u / (1 - n u), with u =
+2^-24 and n = k + 3 roundings on the longest path (k multiply-adds, the product with alpha, beta C0, their sum). It
+grows like n and would let TensorFloat-32 (u = 2^-11) pass from k = 8192 on. Treated as independent with mean zero,
+rounding errors satisfy
 
     gamma_n(lambda) = exp(lambda sqrt(n) u + n u^2 / (1 - u)) - 1
 

@@ -1,7 +1,7 @@
-"""The numerical gate of the micro-kernels that measure arithmetic ceilings: did they really do the sums they count?
+"""The numerical gate of the micro-kernels that measure arithmetic ceilings: do they execute the FLOP that they count?
 
-Each makes the same result that NumPy makes from the same recipe. The multiply-add loops
-write a sum only when their values leave all bounds; the tensor-core loops write the sum of one thread.
+Each result must match a NumPy emulation of the loop. The multiply-add loops only write a sum if their values exceed a
+bound; the tensor-core loops write the sum of one thread.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
 CEILING_BOUND = 1e6
-"""The loops that measure ceilings keep their sums below this."""
+"""Sums of timed loops stay below this."""
 
 
 @dataclass(frozen=True)
 class _Trace:
-    """What one launch of a loop left behind: its output, whether it wrote at all, and whether it wrote elsewhere."""
+    """The outcome of one launch: the output, whether it was written, and whether a guard element was."""
 
     value: float
     written: bool
@@ -48,15 +48,15 @@ Loop = Callable[[float, float, int], _Trace]
 
 
 class ArithmeticCeiling(Gate):
-    """The loops that measure arithmetic ceilings. The entry point says which loop a kernel is."""
+    """The loops that measure arithmetic ceilings; the kernel's entry point selects the emulation."""
 
     def cases(
         self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
     ) -> Iterator[Judged]:
-        """See `Gate.cases`; the loops draw nothing, so no seed matters.
+        """See `Gate.cases`. The loops have no random inputs, so seeds are ignored.
 
         Raises:
-            UserError: the loop is not emulated here.
+            UserError: there is no emulation of the loop.
         """
         if kernel.code.entry not in _LOOPS:
             raise UserError(
@@ -74,7 +74,7 @@ class ArithmeticCeiling(Gate):
             yield Judged(case, verdict, 0.0)
 
     def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
-        """A loop that writes its sum at all writes a small one, unless its values left all bounds."""
+        """The output must be untouched or small: the values stayed within their bound."""
         output = operands.output
         written = not bool((bits(output) == POISON_BITS[output.dtype.itemsize]).all())
         bounded = not written or abs(float(output[0])) < CEILING_BOUND
@@ -88,11 +88,11 @@ def _threads(kernel: Kernel) -> int:
     return math.prod(kernel.launch(_SHAPE).block)
 
 
-def shears(a: float, b: float, turns: int, pairs: int, threads: int) -> np.ndarray:
-    """What the FFMA ceiling's threads sum up, emulated in NumPy: [threads] float64.
+def shears(a: float, b: float, shear_pairs: int, pairs: int, threads: int) -> np.ndarray:
+    """The sums of the FFMA ceiling's threads, emulated in NumPy: [threads] float64.
 
-    Each multiply-add is one float64 operation rounded to float32: exact but for the rarest double rounding, so a
-    comparison allows a few units in the last place.
+    Each multiply-add is a float64 operation rounded to float32, which is exact except for rare double roundings, so a
+    comparison must allow a few units in the last place.
     """
     thread = np.arange(threads, dtype=np.float32)[:, None]
     pair = np.arange(pairs, dtype=np.float32)[None, :]
@@ -102,17 +102,17 @@ def shears(a: float, b: float, turns: int, pairs: int, threads: int) -> np.ndarr
 
     x = fma(0.11, np.broadcast_to(pair, (threads, pairs)), fma(0.03, thread, np.float32(1.0) + 0 * thread) + 0 * pair)
     y = fma(0.07, np.broadcast_to(pair, (threads, pairs)), fma(-0.02, thread, np.float32(0.5) + 0 * thread) + 0 * pair)
-    for _ in range(turns):
+    for _ in range(shear_pairs):
         x = fma(a, y, x)
         y = fma(b, x, y)
     return (x + y).astype(np.float64).sum(axis=1)
 
 
 def _shear_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
-    """The FFMA ceiling writes its sum only where it left its bounds, so both outcomes are provoked.
+    """The FFMA ceiling only writes a sum that exceeds its bound, so cases provoke both outcomes.
 
-    With a and b of one sign the shears grow exponentially and the value written must be one of the threads' sums; with
-    a = -b they rotate, and nothing may be written.
+    With a and b of the same sign the shears grow exponentially, and the value written must be one of the threads' sums.
+    With a = -b they rotate, and nothing may be written.
     """
     pairs, turns = kernel.params["pairs"], kernel.params["turns"]
     for a, b, iterations in ((1.0, 1.0, 1), (0.75, 0.5, 2), (0.75, -0.75, 3), (0.25, -0.25, 64)):
@@ -124,8 +124,8 @@ def _shear_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
         else:
             sums = shears(a, b, turns * iterations, pairs, _threads(kernel))
             error = float(np.min(np.abs(sums - trace.value) / np.abs(sums)))
-            # The emulation rounds as the GPU does but for the sum and rare double roundings; a wrong number of turns
-            # is off by a factor.
+            # The emulation rounds as the GPU does except for the sum and rare double roundings; a wrong number of
+            # shears is off by a factor.
             if not error <= 4 * turns * iterations * UNIT_ROUNDOFF["fp32"]:
                 message = f"{trace.value:.9g} is no thread's sum; the nearest is off by {error:.2g}"
             error = error / UNIT_ROUNDOFF["fp32"]
@@ -133,9 +133,9 @@ def _shear_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
 
 
 def outer_sums(a: float, b: float, rows: int, columns: int, threads: int) -> np.ndarray:
-    """What the threads of the outer-product loop sum up at its end, without rounding: [threads] float64.
+    """The final sums of the outer-product loop's threads, without rounding: [threads] float64.
 
-    Steps add and take away the same products in turn, so what is left is what the sums began with, x - y.
+    Iterations alternately add and subtract the same products, so the initial values x - y remain.
     """
     thread = np.arange(threads, dtype=np.float64)[:, None]
     x = a * (1.0 + 0.03 * thread + 0.11 * np.arange(rows))
@@ -144,19 +144,19 @@ def outer_sums(a: float, b: float, rows: int, columns: int, threads: int) -> np.
 
 
 def _outer_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
-    """Values so large that the sum is written; products that overflow, which shows that they are made; and neither."""
+    """Values so large that the sum is written; products that overflow, which proves them computed; and neither."""
     rows, columns = kernel.params["rows"], kernel.params["columns"]
     for a, b, iterations in ((1e6, 1e-3, 1), (-3e5, 2e-2, 3), (1e20, 1e20, 1), (0.75, -0.75, 2)):
         trace, message = loop(a, b, iterations), ""
         if abs(a * b) > 1e38:
-            # A product is exact inside a multiply-add, so the sums are infinite and stay so. A thread whose columns
-            # are all of one sign writes an infinity, the others NaN, and whose write comes last is not defined.
+            # A product is exact inside a multiply-add, so the sums become and stay infinite. A thread whose columns all
+            # have the same sign writes an infinity, the others NaN; the order of these writes is undefined.
             overflowed = trace.written and not math.isfinite(trace.value)
             message = "" if overflowed else "products beyond all bounds left no trace"
         elif abs(a) > 1e3:
             sums = outer_sums(a, b, rows, columns, _threads(kernel))
             error = float(np.min(np.abs(sums - trace.value) / np.abs(sums))) if trace.written else math.inf
-            # Sums of 128 values, each of which took 8 roundings an iteration.
+            # Sums of 128 values, each with 8 roundings per iteration.
             if not error <= (128 + 8 * iterations) * UNIT_ROUNDOFF["fp32"]:
                 message = f"{trace.value:.9g} is no thread's sum; the nearest is off by {error:.2g}"
         elif trace.written:
@@ -165,7 +165,7 @@ def _outer_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
 
 
 WGMMA_TOLERANCE = 1e-2
-"""Of sums of some hundreds, in fp32 with truncation; a wrong tile, or one left out, is off by tens."""
+"""Absolute tolerance of sums of several hundred, in fp32 with truncation; a wrong or missing tile is off by tens."""
 
 
 def _hash(values: np.ndarray) -> np.ndarray:
@@ -178,10 +178,10 @@ def _hash(values: np.ndarray) -> np.ndarray:
 
 
 def scatter(first: int, count: int) -> np.ndarray:
-    """What the kernel puts at places `first` to `first` + `count`: [count] float32, nearly N(0, 1)."""
+    """The kernel's input at positions `first` to `first` + `count`: [count] float32, approximately N(0, 1)."""
     place, low = np.arange(first, first + count, dtype=np.uint64), np.uint64(0xFFFF)
-    one, two = _hash(2 * place), _hash(2 * place + 1)
-    drawn = (one & low) + (one >> np.uint64(16)) + (two & low) + (two >> np.uint64(16))
+    even, odd = _hash(2 * place), _hash(2 * place + 1)
+    drawn = (even & low) + (even >> np.uint64(16)) + (odd & low) + (odd >> np.uint64(16))
     return ((drawn.astype(np.int64) - 2 * 0xFFFF) / 32768.0).astype(np.float32)
 
 
@@ -211,7 +211,7 @@ def _sum_case(trace: _Trace, want: float) -> Verdict:
 
 
 def _wgmma_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
-    """Sums after each number of iterations up to more than a whole period, and with other amplitudes."""
+    """Sums after 1 to 5 iterations, which exceeds the period of 4, and with other amplitudes."""
     for a, b, iterations in (*((1.0, 1.0, count) for count in range(1, 6)), (0.5, 2.0, 2)):
         case = Case(_SHAPE, a, b, f"scattered tiles, {iterations} iterations", 0)
         yield case, _sum_case(loop(a, b, iterations), wgmma_sum(iterations, a, b))
@@ -239,7 +239,7 @@ MMA_CASES = ((1.0, -1.0, 1), (1.0, -1.0, 2), (1.0, 0.5, 2), (1.0, 0.5, 3), (0.5,
 
 
 def _mma_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
-    """Sums of iterations that add up, with one that the loop's end adds alone, and of ones that cancel, as measured."""
+    """Sums whose iterations add up, with even and odd counts, and sums that cancel, as in the measurement."""
     for a, b, iterations in MMA_CASES:
         case = Case(_SHAPE, a, b, f"scattered fragments, {iterations} iterations", 0)
         yield case, _sum_case(loop(a, b, iterations), mma_sum(iterations, a, b))

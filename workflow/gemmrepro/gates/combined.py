@@ -1,4 +1,4 @@
-"""A kernel's gate as a whole: its machine code judged here, its numbers as they were judged on a GPU, by toolkit."""
+"""A kernel's whole gate: per toolkit, the static gate computed here and the numerical gate's verdict from a GPU."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _REBUILD = "run the target 'build' again"
 
 @dataclass(frozen=True)
 class NumericSource:
-    """A kernel's numerical gate and where it comes from.
+    """A kernel's numerical gate and its origin.
 
     Attributes:
-        verdict: one kernel's object of a numerical gate; None if there is none.
+        verdict: the kernel's object in a numerical gate; None if there is none.
         name: "live", "recorded" or "none".
-        missing: the reason to give where `verdict` is None.
-        path, remedy: what an error names if it is corrupt: the file or folder, and what to do.
+        missing: the reason if `verdict` is None.
+        path, remedy: for error messages: the file or folder, and what to do if it is corrupt.
     """
 
     verdict: dict[str, Any] | None
@@ -40,7 +40,7 @@ class NumericSource:
 class NumericVerdict:
     """The numerical gate's verdict on one toolkit's binary.
 
-    `status` is "passed", "failed", "stale" (another run, or by another gate) or "not run".
+    `status` is "passed", "failed", "stale" (of another run or another version of the gate) or "not run".
     """
 
     status: str
@@ -52,7 +52,7 @@ class NumericVerdict:
     cases: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As the gate's file has it."""
+        """The verdict as in the gate's file."""
         return {
             "status": self.status,
             "source": self.source,
@@ -66,7 +66,7 @@ class NumericVerdict:
 
 
 def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, source: NumericSource) -> NumericVerdict:
-    """The numerical gate's verdict on one toolkit's binary, taken over only if today's gate gave it on this run."""
+    """The numerical gate's verdict on one toolkit's binary; stale unless the current gate judged this very run."""
     if source.verdict is None:
         return NumericVerdict("not run", "none", source.missing)
     judged = source.verdict.get("toolkits", {}).get(toolkit)
@@ -90,7 +90,7 @@ def gate(
     Args:
         builds: folder with ``<toolkit>/<kernel id>.json``.
         numeric: a live numerical gate, or None.
-        recorded: folder of a GPU's recordings, ``<family>/gates.json`` in it, or None.
+        recorded: folder of a GPU's recordings, which contains ``<family>/gates.json``, or None.
 
     Raises:
         UserError: an unknown toolkit, or a file that is missing or corrupt.
@@ -182,7 +182,7 @@ def _numeric_source(kernel: registry.Kernel, numeric: Path | None, recorded: Pat
 
 
 def _worst(cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The case that came nearest to its bound or went farthest beyond it."""
+    """The case with the largest error relative to its bound; failed cases first."""
 
     def nearness(case: dict[str, Any]) -> tuple[bool, float]:
         error, gamma = case.get("err_scaled_max"), case.get("gamma")

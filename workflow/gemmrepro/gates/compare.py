@@ -1,4 +1,4 @@
-"""Comparing a result with the exact one, element by element.
+"""Element-wise comparison of a result with a reference.
 
 Where the exact scale |A||B| is zero, C must be zero exactly. NaN passes only where the reference is NaN, infinity only
 where it is infinite.
@@ -24,10 +24,10 @@ class Verdict:
     """Outcome of comparing one result.
 
     Attributes:
-        err_scaled_max: largest |C - C*| / (|A||B| scale), in units of the output type's unit roundoff, what subnormal
-            rounding may add taken off; None where no element has a finite reference and a scale above zero.
-        err_fro: Frobenius norm of C - C* over that of C*, over the finite elements; None where that is 0.
-        message: what is wrong, with the first wrong element; empty where nothing is.
+        err_scaled_max: largest |C - C*| / (|A||B| scale) in units of the output type's unit roundoff, after subtracting
+            the allowance for subnormal rounding; None if no element has a finite reference and a positive scale.
+        err_fro: Frobenius norm of C - C* over that of C*, for the finite elements; None if the latter is 0.
+        message: what is wrong, with the first wrong element; empty if it passed.
     """
 
     passed: bool
@@ -53,16 +53,20 @@ def compare(
         result: [m, n] stored elements of `dtype`; NumPy or CuPy.
         reference: [m, n] float64, the exact result to double precision.
         scale: [m, n] float64, |alpha| |A||B| + |beta| |C0|.
-        bound: gamma. Where `dtype` is narrower than fp32, its own rounding of the result is allowed for beside it.
-        underflow: what subnormal rounding may add, absolutely.
-        scheme: what is allowed beside all rounding, a number or an array that broadcasts to [m, n] (`Kernel.error`).
-        rows: elements are judged in blocks of this many rows, which bounds the memory it takes.
+        bound: gamma. If `dtype` is narrower than fp32, the final rounding to it is allowed in addition.
+        underflow: absolute allowance for subnormal rounding.
+        scheme: allowance in addition to all rounding, a number or an array that broadcasts to [m, n]
+            (`Promises.error`).
+        rows: number of rows that are judged at a time, which limits the memory in use.
+
+    Raises:
+        ValueError: shapes differ.
     """
     xp = namespace(result)
     if result.shape != reference.shape or result.shape != scale.shape:
         raise ValueError(f"shapes differ: {result.shape}, {reference.shape}, {scale.shape}")
     scheme = xp.broadcast_to(xp.asarray(scheme, dtype=xp.float64), result.shape)
-    first, found = None, _Errors()
+    first, errors = None, _Errors()
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, result.shape[0], rows):
             block = slice(start, start + rows)
@@ -72,20 +76,20 @@ def compare(
             if bad and first is None:
                 row, column = (int(axis[0]) for axis in xp.nonzero(~good))
                 first = (start + row, column, float(got[row, column]), float(want[row, column]))
-            found = found + _errors_of(got, want, size, bad, underflow, UNIT_ROUNDOFF[dtype])
+            errors = errors + _errors_of(got, want, size, bad, underflow, UNIT_ROUNDOFF[dtype])
     message = ""
     if first is not None:
         row, column, got_value, want_value = first
         message = (
-            f"{found.bad} of {result.size} elements are wrong; the first is C[{row},{column}] = {got_value:.9g}, "
+            f"{errors.bad} of {result.size} elements are wrong; the first is C[{row},{column}] = {got_value:.9g}, "
             f"expected {want_value:.9g}"
         )
-    return Verdict(found.bad == 0, found.worst, found.fro, message)
+    return Verdict(errors.bad == 0, errors.worst, errors.fro, message)
 
 
 @dataclass(frozen=True)
 class _Errors:
-    """What blocks of rows add up to.
+    """Errors accumulated over blocks of rows.
 
     Attributes:
         bad: elements that are wrong.
@@ -113,7 +117,7 @@ class _Errors:
 
 
 def _allowed(want: Any, size: Any, scheme: Any, bound: float, underflow: float, dtype: str) -> Any:
-    """How far each element may lie from `want`."""
+    """The allowed deviation of each element from `want`."""
     xp = namespace(want)
     # Where every product is zero, so is the sum.
     allowed = bound * size + xp.where(size > 0, underflow + scheme, 0.0)
@@ -127,8 +131,8 @@ def _acceptable(got: Any, want: Any, allowed: Any, dtype: str) -> Any:
     """Which elements are right."""
     xp, largest = namespace(got), LARGEST[dtype]
     want_nan = xp.isnan(want)
-    # Beyond the largest float by more than the bound, every correct sum has overflowed; within the bound of it, either
-    # outcome is right.
+    # If the reference exceeds the largest float by more than the bound, every correct sum overflows; if it is within
+    # the bound of it, both outcomes are correct.
     must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > largest)
     may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > largest)
     same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
@@ -171,9 +175,10 @@ def reference_gemm(
     xp: Any = np,
     multiply: Callable[[Any, Any], Any] = operator.matmul,
 ) -> tuple[Any, Any]:
-    """C* and the scale |alpha||A||B| + |beta||C0| in float64, of any operands. C0 is not read when beta is 0.
+    """C* and the scale |alpha||A||B| + |beta||C0|, both [m,n] float64. C0 is not read if beta is 0.
 
-    `multiply` is the float64 product, where it is not that of the arrays themselves.
+    Args:
+        multiply: the float64 product; by default the arrays' own.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         wide_a, wide_b = a.astype(xp.float64), b.astype(xp.float64)

@@ -19,7 +19,7 @@ from gemmrepro.registry import Kernel
 
 LENGTHS = (1, 31, 1023, 4096, 100_003, (1 << 20) + 5)
 MATRICES = ((1, 1), (3, 17), (129, 9), (200, 16), (1000, 130))
-"""Rows and columns, in multiples of those that a kernel takes."""
+"""Rows and columns, in multiples of `Accepts.multiple_of`."""
 
 
 def run_exact(
@@ -30,7 +30,7 @@ def run_exact(
     inputs: list[np.ndarray],
     expected: np.ndarray,
 ) -> Verdict:
-    """Run an operation whose result is exact and compare bit for bit, guards included."""
+    """Launch an operation with an exact result once, and compare output and guard elements bit for bit."""
     arrays = [Guarded(values, SOURCE_GUARD_BITS) for values in inputs]
     out = Guarded(np.full(expected.shape, POISON_BITS[expected.itemsize], bits(expected).dtype).view(expected.dtype))
     launch(Operands(problem, shape, tuple(guarded.array for guarded in arrays), out.array))
@@ -51,7 +51,7 @@ def run_exact(
 
 
 def _special_values(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """x[n] and y[n], normal with infinities, subnormals and values near the largest among them."""
+    """x[n] and y[n] float32, normal, with some infinities, subnormals and values near the largest."""
     rng = np.random.default_rng([seed, n])
     x, y = rng.standard_normal((2, n), dtype=np.float32)
     special = rng.integers(0, n, 3)
@@ -60,11 +60,11 @@ def _special_values(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _ExactVectors(Gate):
-    """Operations on fp32 vectors, each of whose results is one exact value."""
+    """Operations on fp32 vectors whose result is exactly defined."""
 
     @abstractmethod
     def data(self, x: np.ndarray, y: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """Inputs made of `x` and `y`, and the output that they must give."""
+        """Inputs made of `x` and `y`, and the expected output."""
 
     def cases(
         self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]

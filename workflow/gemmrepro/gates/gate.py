@@ -1,4 +1,4 @@
-"""What the numerical gate of an operation is: cases to launch and judge, and the judgement of one result."""
+"""The interface of an operation's numerical gate: its cases, and the judgement of one result."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Judged:
-    """A case, its verdict, and the bound on the relative error that it was held to."""
+    """A case, its verdict, and the bound (gamma) on its relative error."""
 
     case: Case
     verdict: Verdict
     gamma: float
 
     def record(self) -> dict[str, Any]:
-        """As the gate's JSON has it."""
+        """The case as in the gate's JSON."""
         case, worst = self.case, self.verdict.err_scaled_max
         return {
             "shape": [case.shape.m, case.shape.n, case.shape.k],
@@ -50,9 +50,9 @@ class Judged:
 
 
 class Gate(ABC):
-    """How results of one operation are judged. An object judges many kernels and may keep what they share.
+    """How results of one operation are judged. An instance may cache what the kernels it judges share.
 
-    A verdict is filed by the code that the class reaches (`keys.protocol`).
+    The code that a subclass reaches is part of the gate key (`keys.protocol`).
     """
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Gate(ABC):
         """Launch every case of `kernel` for each of `seeds`, and judge it.
 
         Raises:
-            UserError: a launch broke the GPU's context.
+            UserError: a launch corrupted the GPU's context.
         """
 
     def large_cases(
@@ -72,14 +72,14 @@ class Gate(ABC):
         return self.cases(session, kernel, launch, seeds)
 
     def reference(self, operands: Operands) -> Any:
-        """What `judge` compares with and kernels on the same operands share; None by default."""
+        """The reference for `judge`, which kernels on the same operands share; None by default."""
         return None
 
     @abstractmethod
     def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
-        """Judge what one launch left in the output of `operands`, on the GPU.
+        """Judge the output of one launch on `operands`, on the GPU.
 
         Args:
-            reference: of the same operands.
-            kernel: whose result it is; None for a library's.
+            reference: the result of `reference` for these operands.
+            kernel: the kernel that was launched; None for a library.
         """

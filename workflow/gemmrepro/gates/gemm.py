@@ -27,18 +27,18 @@ REPEATS = 3
 """Launches of one case that must agree bit for bit."""
 
 ROWS = 32
-"""Rows of C that are compared at a time: on the host, a block of them fits the caches."""
+"""Rows of C that are compared at a time; such a block fits the host's caches."""
 
 ON_HOST = 1 << 21
-"""Multiply-adds from which a reference is left to the GPU."""
+"""From this many multiply-adds on, the reference is computed on the GPU."""
 
 KEPT_BYTES = 2 << 30
-"""Host memory for references that the next kernel of the same types is judged on too."""
+"""Host memory for cached references, which the next kernel of the same types reuses."""
 
 
 @dataclass(frozen=True)
 class CaseData:
-    """The data of a case that kernels of one problem share, all on the host.
+    """The data of a case on the host, shared by all kernels of a problem.
 
     Attributes:
         a, b: stored operands, B as the problem lays it out; `c`: C before the launch, poison where beta is 0.
@@ -55,12 +55,12 @@ class CaseData:
 
     @property
     def nbytes(self) -> int:
-        """What it takes of the host's memory."""
+        """Its size in host memory."""
         return sum(array.nbytes for array in (self.a, self.b, self.c, *self.wide, self.reference, self.scale))
 
 
 class References:
-    """Operands and references of the latest cases, up to `limit` bytes, but always of the last one."""
+    """A cache of operands and references of recent cases: up to `limit` bytes, and always the latest case."""
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
@@ -77,7 +77,7 @@ class References:
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The float64 product; by cuBLAS, unless it is so small that there is nothing to gain."""
+    """The float64 product, by cuBLAS unless it is too small to gain from it."""
     if a.size * b.shape[1] < ON_HOST:
         return a @ b
     import cupy
@@ -93,8 +93,8 @@ def _draw(problem: Problem, case: Case) -> CaseData:
         c = np.zeros_like(c)  # no integer is NaN
     a, b = (narrow(values, problem.dtype_in) for values in (a, b))
     c = narrow(c, problem.dtype_out)
-    # Widened on the host: CuPy compiles its own kernels to flush fp32 subnormals to zero, which would judge a kernel
-    # that keeps them against a reference that does not. In float64 nothing is flushed.
+    # Widened on the host: CuPy compiles its kernels to flush fp32 subnormals to zero, so the reference would lose
+    # subnormals that a kernel keeps. float64 products flush nothing.
     types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
     wide = [widen(values, dtype) for values, dtype in zip((a, b, c), types, strict=True)]
     reference, scale = reference_gemm(wide[0], wide[1], case.alpha, case.beta, wide[2], multiply=_product)
@@ -113,10 +113,10 @@ def run_case(
     kernel: Kernel | None = None,
     references: References | None = None,
 ) -> Judged:
-    """Run a GEMM `case` of `problem` `repeats` times and judge it, by `kernel.promises.error` too if `kernel` has one.
+    """Run a GEMM `case` of `problem` `repeats` times and judge it; `kernel.promises.error` is allowed in addition.
 
-    The GPU launches the kernel and multiplies for the reference, and everything else runs on the host: on a machine
-    whose cache is empty CuPy would take seconds to compile what these arrays take milliseconds of.
+    Only the kernel and the reference's product run on the GPU. Everything else takes milliseconds on the host, and CuPy
+    would need seconds to compile it.
     """
     right = (references or References()).of(problem, case)
     a, b, c = Guarded(right.a), Guarded(right.b), Guarded(right.c)
@@ -157,8 +157,8 @@ def _judge_numbers(
 
 
 def _inexact(got: np.ndarray, reference: np.ndarray, problem: Problem) -> list[str]:
-    """Elements of a product of small integers that are not the exact sum, rounded once."""
-    # + 0.0: a sum of zeros may be of either sign.
+    """Reports elements of a product of small integers that differ from the exact sum rounded once."""
+    # + 0.0, since a sum of zeros may have either sign.
     wide_out = problem.dtype_out == "fp64" or problem.dtype_out in INTEGERS
     exactly = narrow(reference if wide_out else reference.astype(np.float32), problem.dtype_out)
     wrong = int((widen(got, problem.dtype_out) + 0.0 != widen(exactly, problem.dtype_out)).sum())
@@ -176,7 +176,11 @@ def _faults_of_launches(results: Sequence[np.ndarray]) -> list[str]:
 
 
 def _faults_of_memory(arrays: Iterable[tuple[str, Guarded, np.ndarray | None]]) -> list[str]:
-    """What was written outside the arrays, and inputs that changed: (name, array, content if it is an input)."""
+    """Reports writes outside the arrays, and changed inputs.
+
+    Args:
+        arrays: (name, array, content if it is an input).
+    """
     arrays = tuple(arrays)
     problems = [
         f"{broken} elements outside {name} were overwritten"
@@ -191,7 +195,7 @@ def _faults_of_memory(arrays: Iterable[tuple[str, Guarded, np.ndarray | None]]) 
 
 
 def refusal_cases(kernel: Kernel) -> Iterator[Judged]:
-    """That a rung which takes only multiples refuses every other size by its own name, before anything is launched."""
+    """Cases that a kernel which takes only multiples rejects other sizes, by its own name and before a launch."""
     step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"}
     for axis, size in step.items():
         if size == 1:
@@ -230,7 +234,7 @@ class Gemm(Gate):
             yield run_case(session, launch, case, kernel.problem, kernel=kernel, references=self._references)
 
     def reference(self, operands: Operands) -> tuple[Any, Any]:
-        """C* and its scale, [m, n] float64, a block of rows at a time."""
+        """C* and its scale, both [m, n] float64, computed in blocks of rows."""
         import cupy
 
         shape, dtype = operands.shape, operands.problem.dtype_in
@@ -248,7 +252,7 @@ class Gemm(Gate):
         if kernel is not None and kernel.promises.error is not None:
             import cupy
 
-            # Only schemes on FP64 operands have an error of their own, and those are stored as they are.
+            # Only schemes on FP64 operands declare an error, and FP64 is stored as float64.
             scheme = kernel.promises.error(*_matrices(operands), cupy)
         return compare(
             operands.output.reshape(shape.m, shape.n),
@@ -262,6 +266,6 @@ class Gemm(Gate):
 
 
 def _matrices(operands: Operands) -> tuple[Any, Any]:
-    """Stored A[m,k] and B[k,n]; B is a view of its transpose where it is stored K-major."""
+    """Stored A[m,k] and B[k,n]; a K-major B is a transposed view."""
     a, b = (array.reshape(operands.lengths(name)) for name, array in zip("ab", operands.inputs, strict=True))
     return a, b.T if operands.problem.b_is_k_major else b

@@ -1,4 +1,4 @@
-"""What a GEMM kernel is judged on: its shapes, its scalars and the distributions of its inputs."""
+"""The cases of the GEMM gate: shapes, scalars and distributions of inputs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _wide(phi: float) -> Callable[[np.random.Generator, Shape], tuple[np.ndarray
     """(u - 1/2) exp(phi g), u uniform and g normal: the exponent range of the Ozaki-scheme literature."""
 
     def draw(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-        def one(size: tuple[int, int]) -> np.ndarray:
+        def matrix(size: tuple[int, int]) -> np.ndarray:
             return ((rng.random(size) - 0.5) * np.exp(phi * rng.standard_normal(size))).astype(np.float32)
 
-        return one((shape.m, shape.k)), one((shape.k, shape.n))
+        return matrix((shape.m, shape.k)), matrix((shape.k, shape.n))
 
     return draw
 
@@ -36,7 +36,7 @@ def _uniform(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.nda
 
 
 def _scaled(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of A and columns of B times powers of two from 2^-30 to 2^30: relative errors must not change."""
+    """Rows of A and columns of B scaled by powers of two from 2^-30 to 2^30, which must not change relative errors."""
     a, b = _plain(rng, shape)
     rows = np.exp2(rng.integers(-30, 31, (shape.m, 1))).astype(np.float32)
     columns = np.exp2(rng.integers(-30, 31, (1, shape.n))).astype(np.float32)
@@ -52,7 +52,7 @@ def _zero_rows(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.n
 
 
 def _cancelling(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """The second half of K takes back what the first half adds, but for one part in 10^4."""
+    """The second half of K cancels the first half except for one part in 10^4."""
     a, b = _plain(rng, shape)
     half = shape.k // 2
     if half:
@@ -62,7 +62,7 @@ def _cancelling(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.
 
 
 def _subnormal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """A in the subnormal range, B around 1: flushing inputs or results to zero shows."""
+    """A in the subnormal range, B around 1, which exposes flushing of inputs or results to zero."""
     a, b = _plain(rng, shape)
     return (a * np.float32(2.0**-100) * np.float32(2.0**-32)).astype(np.float32), b
 
@@ -74,7 +74,7 @@ def _tiny_products(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, 
 
 
 def _overflowing(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Row 0 of A is so large that each of its products overflows; one sign only, so the order does not matter."""
+    """Row 0 of A so large that all its products overflow; all of one sign, so that the order does not matter."""
     a, b = np.abs(_plain(rng, shape)[0]) + np.float32(0.5), np.abs(_normal(rng, (shape.k, shape.n))) + np.float32(0.5)
     a[0, :] = np.float32(2.0**127)
     b[:, 0] *= np.float32(4.0)
@@ -83,7 +83,7 @@ def _overflowing(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np
 
 
 def _infinite(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Infinities of both signs and NaNs in A and B: each reaches exactly the rows and columns that meet it."""
+    """Infinities of both signs and NaNs in A and B; each must affect exactly its row or column of C."""
     a, b = _plain(rng, shape)
     specials = (np.inf, -np.inf, np.nan)
     for index, special in enumerate(specials):
@@ -110,13 +110,13 @@ INPUTS: dict[str, Callable[[np.random.Generator, Shape], tuple[np.ndarray, np.nd
 }
 
 EXACT = "small integers"
-"""The inputs whose result must be exact to the last bit of its rounding."""
+"""Inputs whose result must be the exact sum, correctly rounded."""
 
 
 def _integers(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Integers so small that every partial sum of up to 2^17 of them is one of fp32's exact integers."""
-    one, other = ((shape.m, shape.k), (shape.k, shape.n))
-    return rng.integers(-8, 9, one).astype(np.float32), rng.integers(-8, 9, other).astype(np.float32)
+    """Integers so small that partial sums of up to 2^17 products are exact in fp32."""
+    size_a, size_b = ((shape.m, shape.k), (shape.k, shape.n))
+    return rng.integers(-8, 9, size_a).astype(np.float32), rng.integers(-8, 9, size_b).astype(np.float32)
 
 
 def _halves_subnormal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +158,7 @@ SMALLEST = "smallest integers"
 
 
 def _small_counts(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """1 and 2, a sign a row: sums of up to 2048 products stay within 2^13, and grow beyond what fp16 would keep."""
+    """1 and 2, with one sign per row: sums of up to 2048 products are below 2^13 and exceed fp16's exact integers."""
     signs = np.where(rng.random((shape.m, 1)) < 0.5, -1, 1)
     return (
         (signs * rng.integers(1, 3, (shape.m, shape.k))).astype(np.float32),
@@ -174,14 +174,14 @@ def _whole_bytes(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np
 
 
 def _extreme_bytes(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of -128 or 127 throughout, so that sums are the largest there are, of either sign."""
+    """Every row of A and column of B is constant, -128 or 127, so that sums are as large as possible, of both signs."""
     a = np.where(rng.random((shape.m, 1)) < 0.5, -128, 127) * np.ones((1, shape.k))
     b = np.where(rng.random((1, shape.n)) < 0.5, -128, 127) * np.ones((shape.k, 1))
     return a.astype(np.float32), b.astype(np.float32)
 
 
 def _bytes_normal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Normal with a deviation of 32, rounded, -128 and 127 at the ends: what a sweep multiplies."""
+    """Normal with a deviation of 32, rounded and clipped to -128 and 127, as in a sweep."""
     a, b = _plain(rng, shape)
     a, b = (np.clip(np.round(values * np.float32(32)), -128, 127) for values in (a, b))
     return a, b
@@ -194,7 +194,7 @@ def _bytes_subnormal(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray
 
 
 def _bytes_in_range(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of A and columns of B times powers of two that keep all within 8-bit floats and C within fp16."""
+    """Rows of A and columns of B scaled by powers of two that keep inputs within 8-bit floats and C within fp16."""
     a, b = _plain(rng, shape)
     rows = np.exp2(rng.integers(-3, 4, (shape.m, 1))).astype(np.float32)
     columns = np.exp2(rng.integers(-3, 4, (1, shape.n))).astype(np.float32)
@@ -202,7 +202,7 @@ def _bytes_in_range(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray,
 
 
 def _bytes_nan(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """NaNs, which every 8-bit float has, in A and in B."""
+    """NaNs in A and in B; both 8-bit formats have NaN."""
     a, b = _plain(rng, shape)
     a[(shape.m - 1) // 2, 0] = np.nan
     b[shape.k - 1, (shape.n - 1) // 2] = np.nan
@@ -224,13 +224,13 @@ EXACT_INPUTS = {
     **dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), SMALLEST),
     "int8": INTEGERS_8,
 }
-"""The inputs whose result must be exact but for its last rounding, by type."""
+"""Inputs whose result must be exact except for the final rounding, by type."""
 
 _FP32_INPUTS = [name for name in INPUTS if not any(word in name for word in ("fp16", "fp8", "int8", "integers"))]
 _BF16_INPUTS = [*(name for name in _FP32_INPUTS if name != "subnormal products"), EXACT]
 
 _BEYOND_FP32 = ("subnormal A", "subnormal products", "overflow")
-"""Inputs at the ends of fp32's range, which are nothing special to fp64."""
+"""Inputs at the limits of fp32's range, which are ordinary numbers in fp64."""
 
 _FP8_INPUTS = [
     *("normal", "uniform", SMALLEST, "power-of-two rows and columns, fp8", "zero rows and columns"),
@@ -239,13 +239,13 @@ _FP8_INPUTS = [
 
 INPUTS_BY_DTYPE = {
     "fp32": _FP32_INPUTS,
-    # Tensor cores add within their own alignment: products below fp32's normal range are not promised anywhere.
+    # Tensor cores align sums in their own way; no document specifies products below fp32's normal range.
     "bf16": _BF16_INPUTS,
-    # Whether TF32's subnormals are kept is said nowhere.
+    # No document specifies whether TF32's subnormals are kept.
     "tf32": [name for name in _BF16_INPUTS if name != "subnormal A"],
     "fp64": [*(name for name in _FP32_INPUTS if name not in _BEYOND_FP32), EXACT],
     "fp8_e4m3": _FP8_INPUTS,
-    # Its infinities too.
+    # e5m2 has infinities.
     "fp8_e5m2": [*_FP8_INPUTS, "Inf and NaN"],
     "int8": [INTEGERS_8, EXTREMES_8, "normal, int8"],
     "fp16": [
@@ -262,7 +262,7 @@ INPUTS_BY_DTYPE = {
         "Inf and NaN",
     ],
 }
-"""The inputs that a kernel is judged on, by the type of its operands: those that the type can hold."""
+"""Inputs of the cases, by operand type: those that the type can represent."""
 
 
 SCALARS = ((1.0, 0.0), (0.75, -1.5), (-2.0, 1.0), (1.0, 1.0), (0.0, 2.0), (0.3, 0.0))
@@ -277,10 +277,10 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
     """
     step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"}
     if kernel.compute.dtype_in != "fp32" and max(step.values()) <= 16:
-        # Tails against tiles of 64 to 256, in the steps that TMA and 16-byte loads leave.
+        # Tails for tiles of 64 to 256, in the multiples that TMA and 16-byte loads require.
         tails = [(1, 1, 1), (3, 17, 9), (65, 9, 8), (200, 17, 9), (129, 33, 1), (300, 51, 65), (96, 20, 256)]
         shapes = [Shape(m, n * step["n"], k * step["k"]) for m, n, k in tails]
-        # The large one has 216 tiles of 128 x 256, so that blocks that stay on a GPU take more than one.
+        # The large one has 216 tiles of 128 x 256, so that persistent blocks process more than one tile.
         return shapes, Shape(200, 17 * step["n"], 9 * step["k"]), Shape(3000, 280 * step["n"], 127 * step["k"])
     if max(step.values()) == 1:
         sizes = [(1, 1, 1), (1, 33, 5), (31, 1, 64), (33, 65, 1), (127, 129, 63), (257, 96, 130), (96, 128, 2048)]
@@ -304,7 +304,7 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
 
 
 def large_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
-    """Those cases of a GEMM kernel that fill the GPU."""
+    """The cases of a GEMM kernel that fill the GPU."""
     large = gemm_shapes(kernel)[2]
     return [case for case in gemm_cases(kernel, seeds) if case.shape == large]
 
@@ -317,7 +317,7 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
     cases = []
     for seed in seeds:
         for index, shape in enumerate(shapes):
-            # Each shape with alpha = 1, beta = 0 and with one other pair in turn; one shape with all of them.
+            # Each shape with alpha = 1, beta = 0 and one other pair, cycling through the pairs; one shape with all.
             others = scalars[1:]
             pairs = scalars if index == 1 or not others else (scalars[0], others[index % len(others)])
             cases += [Case(shape, alpha, beta, "normal", seed) for alpha, beta in pairs]
@@ -336,7 +336,7 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
 
 
 def deepen(values: np.ndarray, seed: int) -> np.ndarray:
-    """float32 `values` as float64 with bits beyond fp32's: what a kernel that rounds its inputs to fp32 loses."""
+    """float32 `values` as float64 with additional low bits, which expose a kernel that rounds its inputs to fp32."""
     beyond = np.random.default_rng([seed, values.size]).uniform(-1.0, 1.0, values.shape)
     return values.astype(np.float64) * (1.0 + 2.0**-25 * beyond)
 
@@ -348,7 +348,7 @@ def draw(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if case.beta == 0.0:
         c0 = np.full((case.shape.m, case.shape.n), np.nan, np.float32)
     else:
-        # The scale of C0 follows that of the product, so that neither drowns the other.
+        # C0 has the scale of the product, so that neither dominates.
         with np.errstate(over="ignore"):
             level = np.abs(a).max(axis=1, keepdims=True) * np.abs(b).max(axis=0, keepdims=True)
         c0 = _normal(rng, (case.shape.m, case.shape.n)) * np.where(np.isfinite(level), level, 1.0).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Gate keys: what a verdict of the numerical gate is filed under.
+"""Gate keys: the keys that verdicts of the numerical gate are filed under.
 
 A verdict holds for one run (`registry.keys.run_key`), one protocol and one bound. The protocol is the code that draws
-the cases and judges the results, so a verdict that an edited gate has not given is stale, however the edit is made.
+cases and judges results, so any edit of that code makes older verdicts stale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gemmrepro.registry import Kernel, keys
 from gemmrepro.registry.callables import described
 
 JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.arrays", "gemmrepro.core.draws", "gemmrepro.core.dtypes"})
-"""Where code that judges stands; how a kernel is launched is part of the run."""
+"""Modules with code that judges; how a kernel is launched is part of the run."""
 
 
 def protocol(kernel: Kernel) -> str:
@@ -25,7 +25,7 @@ def protocol(kernel: Kernel) -> str:
 
 
 def gate_key(kernel: Kernel, build_key: str) -> str:
-    """What a verdict on this kernel's binary is filed under, as 16 hex digits."""
+    """The key of a verdict on this kernel's binary: 16 hex digits."""
     bound = [
         described(kernel.promises.error),
         kernel.promises.error_copies,

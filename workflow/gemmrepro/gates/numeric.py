@@ -1,10 +1,10 @@
-"""The numerical gate: is a kernel's result right, to what its arithmetic can promise?
+"""The numerical gate: is a kernel's result as accurate as its arithmetic allows?
 
-Every element of C = alpha A B + beta C0 must lie within the bound of `gates.bounds` of the same expression in float64.
-Operands of small integers, whose sums are exact in fp32, are judged too where the bound is coarse: there C must be C*
-rounded to nearest, bit for bit. Outputs are poisoned with NaN before every launch, all arrays lie between guard bands
-of NaN whose payload is checked afterwards, inputs must come back untouched, and launches on the same input must agree
-bit for bit (a difference is a race).
+Every element of C = alpha A B + beta C0 must be within the bound of `gates.bounds` of the same expression in float64.
+If that bound is coarse, there are also cases of small integers, whose sums are exact in fp32: C must then be C* rounded
+to nearest, bit for bit. Outputs are poisoned with NaN before every launch, arrays lie between guard bands of NaN whose
+payload is checked afterwards, inputs must stay unchanged, and launches on the same input must agree bit for bit (a
+difference is a race).
 
     python -m gemmrepro.gates.numeric --kernel ladder.naive --build results/build --seeds 2 \\
         --out results/gates/numeric/ladder.naive.json
@@ -35,10 +35,10 @@ from gemmrepro.operands import Operands
 from gemmrepro.registry import Kernel
 
 PATIENCE = 120.0
-"""Seconds that a kernel's gate may take among others."""
+"""Time limit of a kernel's gate in seconds, when several kernels are judged."""
 
 BROKEN = 74
-"""Exit code of a process whose GPU context a kernel broke (sysexits' EX_IOERR)."""
+"""Exit code of a process whose GPU context a kernel corrupted (EX_IOERR of sysexits.h)."""
 
 
 def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: Gates | None = None) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: 
                     failures.append(" ".join([*named.values(), case]))
         reason = f"{len(failures)} of {len(records)} cases failed; {failures[0]}" if failures else ""
     except UserError as error:
-        # A launch that breaks the GPU's context ends this kernel's gate; that is a verdict too.
+        # A launch that corrupts the GPU's context ends this kernel's gate, with a verdict.
         failures.append(str(error))
         reason = str(error)
     return {
@@ -72,7 +72,7 @@ def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: 
 
 
 def _keys(kernel: Kernel, build_key: str) -> dict[str, str]:
-    """What a verdict on this binary is filed under."""
+    """The keys that a verdict on this binary is filed under."""
     return {"build_key": build_key, "gate_key": gate_key(kernel, build_key)}
 
 
@@ -116,11 +116,11 @@ def summary_line(result: dict[str, Any]) -> str:
     return f"{result['kernel']:24} " + " | ".join(parts)
 
 
-def in_turn(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
-    """Judge `kernels` one after the other in a process of their own, one verdict each in `out`.
+def judge_isolated(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
+    """Judge `kernels` in sequence in a child process, and write one verdict per kernel to `out`.
 
-    A kernel that breaks the GPU's context, or does not end within `patience` seconds, ends that process: it has failed,
-    and another process continues with the next kernel.
+    A kernel that corrupts the GPU's context or exceeds `patience` seconds ends that process. It has failed, and a new
+    process continues with the next kernel.
     """
     paths = {kernel.id: out / f"{kernel.id}.json" for kernel in kernels}
     for path in paths.values():
@@ -142,7 +142,7 @@ def in_turn(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int], out: P
 
 
 def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
-    """The verdict on a kernel that ended its process."""
+    """The verdict on a kernel that exceeded its time limit."""
     machine = device.described()
     toolkits = {
         toolkit: {
@@ -171,7 +171,7 @@ def main() -> int:
         "--patience",
         type=float,
         default=PATIENCE,
-        help="with --out-dir: seconds that a kernel may take",
+        help="with --out-dir: time limit of a kernel in seconds",
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -186,7 +186,7 @@ def main() -> int:
         kernels = [registry.kernel(name) for name in arguments.kernel]
     seeds = arguments.seed or fresh_seeds(arguments.seeds)
     if arguments.out_dir and not arguments.worker:
-        in_turn(kernels, arguments.build, seeds, arguments.out_dir, arguments.patience)
+        judge_isolated(kernels, arguments.build, seeds, arguments.out_dir, arguments.patience)
         return 0
     session, gates = device.open_gpu(), Gates()
     with lock.shared(session):
@@ -204,7 +204,7 @@ def main() -> int:
 
 
 def usable(session: device.Session) -> bool:
-    """Whether the GPU's context survived what was launched."""
+    """Whether the GPU's context is still usable."""
     try:
         session.sync()
     except UserError:

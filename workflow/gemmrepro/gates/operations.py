@@ -27,7 +27,7 @@ GATES: Mapping[str, type[Gate]] = MappingProxyType(
         "histogram": Histogram,
     }
 )
-"""The judging half of each of `operations.OPERATIONS`, by its name."""
+"""The gate of each of `operations.OPERATIONS`, by its name."""
 
 
 def gate_of(op: str) -> type[Gate]:
@@ -42,7 +42,7 @@ def _gate_of(op: str, gates: Mapping[str, type[Gate]]) -> type[Gate]:
 
 
 class Gates:
-    """The gates of one run, each made once, so that kernels of one operation share what a gate keeps."""
+    """The gates of one run, each created once, so that kernels of an operation share what its gate caches."""
 
     def __init__(self, gates: Mapping[str, type[Gate]] = GATES) -> None:
         self._gates = gates

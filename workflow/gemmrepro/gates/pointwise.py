@@ -27,7 +27,7 @@ UNIT = 2.0**-24
 SUBNORMAL = 2.0**-149
 
 GAMMA = 4.5 / 2 * UNIT
-"""The part of the bound that goes with |x|; see the module's docstring."""
+"""The part of the bound that is proportional to |x|; see the module's docstring."""
 
 REPEATS = 3
 """Launches of one case that must agree bit for bit."""
@@ -37,7 +37,7 @@ DISTRIBUTIONS = ("normal", "wide exponents", "special")
 
 
 def draw(distribution: str, n: int, seed: int) -> np.ndarray:
-    """x[n], float32, the same on every machine: what pretrained networks see, every exponent, or what is no number."""
+    """x[n], float32, the same on every machine: normal, of every exponent, or with infinities, NaNs and zeros."""
     rng = np.random.default_rng([seed, n, DISTRIBUTIONS.index(distribution)])
     x = rng.standard_normal(n, dtype=np.float32)
     if distribution == "wide exponents":
@@ -59,7 +59,7 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 def judge(x: np.ndarray, got: np.ndarray) -> Verdict:
-    """Whether `got` is GELU of `x` to within the bound; what the bound leaves of it, in units of 2^-24 |x|."""
+    """Whether `got` is GELU of `x` within the bound; the error is in units of 2^-24 |x|."""
     right = gelu(x)
     finite = np.isfinite(right)
     same = np.where(np.isnan(right), np.isnan(got), got == right)
@@ -96,7 +96,7 @@ class Gelu(Gate):
 
 
 def _run(session: device.Session, kernel: Kernel, launch: Launcher, x: np.ndarray) -> Verdict:
-    """Launch on `x` REPEATS times into poisoned memory between guard bands, and judge."""
+    """Launch REPEATS times on `x`, into poisoned memory between guard bands, and judge."""
     arrays = Guarded(x, SOURCE_GUARD_BITS)
     out = Guarded(np.full(x.size, POISON_BITS[4], np.uint32).view(np.float32))
     operands = Operands(kernel.problem, Shape(1, x.size, 1), (arrays.array,), out.array)

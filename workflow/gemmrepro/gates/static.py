@@ -24,7 +24,7 @@ _SHARED_LIMIT_KIB = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 2
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement of the static gate on the code for one architecture ("sm_90"), and what was found."""
+    """One requirement of the static gate on the code for one architecture ("sm_90"), with expected and actual value."""
 
     arch: str
     check: str
@@ -34,7 +34,7 @@ class Check:
     passed: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As the gate's file has it."""
+        """The check as in the gate's file."""
         return asdict(self)
 
 
@@ -54,7 +54,7 @@ def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> lis
         built: the machine code of this entry point.
     """
     launch = kernel.launch(_smallest_shape(kernel))
-    # A compiler that chooses the threads writes down how many.
+    # If the compiler chose the block size, the build record states it.
     threads = built.threads or math.prod(launch.block)
     return [
         _at_most(arch, "threads a block", "the hardware's limit", 1024, threads),
@@ -65,7 +65,7 @@ def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> lis
 
 
 def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> list[Check]:
-    """That nothing spills; nothing is asked of constants chosen for another target."""
+    """Checks that nothing spills, except for constants tuned on another target."""
     target = arch.removeprefix("sm_")
     spilled = built.spill_bytes
     stack = built.stack_bytes
@@ -77,7 +77,7 @@ def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> lis
         return []
     return [
         _none(arch, "spilled bytes", "no register goes to memory and back", spilled),
-        # A spill or an indexed local array would show here even if the compiler's log did not say so.
+        # It also detects spills and indexed local arrays that the compiler's log does not report.
         _none(arch, "stack bytes", "no array of registers fell into local memory", stack),
         _none(arch, "local loads and stores", "the machine code agrees: it never touches local memory", local),
     ]
@@ -86,7 +86,7 @@ def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> lis
 def _resource_checks(
     kernel: registry.Kernel, arch: str, built: MachineCode, threads: int, dynamic_shared: int
 ) -> list[Check]:
-    """That the registers and the shared memory of a block fit the architecture."""
+    """Checks that a block's registers and shared memory fit the architecture."""
     registers, shared = built.registers, built.shared_bytes
     allocated = allocated_registers(registers, threads)
     checks = [
@@ -108,7 +108,7 @@ def _resource_checks(
 
 
 def _opcode_checks(kernel: registry.Kernel, arch: str, instructions: Mapping[str, int]) -> list[Check]:
-    """What the article says of the machine code (`Kernel.expects`)."""
+    """Checks of opcodes that the article's idea implies (`Promises.expects`)."""
     checks = []
     for expect in kernel.promises.expects:
         if expect.archs and arch.removeprefix("sm_") not in expect.archs:
@@ -129,9 +129,9 @@ def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -
     """Check the compiler's messages for the architectures that `kernel` expects it to refuse.
 
     Args:
-        refused: the build record's ``refused``: messages by architecture, None where it compiled after all.
+        refused: `Build.refused`: messages by architecture, None if the source compiled.
 
-    Returns: none for an architecture that was not tried.
+    Returns: one check per architecture that was tried.
     """
     checks = []
     for arch, message in sorted(refused.items()):
@@ -150,12 +150,12 @@ def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -
 
 
 def _smallest_shape(kernel: registry.Kernel) -> operations.Shape:
-    """The smallest problem the kernel takes: enough to ask for its block, which does not depend on the size."""
+    """The smallest problem that the kernel takes; its block does not depend on the size."""
     return operations.Shape(*(kernel.accepts.multiple_of.get(axis, 1) for axis in ("m", "n", "k")))
 
 
 def advisory_check(advisories: Sequence[str]) -> Check:
-    """Whether ptxas said that it ignored a request, such as register reallocation, or serialized wgmma."""
+    """Checks that ptxas did not ignore a request, such as register reallocation, or serialize wgmma."""
     return Check(
         "every target",
         "compiler advisories",
@@ -181,7 +181,7 @@ def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
 
 
 def shared_limit(arch: str) -> int:
-    """Bytes of shared memory a block may have on `arch`; the least of all for one that is not in the table."""
+    """Maximum shared memory per block on `arch` in bytes; for an unknown architecture, the smallest in the table."""
     capability = int(re.sub(r"\D", "", arch))
     return 1024 * _SHARED_LIMIT_KIB.get(capability, min(_SHARED_LIMIT_KIB.values()))
 

@@ -1,9 +1,9 @@
 """The numerical gate of operations on vectors: copies bit for bit, histograms count for count, sums within a bound.
 
-A kernel that sums up n elements in a tree, each thread its share of them in a row first, errs by at most as many unit
-roundoffs times the sum of magnitudes as its longest chain of additions has links (Higham, Accuracy and Stability of
-Numerical Algorithms, section 4.2). `chain` bounds that for trees over 2^18 threads or more. Sums of small integers must
-be exact, and every launch on the same input the same, bit for bit.
+A kernel first sums a contiguous share of the n elements per thread, then the threads' sums in a tree. Its error is at
+most the sum of magnitudes times the unit roundoff times the additions on its longest path (Higham, Accuracy and
+Stability of Numerical Algorithms, section 4.2); `chain` bounds these for trees over 2^18 threads or more. Sums of small
+integers must be exact, and launches on the same input must agree bit for bit.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from gemmrepro.registry import Kernel
 LENGTHS = (1, 3, 31, 1023, 4096, 100_003, (1 << 20) + 5)
 
 BINS = (1, 2, 255, 257, 1000, 12_287, 12_288, 5_000_000)
-"""Bins that a histogram is tried with beside 256, as far as a kernel takes them."""
+"""Numbers of bins in addition to 256; kernels must refuse those that they do not take."""
 
 REPEATS = 2
-"""Launches of one case that must agree bit for bit; the second finds what the first left in the kernel's own memory."""
+"""Launches of one case that must agree bit for bit; the second starts from the kernel's memory as the first left it."""
 
 
 def chain(n: int) -> int:
-    """Additions in a row behind a sum of n elements, at most."""
+    """The maximum number of additions on any path of a sum of n elements."""
     return 2 * math.ceil(math.log2(n)) + math.ceil(n / 2**18) if n > 1 else 0
 
 
 @lru_cache(maxsize=256)  # every kernel of a family is judged on the same
 def gate_ids(distribution: str, n: int, bins: int, seed: int) -> np.ndarray:
-    """ids[n], int32, of one of USUAL_DISTRIBUTIONS, some of which only the gate draws."""
+    """ids[n], int32, from one of USUAL_DISTRIBUTIONS, some of which only the gate uses."""
     rng = np.random.default_rng([seed, n, bins])
     if distribution in DISTRIBUTIONS:
         return draw_ids(distribution, n, bins, seed, np)
@@ -69,7 +69,7 @@ def counts_of(ids: Any, bins: int, xp: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def gate_values(kind: str, n: int, seed: int) -> np.ndarray:
-    """x[n], float32, of one of KINDS, the same on every machine."""
+    """x[n], float32, from one of KINDS, the same on every machine."""
     rng = np.random.default_rng([seed, n])
     if kind == "integers":  # every partial sum is below 2^24
         return rng.integers(-8, 9, n).astype(np.float32)
@@ -90,7 +90,7 @@ KINDS = ("normal", "integers", "wide exponents", "one NaN", "one infinity", "the
 
 
 def judge_sum(got: float, total: float, magnitude: float, n: int) -> Verdict:
-    """Whether `got` is the sum of n elements, which is `total` in float64, of magnitudes that add up to `magnitude`."""
+    """Whether `got` is the sum of n elements; `total` and `magnitude` are the float64 sums of values and magnitudes."""
     if math.isnan(total) or math.isinf(total):
         same = math.isnan(got) if math.isnan(total) else got == total
         return Verdict(same, None, None, "" if same else f"the sum is {got:.9g}, expected {total:.9g}")
@@ -106,7 +106,7 @@ def judge_sum(got: float, total: float, magnitude: float, n: int) -> Verdict:
 def _run(
     session: device.Session, launch: Launcher, problem: Problem, shape: Shape, values: np.ndarray, size: int
 ) -> tuple[np.ndarray, list[str]]:
-    """Launch into poisoned memory `REPEATS` times: what the first left, and what was wrong beside the result."""
+    """Launch `REPEATS` times into poisoned memory; return the first result, and problems other than its values."""
     source = Guarded(values, SOURCE_GUARD_BITS)
     poison = POISON_BITS[np.dtype(STORAGE[problem.dtype_out]).itemsize]
     out = Guarded(np.zeros(size, STORAGE[problem.dtype_out]))
@@ -144,7 +144,7 @@ class _VectorGate(Gate):
 
     @abstractmethod
     def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
-        """Every case of one seed."""
+        """Launch and judge every case of one seed."""
 
 
 class Reduce(_VectorGate):
@@ -203,7 +203,7 @@ class Histogram(_VectorGate):
 
 
 class VectorCopy(_VectorGate):
-    """A copy, bit for bit, with every length of a tail that an access of 16 bytes can leave."""
+    """A copy, bit for bit, with every possible tail of 16-byte accesses."""
 
     def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
         for n in (*LENGTHS, *range(4096, 4096 + 16), *(shape.n for shape in kernel.promises.gate_shapes)):
@@ -227,7 +227,7 @@ def _exact_verdict(problems: Sequence[str]) -> Verdict:
 
 
 def _refusal(kernel: Kernel, launch: Launcher, shape: Shape) -> str:
-    """What is wrong with how `kernel` refuses `shape`: it must do so by its own name, before anything is launched."""
+    """The problem with how `kernel` refuses `shape`, or "": it must raise with its own name, before a launch."""
     try:
         launch(Operands(kernel.problem, shape, (), None))
     except UserError as error:
