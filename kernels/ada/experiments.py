@@ -1,11 +1,11 @@
-"""Where a dot product's running sum is kept, and what that does to its error.
+"""Where a dot product's running sum is kept, and how that affects its error.
 
-`accumulation` multiplies matrices of 2048 x K by K x 2048 and holds every output against the exact one. The reference
-is a float64 product: products of halves are exact in it, and its own rounding stays, in any order of summation, under
-K 2^-53 |A||B|, which for K = 65536 is a ten-thousandth of the unit u = 2^-24 that errors are given in.
+`accumulation` multiplies matrices of 2048 x K by K x 2048 and compares every output with the exact one. The reference
+is a float64 product: products of fp16 numbers are exact in it, and its own rounding error stays, in any order of
+summation, below K 2^-53 |A||B|, which for K = 65536 is a ten-thousandth of the unit u = 2^-24 of the errors.
 
-`alignment` asks the tensor cores for sums whose terms differ by chosen powers of two, and reads off how many bits below
-the largest term still count.
+`alignment` has the tensor cores compute sums whose terms differ by chosen powers of two, and reads off how many bits
+below the largest term still count.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ TITLES = {
 def draw(law: str, m: int, n: int, k: int, seed: int, xp: Any) -> tuple[Any, Any]:
     """A[m, k] and B stored [n, k], fp16, of `law`; `xp` is NumPy or CuPy.
 
-    Under "cancellation" the second half of K takes back what the first adds, but for one part in 10^4 before B is
-    rounded to fp16.
+    In "cancellation" the second half of K cancels the first, up to one part in 10^4 before B is rounded to fp16.
     """
-    # Every point has numbers of its own, whatever else is measured and in which order.
+    # Every point has its own numbers, independent of what else is measured and in which order.
     rng = xp.random.default_rng(int(hashlib.sha256(f"{law} {k} {seed}".encode()).hexdigest()[:8], 16))
     a, b = (LAWS[law](rng, xp, rows, k) for rows in (m, n))
     if law == "cancellation":
@@ -97,16 +96,16 @@ def reference(a: Any, b: Any, xp: Any) -> tuple[Any, Any]:
     size = (a.shape[0], b.shape[0])
     exact, scale = xp.zeros(size, xp.float64), xp.zeros(size, xp.float64)
     for start in range(0, a.shape[1], CHUNK):
-        wide_a, wide_b = (each[:, start : start + CHUNK].astype(xp.float64) for each in (a, b))
+        wide_a, wide_b = (matrix[:, start : start + CHUNK].astype(xp.float64) for matrix in (a, b))
         exact += wide_a @ wide_b.T
         scale += xp.abs(wide_a) @ xp.abs(wide_b).T
     return exact, scale
 
 
 class Errors:
-    """Errors of several draws of one problem, pooled.
+    """Pooled errors of several draws of one problem.
 
-    Each output's error is divided by its |A||B|, the sum of its products' magnitudes, and counted in units of 2^-24.
+    Each output's error is divided by its |A||B|, the sum of its products' magnitudes, and given in units of 2^-24.
     """
 
     def __init__(self) -> None:
@@ -116,7 +115,7 @@ class Errors:
         self._right = self._count = self._bits = 0
 
     def add(self, result: Any, exact: Any, scale: Any, xp: Any) -> None:
-        """Count one draw's `result` (fp32) in."""
+        """Add the `result` (fp32) of one draw."""
         error = result.astype(xp.float64) - exact
         scaled = xp.where(scale > 0, error / xp.where(scale > 0, scale, 1.0), 0.0) / UNIT
         self._rms.append(float(xp.sqrt((scaled * scaled).mean())))
@@ -126,14 +125,14 @@ class Errors:
         self._norm += float((exact * exact).sum())
         self._right += int((result == exact.astype(xp.float32)).sum())
         self._count += int(result.size)
-        # A sum of 2^64 residues, each word times an odd number of its own: equal for equal bits, else hardly ever.
+        # A sum modulo 2^64 of all words, each times its own odd number: almost never equal for different bits.
         odd = 2 * xp.arange(result.size, dtype=xp.uint64) + 1
         self._bits += int((result.view(xp.uint32).ravel().astype(xp.uint64) * odd).sum(dtype=xp.uint64))
 
     def cells(self) -> dict[str, float | str | None]:
         """The measured columns of a row."""
         return {
-            "rms_u": (sum(each**2 for each in self._rms) / len(self._rms)) ** 0.5,
+            "rms_u": (sum(rms**2 for rms in self._rms) / len(self._rms)) ** 0.5,
             "rms_low_u": min(self._rms),
             "rms_high_u": max(self._rms),
             "max_u": self._largest,
@@ -161,13 +160,13 @@ def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]
         a, b = draw(law, m, n, k, seed, cupy)
         exact, scale = reference(a, b, cupy)
         result = cupy.empty((m, n), cupy.float32)
-        for subject, found in errors.items():
-            result[...] = cupy.nan  # what is not written shows
+        for subject, pooled in errors.items():
+            result[...] = cupy.nan  # shows outputs that are not written
             context.bind(subject, Operands(problem, Shape(m, n, k), (a, b), result))()
-            found.add(result, exact, scale, cupy)
+            pooled.add(result, exact, scale, cupy)
         del a, b, exact, scale
-    for subject, found in errors.items():
-        yield context.row(subject, law=law, m=m, n=n, k=k, seeds=len(context.parameters["seeds"]), **found.cells())
+    for subject, pooled in errors.items():
+        yield context.row(subject, law=law, m=m, n=n, k=k, seeds=len(context.parameters["seeds"]), **pooled.cells())
 
 
 _SERIES = {
@@ -207,7 +206,7 @@ ACCUMULATION = Experiment(
         Column("max_u", "the largest |C - C*| / |A||B|", "u"),
         Column("bias_u", "mean of (C - C*) sign(C*) / |A||B|: negative if sums come out too small", "u"),
         Column("fro", "Frobenius norm of C - C* over that of C*"),
-        Column("right", "share of outputs that are C* rounded to nearest"),
+        Column("right", "share of outputs equal to C* rounded to nearest"),
         Column("bits", "checksum of the outputs' bits; equal if all of them are", kind="text"),
     ),
     points=_points,
@@ -237,22 +236,22 @@ ACCUMULATION = Experiment(
 BIG = 8
 """The large terms are 2^BIG; the small ones 2^(BIG - p)."""
 STEPS = 3
-"""Instructions along K that a probe takes; each adds 16 products."""
+"""Instructions along K per probe; each adds 16 products."""
 
 
 def probes() -> dict[str, tuple[int, list[tuple[float, float]]]]:
-    """Each probe: how many small terms an exact sum holds, and its products as (big, small) factors along K.
+    """Per probe: how many small terms the exact sum holds, and its products as (big, small) factors along K.
 
-    What is left after the large terms have cancelled is read in units of the small one.
+    The remainder after the large terms cancel is counted in units of the small term.
     """
     nothing, small, big, minus = (0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (-1.0, 0.0)
     blank = [nothing] * 16
     return {
-        # Large terms cancel within one instruction; what was aligned away is missing, and nothing is rounded after.
+        # Large terms cancel within one instruction: bits shifted out by alignment are missing; no rounding follows.
         "products beside larger products": (14, [big, minus, *[small] * 14, *blank, *blank]),
         "products beside larger products, 8 apart": (14, [big, *[small] * 7, minus, *[small] * 7, *blank, *blank]),
         "accumulator beside larger products": (1, [small, *[nothing] * 15, big, minus, *[nothing] * 14, *blank]),
-        # The large term stays in the sum until the next instruction: its sum is brought to 24 bits in between.
+        # The large term stays in the sum until the next instruction: the sum is rounded to 24 bits in between.
         "sum with a larger product": (15, [big, *[small] * 15, minus, *[nothing] * 15, *blank]),
         "sum with a larger accumulator": (16, [big, *[nothing] * 15, *[small] * 16, minus, *[nothing] * 15]),
         "negative sum with a larger product": (-15, [minus, *[(0.0, -1.0)] * 15, big, *[nothing] * 15, *blank]),
@@ -287,20 +286,20 @@ def _probe(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         left = result.astype(cupy.float64).get()
         counts = [[float(value) * 2.0 ** (p - BIG) for value in row] for p, row in zip(ps, left, strict=True)]
         same = all(len(set(row)) == 1 for row in counts)
-        found = [row[0] for row in counts]
+        terms = [row[0] for row in counts]
         kept = 0
-        for p, value in zip(ps, found, strict=True):
+        for p, value in zip(ps, terms, strict=True):
             if value != exact:
                 break
             kept = p
-        after = found[ps.index(kept) + 1] if kept and kept != ps[-1] else None
+        after = terms[ps.index(kept) + 1] if kept and kept != ps[-1] else None
         yield context.row(
             subject,
             probe=point["probe"],
             exact=exact,
             kept=kept,
             next=after,
-            found=" ".join(f"{value:g}" for value in found) + ("" if same else " (columns differ)"),
+            found=" ".join(f"{value:g}" for value in terms) + ("" if same else " (columns differ)"),
         )
 
 
@@ -317,7 +316,7 @@ ALIGNMENT = Experiment(
             "kept", "largest p for which all terms of 2^-p times the large one count; 0: none tried", kind="integer"
         ),
         Column("next", "small terms found at the next p"),
-        Column("found", "small terms found at each p, from the first p on", kind="text"),
+        Column("found", "small terms counted at each p, in ascending order", kind="text"),
     ),
     points=_probe_points,
     measure=_probe,

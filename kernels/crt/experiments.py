@@ -1,8 +1,8 @@
-"""How far FP64 products err: cuBLAS's DGEMM and scheme II with 14 to 16 moduli, by exponent range and by size.
+"""The accuracy of FP64 products: cuBLAS's DGEMM and scheme II with 14 to 16 moduli, by exponent range and by size.
 
-Every output of a few rows of C is held against the product in double-double (`gemmrepro.ozaki.exact`), which errs by
-about k 2^-104 |A||B|. Its error is divided by its |A||B|, the sum of its products' magnitudes, and counted in units of
-u = 2^-53. A DGEMM's sums round k times; scheme II rounds A, B and the result: what do the first two cost?
+Every output of a few rows of C is compared with the product in double-double (`gemmrepro.ozaki.exact`), whose error is
+about k 2^-104 |A||B|. The difference is divided by |A||B|, the sum of the products' magnitudes, and given in units of
+u = 2^-53. A DGEMM rounds its sums k times; scheme II rounds A, B and the result: what do the first two cost?
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ LAWS = {
 
 def draw(law: str, n: int, seed: int, xp: Any) -> tuple[Any, Any]:
     """A and B, float64 [n, n], of `law`; `xp` is NumPy or CuPy."""
-    # Every point has numbers of its own, whatever else is measured and in which order.
+    # Every point has its own numbers, independent of what else is measured and in which order.
     rng = xp.random.default_rng(int(hashlib.sha256(f"{law} {n} {seed}".encode()).hexdigest()[:8], 16))
     if law == "normal":
         return rng.standard_normal((n, n)), rng.standard_normal((n, n))
     phi = float(law.split()[1])
 
-    def one() -> Any:
+    def matrix() -> Any:
         values = rng.random((n, n))
         values -= 0.5
         values *= xp.exp(phi * rng.standard_normal((n, n)))
         return values
 
-    return one(), one()
+    return matrix(), matrix()
 
 
 def errors(c: Any, high: Any, low: Any, scale: Any) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""Beside PyTorch: the kernels in turn with the call that a user of PyTorch would write, as the article does.
+"""Against PyTorch, as in the article: kernels compared with the call that a PyTorch user would write.
 
-The rows of the sweep compare with the fastest of the ways that cuBLAS offers. PyTorch asks it for one, and takes what
-its heuristic says: mm (TF32 allowed, for fp32), _int_mm for 8-bit integers, _scaled_mm for 8-bit floats, with fast sums
-for a kernel that has them. Both multiply the same random matrices, in turn, warm.
+The sweep compares with the fastest algorithm that cuBLAS offers. PyTorch takes the one that cuBLAS's heuristic ranks
+first: mm (TF32 allowed, for fp32), _int_mm for 8-bit integers, _scaled_mm for 8-bit floats, with fast accumulation
+for a kernel that has it. Both multiply the same random matrices, alternately, warm.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ KERNELS = (
     "cutile.persistent_fp8_e4m3_fast",
     "cutile.persistent_fp8_e4m3_fast_tuned",
 )
-"""The fastest of each type and layout, as written and as found by a search where there was one."""
+"""The fastest kernels of each type and layout, as written and, where there was a search, as tuned."""
 DIFFERENCE = 0.02
-"""Of the largest result: right products in the coarsest of these types differ by less, wrong ones by more."""
+"""As a share of the largest result: correct products in the coarsest type differ by less, wrong ones by more."""
 
 
 def points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def pytorch(kernel: Any, n: int, inputs: Any, stream: int) -> tuple[Any, Callabl
     kinds = {"tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
     kind = kinds.get(kernel.compute.dtype_in, torch.float8_e4m3fn)
     plain = {1: cupy.int8, 2: cupy.int16, 4: cupy.float32}
-    a, b = (torch.from_dlpack(one.view(plain[one.dtype.itemsize])).view(kind).reshape(n, n) for one in inputs)
+    a, b = (torch.from_dlpack(x.view(plain[x.dtype.itemsize])).view(kind).reshape(n, n) for x in inputs)
     b = b.t() if kernel.compute.layout == "row,col,row" else b
     wide = {"int8": torch.int32, "fp8_e4m3": torch.float16}.get(kernel.compute.dtype_in, kind)
     out = torch.empty((n, n), dtype=wide, device=a.device)
@@ -68,14 +68,14 @@ def pytorch(kernel: Any, n: int, inputs: Any, stream: int) -> tuple[Any, Callabl
             else:
                 torch.mm(a, b, out=out)
 
-    torch.cuda.synchronize()  # what was made above was made on another stream
+    torch.cuda.synchronize()  # the tensors above were made on another stream
     return out, call
 
 
 def measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """One kernel at one size."""
-    subject = next((one for one in context.subjects if one.kernel == point["kernel"]), None)
-    if subject is None or not any(one.kernel == "torch.mm" for one in context.subjects):
+    subject = next((subject for subject in context.subjects if subject.kernel == point["kernel"]), None)
+    if subject is None or not any(subject.kernel == "torch.mm" for subject in context.subjects):
         return
     import cupy
     import torch

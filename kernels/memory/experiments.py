@@ -1,8 +1,7 @@
-"""What memory gives: copies over lengths, histograms over laws, bins and the L2 window, sums over lengths.
+"""Memory throughput: copies by length, histograms by distribution, bins and L2 window, sums by length.
 
-All are timed warm, as in use: a launch right after one on the same arrays, in graphs where a launch takes under 50 µs
-(see gemmrepro.timing). What fits into the L2 cache is therefore read from there: bytes a second above what DRAM gives
-are the cache's.
+All are timed warm: each launch follows one on the same arrays, in CUDA graphs where a launch takes under 50 µs (see
+gemmrepro.timing). Arrays that fit the L2 cache are therefore read from it: rates above DRAM's are the cache's.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ WIDTHS = {
 COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
 HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
 MANY_BINS = "memory.histogram_ranges"
-"""The version for millions of bins."""
+"""The kernel for millions of bins."""
 SUMS = tuple(
     f"memory.reduce_{name}"
     for name in ("divergent", "strided", "sequential", "first_add", "last_warp", "unrolled", "many", "wide")
@@ -33,7 +32,7 @@ MEMCPY, CUB_HISTOGRAM, CUB_SUM = "cuda.memcpy", "cub.histogram", "cub.reduce"
 BINCOUNT, HISTC, TORCH_SUM = "torch.bincount", "torch.histc", "torch.sum"
 
 INTERVAL, SECONDS, LEAST, MOST = 0.01, 0.05, 5, 100
-"""When a point has samples enough (see timing.Plan). An interval from fewer than six is their whole range."""
+"""When a point has enough samples (see timing.Plan). The interval of fewer than six is their whole range."""
 
 TIMES = (
     Column("time_us", "median time per launch", "µs", low="time_low_us", high="time_high_us"),
@@ -55,29 +54,30 @@ class Stopwatch:
         self._plan = timing.Plan(INTERVAL, SECONDS, LEAST, MOST)
 
     def cells(self, call: Callable[[], None], moved: float, graphs: bool = True) -> dict[str, float]:
-        """The cells of TIMES for `call`, which must move `moved` bytes. What waits for the GPU goes into no graph."""
+        """The cells of TIMES for `call`, which must move `moved` bytes; without graphs if it waits for the GPU."""
         from gemmrepro import stats, timing
 
         estimate = min(self._timer.once(call) for _ in range(2))  # the first may load code
         burst = self._timer.burst(
             [call], None, "warm", self._plan, (estimate, None), graphs and timing.wants_graphs(estimate, None)
         )
-        found = stats.median_interval(burst.times)
+        time = stats.median_interval(burst.times)
         return {
-            "time_us": found.value,
-            "time_low_us": found.low,
-            "time_high_us": found.high,
-            **{f"gbps{end}": moved / time * 1e-3 for end, time in (("", found.value), ("_low", found.high))},
-            "gbps_high": moved / found.low * 1e-3,
+            "time_us": time.value,
+            "time_low_us": time.low,
+            "time_high_us": time.high,
+            "gbps": moved / time.value * 1e-3,
+            "gbps_low": moved / time.high * 1e-3,
+            "gbps_high": moved / time.low * 1e-3,
         }
 
 
-def _torch_call(session: Any, name: str, given: Any, bins: int) -> Callable[[], None]:
+def _torch_call(session: Any, name: str, array: Any, bins: int) -> Callable[[], None]:
     """PyTorch's call of that name on a CuPy array, on the session's stream."""
     import torch
 
     stream = torch.cuda.ExternalStream(session.stream.ptr)
-    tensor = torch.as_tensor(given, device="cuda")
+    tensor = torch.as_tensor(array, device="cuda")
 
     def call() -> None:
         with torch.cuda.stream(stream):
@@ -160,7 +160,7 @@ def _histogram_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every version with the L2 window off, then on, and what a copy of the ids makes beside it."""
+    """Every version with the L2 window off, then on, relative to a copy of the ids."""
     import cupy
 
     from gemmrepro.gpu import baselines, l2_window
@@ -199,7 +199,7 @@ HISTOGRAM = Experiment(
     question="Which histogram is fast whatever the ids, and does it help to set aside part of L2 for the counts?",
     kernels=(*HISTOGRAMS, MANY_BINS),
     libraries=(CUB_HISTOGRAM, BINCOUNT, HISTC),
-    # Ids that are all the same are one address, however many bins there are.
+    # Ids that are all equal hit one address, whatever the number of bins.
     parameters={"n": 1 << 28, "laws": [[256, list(LAWS)], [5_000_000, ["uniform", "skewed"]]]},
     columns=(
         Column("bins", "bins, not counting the one for ids out of range", kind="integer"),
@@ -332,7 +332,7 @@ REDUCTION = Experiment(
             panel="dtype",
             panels={"fp32": "float"},
             series={
-                **{each: each.split("_", 1)[1].replace("_", " ") for each in SUMS if each not in _UNDRAWN},
+                **{kernel: kernel.split("_", 1)[1].replace("_", " ") for kernel in SUMS if kernel not in _UNDRAWN},
                 CUB_SUM: "CUB",
             },
             caption="Bytes read per second, warm: arrays that fit in L2 are read from there.",

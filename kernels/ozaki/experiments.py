@@ -1,13 +1,13 @@
-"""How exact sums of integer products are, and how accurate the products made of them.
+"""How exact sums of integer products are, and how accurate the FP64 products built from them.
 
-`accumulator` multiplies integers, as slices of `beta` bits are, and counts the sums that are not exact: float64 has
-the exact ones, since no sum reaches 2^53.
+`accumulator` multiplies integers, like slices of `beta` bits, and counts inexact sums. float64 holds the exact sums,
+since none reaches 2^53.
 
-`products` makes the article's tables: slices, pairs, the split and the multiplication timed apart, and the error,
-against an exact product at sampled rows and columns and against cuBLAS's FP64 product as the article has it.
+`products` makes the article's tables: slices, pairs, split and multiplication timed separately, and the error,
+relative to an exact product at sampled rows and columns and to cuBLAS's FP64 product as in the article.
 
-`accuracy` multiplies operands that are hard for one scheme or another (`gemmrepro.ozaki.inputs`) and holds sampled
-outputs against exact ones, for any list of kernels.
+`accuracy` multiplies operands that are hard for one scheme or another (`gemmrepro.ozaki.inputs`) and compares sampled
+outputs with exact ones.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ BESIDE: Mapping[str, str] = {
     "crt.winograd,crt.winograd_16": "15 and 16, Winograd",
     "crt.accurate": "15 moduli, accurate mode",
 }
-"""Kernels of other families that multiply float64, by id, with what a legend calls them; several with commas between
-them are one line of the frontier. They join `products`."""
+"""Kernels of other families that multiply float64, with their labels in legends; ids joined by commas share one line
+of the frontier. They join `products`."""
 GUESTS = tuple(name for names in BESIDE for name in names.split(","))
 MODULI: Mapping[str, str] = {
     "crt.fused_14": "14 moduli",
@@ -43,17 +43,17 @@ MODULI: Mapping[str, str] = {
 
 
 def seed_of(*parts: Any) -> int:
-    """A seed of a point's own, whatever else is measured and in which order."""
+    """The seed of one point, independent of what else is measured and in which order."""
     return int(hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:8], 16)
 
 
-# What a sum of integers keeps -----------------------------------------------------------------------------------------
+# Sums of integers -----------------------------------------------------------------------------------------------------
 
 LAWS = {
     "same sign": lambda rng, beta, size, xp: rng.integers(1 << max(beta - 1, 0), (1 << beta) + 1, size),
     "either sign": lambda rng, beta, size, xp: rng.integers(-(1 << beta), (1 << beta) + 1, size),
 }
-"""Digits of at most 2^beta: near it and positive, the hardest there are; and uniform of either sign."""
+"""Digits of at most 2^beta: positive and near it, the hardest case; and uniform, of either sign."""
 
 
 def _accumulator_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def _accumulator(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, A
         result = cupy.full((m, n), cupy.nan, cupy.float32)
         context.bind(subject, Operands(context.kernel(subject).problem, Shape(m, n, k), tuple(stored), result))()
         error = cupy.abs(result.astype(cupy.float64) - exact)
-        # A NaN is no exact sum.
+        # A NaN counts as inexact.
         wrong = float((~(error == 0)).mean())
         yield context.row(
             subject,
@@ -150,7 +150,7 @@ CURVES: Mapping[str, str] = {
 
 
 def _sample(size: int, count: int, rng: Any) -> Any:
-    """Sorted places, the first and the last among them."""
+    """Sorted indices, the first and the last among them."""
     import numpy as np
 
     inner = rng.choice(np.arange(1, size - 1), max(0, min(count, size) - 2), replace=False) if size > 2 else []
@@ -158,7 +158,7 @@ def _sample(size: int, count: int, rng: Any) -> Any:
 
 
 class Judge:
-    """Exact outputs at sampled rows and columns, and how far a product is from them."""
+    """Exact outputs at sampled rows and columns, and the errors of a product there."""
 
     def __init__(self, a: Any, b: Any, count: int, seed: int) -> None:
         import cupy
@@ -173,7 +173,7 @@ class Judge:
         self.scale = cupy.abs(some_a) @ cupy.abs(some_b)
 
     def cells(self, c: Any) -> dict[str, float]:
-        """The errors of C at the sampled places, as cells of a row."""
+        """The errors of C at the sampled outputs, as cells of a row."""
         from gemmrepro.ozaki import exact, measures
 
         difference = exact.minus_double_double(c[self.rows][:, self.columns], self.hi, self.lo)
@@ -207,7 +207,7 @@ def _split(kernel: Any) -> Mapping[str, int]:
 
 
 def _by_the_bound(kernel: Any, a: Any, b: Any, judge: Judge) -> dict[str, int]:
-    """The least d that 2 sqrt(k) u |A||B| allows at sampled outputs, if what is dropped adds up worst or at random."""
+    """The least d within 2 sqrt(k) u |A||B| at sampled outputs, for dropped pairs adding up worst or randomly."""
     import cupy
 
     from gemmrepro.ozaki import bounds, exactness, formats, splitting
@@ -231,7 +231,7 @@ def _product_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 _OWN = ("d", "d_worst", "d_random", "slices_a", "slices_b", "pairs", "split_us", "kernel_us", "share")
-"""Columns that say nothing of a library."""
+"""Columns that are empty for a library."""
 
 
 class _Product:
@@ -358,7 +358,7 @@ PRODUCTS = Experiment(
     columns=(
         Column("law", "distribution of the operands", kind="text"),
         Column("n", "M = N = K", kind="integer"),
-        Column("d", "pairs with p + q < d are multiplied; empty: all", kind="integer"),
+        Column("d", "only pairs with p + q < d are multiplied; empty: all", kind="integer"),
         Column(
             "d_worst",
             "smallest d with an error within 2 sqrt(k) u |A||B|, by a worst-case bound on what is dropped",
@@ -453,7 +453,7 @@ def _accuracy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     m, n, k, law, phi = (point[name] for name in ("m", "n", "k", "law", "phi"))
     draw = inputs.spread(phi) if law == "spread" else inputs.INPUTS[law]
     drawn = draw(np.random.default_rng(seed_of("accuracy", law, phi, m, n, k)), m, n, k)
-    a, b = (cupy.asarray(np.ascontiguousarray(each)) for each in drawn)
+    a, b = (cupy.asarray(np.ascontiguousarray(matrix)) for matrix in drawn)
     judge = Judge(a, b, context.parameters["sampled"], k)
     c = cupy.empty((m, n))
     operands = Operands(Problem("gemm", "fp64", "fp64", "row,row,row"), Shape(m, n, k), (a, b), c)
@@ -463,7 +463,7 @@ def _accuracy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
             context.bind(subject, operands)()
             context.session.sync()
             cells: dict[str, Any] = judge.cells(c)
-        except UserError as error:  # exponents that leave what the scheme takes
+        except UserError as error:  # exponents outside the scheme's range
             cells = {**dict.fromkeys(column.name for column in _ERRORS), "refused": str(error).split(";")[0]}
         else:
             cells["refused"] = None

@@ -1,6 +1,6 @@
-"""How to time a GPU, one formula as five kernels or as one, a training step compiled or not, and what caches remember.
+"""How to time a GPU, one formula as five kernels or as one, a training step compiled or not, and stale caches.
 
-Each is a file beside this one. Those whose name ends in ``_cpu``, and the caches, need no GPU.
+Each is measured by a file in this folder. Those whose name ends in ``_cpu``, and the caches, need no GPU.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from gemmrepro.experiments import Column, Dots, Experiment, Lines, beside
 EAGER, SCRIPT, COMPILE, OWN = "torch.eager", "torch.jit.script", "torch.compile", "pytorch.gelu"
 
 
-def _each(key: str, values: str) -> Callable[[Mapping[str, Any]], list[dict[str, Any]]]:
-    """Points that differ in `key`, whose values are the parameter `values`."""
+def _one_per(key: str, values: str) -> Callable[[Mapping[str, Any]], list[dict[str, Any]]]:
+    """One point per value of the parameter `values`, under `key`."""
     return lambda parameters: [{key: value} for value in parameters[values]]
 
 
 def _measure(file: str, function: str) -> Callable[[Any, Mapping[str, Any]], Iterator[dict[str, Any]]]:
-    """`function` of `file`, loaded when it is called: it imports PyTorch."""
+    """`function` of `file`, loaded only when called, since it imports PyTorch."""
     return lambda context, point: getattr(beside("pytorch", file), function)(context, point)
 
 
@@ -49,7 +49,7 @@ METHODS = {
     "many": "host, synchronised once for many calls",
     "rested": "events, after a rest",
     "events": "events, call by call",
-    "queued": "events, calls queued",
+    "queued": "events, queued calls",
     "graph": "graph of many calls",
     "suite": "the suite, warm",
     "cold": "the suite, cold L2",
@@ -87,7 +87,7 @@ TIMING = Experiment(
         Column("clock_mhz", "SM clock while it ran", "MHz"),
         Column("power_w", "power while it ran", "W"),
     ),
-    points=_each("work", "works"),
+    points=_one_per("work", "works"),
     measure=_measure("timing.py", "on_gpu"),
     figures=(
         Dots(
@@ -137,7 +137,7 @@ CLOCKS = Experiment(
         Column("tick_us", "smallest step of the clock", "µs"),
         Column("threads", "threads in use", kind="integer"),
     ),
-    points=_each("work", "works"),
+    points=_one_per("work", "works"),
     measure=_measure("clocks.py", "on_cpu"),
     figures=(
         Dots(
@@ -168,11 +168,16 @@ _GELU = (
     Column("moved_bytes", "bytes that its kernels must move: 44 per element in five kernels, 8 in one", "B"),
     Column("moved_gbps", "those bytes over its time", "GB/s"),
 )
-_WAYS = {OWN: "one hand-written kernel", COMPILE: "torch.compile", SCRIPT: "torch.jit.script", EAGER: "eager"}
+_IMPLEMENTATIONS = {
+    OWN: "one hand-written kernel",
+    COMPILE: "torch.compile",
+    SCRIPT: "torch.jit.script",
+    EAGER: "eager",
+}
 _ERROR = Column("error_u", "largest error over |x|, in units of 2^-24", "u")
 
 
-def _gelu_figures(name: str, where: str, ways: Mapping[str, str]) -> tuple[Lines, ...]:
+def _gelu_figures(name: str, where: str, implementations: Mapping[str, str]) -> tuple[Lines, ...]:
     return (
         Lines(
             name=name,
@@ -183,7 +188,7 @@ def _gelu_figures(name: str, where: str, ways: Mapping[str, str]) -> tuple[Lines
             y_label="speed relative to the eager formula",
             panel="what",
             panels={"gelu": f"fp32, {where}"},
-            series=ways,
+            series=implementations,
             caption=(
                 "Time of the formula as five PyTorch operations divided by that of each alternative, samples "
                 "interleaved. Five kernels move 44 bytes per element and one moves 8, so traffic alone allows 5.5."
@@ -209,9 +214,9 @@ GELU = Experiment(
         _ERROR,
         Column("mode", "how samples were taken", kind="text"),
     ),
-    points=_each("elements", "sizes"),
+    points=_one_per("elements", "sizes"),
     measure=_measure("gelu.py", "on_gpu"),
-    figures=_gelu_figures("gelu", "on the GPU", {key: _WAYS[key] for key in (OWN, COMPILE, SCRIPT)}),
+    figures=_gelu_figures("gelu", "on the GPU", {key: _IMPLEMENTATIONS[key] for key in (OWN, COMPILE, SCRIPT)}),
 )
 
 LOADS = (OWN, "pytorch.gelu_two", "pytorch.gelu_four")
@@ -241,7 +246,7 @@ GELU_LOADS = Experiment(
         Column("moved_gbps", "8 bytes per element over its time", "GB/s"),
         _ERROR,
     ),
-    points=_each("elements", "sizes"),
+    points=_one_per("elements", "sizes"),
     measure=_measure("gelu_loads.py", "on_gpu"),
 )
 
@@ -262,9 +267,9 @@ GELU_CPU = Experiment(
         Column("threads", "threads in use", kind="integer"),
         _ERROR,
     ),
-    points=_each("elements", "sizes"),
+    points=_one_per("elements", "sizes"),
     measure=_measure("gelu_cpu.py", "on_cpu"),
-    figures=_gelu_figures("gelu_cpu", "on the CPU", {key: _WAYS[key] for key in (COMPILE, SCRIPT)}),
+    figures=_gelu_figures("gelu_cpu", "on the CPU", {key: _IMPLEMENTATIONS[key] for key in (COMPILE, SCRIPT)}),
 )
 
 # torch.compile --------------------------------------------------------------------------------------------------------
@@ -325,7 +330,7 @@ CACHES = Experiment(
         Column("first_s", "first call with empty caches", "s"),
         Column("second_s", "first call of the next process", "s"),
     ),
-    points=_each("probe", "probes"),
+    points=_one_per("probe", "probes"),
     measure=_measure("caches.py", "on_cpu"),
 )
 
