@@ -74,10 +74,10 @@ def test_launches_of_a_run_are_told_as_one():
         "split", {TIME: (10.0, "ns"), BYTES: (100.0, "byte"), SHARE: (90.0, "%"), BLOCKS: (4.0, "")}
     )
     product = profiler.Reading("product", {TIME: (30.0, "ns"), BYTES: (700.0, "byte"), SHARE: (50.0, "%")})
-    found = profiler.together([split, product])
+    found = profiler.combined([split, product])
     assert found.name == "product"
     assert found.values == {TIME: (40.0, "ns"), BYTES: (800.0, "byte"), SHARE: (60.0, "%")}
-    alone = profiler.together([split])
+    alone = profiler.combined([split])
     assert alone.values == split.values
 
 

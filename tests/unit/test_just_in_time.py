@@ -187,14 +187,14 @@ def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, caps
     monkeypatch.setattr(sys, "argv", command)
     assert just_in_time.main() == 0
     assert json.loads(out.read_text()) == {"cutile.a": {"status": "passed", "reason": "", "same_code": False}}
-    assert capsys.readouterr().err.endswith("other machine code\n")
+    assert capsys.readouterr().err.endswith("different machine code\n")
     speed = {"n": 4096, "ratio": 0.99, "low": 0.98, "high": 1.0}
     verdicts["cutile.a"] = replace(verdicts["cutile.a"], speed=compilations.Speed(**speed))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [*command, "--size", "4096"])
     assert just_in_time.main() == 0 and sizes == [0, 4096]
     assert json.loads(out.read_text())["cutile.a"]["speed"] == speed
-    assert "other machine code, 0.990 [0.980, 1.000] times as fast at 4096" in capsys.readouterr().err
+    assert "different machine code, 0.990 [0.980, 1.000] times as fast at 4096" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     verdicts["cutile.b"] = Verdict("failed", "they differ")
     assert just_in_time.main() == 1 and "they differ" in capsys.readouterr().err

@@ -220,7 +220,7 @@ def halved(speed, wrong=lambda stage, name: False, names=None):
         }
 
     names = [f"c{index:02}" for index in range(30)] if names is None else names
-    return halving.halve(names, SIZES, measure), timed
+    return halving.successive_halving(names, SIZES, measure), timed
 
 
 def test_a_third_and_then_five_go_on_and_the_fastest_wins():

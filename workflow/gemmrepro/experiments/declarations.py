@@ -1,10 +1,10 @@
 """What an experiment is, and which ones a family declares.
 
 ``kernels/<family>/experiments.py`` holds ``EXPERIMENTS``. Importing it needs no GPU and no CUDA package; what its
-functions need they import when they are called. An experiment is cut into points, each measured whole, so that an
-interrupted one goes on where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
+functions need they import when they are called. An experiment is split into points, each measured as a whole, so that
+an interrupted run resumes where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
 declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
-experiment whose `device` is "cpu" needs no GPU: where there is none it is run all the same.
+experiment whose `device` is "cpu" needs no GPU: it runs without one, too.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Lines:
     """A figure of an experiment: column `y` against `x`, a panel for each of `panels`, a line for each of `series`.
 
     Attributes:
-        panel: the column by which rows are divided into panels; `panels` its values with the panels' titles.
-        series: kernels (or libraries) with what the legend calls them, in the legend's order; several with commas
-            between them are one line.
+        panel: the column by which rows are divided into panels; `panels` maps its values to the panels' titles.
+        series: kernels (or libraries) with their legend entries, in the legend's order; several ids joined by commas
+            are one line.
         x_scale: "log2", "log" or "linear".
         caption: what is drawn, in one or two sentences; where the rows come from is added.
-        zero: what a panel says where every value is zero, which a logarithmic axis cannot show.
+        zero: the text of a panel whose values are all zero, which a logarithmic axis cannot show.
     """
 
     name: str
@@ -75,15 +75,15 @@ class Lines:
 
 @dataclass(frozen=True)
 class Dots:
-    """A figure of an experiment: column `x`, logarithmic, of one row a line, grouped into panels.
+    """A figure of an experiment: column `x` on a logarithmic axis, one row per line, grouped into panels.
 
     Attributes:
-        panel: the column by which rows are divided into panels; `panels` its values with the panels' titles, one
-            below the other.
-        category: the column by which a panel's rows are divided into lines; `categories` its values, from the top,
-            with their labels. One of the two is ``kernel``, whose values are kernels or libraries.
-        where: what else a row must be to be drawn, by column.
-        line: where the upright line stands that everything is held against, and `line_label` what it means.
+        panel: the column by which rows are divided into panels; `panels` maps its values to the panels' titles,
+            from the top.
+        category: the column by which a panel's rows are divided into lines; `categories` maps its values to
+            their labels, from the top. One of the two is ``kernel``, whose values are kernels or libraries.
+        where: the cells that a row must have to be drawn, by column.
+        line: x of the vertical reference line; `line_label` is its meaning.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
     """
 
@@ -107,19 +107,19 @@ class Experiment:
 
     Attributes:
         question: what it asks, for the report.
-        kernels: ids of the kernels that it runs, of whatever family; one that is not built, failed its gate or does not
-            run on the GPU at hand is left out, and said so.
-        libraries: what it compares them with: ids of baselines, or Python packages with how they are used behind
-            a dot (``torch.compile``).
-        parameters: all that decides what is measured, as JSON can hold it.
-        version: raised when the same parameters come to mean something else; older rows are then stale.
-        sources: files beside its own that say how it measures; rows of another text of theirs are stale.
-        settings: how long it measures, as JSON can hold it: how many samples, say. The configuration may change them,
-            and rows stay comparable.
+        kernels: ids of the kernels that it runs, of any family; one that is not built, failed its gate or cannot run on
+            this GPU is left out and reported.
+        libraries: what it compares them with: ids of baselines, or Python packages, followed by a dot and the way they
+            are used (``torch.compile``).
+        parameters: everything that decides what is measured, as JSON values.
+        version: incremented when the same parameters come to mean something else; older rows are then stale.
+        sources: files in the same folder that implement the measurement; rows measured with another text are stale.
+        settings: how long it measures, such as the number of samples, as JSON values. The configuration may change
+            them; rows stay comparable.
         device: what it runs on, "gpu" or "cpu".
-        packages: Python packages that it cannot do without; where one is missing nothing of it is run.
+        packages: required Python packages; if one is missing, nothing is run.
         folder: where it is declared; filled in when it is read.
-        points: the parts that it is cut into, each a flat dict.
+        points: the parts that it is split into, each a flat dict; takes `parameters`.
         measure: measures one point; gets a gemmrepro.experiments.run.Context and yields rows made by its `row`.
     """
 
@@ -163,40 +163,42 @@ def path_of(family: str) -> Path:
 def _declared(path: Path) -> tuple[Experiment, ...]:
     module = load_module(f"gemmrepro_experiments_{path.parent.name}", path)
     names: set[str] = set()
-    for which in module.EXPERIMENTS:
-        where = f"{path}: experiment {which.name}"
-        if which.name in names:
-            raise UserError(f"{where} is declared twice; name one otherwise.")
-        names.add(which.name)
-        _check_columns(which, where)
-        _check_device(which, where)
-        for source in which.sources:
+    for experiment in module.EXPERIMENTS:
+        where = f"{path}: experiment {experiment.name}"
+        if experiment.name in names:
+            raise UserError(f"{where} is declared twice; rename one.")
+        names.add(experiment.name)
+        _check_columns(experiment, where)
+        _check_device(experiment, where)
+        for source in experiment.sources:
             if not (path.parent / source).is_file():
-                raise UserError(f"{where} names the source {source}, which is not beside it.")
-        for figure in which.figures:
-            _check_figure(which, figure, where)
-    return tuple(replace(which, folder=path.parent) for which in module.EXPERIMENTS)
+                raise UserError(f"{where} names the source {source}, which is not in the same folder.")
+        for figure in experiment.figures:
+            _check_figure(experiment, figure, where)
+    return tuple(replace(experiment, folder=path.parent) for experiment in module.EXPERIMENTS)
 
 
-def _check_columns(which: Experiment, where: str) -> None:
-    if len(set(which.header)) != len(which.header):
-        raise UserError(f"{where} has a column twice, or one of {', '.join((*BEFORE, *AFTER))}, which every one has.")
-    for column in which.columns:
+def _check_columns(experiment: Experiment, where: str) -> None:
+    if len(set(experiment.header)) != len(experiment.header):
+        raise UserError(
+            f"{where} has a column twice, or one of {', '.join((*BEFORE, *AFTER))}, which every experiment has."
+        )
+    for column in experiment.columns:
         if column.kind not in ("text", "integer", "number"):
             raise UserError(f"{where}: column {column.name} is of kind '{column.kind}'; use text, integer or number.")
         for end in (column.low, column.high):
             if end:
-                which.column(end)
+                experiment.column(end)
 
 
-def _check_device(which: Experiment, where: str) -> None:
-    if which.device not in ("gpu", "cpu"):
-        raise UserError(f"{where} runs on '{which.device}'; use gpu or cpu.")
-    if which.device == "cpu" and which.kernels:
+def _check_device(experiment: Experiment, where: str) -> None:
+    if experiment.device not in ("gpu", "cpu"):
+        raise UserError(f"{where} runs on '{experiment.device}'; use gpu or cpu.")
+    if experiment.device == "cpu" and experiment.kernels:
         raise UserError(f"{where} needs no GPU and names kernels, which do.")
 
 
-def _check_figure(which: Experiment, figure: Lines | Dots, where: str) -> None:
+def _check_figure(experiment: Experiment, figure: Lines | Dots, where: str) -> None:
     names: tuple[str, ...]
     if isinstance(figure, Dots):
         groupings = (figure.panel, figure.category)
@@ -206,7 +208,7 @@ def _check_figure(which: Experiment, figure: Lines | Dots, where: str) -> None:
     else:
         names = (figure.x, figure.y, figure.panel)
     for name in names:
-        which.column(name)
+        experiment.column(name)
 
 
 def beside(family: str, file: str) -> Any:
@@ -215,21 +217,21 @@ def beside(family: str, file: str) -> Any:
     return load_module(f"gemmrepro_{family}_{path.stem}", path)
 
 
-def source_paths(which: Experiment) -> tuple[Path, ...]:
+def source_paths(experiment: Experiment) -> tuple[Path, ...]:
     """Where its `sources` are."""
-    return tuple(which.folder / name for name in which.sources) if which.folder else ()
+    return tuple(experiment.folder / name for name in experiment.sources) if experiment.folder else ()
 
 
-def with_settings(which: Experiment, changes: Mapping[str, Any]) -> Experiment:
-    """`which` with some of its settings replaced.
+def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """`experiment` with some of its settings replaced.
 
     Raises:
         UserError: it has no such setting.
     """
-    if unknown := sorted(set(changes) - set(which.settings)):
-        known = ", ".join(which.settings) or "none"
-        raise UserError(f"the experiment {which.name} has no setting '{unknown[0]}'; its settings: {known}.")
-    return replace(which, settings={**which.settings, **changes})
+    if unknown := sorted(set(changes) - set(experiment.settings)):
+        known = ", ".join(experiment.settings) or "none"
+        raise UserError(f"the experiment {experiment.name} has no setting '{unknown[0]}'; its settings: {known}.")
+    return replace(experiment, settings={**experiment.settings, **changes})
 
 
 def declared(family: str) -> tuple[Experiment, ...]:
@@ -244,16 +246,16 @@ def declared(family: str) -> tuple[Experiment, ...]:
 
 def experiment(family: str, name: str) -> Experiment:
     """The experiment of `family` called `name`. Raises UserError if there is none."""
-    for which in declared(family):
-        if which.name == name:
-            return which
-    known = ", ".join(which.name for which in declared(family)) or "none"
+    for experiment in declared(family):
+        if experiment.name == name:
+            return experiment
+    known = ", ".join(experiment.name for experiment in declared(family)) or "none"
     raise UserError(f"family {family} has no experiment '{name}'; its experiments: {known}.")
 
 
 def figures(family: str) -> dict[str, tuple[Experiment, Lines | Dots]]:
     """The figures of a family's experiments by name."""
-    return {figure.name: (which, figure) for which in declared(family) for figure in which.figures}
+    return {figure.name: (experiment, figure) for experiment in declared(family) for figure in experiment.figures}
 
 
 def figure_names(family: str) -> tuple[str, ...]:
@@ -261,9 +263,9 @@ def figure_names(family: str) -> tuple[str, ...]:
     return (*registry.family(family).figures, *figures(family))
 
 
-def fingerprint(which: Experiment) -> str:
-    """What rows must share to be of one experiment: 16 hex digits of its version, parameters, columns and sources."""
-    parts: list[Any] = [which.name, which.version, which.parameters, which.header]
-    # Not the file that declares it, which holds words too.
-    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in source_paths(which)]
+def fingerprint(experiment: Experiment) -> str:
+    """16 hex digits over name, version, parameters, columns and sources; rows with another fingerprint are stale."""
+    parts: list[Any] = [experiment.name, experiment.version, experiment.parameters, experiment.header]
+    # Without the declaring file, which also holds prose.
+    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in source_paths(experiment)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

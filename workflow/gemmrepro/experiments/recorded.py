@@ -4,7 +4,7 @@
         --build results/build --out results/experiments/ada
 
 A row is "current" if what ran then is what would run today (its run key) and the experiment is declared as it was;
-otherwise it is "stale". An experiment that was never recorded has no rows: what rests on it is not measured.
+otherwise it is "stale". An experiment that was never recorded has no rows: its claims are not measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import Experiment
-from gemmrepro.measure.recording import Today, read_rows, rows_text, stale, with_status
+from gemmrepro.measure.recording import CurrentKeys, read_rows, rows_text, stale, with_status
 
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -> None:
@@ -41,21 +41,21 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -
 
 
 def mark(
-    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], declared_as_then: bool
+    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
 ) -> list[dict[str, str]]:
     """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
 
     Args:
-        run_keys: the run keys of the time, by kernel and toolkit (``crt.fused cuda13``).
-        declared_as_then: whether the experiment is declared today as it was; if not, all rows are stale.
+        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
+        same_declaration: whether the experiment is declared as it was when it was recorded; if not, all rows are stale.
     """
-    known = Today(build)
+    current = CurrentKeys(build)
 
     def is_current(row: Mapping[str, str]) -> bool:
         kernel, toolkit = row["kernel"], row["toolkit"]
-        keys = known.build_key(kernel, toolkit), known.run_key(kernel, toolkit)
+        keys = current.build_key(kernel, toolkit), current.run_key(kernel, toolkit)
         same_run = toolkit == LIBRARY or keys == (row["build_key"], run_keys.get(f"{kernel} {toolkit}"))
-        return declared_as_then and same_run
+        return same_declaration and same_run
 
     return with_status(rows, is_current)
 
@@ -67,21 +67,21 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
         (rows, stale rows); (0, 0) where the experiment was never recorded.
 
     Raises:
-        UserError: the recording is there in part, or corrupt.
+        UserError: the recording is incomplete or corrupt.
     """
     folder, out = Path(recorded) / family / declarations.RECORDINGS, Path(out)
-    table, about = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
-    if not table.exists() and not about.exists():
+    table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
+    if not table.exists() and not manifest.exists():
         write_atomic(out / table.name, rows_text([], experiment.header))
-        write_json(out / about.name, {"source": "none"})
+        write_json(out / manifest.name, {"source": "none"})
         return 0, 0
-    run: dict[str, Any] = read_json(about, "the recording", RESTORE)
-    schemas.check(run, "experiment.schema.yaml", f"the recording {about}")
+    run: dict[str, Any] = read_json(manifest, "the recording", RESTORE)
+    schemas.check(run, "experiment.schema.yaml", f"the recording {manifest}")
     same = run["declared"] == declarations.fingerprint(experiment)
     try:
         rows = read_rows(table, experiment.header)
     except UserError:
-        # Its columns were others; then nothing of it can be read by today's.
+        # It was recorded with other columns, so none of its rows can be read.
         if same:
             raise
         rows = []
@@ -89,7 +89,7 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
         check_rows(experiment, rows, table)
     marked = mark(rows, build, run["run_keys"], same)
     write_atomic(out / table.name, rows_text(marked, experiment.header))
-    write_json(out / about.name, {**run, "source": "recorded"})
+    write_json(out / manifest.name, {**run, "source": "recorded"})
     return len(marked), stale(marked)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from gemmrepro.core.cpu_info import in_words
 from gemmrepro.core.files import read_json
-from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
@@ -54,7 +54,7 @@ class Results:
 
     @property
     def toolkit(self) -> str | None:
-        """The toolkit that stands for it: the first of TOOLKIT_ORDER with current rows, else with any."""
+        """The toolkit that represents it: the first of TOOLKIT_ORDER with current rows, else with any."""
         for rows in (self.rows[is_current(self.rows)], self.rows):
             for toolkit in TOOLKIT_ORDER:
                 if (rows["toolkit"] == toolkit).any():
@@ -62,9 +62,9 @@ class Results:
         return None
 
     def of(self, kernel: str, toolkit: str | None, **cells: Any) -> pd.DataFrame:
-        """The rows of a kernel by `toolkit`, or of a library by whatever name it has."""
+        """The rows of a kernel built by `toolkit`, or of a library; their other cells equal `cells`."""
         rows = select(self.rows, kernel=kernel, **cells)
-        return rows[(rows["toolkit"] == toolkit) | (rows["toolkit"] == "library")]
+        return rows[(rows["toolkit"] == toolkit) | (rows["toolkit"] == LIBRARY)]
 
 
 def row_key(family: str, name: str, row: Mapping[str, Any], *columns: str) -> str:
@@ -81,7 +81,7 @@ def _read(path: Path, experiment: Experiment) -> pd.DataFrame:
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a readable CSV ({error}); run the experiment again, or restore it.") from None
     if list(table.columns) != list(experiment.header):
-        raise UserError(f"{path} has other columns than the experiment declares; run it again, or restore it.")
+        raise UserError(f"{path} does not have the columns that the experiment declares; run it again, or restore it.")
     for column in experiment.columns:
         if column.kind != "text":
             try:
@@ -100,7 +100,7 @@ def nothing(experiment: Experiment) -> Results:
 
 
 def load(folder: Path | str | None, family: str) -> dict[str, Results]:
-    """A family's experiments by name, read from ``<folder>/<family>``; without a folder none has any rows.
+    """A family's experiments by name, read from ``<folder>/<family>``; without a folder they have no rows.
 
     Raises:
         UserError: a file is there but is not what it should be.
@@ -110,8 +110,8 @@ def load(folder: Path | str | None, family: str) -> dict[str, Results]:
         if folder is None:
             results[experiment.name] = nothing(experiment)
             continue
-        table, about = (Path(folder) / family / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
-        run = read_json(about, "the experiment's JSON", "run it again, or restore it") if about.is_file() else {}
+        table, manifest = (Path(folder) / family / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
+        run = read_json(manifest, "the experiment's JSON", "run it again, or restore it") if manifest.is_file() else {}
         results[experiment.name] = Results(
             experiment, _read(table, experiment), run, table if table.is_file() else None
         )

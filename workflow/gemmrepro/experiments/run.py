@@ -5,8 +5,8 @@
     python -m gemmrepro.experiments.run --family ada --name accumulation ...      (only this one)
 
 Writes ``<name>.csv`` and ``<name>.json`` for each experiment (see gemmrepro.experiments) once it is complete. Finished
-points are kept in the journal, so that an interrupted experiment goes on where it stopped; a point counts only for the
-same GPU, driver, binaries and libraries, the same declaration, and the same text of the file that declares it.
+points are kept in the journal, so that an interrupted experiment resumes where it stopped; a point counts only for the
+same GPU, driver, runs and libraries, the same declaration, and the same text of the file that declares it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ say = sayer("experiment")
 
 @dataclass(frozen=True)
 class Subject:
-    """What a row is about: one kernel's binary by one toolkit, or a library, whose build key is its version."""
+    """The subject of a row: a kernel's binary by one toolkit, or a library, whose build key is its version."""
 
     kernel: str
     toolkit: str
@@ -73,8 +73,8 @@ class Context:
     Attributes:
         session: the open GPU, whose stream is CuPy's current one; None where the experiment runs on the CPU.
         parameters, settings: the experiment's.
-        subjects: what can be run here, kernels by toolkit in the experiment's order, then libraries.
-        left_out: what gave no row at the point that is being measured, and why; see `leave_out`.
+        subjects: what can run here: kernels by toolkit in the experiment's order, then libraries.
+        left_out: the subjects without a row at the current point, and why; see `leave_out`.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class Context:
     def bind(self, subject: Subject, operands: Operands) -> Callable[[], None]:
         """A function that launches `subject` once on `operands`, asynchronously on the session's stream.
 
-        cuBLAS's 16-bit GEMM is the plain cublasGemmEx, which chooses by itself, and not the fastest algorithm,
-        which the sweep looks for.
+        cuBLAS's 16-bit GEMM is plain cublasGemmEx with the library's own heuristic, not the fastest algorithm, which
+        the sweep searches for.
         """
         if subject.toolkit != LIBRARY:
             return self._loaded[subject].bind(operands)
         return self.bind_library(subject.kernel, operands)
 
     def bind_library(self, name: str, operands: Operands) -> Callable[[], None]:
-        """The same of a library, whether or not it is among the subjects.
+        """The same for a library, whether or not it is among the subjects.
 
         Raises:
             UserError: the experiment runs on the CPU.
@@ -117,11 +117,11 @@ class Context:
         return baselines.baseline(name).bind(self.session, operands)
 
     def loaded(self, subject: Subject) -> Loaded:
-        """A kernel's subject as it is loaded, to make its launches one by one."""
+        """The loaded binary of a kernel, to make its launches one at a time."""
         return self._loaded[subject]
 
     def leave_out(self, subject: Subject, reason: str) -> None:
-        """Give no row of `subject` at this point, and say why."""
+        """Record that `subject` has no row at this point, and why."""
         self.left_out.append(Skipped(subject.kernel, subject.toolkit, reason))
 
     def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What of an experiment can run here: loaded binaries, versions of libraries, and what is left out."""
+    """The parts of an experiment that can run here (binaries, versions of libraries), and what is left out."""
 
     loaded: Mapping[Subject, Loaded]
     versions: Mapping[str, str]
@@ -156,9 +156,9 @@ class Gathered:
 def gather(
     session: Session | None, experiment: Experiment, toolkits: Sequence[str], build: Path, gates: Path
 ) -> Gathered:
-    """Load what of an experiment can run here; nothing of it can where one of its packages is missing."""
+    """Load the parts of an experiment that can run here: none if one of its packages is missing."""
     for package in experiment.packages:
-        # Asked of the package itself: one that is installed may not load.
+        # Import it: an installed package may still fail to load.
         if reason := unimportable(package):
             return Gathered({}, {}, (Skipped(package, LIBRARY, reason),))
     skipped: list[Skipped] = []
@@ -222,7 +222,7 @@ def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
 
 
 def machine_of(session: Session | None) -> dict[str, str]:
-    """What a journal's points belong to: the GPU and its driver, or the CPU."""
+    """The machine that a journal's points belong to: GPU and driver, or CPU."""
     if session is None:
         return {"gpu": cpu_info.describe()["name"], "driver": "no GPU"}
     return {"gpu": session.gpu.name, "driver": session.gpu.driver}
@@ -230,7 +230,7 @@ def machine_of(session: Session | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PointResult:
-    """What one point gave: its rows, and what gave none."""
+    """The rows of one point, and the subjects that have none."""
 
     rows: list[dict[str, Any]]
     left_out: list[Skipped]
@@ -242,7 +242,7 @@ class PointResult:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As the journal holds it."""
+        """The journal entry."""
         return {"rows": self.rows, "left_out": [asdict(entry) for entry in self.left_out]}
 
 
@@ -258,7 +258,7 @@ def run(
     say: Callable[[str], None],
     deadline: float | None = None,
 ) -> bool:
-    """Run one experiment and write its files. Returns False where `deadline` passed before it was complete."""
+    """Run one experiment and write its files. Returns False if `deadline` passed before it was complete."""
     gathered = gather(session, experiment, toolkits, build, gates)
     for entry in gathered.skipped:
         say(f"{experiment.name}: not run: {entry.kernel} {entry.toolkit}: {entry.reason}")
@@ -291,7 +291,7 @@ def run(
 
 
 def measure(context: Context, point: Mapping[str, Any]) -> PointResult:
-    """Measure one point whole."""
+    """Measure one point as a whole."""
     context.left_out.clear()
     rows = list(context.experiment.measure(context, point))
     if context.session is not None:
@@ -343,18 +343,18 @@ def manifest(
     }
 
 
-def chosen(family: str, names: str | None, settings: Mapping[str, Any]) -> list[Experiment]:
+def select(family: str, names: str | None, settings: Mapping[str, Any]) -> list[Experiment]:
     """The experiments of `family` that `names` lists, separated by commas; all of them without it.
 
     Args:
-        settings: those that are not as declared, by experiment.
+        settings: settings that override the declared ones, by experiment.
     """
     selected = (
         declarations.declared(family)
         if names is None
         else [declarations.experiment(family, name) for name in names.split(",")]
     )
-    return [declarations.with_settings(which, settings.get(which.name, {})) for which in selected]
+    return [declarations.with_settings(experiment, settings.get(experiment.name, {})) for experiment in selected]
 
 
 def _arguments() -> argparse.Namespace:
@@ -376,7 +376,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _settings(arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """Settings that are not as declared, by experiment."""
+    """Settings that override the declared ones, by experiment."""
     if arguments.settings:
         if not arguments.name or "," in arguments.name:
             raise UserError("--settings are those of one experiment; give its --name.")
@@ -389,7 +389,7 @@ def main() -> int:
     arguments = _arguments()
     start = time.monotonic()
     registry.family(arguments.family)
-    wanted = chosen(arguments.family, arguments.name, _settings(arguments))
+    wanted = select(arguments.family, arguments.name, _settings(arguments))
     if not wanted:
         say(f"family {arguments.family} declares no experiment")
         return 0
@@ -399,12 +399,12 @@ def main() -> int:
     # A journal belongs to a machine: points of the CPU have their own.
     journals = {"gpu": arguments.journal, "cpu": arguments.journal.with_name(f"{arguments.journal.name}.cpu")}
     for device, journal in journals.items():
-        here = [which for which in wanted if which.device == device]
+        here = [experiment for experiment in wanted if experiment.device == device]
         session = open_gpu() if here and device == "gpu" else None
         with lock.exclusive(session) if session else contextlib.nullcontext():
-            for which in here:
+            for experiment in here:
                 place = (*folders, journal, arguments.out)
-                if not run(session, arguments.family, which, toolkits, *place, say, deadline):
+                if not run(session, arguments.family, experiment, toolkits, *place, say, deadline):
                     say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
                     return UNFINISHED
     say(f"{arguments.family}: done in {time.monotonic() - start:.0f} s")

@@ -13,7 +13,7 @@ from gemmrepro.registry import Kernel
 
 
 class NotTimeable(Exception):
-    """Why a binary is left out; the others are measured."""
+    """A binary is left out of a measurement; the message says why. The others are measured."""
 
 
 def is_built(kernel: Kernel, toolkit: str, build: Path) -> bool:
@@ -25,7 +25,7 @@ def load_timeable(session: Session, kernel: Kernel, toolkit: str, build: Path, g
     """Load a binary that may be measured.
 
     Raises:
-        NotTimeable: its gate says otherwise, or this GPU or its driver cannot run it.
+        NotTimeable: it did not pass its gate, or this GPU or its driver cannot run it.
         UserError: its build record or its gate's verdict is missing or corrupt.
     """
     record = read_build(kernel, build, toolkit)

@@ -66,7 +66,7 @@ class Column:
         return {**rules, "description": words}
 
     def typed(self, cell: str) -> str | int | float | None:
-        """A cell's value; None where it is empty, and the text itself where it should be a number and is none."""
+        """The value of a cell: None if it is empty, the text itself if it should be a number but is not."""
         if cell == "":
             return None
         if self.kind == "text":
@@ -77,7 +77,7 @@ class Column:
             return cell
 
     def allows(self, cell: str) -> bool:
-        """Whether `cell`, as it stands in a CSV, is one of this column's; the same as its schema says."""
+        """Whether a cell of a CSV is valid in this column, by the same rules as `schema`."""
         value = self.typed(cell)
         if value is None:
             return self.optional
@@ -91,13 +91,13 @@ class Column:
 
 
 _KINDS: tuple[tuple[type, Kind], ...] = ((str, "text"), (float, "number"), (int, "integer"))
-"""By type; a cell that holds either whole numbers or others holds numbers."""
+"""Kind of column by Python type; ``int | float`` is a number."""
 
 
 def _column(name: str, hint: Any) -> Column:
     assert get_origin(hint) is Annotated, f"{name} has no About"
-    held, about = get_args(hint)
-    options = set(get_args(held) if isinstance(held, types.UnionType) else (held,))
+    annotation, about = get_args(hint)
+    options = set(get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,))
     kind = next(kind for option, kind in _KINDS if option in options)
     return Column(name, kind, type(None) in options, about)
 
@@ -110,18 +110,18 @@ def columns(table: type) -> tuple[Column, ...]:
 
 
 def header(table: type) -> list[str]:
-    """The names of its columns, in order."""
+    """The names of the columns of `table`, in order."""
     return [column.name for column in columns(table)]
 
 
 def kinds(table: type) -> dict[str, Kind]:
-    """What its columns hold, by name."""
+    """The kinds of the columns of `table`, by name."""
     return {column.name: column.kind for column in columns(table)}
 
 
 @cache
 def schema(table: type) -> dict[str, Any]:
-    """The JSON schema of one of its rows: every column is there, and no other."""
+    """The JSON schema of a row of `table`: every column is required, and no other is allowed."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"One {(table.__doc__ or '').splitlines()[0].rstrip('.')}",
@@ -133,9 +133,9 @@ def schema(table: type) -> dict[str, Any]:
 
 
 def first_wrong(table: type, rows: Sequence[Mapping[str, str]]) -> int | None:
-    """The index of the first row with a cell that its column does not allow; None where all are allowed.
+    """The index of the first row with an invalid cell; None if all cells are valid.
 
-    Each different cell of a column is looked at once.
+    Each distinct cell of a column is checked once.
     """
     wrong: list[int] = []
     for column in columns(table):
@@ -147,7 +147,7 @@ def first_wrong(table: type, rows: Sequence[Mapping[str, str]]) -> int | None:
 
 
 def typed(table: type, cells: Mapping[str, str]) -> dict[str, Any]:
-    """A row's cells by column: numbers as numbers, empty cells as None, text where a number is not one."""
+    """A row's cells by column: numbers parsed, empty cells as None; text that should be a number stays text."""
     return {column.name: column.typed(cells[column.name]) for column in columns(table)}
 
 
@@ -185,7 +185,7 @@ class Row:
         About("compulsory bytes (each input read, each output written once) over time", "GB/s", above=0),
     ] = None
     baseline: Annotated[str | None, About("what it is compared with")] = None
-    baseline_median_us: Annotated[float | None, About("the baseline's time beside it", "µs", above=0)] = None
+    baseline_median_us: Annotated[float | None, About("the baseline's time, paired with it", "µs", above=0)] = None
     ratio: Annotated[float | None, About("baseline time over kernel time", above=0)] = None
     ratio_ci_low: Annotated[float | None, About("lower end of its 95% interval", least=0)] = None
     ratio_ci_high: Annotated[float | None, About("upper end of its 95% interval", above=0)] = None
@@ -221,7 +221,7 @@ class CounterRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """row of samples.parquet: one time, and the baseline's beside it."""
+    """row of samples.parquet: one time, paired with the baseline's."""
 
     kernel: Annotated[str, _KERNEL]
     toolkit: Annotated[str, About("toolkit that compiled it; library for a baseline", pattern=_TOOLKIT)]
@@ -234,7 +234,7 @@ class Sample:
     round: Annotated[int, About("round in which it was taken, from 0", least=0)]
     index: Annotated[int, About("its place in the round, from 0", least=0)]
     time_us: Annotated[float, About("time of one launch", "µs", above=0)]
-    baseline_us: Annotated[float | None, About("time of the baseline's launch beside it", "µs", above=0)] = None
+    baseline_us: Annotated[float | None, About("time of the baseline's launch, paired with it", "µs", above=0)] = None
     build_key: Annotated[str, About("the binary's build key, or the library's version")]
 
 

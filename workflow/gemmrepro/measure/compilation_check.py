@@ -1,4 +1,4 @@
-"""Whether what cuTile compiles just in time writes the same bits as the binaries that were compiled ahead of time."""
+"""Checks that cuTile kernels compiled just in time write the same bits as the binaries compiled ahead of time."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the check of one kernel gave.
+    """The result of the check of one kernel.
 
     Attributes:
         status: "passed", "failed" or "skipped".
-        reason: why, where it did not pass.
-        same_code: where it passed, whether both compilations made the same machine code.
-        speed: where it was timed.
+        reason: why it did not pass; empty if it did.
+        same_code: whether both compilations made the same machine code; None unless it passed.
+        speed: set if it was timed.
     """
 
     status: str
@@ -45,7 +45,7 @@ class Verdict:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
-        text = self.reason or ("the same machine code" if self.same_code else "other machine code")
+        text = self.reason or ("the same machine code" if self.same_code else "different machine code")
         if self.speed:
             ratio = f"{self.speed.ratio:.3f} [{self.speed.low:.3f}, {self.speed.high:.3f}]"
             text += f", {ratio} times as fast at {self.speed.n}"
@@ -62,7 +62,7 @@ def require_compiler() -> None:
 
 
 def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Verdict:
-    """Compare both compilations of `kernel` on this GPU; a matrix product is timed at M = N = K = `size`, if not 0."""
+    """Compare both compilations of `kernel` on this GPU; time a matrix product at M = N = K = `size` unless it is 0."""
     if kernel.run.program is not None:
         return Verdict("skipped", "the host chooses between its launches as it goes")
     if any(isinstance(step, LibraryStep) for shape in shapes_for(kernel) for step in kernel.steps_at(shape)):
@@ -90,7 +90,7 @@ Check = Callable[[device.Session, Kernel, Path, int], Verdict]
 
 
 def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0, check: Check = check) -> dict[str, Verdict]:
-    """A verdict per kernel. An error of one is its verdict, and the others go on.
+    """A verdict per kernel. A kernel whose check raises has failed; the others are still checked.
 
     Raises:
         UserError: a binary or its record is missing or corrupt.

@@ -40,7 +40,7 @@ def launches_at(kernel: Kernel, shape: Shape) -> list[Kernel]:
 
 
 def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What ``cuda.tile.launch`` passes: arrays with their lengths and types, integers, constants."""
+    """The arguments of ``cuda.tile.launch``: arrays with their lengths and types, integers, constants."""
     inputs = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
     arrays = {**inputs, **workspace}
     dtypes = {"a": launch.compute.dtype_in, "b": launch.compute.dtype_in, "c": launch.compute.dtype_out}
@@ -56,7 +56,7 @@ def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) 
 
 
 def difference(runs: Mapping[str, Run], sync: Callable[[], None], output: Any, workspace: Mapping[str, Any]) -> str:
-    """Make two runs, given by name, on poisoned memory; returns how their `output` differs in bits, or nothing."""
+    """Do two runs, each on poisoned memory; returns how their outputs differ in bits, or '' if they do not."""
     results = {}
     for name, run in runs.items():
         for array in (output, *workspace.values()):
@@ -72,7 +72,7 @@ def difference(runs: Mapping[str, Run], sync: Callable[[], None], output: Any, w
 
 @dataclass(frozen=True)
 class Speed:
-    """Time of the binary over time of what is compiled just in time, at M = N = K = `n`, with its 95% interval."""
+    """Time of the binary over time of the code compiled just in time, at M = N = K = `n`, with its 95% interval."""
 
     n: int
     ratio: float
@@ -81,7 +81,7 @@ class Speed:
 
 
 def relative_speed(timer: timing.Timer, runs: Mapping[str, Run], n: int) -> Speed:
-    """How fast what is compiled just in time is: both run alternately, with a warm cache."""
+    """How fast the code compiled just in time is; both run alternately, with a warm cache."""
     ahead, just = runs[AHEAD_OF_TIME], runs[JUST_IN_TIME]
     estimates = (timer.estimate(ahead, timer.once(ahead)), timer.estimate(just, timer.once(just)))
     burst = timer.burst([ahead], [just], "warm", PLAN, estimates, False)
@@ -90,7 +90,7 @@ def relative_speed(timer: timing.Timer, runs: Mapping[str, Run], n: int) -> Spee
 
 
 class TwoCompilations:
-    """A kernel loaded from its binary, and the same source to be compiled just in time."""
+    """A kernel loaded from its binary, and its source for just-in-time compilation."""
 
     def __init__(self, session: device.Session, kernel: Kernel, build: Path, toolkit: str) -> None:
         """Raises UserError if the binary cannot be loaded, or the source does not fit the record."""
@@ -114,7 +114,7 @@ class TwoCompilations:
         return {AHEAD_OF_TIME: self.loaded.bind(operands), JUST_IN_TIME: just_in_time}
 
     def codes(self, operands: Operands) -> dict[str, bytes]:
-        """The machine code that is compiled just in time for `operands`, by entry."""
+        """The cubins compiled just in time for `operands`, by entry point."""
         from cuda.tile import compilation
 
         codes = {}
@@ -128,6 +128,6 @@ class TwoCompilations:
         return codes
 
     def _launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:
-        """The launches of a run on `operands`: the record of each, and what it is passed."""
+        """The launches of a run on `operands`: (record, arguments)."""
         workspace = self.loaded.workspace(operands.shape)
         return [(launch, passed_to(launch, operands, workspace)) for launch in launches_at(self.kernel, operands.shape)]

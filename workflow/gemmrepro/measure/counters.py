@@ -4,8 +4,8 @@
         --out counters.csv
     python -m gemmrepro.measure.counters --launch ladder.naive:cuda13:4096 --build results/build     (what ncu runs)
 
-The first asks the profiler (gemmrepro.measure.profiler), which runs the second. Where it reads nothing, the table has
-its header only, and a line says why.
+The first form starts the profiler (gemmrepro.measure.profiler), which runs the second. If no counter can be read, the
+table holds only its header, and a line on stderr says why.
 """
 
 from __future__ import annotations
@@ -31,15 +31,20 @@ from gemmrepro.operations import Shape, shape_of
 
 
 def _launch(targets: Sequence[str], build: Path, runs: bool) -> None:
-    """Run each target once, on random data, and nothing else on the GPU; with `runs`, a mark behind each.
+    """Run each target once on random data, and nothing else on the GPU.
 
-    Then only the runs and the marks are shown to the profiler, so that a library's launches count too.
+    Args:
+        targets: ``kernel:toolkit:size`` or ``kernel:toolkit:MxNxK``.
+        runs: profile every launch of each run, a library's included, and end each run with a marker kernel.
+
+    Raises:
+        UserError: a target is malformed, or its binary is missing.
     """
     session = device.open_gpu()
     if runs:
         import cupy
 
-        mark = cupy.RawKernel(f'extern "C" __global__ void {MARK}() {{}}', MARK)
+        marker = cupy.RawKernel(f'extern "C" __global__ void {MARK}() {{}}', MARK)
     for target in targets:
         try:
             name, toolkit, size = target.split(":")
@@ -50,16 +55,16 @@ def _launch(targets: Sequence[str], build: Path, runs: bool) -> None:
         inputs, output = random(kernel.problem, shape, secrets.randbits(31))
         operands = Operands.of(kernel, shape, inputs, output)
         call = Loaded.built(session, kernel, build, toolkit).bind(operands)
-        with _shown(session) if runs else contextlib.nullcontext():
+        with _profiled(session) if runs else contextlib.nullcontext():
             call()
             if runs:
-                mark((1,), (1,), ())
+                marker((1,), (1,), ())
         session.sync()
 
 
 @contextlib.contextmanager
-def _shown(session: device.Session) -> Iterator[None]:
-    """Have the profiler look."""
+def _profiled(session: device.Session) -> Iterator[None]:
+    """Profile what the block launches."""
     from cuda.bindings import driver
 
     session.sync()
@@ -74,7 +79,7 @@ def main() -> int:
         prog="python -m gemmrepro.measure.counters", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--launch", nargs="+", metavar="KERNEL:TOOLKIT:SIZE", help="launch these once, for a profiler")
+    parser.add_argument("--launch", nargs="+", metavar="KERNEL:TOOLKIT:SIZE", help="launch each once, for a profiler")
     parser.add_argument("--runs", action="store_true", help="with --launch: show the profiler all launches of a run")
     parser.add_argument("--family")
     parser.add_argument("--toolkits", default="cuda12,cuda13")

@@ -1,15 +1,15 @@
 """Compile kernels in cuTile just in time on this machine's GPU, and check that they do what their binaries do.
 
-Whoever follows the article calls ``cuda.tile.launch``, which compiles for the arrays that it is passed. This suite runs
-what was compiled ahead of time (`gemmrepro.build.cutile`), without any array. Here both run on the same operands and
-must write the same bits. The verdict also states whether the machine code is the same, and how fast it is relative to
-the binary's: an array tells the compiler other things than the record promises.
+The article calls ``cuda.tile.launch``, which compiles for the arrays that it is passed. This suite runs binaries that
+were compiled ahead of time (`gemmrepro.build.cutile`), for no particular array. This stage runs both on the same
+operands; they must write the same bits. The verdict also states whether the machine code is the same, and how fast it
+is relative to the binary's, because arrays tell the compiler more than the record promises.
 
     python -m gemmrepro.measure.just_in_time --family cutile --build results/build \\
         --out results/just_in_time/cutile.json
 
-It needs a GPU, CuPy, cuda-core, nvidia-ml-py, and cuda-tile with its compiler, as the CUDA 13 image has them. If one is
-missing the check is skipped, with the reason.
+It needs a GPU, CuPy, cuda-core, nvidia-ml-py, and cuda-tile with its compiler, all of which the CUDA 13 image has. If
+one is missing, the check is skipped and the verdict gives the reason.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m gemmrepro.measure.just_in_time", description=str(__doc__).split("\n")[0]
     )
-    parser.add_argument("--family", required=True, help="its kernels in cuTile are checked")
+    parser.add_argument("--family", required=True, help="the family whose cuTile kernels are checked")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--size", type=int, default=0, help="time matrix products at this size; 0: do not")
+    parser.add_argument("--size", type=int, default=0, help="time matrix products at this size (default 0: not at all)")
     parser.add_argument("--out", type=Path, required=True, help="the verdicts, as JSON")
     arguments = parser.parse_args()
     registry.family(arguments.family)

@@ -16,7 +16,7 @@ from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel
 
 PROTOCOL = 2
-"""Raised when the meaning of a sample changes, so that journals of before do not mix with those of after."""
+"""Increment it when the meaning of a sample changes: older journal entries then no longer count."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class Settings:
     """The configuration's sweep section as it concerns one family.
 
     Attributes:
-        document: the whole section, as it is configured.
+        document: the whole section as configured.
         interval: a round of a point ends when its 95% intervals are narrower than this, relative to their values.
+        seconds_per_round: the most time that a round of a point takes.
         samples_per_round: the fewest and the most.
         sizes, counters: sizes at which the family is timed, and at which hardware counters are read.
     """
@@ -58,7 +59,7 @@ class Settings:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """What decides how a sample is taken, as the journal holds it."""
+        """The settings that decide how a sample is taken, as the journal stores them."""
         names = ("interval", "seconds_per_round", "samples_per_round")
         return {**{name: self.document[name] for name in names}, "protocol": PROTOCOL}
 
@@ -70,7 +71,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What is not measured, and why."""
+    """A kernel, or a library, that is not measured, and why."""
 
     kernel: str
     toolkit: str
@@ -135,13 +136,13 @@ def plan_points(
     caches: Sequence[str],
     refuse: Callable[[Kernel, str], str | None],
 ) -> tuple[list[Point], list[Skipped]]:
-    """Every point of a sweep, and what is left out with the reason.
+    """Every point of a sweep, and what is left out and why.
 
     Args:
         refuse: why a kernel's binary of a toolkit must not be timed, or None.
 
     Returns:
-        (points, each kernel's after those of smaller sizes; what is left out).
+        (points in the order of their input sizes, what is left out).
     """
     points: list[Point] = []
     skipped: list[Skipped] = []
@@ -174,11 +175,11 @@ def plan_points(
 
 
 def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
-    """Device memory that a point takes at most, in bytes: operands, their copies, the float64 reference, the flush."""
+    """An upper bound on a point's device memory, in bytes: operands, copies, float64 reference, L2 flush buffers."""
     size = operations.nbytes(problem, shape)
     copies = max(size, size + timing.EVICTION * l2_bytes)
     check = problem.operation.check_bytes(problem, shape)
-    # Inputs are drawn in fp32 (fp64 in fp64), the largest last; bytes more pass while 8-bit floats are rounded.
+    # Inputs are drawn in fp32 (fp64 in fp64), the largest last; rounding to 8-bit floats needs temporaries.
     drawn = {"fp64": 8, "fp8_e4m3": 16, "fp8_e5m2": 16, "int32": 8}.get(problem.dtype_in, 4)
     drawn *= max(operations.counts(problem, shape)[0], default=0)
     workspaces = 2 * WORKSPACE_BYTES
@@ -186,8 +187,8 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
 
 
 def own_bytes(kernel: Kernel, shape: Shape) -> int:
-    """Device memory that a kernel takes beside what its problem does: its workspace, and its `error` while it is judged
-    with what that is made of.
+    """Device memory that a kernel takes on top of its problem's, in bytes: its workspace, and the arrays from which its
+    `error` is computed while it is judged.
     """
     judged = kernel.promises.error_copies * operations.nbytes(kernel.problem, shape) if kernel.promises.error else 0
     return kernel.workspace_bytes(shape) + judged
@@ -196,12 +197,15 @@ def own_bytes(kernel: Kernel, shape: Shape) -> int:
 def check_memory(
     points: Iterable[Point], free: int, l2_bytes: int, name: str, kernels: Mapping[str, Kernel] | None = None
 ) -> None:
-    """Refuse a sweep one of whose points does not fit, before anything is measured.
+    """Refuse a sweep with a point that does not fit, before anything is measured.
 
-    `kernels` are those of the points, by id; a kernel's own memory is given back before the next one's is taken.
+    Args:
+        free: free device memory in bytes.
+        name: the GPU's, for the error.
+        kernels: those of the points, by id; a kernel's own memory is freed before the next one's is allocated.
 
     Raises:
-        UserError: names the largest such size, what it needs and what there is.
+        UserError: names the largest such size, the bytes it needs and those that are free.
     """
     most: dict[tuple[Problem, Shape], int] = {}
     for point in reversed(list(points)):

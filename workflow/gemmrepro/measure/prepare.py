@@ -20,7 +20,7 @@ from gemmrepro.registry import Kernel, keys
 
 @dataclass(frozen=True)
 class Binaries:
-    """What of a family may be timed, by kernel and toolkit, and why the rest may not."""
+    """A family's binaries that may be timed, by kernel and toolkit, and why the others may not."""
 
     loaded: Mapping[tuple[str, str], Loaded]
     refused: Mapping[tuple[str, str], str]
@@ -28,11 +28,13 @@ class Binaries:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that can begin, or go on.
+    """A sweep that is ready to start or to resume.
 
     Attributes:
-        kernels: those that are timed, by id.
-        points: what is measured; `skipped` what is not.
+        build: the folder of build records and binaries.
+        kernels: the kernels that are timed, by id.
+        loaded: their binaries, by kernel id and toolkit.
+        points: what is measured; `skipped` is what is not.
         versions: of the baselines' libraries, by baseline.
         records: the journal.
     """
@@ -50,11 +52,11 @@ class Sweep:
 
     @property
     def total(self) -> int:
-        """How many rounds of points there are to measure in all."""
+        """How many rounds of points the whole sweep measures."""
         return len(self.points) * self.settings.rounds
 
     def todo(self) -> list[tuple[int, Point]]:
-        """(round, point) of all that the journal lacks, a subject whose check failed left out."""
+        """(round, point) of everything that the journal lacks, without subjects whose check failed."""
         return [
             (number, point)
             for number in range(self.settings.rounds)
@@ -66,7 +68,7 @@ class Sweep:
 def load_binaries(
     session: Session, kernels: Mapping[str, Kernel], toolkits: tuple[str, ...], build: Path, gates: Path
 ) -> Binaries:
-    """Load what of `kernels` may be timed.
+    """Load the binaries of `kernels` that may be timed.
 
     Raises:
         UserError: a build record or a gate's verdict is missing or corrupt.
@@ -96,10 +98,10 @@ def prepare(
     say: Callable[[str], None],
     supervised: bool = False,
 ) -> Sweep:
-    """Load, plan and open the journal; choosing a baseline's algorithm is limited to what a round takes.
+    """Load, plan and open the journal; trials of a baseline's algorithms may take no longer than a round.
 
     Args:
-        supervised: whether another process has said what is left out, and has seen that the rest fits.
+        supervised: whether the parent process has reported what is left out and checked that the rest fits.
 
     Raises:
         UserError: a build record or a gate's verdict is missing or corrupt, or a size does not fit the GPU's memory.

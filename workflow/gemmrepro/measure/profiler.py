@@ -1,9 +1,9 @@
-"""Asks Nsight Compute (ncu) for the hardware counters of runs.
+"""Reads the hardware counters of runs with Nsight Compute (ncu).
 
 ncu replays each launch once per pass, with caches flushed before each, and leaves the clocks alone. A run of several
-launches, a library's among them, is read as one: bytes, instructions, cycles and times are added up, shares and rates
-are means weighted by the launches' times, and a property of a launch (``launch__``) is that of the longest. Where ncu
-is missing or may not read the counters (a permission of the driver), there are no rows, and a reason.
+launches, a library's included, is read as one: bytes, instructions, cycles and times are summed, percentages and rates
+are means weighted by the launches' times, and a property of a launch (``launch__``) is that of the longest. If ncu is
+missing or may not read the counters (a permission of the driver), there are no rows, and a reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gemmrepro.registry.keys import run_key
 TIME = "gpu__time_duration.sum"
 
 MARK = "gemmrepro_end_of_run"
-"""A kernel that does nothing, behind each run."""
+"""The empty kernel launched after each run, which marks its end."""
 
 Target = tuple[str, str, Shape]
 """Kernel id, toolkit, shape."""
@@ -40,7 +40,7 @@ _UNKNOWN = re.compile(r"Failed to find metric[s]?\s+(?:regex:)?['\"]?([\w.]+)", 
 
 
 def parse(text: str) -> list[tuple[str, str, float, str]]:
-    """ncu's CSV as [(launch id, metric, value, unit)], whatever it printed before the table.
+    """ncu's CSV as [(launch id, metric, value, unit)]; text before the table is ignored.
 
     Raises:
         ValueError: there is no table in it.
@@ -56,7 +56,7 @@ def parse(text: str) -> list[tuple[str, str, float, str]]:
 
 
 def _rows(text: str) -> list[dict[str, str]]:
-    """The lines of ncu's table, those after it left out."""
+    """The rows of ncu's table, without the lines after it."""
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith('"ID",')]
     if not starts:
@@ -85,12 +85,12 @@ def launches(text: str) -> list[Reading]:
     return [Reading(names[launch], values.get(launch, {})) for launch in names]
 
 
-def together(run: Sequence[Reading]) -> Reading:
-    """The launches of one run as one."""
+def combined(run: Sequence[Reading]) -> Reading:
+    """The launches of one run as one reading (see the module)."""
     longest = max(run, key=lambda reading: reading.values.get(TIME, (0.0, ""))[0])
     values: dict[str, tuple[float, str]] = {}
     for metric in dict.fromkeys(metric for reading in run for metric in reading.values):
-        # Launches that the profiler could not read this of are left out of it.
+        # Launches for which the profiler could not read this metric do not count.
         read = [reading for reading in run if metric in reading.values]
         unit = read[0].values[metric][1]
         if metric.startswith("launch__"):
@@ -109,7 +109,7 @@ def together(run: Sequence[Reading]) -> Reading:
 def _profile(
     ncu: str, targets: Sequence[Target], build: Path, *options: str, runs: bool = False
 ) -> tuple[list[Reading], str]:
-    """What ncu reads of `targets`, launch by launch, or why it reads nothing."""
+    """(the readings of `targets` launch by launch, why there are none)."""
     metrics = list(METRICS)
     while True:
         command = [ncu, "--csv", "--clock-control", "none", "--print-units", "base", "--metrics", ",".join(metrics)]
@@ -134,7 +134,7 @@ def _profile(
 
 
 def _single(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Reading], str]:
-    """A reading a target, each of one launch."""
+    """One reading per target, each of a single launch."""
     entries = "|".join(sorted({registry.kernel(kernel).at(shape).code.entry for kernel, _, shape in targets}))
     readings, reason = _profile(ncu, targets, build, "--kernel-name", f"regex:^({entries})$")
     if not reason and len(readings) != len(targets):
@@ -143,7 +143,7 @@ def _single(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Read
 
 
 def _several(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Reading], str]:
-    """A reading a target, each of all launches of a run: those before the target's own mark."""
+    """One reading per target, over all launches of its run, which its marker ends."""
     readings, reason = _profile(ncu, targets, build, "--profile-from-start", "off", runs=True)
     if reason:
         return [], reason
@@ -155,14 +155,14 @@ def _several(ncu: str, targets: Sequence[Target], build: Path) -> tuple[list[Rea
             runs[-1].append(reading)
     if len(runs) != len(targets) + 1 or runs[-1] or not all(runs[:-1]):
         return [], f"ncu profiled {len(runs) - 1} runs of {len(targets)}"
-    return [together(run) for run in runs[:-1]], ""
+    return [combined(run) for run in runs[:-1]], ""
 
 
 def collect(targets: Sequence[Target], build: Path) -> tuple[list[CounterRow], str]:
     """Read METRICS of one run of each target.
 
     Returns:
-        (rows of counters.csv; why there are none of some or of all targets, or an empty string).
+        (rows of counters.csv, why some or all targets have none or '').
     """
     if not targets:
         return [], ""
@@ -173,7 +173,7 @@ def collect(targets: Sequence[Target], build: Path) -> tuple[list[CounterRow], s
     rows: list[CounterRow] = []
     reasons: dict[str, None] = {}
     for read, several in ((_single, False), (_several, True)):
-        chosen = [target for target, those in zip(targets, steps, strict=True) if those == several]
+        chosen = [target for target, has_steps in zip(targets, steps, strict=True) if has_steps == several]
         if not chosen:
             continue
         readings, reason = read(ncu, chosen, build)

@@ -4,8 +4,8 @@
         --out results/measure/ladder
     python -m gemmrepro.measure.recorded --compare FOLDER FOLDER      (do two recordings of a family agree?)
 
-A row is "current" if its build key is that of today's build of the same kernel with the same toolkit, and "stale"
-otherwise, also where that toolkit was not built. Rows of libraries have no build and are always current.
+A row is "current" if its build key and its run key are those of today's build of the same kernel with the same toolkit,
+and "stale" otherwise, also if that toolkit was not built. Rows of libraries have no build and are always current.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gemmrepro.stats import Interval
 def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set.
 
-    A family that was never recorded on a GPU of which others were has no rows: its claims are "not measured".
+    A family without a recording on a GPU that has others gets no rows: its claims are "not measured".
 
     Returns:
         (rows, stale rows).
@@ -74,15 +74,15 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
 
 
 def read_summary(folder: Path) -> list[dict[str, str]]:
-    """The rows of a recording's summary as text. Raises UserError where it is missing or anything in it is wrong."""
+    """The rows of a recording's summary as text. Raises UserError if it is missing or any cell is invalid."""
     rows = read_rows(folder / SUMMARY, SUMMARY_COLUMNS)
     check_rows(rows, folder / SUMMARY)
     return rows
 
 
 def _unrecorded(family: str, recorded: Path) -> UserError:
-    others = sorted(path.name for path in recorded.parent.glob("*") if (path / family).is_dir())
-    known = f"family {family} is recorded for {', '.join(others)}" if others else f"family {family} never was recorded"
+    gpus = sorted(path.name for path in recorded.parent.glob("*") if (path / family).is_dir())
+    known = f"family {family} is recorded for {', '.join(gpus)}" if gpus else f"family {family} never was recorded"
     return UserError(
         f"there is no recording {recorded / family}; {known}. Set recorded_gpu, or record with workflow/scripts/record."
     )
@@ -93,9 +93,9 @@ class Agreement:
     """How far two recordings agree.
 
     Attributes:
-        points: how many they share.
-        times_agree, ratios_agree: of how many the intervals meet, and how many have such a value.
-        apart: the points whose intervals do not meet.
+        points: how many points both have.
+        times_agree, ratios_agree: (values whose intervals overlap, all values).
+        apart: a line for each value whose intervals do not overlap.
         largest_time_difference, largest_ratio_difference: relative.
     """
 
@@ -109,7 +109,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class _Difference:
-    """How far one value of one point lies apart; `place` is the point's, to sort by."""
+    """The difference in one value at one point; `place` is the point's rank, to sort by."""
 
     place: int
     relative: float
@@ -120,7 +120,7 @@ class _Difference:
 def _differences(
     quantity: str, interval: Callable[[Row], Interval | None], first: dict[str, Row], second: dict[str, Row]
 ) -> list[_Difference]:
-    """How `quantity` differs at the points that have it on both sides."""
+    """The differences in `quantity` at the points where both recordings have it."""
     differences = []
     for place, point in enumerate(first):
         before, after = interval(first[point]), interval(second[point]) if point in second else None
@@ -154,7 +154,7 @@ def compare(first: Path, second: Path) -> Agreement:
     """Whether two recordings of a family agree within their intervals, point by point.
 
     Raises:
-        UserError: one of them is not whole, or they share no point.
+        UserError: one of them is incomplete, or they share no point.
     """
     before, after = _by_point(Path(first)), _by_point(Path(second))
     shared = before.keys() & after.keys()
@@ -182,7 +182,7 @@ def main() -> int:
     parser.add_argument("--recorded", type=Path, help="a GPU's folder under reports/recorded")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--compare", nargs=2, type=Path, metavar="FOLDER", help="say whether two recordings agree")
+    parser.add_argument("--compare", nargs=2, type=Path, metavar="FOLDER", help="report whether two recordings agree")
     arguments = parser.parse_args()
     if arguments.compare:
         print(json.dumps(asdict(compare(*arguments.compare)), indent=2))

@@ -1,4 +1,4 @@
-"""What every recording is read, checked and marked with: the sweep's four files, and the rows of experiments."""
+"""Reads, checks and marks recordings: the four files of a sweep, and the rows of experiments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
 
 SUMMARY, SAMPLES, RUN, COUNTERS = FILES = ("summary.csv", "samples.parquet", "run.json", "counters.csv")
-"""What a sweep leaves of a family, and a recording holds."""
+"""The files that a sweep writes for a family, and that a recording holds."""
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -53,8 +53,8 @@ def rows_text(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> str:
     return buffer.getvalue()
 
 
-class Today:
-    """The keys of what the build stage made last, under a folder of build records."""
+class CurrentKeys:
+    """Build keys and run keys of the binaries in a folder of build records, as they are now."""
 
     def __init__(self, build: Path) -> None:
         self._build = Path(build)
@@ -68,7 +68,7 @@ class Today:
         return self._build_keys[kernel, toolkit]
 
     def run_key(self, kernel: str, toolkit: str, shape: Shape | None = None) -> str | None:
-        """What running it on `shape` would be filed under, or on the usual shapes; None where it was not built."""
+        """The run key of a binary on `shape` (None: on the usual shapes); None if it was not built."""
         build_key = self.build_key(kernel, toolkit)
         return None if build_key is None else run_key(registry.kernel(kernel), build_key, shape)
 
@@ -76,17 +76,17 @@ class Today:
 def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
     """Rows of a summary or of counters with their status set.
 
-    A row is "current" if its run key is today's: the same binary, launched on the same shape in the same way. Otherwise
-    it is "stale", also where that toolkit was not built. Rows of libraries have no build.
+    A row is "current" if its run key is today's: the same binary, launched identically on the same shape. Otherwise it
+    is "stale", also if that toolkit was not built. Rows of libraries have no build.
     """
-    known = Today(build)
+    keys = CurrentKeys(build)
 
     def is_current(row: Mapping[str, str]) -> bool:
         if row["toolkit"] == LIBRARY:
             return True
         shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
         binary = row["kernel"], row["toolkit"]
-        return (known.build_key(*binary), known.run_key(*binary, shape)) == (row["build_key"], row["run_key"])
+        return (keys.build_key(*binary), keys.run_key(*binary, shape)) == (row["build_key"], row["run_key"])
 
     return with_status(rows, is_current)
 
@@ -94,7 +94,7 @@ def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]
 def with_status(
     rows: Iterable[Mapping[str, str]], is_current: Callable[[Mapping[str, str]], bool]
 ) -> list[dict[str, str]]:
-    """`rows` with their status set to what `is_current` says."""
+    """`rows` with their status set to what `is_current` returns."""
     return [{**row, "status": "current" if is_current(row) else "stale"} for row in rows]
 
 
@@ -104,12 +104,12 @@ def stale(rows: Iterable[Mapping[str, str]]) -> int:
 
 
 def check_cells(table: type, rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """Refuse rows one of whose cells its column does not allow. Raises UserError, naming line and column."""
+    """Raises UserError for the first row with an invalid cell, naming its line and column."""
     index = first_wrong(table, rows)
     if index is not None:
         what = f"line {index + 2} of the recording {path}"
         schemas.check(typed(table, rows[index]), schema(table), what)
-        raise UserError(f"{what} is corrupt: it holds what is no number; {RESTORE}.")
+        raise UserError(f"{what} is corrupt: it holds a cell that is no number; {RESTORE}.")
 
 
 _INTERVALS = (("ci_low_us", "median_us", "ci_high_us"), ("ratio_ci_low", "ratio", "ratio_ci_high"))
@@ -137,7 +137,7 @@ def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
 
 
 def check_samples(path: Path) -> bytes:
-    """The content of samples.parquet once it was found to be whole. Raises UserError."""
+    """The bytes of samples.parquet. Raises UserError if it is missing, corrupt, or has other columns."""
     import pyarrow
     import pyarrow.parquet
 
@@ -154,7 +154,7 @@ def check_samples(path: Path) -> bytes:
 
 
 def write_nothing(out: Path) -> None:
-    """The four files of a measurement that was not made."""
+    """Write the four files of a family that was not measured; they hold no rows."""
     import pyarrow
     import pyarrow.parquet
 

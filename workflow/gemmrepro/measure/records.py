@@ -1,4 +1,4 @@
-"""What a sweep's journal holds: of each subject the check of one execution, of each point its rounds."""
+"""A sweep's journal: the check of each subject, and the rounds of each point."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from gemmrepro.measure.plan import PROTOCOL, Point, Settings
 
 @dataclass(frozen=True)
 class Check:
-    """One execution, judged before anything of its subject is timed.
+    """The judgement of one execution, made before its subject is timed.
 
     Attributes:
-        estimate_us: how long a launch took.
-        algorithm: which of a library's algorithms a trial chose (`gemmrepro.gpu.trials`); None where it has no choice.
+        err_scaled_max: max |C - C*| / (|A||B|) in units of the output type's roundoff, where the gate computes it.
+        err_fro: relative error in the Frobenius norm, where the gate computes it.
+        estimate_us: the time of a launch.
+        algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.trials`); None if it has no choice.
     """
 
     passed: bool
@@ -41,7 +43,7 @@ class Check:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As the journal holds it."""
+        """The journal entry."""
         cells = asdict(self)
         algorithm = cells.pop("algorithm")
         return cells if algorithm is None else {**cells, "way": algorithm}
@@ -49,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Round:
-    """One round of one point. Times in µs; the i-th entries of both lists were taken side by side."""
+    """One round of one point. Times in µs; the i-th entries of both lists were sampled back to back."""
 
     times: list[float]
     baseline: list[float]
@@ -58,7 +60,7 @@ class Round:
 
     @classmethod
     def of(cls, burst: timing.Burst) -> Round:
-        """With the digits that are kept."""
+        """From a burst; times are rounded to 0.1 ns."""
         times, baseline = ([round(value, 4) for value in values] for values in (burst.times, burst.baseline))
         return cls(times, baseline, burst.sensors, burst.mode)
 
@@ -105,11 +107,11 @@ class Records:
         return None if document is None else Check.of(document)
 
     def keep_check(self, point: Point, check: Check) -> None:
-        """Add the check of `point`'s subject."""
+        """Store the check of `point`'s subject."""
         self.journal.put(point.entry("check"), self._check_identity(point), check.document)
 
     def passed(self, point: Point) -> bool:
-        """Whether nothing is known against timing `point`."""
+        """Whether `point` may be timed: its check passed, or was not made yet."""
         check = self.check(point)
         return check is None or check.passed
 
@@ -119,5 +121,5 @@ class Records:
         return None if document is None else Round(**document)
 
     def keep_round(self, point: Point, number: int, measured: Round) -> None:
-        """Add round `number` of `point`."""
+        """Store round `number` of `point`."""
         self.journal.put(point.entry(point.cache, f"r{number}"), self._identity(point), asdict(measured))

@@ -33,7 +33,7 @@ from gemmrepro.registry.keys import run_key
 
 @dataclass(frozen=True)
 class Measured:
-    """A point with the rounds that the journal holds of it, by number; at least one."""
+    """A point with its rounds in the journal, by number; at least one."""
 
     point: Point
     rounds: dict[int, Round]
@@ -45,12 +45,12 @@ class Measured:
 
     @property
     def baseline(self) -> list[list[float]]:
-        """The baseline's samples beside them."""
+        """The baseline's samples in µs, by round, paired with `times`."""
         return [measured.baseline for measured in self.rounds.values()]
 
 
 def gather(sweep: Sweep) -> list[Measured]:
-    """What the journal holds of every point, those without any rounds left out."""
+    """Every point that has rounds in the journal."""
     gathered = []
     for point in sweep.points:
         numbered = ((number, sweep.records.round(point, number)) for number in range(sweep.settings.rounds))
@@ -98,7 +98,7 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
 
 
 def _compared_with(sweep: Sweep, point: Point) -> Kernel:
-    """A kernel that has the baseline `point` and its problem."""
+    """A kernel that is compared with this baseline on this problem."""
     wanted = (point.kernel, point.problem)
     return next(kernel for kernel in sweep.kernels.values() if (kernel.timing.baseline, kernel.problem) == wanted)
 
@@ -107,11 +107,11 @@ def _ratio_cells(measured: Measured, tick: float) -> dict[str, Any]:
     """The cells of the comparison with the baseline; `tick` is the resolution of the point's own times, in µs."""
     if not measured.point.baseline:
         return {}
-    beside = measured.baseline
-    ratio = stats.ratio_interval(beside, measured.times, ticks=(stats.resolution(np.concatenate(beside)), tick))
+    baseline = measured.baseline
+    ratio = stats.ratio_interval(baseline, measured.times, ticks=(stats.resolution(np.concatenate(baseline)), tick))
     return {
         "baseline": measured.point.baseline,
-        "baseline_median_us": stats.rounds_interval(beside).value,
+        "baseline_median_us": stats.rounds_interval(baseline).value,
         "ratio": ratio.value,
         "ratio_ci_low": ratio.low,
         "ratio_ci_high": ratio.high,
@@ -119,7 +119,7 @@ def _ratio_cells(measured: Measured, tick: float) -> dict[str, Any]:
 
 
 def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
-    """Every single time, with the columns of `Sample`."""
+    """Every sample, with the columns of `Sample`."""
     frames = []
     for result in results:
         point, kernel = result.point, sweep.kernels.get(result.point.kernel)
@@ -150,7 +150,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
 
 
 def wrong(sweep: Sweep) -> list[Skipped]:
-    """What was not timed because its checked execution at that size was wrong."""
+    """The subjects that were not timed because their check failed."""
     checks = {point.subject: sweep.records.check(point) for point in sweep.points}
     return [
         Skipped(kernel, toolkit, f"wrong at {shape}: {check.message}")
@@ -199,7 +199,7 @@ def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
     """Write summary.csv, samples.parquet and run.json into `out`.
 
     Args:
-        profile: whether to ask for the names of the baselines' GPU kernels, which takes some seconds once.
+        profile: whether to look up the names of the baselines' GPU kernels, which takes some seconds once.
     """
     results = gather(sweep)
     rows = [asdict(summary_row(sweep, result)) for result in results]
@@ -211,7 +211,7 @@ def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
 
 
 def counter_targets(sweep: Sweep) -> list[profiler.Target]:
-    """Of which launches hardware counters are read: every binary's at the configured sizes that it takes."""
+    """The runs whose hardware counters are read: every binary at the configured sizes that it accepts."""
     targets = dict.fromkeys(
         (kernel, toolkit, shape_of(sweep.kernels[kernel].compute.op, size))
         for kernel, toolkit in sweep.loaded

@@ -1,4 +1,4 @@
-"""The rounds of a sweep: every point once a round, beside its baseline, on fresh data."""
+"""The rounds of a sweep: every point once per round, alternating with its baseline, on fresh data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 def passed(deadline: float | None) -> bool:
-    """Whether `deadline`, on the clock of time.monotonic, is over; without one it never is."""
+    """Whether `deadline`, on the clock of time.monotonic, has passed; never without one."""
     return deadline is not None and time.monotonic() > deadline
 
 
@@ -38,7 +38,7 @@ class Group:
 
     @property
     def baselines(self) -> list[str]:
-        """What its points are compared with, each once."""
+        """The baselines of its points, without repetition."""
         return [name for name in dict.fromkeys(point.baseline for point in self.points) if name]
 
 
@@ -47,8 +47,8 @@ def groups(todo: Iterable[tuple[int, Point]]) -> list[Group]:
     members: dict[tuple[int, Problem, Shape], list[Point]] = {}
     for number, point in todo:
         members.setdefault((number, point.problem, point.shape), []).append(point)
-    made = [Group(number, problem, shape, tuple(points)) for (number, problem, shape), points in members.items()]
-    return sorted(made, key=lambda group: group.number)
+    grouped = [Group(number, problem, shape, tuple(points)) for (number, problem, shape), points in members.items()]
+    return sorted(grouped, key=lambda group: group.number)
 
 
 class Rounds:
@@ -61,7 +61,7 @@ class Rounds:
         """Measure what the journal lacks of round `only`.
 
         Returns:
-            whether all of it is there now; False once `deadline` has passed.
+            whether the round is complete; False if `deadline` passed before.
         """
         todo = self._sweep.todo()
         done = self._sweep.total - len(todo)
@@ -78,7 +78,7 @@ class Rounds:
         return True
 
     def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, done: int) -> bool:
-        """Measure the points of a group in an order drawn anew; False where the deadline passed before the last one."""
+        """Measure the points of a group in random order; False if the deadline passed before the last one."""
         workspace = Workspace(self._sweep.session, group.problem, group.shape, fresh_seeds(1)[0])
         checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in group.points}
         libraries = {
@@ -91,10 +91,10 @@ class Rounds:
         for count, point in enumerate(points, 1):
             if passed(deadline):
                 return False
-            check, beside = checks[point.subject], libraries.get(point.baseline or "")
-            if not check.passed or (beside is not None and not beside.passed):
+            check, baseline = checks[point.subject], libraries.get(point.baseline or "")
+            if not check.passed or (baseline is not None and not baseline.passed):
                 continue
-            start, estimates = time.monotonic(), (check.estimate_us, beside.estimate_us if beside else None)
+            start, estimates = time.monotonic(), (check.estimate_us, baseline.estimate_us if baseline else None)
             measured = self._measure(point, workspace, timer, estimates)
             self._sweep.records.keep_round(point, group.number, measured)
             place = f"[{done + count:{len(str(self._sweep.total))}}/{self._sweep.total}] round {group.number + 1}"
@@ -102,9 +102,9 @@ class Rounds:
         return True
 
     def ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> Check:
-        """The check of `point`'s subject, made now where the journal has none.
+        """The check of `point`'s subject, executed now if the journal has none.
 
-        A library then takes the algorithm that was chosen when it was checked first.
+        A library keeps the algorithm that was chosen at its first check.
         """
         sweep, records = self._sweep, self._sweep.records
         check, trials = records.check(point), sweep.session.trials
@@ -130,17 +130,17 @@ class Rounds:
     def _measure(
         self, point: Point, workspace: Workspace, timer: timing.Timer, estimates: tuple[float, float | None]
     ) -> Round:
-        """One round of `point`; `estimates` are µs of a launch of it and of its baseline."""
+        """One round of `point`; `estimates` are the times of a launch of it and of its baseline, in µs."""
         kernel = self._sweep.kernels.get(point.kernel)
         graphs = timing.wants_graphs(*estimates) and (kernel is None or kernel.capturable)
         copies = workspace.copies(self._sweep.session.gpu.l2_bytes) if graphs and point.cache == "cold" else 1
         calls = [self._bind(point, workspace, index) for index in range(copies)]
-        beside = None
+        baseline = None
         if point.baseline:
             partner = _library(point.baseline, point.problem, point.shape)
-            beside = [self._bind(partner, workspace, index) for index in range(copies)]
+            baseline = [self._bind(partner, workspace, index) for index in range(copies)]
         # What the calls hold, a kernel's workspace among it, is free again when this returns.
-        return Round.of(timer.burst(calls, beside, point.cache, self._sweep.settings.plan, estimates, graphs))
+        return Round.of(timer.burst(calls, baseline, point.cache, self._sweep.settings.plan, estimates, graphs))
 
 
 def _library(name: str, problem: Problem, shape: Shape) -> Point:
@@ -149,7 +149,7 @@ def _library(name: str, problem: Problem, shape: Shape) -> Point:
 
 
 def _summary(measured: Round) -> str:
-    """A round in a few words: its median, half the width of its interval, its ratio, how many samples."""
+    """A round on one line: its median, half the width of its interval, its ratio, its number of samples."""
     middle = stats.median_interval(measured.times)
     ratio = ""
     if measured.baseline:

@@ -54,7 +54,7 @@ class Measurements:
         return "sm_" + "".join(digits) if digits else None
 
     def samples(self) -> pd.DataFrame:
-        """Every single time (SAMPLE_COLUMNS), read from samples.parquet; empty where there is none."""
+        """Every sample (SAMPLE_COLUMNS); empty without samples.parquet. Raises UserError if the file is corrupt."""
         if self.samples_path is None:
             return pd.DataFrame(columns=list(SAMPLE_COLUMNS))
         try:
@@ -123,7 +123,7 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
 
 
 def is_current(table: pd.DataFrame) -> pd.Series:
-    """True for the rows that may support a claim: all but the stale ones."""
+    """Mask of the rows that may support a claim: all but the stale ones."""
     return table["status"] != "stale"
 
 
@@ -141,9 +141,9 @@ def cubes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def toolkit_of(measured: Measurements) -> str | None:
-    """The toolkit that stands for a family: the one with current rows of the most kernels, else with any rows.
+    """The toolkit that represents a family: the one with current rows of the most kernels, else with any rows.
 
-    Of two with as many, the first of TOOLKIT_ORDER.
+    Ties go to the first in TOOLKIT_ORDER. None if there are no rows.
     """
     for rows in (measured.summary[is_current(measured.summary)], measured.summary):
         kernels = {toolkit: rows.loc[rows["toolkit"] == toolkit, "kernel"].nunique() for toolkit in TOOLKIT_ORDER}

@@ -1,16 +1,16 @@
-"""Measure one family: every kernel, toolkit, size and cache state, beside its baseline, in rounds spread over time.
+"""Measure one family: every kernel, toolkit, size and cache state, paired with its baseline, in rounds over time.
 
     python -m gemmrepro.measure.sweep --family ladder --config results/config.json --build results/build \\
         --gates results/gates --journal results/sweep/ladder --out results/measure/ladder
 
-A round is a process of its own and visits every point once, in an order drawn anew, with fresh random inputs in freshly
-allocated memory. The rounds' medians therefore hold what differs from time to time and from run to run, and a second
-sweep agrees with the first within their intervals (see gemmrepro.stats). Each finished round of a point goes into
-the journal, a folder of one small file each, written whole or not at all: a killed sweep continues where it stopped. An
-entry counts only for the same binary (build key), GPU, driver, baseline and timing settings.
+Each round is a process of its own and visits every point once, in random order, with fresh random inputs in freshly
+allocated memory. The rounds' medians therefore vary as they would over time and between runs, and a second sweep agrees
+with the first within their intervals (see gemmrepro.stats). Each finished round of a point goes into the journal, a
+folder with one small file per entry, each written atomically: a killed sweep continues where it stopped. An entry
+counts only for the same run (run key), GPU, driver, baseline and timing settings.
 
-GEMM is timed as C = AB (alpha = 1, beta = 0). The baseline is a point of its own too, measured against itself: its
-ratio must be 1, and how far its interval reaches is the noise of every other ratio.
+GEMM is timed as C = AB (alpha = 1, beta = 0). The baseline is also a point, measured against itself: its ratio must be
+1, and the width of its interval is the noise floor of every other ratio.
 """
 
 from __future__ import annotations

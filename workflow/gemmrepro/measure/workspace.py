@@ -25,7 +25,7 @@ class Workspace:
 
         self.problem, self.shape = problem, shape
         cupy.get_default_memory_pool().free_all_blocks()
-        # Where the buffers land differs from round to round, as it does from run to run.
+        # Addresses vary between rounds, as they do between runs.
         spacer = cupy.empty(random.Random(seed).randrange(1, 64) << 20, dtype=cupy.uint8)
         self._inputs, self._output = operands.random(problem, shape, seed)
         self._copies: list[tuple[list[Any], Any]] = [(self._inputs, self._output)]
@@ -41,7 +41,7 @@ class Workspace:
         return Operands.of(kernel, self.shape, inputs, output)
 
     def copies(self, l2_bytes: int) -> int:
-        """Make as many copies of the operands as rotation needs, and return their number."""
+        """Make as many copies of the operands as rotation through an L2 of `l2_bytes` needs; returns their number."""
         wanted = timing.rotation_sets(operations.nbytes(self.problem, self.shape), l2_bytes)
         while len(self._copies) < wanted:
             self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
@@ -63,5 +63,5 @@ class Workspace:
         return Check(verdict.passed, verdict.message, verdict.err_scaled_max, verdict.err_fro, estimate)
 
     def forget_reference(self) -> None:
-        """Free the reference; the timing that follows needs the memory of its copies."""
+        """Free the reference; the timing that follows needs the memory for copies of the operands."""
         self._reference = None

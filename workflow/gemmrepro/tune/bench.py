@@ -1,8 +1,8 @@
 """Judges and times candidates on a GPU.
 
-Always warm, alternating with the baseline, on operands for which the result was judged right just before. Candidates go
-through the numerical gate's large cases (guard bands and repeated launches included) only after a brief look at their
-time, since that takes longer.
+Timing is warm, alternates with the baseline, and uses operands on which the result has just been checked. Candidates go
+through the numerical gate's large cases (guard bands and repeated launches included) only after a brief timing, because
+the gate takes longer.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class Bench:
         marker(journal).unlink(missing_ok=True)
 
     def judge(self, names: Sequence[str]) -> list[str]:
-        """Which of `names` are right on the numerical gate's large cases, with fresh seeds."""
+        """The candidates of `names` that pass the numerical gate's large cases, with fresh seeds."""
         gate, seeds, start = Gates().of(self._problem.op), fresh_seeds(1), time.monotonic()
         for name in names:
             if self.findings.verdict(name) is None and self.attempt(name, partial(self._judge, name, gate, seeds)):
                 self.findings.accept(name)
-        right = [name for name in names if self.findings.verdict(name) == ""]
-        say(f"{len(right)} of these {len(names)} compute right; judged in {time.monotonic() - start:.0f} s")
-        return right
+        correct = [name for name in names if self.findings.verdict(name) == ""]
+        say(f"{len(correct)} of these {len(names)} are correct; judged in {time.monotonic() - start:.0f} s")
+        return correct
 
     def measure(self, stage: Stage, names: Sequence[str], sizes: Sequence[int]) -> dict[str, dict[int, Point]]:
         """See `halving.Measure`."""
@@ -94,10 +94,10 @@ class Bench:
         return points
 
     def attempt(self, name: str, work: Callable[[], str]) -> bool:
-        """Do something with a candidate that may go wrong in any way. Returns whether it went well.
+        """Run `work` on a candidate, which may fail in any way. Returns whether it succeeded.
 
         Args:
-            work: returns what is wrong, or nothing.
+            work: returns an error message, or '' on success.
 
         Raises:
             Unfinished: the time budget has ended.
@@ -137,7 +137,7 @@ class Bench:
         return self._loaded[name]
 
     def _judge(self, name: str, gate: Gate, seeds: Sequence[int]) -> str:
-        """What is wrong with a candidate on the large cases, or nothing."""
+        """Judge a candidate on the large cases; returns what is wrong with it, or ''."""
         loaded = self._load(name)
 
         def launch(operands: Operands) -> None:
@@ -149,7 +149,7 @@ class Bench:
         return ""
 
     def _untimed(self, stage: Stage, names: Sequence[str], size: int, number: int) -> list[str]:
-        """Which of `names` were not timed yet in round `number`, and are not known to be wrong."""
+        """The candidates of `names` that are not timed yet in round `number` and not known to be wrong."""
         return [
             name
             for name in names
@@ -169,7 +169,7 @@ class Bench:
             self.attempt(name, partial(self._time_one, name, current))
 
     def _time_one(self, name: str, current: _Round) -> str:
-        """Time a candidate. Returns what is wrong with it, or nothing."""
+        """Time a candidate; returns what is wrong with it, or ''."""
         loaded = self._load(name)
         call = loaded.bind(current.workspace.operands(loaded.kernel))
         check = current.workspace.check(call, self._timer)

@@ -1,4 +1,4 @@
-"""The candidates of a tunable: what they are, what compiling them gave, and which of them a GPU need not try."""
+"""The candidates of a tunable: their constants, what they compiled to, and which of them cannot run on a GPU."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Candidate:
 
 def candidates(tunable: Tunable) -> list[Candidate]:
     """Every candidate of `tunable`. Raises UserError if its space allows none."""
-    every = [Candidate(params, tunable.make(params)) for params in tunable.candidates()]
-    if not every:
+    combinations = [Candidate(params, tunable.make(params)) for params in tunable.candidates()]
+    if not combinations:
         raise UserError(f"the space of {tunable.id} allows no combination; correct it in the family's family.py.")
-    return every
+    return combinations
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What compiling one candidate gave: its footprint, or the compiler's first error."""
+    """The result of compiling one candidate: its footprint, or the compiler's first error."""
 
     digest: str
     params: Mapping[str, int]
@@ -64,7 +64,7 @@ class Compiled:
     footprint: Footprint | None
 
     def is_of(self, candidate: Candidate, build_key: str, target: str) -> bool:
-        """Whether this is what compiling `candidate` under `build_key` for `target` gave."""
+        """Whether this is the result of compiling `candidate` under `build_key` for `target`."""
         return (self.digest, self.build_key, self.target) == (candidate.digest, build_key, target)
 
     def to_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU gives one block: bytes of shared memory, registers, threads."""
+    """The most that one block may use on a GPU: bytes of shared memory, registers, threads."""
 
     shared_bytes: int
     registers: int
@@ -106,9 +106,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Listing:
-    """What the compile step made of all candidates of a tunable, in `folder`.
+    """The compile step's results for all candidates of a tunable, in `folder`.
 
-    `packages` are versions that build keys hold: where candidates are measured, these need not be installed.
+    `packages` are the versions that enter the build keys; the measuring machine need not have them installed.
     `candidates` and `compiled` are by digest.
     """
 
@@ -138,7 +138,7 @@ class Listing:
         """Read ``candidates.json`` of `folder`, and check it against today's registry and sources.
 
         Raises:
-            UserError: it is missing, corrupt, of another tunable, of a former space, or of former sources.
+            UserError: it is missing or corrupt, or belongs to another tunable, an older space or older sources.
         """
         again = f"run the compile step again: python -m gemmrepro.tune.stage compile --kernel {tunable.id}"
         path = folder / LISTING
@@ -175,7 +175,7 @@ class Listing:
         return self.folder / f"{digest}.fatbin"
 
     def unfit(self, digest: str, shapes: Sequence[Shape], limits: Limits) -> str | None:
-        """Why a candidate need not be tried on a GPU with these limits, or None."""
+        """Why a candidate cannot run, or not without spills, on a GPU with these limits; None if it can."""
         compiled, kernel = self.compiled[digest], self.candidates[digest].kernel
         footprint = compiled.footprint
         if footprint is None:

@@ -33,16 +33,16 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
         UserError: the toolkit is missing or does not know `arch`, a source is missing, or no candidate compiles.
     """
     toolkit = find_toolkit(toolkit_name)
-    every = candidates(tunable)
-    target = wanted_archs(every[0].kernel, toolkit, [arch])[-1]
+    all_candidates = candidates(tunable)
+    target = wanted_archs(all_candidates[0].kernel, toolkit, [arch])[-1]
     start = time.monotonic()
-    compiled = _compile_in_parallel(tunable, every, toolkit, target, folder, max(1, jobs))
+    compiled = _compile_in_parallel(tunable, all_candidates, toolkit, target, folder, max(1, jobs))
     errors = [result.error for result in compiled.values() if result.error is not None]
     say(
-        f"{tunable.id}: {len(every) - len(errors)} of {len(every)} candidates compiled with {toolkit.name} "
-        f"{toolkit.version} for sm_{target} in {time.monotonic() - start:.0f} s"
+        f"{tunable.id}: {len(all_candidates) - len(errors)} of {len(all_candidates)} candidates compiled with "
+        f"{toolkit.name} {toolkit.version} for sm_{target} in {time.monotonic() - start:.0f} s"
     )
-    if len(errors) == len(every):
+    if len(errors) == len(all_candidates):
         raise UserError(f"no candidate of {tunable.id} compiles; the compiler says: {errors[0]}")
     listing = Listing(
         folder=folder,
@@ -50,8 +50,8 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
         toolkit=toolkit.name,
         toolkit_version=toolkit.version,
         target=target,
-        packages=compiler(every[0].kernel).packages(every[0].kernel),
-        candidates={candidate.digest: candidate for candidate in every},
+        packages=compiler(all_candidates[0].kernel).packages(all_candidates[0].kernel),
+        candidates={candidate.digest: candidate for candidate in all_candidates},
         compiled=compiled,
     )
     listing.write()
@@ -59,19 +59,19 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
 
 
 def _compile_in_parallel(
-    tunable: Tunable, every: Sequence[Candidate], toolkit: Toolkit, target: str, folder: Path, jobs: int
+    tunable: Tunable, all_candidates: Sequence[Candidate], toolkit: Toolkit, target: str, folder: Path, jobs: int
 ) -> Mapping[str, Compiled]:
     compiled: dict[str, Compiled] = {}
     reported = time.monotonic()
     pool = ThreadPoolExecutor(jobs)
     try:
-        futures = [pool.submit(compile_candidate, candidate, toolkit, target, folder) for candidate in every]
+        futures = [pool.submit(compile_candidate, candidate, toolkit, target, folder) for candidate in all_candidates]
         for future in as_completed(futures):
             result = future.result()
             compiled[result.digest] = result
             if time.monotonic() - reported > PROGRESS_SECONDS:
                 reported = time.monotonic()
-                say(f"{tunable.id}: {len(compiled)} of {len(every)} compiled")
+                say(f"{tunable.id}: {len(compiled)} of {len(all_candidates)} compiled")
     finally:
         pool.shutdown(cancel_futures=True)
     return compiled

@@ -14,7 +14,7 @@ from gemmrepro.tune.halving import Point, Stage
 from gemmrepro.tune.progress import say
 
 PROTOCOL = 1
-"""Raised when the meaning of a sample or of a verdict changes; the journal of before then counts for nothing."""
+"""Increment it when the meaning of a sample or a verdict changes: older journal entries then no longer count."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Samples:
 class Findings:
     """Verdicts and samples of one tunable on one machine, in a journal.
 
-    An entry counts for the machine, the binary and the baseline that it was made with.
+    An entry counts only for the machine, binary and baseline that it was made with.
     """
 
     def __init__(self, folder: Path, machine: Mapping[str, str], listing: Listing, baseline_version: str) -> None:
@@ -48,21 +48,21 @@ class Findings:
         return self._journal.folder
 
     def verdict(self, name: str) -> str | None:
-        """What is wrong with a candidate; empty if nothing is; None if it was not judged yet."""
+        """What is wrong with a candidate; '' if it is correct, None if it was not judged yet."""
         entry = self._journal.get(f"{name}.verdict", self._identity(name))
         return None if entry is None else entry["message"]
 
     def accept(self, name: str) -> None:
-        """Enter that a candidate computes right."""
+        """Record that a candidate is correct."""
         self._journal.put(f"{name}.verdict", self._identity(name), {"message": ""})
 
     def reject(self, name: str, message: str) -> None:
-        """Enter what is wrong with a candidate, and report it."""
+        """Record what is wrong with a candidate, and report it."""
         self._journal.put(f"{name}.verdict", self._identity(name), {"message": message})
         say(f"left out: {self._listing.candidates[name]}: {message}")
 
     def add(self, stage: Stage, name: str, size: int, number: int, samples: Samples) -> None:
-        """Enter round `number` of a stage."""
+        """Record round `number` of a stage."""
         self._journal.put(*self._round(stage, name, size, number), samples.to_json())
 
     def samples(self, stage: Stage, name: str, size: int, number: int) -> Samples | None:
@@ -72,8 +72,8 @@ class Findings:
 
     def point(self, stage: Stage, name: str, size: int) -> Point:
         """All rounds of a stage together; each must have been timed."""
-        every = (self.samples(stage, name, size, number) for number in range(stage.rounds))
-        rounds = [samples for samples in every if samples]
+        timed = (self.samples(stage, name, size, number) for number in range(stage.rounds))
+        rounds = [samples for samples in timed if samples]
         times, baseline = [samples.times for samples in rounds], [samples.baseline for samples in rounds]
         return Point(
             stats.rounds_interval(times).value,

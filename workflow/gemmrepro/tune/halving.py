@@ -17,9 +17,9 @@ class Stage:
     """One step of the search.
 
     Attributes:
-        share: how much of the ranking before takes part, but no fewer than `finalists`.
+        share: fraction of the previous ranking that takes part; at least `finalists` candidates do.
         every_size: whether every size or only the first is timed.
-        judged: whether those that take part must pass the numerical gate's large cases first.
+        judged: whether candidates must pass the numerical gate's large cases first.
     """
 
     name: str
@@ -74,10 +74,10 @@ Measure = Callable[[Stage, Sequence[str], Sequence[int]], Mapping[str, Mapping[i
 """Times candidates in a stage at some sizes; leaves out those that turn out wrong."""
 
 
-def halve(
+def successive_halving(
     candidates: Iterable[str], sizes: Sequence[int], measure: Measure, stages: Sequence[Stage] = STAGES
 ) -> dict[str, Standing]:
-    """Where each candidate ended, the best first."""
+    """The standing of each candidate, best first, after successive halving over `stages`."""
     standings: dict[str, Standing] = {}
     waiting = list(candidates)
     for number, stage in enumerate(stages):

@@ -1,8 +1,8 @@
 """The search for the best candidate of a tunable on a GPU, by successive halving.
 
-What spills or does not fit the GPU is left out. The rest is timed: all of them briefly at the first size, the best
-third at every size, the best five in rounds on fresh data. The score is the geometric mean over the sizes of baseline
-time over kernel time.
+Candidates that spill or do not fit the GPU are left out. The rest are timed: all of them briefly at the first size, the
+best third at every size, the best five in rounds on fresh data. The score is the geometric mean over the sizes of
+baseline time over kernel time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.tune.bench import Bench
 from gemmrepro.tune.candidates import Limits, Listing
-from gemmrepro.tune.halving import STAGES, Stage, Standing, halve
+from gemmrepro.tune.halving import STAGES, Stage, Standing, successive_halving
 from gemmrepro.tune.progress import say
 
 FOOTPRINT = ("registers", "spill_bytes", "shared_bytes")
@@ -36,11 +36,11 @@ def search(bench: Bench, sizes: Sequence[int], out: Path, table: Path, stages: S
     left_out = {name: reason for name in listing.candidates if (reason := listing.unfit(name, shapes, limits))}
     fitting = [name for name in listing.candidates if name not in left_out]
     say(f"{tunable.id}: {len(fitting)} of {len(listing.candidates)} candidates compile without spills and fit the GPU")
-    standings = halve(fitting, sizes, bench.measure, stages)
+    standings = successive_halving(fitting, sizes, bench.measure, stages)
     left_out |= {name: message for name in fitting if (message := bench.findings.verdict(name))}
     write_atomic(table, table_text(listing, standings, left_out))
     if not standings:
-        raise UserError(f"no candidate of {tunable.id} could be timed; {table} says why of each.")
+        raise UserError(f"no candidate of {tunable.id} could be timed; {table} says why for each.")
     finalists = [name for name, standing in standings.items() if standing.stage == stages[-1].name]
     ranking = [finalist(listing, name, standings[name]) for name in finalists]
     counts = {
@@ -66,7 +66,7 @@ def table_text(listing: Listing, standings: Mapping[str, Standing], left_out: Ma
 
 
 def finalist(listing: Listing, name: str, standing: Standing) -> dict[str, Any]:
-    """What the result file says about a finalist."""
+    """A finalist's entry in the result file; times in µs."""
     kernel = listing.candidates[name].kernel
     sizes = {}
     for size, point in standing.points.items():

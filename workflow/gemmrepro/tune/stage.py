@@ -7,7 +7,7 @@
     python -m gemmrepro.tune.stage install results/tune/ladder.warptile_tuned.json
 
 What may be tuned is a `registry.Tunable`. *Compiling* needs a toolkit and no GPU; *measuring* needs a GPU and no
-toolkit. Both keep what is done: the same command goes on where a killed one stopped. *Installing* makes the winners
+toolkit. Both can be resumed: the same command continues where a killed one stopped. *Installing* makes the winners
 what the registry's tuned kernels are built with.
 """
 

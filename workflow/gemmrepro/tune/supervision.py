@@ -1,7 +1,7 @@
-"""A candidate may break or hang the GPU's context: the measuring process is replaced when that happens.
+"""Replaces the measuring process when a candidate breaks or hangs the GPU's context.
 
-While a candidate is at work, a marker file names it. Whoever starts next reads there which candidate ended the process
-before, and why, and leaves it out.
+While a candidate is at work, a marker file names it. The next process reads there which candidate ended the previous
+one, and why, and leaves it out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gemmrepro.core.journal import UNFINISHED
 from gemmrepro.tune.progress import say
 
 HANG_SECONDS = 60.0
-"""No single step of a candidate takes this long; one that does will not end."""
+"""A step of a candidate that takes longer has hung."""
 
 REPLACE = 76
 """Exit code of a measuring process whose GPU context a candidate broke."""
@@ -45,25 +45,25 @@ def suspect(journal: Path) -> str:
 
 
 def supervise(command: Sequence[str], journal: Path, hang_seconds: float = HANG_SECONDS) -> int:
-    """Run `command`, anew as often as a candidate breaks or hangs the process; returns its last exit code."""
+    """Run `command`, again whenever a candidate breaks or hangs the process; returns its last exit code."""
     while True:
         if " " not in suspect(journal):
-            marker(journal).unlink(missing_ok=True)  # left by a run that somebody ended
-        known = suspect(journal)
-        code, reason = _run(command, journal, known, hang_seconds)
+            marker(journal).unlink(missing_ok=True)  # left by an interrupted run
+        earlier = suspect(journal)
+        code, reason = _run(command, journal, earlier, hang_seconds)
         name = suspect(journal)
         if code != REPLACE:
-            if code in (0, UNFINISHED, -signal.SIGINT, -signal.SIGTERM) or not name or name == known:
+            if code in (0, UNFINISHED, -signal.SIGINT, -signal.SIGTERM) or not name or name == earlier:
                 return code
             write_atomic(marker(journal), f"{name} {reason or f'its process ended with code {code}'}")
         say("a candidate made the GPU unusable for its process; going on in a new one")
 
 
-def _run(command: Sequence[str], journal: Path, known: str, hang_seconds: float) -> tuple[int, str]:
+def _run(command: Sequence[str], journal: Path, earlier: str, hang_seconds: float) -> tuple[int, str]:
     """Exit code of `command`, and why it was killed if it was.
 
     Args:
-        known: the marker's text when `command` starts: about the process before it.
+        earlier: the marker's text when `command` starts, about the process before it.
     """
     process = subprocess.Popen(command)
     reason = ""
@@ -73,7 +73,7 @@ def _run(command: Sequence[str], journal: Path, known: str, hang_seconds: float)
             busy = time.time() - marker(journal).stat().st_mtime
         except OSError:
             continue
-        if busy > hang_seconds and not reason and suspect(journal) != known:
+        if busy > hang_seconds and not reason and suspect(journal) != earlier:
             reason = f"it did not end within {hang_seconds:.0f} s"
             process.kill()
     return process.returncode, reason

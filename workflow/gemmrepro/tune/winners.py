@@ -1,4 +1,4 @@
-"""Winners of searches become what the registry's tuned kernels are built with."""
+"""Installs the winners of searches: the constants that the registry's tuned kernels are built with."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Winner:
         """The winner of a result file that `search.search` wrote.
 
         Raises:
-            UserError: it is missing, corrupt, of no tunable, or names constants outside the space.
+            UserError: it is missing or corrupt, names no tunable, or constants outside the space.
         """
         result = read_json(path, "the tuning result", "run the measure step again")
         try:
@@ -76,7 +76,7 @@ class Winner:
         return registry.winners_path(self.tunable.id.split(".", 1)[0], self.gpu)
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry there, with constants in the order of the space: so they enter the build key."""
+        """Its entry there, with constants in the order of the space, as they enter the build key."""
         return {
             "params": {name: self.params[name] for name in self.tunable.space},
             "target": self.target,
