@@ -1,4 +1,4 @@
-"""What a GPU can do at most: as measured by the family ``ceilings``, and as computed from its clock and its cores."""
+"""Upper limits of a GPU: measured by the family ``ceilings``, and computed from its clock and its cores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from the peaks that the white papers of A100 and H100 give, divided by clock and
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A measured ceiling: the best current row of one micro-kernel, or of its library baseline."""
+    """A measured ceiling: the best current row of one micro-kernel, or of its library baseline.
+
+    `key` names the row; `clock_mhz` and `power_w` are its conditions.
+    """
 
     kernel: str
     label: str
@@ -42,7 +45,7 @@ class Ceiling:
 
     @property
     def conditions(self) -> str:
-        """``1,980 MHz, 460 W``, what of it is known."""
+        """``1,980 MHz, 460 W``; what is unknown is left out."""
         parts = [
             f"{self.clock_mhz:,.0f} MHz" if self.clock_mhz else "",
             f"{self.power_w:,.0f} W" if self.power_w else "",
@@ -62,7 +65,7 @@ def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> l
     """
     column = operation(op).ceiling
     unit = _UNITS[column]
-    found = []
+    ceilings = []
     for kernel in registry.kernels(CEILING_FAMILY):
         if kernel.compute.op != op or (dtype and kernel.compute.dtype_in != dtype):
             continue
@@ -72,8 +75,8 @@ def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> l
             continue
         row = rows.loc[rows[column].idxmax()]
         conditions = _number(row["clock_mhz"]), _number(row["power_w"])
-        found.append(Ceiling(kernel.id, kernel.rung, float(row[column]), unit, row_key(row), *conditions))
-    return sorted(found, key=lambda ceiling: -ceiling.value)
+        ceilings.append(Ceiling(kernel.id, kernel.rung, float(row[column]), unit, row_key(row), *conditions))
+    return sorted(ceilings, key=lambda ceiling: -ceiling.value)
 
 
 def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
@@ -87,9 +90,9 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
         raise UserError(f"{kernel_id} measures no ceiling.")
     return next(
         (
-            each
-            for each in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
-            if each.kernel == kernel_id
+            ceiling
+            for ceiling in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
+            if ceiling.kernel == kernel_id
         ),
         None,
     )
@@ -102,5 +105,5 @@ def computed_peak(gpu: Mapping[str, Any] | None, dtype: str) -> tuple[float, str
     clock, sms = gpu.get("clock_max_mhz"), gpu.get("sm_count")
     if not (per_cycle and clock and sms):
         return None
-    how = f"{sms} SMs at {per_cycle:,} operations per cycle and {clock:,.0f} MHz"
-    return sms * per_cycle * clock / 1e6, how
+    formula = f"{sms} SMs at {per_cycle:,} operations per cycle and {clock:,.0f} MHz"
+    return sms * per_cycle * clock / 1e6, formula

@@ -37,7 +37,7 @@ class Claim:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Ids of the kernels whose rows the claim is computed from."""
+        """Ids of the kernels that the claim is computed from."""
         compute = self.compute
         if "by" in compute:
             return tuple(dict.fromkeys(compute["kernel"].format(d=row["d"]) for row in self.published))

@@ -50,7 +50,7 @@ def load_file(path: Path, family: str) -> list[Claim]:
     """The claims of one file.
 
     Raises:
-        UserError: names the file, the claim and the key that is wrong; all findings of a kind at once.
+        UserError: names the file, and every claim and key that is wrong.
     """
     document = _document(path)
     published = [row for row in published_rows() if row["article"] == document["article"]]
@@ -111,7 +111,7 @@ def _repeated(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 def _load_claim(
     entry: Mapping[str, Any], document: Mapping[str, Any], family: str, published: Sequence[Mapping[str, Any]]
 ) -> tuple[Claim, list[Problem]]:
-    """One claim of a file that fits the schema, and what is wrong with it all the same."""
+    """One claim of a file that fits the schema, and its problems that the schema cannot catch."""
     rows, problems = _look_up(entry.get("published", ()), published)
     compute = entry["compute"]
     claim = Claim(

@@ -1,4 +1,4 @@
-"""What verdicts rest on: rows, counters, builds and gates of every family."""
+"""The evidence for verdicts: a family's rows, counters, build records and gates."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Value:
 
     @property
     def name(self) -> str:
-        """The kernel, or the kernels, that it is of."""
+        """The kernel, or kernels, that the value belongs to."""
         return self.label.split(",", 1)[0]
 
     @property
     def conditions(self) -> str:
-        """What of the label follows the name."""
+        """The part of the label after the name."""
         return self.label.split(", ", 1)[1]
 
     def as_json(self) -> dict[str, Any]:
-        """Its entry in verdicts.json, where None stands for an infinity, which JSON lacks."""
+        """Its entry in verdicts.json, with null for an infinity, which JSON lacks."""
         numbers = {"value": self.value, "ci_low": self.ci_low, "ci_high": self.ci_high}
         finite = {key: None if abs(number) == math.inf else number for key, number in numbers.items()}
         return {"label": self.label, **finite, "unit": self.unit, "from": list(self.sources)}
@@ -67,7 +67,7 @@ class NotMeasured(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a family's claims are judged on.
+    """The evidence that a family's claims are judged on.
 
     `gates` holds the gate verdicts by kernel id; `ceilings` the measurements of the family of micro-kernels.
     """
@@ -79,7 +79,7 @@ class Evidence:
     ceilings: Measurements | None = None
 
     def toolkits(self, preferred: Sequence[str]) -> list[str]:
-        """`preferred`, cut to begin with the first toolkit that has any current row of the family."""
+        """`preferred`, with the toolkits that have current rows of the family first."""
         current = self.measured.summary[is_current(self.measured.summary)]
         have = set(current["toolkit"])
         return sorted(preferred, key=lambda toolkit: (toolkit not in have, preferred.index(toolkit)))
@@ -90,19 +90,19 @@ class Evidence:
         if gate is not None and gate.get("passed") is False:
             raise NotMeasured(f"{kernel} failed its gate, so its rows count for nothing")
 
-    def _pick(self, table: pd.DataFrame, what: str) -> pd.Series:
+    def _pick(self, table: pd.DataFrame, subject: str) -> pd.Series:
         if table.empty:
-            raise NotMeasured(f"there is no row of {what}")
+            raise NotMeasured(f"there is no row of {subject}")
         current = table[is_current(table)]
         if current.empty:
             keys = ", ".join(sorted({key for key in table["build_key"] if key}))
             raise NotMeasured(
-                f"the only row of {what} is stale: it was taken from another build of the kernel (build key {keys})"
+                f"the only row of {subject} is stale: it was taken from another build of the kernel (build key {keys})"
             )
         return current.iloc[-1]
 
     def row(self, kernel: str, n: int, cache: str, toolkit: str) -> pd.Series:
-        """The summary row at size `n`: of a cube, of a matrix of `n` rows and columns to copy. Raises NotMeasured."""
+        """The current summary row at size `n` (`operations.shape_of`). Raises NotMeasured."""
         rows = self.measured.summary
         if rows.empty:
             raise NotMeasured(f"the family {self.measured.family} has no measurements")
@@ -114,7 +114,7 @@ class Evidence:
         return self._pick(rows[mask], f"{kernel} at {n}, {cache}, built by {toolkit}")
 
     def counter(self, kernel: str, n: int, metric: str, toolkit: str, unit: str) -> Value:
-        """A hardware counter in `unit`. Raises NotMeasured."""
+        """A hardware counter at M = N = K = `n`, in `unit`. Raises NotMeasured."""
         rows = self.measured.counters
         if rows.empty:
             raise NotMeasured("no hardware counters were read (the profiler could not be used)")
@@ -130,13 +130,13 @@ class Evidence:
 
     def open_gates(self, kernels: Sequence[str], toolkit: str) -> list[tuple[str, str]]:
         """The kernels whose numerical gate has not passed for this toolkit's binary, each with the gate's status."""
-        found = []
+        still_open = []
         for kernel in kernels:
             gate = (self.gates.get(kernel) or {}).get("toolkits", {}).get(toolkit) or {}
             status = (gate.get("numeric") or {}).get("status")
             if status not in ("passed", None):
-                found.append((kernel, str(status)))
-        return found
+                still_open.append((kernel, str(status)))
+        return still_open
 
     def build(self, kernel: str, toolkit: str) -> Build | None:
         """The build record, or None if the kernel was not built. Raises UserError if the record is corrupt."""
@@ -144,7 +144,7 @@ class Evidence:
 
 
 def load_gates(gates_dir: Path | str, kernel_ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The gate verdicts that are there, by kernel id."""
+    """The gate verdicts that exist, by kernel id. Raises UserError if one is corrupt."""
     gates = {}
     for kernel_id in kernel_ids:
         path = Path(gates_dir) / f"{kernel_id}.json"

@@ -1,10 +1,10 @@
-"""What an experiment's rows give for a claim: a column's value for one kernel, or its quotient with that for another.
+"""The values that an experiment's rows give for a claim: a column for one kernel, or its quotient over another's.
 
-A claim's ``compute`` names the experiment, the column `value`, the `kernel`, perhaps another one `over` which it is
-divided by, the points `where` it is read, and the bounds: `above`, `least`, `most`. In the columns of `over_where` the
-row that is divided by has the values given there instead of the point's.
+A claim's ``compute`` names the experiment, the column `value`, the `kernel`, optionally a kernel `over`
+whose value it is divided by, the points `where` it is read, and the bounds: `above`, `least`, `most`. In the columns of
+`over_where` the divisor's row has the values given there instead of the point's.
 
-A claim on many published rows gives the columns `by` which each of them finds its point, `n` for one; ``{d}`` in
+A claim on many published rows gives the columns `by` which each of them picks its point, `n` for one; ``{d}`` in
 `kernel` stands for the row's d. Each value is then compared with its own row, `near` it (relative) or within a
 `factor`.
 """
@@ -27,14 +27,14 @@ from gemmrepro.judge.evidence import NotMeasured, Value
 from gemmrepro.measure.rows import is_current
 
 _PUBLISHED_FACTORS = {("ms", "µs"): 1000.0}
-"""What a published value in the one unit is multiplied by to be in the other."""
+"""Factors from a published unit to the column's."""
 
 
 @dataclass(frozen=True)
 class PointValue(Value):
     """The value at one point of an experiment; infinite where a quotient's divisor is zero.
 
-    `point` names it by its cells, ``n 4096, d 9``; `published` is what the article gives for it, in the column's unit.
+    `point` names it by its cells, ``n 4096, d 9``; `published` is the article's value, in the column's unit.
     """
 
     point: str = ""
@@ -66,7 +66,7 @@ class _Point:
 
 
 def combinations(where: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the values that `where` gives its columns; a list stands for each of its values in turn."""
+    """Every combination of the values that `where` gives its columns; a list contributes each of its values."""
     lists = [values if isinstance(values, list) else [values] for values in where.values()]
     return [dict(zip(where, values, strict=True)) for values in product(*lists)]
 
@@ -191,7 +191,7 @@ def bounds_text(compute: Mapping[str, Any]) -> str:
 
 
 def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any]) -> str:
-    """How the values lie, as a sentence without its full stop."""
+    """The values in relation to the bounds, as a sentence without its full stop."""
     subject = _subject(compute)
     if "by" in compute:
         return f"{subject} is{_each_with_published(values, compute)}"

@@ -1,4 +1,4 @@
-"""From claims and evidence to verdicts."""
+"""Judges claims on evidence, and puts the verdicts into sentences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype"
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim's verdict, in sentences and with the values that it rests on.
+    """A claim's verdict, explained, with the values that it rests on.
 
     `toolkit` built the kernels that it was judged on; None where nothing was measured, or no toolkit was needed.
     """
@@ -107,15 +107,15 @@ def judge_all(
     load_claims: Callable[[tuple[str, ...] | None], list[Claim]] = claims.load,
     experiments_dir: Path | None = None,
 ) -> Judgements:
-    """Every claim's verdict, and what they rest on. Raises UserError for a file that is not what it should be."""
+    """Every claim's verdict, and the measurements behind them. Raises UserError for a corrupt input file."""
     all_claims = load_claims(families)
     ceilings = load(measure_dir, CEILING_FAMILY)
     evidence: dict[str, Evidence] = {}
     for family in dict.fromkeys((*(families or ()), *(claim.family for claim in all_claims))):
         results = experiment_results.load(experiments_dir, family)
         ids = {kernel.id for kernel in registry.kernels(family)}
-        ids |= {kernel for found in results.values() for kernel in found.experiment.kernels}
+        ids |= {kernel for results_of_one in results.values() for kernel in results_of_one.experiment.kernels}
         gates = load_gates(gates_dir, sorted(ids))
         evidence[family] = Evidence(load(measure_dir, family), gates, Path(build_dir), results, ceilings)
     entries = tuple(judge(claim, evidence[claim.family]) for claim in all_claims)
-    return Judgements(entries, tuple(each.measured for each in evidence.values()))
+    return Judgements(entries, tuple(of_family.measured for of_family in evidence.values()))

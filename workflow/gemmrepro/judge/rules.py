@@ -1,4 +1,4 @@
-"""The verdicts, and the rules that lead from a measured value to one of them."""
+"""The verdicts, and the rules that turn a measured value into one of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Verdict:
     reason: str
 
 
-# Words of a product's name that do not make it another GPU.
+# Words in a product's name that do not distinguish GPUs.
 _FORM_FACTORS = frozenset("NVIDIA RTX GEFORCE QUADRO TESLA SXM SXM2 SXM3 SXM4 SXM5 SXM6 PCIE HBM2 HBM3".split())
 
 
@@ -76,8 +76,8 @@ def judge_value(value: Value, published: float, tolerance: float, partly: Mappin
 
     Args:
         tolerance: relative, of the published value.
-        partly: what must hold outside the tolerance for PARTLY: ``same_side_of`` a number, ``within_factor`` of the
-            published value, or both. Empty: nothing makes up for missing the tolerance.
+        partly: the conditions for PARTLY outside the tolerance: ``same_side_of`` a number, ``within_factor`` of the
+            published value, or both. Empty: outside the tolerance the verdict is NOT.
     """
     low, high = sorted((published * (1 - tolerance), published * (1 + tolerance)))
     band = f"±{100 * tolerance:g}%"
@@ -127,7 +127,7 @@ def judge_faster(value: Value) -> Verdict:
 
 
 def judge_order(values: Sequence[Value], published: Sequence[float]) -> Verdict:
-    """An order: neighbours in the published order, intervals apart. `values` and `published` by the same kernels."""
+    """An order: neighbours in the published order, intervals disjoint. `values` and `published` are by the same kernels."""
     wrong = []
     for (a, published_a), (b, published_b) in pairwise(zip(values, published, strict=True)):
         low, high = (a, b) if published_a < published_b else (b, a)
@@ -146,7 +146,7 @@ def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | Non
     """Counts of instructions, a value for each build, against the range that every one of them must lie in.
 
     Args:
-        what: the pattern that was counted, as the reason names it.
+        what: the pattern that was counted, for the reason.
         most: None where there is no upper limit.
     """
     wrong = [count for count in counts if count.value < least or (most is not None and count.value > most)]

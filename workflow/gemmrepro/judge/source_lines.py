@@ -1,4 +1,4 @@
-"""Lines of code of a kernel's source: what is left without comments, docstrings and blank lines.
+"""Lines of code of a kernel's source, without comments, docstrings and blank lines.
 
 A line counts if it holds any code, be it one bracket: in Python the formatter decides where lines break, in C++ the
 author, both within 120 columns.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gemmrepro.errors import UserError
 
-# A comment, or a literal, which may hold what looks like one. Raw strings are not among what kernels write.
+# A comment, or a literal, which may contain comment markers. Kernels use no raw strings.
 _CPP = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 
 _NO_CODE = {
@@ -31,15 +31,15 @@ _NO_CODE = {
 def of_cpp(source: str) -> int:
     """Lines of code in CUDA C++. A digit separator (1'000) would be taken for a literal."""
 
-    def blank(found: re.Match[str]) -> str:
-        text = found[0]
+    def blank(match: re.Match[str]) -> str:
+        text = match[0]
         return "\n" * text.count("\n") if text.startswith("/") else text
 
     return sum(bool(line.strip()) for line in _CPP.sub(blank, source).splitlines())
 
 
 def of_python(source: str) -> int:
-    """Lines of code in Python; a docstring is none."""
+    """Lines of code in Python, docstrings excluded."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:
@@ -68,7 +68,7 @@ def of_file(path: Path) -> int:
     count = {".py": of_python, ".cu": of_cpp, ".cuh": of_cpp}.get(path.suffix)
     if count is None:
         raise UserError(
-            f"{path.name} is neither CUDA C++ (.cu, .cuh) nor Python; teach gemmrepro.judge.source_lines to count it."
+            f"{path.name} is neither CUDA C++ (.cu, .cuh) nor Python; extend gemmrepro.judge.source_lines to count it."
         )
     if not path.is_file():
         raise UserError(f"{path} is missing; restore it.")

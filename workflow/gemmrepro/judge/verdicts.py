@@ -3,8 +3,8 @@
     python -m gemmrepro.judge.verdicts --measure results/measure --gates results/gates --build results/build \\
         --out results/verdicts.json
 
-`gemmrepro.judge.rules` says what leads to which verdict, `gemmrepro.judge.metrics` what the words of claims.yaml mean;
-the report prints both.
+`gemmrepro.judge.rules` defines the verdicts, `gemmrepro.judge.metrics` the vocabulary of claims.yaml; the report prints
+both.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class PublishedView:
 
 @dataclass(frozen=True)
 class MeasuredView:
-    """A value that a claim was judged by, the rows that it comes from, and the anchor of their table."""
+    """A value that a claim was judged on, its rows, and the anchor of their table."""
 
     value: float
     unit: str
@@ -96,7 +96,7 @@ class VerdictsView:
 
 
 def read_verdicts(path: Path) -> VerdictsView:
-    """Read verdicts.json. Raises UserError if it is missing or no JSON."""
+    """Read verdicts.json. Raises UserError if it is missing or not JSON."""
     verdicts = read_json(path, "the verdicts", "make them with python -m gemmrepro.judge.verdicts")
     return VerdictsView(
         claims=tuple(claim_view(entry) for entry in verdicts["claims"]),
@@ -144,7 +144,7 @@ def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str
     """The anchor of what the `place`-th judged value was read from: an experiment, samples, or a kernel's section."""
     if value.get("experiment"):
         return experiment_anchor(entry["family"], value["experiment"])
-    # Of several published figures each is about a kernel of its own.
+    # With several published figures, each belongs to a kernel of its own.
     kernel = anchor(entry["kernels"][place if len(entry["published"]) > 1 else 0])
     in_the_binary = value["unit"] == "instructions" or value.get("static")
     return kernel if in_the_binary else f"samples-{kernel}"

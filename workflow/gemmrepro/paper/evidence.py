@@ -1,4 +1,4 @@
-"""What a kernel gains over the one before it, and the counters that explain the gain."""
+"""A kernel's gain over the one before it, and the counters that explain it."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
     size = _size(counters, kernel, before)
     rows = select(cubes(measured.summary), toolkit=toolkit, n=size, cache="warm")
 
-    lines = [LineView("", "speed, warm", *(_speed(rows, each, "tflops", " TFLOP/s") for each in (kernel, before)))]
+    lines = [LineView("", "speed, warm", *(_speed(rows, side, "tflops", " TFLOP/s") for side in (kernel, before)))]
     if kernel.timing.baseline and (
         before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)
     ):
         # Both were timed in alternation with the same baseline, so a clock that changes cancels.
         meaning = "speed relative to the baseline, timed in alternation"
-        lines.append(LineView("", meaning, *(_speed(rows, each, "ratio", "") for each in (kernel, before))))
-    whole = ", over all launches of a run" if kernel.run.steps else ""
+        lines.append(LineView("", meaning, *(_speed(rows, side, "ratio", "") for side in (kernel, before))))
+    scope = ", over all launches of a run" if kernel.run.steps else ""
     for metric in kernel.story.evidence:
         counted = select(cubes(counters), metric=metric, n=size)
-        here, there = (_counter(counted, each) for each in (kernel, before))
-        lines.append(LineView(metric, METRICS.get(metric, "") + whole, here, there))
+        here, earlier = (_counter(counted, side) for side in (kernel, before))
+        lines.append(LineView(metric, METRICS.get(metric, "") + scope, here, earlier))
     link = LinkView(level_name(before), anchor(before.id)) if before else None
     return EvidenceView(link, size, toolkit, tuple(lines))
 

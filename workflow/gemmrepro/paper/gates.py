@@ -13,7 +13,7 @@ from gemmrepro.paper.text import BY
 
 @dataclass(frozen=True)
 class FoundView:
-    """What a check found, and on which architectures."""
+    """The finding of a check, and the architectures that share it."""
 
     text: str
     archs: str
@@ -76,7 +76,7 @@ class ToolkitGateView:
 
 @dataclass(frozen=True)
 class GateView:
-    """A kernel's gate: ``passed`` if nothing failed; `open` says what of the numerical gate has no verdict."""
+    """A kernel's gate: ``passed`` if nothing failed; `open` names the statuses of numerical gates without a verdict."""
 
     status: str = "not run"
     toolkits: tuple[ToolkitGateView, ...] = field(default=())
@@ -94,7 +94,7 @@ class GateView:
 
 
 def gather_checks(checks: Sequence[Mapping[str, Any]]) -> tuple[CheckView, ...]:
-    """Static checks, one for each thing checked, with what each architecture showed.
+    """Static checks, one view per check, with the findings of every architecture.
 
     The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ.
     """
@@ -124,7 +124,7 @@ def _one_check(name: str, checks: Sequence[Mapping[str, Any]]) -> CheckView:
 
 
 def case_view(case: Mapping[str, Any], dtype_out: str) -> CaseView:
-    """A case of a kernel with this type of output; a gate with another kind of bound writes gamma 0 beside an error."""
+    """A case of a kernel with this type of output; a gate with another kind of bound writes gamma 0 with an error."""
     gamma = case.get("gamma")
     by_another = gamma == 0 and bool(case.get("err_scaled_max")) and case.get("passed", True)
     shape = case.get("shape", "")

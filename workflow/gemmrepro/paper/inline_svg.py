@@ -1,4 +1,4 @@
-"""Figures of matplotlib made fit to stand inside the page: unique ids, colours that follow dark mode, few bytes.
+"""Prepares matplotlib's SVGs for the page: unique ids, colours that follow dark mode, few bytes.
 
 All figures of the page share the outlines of their letters (`Glyphs`); coordinates keep two decimals, a hundredth of a
 point; elements that nothing refers to lose their ids.
@@ -58,10 +58,10 @@ def _short(number: str) -> str:
 
 
 def _rounded(text: str) -> str:
-    """Coordinates with two decimals; factors of a scale stay whole, for they multiply others."""
+    """Coordinates with two decimals; factors of a scale keep all digits, because they multiply coordinates."""
 
     def shorten(match: re.Match[str]) -> str:
-        return match[0] if match[0].startswith("scale") else _NUMBER.sub(lambda each: _short(each[0]), match[0])
+        return match[0] if match[0].startswith("scale") else _NUMBER.sub(lambda number: _short(number[0]), match[0])
 
     text = re.sub(r' d="([^"]*)"', lambda match: f' d="{_packed(_NUMBER.sub(lambda n: _short(n[0]), match[1]))}"', text)
     text = re.sub(r' (?:x|y|width|height)="[^"]*"', shorten, text)
@@ -72,25 +72,25 @@ def _rounded(text: str) -> str:
 def inline_svg(svg: str, name: str, title: str, description: str, glyphs: Glyphs) -> Markup:
     """An SVG file's text as an element of the page.
 
-    Ids get the prefix `name`, so that no two figures share any; the literal colours of `drawing.THEME` become custom
+    Ids get the prefix `name`, so that no two figures share any; the literal colours of `style.THEME` become custom
     properties, so that the figure follows dark mode; the figure gets a title and a description for screen readers. The
     outlines of its letters go to `glyphs`, whose markup the page must hold.
 
     Raises:
         UserError: `svg` holds no SVG.
     """
-    found = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
-    if not found:
+    element = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
+    if not element:
         raise UserError(f"figure {name} is not an SVG; draw the figures again.")
-    text = re.sub(r"<metadata>.*?</metadata>|<title>.*?</title>|<!--.*?-->", "", found[0], flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>|<title>.*?</title>|<!--.*?-->", "", element[0], flags=re.DOTALL)
     text = text.replace("xlink:href", "href")
     text = _rounded(glyphs.take(text))
     used = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text))
-    numbers = {one: f"{name}-{number}" for number, one in enumerate(sorted({a or b for a, b in used}))}
-    outlines = {one: one if one.startswith("DejaVu") else number for one, number in numbers.items()}
-    text = re.sub(r' id="([^"]*)"', lambda match: f' id="{outlines[match[1]]}"' if match[1] in outlines else "", text)
-    text = re.sub(r'href="#([^"]*)"', lambda match: f'href="#{outlines[match[1]]}"', text)
-    text = re.sub(r"url\(#([^)]*)\)", lambda match: f"url(#{outlines[match[1]]})", text)
+    numbers = {old: f"{name}-{number}" for number, old in enumerate(sorted({a or b for a, b in used}))}
+    new_ids = {old: old if old.startswith("DejaVu") else number for old, number in numbers.items()}
+    text = re.sub(r' id="([^"]*)"', lambda match: f' id="{new_ids[match[1]]}"' if match[1] in new_ids else "", text)
+    text = re.sub(r'href="#([^"]*)"', lambda match: f'href="#{new_ids[match[1]]}"', text)
+    text = re.sub(r"url\(#([^)]*)\)", lambda match: f"url(#{new_ids[match[1]]})", text)
     for colour, variable in THEME.items():
         # A presentation attribute takes no var(): it becomes a style.
         text = re.sub(rf'\b(fill|stroke)="{colour}"', rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
@@ -105,6 +105,6 @@ def inline_svg(svg: str, name: str, title: str, description: str, glyphs: Glyphs
         text,
         count=1,
     )
-    for _ in range(3):  # groups whose ids are gone are nested at most so deep
+    for _ in range(3):  # empty groups without ids are nested at most three deep
         text = re.sub(r"<g>\s*</g>", "", text)
     return Markup(re.sub(r"\n\s*", "\n", text))

@@ -1,4 +1,4 @@
-"""Everything the report is made of, read once."""
+"""The inputs of the report, read once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEMPLATES = ROOT / "reports" / "template"
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything the paper is made of.
+    """The inputs of the report.
 
     Attributes:
         measured, figures, experiments: by family; `experiments` then by name.
@@ -52,7 +52,7 @@ class Inputs:
 
 
 def read_inputs(arguments: argparse.Namespace) -> Inputs:
-    """Read every input. Raises UserError where a needed one is missing or wrong."""
+    """Read every input. Raises UserError if a required one is missing or corrupt."""
     verdicts = read_verdicts(arguments.verdicts)
     config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")
     families = [name for name in config.get("families") or registry.family_names()]

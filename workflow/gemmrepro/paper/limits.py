@@ -80,8 +80,8 @@ def _of_sweeps(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]:
     skipped = [
         SkippedView.of(entry) for measured in inputs.measured.values() for entry in measured.run.get("skipped") or []
     ]
-    for each in skipped[:SKIPPED_SHOWN]:
-        yield f"{each.kernel}, built by {each.toolkit}, was not timed: {each.reason}"
+    for entry in skipped[:SKIPPED_SHOWN]:
+        yield f"{entry.kernel}, built by {entry.toolkit}, was not timed: {entry.reason}"
     if len(skipped) > SKIPPED_SHOWN:
         yield f"{len(skipped) - SKIPPED_SHOWN} more were not timed; run.json lists them."
     if not inputs.locks:

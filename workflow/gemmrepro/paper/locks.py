@@ -1,4 +1,4 @@
-"""What the containers hold, from the lock files of their images."""
+"""The contents of the container images, from their lock files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LockView:
 
 
 def read_locks(folder: Path) -> list[LockView]:
-    """The images with a lock file in `folder`, which may be missing. Raises UserError if a file is no JSON."""
+    """The images with a lock file in `folder`, which may be missing. Raises UserError if a file is not JSON."""
     paths = sorted(folder.glob("*.lock.json")) if folder.is_dir() else []
     return [lock_view(read_json(path, "the image's lock file", "build the image again")) for path in paths]
 

@@ -16,7 +16,7 @@ Pairs = Sequence[tuple[str, str]]
 class MachineView:
     """The GPU and its software, as the first measured family recorded them; empty if nothing was measured.
 
-    `interval` is the relative half-width of a median's 95% interval at which a point has samples enough.
+    `interval` is the relative half-width of a median's 95% interval at which a point has enough samples.
     """
 
     facts: Pairs = ()
@@ -46,7 +46,7 @@ def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, 
 
     The sweep's settings are those of its recording, or else as `configured`.
     """
-    run = next((each.run for each in measured.values() if each.run and len(each.summary)), None)
+    run = next((family.run for family in measured.values() if family.run and len(family.summary)), None)
     if run is None:
         return MachineView(interval=configured.get("interval"))
     return MachineView(
@@ -54,7 +54,7 @@ def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, 
         libraries=_pairs(run.get("libraries")),
         toolkits=_pairs(run.get("toolkits")),
         baseline_kernels=sorted(
-            pair for each in measured.values() for pair in _pairs(each.run.get("baseline_kernels"))
+            pair for family in measured.values() for pair in _pairs(family.run.get("baseline_kernels"))
         ),
         commit=run.get("git_commit"),
         date=run.get("date"),
@@ -67,7 +67,7 @@ def _pairs(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _facts(gpu: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is known of the GPU, as (name, text)."""
+    """The known facts of the GPU, as (name, text)."""
     facts = (
         ("GPU", gpu.get("name"), "{}", 1),
         ("Compute capability", gpu.get("compute_capability"), "{}", 1),

@@ -1,7 +1,7 @@
 """Writes the paper: ``reports/index.html``, one file that opens from disk with no network.
 
-Everything it says follows from the files that the stages before it wrote; the template is in ``reports/template``. A
-stage that did not run, a family that was not measured, or a container that was not built is said, not hidden.
+Everything in it follows from the files that the earlier stages wrote; the template is in ``reports/template``. A stage
+that did not run, a family that was not measured, or a container that was not built is stated, not hidden.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, numb
 
 
 def render(inputs: Inputs) -> str:
-    """The whole page."""
+    """The whole page as HTML."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -76,7 +76,7 @@ def render(inputs: Inputs) -> str:
 
 
 def numbered(families: Sequence[FamilyView]) -> list[FamilyView]:
-    """The families with their figures numbered through the page."""
+    """The families with their figures numbered across the page."""
     numbers = count(1)
     return [
         dataclasses.replace(
@@ -90,12 +90,12 @@ def numbered(families: Sequence[FamilyView]) -> list[FamilyView]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the report.")
     parser.add_argument("--verdicts", type=Path, required=True)
-    parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows a family")
-    parser.add_argument("--gates", type=Path, required=True, help="folder with one gate verdict a kernel")
+    parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows per family")
+    parser.add_argument("--gates", type=Path, required=True, help="folder with one gate verdict per kernel")
     parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
-    parser.add_argument("--figures", type=Path, required=True, help="folder with one folder of figures a family")
+    parser.add_argument("--figures", type=Path, required=True, help="folder with one folder of figures per family")
     parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
-    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments a family")
+    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

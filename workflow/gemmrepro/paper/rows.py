@@ -18,7 +18,7 @@ SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")
 """What identifies a row's samples."""
 
 Samples = Mapping[tuple[str, ...], np.ndarray]
-"""Single times in µs by SAMPLE_KEYS."""
+"""Samples in µs by SAMPLE_KEYS."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RowView:
 
     @property
     def rate(self) -> str:
-        """TFLOP/s, or GB/s of what does no arithmetic."""
+        """TFLOP/s, or GB/s for kernels without arithmetic."""
         return self.gbps if self.tflops == NONE else self.tflops
 
     @property
@@ -114,7 +114,7 @@ def counter_view(row: Mapping[str, Any]) -> CounterView:
 
 
 def samples_by_row(measured: Measurements) -> Samples:
-    """Every single time of a family. Raises UserError if samples.parquet lacks a column."""
+    """Every sample of a family, in µs. Raises UserError if samples.parquet lacks a column."""
     samples = measured.samples()
     if samples.empty:
         return {}
@@ -128,5 +128,5 @@ def samples_by_row(measured: Measurements) -> Samples:
 
 
 def times_of(samples: Samples, row: Mapping[str, Any]) -> np.ndarray | None:
-    """The single times behind a summary row, or None where they were not kept."""
+    """The samples behind a summary row in µs, or None if they were not kept."""
     return samples.get(tuple(str(row[column]) for column in SAMPLE_KEYS))

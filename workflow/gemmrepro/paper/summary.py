@@ -50,15 +50,17 @@ def _headline(family: FamilyView) -> Headline | None:
         if row and row.cache == "warm" and not row.stale and row.ratio_value is not None
         if level.dtype == family.table.types[0]
     ]
-    by_first = [each for each in candidates if each.row.toolkit == family.table.toolkits[0]] or candidates
+    by_first = [
+        candidate for candidate in candidates if candidate.row.toolkit == family.table.toolkits[0]
+    ] or candidates
     best = _best(by_first)
     if best is None:
         return None
-    return Headline(family, best, _best([each for each in by_first if each.level.published_ratio]))
+    return Headline(family, best, _best([candidate for candidate in by_first if candidate.level.published_ratio]))
 
 
 def _best(candidates: Sequence[Best]) -> Best | None:
-    return max(candidates, key=lambda each: each.row.ratio_value or 0.0, default=None)
+    return max(candidates, key=lambda candidate: candidate.row.ratio_value or 0.0, default=None)
 
 
 def gate_tally(families: Sequence[FamilyView]) -> GateTally:

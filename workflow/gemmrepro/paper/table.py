@@ -1,4 +1,4 @@
-"""A family's main table: its levels at one size, beside what its article printed and the baseline."""
+"""A family's main table: its levels at one size, next to the published figures and the baselines."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TableView:
 
     @property
     def hardware(self) -> list[str]:
-        """What the article's figures were taken on."""
+        """The GPUs that the article's figures were measured on."""
         return sorted({row.hardware for row in self._published})
 
     @property
@@ -82,7 +82,7 @@ class TableView:
 
 
 def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Rows of `published` about a kernel by metric: where its article has it in several types, those of its own."""
+    """Rows of `published` about a kernel by metric: only those of its type, if the article has several."""
     rows = [
         row for row in published if kernel.story.published_system and row["system"] == kernel.story.published_system
     ]
@@ -145,6 +145,6 @@ def _cell(rows: pd.DataFrame) -> RowView | None:
 
 
 def _ran(measured: Measurements, baseline: str, dtype: str, size: int) -> str | None:
-    """The GPU kernel that a baseline launched, by the profiler's account."""
+    """The GPU kernel that a baseline launched, according to the profiler."""
     key = f"{baseline} {size}" if dtype == "fp32" else f"{baseline} {dtype} {size}"
     return (measured.run.get("baseline_kernels") or {}).get(key)

@@ -95,7 +95,7 @@ def size_text(row: Mapping[str, Any]) -> str:
 
 
 def relative(path: Path, out: Path) -> str | None:
-    """`path` as a link from the report, or None where either lies outside the repository."""
+    """`path` as a link from the report at `out`; None if either lies outside the repository."""
     path, out = path.resolve(), out.resolve()
     if not (path.is_relative_to(ROOT) and out.is_relative_to(ROOT)):
         return None
@@ -109,17 +109,17 @@ def highlighted(code: str, language: str = "cuda") -> Markup:
 
 
 def code_spans(text: str) -> Markup:
-    """Text with what stands between backticks set as code."""
+    """Text as HTML; what is between backticks becomes code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def pack(markup: str) -> str:
-    """Markup as gzip in base64, which the page's script unpacks when its section is opened."""
+    """Markup as gzip in base64, which the page's script unpacks when the section is opened."""
     return base64.b64encode(gzip.compress(markup.strip().encode(), 9, mtime=0)).decode()
 
 
 def histogram(times: np.ndarray, median: float | None = None) -> Markup:
-    """A small histogram of single times as SVG, the slowest hundredth in its last bar; `median` is marked."""
+    """A small histogram of samples (µs) as SVG, the slowest 1% in its last bar; `median` is marked."""
     times = np.sort(times[np.isfinite(times)])
     if not len(times):
         return Markup("")

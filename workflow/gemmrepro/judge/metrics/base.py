@@ -1,4 +1,4 @@
-"""What every metric can do, and what most of them share: one figure, held against the published one."""
+"""The interface of a metric, and what most metrics share: one value, compared with the published figure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_SIZE = {
 FIGURE, PUBLISHED_FIGURE = "figure", "published_figure"
 QUOTIENT, PUBLISHED_QUOTIENT = "quotient", "published_quotient"
 STATIC = "static"
-"""What else a claim holds: names of definitions in claims.schema.yaml, as `Metric.claim_schema`."""
+"""Names of definitions in claims.schema.yaml for `Metric.claim_schema`: the other keys of a claim."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one toolkit's rows give for a claim.
+    """The values that one toolkit's rows give for a claim.
 
-    `toolkit` is None where no toolkit built what was measured; `exact` counts the points that have no quotient, as both
-    sides are zero there.
+    `toolkit` is None if no toolkit built what was measured; `exact` counts the points without a quotient because both
+    sides are zero.
     """
 
     toolkit: str | None
@@ -104,16 +104,16 @@ class Metric(Protocol):
         """The definition in claims.schema.yaml that a claim with this metric must match."""
 
     def check(self, claim: Claim) -> list[Problem]:
-        """What is wrong with a claim that fits the schemas."""
+        """The problems of a claim that fits the schemas."""
 
     def machine(self, claim: Claim, evidence: Evidence) -> str | None:
         """The GPU or CPU that the values were measured on, or None."""
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        """Everything that is measured for the claim. Raises NotMeasured."""
+        """The readings of all toolkits. Raises NotMeasured."""
 
     def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
-        """What one toolkit's rows give. Raises NotMeasured."""
+        """The reading of one toolkit. Raises NotMeasured."""
 
     def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
         """The sentence that says why this machine cannot test the claim; None where it can."""
@@ -153,7 +153,7 @@ def read_toolkits(metric: Metric, claim: Claim, evidence: Evidence, any_toolkit:
     """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
 
     Args:
-        any_toolkit: take another one where that has no reading.
+        any_toolkit: if that toolkit has no reading, judge on another one's.
 
     Raises:
         NotMeasured: no toolkit has a reading; the reason is that of the first.
@@ -176,7 +176,7 @@ def read_toolkits(metric: Metric, claim: Claim, evidence: Evidence, any_toolkit:
 
 @dataclass(frozen=True)
 class FigureMetric:
-    """A metric whose one value is held against one published figure, within the claim's tolerance."""
+    """A metric whose one value is compared with one published figure, within the claim's tolerance."""
 
     word: str
     unit: str
@@ -229,7 +229,7 @@ class FigureMetric:
         )
 
     def tuned_note(self, claim: Claim, evidence: Evidence, judged: Reading) -> str:
-        """A sentence on what tuning makes of the claim's kernel; '' for a metric that tuning is not about."""
+        """A sentence on the claim's kernel with tuned constants; '' for a metric that tuning does not affect."""
         return ""
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
@@ -237,12 +237,12 @@ class FigureMetric:
 
 
 def not_judged(readings: Sequence[Reading]) -> list[Exhibit]:
-    """What is shown of the toolkits that the claim is not judged on."""
+    """The exhibits of toolkits that the claim is not judged on."""
     return [Exhibit(value, judged=False) for reading in readings for value in reading.values]
 
 
 def published(claim: Claim) -> float:
-    """The published figure of a claim that the schema requires one of."""
+    """The published figure of a claim whose schema requires one. Raises ValueError without one."""
     if claim.value is None:
         raise ValueError(f"{claim.id} has no published figure")
     return claim.value
@@ -257,4 +257,4 @@ def _other_toolkits(readings: Readings) -> str:
     """A sentence for each other toolkit's value, where there is one value to compare."""
     if len(readings.judged.values) != 1:
         return ""
-    return "".join(f" With {other.toolkit}: {other.value.text()}." for other in readings.others)
+    return "".join(f" With {reading.toolkit}: {reading.value.text()}." for reading in readings.others)

@@ -93,7 +93,7 @@ class ExperimentColumn(FigureMetric):
         return _results(claim, evidence).machine
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        """The first toolkit that has every point. Raises NotMeasured with the reason of the last."""
+        """The reading of the first toolkit that has every point. Raises NotMeasured with the last toolkit's reason."""
         reason = NotMeasured(f"the experiment {claim.compute['experiment']} was not run")
         for toolkit in claim.toolkits:
             try:
@@ -119,9 +119,9 @@ class ExperimentColumn(FigureMetric):
         if claim.tolerance is not None:
             return super().judge(claim, readings)
         values = _points(readings)
-        good = sum(within_bounds(value, claim.compute) for value in values)
-        kind = REPRODUCED if good == len(values) else PARTLY if good > len(values) / 2 else NOT
-        return Verdict(kind, f"{good} of {len(values)} points")
+        inside = sum(within_bounds(value, claim.compute) for value in values)
+        kind = REPRODUCED if inside == len(values) else PARTLY if inside > len(values) / 2 else NOT
+        return Verdict(kind, f"{inside} of {len(values)} points")
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         machine = self.machine(claim, evidence) or "this machine"
@@ -136,7 +136,7 @@ class ExperimentColumn(FigureMetric):
         return f"{text}, {difference(value.value, published(claim))}: {verdict.reason}."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
-        """Of many points, the one that speaks loudest against the claim."""
+        """The figure; of many points, the one that contradicts the claim most."""
         compute = claim.compute
         from_above = "most" in compute and not {"above", "least"} & set(compute)
         worst = (max if from_above else min)(_points(readings), key=lambda value: value.value)

@@ -42,8 +42,8 @@ class GlobalLoads(FigureMetric):
 def loads_per_k(hot_loop: str) -> float | None:
     """Global load instructions per output, divided by K, counted in a main loop's machine code.
 
-    Every output takes K multiply-adds, so loads per output = K x (LDG in the loop) / (FFMA in the loop), whatever
-    the loop is unrolled by. None where the loop lacks either of them.
+    Every output takes K multiply-adds, so loads per output = K x (LDG in the loop) / (FFMA in the loop), however
+    far the loop is unrolled. None if the loop lacks either of them.
     """
     count = {"LDG": 0, "FFMA": 0}
     for opcode, _ in _OPCODE.findall(hot_loop):

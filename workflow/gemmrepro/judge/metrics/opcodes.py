@@ -1,4 +1,4 @@
-"""Statements about machine code: how often an instruction stands in every build."""
+"""Statements about machine code: how often an instruction occurs in every build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemmrepro.judge.rules import Verdict, judge_counts
 
 @dataclass(frozen=True)
 class Opcodes(FigureMetric):
-    """Instructions whose whole opcode matches `pattern`, counted for each target. Whatever toolkit built it counts."""
+    """Instructions whose whole opcode matches `pattern`, counted for each target. Builds by any toolkit count."""
 
     claim_schema = STATIC
 

@@ -15,7 +15,7 @@ from gemmrepro.judge.rules import Verdict, judge_order
 
 @dataclass(frozen=True)
 class Order(FigureMetric):
-    """The published order of `kernels` by a quantity of each, which is one of `quantities`."""
+    """The published order of `kernels` by one of `quantities`."""
 
     quantities: Mapping[str, KernelMetric] = field(default_factory=dict)
     claim_schema: ClassVar[str] = "order"

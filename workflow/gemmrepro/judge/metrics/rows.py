@@ -41,7 +41,7 @@ _PER_MICROSECOND = {"s": 1e-6, "ms": 1e-3, "us": 1.0}
 
 
 def convert_rate(unit: str, to: str) -> float:
-    """What a rate in `unit` is multiplied by to be in `to`. Raises UserError for units of different quantities."""
+    """The factor from `unit` to the unit `to`, both of rates. Raises UserError if they measure different quantities."""
     if unit == to:
         return 1.0
     try:
@@ -80,7 +80,7 @@ class TunableMetric(KernelMetric):
     """A quantity that the report also gives for the kernel's tuned twin."""
 
     def tuned_note(self, claim: Claim, evidence: Evidence, judged: Reading) -> str:
-        """What the kernel reaches with constants found on this GPU, where that was measured warm."""
+        """The value of the kernel's tuned twin, if it was measured warm on this GPU."""
         if claim.cache != "warm":
             return ""
         kernel = registry.kernel(claim.compute["kernel"])

@@ -57,10 +57,10 @@ class Faster(Speedup):
 def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
     """Median time of `over` divided by that of `row`.
 
-    The interval takes the far ends of both, so it is a wide one. Raises NotMeasured.
+    The interval combines opposite ends of the two intervals, so it is conservative. Raises NotMeasured.
     """
-    for each in (row, over):
-        require(each, "median_us", "ci_low_us", "ci_high_us")
+    for side in (row, over):
+        require(side, "median_us", "ci_low_us", "ci_high_us")
     return Value(
         label,
         over["median_us"] / row["median_us"],
@@ -72,13 +72,13 @@ def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
 
 
 def speedup_through_baseline(row: pd.Series, over: pd.Series, label: str) -> Value:
-    """Ratio of `row` divided by that of `over`, to one and the same baseline; a wide interval, as in `speedup`.
+    """Ratio of `row` divided by that of `over`, to the same baseline; the interval is conservative, as in `speedup`.
 
-    Each alternated with the baseline while it was timed, so a clock that changes between the two cancels, as it does
-    not in times. Raises NotMeasured.
+    Each was timed in alternation with the baseline, so a change of clock between the two cancels; in times it does not.
+    Raises NotMeasured.
     """
-    for each in (row, over):
-        require(each, "ratio", "ratio_ci_low", "ratio_ci_high")
+    for side in (row, over):
+        require(side, "ratio", "ratio_ci_low", "ratio_ci_high")
     if row["baseline"] != over["baseline"]:
         raise NotMeasured(f"{row_key(row)} and {row_key(over)} were timed beside different baselines")
     return Value(

@@ -1,11 +1,11 @@
 """Renders a family's discussion, ``kernels/<family>/discussion.html.j2``: prose whose numbers are read from the rows.
 
-A fragment is HTML with Jinja2. Its functions answer with a `Live` number: rendered, it is a link to the samples behind
-it, struck out where its row is stale, and "not measured" where there is none; compared in a condition, it is the
-number, and an unknown one is neither above nor below anything. So a sentence about a direction stands in an ``if``.
+A fragment is HTML with Jinja2. Its functions return a `Live` number: rendered, it is a link to the samples behind it,
+struck out where its row is stale, and "not measured" where there is none; compared in a condition, it is the number,
+and an unknown one is neither above nor below anything. So a sentence that states a direction belongs in an ``if``.
 
-`functions` lists what a fragment may ask for. Sizes are of cubes; rows are warm and by the toolkit that stands for the
-family, unless a function says otherwise.
+`functions` lists what a fragment may ask for. Sizes are of cubes; rows are warm and by the toolkit that represents
+the family, unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def render(
     """The family's discussion as HTML, or None where it has none; `results` are its experiments'.
 
     Raises:
-        UserError: the fragment is not a template, or asks for what there is not.
+        UserError: the fragment is not a template, or asks for something that does not exist.
     """
     path = paths.KERNELS_DIR / family / FILE
     if not path.is_file():

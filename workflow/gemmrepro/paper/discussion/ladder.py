@@ -25,7 +25,7 @@ class Ladder:
         return [kernel.id for kernel in ladders.steps(self.sources.family, dtype)]
 
     def past_article(self) -> list[str]:
-        """The steps behind the last one that the article gives a figure for."""
+        """The steps after the last one that the article gives a figure for."""
         steps = ladders.steps(self.sources.family)
         printed = [place for place, kernel in enumerate(steps) if kernel.story.published_system]
         return [kernel.id for kernel in steps[(printed[-1] + 1 if printed else 0) :]]
@@ -40,7 +40,7 @@ class Ladder:
         return ([step for step in steps if step in timed] or steps)[-1]
 
     def before(self, kernel: str) -> str | None:
-        """The kernel that the gain of `kernel` is a gain over."""
+        """The kernel that the gain of `kernel` is relative to."""
         known = self.sources.kernel(kernel)
         earlier = ladders.before(known) if known else None
         return earlier.id if earlier else None

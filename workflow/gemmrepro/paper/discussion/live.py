@@ -11,7 +11,7 @@ from gemmrepro.core.text import format_number
 
 @dataclass(frozen=True)
 class Live:
-    """A number in the text: how it reads, what it is, and where its samples are. Unknown without a value."""
+    """A number in the text: its text, its value, and the anchor of its samples. Unknown without a value."""
 
     text: str = ""
     value: float | None = None
@@ -33,23 +33,23 @@ class Live:
     def __str__(self) -> str:
         return self.__html__()
 
-    def _compare(self, other: Live | float, test: Callable[[float, float], bool]) -> bool:
-        other = other if isinstance(other, Live) else Live("", float(other))
-        if self.value is None or other.value is None or self.stale or other.stale:
+    def _compare(self, operand: Live | float, test: Callable[[float, float], bool]) -> bool:
+        operand = operand if isinstance(operand, Live) else Live("", float(operand))
+        if self.value is None or operand.value is None or self.stale or operand.stale:
             return False
-        return test(self.value, other.value)
+        return test(self.value, operand.value)
 
-    def __gt__(self, other: Live | float) -> bool:
-        return self._compare(other, lambda a, b: a > b)
+    def __gt__(self, operand: Live | float) -> bool:
+        return self._compare(operand, lambda a, b: a > b)
 
-    def __ge__(self, other: Live | float) -> bool:
-        return self._compare(other, lambda a, b: a >= b)
+    def __ge__(self, operand: Live | float) -> bool:
+        return self._compare(operand, lambda a, b: a >= b)
 
-    def __lt__(self, other: Live | float) -> bool:
-        return self._compare(other, lambda a, b: a < b)
+    def __lt__(self, operand: Live | float) -> bool:
+        return self._compare(operand, lambda a, b: a < b)
 
-    def __le__(self, other: Live | float) -> bool:
-        return self._compare(other, lambda a, b: a <= b)
+    def __le__(self, operand: Live | float) -> bool:
+        return self._compare(operand, lambda a, b: a <= b)
 
 
 UNKNOWN = Live()
@@ -61,7 +61,7 @@ def with_unit(text: str, unit: str) -> str:
 
 
 def number(value: float, unit: str = "", digits: int = 3) -> Live:
-    """A number that the text itself gives, such as one of a data sheet."""
+    """A number that the text itself states, such as one from a data sheet."""
     return Live(f"{format_number(value, digits)}{f' {unit}' if unit else ''}", float(value))
 
 
@@ -94,5 +94,5 @@ def _divided(a: Live, b: Live, write: Callable[[float], str]) -> Live:
 
 
 def _combined(a: Live, b: Live, value: float, write: Callable[[float], str]) -> Live:
-    """A number made of two: it links to the first one's samples that there are, and is stale if either is."""
+    """A number computed from two: it links to the samples of the first that has any, and is stale if either is."""
     return Live(write(value), value, a.link or b.link, a.stale or b.stale)

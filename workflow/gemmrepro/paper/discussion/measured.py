@@ -95,7 +95,7 @@ class Measured:
         if results is None:
             experiments.experiment(family, name)  # a name that is not declared is an error
             return UNKNOWN
-        columns = {each: results.experiment.column(each) for each in (column, *where)}
+        columns = {name: results.experiment.column(name) for name in (column, *where)}
         rows = results.of(kernel, results.toolkit, **where)
         rows = rows[rows[column].notna()]
         if rows.empty:
@@ -122,7 +122,7 @@ class Measured:
     def _row(self, kernel: str, n: int, cache: str, dtype: str | None) -> tuple[pd.Series | None, str | None]:
         """The row of a kernel, or of a baseline in a type, and the anchor of its samples."""
         sources = self.sources
-        is_baseline = kernel in {each.timing.baseline for each in compared(sources.family)}
+        is_baseline = kernel in {level.timing.baseline for level in compared(sources.family)}
         measured = sources.measured.get(sources.family if is_baseline else sources.home(kernel))
         if measured is None:
             return None, None

@@ -1,4 +1,4 @@
-"""What measurements are compared with: the GPU's ceilings, and the figures in print."""
+"""References for measurements: the GPU's ceilings, and the published figures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Reference:
     sources: Sources
 
     def ceiling(self, kernel: str) -> Live:
-        """What a micro-kernel of the family `ceilings` reaches, in TFLOP/s or GB/s."""
-        self.sources.kernel(kernel)  # a name that is none is an error
+        """The ceiling that a micro-kernel of the family `ceilings` measures, in TFLOP/s or GB/s."""
+        self.sources.kernel(kernel)  # an unknown name is an error
         measured = self.sources.measured.get(ceilings.CEILING_FAMILY)
         ceiling = ceilings.measured_ceiling(measured, kernel) if measured else None
         if ceiling is None:
@@ -33,7 +33,7 @@ class Reference:
         return Live(f"{format_number(ceiling.value)} {ceiling.unit}", ceiling.value, self.sources.link(kernel))
 
     def peak(self, dtype: str | None = None, clock: Live | float | None = None) -> Live:
-        """TFLOP/s that the GPU's cores add up to, at its highest clock or at another one, in MHz."""
+        """The computed peak of the GPU's cores in TFLOP/s, at its highest clock or at `clock` (MHz)."""
         facts = self.sources.gpu()
         if isinstance(clock, Live):
             if not clock.known:

@@ -1,4 +1,4 @@
-"""What the functions of a discussion look things up in."""
+"""The data behind the functions of a discussion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sources:
             raise
 
     def home(self, kernel_id: str) -> str:
-        """The family whose rows hold a kernel. Raises UserError for a name that is none."""
+        """The family whose rows hold a kernel. Raises UserError for an unknown name."""
         kernel = self.kernel(kernel_id)
         return kernel.family if kernel else _family_of(kernel_id)
 
@@ -40,7 +40,7 @@ class Sources:
         return f"samples-{anchor(kernel_id)}" if _family_of(kernel_id) in self.measured else None
 
     def gpu(self) -> dict[str, Any]:
-        """What run.json says of the GPU; ``this GPU`` and None where the family was not measured."""
+        """The GPU's facts in run.json; ``this GPU`` and None for a family that was not measured."""
         measured = self.measured.get(self.family)
         facts = (measured.run.get("gpu") or {}) if measured else {}
         unknown = dict.fromkeys(("sm_count", "clock_max_mhz", "power_cap_w", "compute_capability"))

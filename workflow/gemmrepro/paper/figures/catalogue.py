@@ -36,9 +36,9 @@ def figure_names(family: str) -> tuple[str, ...]:
     unknown = [name for name in registry.family(family).figures if name not in known]
     if unknown:
         raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
-    if taken := set(known) & set(experiments.figures(family)):
+    if clashes := set(known) & set(experiments.figures(family)):
         raise UserError(
-            f"an experiment of {family} calls a figure {', '.join(taken)}, which is the name of another; rename it."
+            f"an experiment of {family} calls a figure {', '.join(clashes)}, which is the name of another; rename it."
         )
     return experiments.figure_names(family)
 

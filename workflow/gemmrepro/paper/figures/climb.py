@@ -59,7 +59,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Step:
-    """A row of a panel: a step of the ladder, if it was measured, and what else is made of its source.
+    """A row of a panel: a step of the ladder, if it was measured, and its twins from the same source.
 
     `twins_end` is where the marks of its twins end, 0 without any.
     """
@@ -88,10 +88,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Peak:
-    """The computed peak of the GPU: TFLOP/s, how they are computed, and the clock."""
+    """The computed peak of the GPU: TFLOP/s, the formula in words, and the clock."""
 
     tflops: float
-    how: str
+    formula: str
     clock_mhz: float | None
 
 
@@ -153,8 +153,8 @@ def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
     toolkit = toolkit_of(measured) or ""
     warm = cubes(select(measured.summary, cache="warm", dtype=dtype))
     warm = warm[warm["tflops"].notna()]
-    there = sorted({int(n) for n in warm["n"]})
-    sizes = [size for size in SIZES if size in there] or there[-1:] or [SIZES[0]]
+    measured_sizes = sorted({int(n) for n in warm["n"]})
+    sizes = [size for size in SIZES if size in measured_sizes] or measured_sizes[-1:] or [SIZES[0]]
     roofs = tuple(of_operation(ceilings, "ceiling_flops", dtype)) if ceilings else ()
     gpu = measured.run.get("gpu") or {}
     computed = computed_peak(gpu, dtype)
@@ -282,7 +282,7 @@ def _bar(axes: Axes, place: int, point: Point, colour: str, reach: float, twins_
     # Inside the bar where there is room for it, else beside it.
     inside = value > 0.3 * reach
     axes.annotate(
-        # Right of a twin's mark the number must not be taken for the twin's.
+        # Right of a twin's mark, the number could be mistaken for the twin's.
         format_number(value) + (" untuned" if not inside and twins_end > value else ""),
         (0 if inside else max(value, interval_end, twins_end), place),
         (4 if inside else 8, -0.5),
@@ -317,7 +317,7 @@ def caption(climb: Climb) -> str:
             f"a loop of nothing but {ceiling.label} reaches {format_number(ceiling.value)} TFLOP/s{conditions}"
         )
     if climb.peak:
-        lines.append(f"the computed peak is {format_number(climb.peak.tflops)} TFLOP/s, {climb.peak.how}")
+        lines.append(f"the computed peak is {format_number(climb.peak.tflops)} TFLOP/s, {climb.peak.formula}")
     sentences = [
         f"Throughput of each level and of cuBLAS, {climb.dtype}, warm cache, at {_listed(climb.sizes)}"
         f"{f', built by {climb.toolkit}' if climb.toolkit else ''}.",

@@ -36,7 +36,7 @@ from gemmrepro.paper.figures.style import (
 )
 
 COLUMNS, LEGEND_COLUMNS = 2, 3
-"""Panels side by side, no more, so that a small screen can show their text; and entries of the legend."""
+"""At most this many panels, and entries of the legend, side by side, so that a small screen can show their text."""
 
 ALONE = 6.4
 """Width in inches of a figure of one panel."""
@@ -125,7 +125,7 @@ class Look:
 
 def look(number: int) -> Look:
     """The look of a series by its place in the legend; the first 14 differ."""
-    # Where there are more series than colours, a colour comes back with another mark.
+    # With more series than colours, a colour is reused with another marker.
     shifted = number + number // len(SERIES)
     return Look(
         SERIES[number % len(SERIES)],

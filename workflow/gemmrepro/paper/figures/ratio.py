@@ -45,7 +45,7 @@ BAR, GAP = 0.19, 0.14
 class Bar:
     """A kernel: `how` it is made of the step's source (`ladders.how_made`), and its values by toolkit, in file order.
 
-    `toolkit` is the one that bars are drawn of; values of another are diamonds.
+    Bars show the values of `toolkit`; those of another are diamonds.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Bar:
 
     @property
     def drawn(self) -> list[Point]:
-        """The values of the toolkit that the bars are of."""
+        """The values of the toolkit that the bars show."""
         return [point for toolkit, point in self.values if toolkit == self.toolkit]
 
     @property
@@ -112,7 +112,7 @@ class Ratios:
 
     @property
     def made(self) -> list[str]:
-        """What sets kernels apart that share a source: "", "tuned", a type; in the order of their first bars."""
+        """How kernels with the same source differ: "", "tuned", a type; in the order of their first bars."""
         return list(dict.fromkeys(bar.how for bar in self.bars))
 
     @property
@@ -240,7 +240,7 @@ def _bar(axes: Axes, y: float, bar: Bar) -> None:
             error = [[max(0.0, point.value - point.low)], [max(0.0, point.high - point.value)]]
             axes.errorbar(point.value, y, xerr=error, color=INK, capsize=2, linewidth=1, zorder=5)
         # Right of everything that is drawn at this height.
-        ends = [other.value for _, other in bar.values] + ([] if math.isnan(point.high) else [point.high])
+        ends = [shown.value for _, shown in bar.values] + ([] if math.isnan(point.high) else [point.high])
         text = format_number(point.value) + (" stale" if point.stale else "")
         value_label(axes, max(ends), y, text, weight="bold", gap=7)
 
@@ -254,9 +254,9 @@ def _legend(ratios: Ratios) -> list[Artist]:
         colour, hatch = _look(how)
         label = how or f"measured, {ratios.gpu or 'no GPU'}, {ratios.toolkit}"
         handles.append(Patch(facecolor=colour, edgecolor=INK, linewidth=0.6, hatch=hatch, label=label))
-    if other := ratios.other_toolkit:
+    if toolkit := ratios.other_toolkit:
         handles.append(
-            Line2D([], [], marker="D", color=PAPER, markeredgecolor=INK, markersize=4, linestyle="", label=other)
+            Line2D([], [], marker="D", color=PAPER, markeredgecolor=INK, markersize=4, linestyle="", label=toolkit)
         )
     return handles
 

@@ -267,7 +267,7 @@ def caption(roofline: Roofline) -> str:
 def _roof_sentence(roofline: Roofline) -> str:
     """Which ceilings are drawn, or which are missing."""
     present = {"arithmetic": bool(roofline.arithmetic), "memory": bool(roofline.memory)}
-    missing = [name for name, there in present.items() if not there]
+    missing = [name for name, is_present in present.items() if not is_present]
     if len(missing) > 1:
         return f"The {' and '.join(missing)} ceilings of this GPU were not measured. "
     if missing:

@@ -161,7 +161,7 @@ def _curve(kernel: Kernel, look: Look, of_article: list[Claim], rows: pd.DataFra
 
 
 def _kernels(measured: Measurements, dtype: str, toolkit: str) -> list[tuple[Kernel, Look]]:
-    """What a panel has lines of: the first kernel of each source file, and the fastest of the tuned."""
+    """The kernels with a line in a panel: the first of each source file, and the fastest tuned one."""
     looks = _looks(measured.family)
     lines = [(kernel, looks[kernel.rung]) for kernel in ladders.steps(measured.family, dtype)]
     if tuned := fastest_tuned(measured, dtype, toolkit):

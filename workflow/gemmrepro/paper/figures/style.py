@@ -1,4 +1,4 @@
-"""What the figures share: their look, their colours, and `Drawing`, which each hands to the report.
+"""The common style of the figures, their colours, and `Drawing`, which each figure hands to the report.
 
 Series differ by marker, hatch or dash as well as by colour, from a palette that is safe for colour-blind readers.
 Colours of ink, grid and series are literal and unique, so that the report can replace them in dark mode (`THEME`).
@@ -27,7 +27,7 @@ matplotlib.use("svg")
 
 INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
 
-# Okabe and Ito's colours, darkened where white paper would swallow them; their yellow is left out.
+# The Okabe-Ito palette, darkened where it is too faint on white; without its yellow.
 SERIES = ("#0072b2", "#c75600", "#00805f", "#b3568b", "#2f8fc4", "#a87400", "#7a4fbf")
 
 # From the first step of a ladder to the last but one: they differ in lightness, which shows their order to every eye.
@@ -118,7 +118,7 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def raised(exponent: int) -> str:
-    """An integer as an exponent is set."""
+    """An integer in superscript digits."""
     return str(exponent).translate(_RAISED)
 
 
@@ -172,7 +172,7 @@ def stale_note(stale: bool) -> str:
 
 
 def empty(axes: Axes, text: str) -> None:
-    """Write into the middle of a panel why it is empty."""
+    """Write in the middle of a panel why it is empty."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK, fontsize=11)
 
 

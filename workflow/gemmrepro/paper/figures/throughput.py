@@ -45,7 +45,7 @@ TUNED_DASH: Dash = (0, (5, 2))
 
 @dataclass(frozen=True)
 class Series:
-    """What one line of a panel is of, and its look; `strong` lines are the last step, the tuned kernel and cuBLAS."""
+    """The kernel and the look of one line of a panel; `strong` lines are the last step, the tuned kernel and cuBLAS."""
 
     kernel: str
     toolkit: str

@@ -28,7 +28,7 @@ from gemmrepro.registry import Tunable
 COLUMNS = 3
 
 ON_DARK, ON_LIGHT = "#fdfdfd", "#141414"
-"""Text on a cell; no colours of `style.THEME`, which the report exchanges."""
+"""Text on a cell; no colours of `style.THEME`, which the report replaces."""
 
 HINTS = {"num_worker_warps": "{} w", "num_ctas": "{} cta", "occupancy": "occ {}"}
 """How a cell names the hints that its best candidate had, where they are not the compiler's own choice."""
@@ -79,8 +79,8 @@ def read(tunable: Tunable) -> Search | None:
         rows = list(csv.DictReader(file))
     try:
         size = next(int(name.removeprefix("ratio_")) for name in rows[0] if name.startswith("ratio_"))
-        every = [(row[f"ratio_{size}"], {key: int(row[key]) for key in tunable.space}) for row in rows]
-        timed = [(float(ratio), params) for ratio, params in every if ratio and tunable.holds(params)]
+        candidates = [(row[f"ratio_{size}"], {key: int(row[key]) for key in tunable.space}) for row in rows]
+        timed = [(float(ratio), params) for ratio, params in candidates if ratio and tunable.holds(params)]
     except (StopIteration, IndexError, KeyError, ValueError) as error:
         raise UserError(
             f"{path} is no table of candidates ({type(error).__name__}: {error}); restore it, or run tune again."
