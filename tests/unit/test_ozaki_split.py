@@ -155,7 +155,7 @@ def test_rounding_to_formats() -> None:
         (np.ones((2, 2)), {"scale": "rows"}, "choose 'matrix'"),
         (np.ones((2, 2)), {"count": 0}, "at least one slice"),
         (np.ones((2, 2)), {"step": 4}, "count of slices"),
-        (np.ones((2, 2)), {"step": 40, "count": 2}, "no low type"),
+        (np.ones((2, 2)), {"step": 40, "count": 2}, "low-precision type"),
     ],
 )
 def test_bad_arguments(x: np.ndarray, arguments: dict, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The base image of a recipe: pulled from a registry, or made with mmdebstrap where no registry answers."""
+"""The base image of a recipe: pulled from a registry, or made with mmdebstrap if no registry answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUITES = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
 
 @dataclass(frozen=True)
 class Base:
-    """A base image in the builder's storage: its name there, and what it was made by."""
+    """A base image in the builder's storage: its name there, and where it comes from."""
 
     name: str
     origin: Literal["registry", "mmdebstrap"]
@@ -38,21 +38,21 @@ def provide_base(image: str, builder: str, folder: Path, work: Workspace) -> Bas
         folder: where bases that are made here are kept, for all images.
 
     Raises:
-        UserError: no registry gave it, and it cannot be made here.
+        UserError: no registry provides it, and it cannot be made here.
     """
-    made = base_tar(image, folder)
-    if made is None or not made.exists():
+    tar = base_tar(image, folder)
+    if tar is None or not tar.exists():
         try:
             return Base(_pull(image, builder, work), "registry")
         except DiskFull:
             raise
         except (UserError, TimeoutError):
-            made = make_base(image, folder, work)
-    return Base(_load(made, image, builder, work), "mmdebstrap")
+            tar = make_base(image, folder, work)
+    return Base(_load(tar, image, builder, work), "mmdebstrap")
 
 
 def _pull(image: str, builder: str, work: Workspace) -> str:
-    """The name in the builder's storage of what a registry gave."""
+    """Pull an image from a registry; returns its name in the builder's storage."""
     if builder != "docker":
         # "docker://" spells the default registry without naming it; docker itself knows only the bare name.
         pull = [*builder_command(builder, work), "pull", "--quiet", f"docker://{image}"]
@@ -76,13 +76,13 @@ def _load(tar: Path, image: str, builder: str, work: Workspace) -> str:
 
 
 def base_tar(base: str, folder: Path) -> Path | None:
-    """Where the locally made stand-in for the image `base` is or would be; None if `base` is no Debian release."""
+    """The path of the locally made replacement for the image `base`; None if `base` is not a Debian release."""
     release = re.fullmatch(r"(?:.*/)?debian:(\d+)(?:[.-].*)?", base)
     return folder / f".base-{SUITES[release[1]]}.tar" if release and release[1] in SUITES else None
 
 
 def make_base(base: str, folder: Path, work: Workspace) -> Path:
-    """A minimal Debian as a tar file, made once and shared between images, for where no registry answers.
+    """A minimal Debian as a tar file, made once and shared between images; for machines that reach no registry.
 
     Raises:
         UserError: `base` is not a Debian release, or mmdebstrap is missing or fails.
@@ -90,7 +90,7 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
     tar = base_tar(base, folder)
     if tar is None:
         raise UserError(
-            f"no registry gave the base image {base}, and only Debian {', '.join(SUITES)} can be made here instead. "
+            f"no registry provides the base image {base}, and only Debian {', '.join(SUITES)} can be made here. "
             "Make an image registry reachable."
         )
     suite = tar.stem.removeprefix(".base-")
@@ -100,16 +100,16 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
             return tar
         if not shutil.which("mmdebstrap"):
             raise UserError(
-                f"no registry gave the base image {base}, and mmdebstrap, which can make one, is not installed. "
+                f"no registry provides the base image {base}, and mmdebstrap, which can make one, is not installed. "
                 "Install mmdebstrap, or make an image registry reachable."
             )
-        print(f"No registry gave {base}: making it with mmdebstrap.", file=sys.stderr, flush=True)
+        print(f"No registry provides {base}: making it with mmdebstrap.", file=sys.stderr, flush=True)
         # What the -slim images leave out, here and in what is installed later.
         slim = [f"--dpkgopt=path-exclude=/usr/share/{path}/*" for path in ("doc", "man", "info", "locale")]
         slim.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
         slim.append('--aptopt=Acquire::Languages "none"')
         part = work.path / "base.tar"
-        # An ordinary user's mmdebstrap works as another user, who may not pass through HOME: let it use /tmp.
+        # Without root, mmdebstrap runs as a mapped user that may not traverse HOME: let it use /tmp.
         environ = {name: value for name, value in work.environ.items() if name != "TMPDIR"}
         run(
             ["mmdebstrap", "--quiet", "--variant=minbase", *slim, *apt_options(), suite, part],

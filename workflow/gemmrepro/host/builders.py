@@ -54,7 +54,7 @@ def builder_command(builder: str, work: Workspace) -> list[str]:
     """The builder with its global options. Only buildah's storage can be in the build's own folder."""
     if builder != "buildah":
         return [builder]
-    # "chroot" asks for no namespaces, which restricted machines withhold, and for no runtime such as runc.
+    # "chroot" needs neither namespaces, which restricted machines deny, nor a runtime such as runc.
     work.environ.setdefault("BUILDAH_ISOLATION", "chroot")
     filesystems = Path("/proc/filesystems").read_text().split()
     work.environ.setdefault("STORAGE_DRIVER", "overlay" if "overlay" in filesystems else "vfs")

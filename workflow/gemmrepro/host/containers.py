@@ -1,4 +1,4 @@
-"""What containers need from the environment, whoever starts the workflow, and the runtime that starts them.
+"""The environment variables that containers need, however the workflow is started, and the container runtime.
 
 `common.smk` adds `container_environment` to its own environment, so that a bare ``snakemake --use-singularity``
 behaves like one under ``envs/run``.
@@ -44,7 +44,7 @@ def container_environment(
     variables = {name: str(cache / folder) for name, folder in CACHES.items()}
     variables["PYTHONNOUSERSITE"] = "1"  # the user's own packages do not leak into the containers
     if uid == 0 and "APPTAINER_USERNS" not in environ and not all_capabilities(proc):
-        # Apptainer asks for every capability when root starts it, and fails where one is withheld.
+        # Started by root, Apptainer requests every capability, and fails if one is denied.
         variables["APPTAINER_NO_PRIVS"] = "1"
     if (dev / "nvidiactl").exists():
         variables["APPTAINER_NV"] = "1"
@@ -59,7 +59,7 @@ def make_caches(environ: Mapping[str, str]) -> None:
 
 
 def all_capabilities(proc: Path = Path("/proc")) -> bool:
-    """Whether this process may use every capability that the kernel knows. True where /proc gives no answer."""
+    """Whether this process has every capability that the kernel knows; True if /proc does not tell."""
     try:
         status = (proc / "self" / "status").read_text()
         last = int((proc / "sys" / "kernel" / "cap_last_cap").read_text())
@@ -67,8 +67,8 @@ def all_capabilities(proc: Path = Path("/proc")) -> bool:
         return True
     for line in status.splitlines():
         if line.startswith("CapEff:"):
-            every = (1 << (last + 1)) - 1
-            return int(line.split()[1], 16) & every == every
+            mask = (1 << (last + 1)) - 1
+            return int(line.split()[1], 16) & mask == mask
     return True
 
 

@@ -1,6 +1,6 @@
 """Whether the machine that runs the workflow has a usable GPU, and whether to measure on it.
 
-Asks ``nvidia-smi``; nothing here opens the GPU, which is `gemmrepro.gpu`'s part.
+Asks ``nvidia-smi``; nothing here opens the GPU, which `gemmrepro.gpu` does.
 """
 
 from __future__ import annotations

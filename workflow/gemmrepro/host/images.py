@@ -31,7 +31,7 @@ CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 
 
 def ca_bundle(environ: Mapping[str, str]) -> Path | None:
-    """The host's certificate authorities, which the build needs as well behind a proxy that re-signs TLS."""
+    """The host's CA bundle, which the build needs behind a proxy that re-signs TLS; None without one."""
     for candidate in (*(environ.get(name) for name in CA_VARIABLES), *CA_FILES):
         if candidate and Path(candidate).is_file():
             return Path(candidate).resolve()

@@ -1,4 +1,4 @@
-"""What the workflow plans: the configuration, the machine at hand and the registry, turned into paths and lists.
+"""The plan of a workflow run: configuration, machine and registry turned into paths and lists.
 
 Rules ask it for their inputs. Paths are relative to the repository's root, where Snakemake runs.
 """
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def recordings(self) -> str:
-        """The folder of the GPU whose recordings stand in."""
+        """The folder of recordings that are used when nothing is measured live."""
         return f"reports/recorded/{self.config['recorded_gpu']}"
 
     @property
@@ -60,7 +60,7 @@ class Plan:
 
     @cached_property
     def kernels(self) -> dict[str, Kernel]:
-        """Kernels by id. One that is written for an architecture which no toolkit is configured for is left out."""
+        """Kernels by id, without those for which no configured toolkit has an architecture."""
         configured = (kernel for family in self.families for kernel in registry.kernels(family))
         return {kernel.id: kernel for kernel in configured if self.toolkits_of(kernel)}
 
@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def runs_on_cpu_here(self) -> bool:
-        """Whether experiments that need no GPU are run rather than recorded: wherever recordings are not asked for."""
+        """Whether experiments that need no GPU run here, instead of their recordings: if `measure` is ``auto``."""
         declared = (experiment for of_family in self.experiments.values() for experiment in of_family)
         return self.config["measure"] == "auto" and any(experiment.device == "cpu" for experiment in declared)
 

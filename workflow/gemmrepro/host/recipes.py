@@ -1,4 +1,4 @@
-"""Dockerfiles as the build reads them, and the lock: the list of what decides an image's content."""
+"""Reads Dockerfiles, and makes the lock: the list of everything that decides an image's content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
     """Read what `images` needs from a Dockerfile.
 
     Raises:
-        UserError: there is no such file, it names no base, or it copies a file that is not in the repository.
+        UserError: the file is missing, names no base image, or copies a file that is not in the repository.
     """
     try:
         text = path.read_text()

@@ -7,10 +7,10 @@
 
 For a machine that has a GPU and Python with CuPy, cuda-core, nvidia-ml-py, pandas and pyarrow, but need not have
 Snakemake, containers or a compiler: it takes the binaries that the workflow built elsewhere (results/build) and runs
-the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments. What is measured is
-therefore what was built and will be built again; recordings are matched to builds by their build key.
+the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments. So it measures exactly
+the binaries that the workflow builds; recordings are matched to builds by their build keys.
 
-It is resumable: finished points stay in the journal under --work, and the same command goes on from there. Exit code
+It is resumable: finished points stay in the journal under --work, and the same command continues from there. Exit code
 75 means that the budget ended first. Files appear under --out only when a family is complete.
 """
 
@@ -47,22 +47,22 @@ say = sayer("record")
 
 
 def stage(module: str, *arguments: str) -> int:
-    """Run one of the project's stages in a process of its own: a kernel that breaks the GPU's context ends with it."""
+    """Run one of the project's stages in its own process, which a kernel that breaks the GPU's context ends alone."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONUNBUFFERED": "1"}
     return subprocess.run([sys.executable, "-m", f"gemmrepro.{module}", *arguments], env=environment).returncode
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be recorded, and where things are.
+    """What to record, and the folders involved.
 
     Attributes:
-        config: the configuration as the command line changed it, as JSON.
+        config: the configuration with the command line's changes, as JSON.
         build, work, out: folders of binaries, of journal and verdicts, and of recordings.
         experiments: names of those to run; None for all.
-        seeds: of the numerical gate.
+        seeds: number of seeds of the numerical gate.
         jobs: kernels judged at a time.
-        regate: whether to judge even what has a verdict.
+        regate: whether to judge kernels that already have a verdict.
         sweep: whether to measure times.
         deadline: on the clock of time.monotonic; None without a budget.
     """
@@ -82,16 +82,16 @@ class Request:
 
     @property
     def gates(self) -> Path:
-        """Where the gates' verdicts are."""
+        """The folder of the gates' verdicts."""
         return self.work / "gates"
 
     @property
     def numeric(self) -> Path:
-        """Where the numerical gate's verdicts are."""
+        """The folder of the numerical gate's verdicts."""
         return self.gates / "numeric"
 
     def budget(self) -> list[str]:
-        """The budget that is left, as a stage's arguments."""
+        """The remaining budget, as a stage's arguments."""
         if self.deadline is None:
             return []
         return ["--budget", f"{max(0.0, self.deadline - time.monotonic()):.0f}"]
@@ -130,7 +130,7 @@ class Family:
     def __init__(self, name: str, request: Request, machine: Machine) -> None:
         self.name, self.request, self.machine = name, request, machine
         self.kernels = registry.kernels(name)
-        declared = [each.name for each in experiments.declared(name)]
+        declared = [experiment.name for experiment in experiments.declared(name)]
         wanted = request.experiments
         self.experiments = [name for name in declared if wanted is None or name in wanted]
         self.everyone = (*self.kernels, *self._guests())
@@ -139,7 +139,7 @@ class Family:
         self.experimented = request.work / "experiments" / name
 
     def record(self) -> None:
-        """Do all of it. Raises Unsuccessful where a stage did not end well."""
+        """Record the family. Raises Unsuccessful if a stage fails."""
         self._judge_numerically()
         self._gate()
         if self.swept:
@@ -149,7 +149,7 @@ class Family:
         self._file()
 
     def _guests(self) -> list[Kernel]:
-        """Kernels of other families that the experiments run too, those of them that are built."""
+        """Kernels of other families that the experiments also run, if they are built."""
         request = self.request
         ids = dict.fromkeys(
             kernel for name in self.experiments for kernel in experiments.experiment(self.name, name).kernels
@@ -161,7 +161,7 @@ class Family:
         ]
 
     def _of(self, kernel: Kernel) -> list[str]:
-        """The toolkits by which a kernel is recorded."""
+        """The toolkits with which a kernel is recorded."""
         return [toolkit for toolkit in self.request.toolkits if toolkit in kernel.platform.toolkits]
 
     @property
@@ -169,7 +169,7 @@ class Family:
         return self.request.out / self.machine.slug
 
     def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
-        """Whether `verdict` is this machine's numerical one on today's binaries."""
+        """Whether `verdict` is the numerical gate's, on this machine and today's binaries."""
         if (verdict.get("gpu"), verdict.get("driver")) != (self.machine.gpu, self.machine.driver):
             return False
         return all(
@@ -179,7 +179,7 @@ class Family:
         )
 
     def _unjudged(self) -> list[str]:
-        """Ids of the kernels that need a numerical verdict; one that is filed is taken over."""
+        """Ids of the kernels that need a numerical verdict; a recorded one that still holds is copied."""
         families = {kernel.family for kernel in self.everyone}
         filed = {family: _read(self._recordings / family / "gates.json") for family in families}
         unjudged = []
@@ -203,7 +203,7 @@ class Family:
         def judge(names: Sequence[str]) -> int:
             return stage("gates.numeric", *arguments, *(f"--kernel={name}" for name in names))
 
-        # Most of a gate is references on the host; nothing is timed meanwhile.
+        # A gate spends most of its time on reference results on the host, and nothing is timed meanwhile.
         with ThreadPoolExecutor(request.jobs) as pool:
             _succeed(max(pool.map(judge, shares), key=abs, default=0))
 
@@ -215,7 +215,7 @@ class Family:
             print(summary_line(verdict), flush=True)
 
     def _common(self) -> list[str]:
-        """What the stages that measure take alike."""
+        """The arguments common to the measuring stages."""
         request = self.request
         folders = ["--build", str(request.build), "--gates", str(request.gates)]
         return ["--family", self.name, "--config", str(request.config), *folders, *request.budget()]
@@ -246,7 +246,7 @@ class Family:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What the JSON file `path` holds; nothing where there is none or it is damaged."""
+    """The content of the JSON file `path`; {} if it is missing or corrupt."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
@@ -302,7 +302,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
-    """Enter into the configuration what the command line says of times and experiments."""
+    """Apply the command line's options on times and experiments to the configuration."""
     sweep = config["sweep"]
     sweep["toolkits"] = options.toolkits.split(",") if options.toolkits else sweep["toolkits"]
     sweep["sizes"].update(parse_sizes(options.sizes))
@@ -321,7 +321,7 @@ def _named_experiments(text: str | None, families: Iterable[str]) -> tuple[str, 
     if text is None:
         return None
     names = () if text == "none" else tuple(text.split(","))
-    known = {each.name for family in families for each in experiments.declared(family)}
+    known = {experiment.name for family in families for experiment in experiments.declared(family)}
     if unknown := [name for name in names if name not in known]:
         raise UserError(
             f"no chosen family has the experiment {', '.join(unknown)}; there are: "
@@ -331,13 +331,13 @@ def _named_experiments(text: str | None, families: Iterable[str]) -> tuple[str, 
 
 
 def requested(options: argparse.Namespace, start: float) -> Request:
-    """What the command line asks for; the configuration is written, changed by it, into its --work.
+    """The command line's request; writes the configuration with its changes into --work.
 
     Args:
         start: when the budget began, on the clock of time.monotonic.
 
     Raises:
-        UserError: an argument or the configuration makes no sense; nothing was run or written.
+        UserError: an argument or the configuration is invalid; nothing was run or written.
     """
     config = _read_config(options.config)
     os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
@@ -379,7 +379,7 @@ def _options() -> argparse.Namespace:
     add("--sizes", action="append", default=[], metavar="FAMILY=N,N", help="measure these sizes only")
     add("--rounds", type=int)
     add("--caches", help="cold, warm or both, comma-separated; default: the configuration's")
-    add("--seconds", type=float, help="seconds a round of a point, at most")
+    add("--seconds", type=float, help="seconds per round of a point, at most")
     add("--seeds", type=int, help="seeds of the numerical gate")
     jobs = min(4, os.cpu_count() or 1)
     add("--jobs", type=int, default=jobs, help="kernels to gate at a time (default %(default)s)")
@@ -391,16 +391,16 @@ def _options() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="FAMILY.EXPERIMENT.SETTING=VALUE",
-        help="how long an experiment measures, where it is not as configured; the value as JSON",
+        help="overrides how long an experiment measures; the value as JSON",
     )
     add("--regate", action="store_true", help="run the numerical gate even if its verdict is current")
-    add("--fresh", action="store_true", help="throw this script's journal and verdicts away first")
+    add("--fresh", action="store_true", help="delete this script's journal and verdicts first")
     add("--budget", type=float, help=f"seconds after which to stop measuring, with exit code {UNFINISHED}")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Record what the command line asks for; returns the exit code of the first stage that does not end well."""
+    """Record what the command line asks for; returns the exit code of the first stage that fails."""
     start = time.monotonic()
     request = requested(_options(), start)
     machine = Machine.here()

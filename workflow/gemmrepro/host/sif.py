@@ -52,7 +52,7 @@ def image_to_sif(image: str, builder: str, sif: Path, work: Workspace) -> None:
 
 
 def folder_to_sif(folder: Path, variables: Sequence[str], apptainer: str, sif: Path, work: Workspace) -> None:
-    """Turn an image's mounted root into `sif` in place: a third of the time and disk of going through an archive.
+    """Turn an image's mounted root into `sif` in place, in a third of the time and disk that an archive takes.
 
     Args:
         variables: the image's environment, NAME=value, which its folder does not hold.
@@ -63,7 +63,7 @@ def folder_to_sif(folder: Path, variables: Sequence[str], apptainer: str, sif: P
     mksquashfs = shutil.which("mksquashfs", path=work.environ.get("PATH"))
     if mksquashfs is None:
         raise UserError("mksquashfs is not on PATH; install squashfs-tools, or start the command through envs/run.")
-    # The scripts that Apptainer starts containers with, as this version of it writes them: those of an empty image.
+    # Apptainer's start-up scripts, as this version writes them: those of an empty image.
     empty, skeleton = work.path / "empty", work.path / "skeleton"
     empty.mkdir()
     run([apptainer, "build", "--sandbox", skeleton, empty], work)
@@ -91,7 +91,7 @@ def environment_script(variables: Sequence[str]) -> str:
 
 
 def list_packages(sif: Path, work: Workspace) -> Packages:
-    """The packages inside `sif`. That the image can run this at all is a test of it."""
+    """The packages inside `sif`. Running this also tests that the image works."""
     apptainer = find_apptainer(work.environ.get("PATH"))
     inside = [apptainer, "exec", "--cleanenv", "--no-home", "--pwd", "/", str(sif)]
     return Packages.parsed(json.loads(run([*inside, "python3", "-c", LIST_PACKAGES], work, quiet=True)))

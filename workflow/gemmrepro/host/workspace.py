@@ -1,4 +1,4 @@
-"""A build's private folder, and how tools run in it: their output is passed on, and nothing of them is left behind."""
+"""A build's private folder, and how tools run in it: their output is passed on, and they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Workspace:
 
 @contextlib.contextmanager
 def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[Workspace]:
-    """A folder under `parent`, removed at the end, also on a signal; those of killed builds are removed first.
+    """A folder under `parent`, removed at the end, also on a signal; folders of killed builds are removed first.
 
     A folder is in use while a process holds the lock in it: the build, or a tool that it started and that outlived it.
     """
@@ -71,7 +71,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
         with (path / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (path / "tmp").mkdir()
-            # Everything that the tools write by the way goes here: their own defaults are /tmp, /var/tmp and HOME.
+            # The tools' temporary files go here: their own defaults are /tmp, /var/tmp and HOME.
             own = {**environ, "TMPDIR": str(path / "tmp"), "APPTAINER_TMPDIR": str(path / "tmp")}
             yield Workspace(path, own, lock.fileno())
     finally:

@@ -127,7 +127,7 @@ def judge_faster(value: Value) -> Verdict:
 
 
 def judge_order(values: Sequence[Value], published: Sequence[float]) -> Verdict:
-    """An order: neighbours in the published order, intervals disjoint. `values` and `published` are by the same kernels."""
+    """An order: neighbours in the published order, intervals disjoint. Both sequences are of the same kernels."""
     wrong = []
     for (a, published_a), (b, published_b) in pairwise(zip(values, published, strict=True)):
         low, high = (a, b) if published_a < published_b else (b, a)

@@ -20,8 +20,8 @@ def _largest(digits: Any) -> int:
 def exact(a: Any, b: Any) -> Any:
     """The product of integer-valued float64 `a` [m,k] and `b` [k,n], exactly.
 
-    As a float64 product, whose partial sums are integers of at most 2^53. Of CuPy arrays that is a cuBLAS DGEMM:
-    leave its FP64 emulation off.
+    Computed as a float64 product, whose partial sums are integers of at most 2^53. With CuPy arrays that is a cuBLAS
+    DGEMM: leave its FP64 emulation off.
 
     Raises:
         UserError: the digits are too large for a guarantee.
@@ -46,6 +46,8 @@ def round_bits(x: Any, bits: int, mode: str = "nearest") -> Any:
     """float64 `x` rounded to `bits` significant bits: "nearest" (ties to even) or "truncate" (toward zero).
 
     Exponents are unbounded: sums of scaled digits neither overflow nor underflow fp32.
+
+    Raises UserError for another mode.
     """
     xp = namespace(x)
     if mode not in ("nearest", "truncate"):

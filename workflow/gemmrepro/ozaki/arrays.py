@@ -1,4 +1,4 @@
-"""What an operand must be, NumPy or CuPy, and what Inf and NaN do."""
+"""Checks of operands, NumPy or CuPy, and the treatment of Inf and NaN."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ NONFINITE = ("nan", "raise")
 
 
 def check_matrix(array: Any, name: str) -> None:
-    """Refuse what is no float64 matrix.
+    """Refuse anything but a float64 matrix.
 
     Raises:
-        UserError: `array` is no array of two dimensions, or not of float64.
+        UserError: `array` is not two-dimensional, or not of float64.
     """
     if getattr(array, "ndim", None) != 2:
         raise UserError(f"{name} must be a matrix (two dimensions); reshape it.")
@@ -39,7 +39,7 @@ def check_matrix(array: Any, name: str) -> None:
 
 
 def check_operands(a: Any, b: Any) -> None:
-    """Refuse operands that cannot be multiplied: A[m,k], B[k,n], both float64, both NumPy or both CuPy."""
+    """Raises UserError unless A[m,k] and B[k,n] can be multiplied: both float64, both NumPy or both CuPy."""
     check_matrix(a, "A")
     check_matrix(b, "B")
     if a.shape[1] != b.shape[0]:
@@ -55,7 +55,7 @@ def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, An
         (A, B, rows of A that were replaced [m,1], columns of B that were replaced [1,n]); `spoil` puts NaN back.
 
     Raises:
-        UserError: bad operands; Inf or NaN where `nonfinite` is "raise"; another `nonfinite` than "nan" or "raise".
+        UserError: bad operands; Inf or NaN with `nonfinite` "raise"; `nonfinite` is neither "nan" nor "raise".
     """
     check_operands(a, b)
     if nonfinite not in NONFINITE:
@@ -77,9 +77,9 @@ def scaled_back(x: Any, exponent: Any) -> Any:
 
 
 def ceil_log2(x: Any) -> Any:
-    """ceil(log2 x) of float64 `x` >= 0, exactly (a floating-point log2 errs beside powers of two); int32.
+    """ceil(log2 x) of float64 `x` >= 0, exactly (a floating-point log2 errs next to powers of two); int32.
 
-    0 of x = 0, whose logarithm is minus infinity: the scale of a zero slice, row or column is 1.
+    0 for x = 0, whose logarithm is minus infinity: the scale of a zero slice, row or column is 1.
     """
     xp = namespace(x)
     fraction, exponent = xp.frexp(x)
@@ -87,10 +87,10 @@ def ceil_log2(x: Any) -> Any:
 
 
 def peak(x: Any, scale: str) -> Any:
-    """max |x| over the matrix [1,1], each row [m,1] or each column [1,n]; 0 of an empty one.
+    """max |x| over the matrix [1,1], each row [m,1] or each column [1,n]; 0 for an empty one.
 
     Raises:
-        UserError: `scale` is none of "matrix", "row" and "column".
+        UserError: `scale` is not "matrix", "row" or "column".
     """
     axes = {"matrix": (0, 1), "row": 1, "column": 0}
     if scale not in axes:

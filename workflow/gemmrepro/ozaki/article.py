@@ -1,15 +1,15 @@
 """The article's two programs, as parameters of the reference.
 
-*Naive*: rho for the whole inner dimension, one scale per matrix, the maximum measured again before each slice,
-until nothing is left; all pairs.
+*Naive*: rho for the whole inner dimension, one scale per matrix, the maximum recomputed before each slice,
+until the remainder is zero; all pairs.
 
 *Fast Mode with fused split*: the first maximum only, all sigma up front, a fixed number of slices. The article does not
 print its steps; they follow from its slice counts and errors. ceil(53 / m2) slices (bf16 7, e4m3 14), m2 - 1 bits
 from one to the next, with rho for the whole inner dimension predict every one of the 13 errors it prints for these
-programs to within 12 %: `bounds.predicted_fro` against `published.csv` is a test. So these are inferred, and the
+programs to within 12 %: `bounds.predicted_fro` against `published.csv` is a test. So the steps are inferred, and the
 inference is checked. Its d is not explained: bf16 9 and e4m3 16 are both two more than the slices, while
 2 sqrt(k) u |A||B| on normal operands with k = 1024 to 16384 asks for 8 and 17 to 18 if dropped pairs add up in the
-worst way, and for 7 and 14 to 16 if at random (`bounds.smallest_d`).
+worst case, and for 7 and 14 to 16 if at random (`bounds.smallest_d`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def naive_split(x: Any, k: int, fmt: str) -> Split:
 
 def fused(k: int, fmt: str) -> Fused:
     """The fused split's parameters for inner products of `k` terms, as inferred."""
-    chosen = named(fmt)
-    return Fused(exactness.rho(k, chosen), math.ceil(exactness.MANTISSA / chosen.significant), chosen.significant - 1)
+    slices = named(fmt)
+    return Fused(exactness.rho(k, slices), math.ceil(exactness.MANTISSA / slices.significant), slices.significant - 1)
 
 
 def fused_split(x: Any, k: int, fmt: str) -> Split:

@@ -17,7 +17,7 @@ UNIT = 2.0**-53
 
 
 def truncation(a: Split, b: Split, d: int | None = None, law: str = "worst") -> Any:
-    """What dropped pairs and residuals contribute to C, elementwise [m,n].
+    """The contribution of dropped pairs and residuals to C, elementwise [m,n].
 
     Args:
         law: "worst": sum of |A_p||B_q|, |R_A||B| and |A - R_A||R_B|, a bound (up to its own float64 rounding).
@@ -30,9 +30,9 @@ def truncation(a: Split, b: Split, d: int | None = None, law: str = "worst") -> 
     sliced_a = sum((part.value() for part in reversed(a.slices)), zero_a)
     terms += [(a.residual, whole_b), (sliced_a, b.residual)]
     if law == "worst":
-        return sum(xp.abs(one) @ xp.abs(other) for one, other in terms)
+        return sum(xp.abs(left) @ xp.abs(right) for left, right in terms)
     if law == "random":
-        return xp.sqrt(sum((one * one) @ (other * other) for one, other in terms))
+        return xp.sqrt(sum((left * left) @ (right * right) for left, right in terms))
     raise UserError(f"law is {law!r}; choose 'worst' or 'random'.")
 
 
@@ -42,11 +42,11 @@ def rounding(a: Split, b: Split, d: int | None = None) -> Any:
     Inner products are taken as exact; a k block emptied into float64 stays exact, its sums being integers below 2^53.
     """
     xp = namespace(a.residual)
-    chosen = pairs.select(len(a), len(b), d)
+    kept = pairs.select(len(a), len(b), d)
     total = xp.zeros((a.residual.shape[0], b.residual.shape[1]))
-    for p, q in chosen:
+    for p, q in kept:
         total += xp.abs(a.slices[p].value()) @ xp.abs(b.slices[q].value())
-    return len(chosen) * UNIT * total
+    return len(kept) * UNIT * total
 
 
 def guaranteed(
@@ -67,17 +67,17 @@ def guaranteed(
 
     Args:
         significant, step, slices, d: as in `article.Fused`; beta follows from them and `k`.
-        accumulator, k_block: bits of the sum that a pair's products go through, and after how many products it is
-            emptied into a wider one; None: never.
-        lost: the relative error of such a sum where its digits may need more bits than it has.
+        accumulator, k_block: bits of the accumulator of a pair's products, and the number of products after which it
+            is added to a wider one; None: never.
+        lost: the relative error of such a sum if its digits may need more bits than it has.
     """
     beta = min(exactness.exact_bits(k), significant)
     size = [1.0] + [2.0 ** (-beta - 1 - p * step) for p in range(slices)]
     bits = [beta] + [step - 1] * (slices - 1)
     total = sum(size[p] * size[q] for p, q in pairs.dropped(slices, slices, d)) + (2 + size[slices]) * size[slices]
-    chosen = pairs.select(slices, slices, d)
-    for p, q in chosen:
-        total += len(chosen) * UNIT * size[p] * size[q]
+    kept = pairs.select(slices, slices, d)
+    for p, q in kept:
+        total += len(kept) * UNIT * size[p] * size[q]
         exact = exactness.is_exact(k_block or k, bits[p], bits[q], accumulator)
         if not (exact and exactness.is_exact(k, bits[p], bits[q])):
             total += lost * size[p] * size[q]
@@ -97,15 +97,15 @@ def smallest_d(a: Split, b: Split, abs_product: Any, law: str = "random") -> int
         raise UserError(f"law is {law!r}; choose 'worst' or 'random'.")
     xp = namespace(a.residual)
     allowed = 2.0 * math.sqrt(a.residual.shape[1]) * UNIT * abs_product
-    everything = max(len(a) + len(b) - 1, 1)
-    spent = xp.zeros_like(abs_product)
-    for d in range(everything - 1, 0, -1):
+    all_diagonals = max(len(a) + len(b) - 1, 1)
+    error = xp.zeros_like(abs_product)
+    for d in range(all_diagonals - 1, 0, -1):
         for p, q in pairs.select(len(a), len(b), d + 1):
             if p + q != d:
                 continue
-            one, other = xp.abs(a.slices[p].value()), xp.abs(b.slices[q].value())
-            spent += one @ other if law == "worst" else (one * one) @ (other * other)
-        if bool(((spent if law == "worst" else xp.sqrt(spent)) > allowed).any()):
+            left, right = xp.abs(a.slices[p].value()), xp.abs(b.slices[q].value())
+            error += left @ right if law == "worst" else (left * left) @ (right * right)
+        if bool(((error if law == "worst" else xp.sqrt(error)) > allowed).any()):
             return d + 1
     return 1
 
@@ -120,7 +120,7 @@ def predicted_fro(
     sqrt(k), so k drops out of the ratio. Rounding in float64 (about 0.3 sqrt(k) u for a DGEMM) is not included.
 
     Args:
-        beta, step, slices: of the split; a split that measures each maximum again has step = beta + 1.
+        beta, step, slices: of the split; a split that recomputes each maximum has step = beta + 1.
         d: of Fast Mode; None keeps all pairs.
         peak_exponent: c of the whole matrix; 3 for the maximum of 10^6 to 10^9 draws from N(0, 1) (4.9 to 6.1).
         rms: root mean square of the elements.
@@ -141,7 +141,7 @@ def predicted_slope(beta: int, step: int, slices: int, d: int, peak_exponent: in
 
 
 def predicted_slices(peak_exponent: int, last_bit: int, beta: int) -> int:
-    """Slices until nothing is left: each takes beta + 1 of the bits from 2^peak_exponent down to 2^last_bit.
+    """Slices until the remainder is zero: each takes beta + 1 of the bits from 2^peak_exponent down to 2^last_bit.
 
     last_bit is the exponent of the lowest bit set in any element. Exact but for a carry at the end, which may add one.
     """

@@ -4,7 +4,7 @@ In mixed radix, C' = v_0 + p_0 (v_1 + p_1 (v_2 + ...)) with digits v_i symmetric
 (N - 1) / 2 small modular steps per element, all in int32 range. As symmetric digits below the highest nonzero one never
 sum to more than half its weight, Horner's rule from the top loses at most a bit to cancellation, so double-double keeps
 about 100 bits *of the result*. (The classical sum of M / p_i weights subtracts a multiple of M at the end and loses
-whatever C' lies below M.) `python_integers` is exact and slow; it is what the other is tested against.
+as many bits as C' lies below M.) `python_integers` is exact and slow; the double-double version is tested against it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gemmrepro.ozaki.residues import symmetric
 
 def mixed_radix(residues: list[Any]) -> list[Any]:
     """Digits v_i, int64 arrays, |v_i| <= p_i / 2, of the integers with those int8 residues."""
-    chosen = moduli.moduli(len(residues))
+    factors = moduli.moduli(len(residues))
     digits: list[Any] = []
-    for i, p in enumerate(chosen):
-        rest = residues[i].astype(np.int64)
-        for v, q in zip(digits, chosen, strict=False):
-            rest = symmetric((rest - v) * pow(q, -1, p), p)
-        digits.append(symmetric(rest, p))
+    for i, p in enumerate(factors):
+        digit = residues[i].astype(np.int64)
+        for v, q in zip(digits, factors, strict=False):
+            digit = symmetric((digit - v) * pow(q, -1, p), p)
+        digits.append(symmetric(digit, p))
     return digits
 
 
@@ -43,10 +43,10 @@ def to_double_double(residues: list[Any]) -> tuple[Any, Any]:
 
 def python_integers(residues: list[np.ndarray]) -> np.ndarray:
     """C' exactly, as Python integers in an object array; NumPy only. By the classical formula, sum r_i w_i modulo M."""
-    whole = moduli.product(len(residues))
+    modulus = moduli.product(len(residues))
     total = np.zeros(residues[0].shape, dtype=object)
     for r, p in zip(residues, moduli.moduli(len(residues)), strict=True):
-        weight = whole // p * pow(whole // p, -1, p)
+        weight = modulus // p * pow(modulus // p, -1, p)
         total = total + r.astype(object) * weight
-    total = total % whole
-    return np.where(total >= whole // 2, total - whole, total) if total.size else total
+    total = total % modulus
+    return np.where(total >= modulus // 2, total - modulus, total) if total.size else total

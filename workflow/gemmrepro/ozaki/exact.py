@@ -1,4 +1,4 @@
-"""The exact product, the reference for errors: Python integers for small sizes, double-double for larger ones."""
+"""Exact products, the reference for errors: Python integers for small sizes, double-double for larger ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from gemmrepro.ozaki.arrays import check_operands, namespace
 
 
 def as_integers(x: np.ndarray) -> tuple[np.ndarray, int]:
-    """(n, e) with x = n 2^e exactly, n Python integers in an object array and e common to all; finite float64."""
+    """(n, e) with x = n 2^e exactly, n Python integers in an object array and e common to all; finite float64.
+
+    Raises UserError for Inf or NaN.
+    """
     if not np.isfinite(x).all():
         raise UserError("an exact product of Inf or NaN does not exist; set those rows aside first (arrays.set_aside).")
     fraction, exponent = np.frexp(x)
@@ -46,21 +49,21 @@ class Exact:
     def minus(self, c: np.ndarray) -> np.ndarray:
         """|exact - c| [m,n], each rounded once; Inf where `c` is not finite."""
         finite = np.isfinite(c)
-        other, exponent = as_integers(np.where(finite, c, 0.0))
+        subtrahend, exponent = as_integers(np.where(finite, c, 0.0))
         least = min(exponent, self.exponent)
-        difference = (self.numerators << (self.exponent - least)) - (other << (exponent - least))
+        difference = (self.numerators << (self.exponent - least)) - (subtrahend << (exponent - least))
         return np.where(finite, np.abs(self._rounded(difference, least)), np.inf)
 
     @staticmethod
     def _rounded(numerators: np.ndarray, exponent: int) -> np.ndarray:
-        def one(n: int) -> float:
+        def rounded(n: int) -> float:
             # The quotient of two integers is correctly rounded, subnormal results included.
             try:
                 return (n << exponent) / 1 if exponent >= 0 else n / (1 << -exponent)
             except OverflowError:
                 return np.inf if n > 0 else -np.inf
 
-        return np.array([one(int(n)) for n in numerators.flat], dtype=np.float64).reshape(numerators.shape)
+        return np.array([rounded(int(n)) for n in numerators.flat], dtype=np.float64).reshape(numerators.shape)
 
 
 def product(a: np.ndarray, b: np.ndarray) -> Exact:
@@ -77,7 +80,7 @@ def product(a: np.ndarray, b: np.ndarray) -> Exact:
 
 
 BLOCK_BYTES = 1 << 28
-"""The most that an array of the products of one block may take."""
+"""The most bytes that an array of one block's products may take."""
 
 
 def product_double_double(a: Any, b: Any) -> tuple[Any, Any]:

@@ -5,8 +5,8 @@ every integer up to 2^t, so a sum of k products is exact, *in any order and howe
 
     k 2^(beta_a + beta_b) <= 2^t.
 
-What k is depends on when the accumulator is emptied: if it runs over the whole inner dimension, k is K; if it is added
-to an FP64 sum and set to zero every TILE_K steps, k is TILE_K. A tile loop by itself empties nothing.
+k depends on when the accumulator is drained: if it runs over the whole inner dimension, k is K; if it is added to an
+FP64 sum and reset every TILE_K steps, k is TILE_K. A tile loop by itself drains nothing.
 
 For beta_a = beta_b this is the article's rho: with t = 24, rho = ceil(53 - (24 - log2 k) / 2), and beta = 53 - rho.
 The least rho that the format allows is 53 - m2. Everything here is in integers: no rounded logarithm decides.
@@ -42,7 +42,7 @@ def rho(k: int, fmt: Format, accumulator: int = FP32_BITS) -> int:
     bits = min(exact_bits(k, accumulator), fmt.significant)
     if bits < 1:
         raise UserError(
-            f"inner products of {k} terms leave no bit a slice in an accumulator of {accumulator} bits; "
+            f"inner products of {k} terms leave no bit per slice in an accumulator of {accumulator} bits; "
             "empty it more often (a smaller k block)."
         )
     return MANTISSA - bits
@@ -61,8 +61,8 @@ def longest_exact(bits_a: int, bits_b: int, accumulator: int = FP32_BITS) -> int
 def exact_for(a: Slice, b: Slice, accumulator: int = FP32_BITS, k_block: int | None = None) -> bool:
     """Whether *these* digits are summed exactly: max (|D_a||D_b|) <= 2^accumulator, over each block of k.
 
-    Weaker than `is_exact`, which answers for all digits: random digits use far less than the worst case. Sufficient in
-    any order; for one particular order not necessary.
+    Weaker than `is_exact`, which covers all digits of that width: random digits stay far below the worst case.
+    Sufficient for every order of summation, but not necessary for a particular one.
     """
     k = a.digits.shape[1]
     xp = namespace(a.digits)
@@ -75,7 +75,7 @@ def exact_for(a: Slice, b: Slice, accumulator: int = FP32_BITS, k_block: int | N
 
 @dataclass(frozen=True)
 class Width:
-    """One format under the article's argument.
+    """The article's argument applied to one format.
 
     Attributes:
         bits: bits that a sum of `tile_k` products of full-width slices needs: 2 m2 + ceil(log2 tile_k).

@@ -1,4 +1,4 @@
-"""The low types that slices are stored in: significant bits, range, rounding."""
+"""The low-precision types of slices: significant bits, range, rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Format:
     """A binary floating-point type.
 
     Attributes:
-        significant: significant bits, the hidden one counted (the article's m2).
+        significant: significant bits, including the hidden one (the article's m2).
         largest: the largest finite value.
         least_exponent: the smallest positive value, a subnormal, is 2^least_exponent.
         infinite: whether it has infinities; e4m3 overflows to NaN.
@@ -42,7 +42,7 @@ def named(name: str) -> Format:
     """The format of that name.
 
     Raises:
-        UserError: there is none; the message lists them.
+        UserError: there is none; the message lists all formats.
     """
     if name not in FORMATS:
         raise UserError(f"there is no slice format {name!r}; choose one of {', '.join(FORMATS)}.")

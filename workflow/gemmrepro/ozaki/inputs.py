@@ -1,4 +1,4 @@
-"""Operands A[m,k], B[k,n] in float64, each hard for some scheme. NumPy; reproducible from a seed."""
+"""Operands A[m,k], B[k,n] in float64, each difficult for some scheme. NumPy; reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Draw = Callable[[np.random.Generator, int, int, int], Pair]
 
 
 def normal(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
-    """N(0, 1), the article's inputs, to judge by its slice counts."""
+    """N(0, 1): the article's inputs, judging by its slice counts."""
     return rng.standard_normal((m, k)), rng.standard_normal((k, n))
 
 
@@ -21,10 +21,10 @@ def spread(phi: float) -> Draw:
     """(u - 1/2) exp(phi g), u uniform and g normal: the exponent range of the Ozaki-scheme literature."""
 
     def draw(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
-        def one(shape: tuple[int, int]) -> np.ndarray:
+        def matrix(shape: tuple[int, int]) -> np.ndarray:
             return (rng.random(shape) - 0.5) * np.exp(phi * rng.standard_normal(shape))
 
-        return one((m, k)), one((k, n))
+        return matrix((m, k)), matrix((k, n))
 
     return draw
 

@@ -78,8 +78,8 @@ def multiply(a: Split, b: Split, d: int | None = None, grouped: bool = True) -> 
     together = max(group_limit(block, largest), 1) if grouped else 1
     total = xp.zeros((a.residual.shape[0], b.residual.shape[1]))
     top = a.slices[0].exponent + b.slices[0].exponent
-    chosen = pairs.select(len(a), len(b), min(len(a), len(b)) if d is None else d)
-    for diagonal in reversed(pairs.diagonals(chosen)):
+    kept = pairs.select(len(a), len(b), min(len(a), len(b)) if d is None else d)
+    for diagonal in reversed(pairs.diagonals(kept)):
         shift = -BITS * sum(diagonal[0])
         for start in range(0, len(diagonal), together):
             for first in range(0, k, block):

@@ -30,11 +30,11 @@ def moduli(count: int) -> tuple[int, ...]:
         UserError: another count.
     """
     if not 2 <= count <= MOST:
-        raise UserError(f"{count} moduli are asked for; choose 2 to {MOST}.")
+        raise UserError(f"{count} moduli were requested; choose 2 to {MOST}.")
     chosen: list[int] = []
     candidate = LARGEST
     while len(chosen) < count:
-        if all(math.gcd(candidate, other) == 1 for other in chosen):
+        if all(math.gcd(candidate, modulus) == 1 for modulus in chosen):
             chosen.append(candidate)
         candidate -= 1
     return tuple(chosen)
@@ -51,9 +51,9 @@ def bits(count: int) -> float:
 
 
 def operand_bits(count: int, k: int) -> float:
-    """log2 of the largest |a'|, a' the scaled integers, if all of a row are alike: log2(sqrt((M - 1) / 2) / sqrt(k)).
+    """log2 of the largest |a'| of the scaled integers, for rows of equal magnitudes: log2(sqrt((M - 1) / 2) / sqrt(k)).
 
-    Of a row with peak-to-rms ratio t, the scheme resolves the peak to log2(t) bits more.
+    In a row with peak-to-rms ratio t, the scheme resolves the peak to log2(t) more bits.
     """
     return 0.5 * (math.log2((product(count) - 1) // 2) - math.log2(k))
 

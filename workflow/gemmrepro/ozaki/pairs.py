@@ -27,9 +27,9 @@ def dropped(slices_a: int, slices_b: int, d: int | None = None) -> list[tuple[in
     return [pair for pair in select(slices_a, slices_b) if pair not in kept]
 
 
-def diagonals(chosen: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def diagonals(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """The pairs grouped by p + q, largest products first."""
     groups: dict[int, list[tuple[int, int]]] = {}
-    for p, q in chosen:
+    for p, q in pairs:
         groups.setdefault(p + q, []).append((p, q))
     return [groups[total] for total in sorted(groups)]

@@ -1,4 +1,4 @@
-"""Slices to C: sum over the chosen pairs of 2^(e_p + f_q) (D_p E_q), the outer sum in float64."""
+"""Slices to C: sum over the kept pairs of 2^(e_p + f_q) (D_p E_q), the outer sum in float64."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def multiply(
     Args:
         d: keep pairs with p + q < d (Fast Mode); None keeps all.
         inner: how the digits' inner products are summed.
-        k_block: empty the low accumulator every so many steps of k; None: only at the end.
+        k_block: number of k after which the low-precision accumulator is drained; None: only at the end.
         order: of the outer float64 sum: "article" (p by p, q by q) or "small first" (which rounds less).
 
-    The exponents of the first slices are taken out and applied to the sum, so that no pair overflows or underflows on
-    its way to a C that does not; elsewhere this changes no bit.
+    The exponents of the first slices are factored out and applied to the sum, so that no pair overflows or underflows
+    if C does not; otherwise this changes no bit.
 
     Raises:
-        UserError: shapes that do not fit, or an argument out of range.
+        UserError: shapes that do not match, or an argument out of range.
     """
     if a.residual.shape[1] != b.residual.shape[0]:
         raise UserError(f"A has {a.residual.shape[1]} columns and B has {b.residual.shape[0]} rows; they must agree.")
@@ -54,16 +54,16 @@ def multiply(
         raise UserError(f"k_block is {k_block}; it must be at least 1.")
     xp = namespace(a.residual)
     total = xp.zeros((a.residual.shape[0], b.residual.shape[1]))
-    chosen = pairs.select(len(a), len(b), d)
-    if not chosen:
+    kept = pairs.select(len(a), len(b), d)
+    if not kept:
         return total
     if order == "small first":
-        chosen = sorted(chosen, key=sum, reverse=True)
+        kept = sorted(kept, key=sum, reverse=True)
     top_a, top_b = a.slices[0].exponent, b.slices[0].exponent
-    for p, q in chosen:
-        one, other = a.slices[p], b.slices[q]
-        exponent = (one.exponent - top_a) + (other.exponent - top_b)
-        total += xp.ldexp(_inner_in_blocks(inner, one.digits, other.digits, k_block), exponent)
+    for p, q in kept:
+        slice_a, slice_b = a.slices[p], b.slices[q]
+        exponent = (slice_a.exponent - top_a) + (slice_b.exponent - top_b)
+        total += xp.ldexp(_inner_in_blocks(inner, slice_a.digits, slice_b.digits, k_block), exponent)
     return scaled_back(total, top_a + top_b)
 
 

@@ -1,4 +1,4 @@
-"""The host's part of the article's first program, between its launches (`kernels/ozaki/0_naive.py`).
+"""The host side of the article's first program, between its launches (`kernels/ozaki/0_naive.py`).
 
 `launches` is a `gemmrepro.gpu.loaded.Launches`. Its kernel has the launches ``maxima_a``, ``extract_a``, the same for
 B, and ``product``; its workspace is ``partial`` maxima, ``sigma``, ``inverse`` (2^-c), and for either operand
@@ -19,32 +19,32 @@ FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
 
 
 def split(launches: Any, fmt: str) -> tuple[int, int]:
-    """Split A and B until nothing is left, reading each maximum back; returns the number of slices of each.
+    """Split A and B until the remainders are zero, reading back each maximum; returns the number of slices of each.
 
     Slices lie in ``slices_a`` [slices, m, k] and ``slices_b`` [slices, n, k], their scales 2^c in ``scale_a`` and
     ``scale_b``. A matrix of zeros has one slice.
 
     Raises:
-        UserError: a maximum for which sigma or 2^-c is no float64, or more slices than there is room for.
+        UserError: sigma or 2^-c of a maximum is not a float64, or more slices are needed than fit the workspace.
     """
     return _split(launches, "a", fmt), _split(launches, "b", fmt)
 
 
 def _split(launches: Any, operand: str, fmt: str) -> int:
     rho = exactness.rho(launches.shape.k, named(fmt))
-    source, room = launches.operands[operand], launches.workspace
-    slices, scales = room[f"slices_{operand}"], room[f"scale_{operand}"]
-    left = room[f"left_{operand}"], room[f"spare_{operand}"]
+    source, workspace = launches.operands[operand], launches.workspace
+    slices, scales = workspace[f"slices_{operand}"], workspace[f"scale_{operand}"]
+    remainders = workspace[f"left_{operand}"], workspace[f"spare_{operand}"]
     count = 0
     while True:
         launches(f"maxima_{operand}", **{operand: source})
-        largest = float(launches.read(room["partial"]).max())
+        largest = float(launches.read(workspace["partial"]).max())
         if largest == 0.0 and count:
             return count
         if count == len(slices):
             raise UserError(
                 f"after {count} slices of {operand.upper()} something is left: its exponents range too widely for one "
-                "scale a matrix; scale its rows and columns first."
+                "scale per matrix; scale its rows and columns first."
             )
         fraction, exponent = math.frexp(largest)
         c = exponent - (fraction == 0.5)
@@ -53,10 +53,10 @@ def _split(launches: Any, operand: str, fmt: str) -> int:
                 f"what is left of {operand.upper()} reaches 2^{c}, and this split takes 2^-1022 to 2^{1023 - rho}; "
                 "scale the operand by a power of two first."
             )
-        room["sigma"].fill(math.ldexp(0.75, rho + c))
-        room["inverse"].fill(math.ldexp(1.0, -c))
+        workspace["sigma"].fill(math.ldexp(0.75, rho + c))
+        workspace["inverse"].fill(math.ldexp(1.0, -c))
         scales[count : count + 1].fill(math.ldexp(1.0, c))
-        target = left[count % 2]
+        target = remainders[count % 2]
         part = {operand: source, f"left_{operand}": target, f"slices_{operand}": slices[count : count + 1]}
         launches(f"extract_{operand}", **part)
         source, count = target, count + 1
@@ -64,8 +64,8 @@ def _split(launches: Any, operand: str, fmt: str) -> int:
 
 def multiply(launches: Any, slices_a: int, slices_b: int) -> None:
     """C from the slices that `split` left, all pairs."""
-    room = launches.workspace
-    launches("product", slices_a=room["slices_a"][:slices_a], slices_b=room["slices_b"][:slices_b])
+    workspace = launches.workspace
+    launches("product", slices_a=workspace["slices_a"][:slices_a], slices_b=workspace["slices_b"][:slices_b])
 
 
 def naive(dtype: str) -> Any:

@@ -3,13 +3,13 @@
 Two algorithms give the exponents s (one per row of A) and t (one per column of B). With either, sum_h |a'_ih b'_hj| is
 at most (M - 1) / 2, whose root is R:
 
-*norms* (fast mode): |C'_ij| <= ||a'_i|| ||b'_j|| by Cauchy and Schwarz; each norm gets R. Taken straight from the
-condition like this, the exponents follow any scaling by powers of two and the condition always holds; the formula that
-the scheme was published with does neither (arXiv:2606.29129 shows it, and repairs it from the same condition).
+*norms* (fast mode): |C'_ij| <= ||a'_i|| ||b'_j|| by Cauchy and Schwarz; each norm is at most R. Derived
+directly from this condition, the exponents follow any scaling by powers of two and the condition always holds; with the
+scheme's published formula, neither is true (arXiv:2606.29129 shows it, and repairs it from the same condition).
 
 *products* (accurate mode, arXiv:2508.03984): magnitudes rounded up to 7 bits are multiplied, one more INT8 product,
-P >= |A||B| after scaling. As P_ij <= sqrt(max_j P_ij) sqrt(max_i P_ij), each side again gets R. This is closer where
-the rows of A and the columns of B are large in different places.
+P >= |A||B| after scaling. As P_ij <= sqrt(max_j P_ij) sqrt(max_i P_ij), each side is again at most R. This is tighter
+where the rows of A and the columns of B are large in different places.
 
 All comparisons have margins on the safe side, so the inequality holds in spite of float64 rounding.
 """
@@ -58,7 +58,7 @@ def exponents_by_norms(a: Any, b: Any, count: int, rounding: str = "truncate") -
     Args:
         a, b: finite float64 A[m,k], B[k,n].
         count: of moduli.
-        rounding: how A' is rounded; to nearest, a norm may grow by sqrt(k) / 2.
+        rounding: how A' is rounded; rounding to nearest may increase a norm by sqrt(k) / 2.
 
     Raises:
         UserError: so few moduli that rounding alone fills R.
@@ -68,13 +68,13 @@ def exponents_by_norms(a: Any, b: Any, count: int, rounding: str = "truncate") -
     room = radius(count) - (0.5 * math.sqrt(k) * (1 + _SAFE) if rounding == "nearest" else 0.0)
     if room < math.sqrt(k):
         raise UserError(f"{count} moduli leave no bits at k = {k}; take more moduli.")
-    found = []
+    exponents = []
     for x, scale, axis in ((a, "row", 1), (b, "column", 0)):
         unit, exponent = normalised(x, scale)
         norm = xp.sqrt((unit * unit).sum(axis=axis, keepdims=True)) * (1.0 + (k + 8) * 2.0**-52)
         free = _floor_log2(room * (1.0 - _SAFE) / xp.where(norm > 0, norm, 1.0)) - exponent
-        found.append(xp.where(norm > 0, free, 0).astype(xp.int32))
-    return found[0], found[1]
+        exponents.append(xp.where(norm > 0, free, 0).astype(xp.int32))
+    return exponents[0], exponents[1]
 
 
 def _rounded_up(x: Any, scale: str) -> tuple[Any, Any]:
@@ -100,15 +100,15 @@ def exponents_by_products(a: Any, b: Any, count: int, rounding: str = "truncate"
         # 2^(s + e) > R 124 / (2 sqrt(k) 126) > 62.
         coarse_a, coarse_b = (xp.where(x > 0, x + 1.0, 0.0) for x in (coarse_a, coarse_b))
     bound = accumulate.int32(coarse_a, coarse_b).astype(xp.float64)
-    found = []
+    exponents = []
     for axis, exponent in ((1, exponent_a), (0, exponent_b)):
         most = bound.max(axis=axis, keepdims=True) if bound.size else xp.zeros(exponent.shape)
         # coarse 2^(e + s) / COARSE_STEPS bounds |a'|.
         free = (
             _floor_log2(radius(count) * COARSE_STEPS * (1 - _SAFE) / xp.sqrt(xp.where(most > 0, most, 1.0))) - exponent
         )
-        found.append(xp.where(most > 0, free, 0).astype(xp.int32))
-    return found[0], found[1]
+        exponents.append(xp.where(most > 0, free, 0).astype(xp.int32))
+    return exponents[0], exponents[1]
 
 
 def integers(x: Any, exponent: Any, rounding: str = "truncate") -> Any:
@@ -128,11 +128,11 @@ def symmetric(x: Any, p: int) -> Any:
     """The residues of integer-valued float64 (or integer) `x` modulo `p` of least magnitude; 256 gives -128 to 127."""
     xp = namespace(x)
     if x.dtype.kind == "f":
-        rest = xp.fmod(x, float(p))  # exact, of any float
-        rest = rest + xp.where(rest < 0, float(p), 0.0)
+        residue = xp.fmod(x, float(p))  # exact, of any float
+        residue = residue + xp.where(residue < 0, float(p), 0.0)
     else:
-        rest = x % p
-    return xp.where(rest > (p - 1) // 2, rest - p, rest)
+        residue = x % p
+    return xp.where(residue > (p - 1) // 2, residue - p, residue)
 
 
 def of(x: Any, count: int) -> list[Any]:
@@ -142,15 +142,15 @@ def of(x: Any, count: int) -> list[Any]:
 
 def products(a: list[Any], b: list[Any]) -> list[Any]:
     """int8 residues of A'B' from those of A' [m,k] and B' [k,n]: int32 sums over blocks of 2^17 of k, then reduced."""
-    found = []
-    for one, other, p in zip(a, b, moduli.moduli(len(a)), strict=True):
-        xp = namespace(one)
-        total = xp.zeros((one.shape[0], other.shape[1]), dtype=xp.int64)
-        for start in range(0, one.shape[1], moduli.LONGEST_K):
+    reduced = []
+    for left, right, p in zip(a, b, moduli.moduli(len(a)), strict=True):
+        xp = namespace(left)
+        total = xp.zeros((left.shape[0], right.shape[1]), dtype=xp.int64)
+        for start in range(0, left.shape[1], moduli.LONGEST_K):
             block = slice(start, start + moduli.LONGEST_K)
-            total += accumulate.exact(one[:, block].astype(xp.float64), other[block].astype(xp.float64)).astype(
+            total += accumulate.exact(left[:, block].astype(xp.float64), right[block].astype(xp.float64)).astype(
                 xp.int64
             )
             total = symmetric(total, p)
-        found.append(symmetric(total, p).astype(np.int8))
-    return found
+        reduced.append(symmetric(total, p).astype(np.int8))
+    return reduced

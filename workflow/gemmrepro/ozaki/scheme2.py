@@ -30,8 +30,8 @@ used; what fails then is recomputed in float64, which satisfies k u / (1 - k u) 
 
     |C - AB| <= max(gamma, k u / (1 - k u)) |A||B| + u' |C|    (+ 2^-1074 k where products underflow).
 
-The result says how many moduli were used and how many elements fell back. A row a_i whose large elements meet only
-small ones of b_j (A D, D^-1 B with wide D; complementary sparsity) is what falls back.
+The result states how many moduli were used and which elements fell back: those of rows a_i whose large elements meet
+only small ones of b_j (A D, D^-1 B with wide D; complementary sparsity).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _EXPONENTS = {"norms": residues.exponents_by_norms, "products": residues.exponen
 
 @dataclass(frozen=True)
 class Certified:
-    """What the certified mode returns.
+    """The result of the certified mode.
 
     Attributes:
         c: [m,n] float64.
-        count: moduli used.
-        fallback: [m,n] bool, elements that float64 computed.
+        count: number of moduli used.
+        fallback: [m,n] bool, elements that were recomputed in float64.
         gamma: the componentwise bound that holds for the others.
     """
 
@@ -123,13 +123,13 @@ def fast_bound(a: Any, b: Any, count: int) -> Any:
 def predicted_fro(
     count: int, k: int, rounding: str = "truncate", mean_to_rms: float = math.sqrt(2 / math.pi)
 ) -> tuple[float, float]:
-    """Expected ||C - C*||_F / ||C*||_F of the fast mode: the least and the most, by where R falls.
+    """Expected ||C - C*||_F / ||C*||_F of the fast mode: the least and the most, depending on R.
 
     Independent elements of mean zero. 2^-s is sqrt(k) rms / R to twice that. Rounding to nearest errs by 2^-s /
     sqrt(12) in the root mean square on either side. Truncation errs by 2^-s / sqrt(3), and its errors have the sign of
-    what they are cut from, so those of A times B and those of B times A go together: sum sign(a) b and sum a sign(b)
+    what they are cut from, so the errors of A times B and of B times A correlate: sum sign(a) b and sum a sign(b)
     correlate by the square of E|x| / rms. For normal elements truncation loses 2.4 times as much as rounding to
-    nearest, not twice. The last rounding of C, u / sqrt(3) or less, is not in it.
+    nearest, not twice. The last rounding of C, u / sqrt(3) or less, is not included.
 
     Args:
         mean_to_rms: E|x| / rms of the elements; that of the normal distribution unless given.
@@ -164,11 +164,11 @@ def certificate(
     # All relative to the rows' and columns' own powers of two, so that nothing overflows.
     step_a, step_b = xp.ldexp(xp.ones(e.shape), -(s + e)), xp.ldexp(xp.ones(f.shape), -(t + f))
     sum_a, sum_b = unit_a.sum(axis=1, keepdims=True), unit_b.sum(axis=0, keepdims=True)
-    spent = step_a * sum_b + sum_a * step_b
+    loss_bound = step_a * sum_b + sum_a * step_b
     if rounding == "nearest":
-        spent = 0.5 * spent + 0.25 * a.shape[1] * step_a * step_b
+        loss_bound = 0.5 * loss_bound + 0.25 * a.shape[1] * step_a * step_b
     apart = (a != 0).astype(xp.float64) @ (b != 0).astype(xp.float64) == 0
-    return (spent * (1 + 2.0**-20) <= gamma * least) | apart
+    return (loss_bound * (1 + 2.0**-20) <= gamma * least) | apart
 
 
 def certified(

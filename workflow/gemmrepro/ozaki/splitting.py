@@ -7,7 +7,7 @@ simplify; `extract` computes the same digits by a scaled rounding to integer, wh
 D = v / 2^(c - beta) is at most 2^beta, and the slice that is stored, 2^-c v = D 2^-beta, lies in [-1, 1].
 
 The remainder is at most half a unit: the next max is at most 2^(c - beta - 1). A slice therefore takes beta + 1 bits
-(the sign is one), if the maximum is measured again. The article's fused split takes c_p = c_0 - p step instead.
+(the sign is one), if the maximum is recomputed. The article's fused split takes c_p = c_0 - p step instead.
 
 With one scale per matrix, a row smaller than the largest element by 2^-s loses s bits of any fixed number of slices.
 """
@@ -51,7 +51,7 @@ class Split:
 
     Attributes:
         slices: from the largest to the smallest.
-        residual: [rows, columns] float64; zero where the split ran until nothing was left.
+        residual: [rows, columns] float64; zero if the split ran until the remainder was zero.
         beta: |digits| <= 2^beta; by fixed steps longer than beta + 1, up to 2^(step - 1) from the second slice on.
     """
 
@@ -92,8 +92,8 @@ def split(x: Any, rho: int, scale: str = "matrix", count: int | None = None, ste
     Args:
         rho: a slice takes beta = 53 - rho bits (`exactness.rho`).
         scale: "matrix" (the article), "row" (for A) or "column" (for B).
-        count: stop after this many slices; None: when nothing is left.
-        step: take c_p = c_0 - p step instead of measuring the maximum of the remainder again.
+        count: stop after this many slices; None: when the remainder is zero.
+        step: take c_p = c_0 - p step instead of recomputing the maximum of the remainder.
 
     Raises:
         UserError: `x` is no finite float64 matrix, or an argument is out of range.
@@ -104,12 +104,12 @@ def split(x: Any, rho: int, scale: str = "matrix", count: int | None = None, ste
         raise UserError("the matrix to split holds Inf or NaN; set those rows aside first (arrays.set_aside).")
     beta = MANTISSA - rho
     if not 1 <= beta <= 26:
-        raise UserError(f"rho is {rho}; it must leave 1 to 26 bits a slice, so lie between 27 and 52.")
+        raise UserError(f"rho is {rho}; it must leave 1 to 26 bits per slice, so lie between 27 and 52.")
     if step is not None and (step < 1 or count is None):
         raise UserError("a split by fixed steps needs step >= 1 and a count of slices.")
     if step is not None and step > 26:
         raise UserError(
-            f"steps of {step} bits make digits of {step - 1} bits, which no low type holds; choose step <= 26."
+            f"steps of {step} bits give digits of {step - 1} bits, too long for a low-precision type; use step <= 26."
         )
     if count is not None and count < 1:
         raise UserError(f"count is {count}; ask for at least one slice.")
