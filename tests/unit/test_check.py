@@ -159,7 +159,7 @@ FAULTS = {
     "a rung twice": Fault(
         "ladder.smem", "rung L2 is that of 2_coalesced.cu too", find='rung="L3"', replace='rung="L2"'
     ),
-    "rungs out of order": Fault("ladder.blocktile_1d", "L4 stands behind L40", find='rung="L3"', replace='rung="L40"'),
+    "rungs out of order": Fault("ladder.blocktile_1d", "L4 follows L40", find='rung="L3"', replace='rung="L40"'),
     "an id twice": Fault(
         "ladder.coalesced", "2 records have this id", find='id="ladder.smem"', replace='id="ladder.coalesced"'
     ),

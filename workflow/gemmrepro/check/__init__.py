@@ -1,8 +1,9 @@
-"""Judges a kernel family against the contract, without a GPU or a CUDA toolkit: ``python -m gemmrepro check``.
+"""Checks kernel families against the contract, without a GPU or a CUDA toolkit: ``python -m gemmrepro check``.
 
-One module per idea: what a source defines, what a record says of it, launches, shapes, the order of rungs, claims,
-experiments, files that nothing lists, imports. Each is a function from a `Family` under check to `Findings`; a finding
-that does not hold says where it is and what to do.
+`stage` is the command and `subject` runs all checks on a family. Each other module is one check with a function
+`check`, on a kernel (`entries`, `includes`, `constants`, `launches`, `signatures`, `promises`, `shapes`, `stories`) or
+on a family (`identities`, `rungs`, `files`, `imports`, `claims`, `experiments`). It adds to `Findings`; each problem
+says where it is and what to do. `cuda_source` and `python_source` parse sources.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Constants of a record are those of its source: the report and the launches go by the record."""
+"""Constants in a record equal those in its source; the report and the launches use the record's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gemmrepro.check.findings import Findings
 from gemmrepro.registry import Kernel
 
 TILE = ("bm", "bn", "bk")
-"""Constants that every source has that is compiled for a tile."""
+"""Constants that every tiled source must define."""
 
 
 def check(kernel: Kernel, findings: Findings) -> None:
@@ -18,13 +18,13 @@ def check(kernel: Kernel, findings: Findings) -> None:
         _check_cutile(kernel, findings)
         return
     if kernel.code.compiler == "cute_dsl":
-        there: dict[str, int | None] = {**python_source.module_constants(kernel.source_path)}
+        defined: dict[str, int | None] = {**python_source.module_constants(kernel.source_path)}
     else:
         named = constants(text_of(kernel), kernel.code.defines)
-        there = {name: value_of(expression, named) for name, expression in named.items()}
+        defined = {name: value_of(expression, named) for name, expression in named.items()}
     for name, value in kernel.code.params.items():
-        own = there.get(name.upper(), there.get("TILE") if name in TILE else None)
-        if own is None:
+        actual = defined.get(name.upper(), defined.get("TILE") if name in TILE else None)
+        if actual is None:
             findings.require(
                 name not in TILE or bool(kernel.run.variants),
                 kernel.id,
@@ -32,25 +32,27 @@ def check(kernel: Kernel, findings: Findings) -> None:
             )
         else:
             findings.require(
-                own == value, kernel.id, f"Code.params says {name} = {value}; in {kernel.source} it is {own}."
+                actual == value, kernel.id, f"Code.params says {name} = {value}; in {kernel.source} it is {actual}."
             )
 
 
 def _check_cutile(kernel: Kernel, findings: Findings) -> None:
-    """The constants that a record hands to a function are those that the function takes."""
+    """The constants that a record passes to a function are the function's constant parameters."""
     functions = python_source.kernels_of(kernel.source_path)
     for code in kernel.codes:
         name = code.code.function or code.code.entry
         pairs = [pair.split("=") for pair in code.code.defines.get("PARAMETERS", "").split(",") if "=" in pair]
-        given = {key: int(value) for key, value in pairs}
-        taken = set(functions.get(name, ()))
+        passed = {key: int(value) for key, value in pairs}
+        accepted = set(functions.get(name, ()))
         findings.require(
-            set(given) == taken,
+            set(passed) == accepted,
             kernel.id,
-            f"{name} of {kernel.source} takes the constants {', '.join(sorted(taken))}; "
-            f"its record gives {', '.join(sorted(given))}.",
+            f"{name} of {kernel.source} takes the constants {', '.join(sorted(accepted))}; "
+            f"its record gives {', '.join(sorted(passed))}.",
         )
-        other = {key: value for key, value in code.code.params.items() if given.get(key.upper(), value) != value}
+        different = {key: value for key, value in code.code.params.items() if passed.get(key.upper(), value) != value}
         findings.require(
-            not other, kernel.id, f"Code.params and Code.defines of {name} differ in {', '.join(sorted(other))}."
+            not different,
+            kernel.id,
+            f"Code.params and Code.defines of {name} differ in {', '.join(sorted(different))}.",
         )

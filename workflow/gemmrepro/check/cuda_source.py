@@ -1,4 +1,4 @@
-"""What the text of a CUDA source says, as far as checks read it: entry points, constants, launch bounds, includes."""
+"""Reads CUDA sources as text: constants, launch bounds, includes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def text_of(kernel: Kernel) -> str:
-    """The source of a kernel and the headers of its own family, without comments."""
+    """The text of a kernel's source and of its family's own headers, without comments."""
     own = [path for path in kernel.header_paths if path.parent == kernel.source_path.parent]
     texts = [path.read_text() for path in (kernel.source_path, *own) if path.is_file()]
     return without_comments("\n".join(texts))
@@ -34,7 +34,7 @@ def without_comments(text: str) -> str:
 
 
 def included(path: Path) -> set[str]:
-    """Headers of ours that a file includes, directly or through others, relative to kernels/."""
+    """Headers under kernels/ that a file includes, directly or indirectly; paths are relative to kernels/."""
     reached: set[str] = set()
     pending = [path]
     while pending:
@@ -50,12 +50,12 @@ def included(path: Path) -> set[str]:
 
 def launch_bounds(text: str, entry: str) -> str | None:
     """The first argument of an entry point's ``__launch_bounds__``, as text; None if it has none."""
-    found = re.search(rf"__launch_bounds__\(([^,()]*(?:\([^()]*\)[^,()]*)*)[^;{{]*?\)\s*{entry}\s*\(", text)
-    return found[1] if found else None
+    match = re.search(rf"__launch_bounds__\(([^,()]*(?:\([^()]*\)[^,()]*)*)[^;{{]*?\)\s*{entry}\s*\(", text)
+    return match[1] if match else None
 
 
 def constants(text: str, defines: Mapping[str, str]) -> dict[str, str]:
-    """Integer constants of a source and the expressions they are given, the record's `defines` before its own."""
+    """Integer constants of a source and their expressions; the record's `defines` override the source's macros."""
     whole = text.replace("\\\n", " ")
     own = re.findall(r"^[ \t]*#define (\w+) ([^\n]+)$", whole, re.M)
     macros = {**dict(own), **defines}
@@ -69,7 +69,7 @@ def constants(text: str, defines: Mapping[str, str]) -> dict[str, str]:
 
 
 def _assignments(declaration: str) -> Iterator[tuple[str, str]]:
-    """``A = 1, B = f(2, 3)`` as pairs of name and expression; commas in parentheses separate nothing."""
+    """``A = 1, B = f(2, 3)`` as pairs of name and expression; commas inside parentheses do not separate."""
     depth, start = 0, 0
     for place, character in enumerate(declaration + ","):
         depth += (character in "({[") - (character in ")}]")
@@ -81,8 +81,8 @@ def _assignments(declaration: str) -> Iterator[tuple[str, str]]:
 
 
 def value_of(expression: str, named: Mapping[str, str], depth: int = 0) -> int | None:
-    """The value of an integer expression, or None where it has what is no integer arithmetic."""
-    if depth > 20:  # a constant that is defined by itself
+    """The value of an expression, or None if it is more than integer arithmetic on constants."""
+    if depth > 20:  # a constant defined in terms of itself
         return None
     try:
         tree = ast.parse(expression.strip(), mode="eval").body

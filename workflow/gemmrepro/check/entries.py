@@ -1,4 +1,4 @@
-"""A source exists, defines every entry point that its record names, and holds no host code."""
+"""A source exists, defines every entry point in its record, and contains no host code."""
 
 from __future__ import annotations
 

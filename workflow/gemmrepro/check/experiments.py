@@ -1,4 +1,4 @@
-"""Experiments are declared as their stage needs them, on kernels and figures that there are."""
+"""Experiments are complete, and refer to existing kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check(family: str, findings: Findings) -> None:
     except UserError as error:
         findings.require(False, where, str(error))
         return
-    except Exception as error:  # whatever a module may raise while it is imported
+    except Exception as error:  # an import can raise anything
         findings.require(False, where, f"importing it fails with {type(error).__name__}: {error}")
         return
     for experiment in declared:

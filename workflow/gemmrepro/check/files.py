@@ -9,7 +9,7 @@ from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 
 DECLARATIONS = ("family.py", experiments.FILE)
-"""Python files of a family that are no sources."""
+"""Python files of a family that are not sources."""
 
 
 def check(family: str, findings: Findings) -> None:
@@ -23,7 +23,7 @@ def check(family: str, findings: Findings) -> None:
     listed |= {header.removeprefix(f"{family}/") for header in headers}
     try:
         listed |= {source for experiment in experiments.declared(family) for source in experiment.sources}
-    except Exception as error:  # the check of experiments says what is wrong with them
+    except Exception as error:  # the check of experiments reports it
         if not isinstance(error, UserError):
             listed |= {path.name for path in folder.glob("*.py")}
     for path in sorted(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""What the checks of a family found."""
+"""Results of a family's checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: the kernel or file it is about, and a sentence on it and on what to do."""
+    """A failed check: the kernel or file, and a sentence on what is wrong and what to do."""
 
     where: str
     what: str
@@ -18,13 +18,13 @@ class Problem:
 
 @dataclass
 class Findings:
-    """Checks that passed, counted, and the problems of those that did not."""
+    """The number of passed checks, and a problem for each failed one."""
 
     passed: int = 0
     problems: list[Problem] = field(default_factory=list)
 
     def require(self, holds: bool, where: str, what: str) -> None:
-        """Count a check that `holds`; else note the problem."""
+        """Count a check that `holds`, or record the problem."""
         if holds:
             self.passed += 1
         else:

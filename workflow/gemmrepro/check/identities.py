@@ -1,4 +1,4 @@
-"""Ids and the family's own record: every other check finds kernels by them."""
+"""Ids and the family's own record are consistent; all other checks depend on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A family imports from the public face of the library alone; all else may change without notice."""
+"""A family only imports the public face of the library; everything else may change without notice."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FACE = (
     "gemmrepro.gpu.l2_window",
     "gemmrepro.gates.bounds",
 )
-"""Modules that kernels/ may import; of a package its names, not its modules."""
+"""Modules that kernels/ may import; for a package, its exported names but not its modules."""
 
 OPEN_PACKAGE = "gemmrepro.ozaki"
-"""A package whose modules are the face too: the mathematics of two families."""
+"""A package whose modules are also public: the mathematics of two families."""
 
 GPU_PACKAGES = frozenset({"cupy", "torch", "cutlass", "cuda", "triton", "nvidia"})
-"""Packages that are there in some containers only: a family imports them inside functions."""
+"""Packages that only some containers have, so a family imports them inside functions."""
 
 
 def check(family: str, findings: Findings) -> None:
@@ -38,7 +38,7 @@ def check(family: str, findings: Findings) -> None:
             continue
         try:
             tree = ast.parse(path.read_text())
-        except SyntaxError:  # importing it says so
+        except SyntaxError:  # reported when the family is imported
             continue
         _check_file(path, tree, f"kernels/{family}/{name}", findings)
 

@@ -1,4 +1,4 @@
-"""A record lists every header of ours that its source includes: their content is part of the build key."""
+"""A record lists every header under kernels/ that its source includes, since their content enters the build key."""
 
 from __future__ import annotations
 

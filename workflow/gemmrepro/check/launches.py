@@ -1,4 +1,4 @@
-"""Launches fit the source and the GPU: block shapes, launch bounds, and a grid that covers the output once."""
+"""Launches match the source and the GPU: block shapes, launch bounds, and a grid that covers the output once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from gemmrepro.registry import Kernel, Launch, Step
 GRID = (2**31 - 1, 65535, 65535)
 THREADS = 1024
 SIZES = (512, 4096)
-"""Sizes, as the configuration gives them, whose launches are looked at."""
+"""Configured sizes whose launches are checked."""
+
 PERSISTENT = 264
-"""The most blocks of a grid that stays on the GPU: two on each of an H100's or H200's 132 SMs."""
+"""Maximum grid of a persistent kernel: two blocks on each of the 132 SMs of an H100 or H200."""
 
 
 def check(kernel: Kernel, findings: Findings) -> None:
@@ -30,7 +31,7 @@ def check(kernel: Kernel, findings: Findings) -> None:
 
 
 def _launched(kernel: Kernel, shape: Shape) -> list[tuple[str, Launch]]:
-    """Entry points that run on `shape`, and their launches."""
+    """The entry points of a run on `shape`, and their launches."""
     part = kernel.at(shape)
     steps = [step for step in part.steps_at(shape) if isinstance(step, Step)]
     return [(step.entry, step.launch(shape)) for step in steps] or [(part.code.entry, part.launch(shape))]
@@ -47,7 +48,7 @@ def _check_limits(kernel: Kernel, what: str, launch: Launch, findings: Findings)
 
 
 def _check_bounds(kernel: Kernel, findings: Findings) -> None:
-    """Every entry point is compiled for the threads that it is launched with."""
+    """The launch bounds of every entry point equal its block size."""
     text = text_of(kernel)
     for code in kernel.codes:
         bound = launch_bounds(text, code.code.entry)
@@ -65,7 +66,7 @@ def _check_bounds(kernel: Kernel, findings: Findings) -> None:
 
 
 def _check_cover(kernel: Kernel, findings: Findings) -> None:
-    """Blocks times the block's tile cover C, and no block lies wholly outside it; blocks that stay find one tile."""
+    """The grid has one block per tile of C; a persistent kernel launches one block (or cluster) for a single tile."""
     large, tiny = Shape.cube(16384), Shape(1, 8, 8)
     if kernel.takes(large) and kernel.takes(tiny) and math.prod(kernel.launch(large).grid) <= PERSISTENT:
         small = kernel.launch(tiny)

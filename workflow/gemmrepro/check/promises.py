@@ -1,4 +1,4 @@
-"""What a record expects of its machine code can be checked: valid expressions, each with its reason."""
+"""A record's expectations about machine code are valid regular expressions, each with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the text of a Python source (cuTile, CuTe's DSL) says: its kernels and their constants. Nothing is imported."""
+"""Reads Python sources (cuTile, CuTe's DSL) without importing them: kernels and their constants."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 
 def kernels_of(path: Path) -> dict[str, tuple[str, ...]]:
-    """Functions decorated as kernels, each with its constant parameters (annotated ``Constant``)."""
+    """Names of functions decorated as kernels, each with its constant parameters (annotated ``Constant``)."""
     functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
     return {node.name: _constants(node) for node in functions if any(map(_is_kernel, node.decorator_list))}
 
 
 def module_constants(path: Path) -> dict[str, int]:
-    """Integers that a module assigns to names."""
-    found: dict[str, int] = {}
+    """Integer constants that a module assigns."""
+    integers: dict[str, int] = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, int):
-            found |= {target.id: node.value.value for target in node.targets if isinstance(target, ast.Name)}
-    return found
+            integers |= {target.id: node.value.value for target in node.targets if isinstance(target, ast.Name)}
+    return integers
 
 
 def _is_kernel(decorator: ast.expr) -> bool:

@@ -1,4 +1,4 @@
-"""Rungs and labels of a family: unique, in order, and short enough to draw."""
+"""A family's rungs and labels are unique, in order, and short enough to draw."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gemmrepro.check.findings import Findings
 from gemmrepro.registry import Kernel, ladders
 
 LONGEST = 40
-"""Characters of a label that still leave room for a figure."""
+"""Maximum length of a label in figures, in characters."""
 
 
 def check(family: str, findings: Findings) -> None:
@@ -19,7 +19,7 @@ def check(family: str, findings: Findings) -> None:
 
 
 def _check_order(kernels: tuple[Kernel, ...], findings: Findings) -> None:
-    """Rungs belong to one source each, and follow one another by number."""
+    """Each rung has one source, and rungs are in numerical order."""
     climbed = [kernel for kernel in kernels if kernel.timing.baseline]
     sources: dict[str, str] = {}
     for kernel in climbed:
@@ -38,26 +38,26 @@ def _check_order(kernels: tuple[Kernel, ...], findings: Findings) -> None:
             findings.require(
                 previous <= number,
                 kernel.id,
-                f"rung {kernel.rung} stands behind {before.rung} in KERNELS; order the records by rung.",
+                f"rung {kernel.rung} follows {before.rung} in KERNELS; order the records by rung.",
             )
         last[ladder] = kernel, number
 
 
 def _parsed(rung: str) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
-    """``L7.1`` as (L, 7.1), ``4p.1`` as (p, 4.1); None of a rung without a number."""
-    found = re.fullmatch(r"([A-Za-z]*)(\d+)([a-z]*)((?:\.\d+)*)(.*)", rung)
-    if found is None:
+    """The ladder and the number of a rung: ``L7.1`` has ("L", "", "") and (7, 1); None for a rung without a number."""
+    match = re.fullmatch(r"([A-Za-z]*)(\d+)([a-z]*)((?:\.\d+)*)(.*)", rung)
+    if match is None:
         return None
-    prefix, major, branch, minor, tail = found.groups()
+    prefix, major, branch, minor, tail = match.groups()
     return (prefix, branch, tail), (int(major), *(int(part) for part in minor.split(".")[1:]))
 
 
 def _check_labels(family: str, findings: Findings) -> None:
-    """Figures name every kernel, each differently."""
+    """Labels of kernels are unique and short."""
     labels = {kernel.id: ladders.label(kernel) for kernel in ladders.compared(family)}
-    for (first, name), (second, other) in pairwise(sorted(labels.items(), key=lambda item: item[1])):
+    for (first, name), (second, next_name) in pairwise(sorted(labels.items(), key=lambda item: item[1])):
         findings.require(
-            name != other, second, f"its label, '{other}', is that of {first} too; change its name or rung."
+            name != next_name, second, f"its label, '{next_name}', is that of {first} too; change its name or rung."
         )
     for kernel_id, name in labels.items():
         findings.require(

@@ -1,4 +1,4 @@
-"""Shapes are accepted and refused consistently."""
+"""`Accepts` is consistent with the shapes that a kernel takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of every launch are known to the operation, and tensor maps are what TMA can load."""
+"""Arguments of every launch are known, and TMA supports every tensor map."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from gemmrepro.judge import claims
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the families named, by default all; 1 if anything is wrong."""
+    """Check the named families, by default all. Returns the exit code: 1 if there is a problem."""
     parser = argparse.ArgumentParser(
-        prog="gemmrepro check", description="Judge kernel families against the contract; needs no GPU and no toolkit."
+        prog="gemmrepro check", description="Check kernel families against the contract; needs no GPU and no toolkit."
     )
     parser.add_argument("family", nargs="*", help="names of folders under kernels/; default: all")
     names = parser.parse_args(arguments).family or list(registry.family_names())

@@ -1,4 +1,4 @@
-"""What a record tells the paper refers to what there is: counters, published systems, baselines, other kernels."""
+"""A record's story refers to existing counters, published systems, baselines and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The family under check: its records loaded, and all checks run over them."""
+"""Loads a family's records and runs all checks on them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ OF_A_KERNEL = (
 """Checks of one record."""
 
 OF_A_FAMILY = (rungs.check, files.check, imports.check, claims.check, experiments.check)
-"""Checks of all records together, and of the files beside them."""
+"""Checks of a whole family and its files."""
 
 
 def check_family(name: str) -> Findings:
-    """Every check of the family called `name`. Raises UserError if there is none."""
+    """Run all checks on the family called `name`. Raises UserError if there is none."""
     findings = Findings()
     kernels = _loaded(name, findings)
     if kernels:
@@ -56,7 +56,7 @@ def check_family(name: str) -> Findings:
 
 
 def _loaded(name: str, findings: Findings) -> tuple[Kernel, ...]:
-    """The family's records; none, and a problem, if its registry cannot be read."""
+    """The family's records; empty, with a problem in `findings`, if they cannot be imported."""
     if name not in registry.family_names():
         registry.family(name)  # raises, naming the known families
     where = f"kernels/{name}/family.py"
@@ -65,7 +65,7 @@ def _loaded(name: str, findings: Findings) -> tuple[Kernel, ...]:
     except UserError as error:
         findings.require(False, where, str(error))
         return ()
-    except Exception as error:  # whatever a module may raise while it is imported
+    except Exception as error:  # an import can raise anything
         findings.require(False, where, f"importing it fails with {type(error).__name__}: {error}")
         return ()
     findings.require(bool(kernels), where, "KERNELS is empty; add a record.")
