@@ -1,5 +1,15 @@
 # One job per kernel and toolkit: a fat binary, its disassembly, and a record with the build key.
 
+# Modules that serve one compiler alone: an edit of theirs recompiles only its kernels.
+OF_COMPILER = {"cute_dsl": ["build.cute_dsl", "build.cute_dsl_trace"], "cutile": ["build.cutile", "build.cutile_export"]}
+
+
+def build_code(wildcards):
+    """The build's code. The registry's counts by what it says of the kernel (`registered`), not by itself."""
+    compiler = kernel_of(wildcards).code.compiler
+    others = [module for name, modules in OF_COMPILER.items() if name != compiler for module in modules]
+    return code("build.stage", without=["registry", *others])
+
 
 rule build_kernel:
     input:
@@ -16,9 +26,8 @@ rule build_kernel:
         "resources/images/{toolkit}.sif"
     params:
         architectures=lambda wildcards: ",".join(PLAN.architectures(wildcards.toolkit)),
-        # What the build reads of the record, beside the files above. The registry's own code counts by that alone.
         registered=lambda wildcards: keys.compiled(kernel_of(wildcards)),
-        code=code("build.stage", without=["registry"]),
+        code=build_code,
         folder=subpath(output.record, parent=True),
     message:
         "Compiling {wildcards.kernel} with {wildcards.toolkit} for sm_{params.architectures}"
