@@ -1,7 +1,10 @@
 # One job per kernel and toolkit: a fat binary, its disassembly, and a record with the build key.
 
 # Modules that serve one compiler alone: an edit of theirs recompiles only its kernels.
-OF_COMPILER = {"cute_dsl": ["build.cute_dsl", "build.cute_dsl_trace"], "cutile": ["build.cutile", "build.cutile_export"]}
+OF_COMPILER = {
+    "cute_dsl": ["build.cute_dsl", "build.cute_dsl_trace"],
+    "cutile": ["build.cutile", "build.cutile_export"],
+}
 
 
 def build_code(wildcards):

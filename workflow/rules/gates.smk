@@ -1,5 +1,8 @@
 # Static gate everywhere. Numerical gate on a GPU; without one, the recorded verdict of the same run and the same gate.
 
+# The gates of all operations: a kernel's own counts by its protocol.
+JUDGES = ["gates.operations"]
+
 if PLAN.live:
 
     rule gate_numeric:
@@ -18,7 +21,8 @@ if PLAN.live:
         params:
             seeds=config["gates"]["seeds"],
             registered=lambda wildcards: keys.judged(kernel_of(wildcards)),
-            code=code("gates.numeric"),
+            protocol=lambda wildcards: protocol(kernel_of(wildcards)),
+            code=code("gates.numeric", without=JUDGES),
         message:
             "Checking the numbers of {wildcards.kernel} on the GPU"
         shell:
@@ -58,7 +62,7 @@ rule gate:
         ),
         registered=lambda wildcards: keys.judged(kernel_of(wildcards)),
         protocol=lambda wildcards: protocol(kernel_of(wildcards)),
-        code=code("gates.stage"),
+        code=code("gates.stage", without=JUDGES),
     message:
         "Judging {wildcards.kernel}"
     shell:
