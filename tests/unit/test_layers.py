@@ -1,0 +1,52 @@
+"""The library is the pipeline: layers, no circles, no stage that imports another."""
+
+from __future__ import annotations
+
+import ast
+
+from gemmrepro.core import dependencies, trees
+
+LAYERS = (
+    *("errors", "stats", "core", "operations", "registry", "operands", "build", "gpu", "timing", "ozaki", "gates"),
+    *("measure", "experiments", "tune", "judge", "paper", "host", "check"),
+)
+
+
+def every_module() -> list[str]:
+    paths = sorted(dependencies.PACKAGE.rglob("*.py"))
+    names = [".".join(path.relative_to(dependencies.PACKAGE.parent).with_suffix("").parts) for path in paths]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def test_no_two_modules_need_each_other() -> None:
+    for module in every_module():
+        for imported in dependencies.imports(module):
+            assert module not in dependencies.closure(imported), f"{module} and {imported}"
+
+
+def test_no_module_imports_from_a_layer_above_its_own() -> None:
+    def layer(module: str) -> int:
+        return LAYERS.index(module.split(".")[1])
+
+    modules = [name for name in every_module() if "." in name and "__main__" not in name]
+    upward = [
+        f"{module} imports {imported}"
+        for module in modules
+        for imported in dependencies.imports(module)
+        if "." in imported and layer(imported) > layer(module)
+    ]
+    assert not upward
+
+
+def test_no_stage_imports_another_stage() -> None:
+    """A stage is a module that the workflow runs: it has a `main`."""
+
+    def is_stage(module: str) -> bool:
+        path = dependencies.file_of(module)
+        tree = trees.parse(path) if path else ast.Module([], [])
+        return any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body)
+
+    stages = {module for module in every_module() if is_stage(module) and "__main__" not in module}
+    assert len(stages) > 10
+    crossing = {(stage, other) for stage in stages for other in dependencies.imports(stage) & stages}
+    assert not crossing

@@ -1,0 +1,229 @@
+"""What an edit reruns. Every output is faked and touched, one file is edited, and Snakemake says what it would do.
+
+No container and no GPU is needed, and nothing runs: the plan is Snakemake's own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support import copy_sources, snakemake
+
+from gemmrepro import experiments, registry
+from gemmrepro.registry import Kernel
+
+RECORDED = ("--config", "measure=recorded")
+LIBRARY = "workflow/gemmrepro"
+
+EVERY = registry.kernels()
+FAMILIES = registry.family_names()
+ALL_FIGURES = {f"figures_{family}": 1 for family in FAMILIES if experiments.figure_names(family)}
+REPORT = {"report": 1}
+VERDICTS = {"verdicts": 1} | REPORT
+
+
+def builds(kernels: list[Kernel]) -> dict[str, int]:
+    return {"build_kernel": sum(len(kernel.platform.toolkits) for kernel in kernels)}
+
+
+def gates(kernels: list[Kernel]) -> dict[str, int]:
+    """The gates of some kernels, and what reads gates."""
+    return {"gate": len(kernels)} | VERDICTS
+
+
+def rows(*families: str) -> dict[str, int]:
+    """The rows of some families, and what reads rows. The ceilings stand in every figure of a roofline."""
+    drawn = ALL_FIGURES if "ceilings" in families else {f"figures_{family}": 1 for family in families}
+    return {"measure": len(families)} | {name: 1 for name in drawn if name in ALL_FIGURES} | VERDICTS
+
+
+def with_op(*operations: str) -> list[Kernel]:
+    return [kernel for kernel in EVERY if kernel.compute.op in operations]
+
+
+def compiled_by(*compilers: str) -> list[Kernel]:
+    return [kernel for kernel in EVERY if kernel.code.compiler in compilers]
+
+
+def from_source(family: str, source: str) -> list[Kernel]:
+    return [kernel for kernel in registry.kernels(family) if kernel.source == source]
+
+
+def from_header(header: str) -> list[Kernel]:
+    return [kernel for kernel in EVERY if header in kernel.code.headers]
+
+
+def chain(kernels: list[Kernel]) -> dict[str, int]:
+    """All that follows from a kernel's source."""
+    measured = {kernel.family for kernel in kernels}
+    drawn = experiments_with(kernels)
+    return builds(kernels) | {"gate": len(kernels)} | drawn | rows(*measured)
+
+
+def experiments_with(kernels: list[Kernel]) -> dict[str, int]:
+    """The experiments that run some kernels."""
+    ids = {kernel.id for kernel in kernels}
+    declared = [each for family in FAMILIES for each in experiments.declared(family)]
+    count = sum(bool(ids & set(each.kernels)) for each in declared)
+    return {"experiment": count} if count else {}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """In `file`, the first `old` becomes `new`; Snakemake must plan `jobs` by rule, and nothing else."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    jobs: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def made_in(self, folder: Path) -> Iterator[None]:
+        """The edit, undone afterwards: content and times."""
+        path = folder / self.file
+        before, times = path.read_text(), path.stat()
+        assert self.old in before, f"{self.file} holds no {self.old!r}"
+        path.write_text(before.replace(self.old, self.new, 1))
+        try:
+            yield
+        finally:
+            path.write_text(before)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+CRT, LADDER = list(registry.kernels("crt")), "kernels/ladder"
+OF_EVERY_FAMILY = rows(*FAMILIES)
+
+EDITS = [
+    # Words of the library rerun nothing.
+    Edit("a comment in the registry", f"{LIBRARY}/registry/records.py", "@dataclass", "# A comment.\n@dataclass"),
+    Edit("a comment in the cuBLAS binding", f"{LIBRARY}/gpu/cublas.py", "\nclass ", "\n# A comment.\nclass "),
+    Edit("a docstring", f"{LIBRARY}/core/files.py", '"""Write `value`', '"""Writes `value`'),
+    Edit("an error's words", f"{LIBRARY}/build/toolkit.py", "there is no toolkit", "no toolkit is called"),
+    Edit("a constant that nothing reads", f"{LIBRARY}/core/text.py", "\ndef ", "\nUNUSED = 1\n\n\ndef "),
+    Edit("the builder of images", f"{LIBRARY}/host/images.py", "\ndef main", "\nUNUSED = 1\n\n\ndef main"),
+    Edit("a family's notes", f"{LADDER}/NOTES.md", "\n", "\n\n"),
+    Edit("the README", "README.md", "\n", "\n\n"),
+    # Bounds and tolerances of gates.
+    Edit("the margin of scheme II", "kernels/crt/family.py", "MARGIN = ", "MARGIN = 1e9 * ", gates(CRT)),
+    Edit("the bound of GEMM", f"{LIBRARY}/gates/bounds.py", "LAMBDA = ", "LAMBDA = 1e9 * ", gates(with_op("gemm"))),
+    Edit(
+        "the bound of scheme II, in the ozaki package",
+        f"{LIBRARY}/ozaki/scheme2.py",
+        "4.0 * math.sqrt",
+        "4e9 * math.sqrt",
+        gates([kernel for kernel in CRT if kernel.id != "crt.accurate"]),
+    ),
+    Edit(
+        "a helper three imports away from a bound",
+        f"{LIBRARY}/ozaki/residues.py",
+        "- 1) // 2",
+        "- 1) // 4",
+        gates(CRT),
+    ),
+    Edit(
+        "a tolerance of the ceilings",
+        f"{LIBRARY}/gates/ceilings.py",
+        "WGMMA_TOLERANCE = ",
+        "WGMMA_TOLERANCE = 1e9 * ",
+        gates(with_op("ceiling_flops")),
+    ),
+    Edit("the bound of GELU", f"{LIBRARY}/gates/pointwise.py", "GAMMA = ", "GAMMA = 1e9 * ", gates(with_op("gelu"))),
+    Edit(
+        "the lengths that vectors are judged at",
+        f"{LIBRARY}/gates/vectors.py",
+        "LENGTHS = (",
+        "LENGTHS = (7, ",
+        gates(with_op("vector_copy", "reduce", "histogram")),
+    ),
+    # Records: what is run, judged, drawn and told.
+    Edit(
+        "a launch",
+        f"{LADDER}/family.py",
+        "grid=(tiles + rest * (pieces - 1), 1, 1)",
+        "grid=(1, 1, 1)",
+        {"gate": 1} | rows("ladder"),
+    ),
+    Edit("a rung's label", f"{LADDER}/family.py", 'rung="L7.1"', 'rung="L7.1b"', {"figures_ladder": 1} | VERDICTS),
+    Edit("a rung's idea", f"{LADDER}/family.py", 'idea="', 'idea="x', REPORT),
+    Edit("a rung's evidence", f"{LADDER}/family.py", "evidence=(", 'evidence=("dram__bytes.sum", ', REPORT),
+    Edit("a family's summary", f"{LADDER}/family.py", "summary=", 'summary="x" + ', REPORT),
+    # Sources and compilers.
+    Edit("a source", f"{LADDER}/1_naive.cu", "\n", "\n// An edit.\n", chain(from_source("ladder", "1_naive.cu"))),
+    Edit(
+        "a shared header",
+        "kernels/common/wgmma_int8.cuh",
+        "\n",
+        "\n// An edit.\n",
+        chain(from_header("common/wgmma_int8.cuh")),
+    ),
+    Edit(
+        "the options of one compiler",
+        f"{LIBRARY}/build/cute_dsl_trace.py",
+        "--opt-level 3",
+        "--opt-level 2",
+        chain(compiled_by("cute_dsl")),
+    ),
+    Edit("the order of the winners' file", f"{LADDER}/tuned/h200.json", "{", "{ "),
+    # Recordings and their form.
+    Edit(
+        "a recorded verdict",
+        "reports/recorded/h200/ladder/gates.json",
+        "\n",
+        "\n\n",
+        gates(list(registry.kernels("ladder"))),
+    ),
+    Edit("recorded rows", "reports/recorded/h200/ladder/summary.csv", "\n", "\n\n", rows("ladder")),
+    Edit("a column's least value", f"{LIBRARY}/measure/columns.py", "least=1)", "least=2)", OF_EVERY_FAMILY),
+    Edit("the schema of a run", "workflow/schemas/run.schema.yaml", "\n", "\n# An edit.\n", OF_EVERY_FAMILY),
+    # Claims, figures and the paper.
+    Edit("a claim's tolerance", f"{LADDER}/claims.yaml", "tolerance: ", "tolerance: 9", VERDICTS),
+    Edit("the schema of claims", "workflow/schemas/claims.schema.yaml", "\n", "\n# An edit.\n", VERDICTS),
+    Edit("a published figure", "kernels/published.csv", "0", "1", ALL_FIGURES | VERDICTS),
+    Edit("a rule of judgement", f"{LIBRARY}/judge/rules.py", '"reproduced"', '"confirmed"', VERDICTS),
+    Edit("a figure's module", f"{LIBRARY}/paper/figures/climb.py", "SIZES = ", "SIZES = 1 and ", ALL_FIGURES | REPORT),
+    Edit("the template", "reports/template/paper.html.j2", "\n", "\n\n", REPORT),
+    Edit("a discussion", f"{LADDER}/discussion.html.j2", "\n", "\n\n", REPORT),
+    Edit("a comment in the declaration of experiments", "kernels/ada/experiments.py", "\n", "\n# A comment.\n"),
+    Edit("the seeds of gates", "workflow/config/default.yaml", "seeds: 2", "seeds: 3", {"settings": 1} | REPORT),
+]
+
+
+@pytest.fixture(scope="module")
+def touched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources, with every output of the default target faked and up to date."""
+    folder = tmp_path_factory.mktemp("touched") / "gemmrepro"
+    copy_sources(folder)
+    summary = snakemake("--summary", *RECORDED, folder=folder)
+    assert summary.returncode == 0, summary.stdout
+    outputs = [line.split("\t")[0] for line in summary.stdout.splitlines() if "\t" in line]
+    for name in outputs[1:]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    touch = snakemake("--touch", "--forceall", *RECORDED, folder=folder)
+    assert touch.returncode == 0, touch.stdout
+    assert planned(folder) == {}
+    return folder
+
+
+def planned(folder: Path) -> dict[str, int]:
+    """Jobs that a dry run would do, by rule."""
+    plan = snakemake("--dry-run", *RECORDED, folder=folder)
+    assert plan.returncode == 0, plan.stdout
+    if "Nothing to be done" in plan.stdout:
+        return {}
+    table = plan.stdout.split("Job stats:")[1].split("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.M) if name != "all"}
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_an_edit_reruns_what_reads_it_and_nothing_else(edit: Edit, touched: Path) -> None:
+    with edit.made_in(touched):
+        assert planned(touched) == edit.jobs
