@@ -13,7 +13,9 @@ from support import ROOT
 from synthetic import World
 
 from gemmrepro import registry
+from gemmrepro.build.record import read_build
 from gemmrepro.errors import UserError
+from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
 from gemmrepro.host import record as script
 from gemmrepro.measure.recording import FILES
@@ -36,13 +38,15 @@ class Stages:
         out.mkdir(parents=True, exist_ok=True)
         if module == "gates.numeric":
             for name in [word.removeprefix("--kernel=") for word in arguments if word.startswith("--kernel=")]:
+                kernel = registry.kernel(name)
                 toolkits = {
                     toolkit: {
                         "status": "passed",
-                        "build_key": json.loads((self.build / toolkit / f"{name}.json").read_text())["build_key"],
+                        "build_key": (build_key := read_build(kernel, self.build, toolkit).build_key),
+                        "gate_key": gate_key(kernel, build_key),
                         "cases": [],
                     }
-                    for toolkit in registry.kernel(name).platform.toolkits
+                    for toolkit in kernel.platform.toolkits
                 }
                 verdict = {"kernel": name, "gpu": GPU["name"], "driver": GPU["driver"], "toolkits": toolkits}
                 (out / f"{name}.json").write_text(json.dumps(verdict))

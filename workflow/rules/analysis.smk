@@ -1,6 +1,6 @@
 # Verdicts on the published claims, and figures, from rows, builds and gates alone.
 
-# Experiments are declared with their figures and columns.
+# An experiment's declaration includes its figures and columns.
 DECLARED = [path for family in FAMILIES if (path := experiments.path_of(family)).is_file()]
 
 

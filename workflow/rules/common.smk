@@ -25,13 +25,13 @@ from gemmrepro.registry import keys
 
 
 def stop(error):
-    """Ends the run with one sentence instead of a traceback."""
+    """End the run with one sentence instead of a traceback."""
     raise WorkflowError(str(error))
 
 
 CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 
-# The user's mistakes end here, before any job starts.
+# User errors end here, before any job starts.
 try:
     gemmrepro.host.config.check(config)
     # The registry reads it, here and in every job.

@@ -7,7 +7,7 @@ ON_CPU = "|".join(sorted(each.name for every in PLAN.experiments.values() for ea
 
 @dataclass(frozen=True)
 class Source:
-    """One way to obtain an experiment's rows: `names` is a regular expression of the experiments that it serves."""
+    """One source of an experiment's rows; `names` is a regular expression matching the experiments it serves."""
 
     name: str
     names: str
@@ -20,7 +20,7 @@ class Source:
 
 ANY = "[a-z0-9_]+"
 LIVE = Source("experiment", ANY, "torch", "run", "on the GPU", gpu=1)
-# All cores that there are: a job beside it would be measured too.
+# All cores: a concurrent job would disturb the measurement.
 CPU = Source(
     "experiment_on_cpu", ON_CPU or "-", "torchcpu", "run", "on the CPU", threads=workflow.resource_settings.cores or 1
 )
@@ -30,7 +30,7 @@ if not (PLAN.runs_on_cpu_here and ON_CPU):
 
 
 def experiment_inputs(source):
-    """The files that an experiment's rows depend on beside its declaration: sources, builds, gates or recordings."""
+    """The files that an experiment's rows depend on, apart from its declaration: sources, builds, gates or recordings."""
 
     def inputs(wildcards):
         family, name = wildcards.family, wildcards.experiment

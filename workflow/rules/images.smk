@@ -1,16 +1,16 @@
 # Dockerfile -> docker, podman or buildah -> archive -> SIF. The lock lists what is inside.
 
-# The largest image first: a build takes several times its image, so the peak on disk is least while the others are not
-# there. The one for live measurement stays last; nothing else waits for it.
+# Largest image first: a build needs several times its image's size, so the peak on disk is lowest while the others do
+# not exist yet. The image for live measurement comes last; nothing else waits for it.
 for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
 
     rule:
-        # The one rule that no container can hold: the host's own image builder does the work.
+        # The one rule that cannot run in a container: it calls the host's image builder.
         name:
             f"image_{env}"
         input:
             recipe=f"docker/{env}.Dockerfile",
-            # The image of Debian's own PyTorch has none.
+            # The image with Debian's PyTorch has no lock of its own.
             requirements=[path for path in [f"envs/requirements/{env}.txt"] if Path(path).is_file()],
         output:
             sif=f"resources/images/{env}.sif",

@@ -1,4 +1,4 @@
-# cuTile compiles just in time for whoever calls it; here it must do what its binaries do. Nothing else rests on this.
+# Users of cuTile compile just in time; the result must match the binaries here. Nothing else depends on it.
 COMPILED_IN_TIME = [
     family for family in FAMILIES if any(kernel.compiler_traits.just_in_time for kernel in PLAN.kernels_of(family))
 ]

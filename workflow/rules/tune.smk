@@ -1,5 +1,5 @@
 # Constants for this machine's GPU: every combination that the registry declares is compiled, judged and timed, and the
-# best goes into kernels/<family>/tuned/<gpu>.json. No other rule reads what is made here, and none of it runs unasked.
+# best goes into kernels/<family>/tuned/<gpu>.json. No other rule reads these outputs; they are made on request only.
 from gemmrepro.core import trees
 
 TUNE = config["tune"]
@@ -35,12 +35,12 @@ rule tune_compile:
     params:
         toolkit=TUNE["toolkit"],
         arch=GPU.capability if GPU else TUNE["arch"],
-        # Changes with the search space and with what the registry makes of it.
+        # Changes with the search space and the records made from it.
         declared=lambda wildcards: trees.digest("".join(map(keys.judged, candidates_of(wildcards)))),
         code=code("tune.compiling", without=["registry"]),
         folder=subpath(output[0], parent=True),
     message:
-        "Compiling the candidates of {wildcards.tunable} (those that are compiled already are kept)"
+        "Compiling the candidates of {wildcards.tunable} (already compiled ones are kept)"
     shell:
         "python3 -m gemmrepro.tune.stage compile --kernel {wildcards.tunable} --toolkit {params.toolkit}"
         " --arch {params.arch} --jobs {threads} --out {params.folder} 2>&1 | tee {log}"
@@ -68,7 +68,7 @@ if PLAN.live:
             ),
             code=code("tune.stage"),
         message:
-            "Tuning {wildcards.tunable} on the GPU (what was timed is kept if this is interrupted)"
+            "Tuning {wildcards.tunable} on the GPU (finished timings survive an interruption)"
         shell:
             "python3 -m gemmrepro.tune.stage measure --kernel {wildcards.tunable} --candidates {params.folder}"
             " --sizes {params.sizes} --out {output.winner} --table {output.table} 2>&1 | tee {log}"
@@ -82,7 +82,7 @@ if PLAN.live:
         container:
             image("torch")
         message:
-            "Entering the winners into kernels/*/tuned/"
+            "Writing the winners to kernels/*/tuned/"
         shell:
             "python3 -m gemmrepro.tune.stage install {input.results} 2>&1 | tee {log}"
 

@@ -2,14 +2,10 @@
 
 Whatever needs a driver is imported inside functions, so that this module can be imported, and its pure parts tested,
 without a GPU. CuPy holds arrays, cuda.core loads and launches kernels, NVML (nvidia-ml-py) reads sensors.
-
-    python -m gemmrepro.gpu.device            prints the GPU as JSON; exits 1 with the reason if none can be used
-    python -m gemmrepro.gpu.device --slug     prints the name of its recordings ("h200")
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -20,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.operations import Shape
 
@@ -281,30 +277,17 @@ def open_gpu() -> Session:
 
 
 def described() -> dict[str, Any]:
-    """The output of `python -m gemmrepro.gpu.device`, run as a child process so that this one does not open the GPU.
+    """The output of `python -m gemmrepro.gpu.describe`, run as a child process so that this one does not open the GPU.
 
     Raises:
         UserError: no GPU can be used; the child process prints why.
     """
     try:
         text = subprocess.check_output(
-            [sys.executable, "-m", "gemmrepro.gpu.device"],
+            [sys.executable, "-m", "gemmrepro.gpu.describe"],
             env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
             text=True,
         )
     except subprocess.CalledProcessError:
         raise UserError("nothing can be measured here; see the reason above.") from None
     return json.loads(text)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gpu.device", description="Describe this machine's GPU.")
-    parser.add_argument("--slug", action="store_true", help="print only the name of its recordings")
-    arguments = parser.parse_args()
-    gpu = open_gpu().gpu
-    print(gpu.slug if arguments.slug else json.dumps({**gpu.describe(), "slug": gpu.slug}, indent=2))
-    return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -38,6 +38,7 @@ from gemmrepro.core.journal import UNFINISHED, sayer
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
+from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
 from gemmrepro.measure.binaries import is_built
 from gemmrepro.measure.recording import FILES
@@ -169,12 +170,12 @@ class Family:
         return self.request.out / self.machine.slug
 
     def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
-        """Whether `verdict` is the numerical gate's, on this machine and today's binaries."""
+        """Whether `verdict` is today's numerical gate's, given on this machine and on today's runs."""
         if (verdict.get("gpu"), verdict.get("driver")) != (self.machine.gpu, self.machine.driver):
             return False
         return all(
-            verdict["toolkits"].get(toolkit, {}).get("build_key")
-            == read_build(kernel, self.request.build, toolkit).build_key
+            verdict["toolkits"].get(toolkit, {}).get("gate_key")
+            == gate_key(kernel, read_build(kernel, self.request.build, toolkit).build_key)
             for toolkit in self._of(kernel)
         )
 

@@ -97,7 +97,8 @@ class Evidence:
         if current.empty:
             keys = ", ".join(sorted({key for key in table["build_key"] if key}))
             raise NotMeasured(
-                f"the only row of {subject} is stale: it was taken from another build of the kernel (build key {keys})"
+                f"the only row of {subject} is stale: it was taken from another build or launch of the kernel "
+                f"(build key {keys})"
             )
         return current.iloc[-1]
 

@@ -104,7 +104,7 @@ def _references(
 
 def _scope(function: Any, nodes: tuple[ast.AST, ...]) -> dict[str, Any]:
     """Global names, captured variables, and what the code imports for itself."""
-    scope = dict(vars(sys.modules[function.__module__]))
+    scope = dict(vars(sys.modules[function.__module__]) if isinstance(function, type) else function.__globals__)
     code = getattr(function, "__code__", None)
     for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
         scope[name] = cell.cell_contents
