@@ -75,7 +75,7 @@ FAULTS = {
         replace="launch=_tiled(32, 32, 512)",
     ),
     "too many threads": Fault(
-        "ladder.coalesced", "2048 threads a block", find="_tiled(32, 32, 1024)", replace="_tiled(32, 32, 2048)"
+        "ladder.coalesced", "2048 threads per block", find="_tiled(32, 32, 1024)", replace="_tiled(32, 32, 2048)"
     ),
     "output not covered": Fault(
         "ladder.smem",

@@ -254,10 +254,10 @@ def test_what_a_search_chose_must_fit_the_registers_of_its_own_target_alone():
 def test_threads_and_shared_memory_are_the_compilers():
     built = MachineCode(**{"hot_loop": "", **RECORDS["k_major_fp8_e4m3"]["archs"]["sm_90"]})
     found = {check.check: check for check in static.static_checks(FP8, "sm_90", built)}
-    assert found["threads a block"].found == "256"
-    assert found["registers a block"].found == "65536" and found["registers a block"].passed
+    assert found["threads per block"].found == "256"
+    assert found["registers per block"].found == "65536" and found["registers per block"].passed
     assert "static shared bytes" not in found
-    assert int(found["shared bytes a block"].found) > static.STATIC_SHARED_LIMIT
+    assert int(found["shared bytes per block"].found) > static.STATIC_SHARED_LIMIT
 
 
 def test_a_missing_compiler_is_named_with_what_to_do(monkeypatch):

@@ -105,7 +105,7 @@ PLANTS = [
     (one_narrow_load, r"LDG\.E(\.CONSTANT|\.STRONG.*|\.E[FL])?"),
     (no_barrier, r"BAR\.SYNC(\..*)?"),
     (one_barrier, r"BAR\.SYNC(\..*)?"),
-    (too_many_registers, "registers a block"),
+    (too_many_registers, "registers per block"),
     (too_much_shared, "static shared bytes"),
 ]
 
@@ -129,7 +129,7 @@ def test_registers_are_judged_with_the_block_that_needs_them(record):
     entry["registers"] = 80
     naive = registry.kernel("ladder.naive")  # 1024 threads of 80 registers are 81920 of 65536
     check = next(
-        c for c in static.static_checks(naive, "sm_90", MachineCode(**entry)) if c.check == "registers a block"
+        c for c in static.static_checks(naive, "sm_90", MachineCode(**entry)) if c.check == "registers per block"
     )
     assert (check.found, check.passed) == ("81920", False)
 
@@ -139,7 +139,7 @@ def test_dynamic_shared_memory_is_judged_by_architecture(record):
     verdicts = {}
     for arch in ("sm_80", "sm_86", "sm_90a", "sm_120", "sm_999"):
         checks = static.static_checks(greedy, arch, MachineCode(**record["archs"]["sm_90"]))
-        verdicts[arch] = next(check.passed for check in checks if check.check == "shared bytes a block")
+        verdicts[arch] = next(check.passed for check in checks if check.check == "shared bytes per block")
     assert verdicts == {"sm_80": False, "sm_86": False, "sm_90a": True, "sm_120": False, "sm_999": False}
 
 

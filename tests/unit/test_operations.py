@@ -149,9 +149,9 @@ TIMER = SimpleNamespace(once=lambda call: call() or 5.0, estimate=lambda call, f
 def test_a_sweeps_check_passes_what_is_right_and_times_nothing_that_is_wrong(workspace: Workspace) -> None:
     operands = workspace.operands(None)
     good = workspace.check(lambda: right(operands), TIMER)
-    assert (good["passed"], good["message"], good["estimate_us"]) == (True, "", 3.0)
+    assert (good.passed, good.message, good.estimate_us) == (True, "", 3.0)
     bad = workspace.check(lambda: wrong(operands), TIMER)
-    assert not bad["passed"] and bad["message"] and bad["estimate_us"] == 5.0
+    assert not bad.passed and bad.message and bad.estimate_us == 5.0
     assert workspace.operands(None).inputs == operands.inputs
 
 

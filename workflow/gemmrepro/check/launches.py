@@ -41,7 +41,9 @@ def _check_limits(kernel: Kernel, what: str, launch: Launch, findings: Findings)
     sizes = all(1 <= blocks <= most for blocks, most in zip(launch.grid, GRID, strict=True))
     findings.require(sizes, kernel.id, f"the grid {launch.grid} of {what} is beyond {GRID}, or empty.")
     threads = math.prod(launch.block)
-    findings.require(1 <= threads <= THREADS, kernel.id, f"{threads} threads a block ({what}); 1 to {THREADS} can be.")
+    findings.require(
+        1 <= threads <= THREADS, kernel.id, f"{threads} threads per block ({what}); 1 to {THREADS} can be."
+    )
     cluster = launch.cluster or (1, 1, 1)
     whole = all(blocks % size == 0 for blocks, size in zip(launch.grid, cluster, strict=True))
     findings.require(whole, kernel.id, f"the grid {launch.grid} of {what} is no multiple of its cluster {cluster}.")
@@ -53,7 +55,7 @@ def _check_bounds(kernel: Kernel, findings: Findings) -> None:
     for code in kernel.codes:
         bound = launch_bounds(text, code.code.entry)
         findings.require(
-            bound is not None, kernel.id, f"{code.code.entry} has no __launch_bounds__; write its threads a block."
+            bound is not None, kernel.id, f"{code.code.entry} has no __launch_bounds__; write its threads per block."
         )
         threads = value_of(bound, constants(text, code.code.defines)) if bound else None
         blocks = {math.prod(block) for block in code.blocks}
@@ -61,7 +63,7 @@ def _check_bounds(kernel: Kernel, findings: Findings) -> None:
             findings.require(
                 blocks <= {threads},
                 kernel.id,
-                f"{code.code.entry} is compiled for {threads} threads a block and launched with {sorted(blocks)}.",
+                f"{code.code.entry} is compiled for {threads} threads per block and launched with {sorted(blocks)}.",
             )
 
 

@@ -57,7 +57,7 @@ def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> lis
     # If the compiler chose the block size, the build record states it.
     threads = built.threads or math.prod(launch.block)
     return [
-        _at_most(arch, "threads a block", "the hardware's limit", 1024, threads),
+        _at_most(arch, "threads per block", "the hardware's limit", 1024, threads),
         *_spill_checks(kernel, arch, built),
         *_resource_checks(kernel, arch, built, threads, launch.shared_bytes),
         *_opcode_checks(kernel, arch, built.instructions),
@@ -92,7 +92,7 @@ def _resource_checks(
     checks = [
         Check(
             arch,
-            "registers a block",
+            "registers per block",
             f"{registers} a thread, {threads} threads: the block fits the register file",
             f"at most {REGISTERS_PER_SM}",
             str(allocated),
@@ -103,7 +103,7 @@ def _resource_checks(
         why = "the limit of static shared memory"
         checks.append(_at_most(arch, "static shared bytes", why, STATIC_SHARED_LIMIT, shared))
     why = f"static and dynamic together fit {arch}"
-    checks.append(_at_most(arch, "shared bytes a block", why, shared_limit(arch), shared + dynamic_shared))
+    checks.append(_at_most(arch, "shared bytes per block", why, shared_limit(arch), shared + dynamic_shared))
     return checks
 
 

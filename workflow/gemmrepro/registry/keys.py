@@ -61,7 +61,7 @@ def compiled(kernel: Kernel) -> str:
     if kernel.compiler_traits.reads_record:
         calls = [[code.call.arguments, code.blocks] for code in kernel.codes]
         arrays = {name: [array.dtype, array.multiples] for name, array in kernel.run.workspace.items()}
-        refusals = [_plain(refusal) for refusal in kernel.promises.refusals]
+        refusals = [[refusal.archs, refusal.message] for refusal in kernel.promises.refusals]
         record += [calls, arrays, refusals, _plain(kernel.compute), sorted(kernel.accepts.multiple_of.items())]
     return digest(json.dumps(record))
 
