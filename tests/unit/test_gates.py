@@ -251,7 +251,7 @@ def test_check_prints_a_line_a_kernel_and_exits_with_1_if_any_failed(record, tmp
     first, second, last = capsys.readouterr().out.splitlines()
     assert first.startswith("ladder.warptile          passed")
     assert second.startswith("ladder.warptile          FAILED")
-    assert "two barriers a tile" in second
+    assert "two barriers per tile" in second
     assert last.startswith("1 of 2 kernels failed")
     with pytest.raises(UserError, match=r"the gate .*numeric.json is corrupt"):
         gates_stage.check([numeric_file({"kernel": "x"}, tmp_path)])
