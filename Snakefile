@@ -3,6 +3,7 @@ configfile: "workflow/config/default.yaml"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/inputs.smk"
 include: "workflow/rules/images.smk"
 include: "workflow/rules/build.smk"
 include: "workflow/rules/gates.smk"

@@ -1,18 +1,5 @@
 # One job per kernel and toolkit: a fat binary, its disassembly, and a record with the build key.
 
-# Modules that serve one compiler alone: an edit of theirs recompiles only its kernels.
-OF_COMPILER = {
-    "cute_dsl": ["build.cute_dsl", "build.cute_dsl_trace"],
-    "cutile": ["build.cutile", "build.cutile_export"],
-}
-
-
-def build_code(wildcards):
-    """The build's code. The registry's counts by what it says of the kernel (`registered`), not by itself."""
-    compiler = kernel_of(wildcards).code.compiler
-    others = [module for name, modules in OF_COMPILER.items() if name != compiler for module in modules]
-    return code("build.stage", without=["registry", *others])
-
 
 rule build_kernel:
     input:

@@ -1,8 +1,5 @@
 # Static gate everywhere. Numerical gate on a GPU; without one, the recorded verdict of the same run and the same gate.
 
-# The gates of all operations: a kernel's own counts by its protocol.
-JUDGES = ["gates.operations"]
-
 if PLAN.live:
 
     rule gate_numeric:
@@ -28,13 +25,6 @@ if PLAN.live:
         shell:
             "python3 -m gemmrepro.gates.numeric --kernel {wildcards.kernel} --build results/build"
             " --seeds {params.seeds} --out {output} 2>&1 | tee {log}"
-
-
-def numeric_verdict(wildcards):
-    """The file that holds the numerical gate's verdict, if there is one."""
-    if PLAN.live:
-        return f"results/gates/numeric/{wildcards.kernel}.json"
-    return PLAN.recorded(kernel_of(wildcards).family, "gates.json")
 
 
 rule gate:

@@ -15,16 +15,6 @@ rule settings:
         write_json(output[0], params.config)
 
 
-def measured_from(wildcards):
-    """What a family's rows are made from."""
-    inputs = {"records": PLAN.builds_in([wildcards.family])}
-    if not PLAN.live:
-        recording = PLAN.recorded(wildcards.family, *MEASUREMENTS)
-        return inputs | {"recording": recording, "schema": "workflow/schemas/run.schema.yaml"}
-    binaries = PLAN.builds_in([wildcards.family], "fatbin")
-    return inputs | {"binaries": binaries, "gates": PLAN.gates_in([wildcards.family]), "config": "results/config.json"}
-
-
 rule measure:
     input:
         unpack(measured_from),
