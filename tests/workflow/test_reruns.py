@@ -62,16 +62,14 @@ def from_header(header: str) -> list[Kernel]:
 def chain(kernels: list[Kernel]) -> dict[str, int]:
     """All that follows from a kernel's source."""
     measured = {kernel.family for kernel in kernels}
-    drawn = experiments_with(kernels)
-    return builds(kernels) | {"gate": len(kernels)} | drawn | rows(*measured)
+    return builds(kernels) | {"gate": len(kernels)} | experiments_with(kernels) | rows(*measured)
 
 
 def experiments_with(kernels: list[Kernel]) -> dict[str, int]:
-    """The experiments that run some kernels."""
+    """The experiments that run some kernels, and the figures of their families."""
     ids = {kernel.id for kernel in kernels}
-    declared = [each for family in FAMILIES for each in experiments.declared(family)]
-    count = sum(bool(ids & set(each.kernels)) for each in declared)
-    return {"experiment": count} if count else {}
+    running = [family for family in FAMILIES for each in experiments.declared(family) if ids & set(each.kernels)]
+    return ({"experiment": len(running)} if running else {}) | {f"figures_{family}": 1 for family in running}
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,8 @@ EDITS = [
     Edit("a claim's tolerance", f"{LADDER}/claims.yaml", "tolerance: ", "tolerance: 9", VERDICTS),
     Edit("the schema of claims", "workflow/schemas/claims.schema.yaml", "\n", "\n# An edit.\n", VERDICTS),
     Edit("a published figure", "kernels/published.csv", "0", "1", ALL_FIGURES | VERDICTS),
-    Edit("a rule of judgement", f"{LIBRARY}/judge/rules.py", '"reproduced"', '"confirmed"', VERDICTS),
+    # Figures take their ratios from the metrics, which judge by these rules.
+    Edit("a rule of judgement", f"{LIBRARY}/judge/rules.py", '"reproduced"', '"confirmed"', ALL_FIGURES | VERDICTS),
     Edit("a figure's module", f"{LIBRARY}/paper/figures/climb.py", "SIZES = ", "SIZES = 1 and ", ALL_FIGURES | REPORT),
     Edit("the template", "reports/template/paper.html.j2", "\n", "\n\n", REPORT),
     Edit("a discussion", f"{LADDER}/discussion.html.j2", "\n", "\n\n", REPORT),
