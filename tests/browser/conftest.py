@@ -50,7 +50,7 @@ def browser(tmp_path_factory):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.command_executor.client_config.timeout = 600  # seconds: printing the paper takes a minute on a busy machine
+    driver.command_executor.client_config.timeout = 1800  # seconds: printing the paper takes Chromium minutes
     driver.set_script_timeout(300)
     yield driver
     driver.quit()
