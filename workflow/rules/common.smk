@@ -20,7 +20,8 @@ from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.gates.keys import protocol
 from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
-from gemmrepro.host.plan import MEASUREMENTS, Plan, relative
+from gemmrepro.host.plan import Plan, relative
+from gemmrepro.measure.recording import FILES
 from gemmrepro.registry import keys
 
 

@@ -30,7 +30,7 @@ def measured_from(wildcards):
     """What a family's rows are made from."""
     inputs = {"records": PLAN.builds_in([wildcards.family])}
     if not PLAN.live:
-        recording = PLAN.recorded(wildcards.family, *MEASUREMENTS)
+        recording = PLAN.recorded(wildcards.family, *FILES)
         return inputs | {"recording": recording, "schema": "workflow/schemas/run.schema.yaml"}
     binaries = PLAN.builds_in([wildcards.family], "fatbin")
     return inputs | {"binaries": binaries, "gates": PLAN.gates_in([wildcards.family]), "config": "results/config.json"}

@@ -26,7 +26,7 @@ rule measure:
             category="Measurements",
             subcategory="{family}",
         ),
-        expand("results/measure/{{family}}/{name}", name=MEASUREMENTS[1:]),
+        expand("results/measure/{{family}}/{name}", name=FILES[1:]),
     log:
         "results/logs/measure/{family}.log",
     container:

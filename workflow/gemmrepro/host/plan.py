@@ -17,13 +17,11 @@ from gemmrepro import experiments, registry
 from gemmrepro.experiments import Experiment
 from gemmrepro.host import config as configuration
 from gemmrepro.host.gpu_probe import HostGpu
+from gemmrepro.measure.recording import FILES
 from gemmrepro.registry import Kernel
 
 NEWEST_ARCHITECTURE = {"cuda12": 90, "cuda13": 121}
 """The newest architecture (compute capability x 10) that each toolkit of the images compiles for."""
-
-MEASUREMENTS = ("summary.csv", "samples.parquet", "run.json", "counters.csv")
-"""The files of one family's measurement, live or recorded."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Plan:
         return [path for name in names if Path(path := f"{self.recordings}/{family}/{name}").is_file()]
 
     def measurements(self, families: Iterable[str]) -> list[str]:
-        return [f"results/measure/{family}/{name}" for family in families for name in MEASUREMENTS]
+        return [f"results/measure/{family}/{name}" for family in families for name in FILES]
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Experiment, ...]]:

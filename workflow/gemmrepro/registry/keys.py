@@ -83,7 +83,7 @@ def drawn(family: str) -> str:
 
 
 def told(family: str) -> str:
-    """What the report and the verdicts read of a family and its records: all of it."""
+    """What the report reads of a family and its records: all of it."""
     records = [_record(kernel, frozenset()) for kernel in kernels(family)]
     errors = [described(kernel.promises.error) for kernel in kernels(family)]
     return digest(json.dumps([_plain(family_record(family)), records, errors, _usual_runs(kernels(family))]))
