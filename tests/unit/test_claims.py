@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from support import csv_rows
 
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.core.text import convert, format_number
@@ -30,7 +31,9 @@ def test_every_family_of_an_article_has_claims():
 def test_every_published_row_of_every_article_is_claimed():
     """An article may be spread over several families."""
     loaded = [claim for path in FILES for claim in claims.load_file(path, path.parent.name)]
-    assert loaded and claims.uncovered(loaded) == []
+    unclaimed = {(row["article"], row["system"], row["metric"]): row["reason"] for row in csv_rows("unclaimed_rows")}
+    missing = {(row["article"], row["system"], row["metric"]) for row in claims.uncovered(loaded)}
+    assert loaded and missing <= set(unclaimed) and all(unclaimed.values())
 
 
 def test_ladder_covers_its_23_rows_and_fills_in_the_values():

@@ -15,7 +15,7 @@ from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.errors import UserError
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import METRICS, Problem
-from gemmrepro.judge.published import published_rows
+from gemmrepro.judge.published import PARAMETER, published_rows
 from gemmrepro.registry import family_names
 
 __all__ = ["Claim", "load", "load_file", "schema", "uncovered"]
@@ -175,7 +175,11 @@ def _load_family(name: str) -> Iterator[Claim]:
 
 
 def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:
-    """Rows of published.csv that no claim refers to, of the articles that `claims` are about."""
+    """Rows of published.csv that no claim refers to, of the articles that `claims` are about.
+
+    What an article sets (the metric `parameter`: tile sizes, launches, trials) is no result, so it needs no claim.
+    """
     articles = {claim.article for claim in claims}
     used = {tuple(row.items()) for claim in claims for row in claim.published}
-    return [row for row in published_rows() if row["article"] in articles and tuple(row.items()) not in used]
+    results = [row for row in published_rows() if row["article"] in articles and row["metric"] != PARAMETER]
+    return [row for row in results if tuple(row.items()) not in used]

@@ -9,11 +9,15 @@ from typing import Any
 from gemmrepro.core.paths import PUBLISHED_CSV
 from gemmrepro.errors import UserError
 
-PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware note".split()
+PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware place note".split()
+PARAMETER = "parameter"
+"""The metric of what an article sets, not measures."""
 
 
 def published_rows(path: Path = PUBLISHED_CSV) -> list[dict[str, Any]]:
     """published.csv as dicts: n and d as int or None, value as float, empty text as ''.
+
+    `place` says where a source prints it: ``Section: sentence``, several with ``; `` between them.
 
     Raises:
         UserError: the file is missing, or a cell is not a number.
