@@ -31,12 +31,28 @@ integers so small that every partial sum of the gate's shapes fits into those 14
 of fp32 with its own unit roundoff, twice, since the reference is computed in float64 as well. **8-bit integers** are
 exact: their gamma is 0.
 
+**fp16 accumulators.** A tensor core that keeps its sums in fp16 adds a block of products as above and rounds the sum
+to fp16, to nearest (Fasi et al., as above). The a priori bound on that, one u = 2^-11 of |A||B| a block (P. Blanchard,
+N. J. Higham, F. Lopez, T. Mary and S. Pranesh, "Mixed Precision Block Fused Multiply-Add", SIAM J. Sci. Comput. 42 (3),
+2020, section 3), lets a kernel pass that loses whole steps of K. The gate takes the running error bound instead (N. J.
+Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 3.3): a rounding errs by at most u of the sum
+that it rounds, whose exact value s_j is known, so that over J blocks
+
+    E_J  <=  u (1 + u)^J (|s_1| + ... + |s_J|),
+
+which grows with the sums that there are, not with those that there could be. J counts blocks of 8 products, the fewest
+that a tensor core adds at once. A sum that is added to an fp32 one every `promoted` products begins anew there. Sums
+beyond fp16's largest number become infinite. What this bound lets pass in long sums, a few products of many, an exact
+case does not: products of 1 and -1, whose sums up to 2048 fp16 holds.
+
 The second term covers results in the subnormal range, where an operation errs by up to 2^-150 absolutely.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +80,44 @@ BLOCK = 16
 
 BLOCKS = {"tf32": 4, "fp8_e4m3": 32, "fp8_e5m2": 32}
 """The same for operands of other types, the fewest of any instruction."""
+
+
+HALF_BLOCK = 8
+"""Products along K that a tensor core adds before it rounds a sum to fp16, the fewest of any GPU (A100)."""
+
+
+@dataclass(frozen=True)
+class HalfSums:
+    """What keeping sums in fp16 may add to each element of C, [m,n] float64.
+
+    Attributes:
+        error: bound on the roundings to fp16.
+        reach: the largest magnitude of a sum along the way; beyond fp16's largest number it becomes infinite.
+    """
+
+    error: Any
+    reach: Any
+
+
+def half_sums(a: Any, b: Any, promoted: int = 0, xp: Any = np) -> HalfSums:
+    """The running error bound of sums of A[m,k] B[k,n] (float64) in the order of K, kept in fp16.
+
+    Args:
+        promoted: products along K after which a sum is added to an fp32 one and begins anew; 0: never.
+        xp: the operands' array module, NumPy or CuPy.
+    """
+    k = a.shape[1]
+    total = xp.zeros((a.shape[0], b.shape[1]))
+    reach, sums = xp.zeros_like(total), xp.zeros_like(total)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, k, HALF_BLOCK):
+            part = a[:, start : start + HALF_BLOCK] @ b[start : start + HALF_BLOCK]
+            sums = part if promoted and start % promoted == 0 else sums + part
+            size = xp.abs(sums)
+            total += size
+            xp.maximum(reach, size, out=reach)
+    unit, steps = UNIT_ROUNDOFF["fp16"], math.ceil(min(k, promoted or k) / HALF_BLOCK)
+    return HalfSums(total * (unit * (1 + unit) ** steps), reach)
 
 
 def gamma(k: int, unit: float = UNIT_ROUNDOFF["fp32"], extra: int = 3) -> float:
@@ -106,13 +160,15 @@ def failure_probability(shape: Shape, unit: float = UNIT_ROUNDOFF["fp32"]) -> fl
     return min(1.0, 2.0 * shape.m * shape.n * shape.k * math.exp(-(LAMBDA**2) * (1 - unit) ** 2 / 2))
 
 
-def underflow_allowance(k: int, alpha: float, dtype: str = "fp32") -> float:
+def underflow_allowance(k: int, alpha: float, dtype: str = "fp32", accumulator: str = "fp32") -> float:
     """What rounding to subnormals may add over `k` + 3 fp32 operations: half a step each, times alpha where above 1.
 
     A result of `dtype` narrower than fp32 is rounded once more, by half of its own step. Results of fp64 and of
-    integers are summed in their own type.
+    integers are summed in their own type. Sums in an fp16 `accumulator` are rounded once a block, by half of its step.
     """
     if dtype in ("fp64", "int32"):
         return 0.5 * (k + 3) * SUBNORMAL_STEP[dtype] * max(1.0, abs(alpha))
     last = 0.5 * SUBNORMAL_STEP[dtype] if dtype != "fp32" else 0.0
+    if accumulator == "fp16":
+        last += 0.5 * math.ceil(k / HALF_BLOCK) * SUBNORMAL_STEP["fp16"]
     return 0.5 * (k + 3) * SUBNORMAL_STEP["fp32"] * max(1.0, abs(alpha)) + last

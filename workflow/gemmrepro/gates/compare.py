@@ -45,6 +45,7 @@ def compare(
     dtype: str = "fp32",
     underflow: float = 0.0,
     scheme: Any = 0.0,
+    reach: Any = None,
     rows: int = 2048,
 ) -> Verdict:
     """Judge `result` element by element.
@@ -57,6 +58,8 @@ def compare(
         underflow: absolute allowance for subnormal rounding.
         scheme: allowance in addition to all rounding, a number or an array that broadcasts to [m, n]
             (`Promises.error`).
+        reach: [m, n] float64, the largest sum along the way if sums are kept in fp16, where it may overflow; None if
+            only the result can.
         rows: number of rows that are judged at a time, which limits the memory in use.
 
     Raises:
@@ -71,7 +74,11 @@ def compare(
         for start in range(0, result.shape[0], rows):
             block = slice(start, start + rows)
             got, want, size = widen(result[block], dtype), reference[block], scale[block]
-            good = _acceptable(got, want, _allowed(want, size, scheme[block], bound, underflow, dtype), dtype)
+            allowed = _allowed(want, size, scheme[block], bound, underflow, dtype)
+            if reach is None:
+                good = _acceptable(got, want, allowed, xp.abs(want), LARGEST[dtype])
+            else:
+                good = _acceptable(got, want, allowed, reach[block], LARGEST["fp16"])
             bad = int((~good).sum())
             if bad and first is None:
                 row, column = (int(axis[0]) for axis in xp.nonzero(~good))
@@ -127,14 +134,14 @@ def _allowed(want: Any, size: Any, scheme: Any, bound: float, underflow: float, 
     return allowed
 
 
-def _acceptable(got: Any, want: Any, allowed: Any, dtype: str) -> Any:
-    """Which elements are right."""
-    xp, largest = namespace(got), LARGEST[dtype]
+def _acceptable(got: Any, want: Any, allowed: Any, reach: Any, largest: float) -> Any:
+    """Which elements are right, if sums that reach further than `largest` overflow."""
+    xp = namespace(got)
     want_nan = xp.isnan(want)
     # If the reference exceeds the largest float by more than the bound, every correct sum overflows; if it is within
     # the bound of it, both outcomes are correct.
-    must_overflow = xp.isinf(want) | (xp.abs(want) - allowed > largest)
-    may_overflow = ~want_nan & ~must_overflow & (xp.abs(want) + allowed > largest)
+    must_overflow = xp.isinf(want) | (reach - allowed > largest)
+    may_overflow = ~want_nan & ~must_overflow & (reach + allowed > largest)
     same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
     close = xp.isfinite(got) & (xp.abs(got - want) <= allowed)
     return xp.where(

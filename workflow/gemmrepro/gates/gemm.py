@@ -11,10 +11,10 @@ import numpy as np
 from gemmrepro.core.arrays import nonfinite_lines, spoil
 from gemmrepro.core.dtypes import INTEGERS, bits, narrow, widen
 from gemmrepro.errors import UserError
-from gemmrepro.gates.bounds import bound, underflow_allowance
+from gemmrepro.gates.bounds import HalfSums, bound, half_sums, underflow_allowance
 from gemmrepro.gates.compare import Verdict, compare, reference_gemm
 from gemmrepro.gates.gate import Case, Gate, Judged
-from gemmrepro.gates.gemm_cases import EXACT_INPUTS, deepen, draw, gemm_cases, large_cases
+from gemmrepro.gates.gemm_cases import EXACT_LAWS, deepen, draw, gemm_cases, large_cases
 from gemmrepro.gates.guarded import POISON_BITS, Guarded
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
@@ -87,7 +87,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _draw(problem: Problem, case: Case) -> CaseData:
     a, b, c = draw(case)
-    if problem.dtype_in == "fp64" and case.inputs not in EXACT_INPUTS.values():
+    if problem.dtype_in == "fp64" and case.inputs not in EXACT_LAWS:
         a, b = deepen(a, case.seed), deepen(b, case.seed + 1)
     if problem.dtype_out in INTEGERS:
         c = np.zeros_like(c)  # no integer is NaN
@@ -128,35 +128,70 @@ def run_case(
         launch(operands)
         session.sync()
         results.append(c.array.get())
-    verdict, reference = _judge_numbers(results[0], right, case, problem, kernel)
+    verdict, reference, limit = judge_numbers(results[0], right, case, problem, kernel)
     problems = [verdict.message] if verdict.message else []
-    if case.inputs in EXACT_INPUTS.values():
-        problems += _inexact(results[0], reference, problem)
+    if case.inputs in EXACT_LAWS:
+        problems += inexact(results[0], reference, problem)
     problems += _faults_of_launches(results)
     problems += _faults_of_memory((("A", a, right.a), ("B", b, right.b), ("C", c, None)))
     verdict = Verdict(not problems, verdict.err_scaled_max, verdict.err_fro, "; ".join(problems))
-    return Judged(case, verdict, bound(problem, case.shape.k))
+    return Judged(case, verdict, limit)
 
 
-def _judge_numbers(
+def judge_numbers(
     got: np.ndarray, right: CaseData, case: Case, problem: Problem, kernel: Kernel | None
-) -> tuple[Verdict, np.ndarray]:
-    """Whether `got` lies within the bound, and the reference that it was compared with."""
-    reference, scheme = right.reference, 0.0
+) -> tuple[Verdict, np.ndarray, float]:
+    """Whether `got` lies within the bound, the reference that it was compared with, and the bound."""
+    reference, scheme, reach = right.reference, 0.0, None
+    limit = largest = bound(problem, case.shape.k)
     if kernel is not None and kernel.promises.error is not None:
         with np.errstate(invalid="ignore", over="ignore"):
             scheme = kernel.promises.error(*right.wide, np)
     if kernel is not None and kernel.promises.spoils:
         reference = spoil(reference, *nonfinite_lines(*right.wide))
-    allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out)
-    limit = bound(problem, case.shape.k)
+    accumulator = _accumulator(kernel)
+    if kernel is not None and accumulator == "fp16":
+        halves = _half_sums(right, kernel.compute.promoted)
+        scheme, reach = scheme + halves.error, halves.reach
+        largest = limit + _largest_share(halves.error, right.scale)
+    allowance = underflow_allowance(case.shape.k, case.alpha, problem.dtype_out, accumulator)
     verdict = compare(
-        got, reference, right.scale, limit, dtype=problem.dtype_out, underflow=allowance, scheme=scheme, rows=ROWS
+        got,
+        reference,
+        right.scale,
+        limit,
+        dtype=problem.dtype_out,
+        underflow=allowance,
+        scheme=scheme,
+        reach=reach,
+        rows=ROWS,
     )
-    return verdict, reference
+    return verdict, reference, largest
 
 
-def _inexact(got: np.ndarray, reference: np.ndarray, problem: Problem) -> list[str]:
+def _accumulator(kernel: Kernel | None) -> str:
+    """The type of a kernel's sums as far as its bound depends on it; libraries accumulate in fp32."""
+    return "fp16" if kernel is not None and kernel.compute.dtype_acc == "fp16" else "fp32"
+
+
+def _half_sums(right: CaseData, promoted: int) -> HalfSums:
+    """What sums in fp16 may add to the errors of a case, on the host; computed on the GPU if it is large."""
+    a, b = right.wide
+    if a.size * b.shape[1] < ON_HOST:
+        return half_sums(a, b, promoted)
+    import cupy
+
+    halves = half_sums(cupy.asarray(a), cupy.asarray(b), promoted, cupy)
+    return HalfSums(halves.error.get(), halves.reach.get())
+
+
+def _largest_share(error: np.ndarray, scale: np.ndarray) -> float:
+    """The largest `error` relative to its `scale`, of elements where both are finite; 0 if there are none."""
+    judged = np.isfinite(error) & np.isfinite(scale) & (scale > 0)
+    return float((error[judged] / scale[judged]).max()) if judged.any() else 0.0
+
+
+def inexact(got: np.ndarray, reference: np.ndarray, problem: Problem) -> list[str]:
     """Reports elements of a product of small integers that differ from the exact sum rounded once."""
     # + 0.0, since a sum of zeros may have either sign.
     wide_out = problem.dtype_out == "fp64" or problem.dtype_out in INTEGERS
@@ -249,20 +284,40 @@ class Gemm(Gate):
     def judge(self, operands: Operands, reference: tuple[Any, Any], kernel: Kernel | None = None) -> Verdict:
         problem, shape = operands.problem, operands.shape
         scheme: Any = 0.0
+        reach: Any = None
         if kernel is not None and kernel.promises.error is not None:
             import cupy
 
             # Only schemes on FP64 operands declare an error, and FP64 is stored as float64.
             scheme = kernel.promises.error(*_matrices(operands), cupy)
+        if kernel is not None and _accumulator(kernel) == "fp16":
+            halves = _half_sums_of(operands, kernel.compute.promoted)
+            scheme, reach = scheme + halves.error, halves.reach
         return compare(
             operands.output.reshape(shape.m, shape.n),
             *reference,
             bound(problem, shape.k),
             dtype=problem.dtype_out,
-            underflow=underflow_allowance(shape.k, 1.0, problem.dtype_out),
+            underflow=underflow_allowance(shape.k, 1.0, problem.dtype_out, _accumulator(kernel)),
             scheme=scheme,
+            reach=reach,
             rows=REFERENCE_ROWS,
         )
+
+
+def _half_sums_of(operands: Operands, promoted: int) -> HalfSums:
+    """What sums in fp16 may add to the errors of `operands`' product, [m,n] float64, computed in blocks of rows."""
+    import cupy
+
+    dtype, shape = operands.problem.dtype_in, operands.shape
+    a, b = _matrices(operands)
+    wide_b = widen(b, dtype)
+    error, reach = cupy.empty((2, shape.m, shape.n), dtype=cupy.float64)
+    for start in range(0, shape.m, REFERENCE_ROWS):
+        rows = slice(start, start + REFERENCE_ROWS)
+        halves = half_sums(widen(a[rows], dtype), wide_b, promoted, cupy)
+        error[rows], reach[rows] = halves.error, halves.reach
+    return HalfSums(error, reach)
 
 
 def _matrices(operands: Operands) -> tuple[Any, Any]:

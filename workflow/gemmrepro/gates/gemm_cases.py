@@ -148,6 +148,20 @@ INPUTS |= {
     "overflow, fp16": _halves_overflowing,
 }
 
+UNITS = "unit integers"
+"""As EXACT, for sums that are kept in fp16."""
+
+
+def _units(rng: np.random.Generator, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """1 and -1: every partial sum of up to 2048 products is an integer that fp16 holds, in any order."""
+    return (
+        (2 * rng.integers(0, 2, (shape.m, shape.k)) - 1).astype(np.float32),
+        (2 * rng.integers(0, 2, (shape.k, shape.n)) - 1).astype(np.float32),
+    )
+
+
+INPUTS[UNITS] = _units
+
 INTEGERS_8 = "8-bit integers"
 """Their whole range; every sum is exact in int32."""
 
@@ -225,6 +239,26 @@ EXACT_INPUTS = {
     "int8": INTEGERS_8,
 }
 """Inputs whose result must be exact except for the final rounding, by type."""
+
+EXACT_LAWS = frozenset({*EXACT_INPUTS.values(), UNITS})
+
+EXACT_IN_HALF = 32
+"""Products of small integers whose sum fp16 holds: 32 times 8 times 8 is 2048."""
+
+
+def exact_inputs(kernel: Kernel) -> str | None:
+    """Inputs whose result must be exact except for the final rounding; None if the kernel has none."""
+    compute = kernel.compute
+    if compute.dtype_acc == "fp16" and not 0 < compute.promoted <= EXACT_IN_HALF:
+        return UNITS
+    return EXACT_INPUTS.get(compute.dtype_in)
+
+
+def inputs_of(kernel: Kernel) -> list[str]:
+    """Inputs of the cases: those that its operands can represent, and of exact ones those that its sums can."""
+    exact = exact_inputs(kernel)
+    return [exact if exact and name == EXACT else name for name in INPUTS_BY_DTYPE[kernel.compute.dtype_in]]
+
 
 _FP32_INPUTS = [name for name in INPUTS if not any(word in name for word in ("fp16", "fp8", "int8", "integers"))]
 _BF16_INPUTS = [*(name for name in _FP32_INPUTS if name != "subnormal products"), EXACT]
@@ -313,7 +347,7 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
     """Every case of a GEMM kernel for each of `seeds`."""
     shapes, middling, large = gemm_shapes(kernel)
     scalars = SCALARS if kernel.scales else SCALARS[:1]
-    plain = EXACT_INPUTS.get(kernel.compute.dtype_in, "normal")
+    plain = exact_inputs(kernel) or "normal"
     cases = []
     for seed in seeds:
         for index, shape in enumerate(shapes):
@@ -323,7 +357,7 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
             cases += [Case(shape, alpha, beta, "normal", seed) for alpha, beta in pairs]
             if plain != "normal":
                 cases.append(Case(shape, 1.0, 0.0, plain, seed))
-        for name in INPUTS_BY_DTYPE[kernel.compute.dtype_in]:
+        for name in inputs_of(kernel):
             cases.append(Case(middling, 1.0, 0.0, name, seed))
             scaled = ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation")
             if kernel.scales and name in scaled:
@@ -332,6 +366,8 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
             cases += [Case(shape, 1.0, 0.0, name, seed) for name in dict.fromkeys(("normal", plain))]
         cases.append(Case(large, 1.0, 0.0, "normal", seed))
         cases.append(Case(large, 0.75, -1.5, "uniform", seed) if kernel.scales else Case(large, 1.0, 0.0, plain, seed))
+        if kernel.compute.dtype_acc == "fp16":
+            cases.append(Case(large, 1.0, 0.0, "uniform", seed))  # long sums of one sign, of which fp16 loses most
     return cases
 
 

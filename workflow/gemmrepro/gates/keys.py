@@ -31,5 +31,6 @@ def gate_key(kernel: Kernel, build_key: str) -> str:
         kernel.promises.error_copies,
         kernel.promises.spoils,
         kernel.compute.dtype_acc,
+        kernel.compute.promoted,
     ]
     return digest(json.dumps([keys.run_key(kernel, build_key), protocol(kernel), bound]))

@@ -188,9 +188,12 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
 
 def own_bytes(kernel: Kernel, shape: Shape) -> int:
     """Device memory that a kernel takes on top of its problem's, in bytes: its workspace, and the arrays from which its
-    `error` is computed while it is judged.
+    `error`, or that of its sums in fp16, is computed while it is judged.
     """
     judged = kernel.promises.error_copies * operations.nbytes(kernel.problem, shape) if kernel.promises.error else 0
+    if kernel.problem.operation.matrix_product and kernel.compute.dtype_acc == "fp16":
+        block = min(shape.m, operations.REFERENCE_ROWS)
+        judged += 16 * shape.m * shape.n + 8 * shape.k * shape.n + 48 * block * shape.n
     return kernel.workspace_bytes(shape) + judged
 
 

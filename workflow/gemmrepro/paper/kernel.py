@@ -168,6 +168,7 @@ def types_text(kernel: registry.Kernel) -> str:
         return ""
     types = kernel.compute.dtype_in
     if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (types, types):
-        types += f", accumulated in {kernel.compute.dtype_acc}, output in {kernel.compute.dtype_out}"
+        promoted = f" and every {kernel.compute.promoted} products in fp32" if kernel.compute.promoted else ""
+        types += f", accumulated in {kernel.compute.dtype_acc}{promoted}, output in {kernel.compute.dtype_out}"
     order = "B column-major (K contiguous)" if kernel.problem.b_is_k_major else "all row-major"
     return f"{types}; {order}"

@@ -21,6 +21,8 @@ class Compute:
         op: the operation (`gemmrepro.operations`).
         dtype_in, dtype_acc, dtype_out: types of the inputs, the accumulators and the output.
         layout: layout of A, B and C; ``row,col,row`` stores B as [n, k].
+        promoted: for sums kept in fp16, how many products along K are added before their sum goes to an fp32 one; 0 if
+            none does.
         d: for a product of slices, the cut-off p + q < d; distinguishes rows of kernels that are otherwise the same.
     """
 
@@ -29,6 +31,7 @@ class Compute:
     dtype_acc: str = "fp32"
     dtype_out: str = "fp32"
     layout: str = "row,row,row"
+    promoted: int = 0
     d: int | None = None
 
     @property

@@ -231,6 +231,8 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
     for name in ("dtype_in", "dtype_acc", "dtype_out"):
         if getattr(compute, name) not in DTYPES:
             yield f"{name} '{getattr(compute, name)}' is none of {', '.join(DTYPES)}."
+    if compute.promoted % 16 or (compute.promoted and compute.dtype_acc != "fp16"):
+        yield f"promoted = {compute.promoted} is for sums in fp16, a multiple of the 16 products of an instruction."
     if code.compiler not in COMPILERS:
         yield f"compiler '{code.compiler}' is none of {', '.join(COMPILERS)}."
         return
