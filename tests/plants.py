@@ -136,14 +136,16 @@ MEMORY = {
         "memory.histogram_shared", r"\(unsigned\)ids\[i\]", "(unsigned)max(ids[i], 0)"
     ),
     "ids outside not counted": Plant(
-        "memory.histogram_global", r"(        )(atomicAdd)", r"\1if ((unsigned)ids[i] < (unsigned)bins) \2"
+        "memory.histogram_global", r"(    )(atomicAdd)", r"\1if ((unsigned)ids[i] < (unsigned)bins) \2"
     ),
     "counted without an atomic": Plant("memory.histogram_global", r"atomicAdd\(&(counts\[.*\]), 1u\);", r"\1 += 1u;"),
     "counts not cleared": Plant("memory.histogram_shared", r"counts\[bin\] = 0;", ""),
-    "a block's counts not merged": Plant("memory.histogram_merged", r"block < blocks", "block < blocks - 1"),
-    "counts of the launch before kept": Plant(
-        "memory.histogram_lanes", r"atomicExch\(&totals\[bin\], 0u\)", "totals[bin]"
+    "a block's counts not merged": Plant("memory.histogram_merged", r"i < blocks", "i < blocks - 1"),
+    "partial histograms closer than the merge has threads": Plant(
+        "memory.histogram_merged", r"blockIdx\.x \* PLACES", "blockIdx.x * (bins + 1)"
     ),
+    "a wave's counts not merged": Plant("memory.histogram_merged_waves", r"block < blocks", "block < blocks - 1"),
+    "counts of the launch before kept": Plant("memory.histogram_lanes", r"counts\[bin\] = 0;", ""),
     "a lane's counts left out": Plant(
         "memory.histogram_lanes", r"(__reduce_add_sync\(~0u, )own", r"\1lane == 31 ? 0u : own"
     ),

@@ -1,21 +1,35 @@
 // Histogram v3: a partial histogram a block, and a second kernel that merges them.
 //
-// New:        a block leaves its histogram in global memory with plain stores. merge_counts then adds the blocks'
-//             histograms up: no atomic in global memory, nothing to clear, and the same stores whatever the ids are.
-// Parameters: 256 threads; the merge has a block for 32 bins, in which a warp walks every eighth partial histogram.
-// Published:  256M ids, 256 bins on an A100: 0.8 ms, four times v2. The article does not say what else changed.
-// Expected:   v2 spends (bins + 1) * blocks atomics on the merge, half a million at 2112 blocks, 2112 of them in turn
-//             at each address: some microseconds. From the merge alone no factor of four can come.
-// Takes:      any n; bins up to 12287 (48 KB). Ids outside [0, bins) are counted in the last place.
+// New:        a block leaves its histogram in global memory with plain stores, and merge_counts adds the blocks'
+//             histograms up, a block a bin, in a tree: no atomic in global memory. And the grid is capped, which the
+//             article does not print and its repository has: 1024 blocks, where v2 has 262,144.
+// Parameters: 1024 threads, at most 1024 blocks. As printed, the merge finds the partial histogram of block i at
+//             i * blockDim.x and halves blockDim.x down to 1: right if it has as many threads as a partial histogram
+//             has places, and if that is a power of two, as for the article's 256 bins and 256 threads. With the count
+//             of ids out of range 256 bins have 257 places here, so the merge has 512 threads and a partial histogram
+//             512 places. The merge itself is as printed.
+// Published:  256M ids, 256 bins on an A100: 0.8 ms, four times v2.
+// Expected:   six times v2 on an H200, all of it from the 256-fold smaller grid: the merge alone is some microseconds.
+//             See v2.1 and v3.1, which have the same grid.
+// Takes:      any n; bins up to 511. Ids outside [0, bins) are counted in the last place.
 
-constexpr int THREADS = 256;
-constexpr int WARPS = THREADS / 32;
+constexpr int THREADS = 1024;
+constexpr int PLACES = 512;  // of a partial histogram, and threads of the merge
 
-// ids: [n]; partials: [gridDim.x, bins + 1]
+extern "C" __global__ void __launch_bounds__(256)
+clear_counts(int bins, unsigned* counts) {  // counts: [bins + 1]
+    const int bin = blockIdx.x * 256 + threadIdx.x;
+    if (bin <= bins) {
+        counts[bin] = 0;
+    }
+}
+
+// ids: [n]; partials: [gridDim.x, PLACES], of which bins + 1 places are written
 extern "C" __global__ void __launch_bounds__(THREADS)
 histogram_merged(const int* ids, long long n, int bins, unsigned* partials) {
     extern __shared__ unsigned own[];  // [bins + 1]
-    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {
+    const int bin = threadIdx.x;
+    if (bin <= bins) {
         own[bin] = 0;
     }
     __syncthreads();
@@ -24,29 +38,27 @@ histogram_merged(const int* ids, long long n, int bins, unsigned* partials) {
         atomicAdd(&own[min((unsigned)ids[i], (unsigned)bins)], 1u);
     }
     __syncthreads();
-    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {
-        partials[(long long)blockIdx.x * (bins + 1) + bin] = own[bin];
+    if (bin <= bins) {
+        partials[(long long)blockIdx.x * PLACES + bin] = own[bin];
     }
 }
 
-// partials: [blocks, bins + 1]; counts: [bins + 1]. A block merges 32 bins, so a warp reads 128 contiguous bytes.
-extern "C" __global__ void __launch_bounds__(THREADS)
-merge_counts(int blocks, int bins, const unsigned* partials, unsigned* counts) {
-    __shared__ unsigned sums[WARPS][32];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int bin = blockIdx.x * 32 + lane;
+// partials: [blocks, blockDim.x]; counts: [gridDim.x]
+extern "C" __global__ void __launch_bounds__(PLACES)
+merge_counts(int blocks, const unsigned* partials, unsigned* counts) {
+    __shared__ unsigned sums[PLACES];
     unsigned sum = 0;
-    if (bin <= bins) {
-        for (int block = warp; block < blocks; block += WARPS) {
-            sum += partials[(long long)block * (bins + 1) + bin];
+    for (int i = threadIdx.x; i < blocks; i += blockDim.x) {
+        sum += partials[blockIdx.x + i * blockDim.x];
+    }
+    sums[threadIdx.x] = sum;
+    for (unsigned stride = blockDim.x / 2; stride > 0; stride >>= 1) {
+        __syncthreads();
+        if (threadIdx.x < stride) {
+            sums[threadIdx.x] += sums[threadIdx.x + stride];
         }
     }
-    sums[warp][lane] = sum;
-    __syncthreads();
-    if (warp == 0 && bin <= bins) {
-        for (int other = 1; other < WARPS; ++other) {
-            sum += sums[other][lane];
-        }
-        counts[bin] = sum;
+    if (threadIdx.x == 0) {
+        counts[blockIdx.x] = sums[0];
     }
 }

@@ -4,15 +4,13 @@
 //             that bin's 128 bytes, in bank l. The lanes of a warp never meet, in no bank and at no address, whatever
 //             the ids: an atomic of a warp is one pass over shared memory for uniform and for constant ids alike. (2)
 //             Ids are loaded 128 bits a lane, UNROLL loads in flight, past the L1 cache, in which nothing is found
-//             again. (3) One launch: blocks add their sums to a total that is zero between launches, and the block that
-//             comes last moves the total into `counts` and clears it.
+//             again. Nothing outlives a launch, so any number of them may run at once, on counts of their own.
 // Parameters: 1024 threads share 33 KB of counters; two blocks fill a multiprocessor, and the grid is what the GPU
 //             holds at a time. With blocks of 512 and 256 threads it makes 0.92 and 0.82 of its speed (H200, uniform
 //             ids), and one histogram a block instead of 32 makes no difference to blocks of 512: see NOTES.md.
 // Expected:   4 * n bytes at the rate at which DRAM is read, if an SM counts 4 ids a clock. A pass of 32 ids takes two
 //             clocks or so, and address, range check and atomic are three instructions an id: 16 a clock and 42.
 // Takes:      any n, ids from a 16-byte boundary; bins up to 256. Ids outside [0, bins) are counted in the last place.
-//             One launch at a time: two at once would mix their totals.
 
 #ifndef PARAMETERS
 #define PARAMETERS THREADS = 1024, UNROLL = 4
@@ -20,9 +18,6 @@
 constexpr int PARAMETERS;
 constexpr int MOST_BINS = 256;
 constexpr int WARPS = THREADS / 32;
-
-__device__ unsigned totals[MOST_BINS + 1];  // 0 before and after a launch
-__device__ unsigned arrived_blocks;         // 0 before and after a launch
 
 // Four ids, loaded once: L1 need not keep them.
 __device__ __forceinline__ uint4 load_ids(const uint4* from) {
@@ -33,10 +28,17 @@ __device__ __forceinline__ uint4 load_ids(const uint4* from) {
     return ids;
 }
 
+extern "C" __global__ void __launch_bounds__(256)
+clear_counts(int bins, unsigned* counts) {  // counts: [bins + 1]
+    const int bin = blockIdx.x * 256 + threadIdx.x;
+    if (bin <= bins) {
+        counts[bin] = 0;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 histogram_lanes(const int* ids, long long n, int bins, unsigned* counts) {  // ids: [n]; counts: [bins + 1]
     __shared__ unsigned own[MOST_BINS + 1][32];
-    __shared__ bool last;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned outside = bins;
     for (int bin = warp; bin <= bins; bin += WARPS) {
@@ -74,18 +76,7 @@ histogram_lanes(const int* ids, long long n, int bins, unsigned* counts) {  // i
     for (int bin = warp; bin <= bins; bin += WARPS) {
         const unsigned sum = __reduce_add_sync(~0u, own[bin][lane]);
         if (lane == 0 && sum) {
-            atomicAdd(&totals[bin], sum);
-        }
-    }
-    __threadfence();
-    __syncthreads();  // every warp has added its sums, for all to see
-    if (threadIdx.x == 0) {
-        last = atomicInc(&arrived_blocks, gridDim.x - 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (last) {
-        for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {
-            counts[bin] = atomicExch(&totals[bin], 0u);
+            atomicAdd(&counts[bin], sum);
         }
     }
 }

@@ -1,24 +1,20 @@
-// Reduction 3.8: bound by memory alone, in one launch.
+// Reduction 3.8: bound by memory alone.
 //
 // New:        (1) Elements are loaded 128 bits a lane, UNROLL loads in flight, past the L1 cache, and added in four
 //             sums a thread, so that no addition waits for the one before. (2) A warp sums by shuffles, a block its
-//             warps' sums by one warp more: one barrier. (3) The block that comes last adds all blocks' sums, in their
-//             order whoever that is, so the result repeats bit for bit: no second launch.
+//             warps' sums by one warp more: one barrier. As before, a second launch of one block adds the blocks'
+//             sums, in their order, so the result repeats bit for bit. Nothing outlives a launch.
 // Parameters: 512 threads, 4 loads in flight; the grid is what the GPU holds at a time.
 // Expected:   4 * n bytes at the rate at which DRAM is read: 2048 threads a multiprocessor with 64 bytes each in flight
 //             are 128 KB, five times what 4.8 TB/s at 700 ns wants.
-// Takes:      any n, x from a 16-byte boundary. One launch at a time: two at once would mix their sums.
+// Takes:      any n, x from a 16-byte boundary.
 
 #ifndef PARAMETERS
 #define PARAMETERS THREADS = 512, UNROLL = 4
 #endif
 constexpr int PARAMETERS;
 constexpr int WARPS = THREADS / 32;
-constexpr int MOST_BLOCKS = 4096;
 static_assert(WARPS <= 32, "one warp adds the warps' sums");
-
-__device__ float block_sums[MOST_BLOCKS];
-__device__ unsigned arrived_blocks;  // 0 before and after a launch
 
 // Four elements, loaded once: L1 need not keep them.
 __device__ __forceinline__ float4 load4(const float4* from) {
@@ -52,8 +48,7 @@ __device__ __forceinline__ float block_sum(float sum) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-reduce_wide(const float* x, long long n, float* sum_of_all) {  // x: [n]; sum_of_all: [1]
-    __shared__ bool last;
+reduce_wide(const float* x, long long n, float* sums_of_blocks) {  // x: [n]; sums_of_blocks: [gridDim.x]
     const float4* fours = reinterpret_cast<const float4*>(x);
     const long long whole = n / 4;
     const long long stride = (long long)gridDim.x * THREADS * UNROLL;
@@ -83,20 +78,6 @@ reduce_wide(const float* x, long long n, float* sum_of_all) {  // x: [n]; sum_of
     }
     const float sum = block_sum((sums.x + sums.y) + (sums.z + sums.w));
     if (threadIdx.x == 0) {
-        block_sums[blockIdx.x] = sum;
-        __threadfence();  // the sum is there before this block counts itself
-        last = atomicInc(&arrived_blocks, gridDim.x - 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (last) {
-        __threadfence();
-        float total = 0.0f;
-        for (int block = threadIdx.x; block < gridDim.x; block += THREADS) {
-            total += __ldcg(&block_sums[block]);
-        }
-        total = block_sum(total);
-        if (threadIdx.x == 0) {
-            *sum_of_all = total;
-        }
+        sums_of_blocks[blockIdx.x] = sum;
     }
 }

@@ -21,7 +21,17 @@ WIDTHS = {
     "once": "no loop",
 }
 COPIES = [f"memory.copy_{name}_{element}" for element in ("half", "float") for name in WIDTHS]
-HISTOGRAMS = ("memory.histogram_global", "memory.histogram_shared", "memory.histogram_merged", "memory.histogram_lanes")
+HISTOGRAMS = (
+    "memory.histogram_global",
+    "memory.histogram_shared",
+    "memory.histogram_merged",
+    "memory.histogram_shared_waves",
+    "memory.histogram_merged_waves",
+    "memory.histogram_lanes",
+)
+"""The article's three, and the project's."""
+ARTICLE_BINS = 5 * (1 << 20)
+"""The author's "5M", 20 MiB of counts."""
 MANY_BINS = "memory.histogram_ranges"
 """The kernel for millions of bins."""
 SUMS = tuple(
@@ -113,7 +123,8 @@ def _measure_copy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, 
         yield context.row(subject, dtype=dtype, n=n, **watch.cells(call, moved))
 
 
-LENGTHS = [2**power for power in (10, 13, 16, 19, 22, 25, 28, 30)]
+LENGTHS = [2**power for power in range(10, 31)]
+"""The article's 1K to 1G, each twice the one before."""
 
 COPY = Experiment(
     name="copy",
@@ -178,6 +189,7 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
     problem = Problem("histogram", "int32", "int32", "vector")
     allowed = l2_window.limits(session)
     windows = ("off", "on") if allowed.set_aside and allowed.window else ("off",)
+    most = {"most_kept_bytes": allowed.set_aside, "most_kept": allowed.set_aside / session.gpu.l2_bytes}
     for subject in context.subjects:
         own = subject.kernel in (*HISTOGRAMS, MANY_BINS)
         if own and not context.kernel(subject).takes(shape):
@@ -189,7 +201,7 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
         for window in windows if own else ("off",):
             with l2_window.window(session, counts) if window == "on" else nullcontext(0) as kept:
                 cells = watch.cells(call, 4.0 * (n + bins + 1), graphs=own)
-            more = {"of_copy": cells["gbps"] / rate, "copy_gbps": rate, "kept_bytes": kept}
+            more = {"of_copy": cells["gbps"] / rate, "copy_gbps": rate, "kept_bytes": kept, **most}
             yield context.row(subject, bins=bins, law=law, window=window, n=n, **cells, **more)
 
 
@@ -200,7 +212,7 @@ HISTOGRAM = Experiment(
     kernels=(*HISTOGRAMS, MANY_BINS),
     libraries=(CUB_HISTOGRAM, BINCOUNT, HISTC),
     # Ids that are all equal hit one address, whatever the number of bins.
-    parameters={"n": 1 << 28, "laws": [[256, list(LAWS)], [5_000_000, ["uniform", "skewed"]]]},
+    parameters={"n": 1 << 28, "laws": [[256, list(LAWS)], [ARTICLE_BINS, ["uniform", "skewed"]]]},
     columns=(
         Column("bins", "bins, not counting the one for ids out of range", kind="integer"),
         Column("law", "distribution of the ids", kind="text"),
@@ -210,6 +222,8 @@ HISTOGRAM = Experiment(
         Column("of_copy", "gbps relative to cudaMemcpy of the ids, reads and writes counted"),
         Column("copy_gbps", "throughput of that copy", "GB/s"),
         Column("kept_bytes", "bytes of L2 set aside", kind="integer"),
+        Column("most_kept_bytes", "bytes of L2 that can be set aside (persistingL2CacheMaxSize)", kind="integer"),
+        Column("most_kept", "share of L2 that can be set aside"),
     ),
     points=_histogram_points,
     measure=_measure_histogram,
@@ -240,7 +254,7 @@ HISTOGRAM_LENGTHS = Experiment(
     question="How do the versions compare by number of ids, uniform and skewed?",
     kernels=HISTOGRAMS,
     libraries=(CUB_HISTOGRAM,),
-    parameters={"bins": 256, "laws": list(LAWS), "lengths": [2**power for power in (12, 16, 20, 24)]},
+    parameters={"bins": 256, "laws": list(LAWS), "lengths": [2**power for power in (12, 16, 20, 24, 28)]},
     columns=(
         Column("law", "distribution of the ids", kind="text"),
         Column("n", "ids", kind="integer"),
@@ -262,7 +276,8 @@ HISTOGRAM_LENGTHS = Experiment(
                 HISTOGRAMS[0]: "v1, global atomics",
                 HISTOGRAMS[1]: "v2, shared atomics",
                 HISTOGRAMS[2]: "v3, merged",
-                HISTOGRAMS[3]: "v4, one bank per lane",
+                HISTOGRAMS[3]: "v2.1, one wave",
+                HISTOGRAMS[5]: "v4, one bank per lane",
                 CUB_HISTOGRAM: "CUB",
             },
             caption="Bytes of ids read per second, warm. Clearing the counts is included in the time.",

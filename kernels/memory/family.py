@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gemmrepro.operations import Shape
 from gemmrepro.registry import (
@@ -115,6 +116,13 @@ COPIES = tuple(_copy(name, element) for element in _ELEMENTS for name in _COPIES
 
 SHARED_BINS = 12 * 1024 - 1
 """4-byte counters in the 48 KB of shared memory that every GPU gives a block, less the one for ids out of range."""
+ARTICLE_THREADS = 1024
+ARTICLE_BLOCKS = 1024
+"""The most blocks of the author's third version; the first two have a block for every 1024 ids."""
+ARTICLE_BINS = ARTICLE_THREADS - 1
+"""The article's blocks clear and store a bin a thread; less the one for ids out of range."""
+PARTIAL_PLACES = 512
+"""Places of a partial histogram of the third version, and threads of its merge: a power of two."""
 LANE_BINS = 256
 HISTOGRAM_BLOCKS = 16 * MULTIPROCESSORS
 _COUNTS = Compute("histogram", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector")
@@ -124,35 +132,54 @@ _COUNTED = {"n": 2**31 - 1}
 _RED = Expect(r"(RED|REDG|ATOMG)\..*", "an id is counted in global memory by an atomic")
 _ATOMS = Expect(r"ATOMS(\..*)?", "ids are counted in shared memory")
 _NO_ATOMS = Expect(r"ATOMS(\..*)?", "nothing is counted in shared memory", least=0, most=0)
+_NO_RED = Expect(_RED.opcode, "no atomic goes to global memory", least=0, most=0)
 
 
-def _shared_launch(shape: Shape) -> Launch:
+def _article_launch(most: int, counters: bool) -> Callable[[Shape], Launch]:
+    """The author's launch: 1024 threads, at most `most` blocks; `counters`: a histogram in shared memory."""
+    grid = _grid(ARTICLE_THREADS, 1, most)
+    return lambda shape: replace(grid(shape), shared_bytes=4 * (shape.k + 1) * counters)
+
+
+_AN_ID_A_THREAD = _article_launch(ANY, counters=False)
+_BLOCK_COUNTS = _article_launch(ANY, counters=True)
+_CAPPED = _article_launch(ARTICLE_BLOCKS, counters=True)
+
+
+def _waves_launch(shape: Shape) -> Launch:
     launch = _grid(256, 1, HISTOGRAM_BLOCKS)(shape)
     return Launch(grid=launch.grid, block=launch.block, shared_bytes=4 * (shape.k + 1))
 
 
-def _cleared(entry: str, launch: Callable[[Shape], Launch]) -> tuple[Step, ...]:
+def _clear(shape: Shape) -> Step:
+    launch = Launch(grid=(_ceil(shape.k + 1, 256), 1, 1), block=(256, 1, 1))
+    return Step("clear_counts", lambda shape: launch, ("k", "c"))
+
+
+def _cleared(entry: str, launch: Callable[[Shape], Launch]) -> Callable[[Shape], tuple[Step, ...]]:
     """Clear the counts, then count."""
-
-    def clear(shape: Shape) -> Launch:
-        return Launch(grid=(_ceil(shape.k + 1, 256), 1, 1), block=(256, 1, 1))
-
-    return Step("clear_counts", clear, ("k", "c")), Step(entry, launch, ("a", "n", "k", "c"))
-
-
-def _merge_launch(shape: Shape) -> Launch:
-    return Launch(grid=(_ceil(shape.k + 1, 32), 1, 1), block=(256, 1, 1))
+    return lambda shape: (_clear(shape), Step(entry, launch, ("a", "n", "k", "c")))
 
 
 def _merged(shape: Shape) -> tuple[Step, ...]:
-    """Partial histograms, then their sum."""
+    """Partial histograms, then their sum, by the article's merge: a block a bin."""
+    merge = Launch(grid=(shape.k + 1, 1, 1), block=(PARTIAL_PLACES, 1, 1))
     return (
-        Step("histogram_merged", _shared_launch, ("a", "n", "k", "partials")),
-        Step("merge_counts", _merge_launch, (_shared_launch(shape).grid[0], "k", "partials", "c")),
+        _clear(shape),
+        Step("histogram_merged", _CAPPED, ("a", "n", "k", "partials")),
+        Step("merge_counts", lambda shape: merge, (_CAPPED(shape).grid[0], "partials", "c")),
     )
 
 
-_GLOBAL_LAUNCH = _grid(256, 1, 4 * HISTOGRAM_BLOCKS)
+def _merged_waves(shape: Shape) -> tuple[Step, ...]:
+    """Partial histograms, then their sum: a block for 32 bins."""
+    merge = Launch(grid=(_ceil(shape.k + 1, 32), 1, 1), block=(256, 1, 1))
+    return (
+        Step("histogram_merged_waves", _waves_launch, ("a", "n", "k", "partials")),
+        Step("merge_counts", lambda shape: merge, (_waves_launch(shape).grid[0], "k", "partials", "c")),
+    )
+
+
 _RANGES = {"threads": 512, "loads": 8, "slots": 8, "ranges": 264}
 _TILE = 4 * _RANGES["threads"] * _RANGES["loads"]
 RANGE_BINS = 24 * 1024
@@ -196,6 +223,37 @@ def _sorted_by_range(shape: Shape) -> tuple[Step, ...]:
 _LANES = {"threads": 1024, "unroll": 4}
 _LANES_LAUNCH = _grid(_LANES["threads"], 4 * _LANES["unroll"], 2 * MULTIPROCESSORS)
 
+
+def _histogram(
+    rung: str,
+    name: str,
+    title: str,
+    idea: str,
+    launch: Callable[[Shape], Launch],
+    expects: tuple[Expect, ...],
+    run: Run,
+    bins: int,
+    *,
+    article: bool = True,
+    published: str | None = None,
+    gate_shapes: tuple[Shape, ...] = (),
+) -> Kernel:
+    return Kernel(
+        id=f"memory.histogram_{name}",
+        rung=rung,
+        title=title,
+        source=f"2.{rung.removeprefix('v')}_histogram_{name}.cu",
+        compute=_COUNTS,
+        code=Code(f"histogram_{name}"),
+        launch=launch,
+        accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": bins}),
+        run=run,
+        promises=Promises(expects=expects, gate_shapes=gate_shapes),
+        story=Story(article="gpu-notes" if article else None, published_system=published, idea=idea),
+        timing=_AGAINST_CUB,
+    )
+
+
 HISTOGRAMS = (
     Kernel(
         id="memory.histogram_global",
@@ -204,51 +262,64 @@ HISTOGRAMS = (
         source="2.1_histogram_global.cu",
         compute=_COUNTS,
         code=Code("histogram_global"),
-        launch=_GLOBAL_LAUNCH,
+        launch=_AN_ID_A_THREAD,
         accepts=Accepts(max_elements=ANY, at_most=_COUNTED),
-        run=Run(steps=_cleared("histogram_global", _GLOBAL_LAUNCH)),
-        promises=Promises(expects=(_RED, _NO_ATOMS), gate_shapes=(_second_pass(4 * HISTOGRAM_BLOCKS * 256, 256),)),
+        run=Run(steps=_cleared("histogram_global", _AN_ID_A_THREAD)),
+        promises=Promises(expects=(_RED, _NO_ATOMS)),
         story=Story(article="gpu-notes", published_system="global atomics", idea="counts[ids[i]] += 1 by an atomic."),
         timing=_AGAINST_CUB,
     ),
-    Kernel(
-        id="memory.histogram_shared",
-        rung="v2",
-        title="Atomics in shared memory",
-        source="2.2_histogram_shared.cu",
-        compute=_COUNTS,
-        code=Code("histogram_shared"),
-        launch=_shared_launch,
-        accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": SHARED_BINS}),
-        run=Run(steps=_cleared("histogram_shared", _shared_launch)),
-        promises=Promises(expects=(_ATOMS, _RED)),
-        story=Story(
-            article="gpu-notes",
-            published_system="shared-memory atomics",
-            idea="One histogram per block in shared memory, added to the global one at the end.",
-        ),
-        timing=_AGAINST_CUB,
+    _histogram(
+        "v2",
+        "shared",
+        "Atomics in shared memory",
+        "One histogram per block in shared memory, added to the global one at the end; a block for every 1024 ids.",
+        _BLOCK_COUNTS,
+        (_ATOMS, _RED),
+        Run(steps=_cleared("histogram_shared", _BLOCK_COUNTS)),
+        ARTICLE_BINS,
+        published="shared-memory atomics",
     ),
-    Kernel(
-        id="memory.histogram_merged",
-        rung="v3",
-        title="Partial histograms and a merge",
-        source="2.3_histogram_merged.cu",
-        compute=_COUNTS,
-        code=Code("histogram_merged"),
-        launch=_shared_launch,
-        accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": SHARED_BINS}),
-        run=Run(
+    _histogram(
+        "v2.1",
+        "shared_waves",
+        "Atomics in shared memory, one wave of blocks",
+        "v2 with 2112 blocks instead of 262,144.",
+        _waves_launch,
+        (_ATOMS, _RED),
+        Run(steps=_cleared("histogram_shared_waves", _waves_launch)),
+        SHARED_BINS,
+        article=False,
+        gate_shapes=(_second_pass(HISTOGRAM_BLOCKS * 256, 256),),
+    ),
+    _histogram(
+        "v3",
+        "merged",
+        "Partial histograms and a merge",
+        "At most 1024 blocks write their histograms to memory; a second kernel adds them up, a block per bin.",
+        _CAPPED,
+        (_ATOMS, _NO_RED),
+        Run(
             steps=_merged,
-            workspace={"partials": Buffer("int32", lambda shape: (_shared_launch(shape).grid[0], shape.k + 1))},
+            workspace={"partials": Buffer("int32", lambda shape: (_CAPPED(shape).grid[0], PARTIAL_PLACES))},
         ),
-        promises=Promises(expects=(_ATOMS, Expect(_RED.opcode, "no atomic goes to global memory", least=0, most=0))),
-        story=Story(
-            article="gpu-notes",
-            published_system="shared memory + reduction",
-            idea="Blocks write their histograms to memory; a second kernel adds them up.",
+        PARTIAL_PLACES - 1,
+        published="shared memory + reduction",
+        gate_shapes=(_second_pass(ARTICLE_BLOCKS * ARTICLE_THREADS, 256),),
+    ),
+    _histogram(
+        "v3.1",
+        "merged_waves",
+        "Partial histograms and a merge, one wave of blocks",
+        "v3 with 2112 blocks and a merge that reads whole lines.",
+        _waves_launch,
+        (_ATOMS, _NO_RED),
+        Run(
+            steps=_merged_waves,
+            workspace={"partials": Buffer("int32", lambda shape: (_waves_launch(shape).grid[0], shape.k + 1))},
         ),
-        timing=_AGAINST_CUB,
+        SHARED_BINS,
+        article=False,
     ),
     Kernel(
         id="memory.histogram_lanes",
@@ -259,6 +330,7 @@ HISTOGRAMS = (
         code=Code("histogram_lanes", params=_LANES, defines=parameters(_LANES)),
         launch=_LANES_LAUNCH,
         accepts=Accepts(max_elements=ANY, at_most={**_COUNTED, "k": LANE_BINS}),
+        run=Run(steps=_cleared("histogram_lanes", _LANES_LAUNCH)),
         promises=Promises(
             expects=(
                 Expect(r"ATOMS(\..*)?", "four ids of each of four loads are counted in shared memory", least=16),
@@ -314,23 +386,27 @@ HISTOGRAMS = (
 _ADDS = Compute("reduce", layout="vector")
 REDUCTION_BLOCKS = 16 * MULTIPROCESSORS
 _WIDE = {"threads": 512, "unroll": 4}
+WIDE_BLOCKS = 4 * MULTIPROCESSORS
 
 
-def _passes(entry: str, each: int, most: int = ANY) -> tuple[Callable[[Shape], tuple[Step, ...]], dict[str, Buffer]]:
-    """(steps, workspace) of a tree of passes in which a block sums 256 x `each` elements, by at most `most` blocks.
+def _passes(
+    entry: str, each: int, most: int = ANY, threads: int = 256
+) -> tuple[Callable[[Shape], tuple[Step, ...]], dict[str, Buffer]]:
+    """(steps, workspace) of a tree of passes in which a block sums `threads` x `each` elements, by at most `most`
+    blocks.
 
     A pass reads the sums that the previous one wrote to one of two buffers; the last writes the result. If `most` is
     given, blocks loop, and a single block sums up to that many elements.
     """
 
     def blocks(n: int) -> int:
-        return 1 if most < ANY and n <= most else min(_ceil(n, 256 * each), most)
+        return 1 if most < ANY and n <= most else min(_ceil(n, threads * each), most)
 
     def steps(shape: Shape) -> tuple[Step, ...]:
         passes: list[Step] = []
         n, source = shape.n, "a"
         while True:
-            launch = Launch(grid=(blocks(n), 1, 1), block=(256, 1, 1))
+            launch = Launch(grid=(blocks(n), 1, 1), block=(threads, 1, 1))
             target = "c" if blocks(n) == 1 else f"sums_{len(passes) % 2}"
             passes.append(Step(entry, lambda shape, launch=launch: launch, (source, f"n={n}", target)))
             if target == "c":
@@ -365,6 +441,9 @@ def _sum(
     )
 
 
+_WIDE_EACH = 4 * _WIDE["unroll"]
+_WIDE_STEPS, _WIDE_WORKSPACE = _passes("reduce_wide", _WIDE_EACH, WIDE_BLOCKS, _WIDE["threads"])
+
 SUMS = (
     _sum("R1", "divergent", "Divergent tree", "Threads 2, 4, 8 ... apart add: every warp stays busy.", 1, ()),
     _sum("R2", "strided", "Strided tree", "The first threads add, with strides of 2, 4, 8 ...: bank conflicts.", 1, ()),
@@ -390,8 +469,9 @@ SUMS = (
         source="3.8_reduce_wide.cu",
         compute=_ADDS,
         code=Code("reduce_wide", params=_WIDE, defines=parameters(_WIDE)),
-        launch=_grid(_WIDE["threads"], 4 * _WIDE["unroll"], 4 * MULTIPROCESSORS),
+        launch=_grid(_WIDE["threads"], _WIDE_EACH, WIDE_BLOCKS),
         accepts=Accepts(max_elements=ANY),
+        run=Run(steps=_WIDE_STEPS, workspace=_WIDE_WORKSPACE),
         promises=Promises(
             expects=(
                 Expect(
@@ -399,11 +479,11 @@ SUMS = (
                 ),
                 Expect(r"SHFL\.(DOWN|BFLY)", "lanes exchange their sums", least=10),
             ),
-            gate_shapes=(_second_pass(4 * MULTIPROCESSORS * 512 * 16),),
+            gate_shapes=(_second_pass(WIDE_BLOCKS * 512 * 16),),
         ),
         story=Story(
             article="gpu-notes",
-            idea="128-bit loads, many in flight, four sums per thread; the last block adds the blocks' sums.",
+            idea="128-bit loads, many in flight, four sums per thread, one barrier per block.",
         ),
         timing=Timing("cub.reduce"),
     ),

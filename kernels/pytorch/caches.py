@@ -21,6 +21,8 @@ SCRIPT, COMPILE = "torch.jit.script", "torch.compile"
 PROBES = {
     "backend": (COMPILE, "compiled again with another backend, without a reset"),
     "mode": (COMPILE, "compiled again in another mode, without a reset"),
+    "interrupted": (COMPILE, "compiled again after an interrupt"),
+    "scripted again": (SCRIPT, "the same function scripted a second time"),
     "redefined": (SCRIPT, "a function defined again under the same name"),
     "edited": (SCRIPT, "a file edited after it was imported"),
     "disk": (COMPILE, "the same formula in a second process"),
@@ -81,6 +83,48 @@ def mode(torch: Any) -> dict[str, Any]:
     return {"stale": int(seen[1] == seen[0]), "found": f"{seen[0]} graph, then {seen[1]}"}
 
 
+def interrupted(torch: Any) -> dict[str, Any]:
+    """Whether a compilation that was interrupted makes the next one fail, without a reset or a new process."""
+    torch._dynamo.reset()
+    attempts: list[str] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        attempts.append("")
+        if len(attempts) == 1:
+            raise KeyboardInterrupt
+        return graph.forward
+
+    def shift(x: Any) -> Any:
+        return x + 1
+
+    compiled = torch.compile(shift, backend=compiler)
+    x, said = torch.zeros(4), "the call after the interrupt gave 1"
+    try:
+        compiled(x)
+    except KeyboardInterrupt:
+        pass
+    try:
+        failed = float(compiled(x)[0]) != 1.0
+    except Exception as error:
+        failed, said = True, f"the call after the interrupt raised {type(error).__name__}"
+    return {"stale": int(failed), "found": said}
+
+
+def scripted_again(torch: Any) -> dict[str, Any]:
+    """Whether torch.jit.script hands back what it made of a function before, and whether it does once cleared."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "again.py"
+        path.write_text(_source(1))
+        shift = _module(path).shift
+        first, second = torch.jit.script(shift), torch.jit.script(shift)
+        torch.jit._state._jit_function_overload_caching.clear()
+        torch.jit._state._jit_caching_layer.clear()
+        third = torch.jit.script(shift)
+    said = "the same function" if second is first else "another function"
+    cleared = "the same" if third is first else "another"
+    return {"stale": int(second is first), "found": f"{said} came back, and {cleared} after clearing"}
+
+
 def redefined(torch: Any) -> dict[str, Any]:
     """Whether a function of the same name from another text is scripted anew."""
     with tempfile.TemporaryDirectory() as folder:
@@ -134,8 +178,16 @@ def on_cpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     name, _ = PROBES[point["probe"]]
     (subject,) = (each for each in context.subjects if each.kernel == name)
-    probe = {"backend": backend, "mode": mode, "redefined": redefined, "edited": edited, "disk": disk}[point["probe"]]
-    found = {"first_s": None, "second_s": None, **probe(torch)}
+    probes = {
+        "backend": backend,
+        "mode": mode,
+        "interrupted": interrupted,
+        "scripted again": scripted_again,
+        "redefined": redefined,
+        "edited": edited,
+        "disk": disk,
+    }
+    found = {"first_s": None, "second_s": None, **probes[point["probe"]](torch)}
     torch._dynamo.reset()
     yield context.row(subject, probe=point["probe"], **found)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from gemmrepro.experiments import Column, Dots, Experiment, Lines, beside
 
+ARTICLE = 128 * 3 * 224 * 224
+"""The numbers of the article's GELU, from its notebook."""
 EAGER, SCRIPT, COMPILE, OWN = "torch.eager", "torch.jit.script", "torch.compile", "pytorch.gelu"
 
 
@@ -54,6 +56,7 @@ METHODS = {
     "suite": "the suite, warm",
     "cold": "the suite, cold L2",
     "zeros": "the suite, zeros",
+    "cpu": "the CPU instead",
     "blocks": "itself, block after block",
     "turns": "itself, interleaved",
 }
@@ -72,6 +75,7 @@ TIMING = Experiment(
     settings={
         "rounds": 5,
         "samples": 20,
+        "cpu_calls": 3,
         "warm_up": 10,
         "heat_seconds": 0.5,
         "seconds": 0.15,
@@ -204,7 +208,7 @@ GELU = Experiment(
     kernels=(OWN,),
     libraries=(EAGER, SCRIPT, COMPILE),
     packages=("torch",),
-    parameters={"sizes": [1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26, 1 << 28]},
+    parameters={"sizes": [1 << 12, 1 << 16, 1 << 20, 1 << 24, ARTICLE, 1 << 26, 1 << 28]},
     settings={"rounds": 3, "seconds_per_round": 0.06},
     sources=("gelu.py", "formula.py"),
     columns=(
@@ -258,7 +262,7 @@ GELU_CPU = Experiment(
     libraries=(EAGER, SCRIPT, COMPILE),
     packages=("torch",),
     device="cpu",
-    parameters={"sizes": [1 << 12, 1 << 16, 1 << 20, 1 << 24]},
+    parameters={"sizes": [1 << 12, 1 << 16, 1 << 20, ARTICLE]},
     settings={"batch_seconds": 0.01, "seconds": 0.7, "least": 9},
     sources=("gelu.py", "gelu_cpu.py", "formula.py"),
     columns=(
@@ -272,6 +276,41 @@ GELU_CPU = Experiment(
     figures=_gelu_figures("gelu_cpu", "on the CPU", {key: _IMPLEMENTATIONS[key] for key in (COMPILE, SCRIPT)}),
 )
 
+ORDERS = {
+    "gpu": "the GPU at once",
+    "cpu": "the CPU before",
+    "cpu, cleared": "the CPU before, caches cleared",
+    "cpu, new object": "the CPU before, another function of the same text",
+    "shape": "another shape before",
+}
+
+GELU_ORDER = Experiment(
+    name="gelu_order",
+    title="torch.jit.script on the GPU after the CPU",
+    question="Does a function that was scripted and called on the CPU, or with another shape, stay slow on the GPU?",
+    kernels=(),
+    libraries=(SCRIPT,),
+    packages=("torch",),
+    parameters={"orders": list(ORDERS)},
+    settings={"rounds": 3, "samples": 100},
+    sources=("gelu_order.py", "formula.py"),
+    columns=(
+        Column("order", "what was called before", kind="text"),
+        Column("elements", "fp32 numbers", kind="integer"),
+        Column("first_us", "first call on the GPU, compilation included", "µs"),
+        Column("second_us", "second call", "µs"),
+        Column("third_us", "third call", "µs"),
+        *_TIME[:3],
+        Column("gain", "speed relative to the eager formula, samples alternating", low="gain_low", high="gain_high"),
+        Column("gain_low", "lower end of its 95% interval"),
+        Column("gain_high", "upper end of its 95% interval"),
+        Column("profiled_first", "1: the graph of the first call holds prim::profile; 0: not", kind="integer"),
+        Column("profiled_later", "the same of the fifth call", kind="integer"),
+    ),
+    points=_one_per("order", "orders"),
+    measure=_measure("gelu_order.py", "on_gpu"),
+)
+
 # torch.compile --------------------------------------------------------------------------------------------------------
 
 MODES = ["eager", "default", "reduce-overhead", "max-autotune"]
@@ -282,7 +321,8 @@ TRAINING = Experiment(
     title="A training step of ResNet18, compiled or not",
     question=(
         "How much faster does torch.compile make a training step in each of its modes, and what does the first step "
-        "cost? SGD, fp32 with PyTorch's defaults, which let convolutions use TF32."
+        "cost? SGD on the sum of the outputs, as in the article; fp32 with PyTorch's defaults, which let convolutions "
+        "use TF32."
     ),
     kernels=(),
     libraries=_COMPILED,
@@ -291,26 +331,73 @@ TRAINING = Experiment(
     settings={"modes": MODES, "iterations": 100, "rounds": 5, "limit_s": 300, "together": False},
     sources=("training.py",),
     columns=(
+        Column("part", "steady: the timed steps; otherwise a part of a step of the warm-up", kind="text"),
         Column("batch", "images per step", kind="integer"),
+        Column("iteration", "number of the step of the warm-up", kind="integer"),
+        Column("seconds", "what that part took, by the host's clock", "s"),
         Column("iterations", "timed steps, the modes interleaved", kind="integer"),
         Column("step_ms", "median time of a step", "ms", low="ci_low_ms", high="ci_high_ms"),
         Column("ci_low_ms", "lower end of its 95% interval", "ms"),
         Column("ci_high_ms", "upper end of its 95% interval", "ms"),
         Column("mean_ms", "mean time of a step", "ms"),
-        Column("total_s", "all timed steps, by the host's clock", "s"),
+        Column("total_s", "500 steps by the host's clock, from the mean of all timed steps", "s"),
         Column("first_s", "the first step, compilation included", "s"),
         Column("warm_s", "the warm-up, ten steps", "s"),
+        Column("slow_steps", "steps of the warm-up that took twice as long as the quickest, or longer", kind="integer"),
+        Column("warned", "1: PyTorch warned that the GPU is too small or too old for the mode", kind="integer"),
         Column("beside", "other modes compiled at the same time", kind="integer"),
         Column("launches", "calls per step by which the host submits work to the GPU", kind="integer"),
         Column("graphs", "graphs compiled", kind="integer"),
         Column("graph_breaks", "graph breaks", kind="integer"),
         Column("recompiles", "graphs recompiled", kind="integer"),
         Column("peak_gb", "peak memory", "GB"),
-        Column("first_loss", "loss of the first step"),
-        Column("last_loss", "loss of the tenth step"),
+        Column("first_loss", "sum of the outputs at the first step"),
+        Column("last_loss", "sum of the outputs at the tenth step"),
     ),
     points=lambda parameters: [{"batch": parameters["batch"]}],
     measure=_measure("training.py", "on_gpu"),
+    figures=(
+        Lines(
+            name="training_first_steps",
+            title="The first steps of a training, forward and backward",
+            x="iteration",
+            x_label="step",
+            y="seconds",
+            y_label="seconds, synchronised",
+            panel="part",
+            panels={"forward": "forward", "backward": "backward"},
+            series=dict(zip(_COMPILED, ("eager", *MODES[1:]), strict=True)),
+            caption=(
+                "The first ten training steps of ResNet18 in a process with empty caches, forward and backward "
+                "synchronised apart, by the host's clock."
+            ),
+            x_scale="linear",
+        ),
+    ),
+)
+
+MONITORING = Experiment(
+    name="monitoring",
+    title="Timing every step of a training",
+    question="What does it cost to time every training step, by synchronising and by CUDA events?",
+    kernels=(),
+    libraries=(EAGER,),
+    packages=("torch", "torchvision"),
+    parameters={"batches": [64]},
+    settings={"warm_up": 10, "rounds": 9, "steps": 30},
+    sources=("monitoring.py",),
+    columns=(
+        Column("way", "how every step is timed", kind="text"),
+        Column("batch", "images per step", kind="integer"),
+        Column("step_ms", "time of all steps divided by their number", "ms", low="ci_low_ms", high="ci_high_ms"),
+        Column("ci_low_ms", "lower end of its 95% interval", "ms"),
+        Column("ci_high_ms", "upper end of its 95% interval", "ms"),
+        Column("cost", "that time relative to steps that are not timed", low="cost_low", high="cost_high"),
+        Column("cost_low", "lower end of its 95% interval"),
+        Column("cost_high", "upper end of its 95% interval"),
+    ),
+    points=_one_per("batch", "batches"),
+    measure=_measure("monitoring.py", "on_gpu"),
 )
 
 CACHES = Experiment(
@@ -321,7 +408,7 @@ CACHES = Experiment(
     libraries=(SCRIPT, COMPILE),
     packages=("torch",),
     device="cpu",
-    parameters={"probes": ["backend", "mode", "redefined", "edited", "disk"]},
+    parameters={"probes": ["backend", "mode", "interrupted", "scripted again", "redefined", "edited", "disk"]},
     sources=("caches.py", "formula.py"),
     columns=(
         Column("probe", "what changed", kind="text"),
@@ -334,4 +421,4 @@ CACHES = Experiment(
     measure=_measure("caches.py", "on_cpu"),
 )
 
-EXPERIMENTS = (TIMING, CLOCKS, GELU, GELU_LOADS, GELU_CPU, TRAINING, CACHES)
+EXPERIMENTS = (TIMING, CLOCKS, GELU, GELU_LOADS, GELU_CPU, GELU_ORDER, TRAINING, MONITORING, CACHES)

@@ -31,6 +31,7 @@ METHODS = {
     SUITE: "the suite, warm",
     "cold": "the suite, cold L2",
     "zeros": "the suite, warm, all zeros",
+    "cpu": "the CPU instead, on every core",
     "blocks": "twice the same, one block after the other",
     "turns": "twice the same, in turn",
 }
@@ -61,6 +62,16 @@ def work(torch: Any, name: str, parameters: Mapping[str, Any], zeros: bool = Fal
     model = torchvision.models.resnet50(weights=None).cuda().eval()
     images = data(parameters["batch"], 3, 224, 224)
     return lambda: model(images)
+
+
+def on_the_cpu(torch: Any, parameters: Mapping[str, Any], count: int) -> list[float]:
+    """`count` forward passes of ResNet50 on the CPU, µs, after one that does not count."""
+    import torchvision
+
+    model = torchvision.models.resnet50(weights=None).eval()
+    images = torch.randn(parameters["batch"], 3, 224, 224)
+    model(images)
+    return clocked(lambda: model(images), lambda: None, count, wait=False)
 
 
 # By the host's clock and by events ----------------------------------------------------------------------------------
@@ -198,6 +209,8 @@ def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         one, other = (by_events(torch, call, half, queued=True) for _ in range(2))
         heat(call, sync, settings["heat_seconds"])
         both = by_events(torch, call, 2 * half, queued=True)
+        if name == NETWORK:
+            times["cpu"].append(on_the_cpu(torch, context.parameters, settings["cpu_calls"]))
     times["first"].append(fresh.first_calls()[:1])
     levels = [stats.median_interval(each).value for each in times[SUITE]]
 

@@ -1,9 +1,11 @@
 """A training step of ResNet18, eager or compiled, each mode in a process of its own.
 
-Every process builds the same model from the same seed, takes its first step and the rest of its warm-up, and says so;
-then the modes are timed in turn, some steps each and round after round, so that a drift of the clock touches them all
-alike. Nothing is downloaded: weights and images are random. PyTorch's caches of compiled code are folders of the
-process alone, so that the first step costs what it costs on a machine that has never seen the model.
+Every process builds the same model from the same seed and trains it as the article does: SGD on the sum of the outputs,
+which is no loss that anyone minimizes, but costs what a step costs. It takes its warm-up, forward and backward timed
+apart and synchronised, and says so; then the modes are timed in turn, some steps each and round after round, so that a
+drift of the clock touches them all alike. Nothing is downloaded: weights and images are random. PyTorch's caches of
+compiled code are folders of the process alone, so that the first step costs what it costs on a machine that has never
+seen the model.
 
     python kernels/pytorch/training.py --mode default --batch 64 --warm-up 10
 
@@ -16,6 +18,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import select
 import statistics
@@ -23,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 EAGER = "eager"
@@ -45,29 +48,19 @@ def serve(mode: str, batch: int, warm_up: int) -> None:
     torch.manual_seed(1)
     model = torchvision.models.resnet18(weights=None).cuda().train()
     images = torch.randn(batch, 3, 224, 224, device="cuda")
-    labels = torch.randint(0, 1000, (batch,), device="cuda")
-    criterion = torch.nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     forward = model if mode == EAGER else torch.compile(model, mode=None if mode == "default" else mode)
 
     def step() -> Any:
-        optimizer.zero_grad(set_to_none=True)
-        loss = criterion(forward(images), labels)
+        optimizer.zero_grad()
+        loss = forward(images).sum()
         loss.backward()
         optimizer.step()
         return loss
 
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    first_loss = float(step())
-    torch.cuda.synchronize()
-    first_s = time.perf_counter() - start
-    for _ in range(warm_up - 1):
-        loss = step()
-    last_loss = float(loss)
-    warm_s = time.perf_counter() - start
+    parts, losses = first_steps(torch, forward, images, optimizer, warm_up)
     torch.cuda.reset_peak_memory_stats()
-    found = {"first_s": first_s, "warm_s": warm_s, "first_loss": first_loss, "last_loss": last_loss}
+    found = {"parts": parts, "first_loss": finite(losses[0]), "last_loss": finite(losses[-1])}
     counted = compiled(torch) if mode != EAGER else {"graphs": None, "graph_breaks": None, "recompiles": None}
     tell({**found, **counted, "launches": launches(torch, step)})
     for line in sys.stdin:
@@ -84,6 +77,46 @@ def serve(mode: str, batch: int, warm_up: int) -> None:
         total_s = time.perf_counter() - start
         times = [one.elapsed_time(other) for one, other in itertools.pairwise(events)]
         tell({"times_ms": times, "total_s": total_s, "peak_bytes": torch.cuda.max_memory_allocated()})
+
+
+def first_steps(torch: Any, forward: Any, images: Any, optimizer: Any, count: int) -> tuple[list[Any], list[float]]:
+    """The parts of `count` steps in seconds by the host's clock, and the sums of their outputs.
+
+    The parts are forward and backward, each synchronised, backward once more until its call returns, as the article's
+    listing reads it, and the whole step.
+    """
+
+    def now() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    parts, losses = [], []
+    for _ in range(count):
+        start = now()
+        optimizer.zero_grad()
+        before = now()
+        out = forward(images)
+        between = now()
+        loss = out.sum()
+        loss.backward()
+        returned = time.perf_counter()
+        after = now()
+        optimizer.step()
+        parts.append(
+            {
+                "forward": between - before,
+                "backward": after - between,
+                "backward, not synchronised": returned - between,
+                "step": now() - start,
+            }
+        )
+        losses.append(float(loss))
+    return parts, losses
+
+
+def finite(value: float) -> float | None:
+    """`value`, or None where it is none that a row may hold."""
+    return value if math.isfinite(value) else None
 
 
 def tell(found: Mapping[str, Any]) -> None:
@@ -163,6 +196,11 @@ class Mode:
             self._process.stdin.flush()
         return self.answer(seconds)
 
+    def warned(self) -> int:
+        """Whether PyTorch wrote that the GPU is too small or too old for a mode: 1 or 0."""
+        said = os.pread(self._said.fileno(), 1 << 24, 0).decode(errors="replace").lower()
+        return int("not enough" in said)
+
     def end(self) -> None:
         """End the process."""
         self._process.kill()
@@ -170,9 +208,7 @@ class Mode:
 
 
 def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each mode."""
-    from gemmrepro import stats
-
+    """The rows of every mode."""
     parameters, settings = context.parameters, context.settings
     batch, warm_up, limit = parameters["batch"], parameters["warm_up"], settings["limit_s"]
     wanted = [mode for mode in (SUBJECTS[subject.kernel] for subject in context.subjects) if mode in settings["modes"]]
@@ -208,25 +244,60 @@ def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if each is None or each.reason:
             context.leave_out(subject, each.reason if each else "the setting modes does not name it")
             continue
-        step = stats.rounds_interval(times[mode], repeatability=stats.REPEATABILITY)
-        steps = [time_ms for one in times[mode] for time_ms in one]
-        yield context.row(
-            subject,
-            batch=batch,
-            iterations=len(steps),
-            step_ms=step.value,
-            ci_low_ms=step.low,
-            ci_high_ms=step.high,
-            mean_ms=statistics.fmean(steps),
-            total_s=totals[mode],
-            peak_gb=peaks[mode] / 1e9,
-            beside=each.beside,
-            **{key: each.warm[key] for key in WARM},
-        )
+        for cells in rows(each, times[mode], totals[mode], peaks[mode]):
+            yield context.row(subject, **{**dict.fromkeys(NOT_EVERYWHERE), "batch": batch, **cells})
 
 
-WARM = ("first_s", "warm_s", "launches", "graphs", "graph_breaks", "recompiles", "first_loss", "last_loss")
-"""What a process says of its warm-up, each a column."""
+def rows(mode: Mode, times: Sequence[Sequence[float]], total_s: float, peak: int) -> Iterator[dict[str, Any]]:
+    """The cells of a mode's rows: the timed steps as a whole, then every part of every step of the warm-up.
+
+    Args:
+        times: of the timed steps, ms, a sequence per round.
+        total_s, peak: seconds that they took by the host's clock, and bytes of memory.
+    """
+    from gemmrepro import stats
+
+    step = stats.rounds_interval(times, repeatability=stats.REPEATABILITY)
+    steps = [time_ms for one in times for time_ms in one]
+    parts = mode.warm["parts"]
+    yield {
+        "part": STEADY,
+        "iterations": len(steps),
+        "step_ms": step.value,
+        "ci_low_ms": step.low,
+        "ci_high_ms": step.high,
+        "mean_ms": statistics.fmean(steps),
+        "total_s": total_s / len(steps) * STEPS,
+        "peak_gb": peak / 1e9,
+        "beside": mode.beside,
+        "first_s": parts[0]["step"],
+        "warm_s": sum(one["step"] for one in parts),
+        "slow_steps": slow_steps(parts),
+        "warned": mode.warned(),
+        **{key: mode.warm[key] for key in WARM},
+    }
+    for number, one in enumerate(parts, 1):
+        for part, seconds in one.items():
+            yield {"part": part, "iteration": number, "seconds": seconds}
+
+
+def slow_steps(parts: Sequence[Mapping[str, float]]) -> int:
+    """How many steps of a warm-up took at least twice as long as the quickest."""
+    took = [one["step"] for one in parts]
+    return sum(seconds >= 2 * min(took) for seconds in took)
+
+
+STEPS = 500
+"""Steps of which the article prints the time."""
+STEADY = "steady"
+"""The part of a row about a mode as a whole; other rows are about parts of the steps of its warm-up."""
+WARM = ("launches", "graphs", "graph_breaks", "recompiles", "first_loss", "last_loss")
+"""What a process says of its warm-up as a whole, each a column."""
+NOT_EVERYWHERE = (
+    *("iterations", "step_ms", "ci_low_ms", "ci_high_ms", "mean_ms", "total_s", "peak_gb", "beside"),
+    *("first_s", "warm_s", "slow_steps", "warned", *WARM, "iteration", "seconds"),
+)
+"""Columns that are empty in some rows."""
 
 
 def main() -> None:

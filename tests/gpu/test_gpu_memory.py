@@ -41,6 +41,7 @@ def test_every_version_that_takes_the_bins_has_rows(rows):
     many, few = rows[rows["bins"] == BINS], rows[rows["bins"] == 256]
     own = {kernel for kernel in few["kernel"] if kernel.startswith("memory.")}
     assert own == set(experiments.experiment("memory", "histogram").kernels)
+    assert (rows["most_kept"] < 1).all()
     assert {kernel for kernel in many["kernel"] if kernel in own} == {
         "memory.histogram_global",
         "memory.histogram_ranges",
@@ -53,3 +54,9 @@ def test_sorting_by_ranges_does_not_mind_uneven_ids(rows):
     off = rows[(rows["bins"] == BINS) & (rows["window"] == "off")].set_index(["kernel", "law"])["time_us"]
     assert off["memory.histogram_ranges", "skewed"] < off["memory.histogram_global", "skewed"] / 2
     assert off["memory.histogram_ranges", "skewed"] < 3 * off["memory.histogram_ranges", "uniform"]
+
+
+def test_the_articles_grids_make_its_steps(rows):
+    few = rows[(rows["bins"] == 256) & (rows["window"] == "off")].set_index("kernel")["time_us"]
+    assert few["memory.histogram_shared"] > 2 * few["memory.histogram_merged"]
+    assert few["memory.histogram_shared"] > 2 * few["memory.histogram_shared_waves"]

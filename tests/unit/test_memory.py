@@ -205,8 +205,14 @@ WRONG = {
     "an element too many copied": ("memory.copy_64_half", "rest < n", "rest <= n"),
     "ids outside counted behind the counts": ("memory.histogram_global", "(unsigned)bins)", "(unsigned)bins + 1)"),
     "ids outside counted in the first bin": ("memory.histogram_shared", "(unsigned)ids[i]", "(unsigned)max(ids[i], 0)"),
-    "a block's counts not merged": ("memory.histogram_merged", "block < blocks", "block < blocks - 1"),
-    "totals kept for the next launch": ("memory.histogram_lanes", "atomicExch(&totals[bin], 0u)", "totals[bin]"),
+    "a block's counts not merged": ("memory.histogram_merged", "i < blocks", "i < blocks - 1"),
+    "partial histograms closer than the merge has threads": (
+        "memory.histogram_merged",
+        "blockIdx.x * PLACES",
+        "blockIdx.x * (bins + 1)",
+    ),
+    "a wave's counts not merged": ("memory.histogram_merged_waves", "block < blocks", "block < blocks - 1"),
+    "counts kept for the next launch": ("memory.histogram_lanes", "counts[bin] = 0;", ""),
     "a segment's place within its tile forgotten": (
         "memory.histogram_ranges",
         "TILE_UNITS + (next >> 16)",
@@ -232,7 +238,7 @@ WRONG = {
         "        for (unsigned unit",
     ),
     "the barrier before adding missing": (
-        "memory.histogram_shared",
+        "memory.histogram_shared_waves",
         "    __syncthreads();\n    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {\n        if",
         "    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {\n        if",
     ),

@@ -195,8 +195,10 @@ if mode == "default":
     time.sleep(60)
 if mode == "max-autotune":
     sys.exit("out of memory")
-warm = dict(first_s=2.0, warm_s=3.0, launches=5, graphs=None, graph_breaks=None, recompiles=None, first_loss=7.0,
-            last_loss=6.0)
+part = {"forward": 0.5, "backward": 1.0, "backward, not synchronised": 0.25, "step": 2.0}
+parts = [{key: 4 * value for key, value in part.items()}, part, part]
+warm = dict(parts=parts, launches=5, graphs=None, graph_breaks=None, recompiles=None, first_loss=7.0, last_loss=6.0)
+print("not enough SMs", file=sys.stderr)
 print(json.dumps(warm), flush=True)
 for line in sys.stdin:
     step = 4.0 if mode == "eager" else 2.0
@@ -220,12 +222,20 @@ def test_modes_take_turns_and_one_that_fails_is_left_out(tmp_path, together, few
         row=lambda subject, **cells: {"kernel": subject.kernel, **cells},
         leave_out=lambda subject, reason: left.update({subject.kernel: reason}),
     )
-    rows = {row["kernel"]: row for row in training.on_gpu(context, {"batch": 64})}
+    found = list(training.on_gpu(context, {"batch": 64}))
+    rows = {row["kernel"]: row for row in found if row["part"] == "steady"}
     assert set(rows) == {"torch.eager", "torch.compile.reduce-overhead"}
     declared = {column.name for column in experiments.experiment("pytorch", "training").columns}
+    for row in found:
+        assert set(row) == declared | {"kernel"}
     for row in rows.values():
         assert set(row) == declared | {"kernel"}
         assert (row["iterations"], row["beside"]) == (12, len(modes) - 1 if together else 0)
+        assert (row["first_s"], row["warm_s"], row["slow_steps"], row["warned"]) == (8.0, 12.0, 1, 1)
+        assert row["total_s"] == pytest.approx(500 * 3 * 0.1 / 12)  # three rounds of four steps
+    parts = [row for row in found if row["kernel"] == "torch.eager" and row["part"] == "backward"]
+    assert [(row["iteration"], row["seconds"]) for row in parts] == [(1, 4.0), (2, 1.0), (3, 1.0)]
+    assert len(found) == 2 * (1 + 3 * 4)
     assert rows["torch.eager"]["step_ms"] == 2 * rows["torch.compile.reduce-overhead"]["step_ms"]
     assert ("does not name it" if few else "not warm in time") in left["torch.compile.default"]
     assert ("does not name it" if few else "out of memory") in left["torch.compile.max-autotune"]

@@ -217,8 +217,8 @@ def test_the_passes_of_a_sum_end_in_one_element(record, n):
 
 
 def test_every_entry_of_the_steps_is_compiled_and_judged_and_changes_the_declared_parts():
-    record = registry.kernel("memory.histogram_merged")
-    assert [code.code.entry for code in record.codes] == ["histogram_merged", "merge_counts"]
+    record = registry.kernel("memory.histogram_merged_waves")
+    assert [code.code.entry for code in record.codes] == ["histogram_merged_waves", "merge_counts"]
     assert record.codes[0].promises.expects == record.promises.expects and record.codes[1].promises.expects == ()
     lone = record.with_run(steps=lambda shape: record.steps_at(shape)[:1])
     assert keys.compiled(lone) != keys.compiled(record) and keys.judged(lone) != keys.judged(record)

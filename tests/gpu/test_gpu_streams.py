@@ -1,0 +1,71 @@
+"""Two launches of one kernel at a time, on two streams and on arrays of their own: neither may touch the other's."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from gpu_tools import load
+
+from gemmrepro import registry
+from gemmrepro.core.dtypes import STORAGE
+from gemmrepro.gates import vectors
+from gemmrepro.operands import Operands
+from gemmrepro.operations import Shape, counts
+
+pytestmark = pytest.mark.gpu
+
+TIMES = 300
+"""Launches on each stream, a few microseconds each."""
+KERNELS = [kernel for kernel in registry.kernels("memory") if kernel.compute.op in ("histogram", "reduce")]
+
+
+def on_a_stream_of_its_own(session):
+    """The session with another stream and with no workspace yet."""
+    import cupy
+    from cuda import core
+
+    other = copy.copy(session)
+    other.stream, other.workspace = cupy.cuda.Stream(non_blocking=True), None
+    other.core_stream = core.Stream.from_handle(other.stream.ptr)
+    return other
+
+
+def wrong_results(session, module) -> int:
+    """How many results are wrong of those looked at while two streams launch the kernel on inputs of their own.
+
+    Small grids, so that launches of both fit the GPU. One module: what a kernel keeps on the GPU belongs to it.
+    """
+    import cupy
+
+    problem = module.kernel.problem
+    shape = Shape(1, 300_000, 256) if problem.op == "histogram" else Shape(1, 300_000, 1)
+    calls, outputs, expected, sessions = [], [], [], []
+    for law in (0, 1):
+        if problem.op == "histogram":
+            given = vectors.gate_ids(("uniform", "some outside")[law], shape.n, shape.k, 1)
+            expected.append(vectors.counts_of(cupy.asarray(given), shape.k, cupy).get())
+        else:
+            given = vectors.gate_values("integers", shape.n, 1 + law)
+            expected.append(given.sum(keepdims=True))
+        outputs.append(cupy.zeros(counts(problem, shape)[1], STORAGE[problem.dtype_out]))
+        module.session = on_a_stream_of_its_own(session)
+        sessions.append(module.session)
+        calls.append(module.bind(Operands(problem, shape, (cupy.asarray(given),), outputs[law])))
+    module.session = session
+    session.sync()
+    wrong = 0
+    for time in range(TIMES):
+        for call in calls:
+            call()
+        if time % 10 == 9:
+            for each in sessions:
+                each.sync()
+            wrong += sum((out.get() != right).any() for out, right in zip(outputs, expected, strict=True))
+    return wrong
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
+def test_launches_on_two_streams_do_not_mix(session, built, toolkit, kernel):
+    """With totals in memory of their own histogram_lanes and reduce_wide failed here."""
+    assert wrong_results(session, load(kernel, session, built, toolkit)) == 0
