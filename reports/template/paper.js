@@ -46,12 +46,16 @@
     const apply = () => {
       const verdict = form.elements.verdict.value;
       const article = form.elements.article.value;
+      const register = form.elements.register.value;
+      const way = form.elements.way.value;
       const words = form.elements.words.value.toLowerCase().split(/\s+/).filter(Boolean);
       let count = 0;
       rows.forEach((row, index) => {
         const keep =
           (!verdict || row.dataset.verdict === verdict) &&
           (!article || row.dataset.article === article) &&
+          (!register || row.dataset.register === register) &&
+          (!way || row.dataset.way === way) &&
           words.every((word) => texts[index].includes(word));
         row.hidden = !keep;
         count += keep;
@@ -67,6 +71,8 @@
         form.elements.words.value = "";
         form.elements.verdict.value = link.dataset.verdict;
         form.elements.article.value = link.dataset.article;
+        form.elements.register.value = link.dataset.register;
+        form.elements.way.value = "";
         apply();
       }),
     );

@@ -215,7 +215,10 @@ def test_structure_for_screen_readers(full):
 def test_it_states_counts_origin_and_headline(full):
     text, page = full
     words = page.words
-    assert "28 statements from 1 article (ladder)" in words
+    assert "25 statements of 1 article (ladder)" in words
+    assert (
+        "3 facts of the builds that hold by construction (3 reproduced), and 0 findings of this project (none)" in words
+    )
     assert "recorded earlier on Synthetic GPU" in words
     said = words_of(text)
     assert "ladder fp32 4096 L7 warptile cuda12 44.1" in said
@@ -356,7 +359,16 @@ def test_an_error_and_its_bound_have_one_unit():
 
 
 def test_disagreements_compare_figures_only():
-    def claim(name, value, tolerance=0.1, verdict="not reproduced", statement="", unit="ratio"):
+    def claim(
+        name,
+        value,
+        tolerance=0.1,
+        verdict="not reproduced",
+        statement="",
+        unit="ratio",
+        register="article",
+        expected=None,
+    ):
         measured = {"judged": True, "value": value, "ci_low": value, "ci_high": value, "unit": unit, "from": []}
         return claim_view(
             {
@@ -364,6 +376,8 @@ def test_disagreements_compare_figures_only():
                 **{"id": name, "family": name.split(".")[0], "verdict": verdict, "tolerance": tolerance},
                 **{"measured": [measured], "statement": statement, "kernels": [name], "published": []},
                 **{"judged_on": "cuda12", "transfer": {"kind": "ratio", "why": ""}},
+                **{"register": register, "way": "measured", "covered_by": None, "correction": None},
+                **{"expected": expected},
             }
         )
 
@@ -373,12 +387,22 @@ def test_disagreements_compare_figures_only():
         claim("b.order", 1000.0, tolerance=None),
         claim("c.partly", 9.0, verdict="partly"),
         claim("d.fast", 3.0, unit="ms"),
+        claim("e.own", 3.0, register="project"),
+        claim("f.carried", 3.0, expected=1.5),
     ]
-    published = {"a.near": 1.0, "a.far": 1.0, "b.order": 1.0, "c.partly": 1.0, "d.fast": 2.0}
+    published = {
+        "a.near": 1.0,
+        "a.far": 1.0,
+        "b.order": 1.0,
+        "c.partly": 1.0,
+        "d.fast": 2.0,
+        "e.own": 1.0,
+        "f.carried": 9.0,
+    }
     found = disagreements(judged, published)
-    assert [each.claim.id for each in found] == ["a.far", "d.fast"]
-    assert [each.text for each in found] == ["25.0%", "3.00 ms"]
-    assert [each.difference for each in found] == ["4.0 times lower", "50% higher"]
+    assert [each.claim.id for each in found] == ["a.far", "f.carried", "d.fast"]
+    assert [each.text for each in found] == ["25.0%", "3.00", "3.00 ms"]
+    assert [each.difference for each in found] == ["4.0 times lower", "2.0 times higher", "50% higher"]
 
 
 @pytest.mark.parametrize("family", registry.family_names())

@@ -7,7 +7,9 @@ DECLARED = [path for family in FAMILIES if (path := experiments.path_of(family))
 rule verdicts:
     input:
         claims=[path for family in FAMILIES if Path(path := f"kernels/{family}/claims.yaml").is_file()],
+        calculations=[path for family in FAMILIES if Path(path := f"kernels/{family}/calculations.py").is_file()],
         published="kernels/published.csv",
+        chips=["kernels/chips.yaml", "workflow/schemas/chips.schema.yaml"],
         schema="workflow/schemas/claims.schema.yaml",
         measurements=PLAN.measurements(FAMILIES),
         experiments=PLAN.experiment_files(FAMILIES),

@@ -7,8 +7,9 @@ from gemmrepro.check.cuda_source import included
 from gemmrepro.check.findings import Findings
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
+from gemmrepro.judge import calculation
 
-DECLARATIONS = ("family.py", experiments.FILE)
+DECLARATIONS = ("family.py", experiments.FILE, calculation.FILE)
 """Python files of a family that are not sources."""
 
 

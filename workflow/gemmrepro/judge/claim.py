@@ -8,13 +8,17 @@ from typing import Any
 
 from gemmrepro.core.text import as_published, format_number
 
+ARTICLE, BUILD, PROJECT = "article", "build", "project"
+"""The registers: what a claim is about."""
+
 
 @dataclass(frozen=True)
 class Claim:
     """One claim with its published rows (dicts of published.csv's columns) looked up.
 
     `compute` holds the keys of its metric, as gemmrepro.judge.metrics defines them. `published` is empty where the
-    article gives no figure: for a statement about machine code, and for what goes beyond the article.
+    article gives no figure: for a statement about machine code, and for what goes beyond the article. `covered_by` is
+    the id of the claim that judges the same in other units; `correction` what is true instead of a wrong statement.
     """
 
     id: str
@@ -24,11 +28,14 @@ class Claim:
     statement: str
     published: tuple[Mapping[str, Any], ...]
     compute: Mapping[str, Any]
-    transfer: Mapping[str, str]
+    transfer: Mapping[str, Any]
     tolerance: float | None
     partly: Mapping[str, float]
     toolkits: tuple[str, ...]
     cache: str
+    register: str = ARTICLE
+    covered_by: str | None = None
+    correction: str | None = None
 
     @property
     def metric(self) -> str:
@@ -49,7 +56,7 @@ class Claim:
         if not self.published:
             return None
         first = float(self.published[0]["value"])
-        if not self._of_two:
+        if not self.of_two:
             return first
         quotient = first / float(self.published[1]["value"])
         # Of two times, the quotient of speeds is the inverse; an experiment divides its column as the rows do.
@@ -59,7 +66,7 @@ class Claim:
     @property
     def unit(self) -> str:
         """The unit of `value`; '' where nothing is published."""
-        if self._of_two:
+        if self.of_two:
             return "ratio"
         return str(self.published[0]["unit"]) if self.published else ""
 
@@ -68,7 +75,7 @@ class Claim:
         """`value` as text, without its unit: with the article's digits, a quotient with four."""
         if self.value is None:
             return ""
-        return format_number(self.value, 4) if self._of_two else as_published(self.value)
+        return format_number(self.value, 4) if self.of_two else as_published(self.value)
 
     @property
     def figure_with_unit(self) -> str:
@@ -81,6 +88,6 @@ class Claim:
         return str(self.published[0]["hardware"]) if self.published else ""
 
     @property
-    def _of_two(self) -> bool:
+    def of_two(self) -> bool:
         """Whether its figure is the quotient of two published rows."""
-        return len(self.published) > 1 and self.metric != "order"
+        return len(self.published) > 1 and self.metric not in ("order", "consistent")

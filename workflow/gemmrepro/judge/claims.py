@@ -13,7 +13,8 @@ import yaml
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.errors import UserError
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.carrying import problems as carrying_problems
+from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.published import PARAMETER, published_rows
 from gemmrepro.registry import family_names
@@ -62,9 +63,38 @@ def load_file(path: Path, family: str) -> list[Claim]:
         claim, wrong = _load_claim(entry, document, family, published)
         claims.append(claim)
         problems += [f"claim '{entry['id']}', key '{problem.key}': {problem.message}" for problem in wrong]
+    problems += _wrongly_covered(claims)
     if problems:
         raise UserError(f"{path}: {'; '.join(problems)}.")
     return claims
+
+
+def _wrongly_covered(claims: Sequence[Claim]) -> list[str]:
+    """Claims that are said to be covered by what cannot cover them."""
+    own = {claim.id: claim for claim in claims}
+    return [
+        f"claim '{claim.id}', key 'covered_by': {problem}"
+        for claim in claims
+        if claim.covered_by and (problem := _not_covering(claim, claim.covered_by, own))
+    ]
+
+
+def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
+    """Why `name` covers nothing; '' if it is a claim of the same article, in its register, that is judged itself."""
+    other = own.get(name)
+    if other is None:
+        return f"there is no claim '{name}' in this file"
+    if other is claim:
+        return "it is the claim itself"
+    if other.article != claim.article:
+        return f"'{name}' is about another article, {other.article}"
+    if other.register != ARTICLE:
+        return f"'{name}' is in the register {other.register}, not among the article's statements"
+    if other.covered_by:
+        return f"'{name}' is itself covered, by {other.covered_by}"
+    if other.transfer["kind"] == "none":
+        return f"'{name}' is not judged: its transfer is none"
+    return ""
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -112,8 +142,9 @@ def _load_claim(
     entry: Mapping[str, Any], document: Mapping[str, Any], family: str, published: Sequence[Mapping[str, Any]]
 ) -> tuple[Claim, list[Problem]]:
     """One claim of a file that fits the schema, and its problems that the schema cannot catch."""
-    rows, problems = _look_up(entry.get("published", ()), published)
     compute = entry["compute"]
+    references = compute["rows"].values() if compute["metric"] == "consistent" else entry.get("published", ())
+    rows, problems = _look_up(tuple(references), published)
     claim = Claim(
         id=entry["id"],
         family=family,
@@ -127,17 +158,27 @@ def _load_claim(
         partly=entry.get("partly") or {},
         toolkits=tuple(document["judge"]["toolkits"]),
         cache=compute.get("cache", document["judge"]["cache"]),
+        register=entry.get("register", ARTICLE),
+        covered_by=entry.get("covered_by"),
+        correction=" ".join(entry["correction"].split()) if "correction" in entry else None,
     )
     if problems:
         return claim, problems
     if "article" in entry and rows:
         problems.append(Problem("article", f"its published rows are those of {document['article']}"))
     problems += METRICS[claim.metric].check(claim)
+    problems += [Problem(key, message) for key, message in carrying_problems(claim)]
+    if _over_itself(compute):
+        problems.append(Problem("compute.over", "a value over itself is 1 everywhere and tests nothing"))
     try:
         return replace(claim, statement=_filled_in(claim)), problems
     except (KeyError, IndexError, ValueError):
         allowed = "only {value} and {percent} may stand in braces" if rows else "without a figure, no braces"
         return claim, [*problems, Problem("statement", allowed)]
+
+
+def _over_itself(compute: Mapping[str, Any]) -> bool:
+    return "over" in compute and compute["over"] == compute.get("kernel") and not compute.get("over_where")
 
 
 def _look_up(

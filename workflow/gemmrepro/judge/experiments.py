@@ -22,23 +22,23 @@ import pandas as pd
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import Results, row_key
+from gemmrepro.judge.carrying import unit_factor
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import NotMeasured, Value
 from gemmrepro.measure.rows import is_current
-
-_PUBLISHED_FACTORS = {("ms", "µs"): 1000.0}
-"""Factors from a published unit to the column's."""
 
 
 @dataclass(frozen=True)
 class PointValue(Value):
     """The value at one point of an experiment; infinite where a quotient's divisor is zero.
 
-    `point` names it by its cells, ``n 4096, d 9``; `published` is the article's value, in the column's unit.
+    `point` names it by its cells, ``n 4096, d 9``; `published` is the article's value, in the column's unit, and
+    `expected` that value carried over to the GPU at hand, where it is.
     """
 
     point: str = ""
     published: float | None = None
+    expected: float | None = None
 
     @property
     def number(self) -> str:
@@ -127,7 +127,7 @@ def _unit(claim: Claim, of_column: str) -> str:
 
 def _published(point: _Point, unit: str) -> float | None:
     row = point.published
-    return None if row is None else float(row["value"]) * _PUBLISHED_FACTORS.get((row["unit"], unit), 1.0)
+    return None if row is None else float(row["value"]) * unit_factor(str(row["unit"]), unit)
 
 
 def _name(point: _Point, kernel: str) -> str:
@@ -168,10 +168,11 @@ def _why_absent(results: Results, kernel: str, toolkit: str, what: str) -> str:
 
 def within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
     """Whether the value, with its whole interval, lies within the claim's bounds, or near its published one."""
-    if value.published is not None and ("near" in compute or "factor" in compute):
+    wanted = value.published if value.expected is None else value.expected
+    if wanted is not None and ("near" in compute or "factor" in compute):
         share = compute.get("near", 0.0)
         factor = compute.get("factor", 1.0)
-        least, most = sorted((value.published * (1 - share) / factor, value.published * (1 + share) * factor))
+        least, most = sorted((wanted * (1 - share) / factor, wanted * (1 + share) * factor))
         return bool(least <= value.ci_low and value.ci_high <= most)
     return bool(
         value.ci_low > compute.get("above", -math.inf)
@@ -212,11 +213,15 @@ def _subject(compute: Mapping[str, Any]) -> str:
 
 def _each_with_published(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
     """Every value with the published one of its point."""
-    pairs = "; ".join(
-        f"{value.number} (published {format_number(value.published or 0.0)}) at {value.point}" for value in values
-    )
+    pairs = "; ".join(f"{value.number} ({_beside(value)}) at {value.point}" for value in values)
     bounds, good = bounds_text(compute), sum(within_bounds(value, compute) for value in values)
     return f" {bounds} at {good} of {len(values)} points: {pairs}" if bounds else f" {pairs}"
+
+
+def _beside(value: PointValue) -> str:
+    """What stands beside the value at its point: the published one, and what is expected here where that differs."""
+    printed = f"published {format_number(value.published or 0.0)}"
+    return printed if value.expected is None else f"{printed}, expected here {format_number(value.expected)}"
 
 
 def _range_of(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.core.names import COMMAND
 from gemmrepro.experiments import results as experiment_results
-from gemmrepro.judge import claims
+from gemmrepro.judge import carrying, claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, load_gates
-from gemmrepro.judge.metrics import METRICS, Exhibit, OtherToolkitsOnly, not_judged
-from gemmrepro.judge.rules import NOT_MEASURED, NOT_TESTABLE, VERDICTS, Verdict
+from gemmrepro.judge.metrics import METRICS, Exhibit, OtherToolkitsOnly, expected, not_judged
+from gemmrepro.judge.rules import COVERED, NOT_MEASURED, NOT_TESTABLE, VERDICTS, Verdict
+from gemmrepro.judge.ways import REGISTERS, way_of
 from gemmrepro.measure.rows import Measurements, load
+
+SCHEMA = 2
+"""The version of verdicts.json: since 2 its counts are by register."""
 
 _PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype")
 
@@ -26,6 +30,7 @@ class Judgement:
     """A claim's verdict, explained, with the values that it rests on.
 
     `toolkit` built the kernels that it was judged on; None where nothing was measured, or no toolkit was needed.
+    `expected` is the published figure carried over to this GPU by rates, in the measured unit; None where it is not.
     """
 
     claim: Claim
@@ -33,6 +38,7 @@ class Judgement:
     explanation: str
     exhibits: tuple[Exhibit, ...] = ()
     toolkit: str | None = None
+    expected: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The claim's entry in verdicts.json. Its command measures what is missing and judges again."""
@@ -43,11 +49,16 @@ class Judgement:
             "article": claim.article,
             "where": claim.where,
             "statement": claim.statement,
+            "register": claim.register,
+            "way": way_of(claim),
+            "covered_by": claim.covered_by,
+            "correction": claim.correction,
             "kernels": list(claim.kernels),
             "published": [{key: row[key] for key in _PUBLISHED_KEYS} for row in claim.published],
             "transfer": dict(claim.transfer),
             "tolerance": claim.tolerance,
             "partly": dict(claim.partly),
+            "expected": self.expected,
             "judged_on": self.toolkit,
             "verdict": self.verdict,
             "measured": [exhibit.as_json() for exhibit in self.exhibits],
@@ -68,25 +79,51 @@ class Judgements:
         sources = {family.source for family in self.measured} - {"none"}
         gpus = {family.gpu for family in self.measured if family.gpu}
         return {
+            "schema": SCHEMA,
             "claims": [entry.as_json() for entry in self.entries],
             "gpu": ", ".join(sorted(gpus)) or None,
             "source": "none" if not sources else sources.pop() if len(sources) == 1 else "mixed",
-            "counts": {kind: sum(entry.verdict == kind for entry in self.entries) for kind in VERDICTS},
+            "counts": {register: self._counts(register) for register in REGISTERS},
         }
+
+    def _counts(self, register: str) -> dict[str, int]:
+        """How many claims of a register have each verdict."""
+        verdicts = [entry.verdict for entry in self.entries if entry.claim.register == register]
+        return {kind: verdicts.count(kind) for kind in VERDICTS}
 
 
 def judge(claim: Claim, evidence: Evidence) -> Judgement:
     """The verdict on one claim."""
+    if claim.covered_by:
+        return _judge_covered(claim, evidence)
     metric = METRICS[claim.metric]
     try:
         readings = metric.read(claim, evidence)
+        machine = metric.machine(claim, evidence)
+        readings = replace(readings, carried=carrying.of(claim, evidence, machine))
     except NotMeasured as reason:
         return _judge_unmeasured(claim, evidence, reason)
-    untestable = metric.untestable(claim, readings, metric.machine(claim, evidence))
+    untestable = metric.untestable(claim, readings, machine)
     verdict = Verdict(NOT_TESTABLE, untestable) if untestable else metric.judge(claim, readings)
     explanation = metric.explain(claim, readings, verdict, evidence)
     exhibits = tuple(metric.exhibits(claim, readings, evidence))
-    return Judgement(claim, verdict.kind, explanation, exhibits, readings.judged.toolkit)
+    figure = expected(claim, readings) if readings.carried is not None and claim.tolerance is not None else None
+    return Judgement(claim, verdict.kind, explanation, exhibits, readings.judged.toolkit, figure)
+
+
+def _judge_covered(claim: Claim, evidence: Evidence) -> Judgement:
+    """The entry of a claim that another one judges in other units, with the values that were measured for it."""
+    sentence = f"{claim.covered_by} judges this in other units, so it is not counted again."
+    metric = METRICS[claim.metric]
+    try:
+        readings = metric.read(claim, evidence)
+    except NotMeasured:
+        return Judgement(claim, COVERED, sentence)
+    exhibits = tuple(metric.exhibits(claim, readings, evidence))
+    shown = [exhibit.value.text() for exhibit in exhibits if exhibit.judged]
+    if len(shown) == 1:
+        sentence += f" Measured: {shown[0]}."
+    return Judgement(claim, COVERED, sentence, exhibits, readings.judged.toolkit)
 
 
 def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> Judgement:

@@ -11,6 +11,7 @@ from gemmrepro.core.text import format_number
 from gemmrepro.judge.evidence import Value
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
+CONSISTENT, CONTRADICTORY, COVERED = "consistent", "contradictory", "covered"
 NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
 
 _RULES = {
@@ -23,6 +24,9 @@ _RULES = {
         "within a stated factor; of an order or of many points, more than half hold."
     ),
     NOT: "Neither.",
+    CONSISTENT: "The article's own numbers agree within the digits that it prints. Nothing was measured.",
+    CONTRADICTORY: "The article's own numbers contradict each other, whatever the hardware.",
+    COVERED: "Another claim judges the same in other units; the value is shown and not counted.",
     NOT_TESTABLE: (
         "The figure belongs to the hardware it was taken on, or the article prints none; what was measured "
         "is shown with it."
@@ -31,6 +35,9 @@ _RULES = {
 }
 
 VERDICTS = tuple(_RULES)
+
+RIGHT, WRONG = (REPRODUCED, CONSISTENT), (NOT, CONTRADICTORY)
+"""The verdicts that find a statement right, and those that find it wrong."""
 
 
 def verdict_rules() -> list[tuple[str, str]]:
@@ -79,6 +86,8 @@ def judge_value(value: Value, published: float, tolerance: float, partly: Mappin
         partly: the conditions for PARTLY outside the tolerance: ``same_side_of`` a number, ``within_factor`` of the
             published value, or both. Empty: outside the tolerance the verdict is NOT.
     """
+    if tolerance == 0 and value.value == published:
+        return Verdict(REPRODUCED, "exactly so")
     low, high = sorted((published * (1 - tolerance), published * (1 + tolerance)))
     band = f"±{100 * tolerance:g}%"
     overlaps = value.ci_low <= high and value.ci_high >= low
@@ -117,13 +126,25 @@ def _judge_weaker(value: Value, published: float, partly: Mapping[str, float], m
     return Verdict(PARTLY, f"{missed}, but {' and '.join(good)}")
 
 
-def judge_faster(value: Value) -> Verdict:
-    """The statement that a quotient of speeds is above 1."""
+def judge_faster(value: Value, least: float | None = None, most: float | None = None) -> Verdict:
+    """The statement that a quotient of speeds is above 1, or within the bounds that a claim states for it."""
+    if least is not None or most is not None:
+        return _judge_gain(value, 1.0 if least is None else least, most)
     if value.ci_low > 1:
         return Verdict(REPRODUCED, "the whole interval is above 1")
     if value.ci_high < 1:
         return Verdict(NOT, "it is the slower one")
     return Verdict(NOT, "the interval holds 1, so no difference shows")
+
+
+def _judge_gain(value: Value, least: float, most: float | None) -> Verdict:
+    """A gain between two bounds; on the right side of 1, yet outside them, it is PARTLY right."""
+    wanted = f"above {least:g}" if most is None else f"{least:g} to {most:g}"
+    if value.ci_low > least and (most is None or value.ci_high <= most):
+        return Verdict(REPRODUCED, f"the whole interval is {wanted}")
+    if value.ci_low > 1:
+        return Verdict(PARTLY, f"faster, but not by {wanted}")
+    return Verdict(NOT, f"the interval is not {wanted}")
 
 
 def judge_order(values: Sequence[Value], published: Sequence[float]) -> Verdict:

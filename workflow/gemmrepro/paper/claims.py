@@ -11,7 +11,9 @@ from typing import Any
 
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published
-from gemmrepro.judge.rules import VERDICTS, difference
+from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.rules import RIGHT, VERDICTS, WRONG, difference
+from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.paper.text import anchor, number
 
 
@@ -63,10 +65,15 @@ class ClaimView:
     article: str
     where: str
     statement: str
+    register: str
+    way: str
+    covered_by: str | None
+    correction: str | None
     verdict: str
     kernels: tuple[str, ...]
     published: tuple[PublishedView, ...]
     judged: tuple[MeasuredView, ...]
+    expected: float | None
     judged_on: str | None
     tolerance: float | None
     transfer: str
@@ -82,17 +89,30 @@ class ClaimView:
 
 @dataclass(frozen=True)
 class VerdictsView:
-    """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``."""
+    """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``.
+
+    `counts` holds, for each register, how many claims have each verdict.
+    """
 
     claims: tuple[ClaimView, ...]
     gpu: str | None
     source: str
-    counts: Mapping[str, int]
+    counts: Mapping[str, Mapping[str, int]]
 
     @property
     def articles(self) -> list[str]:
         """The articles that the claims come from, in alphabetical order."""
         return sorted({claim.article for claim in self.claims})
+
+    @property
+    def corrections(self) -> list[ClaimView]:
+        """The claims that show an article wrong: marked with a correction, and found to be wrong."""
+        return [claim for claim in self.claims if claim.correction and claim.verdict in WRONG]
+
+    @property
+    def unfounded(self) -> list[ClaimView]:
+        """The claims that are marked with a correction although the article's statement was found to hold."""
+        return [claim for claim in self.claims if claim.correction and claim.verdict in RIGHT]
 
 
 def read_verdicts(path: Path) -> VerdictsView:
@@ -102,7 +122,10 @@ def read_verdicts(path: Path) -> VerdictsView:
         claims=tuple(claim_view(entry) for entry in verdicts["claims"]),
         gpu=verdicts["gpu"],
         source=verdicts["source"],
-        counts={verdict: verdicts["counts"].get(verdict, 0) for verdict in VERDICTS},
+        counts={
+            register: {verdict: verdicts["counts"][register].get(verdict, 0) for verdict in VERDICTS}
+            for register in REGISTERS
+        },
     )
 
 
@@ -115,6 +138,10 @@ def claim_view(entry: Mapping[str, Any]) -> ClaimView:
         article=entry["article"],
         where=entry["where"],
         statement=entry["statement"],
+        register=entry["register"],
+        way=entry["way"],
+        covered_by=entry["covered_by"],
+        correction=entry["correction"],
         verdict=entry["verdict"],
         kernels=tuple(entry.get("kernels") or ()),
         published=tuple(
@@ -131,6 +158,7 @@ def claim_view(entry: Mapping[str, Any]) -> ClaimView:
             )
             for place, value in enumerate(judged)
         ),
+        expected=entry["expected"],
         judged_on=entry["judged_on"],
         tolerance=entry["tolerance"],
         transfer=entry["transfer"]["kind"],
@@ -144,8 +172,10 @@ def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str
     """The anchor of what the `place`-th judged value was read from: an experiment, samples, or a kernel's section."""
     if value.get("experiment"):
         return experiment_anchor(entry["family"], value["experiment"])
-    # With several published figures, each belongs to a kernel of its own.
-    kernel = anchor(entry["kernels"][place if len(entry["published"]) > 1 else 0])
+    if not entry["kernels"]:
+        return f"claim-{anchor(entry['id'])}"
+    # With several published figures, each may belong to a kernel of its own.
+    kernel = anchor(entry["kernels"][min(place, len(entry["kernels"]) - 1) if len(entry["published"]) > 1 else 0])
     in_the_binary = value["unit"] == "instructions" or value.get("static")
     return kernel if in_the_binary else f"samples-{kernel}"
 
@@ -164,7 +194,8 @@ class ArticleTally:
 
 
 def by_article(claims: Sequence[ClaimView]) -> list[ArticleTally]:
-    """The claims of each article, counted by verdict."""
+    """The statements of each article, counted by verdict, without build facts and the project's own findings."""
+    claims = [claim for claim in claims if claim.register == ARTICLE]
     counted = Counter((claim.article, claim.verdict) for claim in claims)
     return [
         ArticleTally(article, {verdict: counted[article, verdict] for verdict in VERDICTS})
@@ -185,13 +216,20 @@ class Disagreement:
 def disagreements(claims: Sequence[ClaimView], published: Mapping[str, float | None]) -> list[Disagreement]:
     """Each family's claim that is not reproduced and is furthest, as a factor, from `published` (by claim id).
 
-    Only a claim with one judged value, one published figure and a tolerance compares numbers; the others are orders or
-    signs. The largest factor comes first.
+    Only a statement of the article with one judged value, one published figure and a tolerance compares numbers; the
+    others are orders or signs. What carries over by rates is compared with what it makes expect. The largest factor
+    comes first.
     """
     furthest: dict[str, Disagreement] = {}
     for claim in claims:
-        figure = published.get(claim.id)
-        if claim.verdict != "not reproduced" or not claim.tolerance or len(claim.judged) != 1 or not figure:
+        figure = published.get(claim.id) if claim.expected is None else claim.expected
+        if (
+            claim.register != ARTICLE
+            or claim.verdict != "not reproduced"
+            or not claim.tolerance
+            or len(claim.judged) != 1
+            or not figure
+        ):
             continue
         measured = claim.judged[0]
         if not measured.value / figure > 0:

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from gemmrepro import registry
+from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.paper import discussion
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
@@ -36,7 +37,8 @@ class FamilyView:
     """A family's results.
 
     `timed` is false of a family whose kernels only experiments run; `source` is ``live``, ``recorded`` or ``none``;
-    `stale` counts stale rows, `claims` the family's claims, `counts` those by verdict.
+    `stale` counts stale rows, `claims` the family's claims, `statements` those that an article states, and `counts`
+    the latter by verdict.
     """
 
     name: str
@@ -48,6 +50,7 @@ class FamilyView:
     gpu: str | None
     date: str
     claims: int
+    statements: int
     counts: Mapping[str, int]
     figures: tuple[FigureView, ...]
     experiments: tuple[ExperimentView, ...]
@@ -68,7 +71,8 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
     measured = inputs.measured[name]
     samples = samples_by_row(measured)
     experiments = inputs.experiments.get(name, {})
-    verdicts = Counter(claim.verdict for claim in inputs.verdicts.claims if claim.family == name)
+    claims = [claim for claim in inputs.verdicts.claims if claim.family == name]
+    verdicts = Counter(claim.verdict for claim in claims if claim.register == ARTICLE)
     summary = inputs.measure_dir / name / "summary.csv"
     counters = summary.with_name("counters.csv")
     return FamilyView(
@@ -80,7 +84,8 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         source=measured.source,
         gpu=measured.gpu,
         date=str(measured.run.get("date") or "")[:10],
-        claims=verdicts.total(),
+        claims=len(claims),
+        statements=verdicts.total(),
         counts={verdict: verdicts[verdict] for verdict in VERDICTS},
         figures=tuple(inputs.figures.get(name, ())),
         experiments=tuple(experiment_view(name, results, inputs) for results in experiments.values()),

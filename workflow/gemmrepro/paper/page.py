@@ -22,6 +22,7 @@ from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import verdict_rules
+from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.paper.claims import by_article, disagreements
 from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
@@ -71,6 +72,8 @@ def render(inputs: Inputs) -> str:
         size=SIZE,
         verdict_rules=verdict_rules(),
         metric_rules=metric_rules(),
+        way_rules=way_rules(),
+        register_rules=register_rules(),
     )
     return "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
 

@@ -30,6 +30,9 @@ MARKS = {
     "reproduced": "✓",
     "partly": "◐",
     "not reproduced": "✗",
+    "consistent": "=",
+    "contradictory": "≠",
+    "covered": "⊂",
     "not testable here": NONE,
     "not measured": "○",
     "passed": "✓",
@@ -43,6 +46,8 @@ TRANSFER_WORDS = {
     "as is": "carries over to any GPU unchanged",
     "ratio": "carries over as a ratio",
     "order": "carries over as an order",
+    "share": "carries over as a share of the chip",
+    "model": "carries over by the rates of the chips",
     "none": "does not carry over",
 }
 

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemmrepro.judge.metrics.base import Exhibit, Metric, OtherToolkitsOnly, Problem, Reading, Readings, not_judged
+from gemmrepro.judge.metrics.base import (
+    Exhibit,
+    Metric,
+    OtherToolkitsOnly,
+    Problem,
+    Reading,
+    Readings,
+    expected,
+    not_judged,
+)
+from gemmrepro.judge.metrics.calculated import CalculatedFigure
+from gemmrepro.judge.metrics.consistent import Consistent
 from gemmrepro.judge.metrics.experiment import ExperimentColumn
 from gemmrepro.judge.metrics.loads import GlobalLoads, loads_per_k
 from gemmrepro.judge.metrics.opcodes import Opcodes
@@ -35,6 +46,7 @@ __all__ = [
     "Problem",
     "Reading",
     "Readings",
+    "expected",
     "loads_per_k",
     "metric_rules",
     "not_judged",
@@ -79,7 +91,12 @@ _METRICS: tuple[Metric, ...] = (
         "The time of `over` divided by the time of `kernel` lies within the tolerance of the published speed-up or of "
         "the quotient of two published rows.",
     ),
-    Faster("faster", "ratio", "The whole interval of the time of `over` divided by the time of `kernel` is above 1."),
+    Faster(
+        "faster",
+        "ratio",
+        "The whole interval of the time of `over` divided by the time of `kernel` is above 1, or between `least` and "
+        "`most`.",
+    ),
     SharedBytes(
         "shared_bytes",
         "ratio",
@@ -118,6 +135,19 @@ _METRICS: tuple[Metric, ...] = (
         "ratio",
         "The lines of code of the source of `kernel` over those of `over` lie between `least` and `most`, partly if on "
         "the same side of 1.",
+    ),
+    CalculatedFigure(
+        "calculated",
+        "",
+        "What `function` of the family's calculations.py gives, from a printed formula or from the machine code of "
+        "`kernels` for `arch`, lies within the tolerance of the published figure, or between `least` and `most`; an "
+        "integer count is compared exactly.",
+    ),
+    Consistent(
+        "consistent",
+        "",
+        "Arithmetic on published `rows`: `expect` `equals` the other side within the digits that the article prints, "
+        "or lies `below` or `above` it; nothing is measured.",
     ),
     Untestable("none", "", "No run here can measure it; the claim's transfer says why."),
 )

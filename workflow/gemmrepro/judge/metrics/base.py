@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from gemmrepro import registry
+from gemmrepro.core.text import format_number
+from gemmrepro.judge.carrying import Carried, unit_factor
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.rules import NOT_TESTABLE, Verdict, difference, judge_value, same_gpu
@@ -52,10 +54,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Readings:
-    """The reading that a claim is judged on, and those of other toolkits."""
+    """The reading that a claim is judged on, and those of other toolkits.
+
+    `carried` says how published values carry over by rates of the chips; None where they need not.
+    """
 
     judged: Reading
     others: tuple[Reading, ...] = ()
+    carried: Carried | None = None
 
 
 class OtherToolkitsOnly(NotMeasured):
@@ -94,6 +100,10 @@ class Metric(Protocol):
     @property
     def rule(self) -> str:
         """One sentence: what is measured, and when the claim holds."""
+
+    @property
+    def way(self) -> str:
+        """How its claims are judged where their transfer says nothing else: a key of ways.WAYS."""
 
     @property
     def compute_schema(self) -> Mapping[str, Any]:
@@ -182,6 +192,7 @@ class FigureMetric:
     unit: str
     rule: str
     claim_schema: ClassVar[str] = PUBLISHED_FIGURE
+    way: ClassVar[str] = "measured"
 
     @property
     def compute_schema(self) -> Mapping[str, Any]:
@@ -209,13 +220,15 @@ class FigureMetric:
         return f"Only {claim.hardware} can confirm the figure." if claim.published else claim.transfer["why"]
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        return judge_value(readings.judged.value, published(claim), claim.tolerance or 0.0, claim.partly)
+        return judge_value(readings.judged.value, expected(claim, readings), claim.tolerance or 0.0, claim.partly)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         measured = self.describe(claim, readings.judged.values, self.machine(claim, evidence) or "this machine")
         notes = _other_toolkits(readings) + self.tuned_note(claim, evidence, readings.judged)
         if verdict.kind == NOT_TESTABLE:
             return f"{measured}.{notes} {verdict.reason}"
+        if readings.carried is not None:
+            measured += f". {carried_over(claim, readings)}"
         return f"{measured}: {verdict.reason}.{notes}" + gate_note(claim, evidence, readings.judged.toolkit)
 
     def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
@@ -246,6 +259,26 @@ def published(claim: Claim) -> float:
     if claim.value is None:
         raise ValueError(f"{claim.id} has no published figure")
     return claim.value
+
+
+def expected(claim: Claim, readings: Readings) -> float:
+    """The published figure as it is expected here, in the measured unit: carried over by rates where it has to be."""
+    figure = published(claim) * unit_factor(claim.unit, readings.judged.value.unit)
+    return figure if readings.carried is None else figure * readings.carried.factor(claim.unit)
+
+
+def carried_over(claim: Claim, readings: Readings) -> str:
+    """How the published figure carried over, and how far the measured one is off, as a sentence without full stop."""
+    if readings.carried is None:
+        raise ValueError(f"{claim.id} carries nothing over")
+    measured = readings.judged.value
+    value, wanted = measured.value, expected(claim, readings)
+    text = readings.carried.sentence(claim, value * unit_factor(measured.unit, claim.unit))
+    unit = "" if measured.unit in ("ratio", "") else f" {measured.unit}"
+    return (
+        f"{text[0].upper()}{text[1:]}; so {format_number(wanted, 4)}{unit} is expected here, and the measured value is "
+        f"{difference(value, wanted)}"
+    )
 
 
 def unit_of(claim: Claim, default: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gemmrepro import experiments
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
+from gemmrepro.judge.carrying import unit_factor
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.experiments import PointValue, combinations, describe, point_values, within_bounds
@@ -19,9 +20,10 @@ from gemmrepro.judge.metrics.base import (
     Problem,
     Reading,
     Readings,
+    carried_over,
+    expected,
     gate_note,
     kernels_of,
-    published,
     unknown_kernels,
 )
 from gemmrepro.judge.rules import NOT, NOT_TESTABLE, PARTLY, REPRODUCED, Verdict, difference
@@ -78,6 +80,7 @@ class ExperimentColumn(FigureMetric):
         problems = []
         if claim.tolerance is not None and len(combinations(compute.get("where") or {})) > 1:
             problems.append(Problem("compute.where", "a figure is compared at one point"))
+        problems += _exact_counts(claim)
         known = kernels_of(claim.family)
         try:
             experiment = experiments.experiment(claim.family, compute["experiment"])
@@ -118,7 +121,7 @@ class ExperimentColumn(FigureMetric):
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         if claim.tolerance is not None:
             return super().judge(claim, readings)
-        values = _points(readings)
+        values = _expected_points(claim, readings)
         inside = sum(within_bounds(value, claim.compute) for value in values)
         kind = REPRODUCED if inside == len(values) else PARTLY if inside > len(values) / 2 else NOT
         return Verdict(kind, f"{inside} of {len(values)} points")
@@ -126,14 +129,18 @@ class ExperimentColumn(FigureMetric):
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         machine = self.machine(claim, evidence) or "this machine"
         if claim.tolerance is None:
-            text = describe(_points(readings), readings.judged.exact, claim.compute)
-            return f"On {machine} {text}.{gate_note(claim, evidence, readings.judged.toolkit)}"
+            values = _expected_points(claim, readings)
+            text = describe(values, readings.judged.exact, claim.compute)
+            carried = f" {_carried(claim, readings)}." if readings.carried is not None else ""
+            return f"On {machine} {text}.{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
         value = readings.judged.value
         text = f"Published {claim.figure_with_unit} on {claim.hardware}; measured {value.text()} on {machine}"
         text += f" ({value.label})" if value.label else ""
         if verdict.kind == NOT_TESTABLE:
             return f"{text}. {verdict.reason}"
-        return f"{text}, {difference(value.value, published(claim))}: {verdict.reason}."
+        if readings.carried is not None:
+            return f"{text}. {carried_over(claim, readings)}: {verdict.reason}."
+        return f"{text}, {difference(value.value, expected(claim, readings))}: {verdict.reason}."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         """The figure; of many points, the one that contradicts the claim most."""
@@ -144,12 +151,42 @@ class ExperimentColumn(FigureMetric):
         return [Exhibit(shown, experiment=compute["experiment"])]
 
 
+def _exact_counts(claim: Claim) -> list[Problem]:
+    """A problem where published integer counts are compared with a band."""
+    if claim.transfer["kind"] == "none" or not any(row["unit"] == "count" for row in claim.published):
+        return []
+    return [
+        Problem(f"compute.{key}", "integer counts are compared exactly: near: 0")
+        for key in ("near", "factor")
+        if claim.compute.get(key)
+    ]
+
+
 def _results(claim: Claim, evidence: Evidence) -> Results:
     """The experiment's rows. Raises NotMeasured."""
     name = claim.compute["experiment"]
     if name not in evidence.experiments:
         raise NotMeasured(f"the experiment {name} was not run")
     return evidence.experiments[name]
+
+
+def _expected_points(claim: Claim, readings: Readings) -> list[PointValue]:
+    """The values, with what is expected at each point where published values carry over by rates."""
+    values = _points(readings)
+    if readings.carried is None:
+        return values
+    factor = readings.carried.factor(str(claim.published[0]["unit"]))
+    return [value if value.published is None else replace(value, expected=value.published * factor) for value in values]
+
+
+def _carried(claim: Claim, readings: Readings) -> str:
+    """How the published values of many points carry over, by the first of them, as a sentence without full stop."""
+    if readings.carried is None:
+        raise ValueError(f"{claim.id} carries nothing over")
+    first = readings.judged.value
+    back = unit_factor(first.unit, str(claim.published[0]["unit"]))
+    sentence = readings.carried.sentence(replace(claim, published=claim.published[:1]), first.value * back)
+    return f"Of the first point: {sentence}"
 
 
 def _points(readings: Readings) -> list[PointValue]:

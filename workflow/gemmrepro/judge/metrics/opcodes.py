@@ -18,6 +18,7 @@ class Opcodes(FigureMetric):
     """Instructions whose whole opcode matches `pattern`, counted for each target. Builds by any toolkit count."""
 
     claim_schema = STATIC
+    way = "count"
 
     @property
     def compute_schema(self) -> Mapping[str, Any]:

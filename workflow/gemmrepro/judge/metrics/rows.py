@@ -28,6 +28,7 @@ from gemmrepro.judge.metrics.base import (
     unit_of,
 )
 from gemmrepro.measure.rows import row_key
+from gemmrepro.operations import operation
 from gemmrepro.registry.ladders import is_tuned, twins
 
 _RATE_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
@@ -161,7 +162,7 @@ class BaselineRatio(TunableMetric):
 
 @dataclass(frozen=True)
 class CeilingShare(KernelMetric):
-    """Throughput of a kernel over a measured ceiling; the interval is the kernel's own."""
+    """Throughput of a kernel, in FLOP/s or B/s as the ceiling is, over a measured ceiling; the interval is its own."""
 
     @property
     def compute_schema(self) -> Mapping[str, Any]:
@@ -182,7 +183,8 @@ class CeilingShare(KernelMetric):
         if ceiling is None:
             raise NotMeasured(f"the ceiling {name} was not measured")
         label = f"{kernel}, {claim.compute['n']}, {claim.cache}, {toolkit}"
-        reached = rate(row, "tflops", "TFLOP/s", label)
+        column = operation(registry.kernel(name).compute.op).ceiling
+        reached = rate(row, column, ceiling.unit, label)
         value, low, high = (part / ceiling.value for part in (reached.value, reached.ci_low, reached.ci_high))
         label = f"{label}, of {format_number(ceiling.value)} {ceiling.unit}"
         return Value(label, value, low, high, "ratio", (*reached.sources, ceiling.key))

@@ -17,6 +17,8 @@ from gemmrepro.operations import shape_of
 class SharedBytes(FigureMetric):
     """Shared memory of a block of `kernel` over that of a block of `over`."""
 
+    way = "count"
+
     @property
     def compute_schema(self) -> Mapping[str, Any]:
         return {"required": ["kernel", "over", "n"], "properties": {"kernel": TEXT, "over": TEXT, **AT_SIZE}}

@@ -22,6 +22,7 @@ class SourceLength(FigureMetric):
     """Lines of code of the source of `kernel` over those of `over`. Needs no measurement."""
 
     claim_schema = STATIC
+    way = "count"
 
     @property
     def compute_schema(self) -> Mapping[str, Any]:

@@ -45,8 +45,14 @@ class Faster(Speedup):
 
     claim_schema = "comparison"
 
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        bound = {"type": "number", "minimum": 1}
+        keys = super().compute_schema
+        return {**keys, "properties": {**keys["properties"], "least": bound, "most": bound}}
+
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        return judge_faster(readings.judged.value)
+        return judge_faster(readings.judged.value, claim.compute.get("least"), claim.compute.get("most"))
 
     def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
         (value,) = values

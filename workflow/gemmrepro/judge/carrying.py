@@ -1,0 +1,224 @@
+"""Carries a published value over to the GPU at hand by rates of the two chips: `transfer.kind` ``share`` and ``model``.
+
+``share`` expects the same share of the rate `of` as on the article's chip: a throughput or bandwidth grows with the
+rate, a time shrinks with it. ``model`` expects a ratio to change as the quotient of two rates does, `by` numerator and
+denominator. The article's chip has the rates of its data sheet; the GPU at hand those that the family ceilings
+measured, where there is such a ceiling, else those of its own data sheet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro.core.text import as_published, format_number
+from gemmrepro.judge import chips
+from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
+from gemmrepro.judge.chips import RATES, Rate
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import Evidence, NotMeasured
+from gemmrepro.judge.expressions import evaluate
+from gemmrepro.judge.rules import same_gpu
+from gemmrepro.registry import kernels
+
+SHARE, MODEL = "share", "model"
+KINDS = (SHARE, MODEL)
+
+CEILINGS: Mapping[str, tuple[str, ...]] = {
+    "fp32": ("ceilings.ffma",),
+    "bf16": ("ceilings.wgmma", "ceilings.mma_f16"),
+    "fp16_acc32": ("ceilings.wgmma", "ceilings.mma_f16"),
+    "dram": ("ceilings.dram_copy",),
+}
+"""The micro-kernels that measure a rate, of which the fastest counts unless a claim names one."""
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_RATES = {"TFLOP/s": 1e12, "GFLOP/s": 1e9, "TB/s": 1e12, "GB/s": 1e9, "MHz": 1e6, "Gcycle/s": 1e9}
+_AMOUNTS = {"TFLOP/s": "FLOP", "GB/s": "B", "MHz": "cycles", "Gcycle/s": "SM cycles"}
+_SIZES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
+
+
+def unit_factor(unit: str, to: str) -> float:
+    """The factor from a published unit to a measured one; 1 where they are no units of the same quantity."""
+    for units in (_SECONDS, _RATES):
+        if unit in units and to in units:
+            return units[unit] / units[to]
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Carried:
+    """How a claim's published values carry over: `there` the rates of the article's chip, `here` those at hand.
+
+    Of a share there is one rate each, of a model the numerator and the denominator.
+    """
+
+    kind: str
+    there: tuple[Rate, ...]
+    here: tuple[Rate, ...]
+
+    def factor(self, unit: str) -> float:
+        """What a published value in `unit` is multiplied by: the value expected here is the product."""
+        grown = _quotient(self.here) / _quotient(self.there)
+        return 1 / grown if self.kind == SHARE and unit in _SECONDS else grown
+
+    def sentence(self, claim: Claim, value: float) -> str:
+        """Published and measured share, or the model's prediction, as a sentence without its full stop."""
+        if self.kind == MODEL:
+            there, here = (f"{format_number(_quotient(rates))} ({_named(rates)})" for rates in (self.there, self.here))
+            return f"{_words(self.there)} was {there} there and is {here} here"
+        unit = str(claim.published[0]["unit"])
+        shares = [
+            _share(number, unit, rate, claim)
+            for number, rate in ((float(claim.value or 0.0), self.there[0]), (value, self.here[0]))
+        ]
+        return f"there {shares[0]}, here {shares[1]}"
+
+
+def of(claim: Claim, evidence: Evidence, machine: str | None) -> Carried | None:
+    """How the claim's published values carry over to `machine`; None where its transfer needs no rates.
+
+    Raises:
+        NotMeasured: the GPU at hand has no such rate.
+    """
+    if claim.transfer["kind"] not in KINDS:
+        return None
+    chip = _chip_of_article(claim)
+    names = rate_names(claim.transfer)
+    there = tuple(rate for name in names if chip and (rate := chip.rate(name)))
+    here = tuple(_at_hand(name, claim.transfer, evidence, machine) for name in names)
+    return Carried(str(claim.transfer["kind"]), there, here)
+
+
+def rate_names(transfer: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the rates that a ``share`` or ``model`` uses."""
+    return (
+        (transfer["of"],) if transfer["kind"] == SHARE else (transfer["by"]["numerator"], transfer["by"]["denominator"])
+    )
+
+
+def problems(claim: Claim) -> list[tuple[str, str]]:
+    """Key and message of what is wrong with a claim's ``share`` or ``model``, of what no schema can tell."""
+    transfer = claim.transfer
+    if transfer["kind"] not in KINDS:
+        return []
+    names = rate_names(transfer)
+    found = [
+        ("transfer", f"there is no rate '{name}'; there are {', '.join(RATES)}") for name in names if name not in RATES
+    ]
+    if transfer["kind"] == MODEL and names[0] == names[1]:
+        found.append(("transfer.by", "numerator and denominator are the same rate"))
+    if not claim.published:
+        found.append(("published", "only a published value carries over by rates"))
+    if found:
+        return found
+    found += _of_units(claim)
+    found += _of_chip(claim, names)
+    ceiling = transfer.get("ceiling")
+    if ceiling is not None and ceiling not in {kernel.id for kernel in kernels(CEILING_FAMILY)}:
+        found.append(("transfer.ceiling", f"there is no kernel '{ceiling}' in family {CEILING_FAMILY}"))
+    if "work" in transfer:
+        try:
+            _work(transfer["work"], claim.published[0])
+        except ValueError as error:
+            found.append(("transfer.work", str(error)))
+    return found
+
+
+def _of_units(claim: Claim) -> list[tuple[str, str]]:
+    units = {str(row["unit"]) for row in claim.published}
+    if claim.transfer["kind"] == SHARE and not units <= {*_SECONDS, *_RATES}:
+        return [("transfer", f"a share is of a rate or a time, not of a value in '{', '.join(sorted(units))}'")]
+    if claim.transfer["kind"] == SHARE and claim.of_two:
+        return [("transfer", "a quotient of two rows has no share of one rate; use the kind model")]
+    if claim.transfer["kind"] == SHARE and "same_side_of" in claim.partly:
+        return [("partly.same_side_of", "has no meaning for a share")]
+    return []
+
+
+def _of_chip(claim: Claim, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    named = claim.transfer.get("chip")
+    if named is not None and named not in chips.chips():
+        return [("transfer.chip", f"{chips.FILE} has no chip '{named}'")]
+    chip = _chip_of_article(claim)
+    if chip is None:
+        return [("transfer", f"{chips.FILE} has no chip that published.csv calls '{claim.hardware}'")]
+    return [
+        ("transfer", f"{chips.FILE} has no rate '{name}' of {chip.name}; name another chip with the key 'chip'")
+        for name in names
+        if chip.rate(name) is None
+    ]
+
+
+def _chip_of_article(claim: Claim) -> chips.Chip | None:
+    named = claim.transfer.get("chip")
+    return chips.chips().get(named) if named is not None else chips.of_article(claim.hardware)
+
+
+def _at_hand(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine: str | None) -> Rate:
+    """A rate of the GPU at hand: measured where there is a ceiling, else from the driver's facts or its data sheet."""
+    if transfer.get("here") != "data sheet" and (measured := _measured(name, transfer, evidence, machine)):
+        return measured
+    gpu = evidence.measured.run.get("gpu") or {}
+    if name in ("clock", "sms", "cycles", "shared") and gpu.get("clock_max_mhz") and gpu.get("sm_count"):
+        facts = {"clock": gpu["clock_max_mhz"], "sms": gpu["sm_count"]}
+        if name in facts:
+            return Rate(name, float(facts[name]), RATES[name], "as the driver says")
+        return chips.derived(name, facts["sms"], facts["clock"], "as the driver says")
+    chip = chips.at_hand(machine)
+    rate = chip.rate(name) if chip else None
+    if rate is None:
+        raise NotMeasured(
+            f"{chips.FILE} has no rate '{name}' of {machine or 'this machine'}, and no ceiling measured it"
+        )
+    return rate
+
+
+def _measured(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine: str | None) -> Rate | None:
+    """The highest measured ceiling of a rate; that of the claim's micro-kernel if it names one."""
+    ceilings = evidence.ceilings
+    if ceilings is None or not same_gpu(machine or "", ceilings.gpu):
+        return None
+    ids = (transfer["ceiling"],) if "ceiling" in transfer else CEILINGS.get(name, ())
+    found = [ceiling for kernel in ids if (ceiling := measured_ceiling(ceilings, kernel))]
+    best = max(found, key=lambda ceiling: ceiling.value, default=None)
+    if best is None:
+        return None
+    return Rate(name, best.value, best.unit, f"measured by {best.kernel}")
+
+
+def _quotient(rates: tuple[Rate, ...]) -> float:
+    return rates[0].value if len(rates) == 1 else rates[0].value / rates[1].value
+
+
+def _words(rates: tuple[Rate, ...]) -> str:
+    return " over ".join(rate.name for rate in rates)
+
+
+def _named(rates: tuple[Rate, ...]) -> str:
+    return " over ".join(f"{as_published(round(rate.value, 1))} {rate.unit}, {rate.source}" for rate in rates)
+
+
+def _share(value: float, unit: str, rate: Rate, claim: Claim) -> str:
+    """A value's share of a rate; of a time without stated work, what the rate amounts to in that time."""
+    of_rate = f"{format_number(rate.value, 4)} {rate.unit} of {rate.name} ({rate.source})"
+    if unit in _SECONDS:
+        amount = value * _SECONDS[unit] * rate.value * _RATES.get(rate.unit, 1.0)
+        if "work" in claim.transfer:
+            return f"{format_number(_work(claim.transfer['work'], claim.published[0]) / amount)} of the {of_rate}"
+        return f"the time of {_in_prefix(amount)}{_AMOUNTS.get(rate.unit, rate.unit)} at {of_rate}"
+    if _AMOUNTS.get(rate.unit) == _AMOUNTS.get({"GFLOP/s": "TFLOP/s", "TB/s": "GB/s"}.get(unit, unit)):
+        share = value * _RATES[unit] / (rate.value * _RATES[rate.unit])
+        return f"{format_number(share)} of the {of_rate}"
+    return f"{format_number(value / rate.value)} {unit} for each {rate.unit} of {of_rate}"
+
+
+def _work(expression: str, row: Mapping[str, Any]) -> float:
+    """Operations or bytes behind a published time. Raises ValueError."""
+    return evaluate(str(expression), {name: float(row[name]) for name in ("n", "d") if row.get(name)})
+
+
+def _in_prefix(amount: float) -> str:
+    size, prefix = next((size, prefix) for size, prefix in _SIZES if amount >= size or size == 1.0)
+    return f"{format_number(amount / size)} {prefix}"

@@ -1,0 +1,133 @@
+"""Values that a family's calculations.py gives: a printed formula, or a count in machine code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro import registry
+from gemmrepro.build.record import MachineCode
+from gemmrepro.errors import UserError
+from gemmrepro.judge import chips
+from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
+from gemmrepro.judge.metrics.base import (
+    TEXT,
+    Exhibit,
+    FigureMetric,
+    Problem,
+    Reading,
+    Readings,
+    kernels_of,
+    published,
+    read_toolkits,
+    unknown_kernels,
+)
+from gemmrepro.judge.rules import NOT, REPRODUCED, Verdict, difference
+
+
+@dataclass(frozen=True)
+class CalculatedFigure(FigureMetric):
+    """The value of a function of calculations.py, against the published figure, or within `least` and `most`."""
+
+    claim_schema = "calculated"
+    way = "count"
+
+    @property
+    def compute_schema(self) -> Mapping[str, Any]:
+        number = {"type": "number"}
+        size = {"type": "integer", "minimum": 1}
+        keys = {
+            "function": {**TEXT, "description": "a public function of the family's calculations.py"},
+            "kernels": {"type": "array", "minItems": 1, "uniqueItems": True, "items": TEXT},
+            "arch": {"type": "string", "pattern": "^sm_[0-9]+[a-z]?$", "description": "whose machine code is read"},
+            **{"n": size, "d": size, "least": number, "most": number, "unit": {"type": "string"}},
+            "options": {"type": "object", "additionalProperties": {"type": ["number", "string", "array"]}},
+        }
+        return {
+            "required": ["function"],
+            "properties": keys,
+            "dependentRequired": {"kernels": ["arch"], "arch": ["kernels"]},
+        }
+
+    def check(self, claim: Claim) -> list[Problem]:
+        problems = unknown_kernels(claim, kernels_of(claim.family))
+        try:
+            calculation(claim.family, claim.compute["function"])
+        except UserError as error:
+            problems.append(Problem("compute.function", str(error).rstrip(".")))
+        return problems
+
+    def machine(self, claim: Claim, evidence: Evidence) -> str | None:
+        return None
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        if "kernels" in claim.compute:
+            return read_toolkits(self, claim, evidence, any_toolkit=True)
+        return Readings(self.measure(claim, evidence, ""))
+
+    def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
+        compute = claim.compute
+        kernels = tuple(registry.kernel(name) for name in compute.get("kernels", ()))
+        codes = tuple(_code(evidence, kernel.id, toolkit, compute["arch"]) for kernel in kernels)
+        first = claim.published[0] if claim.published else {}
+        given = Inputs(
+            kernels=kernels,
+            codes=codes,
+            arch=compute.get("arch", ""),
+            toolkit=toolkit,
+            n=compute.get("n", first.get("n")),
+            d=compute.get("d", first.get("d")),
+            chip=chips.of_article(claim.hardware),
+            options=compute.get("options", {}),
+        )
+        result = _call(claim, given)
+        unit = claim.unit or compute.get("unit", "")
+        where = f"{', '.join(compute['kernels'])}, {compute['arch']}, {toolkit}" if kernels else compute["function"]
+        label = f"{where}: {result.working}" if result.working else where
+        sources = [f"results/build/{toolkit}/{kernel.id}.json#archs.{compute['arch']}" for kernel in kernels]
+        source = (f"kernels/{claim.family}/{FILE}: {compute['function']}", *sources)
+        return Reading(toolkit or None, (Value(label, result.value, result.value, result.value, unit, source),))
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        if claim.tolerance is not None:
+            return super().judge(claim, readings)
+        value, compute = readings.judged.value.value, claim.compute
+        least, most = compute.get("least", -math.inf), compute.get("most", math.inf)
+        bounds = " and ".join(f"at {key} {compute[key]:g}" for key in ("least", "most") if key in compute)
+        inside = least <= value <= most
+        return Verdict(REPRODUCED if inside else NOT, f"{bounds}, as stated" if inside else f"not {bounds}")
+
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        value = readings.judged.value
+        text = f"Calculated {value.text()} ({value.label})"
+        if claim.tolerance is not None:
+            text += f"; published {claim.figure_with_unit}: {difference(value.value, published(claim))}"
+        return f"{text}, {verdict.reason}. No GPU was used."
+
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+        return [Exhibit(readings.judged.value, static=True)]
+
+
+def _code(evidence: Evidence, kernel: str, toolkit: str, arch: str) -> MachineCode:
+    record = evidence.build(kernel, toolkit)
+    if record is None or arch not in record.archs:
+        raise NotMeasured(f"there is no build record of {kernel} for {arch} by {toolkit}")
+    return record.archs[arch]
+
+
+def _call(claim: Claim, given: Inputs) -> Calculated:
+    """The function's result. Raises UserError that names the claim if the function fails or returns something else."""
+    name = f"claim '{claim.id}', key 'compute.function': {claim.compute['function']}"
+    try:
+        result = calculation(claim.family, claim.compute["function"])(given)
+    except NotMeasured:
+        raise
+    except Exception as error:
+        raise UserError(f"{name} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(result, Calculated) or not math.isfinite(result.value):
+        raise UserError(f"{name} returned {result!r} and no finite Calculated.")
+    return result
