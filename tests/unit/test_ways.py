@@ -216,6 +216,14 @@ def test_a_model_multiplies_the_published_ratio_by_the_rates(tmp_path):
     assert "fp32 over dram was 0.0504" in entry["explanation"].lower()
 
 
+def test_the_articles_own_measured_rate_may_stand_for_its_data_sheet(tmp_path):
+    there = {"of": {"system": "L6 vectorized", "metric": "throughput", "n": 4096}}
+    transfer = {**of_throughput()["transfer"], "there": there}
+    entry = judged(tmp_path, of_throughput(transfer=transfer))["ladder.x.throughput"]
+    assert entry["expected"] == pytest.approx(21779 * 60.0 / 18.237)
+    assert "18.24 TFLOP/s of fp32 (as the article measured, L6 vectorized)" in entry["explanation"]
+
+
 @pytest.mark.parametrize(
     ("transfer", "words"),
     [
@@ -228,6 +236,18 @@ def test_a_model_multiplies_the_published_ratio_by_the_rates(tmp_path):
         ({"kind": "share", "of": "fp32", "by": {}, "why": "x"}, ["'transfer"]),
         ({"kind": "ratio", "of": "fp32", "why": "x"}, ["'transfer.of'"]),
         ({"kind": "model", "by": {"numerator": "fp32", "denominator": "fp32"}, "why": "x"}, ["the same rate"]),
+        (
+            {"kind": "share", "of": "fp32", "there": {"of": RATIO_ROW}, "why": "x"},
+            ["'transfer.there'", "no rate in TFLOP/s"],
+        ),
+        (
+            {"kind": "share", "of": "fp32", "there": {"of": {**THROUGHPUT, "n": 1}}, "why": "x"},
+            ["'transfer.there'", "0 rows"],
+        ),
+        (
+            {"kind": "share", "of": "fp32", "there": {"numerator": THROUGHPUT}, "why": "x"},
+            ["'numerator' is none of of"],
+        ),
         ({"kind": "model", "of": "fp32", "why": "x"}, ["'transfer'"]),
         ({"kind": "none"}, ["'transfer'", "why"]),
     ],

@@ -2,7 +2,8 @@
 
 ``share`` expects the same share of the rate `of` as on the article's chip: a throughput or bandwidth grows with the
 rate, a time shrinks with it. ``model`` expects a ratio to change as the quotient of two rates does, `by` numerator and
-denominator. The article's chip has the rates of its data sheet; the GPU at hand those that the family ceilings
+denominator. The article's chip has the rates of its data sheet, or those that the article itself measured, where the
+transfer names published rows with `there`; the GPU at hand those that the family ceilings
 measured, where there is such a ceiling, else those of its own data sheet.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gemmrepro.core.text import as_published, format_number
+from gemmrepro.core.text import convert, format_number
 from gemmrepro.judge import chips
 from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.chips import RATES, Rate
@@ -84,18 +85,15 @@ def of(claim: Claim, evidence: Evidence, machine: str | None) -> Carried | None:
     """
     if claim.transfer["kind"] not in KINDS:
         return None
-    chip = _chip_of_article(claim)
     names = rate_names(claim.transfer)
-    there = tuple(rate for name in names if chip and (rate := chip.rate(name)))
-    here = tuple(_at_hand(name, claim.transfer, evidence, machine) for name in names)
+    there = tuple(rate for part, name in names.items() if (rate := _there(claim, part, name)))
+    here = tuple(_at_hand(name, claim.transfer, evidence, machine) for name in names.values())
     return Carried(str(claim.transfer["kind"]), there, here)
 
 
-def rate_names(transfer: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the rates that a ``share`` or ``model`` uses."""
-    return (
-        (transfer["of"],) if transfer["kind"] == SHARE else (transfer["by"]["numerator"], transfer["by"]["denominator"])
-    )
+def rate_names(transfer: Mapping[str, Any]) -> dict[str, str]:
+    """The names of the rates of a ``share`` (`of`) or of a ``model`` (`numerator`, `denominator`), by their part."""
+    return {"of": transfer["of"]} if transfer["kind"] == SHARE else dict(transfer["by"])
 
 
 def problems(claim: Claim) -> list[tuple[str, str]]:
@@ -105,9 +103,11 @@ def problems(claim: Claim) -> list[tuple[str, str]]:
         return []
     names = rate_names(transfer)
     found = [
-        ("transfer", f"there is no rate '{name}'; there are {', '.join(RATES)}") for name in names if name not in RATES
+        ("transfer", f"there is no rate '{name}'; there are {', '.join(RATES)}")
+        for name in names.values()
+        if name not in RATES
     ]
-    if transfer["kind"] == MODEL and names[0] == names[1]:
+    if transfer["kind"] == MODEL and names["numerator"] == names["denominator"]:
         found.append(("transfer.by", "numerator and denominator are the same rate"))
     if not claim.published:
         found.append(("published", "only a published value carries over by rates"))
@@ -137,7 +137,15 @@ def _of_units(claim: Claim) -> list[tuple[str, str]]:
     return []
 
 
-def _of_chip(claim: Claim, names: tuple[str, ...]) -> list[tuple[str, str]]:
+def _of_chip(claim: Claim, names: Mapping[str, str]) -> list[tuple[str, str]]:
+    rows = claim.transfer.get("there", {})
+    if strange := sorted(set(rows) - set(names)):
+        return [("transfer.there", f"'{strange[0]}' is none of {', '.join(names)}")]
+    for part, row in rows.items():
+        if convert(1.0, str(row["unit"]), RATES[names[part]]) is None:
+            return [("transfer.there", f"a value in '{row['unit']}' is no rate in {RATES[names[part]]}")]
+    if set(rows) == set(names):
+        return []
     named = claim.transfer.get("chip")
     if named is not None and named not in chips.chips():
         return [("transfer.chip", f"{chips.FILE} has no chip '{named}'")]
@@ -146,9 +154,19 @@ def _of_chip(claim: Claim, names: tuple[str, ...]) -> list[tuple[str, str]]:
         return [("transfer", f"{chips.FILE} has no chip that published.csv calls '{claim.hardware}'")]
     return [
         ("transfer", f"{chips.FILE} has no rate '{name}' of {chip.name}; name another chip with the key 'chip'")
-        for name in names
-        if chip.rate(name) is None
+        for part, name in names.items()
+        if part not in rows and chip.rate(name) is None
     ]
+
+
+def _there(claim: Claim, part: str, name: str) -> Rate | None:
+    """A rate of the article's chip: that of a published row where the transfer names one, else of its data sheet."""
+    row = claim.transfer.get("there", {}).get(part)
+    if row is None:
+        chip = _chip_of_article(claim)
+        return chip.rate(name) if chip else None
+    value = convert(float(row["value"]), str(row["unit"]), RATES[name])
+    return None if value is None else Rate(name, value, RATES[name], f"as the article measured, {row['system']}")
 
 
 def _chip_of_article(claim: Claim) -> chips.Chip | None:
@@ -197,7 +215,9 @@ def _words(rates: tuple[Rate, ...]) -> str:
 
 
 def _named(rates: tuple[Rate, ...]) -> str:
-    return " over ".join(f"{as_published(round(rate.value, 1))} {rate.unit}, {rate.source}" for rate in rates)
+    values = " over ".join(f"{format_number(rate.value, 4)}" for rate in rates) + f" {rates[-1].unit}"
+    sources = dict.fromkeys(rate.source for rate in rates)
+    return f"{values}, {' and '.join(sources)}"
 
 
 def _share(value: float, unit: str, rate: Rate, claim: Claim) -> str:

@@ -90,4 +90,4 @@ class Claim:
     @property
     def of_two(self) -> bool:
         """Whether its figure is the quotient of two published rows."""
-        return len(self.published) > 1 and self.metric not in ("order", "consistent")
+        return len(self.published) > 1 and "by" not in self.compute and self.metric not in ("order", "consistent")

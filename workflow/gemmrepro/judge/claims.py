@@ -145,6 +145,8 @@ def _load_claim(
     compute = entry["compute"]
     references = compute["rows"].values() if compute["metric"] == "consistent" else entry.get("published", ())
     rows, problems = _look_up(tuple(references), published)
+    transfer, wrong = _with_rows(entry["transfer"], published)
+    problems += wrong
     claim = Claim(
         id=entry["id"],
         family=family,
@@ -153,7 +155,7 @@ def _load_claim(
         statement=entry["statement"],
         published=rows,
         compute=compute,
-        transfer=entry["transfer"],
+        transfer=transfer,
         tolerance=entry.get("tolerance"),
         partly=entry.get("partly") or {},
         toolkits=tuple(document["judge"]["toolkits"]),
@@ -177,6 +179,17 @@ def _load_claim(
         return claim, [*problems, Problem("statement", allowed)]
 
 
+def _with_rows(
+    transfer: Mapping[str, Any], published: Sequence[Mapping[str, Any]]
+) -> tuple[Mapping[str, Any], list[Problem]]:
+    """A transfer with the published rows of `there` looked up, and the problems of those that match not one row."""
+    if "there" not in transfer:
+        return transfer, []
+    rows, problems = _look_up(tuple(transfer["there"].values()), published)
+    wrong = [Problem("transfer.there", problem.message) for problem in problems]
+    return {**transfer, "there": {} if wrong else dict(zip(transfer["there"], rows, strict=True))}, wrong
+
+
 def _over_itself(compute: Mapping[str, Any]) -> bool:
     return "over" in compute and compute["over"] == compute.get("kernel") and not compute.get("over_where")
 
@@ -184,10 +197,14 @@ def _over_itself(compute: Mapping[str, Any]) -> bool:
 def _look_up(
     references: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[Mapping[str, Any], ...], list[Problem]]:
-    """The row of published.csv that each reference picks; a problem for each that does not pick exactly one."""
+    """The row of published.csv that each reference picks; a problem for each that does not pick exactly one.
+
+    `published` are the rows of the file's article; a reference may name another.
+    """
     rows, problems = [], []
     for reference in references:
-        matching = [row for row in published if all(row[key] == value for key, value in reference.items())]
+        among = published_rows() if "article" in reference else published
+        matching = [row for row in among if all(row[key] == value for key, value in reference.items())]
         if len(matching) == 1:
             rows += matching
         else:

@@ -181,12 +181,16 @@ def within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
     )
 
 
-def bounds_text(compute: Mapping[str, Any]) -> str:
-    """The claim's bounds in words; '' where it has none."""
+def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:
+    """The claim's bounds in words; '' where it has none.
+
+    Args:
+        beside: ``published``, or ``expected`` where published values carry over by rates.
+    """
     if "near" in compute:
-        return f"within {100 * compute['near']:g} % of the published value" if compute["near"] else "as published"
+        return f"within {100 * compute['near']:g} % of the {beside} value" if compute["near"] else f"as {beside}"
     if "factor" in compute:
-        return f"within a factor of {compute['factor']:g} of the published value"
+        return f"within a factor of {compute['factor']:g} of the {beside} value"
     words = {"above": "above", "least": "at least", "most": "at most"}
     return " and ".join(f"{word} {compute[key]:g}" for key, word in words.items() if key in compute)
 
@@ -214,7 +218,8 @@ def _subject(compute: Mapping[str, Any]) -> str:
 def _each_with_published(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
     """Every value with the published one of its point."""
     pairs = "; ".join(f"{value.number} ({_beside(value)}) at {value.point}" for value in values)
-    bounds, good = bounds_text(compute), sum(within_bounds(value, compute) for value in values)
+    beside = "published" if all(value.expected is None for value in values) else "expected"
+    bounds, good = bounds_text(compute, beside), sum(within_bounds(value, compute) for value in values)
     return f" {bounds} at {good} of {len(values)} points: {pairs}" if bounds else f" {pairs}"
 
 

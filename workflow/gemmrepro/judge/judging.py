@@ -55,7 +55,7 @@ class Judgement:
             "correction": claim.correction,
             "kernels": list(claim.kernels),
             "published": [{key: row[key] for key in _PUBLISHED_KEYS} for row in claim.published],
-            "transfer": dict(claim.transfer),
+            "transfer": {key: claim.transfer[key] for key in ("kind", "why")},
             "tolerance": claim.tolerance,
             "partly": dict(claim.partly),
             "expected": self.expected,

@@ -237,7 +237,7 @@ class FigureMetric:
         if not claim.published:
             return f"Measured {value.text()} on {machine} ({value.conditions})"
         return (
-            f"Published {claim.figure_with_unit} on {claim.hardware}; measured {value.text()} on {machine} "
+            f"Published {claim.figure_with_unit}{on_hardware(claim)}; measured {value.text()} on {machine} "
             f"({value.conditions}), {difference(value.value, published(claim))}"
         )
 
@@ -279,6 +279,11 @@ def carried_over(claim: Claim, readings: Readings) -> str:
         f"{text[0].upper()}{text[1:]}; so {format_number(wanted, 4)}{unit} is expected here, and the measured value is "
         f"{difference(value, wanted)}"
     )
+
+
+def on_hardware(claim: Claim) -> str:
+    """`` on NVIDIA A6000``; '' for a figure that belongs to no GPU."""
+    return f" on {claim.hardware}" if claim.hardware else ""
 
 
 def unit_of(claim: Claim, default: str) -> str:

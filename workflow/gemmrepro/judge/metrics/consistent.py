@@ -120,4 +120,4 @@ def _other(claim: Claim) -> float:
 
 
 def _shown(value: float) -> str:
-    return as_published(value) if abs(value) < 1e12 else format_number(value)
+    return as_published(value) if float(f"{value:.6g}") == value else format_number(value, 5)

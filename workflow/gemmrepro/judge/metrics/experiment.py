@@ -24,6 +24,7 @@ from gemmrepro.judge.metrics.base import (
     expected,
     gate_note,
     kernels_of,
+    on_hardware,
     unknown_kernels,
 )
 from gemmrepro.judge.rules import NOT, NOT_TESTABLE, PARTLY, REPRODUCED, Verdict, difference
@@ -134,7 +135,7 @@ class ExperimentColumn(FigureMetric):
             carried = f" {_carried(claim, readings)}." if readings.carried is not None else ""
             return f"On {machine} {text}.{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
         value = readings.judged.value
-        text = f"Published {claim.figure_with_unit} on {claim.hardware}; measured {value.text()} on {machine}"
+        text = f"Published {claim.figure_with_unit}{on_hardware(claim)}; measured {value.text()} on {machine}"
         text += f" ({value.label})" if value.label else ""
         if verdict.kind == NOT_TESTABLE:
             return f"{text}. {verdict.reason}"
