@@ -93,7 +93,9 @@ def of(claim: Claim, evidence: Evidence, machine: str | None) -> Carried | None:
 
 def rate_names(transfer: Mapping[str, Any]) -> dict[str, str]:
     """The names of the rates of a ``share`` (`of`) or of a ``model`` (`numerator`, `denominator`), by their part."""
-    return {"of": transfer["of"]} if transfer["kind"] == SHARE else dict(transfer["by"])
+    if transfer["kind"] == SHARE:
+        return {"of": transfer["of"]}
+    return {part: transfer["by"][part] for part in ("numerator", "denominator")}
 
 
 def problems(claim: Claim) -> list[tuple[str, str]]:
