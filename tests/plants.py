@@ -121,6 +121,19 @@ HOPPER = {
         "hopper.wgmma", record={"tensor_maps": {"a": TensorMap((64, 64), 128), "b": TensorMap((64, 64), 0)}}
     ),
     "fp16 taken for bf16": Plant("hopper.wgmma_fp16", record={"defines": {}}),
+    "a descriptor that names no swizzle": Plant(
+        "hopper.sketch", r"return SWIZZLE_128 \| ", "return ", header="common/wgmma_f16.cuh"
+    ),
+    "blocks of eight rows at the wrong distance": Plant(
+        "hopper.sketch", r"\(1024 >> 4\)", "(512 >> 4)", header="common/wgmma_f16.cuh"
+    ),
+    "A not read transposed": Plant(
+        "hopper.sketch", r"add, 1, 1, 1, 1;", "add, 1, 1, 0, 1;", header="common/wgmma_f16.cuh"
+    ),
+    "the next step of K at the wrong place": Plant(
+        "hopper.sketch", r"2048 >> 4", "32 >> 4", header="common/wgmma_f16.cuh"
+    ),
+    "the last rows of K left out": Plant("hopper.sketch", r"p0 < k;", "p0 + BK < k;"),
 }
 
 # What writes out of bounds writes no further than the guard band behind the array.

@@ -4,7 +4,8 @@
 //             are soon so far ahead that what they load has left the L2 when the others want it. So the producers meet
 //             before every fourth tile, on a counter in global memory. It is a courtesy, not a barrier: a block that
 //             has looked in vain PATIENCE times goes on, so nothing depends on all blocks being resident, and no result
-//             depends on it. The last block to finish sets the counters back.
+//             depends on it. The counters belong to the caller, who gives launches that may overlap counters of their
+//             own; the last block to finish sets them back.
 // Parameters: as level H7; a meeting every EVERY = 4 tiles.
 // Expected:   132 tiles at a time that share all they can need (2048 + 2112) * 32 KB from DRAM at 16384, 8.4 GB in all;
 //             H9 reads 20 GB. DRAM costs power, and power is clock.
@@ -52,23 +53,25 @@ __device__ __forceinline__ Tile tile_at(int t, int rows, int cols) {
     return {group * GROUP + within % height, within / height};
 }
 
-__device__ unsigned met;   // producers that came to a meeting since the launch began
-__device__ unsigned done;  // producers that have loaded all their tiles
+// What the producers of a launch count in global memory: zero before a launch and after it.
+struct Meeting {
+    unsigned met;   // producers that came to a meeting since the launch began
+    unsigned done;  // producers that have loaded all their tiles
+};
 
 // Wait until `expected` producers came to this meeting and those before it, or until patience is at its end.
-__device__ __forceinline__ void meet(unsigned expected) {
-    atomicAdd(&met, 1);
+__device__ __forceinline__ void meet(Meeting* meeting, unsigned expected) {
+    atomicAdd(&meeting->met, 1);
 #pragma unroll 1
-    for (int look = 0; look < PATIENCE && *static_cast<volatile unsigned*>(&met) < expected; ++look) {
+    for (int look = 0; look < PATIENCE && *static_cast<volatile unsigned*>(&meeting->met) < expected; ++look) {
         __nanosleep(20);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 lockstep(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-         const __grid_constant__ TensorMap map_c, int m, int n, int k) {
-    // A: [m, k]   B: [n, k]   C: [m, n]   grid: any number of clusters   block: THREADS
-    // One launch at a time: two that share `met` would still be right, only badly kept in step.
+         const __grid_constant__ TensorMap map_c, Meeting* meeting, int m, int n, int k) {
+    // A: [m, k]   B: [n, k]   C: [m, n]   meeting: one, of this launch   grid: any number of clusters   block: THREADS
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
 
@@ -92,7 +95,7 @@ lockstep(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
                 const int turn = t / (gridDim.x / CLUSTER);  // how many tiles this block has loaded
                 const bool all = (turn + 1) * gridDim.x <= rows * cols * CLUSTER;  // whether every block has one more
                 if (turn > 0 && turn % EVERY == 0 && all) {
-                    meet(turn / EVERY * gridDim.x);
+                    meet(meeting, turn / EVERY * gridDim.x);
                 }
                 const Tile tile = tile_at(t, rows, cols);
                 for (int p = 0; p < steps; ++p) {
@@ -107,8 +110,8 @@ lockstep(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
                 }
             }
             __threadfence();
-            if (atomicInc(&done, gridDim.x - 1) == gridDim.x - 1) {
-                met = 0;  // everyone is done (and atomicInc has just set `done` back to 0)
+            if (atomicInc(&meeting->done, gridDim.x - 1) == gridDim.x - 1) {
+                meeting->met = 0;  // everyone is done (and atomicInc has just set `done` back to 0)
             }
         }
     } else {
@@ -188,9 +191,11 @@ lockstep(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
             row = (tile.row * CLUSTER + rank) * BM + warp * 16, col = tile.col * BN;
             first = false;
         }
+        if (!first) {  // a cluster beyond the tiles has nothing to store
 #pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) {
-            store(piece);
+            for (int piece = 0; piece < PIECES; ++piece) {
+                store(piece);
+            }
         }
         if (lane == 0) {
             tma_store_wait<0>();

@@ -8,11 +8,12 @@
 //             other tiles follow as in level H9, whose kernel this is.
 //             It is safe: nobody waits before it has handed over, and a cluster waits only for the one with the number
 //             before, which started earlier. It is repeatable: two sums are added in one order. Where cutting would
-//             save fewer than WORTH steps, nothing is cut.
+//             save fewer than WORTH steps, nothing is cut. Sums and flags are handed over in memory of the caller, who
+//             gives launches that may overlap memory of their own.
 // Parameters: as level H7; WORTH = 48 steps; the producer keeps 56 registers, consumers have 224.
 // Expected:   62 of 2048 steps saved at 8192, 3%, 240 of 16128 at 16384, 1.5%; handing 128 KB over and adding it costs
 //             a block some 6 steps. (Measured: 15 to 40 steps, hence WORTH; at 8192 0.6 to 1.4% is gained.)
-// Takes:      as level H1. One launch at a time: two at once would mix their sums.
+// Takes:      as level H1, and 17 MB of workspace.
 
 #include "common/tma.cuh"
 #include "common/wgmma.cuh"
@@ -92,8 +93,8 @@ struct Walk {
     }
 };
 
-__device__ float4 handed[SLOTS][4 * CONSUMERS][BN / 8][32];  // a block's sums, by warp and lane, as threads hold them
-__device__ unsigned ready[SLOTS][4 * CONSUMERS];             // flags: all down before and after a launch
+using Handed = float4[4 * CONSUMERS][BN / 8][32];  // a block's sums, by warp and lane, as threads hold them
+using Flags = unsigned[4 * CONSUMERS];             // of a block's warps: all down (0) before and after a launch
 
 // All that this warp stored before is seen by whoever sees the flag.
 __device__ __forceinline__ void raise(unsigned* flag) {
@@ -111,8 +112,9 @@ __device__ __forceinline__ void await(unsigned* flag) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 stream_k(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
-         const __grid_constant__ TensorMap map_c, int m, int n, int k) {
+         const __grid_constant__ TensorMap map_c, Handed* handed, Flags* ready, int m, int n, int k) {
     // A: [m, k]   B: [n, k]   C: [m, n]   grid: any number of clusters   block: THREADS
+    // handed: [SLOTS], undefined   ready: [SLOTS], zero; both of this launch
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
 

@@ -55,6 +55,11 @@ __device__ __forceinline__ Tile tile_at(int t, int rows, int cols) {
     return {group * GROUP + within % height, within / height};
 }
 
+// The four warps of a consumer meet.
+__device__ __forceinline__ void consumer_sync(int consumer) {
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + consumer) : "memory");
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 ping_pong(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
           const __grid_constant__ TensorMap map_c, int m, int n, int k) {
@@ -146,6 +151,9 @@ ping_pong(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tenso
             const Tile tile = tile_at(t, rows, cols);
             const int row = tile.row * BM + warp % 4 * 16, col = tile.col * BN;
             const bool last = t + blocks >= tiles && steps >= STAGES;  // and every stage was this tile's
+            if (last) {
+                consumer_sync(warpgroup);  // all four warps are done with the ring
+            }
 #pragma unroll
             for (int piece = 0; piece < HALVES * BN / PIECE; ++piece) {
                 const int half = piece / (BN / PIECE), part = piece % (BN / PIECE);

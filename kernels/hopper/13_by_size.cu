@@ -48,6 +48,11 @@ __device__ __forceinline__ Tile tile_at(int t, int rows, int cols) {
     return {group * GROUP + within % height, within / height};
 }
 
+// The four warps of a consumer meet.
+__device__ __forceinline__ void consumer_sync(int consumer) {
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + consumer) : "memory");
+}
+
 template <int BM, int BN, int STAGES, int PIECE, int GROUP>
 __device__ __forceinline__ void ping_pong(const TensorMap& map_a, const TensorMap& map_b, const TensorMap& map_c, int m,
                                           int n, int k) {
@@ -145,6 +150,9 @@ __device__ __forceinline__ void ping_pong(const TensorMap& map_a, const TensorMa
             const Tile tile = tile_at<GROUP>(t, rows, cols);
             const int row = tile.row * BM + warp % 4 * 16, col = tile.col * BN;
             const bool last = t + blocks >= tiles && steps >= STAGES;  // and every stage was this tile's
+            if (last) {
+                consumer_sync(warpgroup);  // all four warps are done with the ring
+            }
 #pragma unroll
             for (int piece = 0; piece < HALVES * BN / PIECE; ++piece) {
                 const int half = piece / (BN / PIECE), part = piece % (BN / PIECE);

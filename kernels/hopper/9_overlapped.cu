@@ -163,9 +163,11 @@ overlapped(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tens
             row = (tile.row * CLUSTER + rank) * BM + warp * 16, col = tile.col * BN;
             first = false;
         }
+        if (!first) {  // a cluster beyond the tiles has nothing to store
 #pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) {
-            store(piece);
+            for (int piece = 0; piece < PIECES; ++piece) {
+                store(piece);
+            }
         }
         if (lane == 0) {
             tma_store_wait<0>();

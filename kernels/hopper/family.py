@@ -1,4 +1,4 @@
-"""Hopper: thirteen rungs from one wgmma to a GEMM at the power cap, in bf16 and fp16, as the article's level 8."""
+"""Hopper: the article's level 8 as it sketches it, and thirteen rungs from there to a GEMM at the power cap."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gemmrepro.operations import Shape
 from gemmrepro.registry import (
     Accepts,
+    Buffer,
     Call,
     Code,
     Compute,
@@ -28,8 +29,12 @@ FAMILY = Family(
     name="hopper",
     title="Hopper: wgmma and TMA",
     article="ladder",
-    summary="C = A B in bf16 (and fp16) with fp32 sums, B K-major, one new idea per rung, against the fastest cuBLAS.",
+    summary=(
+        "C = A B against the fastest cuBLAS: the article's sketch in fp16 with fp16 sums, then bf16 (and fp16) with "
+        "fp32 sums, B K-major, one new idea per rung."
+    ),
     figures=("climb", "throughput", "ratio", "roofline"),
+    main_dtype="bf16",
 )
 
 BLOCKS = 132
@@ -44,6 +49,18 @@ _BARRIERS = 2 * 4 * 8
 """Bytes of the barriers of a ring of four stages."""
 _TO_MEMORY = ("map:a", "map:b", "c", "m", "n", "k")
 _TO_TMA = ("map:a", "map:b", "map:c", "m", "n", "k")
+_SHARED_BY_BLOCKS = {
+    "lockstep": {"meeting": Buffer("int32", lambda shape: (2,), zeroed=True)},
+    "stream_k": {
+        "handed": Buffer("fp32", lambda shape: (BLOCKS, 8, 32, 32, 4)),
+        "ready": Buffer("int32", lambda shape: (BLOCKS, 8), zeroed=True),
+    },
+}
+"""Memory through which the blocks of a launch work together, by rung. stream_k: per block, warp, 8 columns, lane."""
+
+
+SWIZZLED_128 = (0, 1, 0, 1024)
+"""Arguments of hopper.layouts for the layout of hopper.sketch: layout, mode, leading and stride in bytes."""
 
 
 def _ceil(a: int, b: int) -> int:
@@ -106,10 +123,11 @@ _PARTIAL_SUMS = (
     Expect(r"LDG\..*", "and polled", least=33, most=33),
 )
 _THREADS_STORE = Expect(r"STG\.E", "C is stored two elements at a time", least=16)
+_NO_SPILL = Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0)
 _NEVER = (
     Expect(r"LDG\..*", "no thread loads from A or B", least=0, most=0),
     Expect(r"(LDS|LDSM)(\..*)?", "no thread reads a tile from shared memory", least=0, most=0),
-    Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+    _NO_SPILL,
     Expect(r"[HF]?MMA\..*|HMMA.*", "no older tensor core instruction", least=0, most=0),
 )
 _DRAM = "dram__bytes_read.sum"
@@ -135,6 +153,7 @@ def _kernel(
 ) -> Kernel:
     """A rung. `hgmma`: shape and least number of its wgmma. With a box of C, TMA stores C."""
     suffix, title_suffix = ("_fp16", ", fp16") if element == "fp16" else ("", "")
+    shared = _SHARED_BY_BLOCKS.get(name, {})
     return Kernel(
         id=f"hopper.{name}{suffix}",
         rung=rung,
@@ -144,15 +163,64 @@ def _kernel(
         code=Code(entry, params=params, defines={"ELEMENT": element} if element == "fp16" else {}, headers=_HEADERS),
         launch=launch,
         call=Call(
-            arguments=_TO_TMA if "c" in boxes else _TO_MEMORY,
+            arguments=(*_TO_TMA[:3], *shared, *_TO_TMA[3:]) if "c" in boxes else _TO_MEMORY,
             tensor_maps={operand: TensorMap(box=box, swizzle=128) for operand, box in boxes.items()},
         ),
         platform=Platform(min_capability=(9, 0), targets=("90a",)),
         accepts=Accepts(multiple_of={"n": 8, "k": 8}),
         promises=Promises(expects=(_hgmma(hgmma[0], element, hgmma[1]), *expects)),
+        run=Run(workspace=shared),
         timing=Timing(baseline="cublas.gemm"),
-        story=Story(article="ladder", idea=idea, evidence=evidence),
+        story=Story(idea=idea, evidence=evidence),
     )
+
+
+_HALF = Compute(dtype_in="fp16", dtype_acc="fp16", dtype_out="fp16", layout="col,row,row")
+_HALF_HEADERS = (*_HEADERS, "common/wgmma_f16.cuh")
+_HALF_WGMMA = Expect(r"HGMMA\.64x64x16\.F16", "wgmma 64x64x16, from shared memory into fp16", least=4)
+
+_SKETCH = Kernel(
+    id="hopper.sketch",
+    rung="L8",
+    title="WGMMA, as sketched",
+    source="0_sketch.cu",
+    compute=_HALF,
+    code=Code("sketch", params={"bm": 64, "bn": 64, "bk": 64}, headers=_HALF_HEADERS),
+    launch=_tiled(64, 64, 128),
+    call=Call(
+        arguments=_TO_MEMORY,
+        tensor_maps={"a": TensorMap(box=(64, 64), swizzle=128), "b": TensorMap(box=(64, 64), swizzle=128)},
+    ),
+    platform=Platform(min_capability=(9, 0), targets=("90a",)),
+    accepts=Accepts(multiple_of={"m": 8, "n": 8}),
+    promises=Promises(expects=(_HALF_WGMMA, _LOADS, _NO_MULTICAST, _WAITS, _ARRIVES, _THREADS_STORE, *_NEVER)),
+    timing=Timing(baseline="cublas.gemm_half_sums"),
+    story=Story(
+        article="ladder",
+        idea="The article's atom: fp16 operands contiguous along M and N, fp16 sums, each step waited for.",
+        evidence=(_TENSOR, _TIME, _L2),
+    ),
+)
+
+_LAYOUTS = Kernel(
+    id="hopper.layouts",
+    rung="layouts",
+    title="Layouts of operands in shared memory",
+    source="0.1_layouts.cu",
+    compute=_HALF,
+    code=Code(
+        "layouts",
+        params={"bm": 64, "bn": 64, "bk": 64},
+        headers=tuple(header for header in _HALF_HEADERS if header != "common/tma.cuh"),
+    ),
+    launch=_tiled(64, 64, 128),
+    call=Call(arguments=("a", "b", "c", "m", "n", "k", *SWIZZLED_128)),
+    platform=Platform(min_capability=(9, 0), targets=("90a",)),
+    accepts=Accepts(multiple_of={"m": 64, "n": 64, "k": 64}),
+    promises=Promises(expects=(_HALF_WGMMA, _NEVER[-1], _NO_SPILL)),
+    timing=Timing(baseline=None, timed=False),
+    story=Story(idea="The sketch's instruction on tiles that threads write, in four layouts."),
+)
 
 
 def _wgmma(element: str) -> Kernel:
@@ -370,6 +438,8 @@ def _by_size(element: str) -> Kernel:
 
 
 KERNELS = (
+    _SKETCH,
+    _LAYOUTS,
     _wgmma("bf16"),
     _kernel(
         name="tiles",

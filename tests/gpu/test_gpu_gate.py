@@ -54,6 +54,7 @@ UNCHANGED = (
     "crt.fused",
     "crt.accurate",
     "ladder.naive",
+    "hopper.sketch",
     "hopper.specialized",
     "memory.histogram_lanes",
     "memory.histogram_ranges",

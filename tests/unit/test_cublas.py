@@ -96,10 +96,29 @@ def test_fast_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
     problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
     lt.candidates(operands(problem), 8)
     assert cublas.LT_FAST_ACCUM not in [given[1].value for given in library.named("cublasLtMatmulDescSetAttribute")]
-    lt.candidates(operands(problem), 8, fast=True)
+    lt.candidates(operands(problem), 8, cublas.Sums.FAST)
     attributes = {given[1].value: given[2]._obj.value for given in library.named("cublasLtMatmulDescSetAttribute")}
     assert attributes[cublas.LT_FAST_ACCUM] == 1
     assert len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 2
+
+
+def test_sums_in_fp16_are_asked_for_with_factors_in_fp16(library, lt):
+    problem, fp16 = Problem("gemm", "fp16", "fp16", "col,row,row"), 2
+    (call, *_) = lt.candidates(operands(problem), 8, cublas.Sums.HALF)
+    ((_, compute, scale),) = library.named("cublasLtMatmulDescCreate")
+    assert (compute.value, scale.value) == (cublas.COMPUTE_16F, fp16)
+    call()
+    (arguments,) = library.named("cublasLtMatmul")
+    assert (arguments[2]._obj.value, arguments[7]._obj.value) == (0x3C00, 0), "1 and 0 as fp16"
+
+
+def test_an_m_major_a_is_a_transposed_second_matrix(library, lt):
+    lt.candidates(operands(Problem("gemm", "fp16", "fp16", "col,row,row")), 8)
+    transposed = {given[1].value: given[2]._obj.value for given in library.named("cublasLtMatmulDescSetAttribute")}
+    assert (transposed[cublas.LT_TRANSA], transposed[cublas.LT_TRANSB]) == (cublas.OP_N, cublas.OP_T)
+    layouts = [[value.value for value in arguments[2:]] for arguments in library.named("cublasLtMatrixLayoutCreate")]
+    k, m, n = SHAPE.k, SHAPE.m, SHAPE.n
+    assert layouts == [[n, k, n], [m, k, m], [n, m, n]], "rows, columns and leading dimension, column-major"
 
 
 def test_the_algorithm_of_fast_sums_is_not_that_of_others():
@@ -109,6 +128,7 @@ def test_the_algorithm_of_fast_sums_is_not_that_of_others():
     trials.take(problem, SHAPE, 1, "cublas.gemm_fast")
     assert trials.algorithm(problem, SHAPE, "cublas.gemm_fast") == 1
     assert trials.algorithm(problem, SHAPE) == 3
+    assert trials.algorithm(problem, SHAPE, "cublas.gemm_half_sums") is None
 
 
 def test_what_was_made_is_destroyed(library, lt):

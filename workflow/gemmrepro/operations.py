@@ -16,8 +16,9 @@ from gemmrepro.core.draws import draw_ids, draw_normal
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 
-ROW_MAJOR, K_MAJOR_B = LAYOUTS = ("row,row,row", "row,col,row")
-"""Layouts of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major")."""
+ROW_MAJOR, K_MAJOR_B, M_MAJOR_A = LAYOUTS = ("row,row,row", "row,col,row", "col,row,row")
+"""Layouts of A[m,k], B[k,n] and C[m,n]. A column-major B is stored as [n, k] with k contiguous ("K-major"), a
+column-major A as [k, m] with m contiguous ("M-major")."""
 
 VECTOR_ELEMENTS = 1 << 20
 """Length of a vector addition, whatever the configured size."""
@@ -69,6 +70,11 @@ class Problem:
     def b_is_k_major(self) -> bool:
         """Whether B is stored as [n, k], its columns contiguous along k."""
         return self.layout == K_MAJOR_B
+
+    @property
+    def a_is_m_major(self) -> bool:
+        """Whether A is stored as [k, m], its columns contiguous along m."""
+        return self.layout == M_MAJOR_A
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,7 @@ class Operation:
 
 
 def _gemm_axes(problem: Problem) -> Mapping[str, str]:
-    return {"a": "mk", "b": "nk" if problem.b_is_k_major else "kn", "c": "mn"}
+    return {"a": "km" if problem.a_is_m_major else "mk", "b": "nk" if problem.b_is_k_major else "kn", "c": "mn"}
 
 
 def _gemm_arrays(problem: Problem, shape: Shape) -> Arrays:

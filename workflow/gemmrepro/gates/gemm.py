@@ -41,7 +41,7 @@ class CaseData:
     """The data of a case on the host, shared by all kernels of a problem.
 
     Attributes:
-        a, b: stored operands, B as the problem lays it out; `c`: C before the launch, poison where beta is 0.
+        a, b: stored operands, as the problem lays them out; `c`: C before the launch, poison where beta is 0.
         wide: A[m,k] and B[k,n] in float64, exactly.
         reference, scale: see `compare.reference_gemm`.
     """
@@ -100,8 +100,9 @@ def _draw(problem: Problem, case: Case) -> CaseData:
     reference, scale = reference_gemm(wide[0], wide[1], case.alpha, case.beta, wide[2], multiply=_product)
     if case.beta == 0.0:
         bits(c)[...] = POISON_BITS[c.dtype.itemsize]
+    stored_a = np.ascontiguousarray(a.T) if problem.a_is_m_major else a
     stored_b = np.ascontiguousarray(b.T) if problem.b_is_k_major else b
-    return CaseData(a, stored_b, c, (wide[0], wide[1]), reference, scale)
+    return CaseData(stored_a, stored_b, c, (wide[0], wide[1]), reference, scale)
 
 
 def run_case(
@@ -321,6 +322,6 @@ def _half_sums_of(operands: Operands, promoted: int) -> HalfSums:
 
 
 def _matrices(operands: Operands) -> tuple[Any, Any]:
-    """Stored A[m,k] and B[k,n]; a K-major B is a transposed view."""
+    """Stored A[m,k] and B[k,n]; an M-major A and a K-major B are transposed views."""
     a, b = (array.reshape(operands.lengths(name)) for name, array in zip("ab", operands.inputs, strict=True))
-    return a, b.T if operands.problem.b_is_k_major else b
+    return a.T if operands.problem.a_is_m_major else a, b.T if operands.problem.b_is_k_major else b

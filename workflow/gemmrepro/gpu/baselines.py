@@ -5,6 +5,7 @@
   16-bit types, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32.
 - ``cublas.gemm_k_major``: the same with K-major B, for families that have both layouts; rows do not state the layout.
 - ``cublas.gemm_fast``: 8-bit floats accumulated within the tensor core ("fast accumulation").
+- ``cublas.gemm_half_sums``: fp16 accumulated in fp16 (CUBLAS_COMPUTE_16F).
 - ``cublas.gemm_emulated``: cublasGemmEx with fp64 emulated by 8-bit integers, wherever cuBLAS supports it.
 - ``cuda.memcpy``: the driver's device-to-device copy.
 - ``cub.reduce``, ``cub.histogram``: CUB's device-wide sum and histogram of even bins, as bundled with CuPy.
@@ -25,8 +26,8 @@ from typing import Any
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
-from gemmrepro.gpu.cublas import LT_ONLY, opened, opened_lt
-from gemmrepro.gpu.trials import FAST
+from gemmrepro.gpu.cublas import LT_ONLY, Sums, opened, opened_lt
+from gemmrepro.gpu.trials import FAST, HALF_SUMS
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
@@ -52,6 +53,7 @@ class Baseline:
         op: the operation.
         bind: returns a function that calls the library once on operands, asynchronously on the session's stream.
         version: the library's name and version.
+        half_sums: whether it accumulates in fp16, by whose bound it is then judged.
     """
 
     id: str
@@ -59,6 +61,7 @@ class Baseline:
     op: str
     bind: Callable[[device.Session, Operands], Callable[[], None]]
     version: Callable[[device.Session], str]
+    half_sums: bool = False
 
 
 def _sgemm(session: device.Session, operands: Operands) -> Callable[[], None]:
@@ -74,9 +77,10 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
     Raises:
         UserError: the library does not support these types or this layout.
     """
-    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, name == FAST))
+    sums = {FAST: Sums.FAST, HALF_SUMS: Sums.HALF}.get(name, Sums.USUAL)
+    calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, sums))
     if operands.problem.dtype_in not in LT_ONLY:
-        calls.insert(0, opened(session).gemm_ex(operands))
+        calls.insert(0, opened(session).gemm_ex(operands, sums))
     if not calls:
         raise UserError(
             f"cuBLAS has no algorithm for {operands.problem} in layout {operands.problem.layout}; "
@@ -193,6 +197,14 @@ BASELINES = {
             "gemm",
             partial(_gemm, name=FAST),
             lambda session: f"cuBLAS {opened(session).version}",
+        ),
+        Baseline(
+            HALF_SUMS,
+            "cuBLAS, fp16 sums",
+            "gemm",
+            partial(_gemm, name=HALF_SUMS),
+            lambda session: f"cuBLAS {opened(session).version}",
+            half_sums=True,
         ),
         Baseline(
             "cublas.gemm_emulated",

@@ -15,7 +15,10 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
+
+import numpy as np
 
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
@@ -26,6 +29,9 @@ OP_N, OP_T = 0, 1
 
 COMPUTE_32F = 68
 """cublasComputeType_t: fp32 accumulation."""
+
+COMPUTE_16F = 64
+"""cublasComputeType_t: fp16 accumulation, of fp16 operands."""
 
 COMPUTE = {"tf32": 77, "fp64": 70, "int8": 72}
 """The compute type by operand type if it is not COMPUTE_32F: TF32 products, fp64, int32 accumulation."""
@@ -45,7 +51,7 @@ DEFAULT_ALGORITHM = -1
 NOT_SUPPORTED = 15
 """cublasStatus_t."""
 
-LT_TRANSA, LT_FAST_ACCUM = 3, 25
+LT_TRANSA, LT_TRANSB, LT_FAST_ACCUM = 3, 4, 25
 """cublasLtMatmulDescAttributes_t."""
 
 LT_MAX_WORKSPACE = 1
@@ -104,21 +110,37 @@ def _repeatable(name: str, function: Any, arguments: tuple[Any, ...], kept: tupl
     return call
 
 
-def compute_type(problem: Problem) -> int:
+class Sums(Enum):
+    """Which of the ways to accumulate a type."""
+
+    USUAL = "usual"
+    """fp32, but for fp64 and integers; 8-bit floats as precisely as the library can."""
+    FAST = "fast"
+    """8-bit floats within the tensor core, with fewer bits."""
+    HALF = "half"
+    """fp16 operands in fp16."""
+
+
+def compute_type(problem: Problem, sums: Sums = Sums.USUAL) -> int:
     """The cublasComputeType_t of a problem."""
-    return COMPUTE.get(problem.dtype_in, COMPUTE_32F)
+    return COMPUTE_16F if sums is Sums.HALF else COMPUTE.get(problem.dtype_in, COMPUTE_32F)
 
 
-def scale_type(problem: Problem) -> str:
+def scale_type(problem: Problem, sums: Sums = Sums.USUAL) -> str:
     """The dtype of alpha and beta."""
+    if sums is Sums.HALF:
+        return "fp16"
     return {"fp64": "fp64", "int8": "int32"}.get(problem.dtype_in, "fp32")
 
 
-def scalars(operands: Operands) -> tuple[Any, Any]:
-    """alpha and beta of `operands`, as ctypes values of the problem's scale type."""
-    kind = scale_type(operands.problem)
+def scalars(operands: Operands, sums: Sums = Sums.USUAL) -> tuple[Any, Any]:
+    """alpha and beta of `operands`, as ctypes values of the problem's scale type; fp16 as its bits."""
+    kind = scale_type(operands.problem, sums)
     if kind == "int32":
         return ctypes.c_int32(int(operands.alpha)), ctypes.c_int32(int(operands.beta))
+    if kind == "fp16":
+        alpha, beta = (ctypes.c_uint16(int(np.float16(x).view(np.uint16))) for x in (operands.alpha, operands.beta))
+        return alpha, beta
     number = {"fp64": ctypes.c_double, "fp32": ctypes.c_float}[kind]
     return number(operands.alpha), number(operands.beta)
 
@@ -131,13 +153,15 @@ def _pointer(array: Any) -> ctypes.c_void_p:
 class ColumnMajor:
     """A row-major GEMM as column-major BLAS sees it: C'[n,m] = op(B') A', so M is n and N is m there.
 
-    The first matrix is B and the second A; `op_first` is OP_T where B is stored K-major.
+    The first matrix is B and the second A; `op_first` is OP_T where B is stored K-major, `op_second` where A is stored
+    M-major.
     """
 
     m: int
     n: int
     k: int
     op_first: int
+    op_second: int
     ld_first: int
     ld_second: int
     ld_out: int
@@ -147,14 +171,15 @@ class ColumnMajor:
     @classmethod
     def of(cls, problem: Problem, shape: Shape) -> ColumnMajor:
         m, n, k = shape.m, shape.n, shape.k
-        k_major = problem.b_is_k_major
+        k_major, m_major = problem.b_is_k_major, problem.a_is_m_major
         return cls(
             m=n,
             n=m,
             k=k,
             op_first=OP_T if k_major else OP_N,
+            op_second=OP_T if m_major else OP_N,
             ld_first=k if k_major else n,
-            ld_second=k,
+            ld_second=m if m_major else k,
             ld_out=n,
             type_in=CUDA_TYPES[problem.dtype_in],
             type_out=CUDA_TYPES[problem.dtype_out],
@@ -163,7 +188,7 @@ class ColumnMajor:
     def leading(self, handle: Any) -> tuple[Any, ...]:
         """The first arguments of a BLAS call: handle, operations on both matrices, and m, n, k."""
         lengths = (ctypes.c_int(self.m), ctypes.c_int(self.n), ctypes.c_int(self.k))
-        return (handle, ctypes.c_int(self.op_first), ctypes.c_int(OP_N), *lengths)
+        return (handle, ctypes.c_int(self.op_first), ctypes.c_int(self.op_second), *lengths)
 
 
 class Cublas:
@@ -220,15 +245,15 @@ class Cublas:
         arguments = (*factors, ctypes.byref(beta), *out)
         return _repeatable("cublasSgemm", self._library.cublasSgemm_v2, arguments, (alpha, beta))
 
-    def gemm_ex(self, operands: Operands) -> Callable[[], None]:
+    def gemm_ex(self, operands: Operands, sums: Sums = Sums.USUAL) -> Callable[[], None]:
         """C[m,n] = alpha A B + beta C in the problem's types and layout; cuBLAS chooses the algorithm."""
         form = ColumnMajor.of(operands.problem, operands.shape)
         a, b = operands.inputs
-        alpha, beta = scalars(operands)
+        alpha, beta = scalars(operands, sums)
         first = (_pointer(b), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_first))
         second = (_pointer(a), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_second))
         out = (_pointer(operands.output), ctypes.c_int(form.type_out), ctypes.c_int(form.ld_out))
-        choice = (ctypes.c_int(compute_type(operands.problem)), ctypes.c_int(DEFAULT_ALGORITHM))
+        choice = (ctypes.c_int(compute_type(operands.problem, sums)), ctypes.c_int(DEFAULT_ALGORITHM))
         factors = (*form.leading(self._handle), ctypes.byref(alpha), *first, *second)
         arguments = (*factors, ctypes.byref(beta), *out, *choice)
         return _repeatable("cublasGemmEx", self._library.cublasGemmEx, arguments, (alpha, beta))
@@ -269,7 +294,7 @@ class CublasLt:
         self._handle = ctypes.c_void_p()
         self._call("cublasLtCreate", ctypes.byref(self._handle))
         self._workspace = _workspace()
-        self._plans: dict[tuple[Problem, Shape, int, bool], _Plan] = {}
+        self._plans: dict[tuple[Problem, Shape, int, Sums], _Plan] = {}
 
     def _call(self, name: str, *arguments: Any) -> None:
         _check(name, getattr(self._library, name)(*arguments))
@@ -285,19 +310,20 @@ class CublasLt:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._call(f"cublasLt{kind}SetAttribute", descriptor, ctypes.c_int(attribute), ctypes.byref(value), size)
 
-    def _plan(self, problem: Problem, shape: Shape, most: int, fast: bool) -> _Plan:
+    def _plan(self, problem: Problem, shape: Shape, most: int, sums: Sums) -> _Plan:
         """The heuristic's result, cached."""
-        key = problem, shape, most, fast
+        key = problem, shape, most, sums
         if key not in self._plans:
-            self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, fast)
+            self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, sums)
         return self._plans[key]
 
-    def _ask(self, problem: Problem, form: ColumnMajor, most: int, fast: bool) -> _Plan:
+    def _ask(self, problem: Problem, form: ColumnMajor, most: int, sums: Sums) -> _Plan:
         with ExitStack() as owner:
-            compute, scale = ctypes.c_int(compute_type(problem)), ctypes.c_int(CUDA_TYPES[scale_type(problem)])
-            matmul = self._made(owner, "MatmulDesc", compute, scale)
+            scale = CUDA_TYPES[scale_type(problem, sums)]
+            matmul = self._made(owner, "MatmulDesc", ctypes.c_int(compute_type(problem, sums)), ctypes.c_int(scale))
             self._set("MatmulDesc", matmul, LT_TRANSA, ctypes.c_int32(form.op_first))
-            if fast:
+            self._set("MatmulDesc", matmul, LT_TRANSB, ctypes.c_int32(form.op_second))
+            if sums is Sums.FAST:
                 self._set("MatmulDesc", matmul, LT_FAST_ACCUM, ctypes.c_int8(1))
 
             def layout(kind: int, rows: int, columns: int, ld: int) -> ctypes.c_void_p:
@@ -305,9 +331,10 @@ class CublasLt:
                 return self._made(owner, "MatrixLayout", ctypes.c_int(kind), *sizes)
 
             first = (form.k, form.m) if form.op_first == OP_T else (form.m, form.k)
+            second = (form.n, form.k) if form.op_second == OP_T else (form.k, form.n)
             layouts = (
                 layout(form.type_in, *first, form.ld_first),
-                layout(form.type_in, form.k, form.n, form.ld_second),
+                layout(form.type_in, *second, form.ld_second),
                 layout(form.type_out, form.m, form.n, form.ld_out),
             )
             answers, count = (_HeuristicResult * most)(), ctypes.c_int()
@@ -323,18 +350,15 @@ class CublasLt:
             usable = [result for result in answers[: count.value] if not result.state]
             return _Plan(matmul, layouts, usable, owner.pop_all())
 
-    def candidates(self, operands: Operands, most: int, fast: bool = False) -> list[Callable[[], None]]:
+    def candidates(self, operands: Operands, most: int, sums: Sums = Sums.USUAL) -> list[Callable[[], None]]:
         """Up to `most` algorithms for the GEMM of `Cublas.gemm_ex`, in the order of cublasLt's heuristic.
 
         The list is the same each time for the same problem and shape. Arrays must be aligned to 256 bytes, as CuPy's
         are and as the heuristic assumes.
-
-        Args:
-            fast: whether 8-bit floats may be accumulated in the tensor core with fewer bits.
         """
-        plan = self._plan(operands.problem, operands.shape, most, fast)
+        plan = self._plan(operands.problem, operands.shape, most, sums)
         a, b = operands.inputs
-        alpha, beta = scalars(operands)
+        alpha, beta = scalars(operands, sums)
         out, layouts = _pointer(operands.output), plan.layouts
         calls = []
         for result in plan.algorithms:

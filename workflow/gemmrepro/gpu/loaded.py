@@ -178,7 +178,7 @@ class Loaded:
         part = part or self.kernel.at(operands.shape)
         steps = part.steps_at(operands.shape)
         if not steps:
-            return self._bound(operands, part, {})
+            return self._bound(operands, part, self.workspace(operands.shape) if part.run.workspace else {})
         if part.run.program is not None:
             launches, program = self.launches(operands), part.run.program
             return lambda: program(launches)
@@ -192,10 +192,10 @@ class Loaded:
         return _in_order(calls)
 
     def workspace(self, shape: Shape) -> dict[str, Any]:
-        """The kernel's intermediate arrays for `shape`; reused until another kernel or shape is bound.
+        """The kernel's arrays beside A, B and C for `shape`; reused until another kernel or shape is bound.
 
-        All their bits are set (NaN in floats), so that a kernel that relies on zeroed memory fails its gate. Bound
-        launches keep their arrays alive.
+        All bits are set (NaN in floats) except of those that the record declares zeroed, so that a kernel that relies
+        on zeroed memory elsewhere fails its gate. Bound launches keep their arrays alive.
         """
         import cupy
 
@@ -206,7 +206,10 @@ class Loaded:
             arrays = {}
             for name, buffer in self.kernel.run.workspace.items():
                 arrays[name] = cupy.empty(buffer.lengths(shape), STORAGE[buffer.dtype])
-                cupy.cuda.runtime.memsetAsync(arrays[name].data.ptr, 0xFF, arrays[name].nbytes, self.session.stream.ptr)
+                content = 0 if buffer.zeroed else 0xFF
+                cupy.cuda.runtime.memsetAsync(
+                    arrays[name].data.ptr, content, arrays[name].nbytes, self.session.stream.ptr
+                )
             held = self.session.workspace = HeldArrays(self.kernel.id, shape, arrays)
         return held.arrays
 

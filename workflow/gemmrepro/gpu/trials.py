@@ -5,7 +5,13 @@ from __future__ import annotations
 from gemmrepro.operations import Problem, Shape
 
 FAST = "cublas.gemm_fast"
-"""The baseline with fast accumulation of 8-bit floats; it has its own list of algorithms."""
+"""The baseline with fast accumulation of 8-bit floats."""
+
+HALF_SUMS = "cublas.gemm_half_sums"
+"""The baseline that accumulates fp16 in fp16."""
+
+OWN_LISTS = (FAST, HALF_SUMS)
+"""Baselines with lists of algorithms of their own."""
 
 TRIAL_MS = 800.0
 """Maximum duration of a trial of all algorithms."""
@@ -21,7 +27,7 @@ class Trials:
 
     def __init__(self) -> None:
         self.milliseconds = TRIAL_MS
-        self._chosen: dict[tuple[Problem, Shape, bool], int] = {}
+        self._chosen: dict[tuple[Problem, Shape, str], int] = {}
 
     def limit(self, seconds: float) -> None:
         """Limit the duration of a trial to `seconds`, for a quick sweep."""
@@ -29,11 +35,11 @@ class Trials:
 
     def algorithm(self, problem: Problem, shape: Shape, name: str = "cublas.gemm") -> int | None:
         """The algorithm of the baseline `name` for this problem and shape; None before its trial."""
-        return self._chosen.get((problem, shape, name == FAST))
+        return self._chosen.get((problem, shape, name if name in OWN_LISTS else ""))
 
     def take(self, problem: Problem, shape: Shape, algorithm: int, name: str = "cublas.gemm") -> None:
         """Set the algorithm of the baseline `name` to the winner of a trial, perhaps in an earlier process.
 
         A sweep that continues thus keeps its baseline.
         """
-        self._chosen[problem, shape, name == FAST] = algorithm
+        self._chosen[problem, shape, name if name in OWN_LISTS else ""] = algorithm

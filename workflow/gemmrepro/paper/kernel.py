@@ -170,5 +170,9 @@ def types_text(kernel: registry.Kernel) -> str:
     if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (types, types):
         promoted = f" and every {kernel.compute.promoted} products in fp32" if kernel.compute.promoted else ""
         types += f", accumulated in {kernel.compute.dtype_acc}{promoted}, output in {kernel.compute.dtype_out}"
-    order = "B column-major (K contiguous)" if kernel.problem.b_is_k_major else "all row-major"
+    order = {
+        operations.ROW_MAJOR: "all row-major",
+        operations.K_MAJOR_B: "B column-major (K contiguous)",
+        operations.M_MAJOR_A: "A column-major (M contiguous)",
+    }[kernel.problem.layout]
     return f"{types}; {order}"

@@ -28,6 +28,7 @@ class Family:
         article: the article's name in published.csv; None for a family without one.
         summary: one sentence on what is computed, and how.
         figures: names of the figures of its measurements, in order; see FIGURES.
+        main_dtype: input type of its main ladder; by default that of its first GEMM with a baseline.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Family:
     article: str | None
     summary: str
     figures: tuple[str, ...] = ()
+    main_dtype: str = ""
 
 
 def family_names() -> tuple[str, ...]:

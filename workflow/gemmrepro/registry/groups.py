@@ -20,7 +20,7 @@ class Compute:
     Attributes:
         op: the operation (`gemmrepro.operations`).
         dtype_in, dtype_acc, dtype_out: types of the inputs, the accumulators and the output.
-        layout: layout of A, B and C; ``row,col,row`` stores B as [n, k].
+        layout: layout of A, B and C; ``row,col,row`` stores B as [n, k], ``col,row,row`` A as [k, m].
         promoted: for sums kept in fp16, how many products along K are added before their sum goes to an fp32 one; 0 if
             none does.
         d: for a product of slices, the cut-off p + q < d; distinguishes rows of kernels that are otherwise the same.

@@ -101,7 +101,10 @@ def _run(kernel: Kernel, shape: Shape) -> dict[str, Any]:
         "launches": [_launch(step, part, shape) for step in steps],
         "scalars": sorted(part.call.scalars.items()),
         "iterations": part.params.get("iterations"),
-        "workspace": {name: [array.dtype, *array.lengths(shape)] for name, array in part.run.workspace.items()},
+        "workspace": {
+            name: [array.dtype, *array.lengths(shape), *(["zeroed"] if array.zeroed else [])]
+            for name, array in part.run.workspace.items()
+        },
         "program": described(part.run.program),
     }
 

@@ -22,7 +22,9 @@ def compared(family: str) -> list[Kernel]:
 
 def dtypes(family: str) -> list[str]:
     """The input types of a family's GEMM kernels, the main one first."""
-    return list(dict.fromkeys(kernel.compute.dtype_in for kernel in compared(family)))
+    found = dict.fromkeys(kernel.compute.dtype_in for kernel in compared(family))
+    main = families.family(family).main_dtype
+    return [*([main] if main in found else []), *(dtype for dtype in found if dtype != main)]
 
 
 def steps(family: str, dtype: str | None = None) -> list[Kernel]:

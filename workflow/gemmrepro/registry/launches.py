@@ -47,17 +47,21 @@ class Variant:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An intermediate array that one launch of a kernel writes and another reads.
+    """An array beside A, B and C: what one launch hands on to the next, or the blocks of one launch to each other.
+
+    Two launches that may run at the same time need arrays of their own.
 
     Attributes:
         dtype: its element type.
         lengths: its dimensions for a shape; the last one is contiguous.
         multiples: a divisor of each dimension on every shape that the kernel takes; by default 1.
+        zeroed: whether it is zero before the first run; every run must leave it so. Other arrays are undefined.
     """
 
     dtype: str
     lengths: Callable[[Shape], tuple[int, ...]]
     multiples: tuple[int, ...] = ()
+    zeroed: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ class Run:
         choose: the variant that runs a shape.
         steps: several launches in order, or a function from a shape to them. The function may omit steps, but each
             must occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
-        workspace: intermediate arrays of the steps, by name; their content is undefined before a run.
+        workspace: arrays beside A, B and C, by name; see `Buffer`.
         program: a host program that decides between launches; its argument is a `gpu.loaded.Launches`.
     """
 

@@ -1,0 +1,96 @@
+"""Level 8 on a GPU: grids larger than the problem, and two launches at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from gpu_tools import load
+
+from gemmrepro import registry
+from gemmrepro.gpu import device
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.operands import Operands, random
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel
+
+pytestmark = pytest.mark.gpu
+
+PERSISTENT = [
+    part
+    for kernel in registry.kernels("hopper")
+    if kernel.compute.dtype_in == "bf16"
+    for part in kernel.parts
+    if part.launch(Shape.cube(16384)).grid[0] <= 132
+]
+"""Those whose header says "any number of blocks" or "of clusters"."""
+
+CUT = Shape(2048, 2304, 8000)
+"""72 tiles of 256 x 256: 32 clusters share the last eight of them, each walks 125 steps along K."""
+
+
+def with_blocks(part: Kernel, blocks: int) -> Kernel:
+    """The same kernel, launched with `blocks` blocks whatever the shape."""
+    return replace(part, launch=lambda shape: replace(part.launch(shape), grid=(blocks, 1, 1)))
+
+
+def result(session: device.Session, loaded: Loaded, operands: Operands, part: Kernel) -> object:
+    """The bits of C after one launch into NaN."""
+    operands.output[...] = 0xFFFF
+    loaded.bind(operands, part)()
+    session.sync()
+    return operands.output.copy()
+
+
+@pytest.mark.parametrize("part", PERSISTENT, ids=lambda part: part.code.entry)
+def test_blocks_without_a_tile_store_nothing(session, built, toolkit, part):
+    loaded = load(registry.kernel(part.id), session, built, toolkit)
+    shape = Shape(256, 256, 64)
+    operands = Operands.of(part, shape, *random(part.problem, shape, 1))
+    expected = result(session, loaded, operands, part)
+    for _ in range(20):
+        assert bool((result(session, loaded, operands, with_blocks(part, 132)) == expected).all())
+
+
+@pytest.fixture
+def two_streams(session, built, toolkit) -> Iterator[object]:
+    """A function that loads a kernel once, for two sessions with a stream each."""
+    other = device.open_gpu()
+
+    def make(kernel_id: str) -> tuple[Loaded, Loaded]:
+        first = load(registry.kernel(kernel_id), session, built, toolkit)
+        second = copy.copy(first)
+        second.session = other
+        return first, second
+
+    yield make
+    session.stream.use()
+
+
+@pytest.mark.parametrize("kernel_id", ["hopper.lockstep", "hopper.stream_k"])
+def test_two_launches_at_once_leave_each_other_alone(two_streams, kernel_id):
+    """Half of the GPU each, so that both run at the same time, with operands of their own."""
+    both = two_streams(kernel_id)
+    part = with_blocks(registry.kernel(kernel_id), 64)
+    operands = [Operands.of(part, CUT, *random(part.problem, CUT, seed)) for seed in (1, 2)]
+    for loaded in both:
+        loaded.session.sync()
+    expected = [result(loaded.session, loaded, given, part) for loaded, given in zip(both, operands, strict=True)]
+    for _ in range(10):
+        for given in operands:
+            given.output[...] = 0xFFFF
+        for loaded in both:
+            loaded.session.sync()
+        calls = [loaded.bind(given, part) for loaded, given in zip(both, operands, strict=True)]
+        for _ in range(3):
+            for call in calls:
+                call()
+        for loaded in both:
+            loaded.session.sync()
+        for given, right in zip(operands, expected, strict=True):
+            assert bool((given.output == right).all())
+    for loaded in both:
+        left = {name: array for name, array in loaded.workspace(CUT).items() if part.run.workspace[name].zeroed}
+        assert left and not any(bool(array.any()) for array in left.values()), "the next launch finds flags that are up"
