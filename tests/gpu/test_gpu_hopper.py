@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from gpu_tools import load
@@ -30,17 +31,28 @@ PERSISTENT = [
 CUT = Shape(2048, 2304, 8000)
 """72 tiles of 256 x 256: 32 clusters share the last eight of them, each walks 125 steps along K."""
 
+NAN = 0xFFFF
+
+
+def finished() -> None:
+    """Wait for everything on the GPU, on whatever stream."""
+    import cupy
+
+    cupy.cuda.runtime.deviceSynchronize()
+
 
 def with_blocks(part: Kernel, blocks: int) -> Kernel:
     """The same kernel, launched with `blocks` blocks whatever the shape."""
     return replace(part, launch=lambda shape: replace(part.launch(shape), grid=(blocks, 1, 1)))
 
 
-def result(session: device.Session, loaded: Loaded, operands: Operands, part: Kernel) -> object:
+def result(loaded: Loaded, operands: Operands, part: Kernel) -> Any:
     """The bits of C after one launch into NaN."""
-    operands.output[...] = 0xFFFF
-    loaded.bind(operands, part)()
-    session.sync()
+    operands.output[...] = NAN
+    call = loaded.bind(operands, part)
+    finished()
+    call()
+    finished()
     return operands.output.copy()
 
 
@@ -49,13 +61,13 @@ def test_blocks_without_a_tile_store_nothing(session, built, toolkit, part):
     loaded = load(registry.kernel(part.id), session, built, toolkit)
     shape = Shape(256, 256, 64)
     operands = Operands.of(part, shape, *random(part.problem, shape, 1))
-    expected = result(session, loaded, operands, part)
+    expected = result(loaded, operands, part)
     for _ in range(20):
-        assert bool((result(session, loaded, operands, with_blocks(part, 132)) == expected).all())
+        assert bool((result(loaded, operands, with_blocks(part, 132)) == expected).all())
 
 
 @pytest.fixture
-def two_streams(session, built, toolkit) -> Iterator[object]:
+def on_two_streams(session, built, toolkit) -> Iterator[Callable[[str], tuple[Loaded, Loaded]]]:
     """A function that loads a kernel once, for two sessions with a stream each."""
     other = device.open_gpu()
 
@@ -70,27 +82,22 @@ def two_streams(session, built, toolkit) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("kernel_id", ["hopper.lockstep", "hopper.stream_k"])
-def test_two_launches_at_once_leave_each_other_alone(two_streams, kernel_id):
+def test_two_launches_at_once_leave_each_other_alone(on_two_streams, kernel_id):
     """Half of the GPU each, so that both run at the same time, with operands of their own."""
-    both = two_streams(kernel_id)
+    both = on_two_streams(kernel_id)
     part = with_blocks(registry.kernel(kernel_id), 64)
     operands = [Operands.of(part, CUT, *random(part.problem, CUT, seed)) for seed in (1, 2)]
-    for loaded in both:
-        loaded.session.sync()
-    expected = [result(loaded.session, loaded, given, part) for loaded, given in zip(both, operands, strict=True)]
+    expected = [result(loaded, given, part) for loaded, given in zip(both, operands, strict=True)]
+    calls = [loaded.bind(given, part) for loaded, given in zip(both, operands, strict=True)]
     for _ in range(10):
         for given in operands:
-            given.output[...] = 0xFFFF
-        for loaded in both:
-            loaded.session.sync()
-        calls = [loaded.bind(given, part) for loaded, given in zip(both, operands, strict=True)]
-        for _ in range(3):
-            for call in calls:
-                call()
-        for loaded in both:
-            loaded.session.sync()
+            given.output[...] = NAN
+        finished()
+        for call in calls * 3:
+            call()
+        finished()
         for given, right in zip(operands, expected, strict=True):
             assert bool((given.output == right).all())
     for loaded in both:
         left = {name: array for name, array in loaded.workspace(CUT).items() if part.run.workspace[name].zeroed}
-        assert left and not any(bool(array.any()) for array in left.values()), "the next launch finds flags that are up"
+        assert left and not any(bool(array.any()) for array in left.values()), "the next launch would find it in use"
