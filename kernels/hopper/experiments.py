@@ -1,7 +1,11 @@
-"""Which layouts of its operands in shared memory wgmma reads right.
+"""What the article says about tensor cores and their operands without a figure.
 
-`layouts` writes tiles of A and B in four layouts, has the instruction of the article's sketch read them through every
-descriptor of a list, and counts wrong elements of C. Operands are small integers, so that C is exact in fp16.
+`layouts` asks which layouts of its operands in shared memory wgmma reads right: tiles of A and B are written in four
+layouts, the instruction of the article's sketch reads them through every descriptor of a list, and wrong elements of C
+are counted. Operands are small integers, so that C is exact in fp16.
+
+`cores` times tensor cores beside CUDA cores: each kernel of level 8 in alternation with an fp32 product of the same
+size, the article's level 7 or cuBLAS's, so that both run at the same clock.
 """
 
 from __future__ import annotations
@@ -65,7 +69,70 @@ def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             )
 
 
+CUDA_CORES = ("ladder.warptile", "cublas.sgemm")
+"""The article's level 7, and cuBLAS."""
+TENSOR_CORES = ("hopper.sketch", "hopper.wgmma", "hopper.by_size")
+
+
+def _times(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from gemmrepro import stats, timing
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.operations import Problem, Shape
+
+    shape = Shape.cube(point["n"])
+    timer, plan = timing.Timer(context.session), timing.Plan(**context.settings)
+    single = Operands(Problem(), shape, *_drawn(random, Problem(), shape))
+    slow = [subject for subject in context.subjects if subject.kernel in CUDA_CORES]
+    for subject in context.subjects:
+        if subject.kernel not in TENSOR_CORES:
+            continue
+        problem = context.kernel(subject).problem
+        fast = context.bind(subject, Operands(problem, shape, *_drawn(random, problem, shape)))
+        for other in slow:
+            if other.kernel == CUDA_CORES[0] and other.toolkit != subject.toolkit:
+                continue
+            calls = [fast, context.bind(other, single)]
+            estimates = tuple(timer.estimate(call, timer.once(call)) for call in calls)
+            burst = timer.burst(calls[:1], calls[1:], "warm", plan, estimates, timing.wants_graphs(*estimates))
+            ratio = stats.ratio_interval([burst.baseline], [burst.times])
+            yield context.row(
+                subject,
+                n=shape.n,
+                over=other.kernel,
+                tflops=2e-6 * shape.n**3 / stats.median_interval(burst.times).value,
+                over_tflops=2e-6 * shape.n**3 / stats.median_interval(burst.baseline).value,
+                times=ratio.value,
+                times_low=ratio.low,
+                times_high=ratio.high,
+            )
+
+
+def _drawn(random: Any, problem: Any, shape: Any) -> tuple[tuple[Any, ...], Any]:
+    inputs, output = random(problem, shape, 1)
+    return tuple(inputs), output
+
+
 EXPERIMENTS = (
+    Experiment(
+        name="cores",
+        title="Tensor cores beside CUDA cores",
+        question="How many times as fast is a product on tensor cores, in 16 bits, as one on CUDA cores, in fp32?",
+        kernels=(*TENSOR_CORES, CUDA_CORES[0]),
+        libraries=CUDA_CORES[1:],
+        parameters={"ns": [1024, 4096, 8192]},
+        settings={"interval": 0.01, "seconds": 0.3, "least": 6, "most": 100},
+        columns=(
+            Column("n", "M = N = K", kind="integer"),
+            Column("over", "the fp32 product that it alternates with", kind="text"),
+            Column("tflops", "its throughput", "TFLOP/s"),
+            Column("over_tflops", "that of the fp32 product", "TFLOP/s"),
+            Column("times", "time of the fp32 product over its own", low="times_low", high="times_high"),
+            Column("times_low", "lower end of its 95% interval"),
+            Column("times_high", "upper end of its 95% interval"),
+        ),
+        points=lambda parameters: [{"n": n} for n in parameters["ns"]],
+        measure=_times,
+    ),
     Experiment(
         name="layouts",
         title="Layouts that wgmma reads",

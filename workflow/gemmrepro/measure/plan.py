@@ -160,7 +160,9 @@ def plan_points(
                     skipped.append(Skipped(kernel.id, toolkit, str(error)))
                     continue
                 if kernel.timing.timed_to and max(shape.m, shape.n, shape.k) > kernel.timing.timed_to:
-                    reason = f"a launch on {shape} takes seconds; it is timed up to {kernel.timing.timed_to}"
+                    reason = (
+                        f"a launch on {shape}, or its check, takes seconds; it is timed up to {kernel.timing.timed_to}"
+                    )
                     skipped.append(Skipped(kernel.id, toolkit, reason))
                     continue
                 points += [

@@ -139,7 +139,8 @@ class Timing:
     Attributes:
         baseline: the library call that it is compared with (``cublas.sgemm``), or None; mandatory.
         timed: whether a sweep times it; False for a kernel that only an experiment uses.
-        timed_to: the largest size (m, n or k) at which it is timed, if larger launches take seconds; 0 for no limit.
+        timed_to: the largest size (m, n or k) at which it is timed, if larger launches or their checks take seconds; 0
+            for no limit.
     """
 
     baseline: str | None = UNSTATED
