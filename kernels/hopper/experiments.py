@@ -4,8 +4,8 @@
 layouts, the instruction of the article's sketch reads them through every descriptor of a list, and wrong elements of C
 are counted. Operands are small integers, so that C is exact in fp16.
 
-`cores` times tensor cores beside CUDA cores: each kernel of level 8 in alternation with an fp32 product of the same
-size, the article's level 7 or cuBLAS's, so that both run at the same clock.
+`cores` times kernels of level 8 in alternation with something else, so that both run at the same clock: with an fp32
+product of the same size on CUDA cores, the article's level 7 or cuBLAS's, and with the ceiling of wgmma.
 """
 
 from __future__ import annotations
@@ -71,62 +71,72 @@ def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]
 
 CUDA_CORES = ("ladder.warptile", "cublas.sgemm")
 """The article's level 7, and cuBLAS."""
+CEILING = "ceilings.wgmma"
+"""wgmma alone, on operands in shared memory."""
 TENSOR_CORES = ("hopper.sketch", "hopper.wgmma", "hopper.by_size")
+
+
+def _other(context: Any, subject: Any, shape: Any) -> tuple[Any, float]:
+    """A launch of what a kernel alternates with, and its FLOP."""
+    from gemmrepro.operands import Operands, random, work
+    from gemmrepro.operations import Problem, Shape
+
+    if subject.kernel == CEILING:
+        kernel, once = context.kernel(subject), Shape(1, 1, 1)
+        launched = Operands.of(kernel, once, *random(kernel.problem, once, 1))
+        return context.bind(subject, launched), work(kernel, once)[0] or 0.0
+    inputs, output = random(Problem(), shape, 1)
+    return context.bind(subject, Operands(Problem(), shape, tuple(inputs), output)), 2.0 * shape.n**3
 
 
 def _times(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     from gemmrepro import stats, timing
     from gemmrepro.operands import Operands, random
-    from gemmrepro.operations import Problem, Shape
+    from gemmrepro.operations import Shape
 
     shape = Shape.cube(point["n"])
     timer, plan = timing.Timer(context.session), timing.Plan(**context.settings)
-    single = Operands(Problem(), shape, *_drawn(random, Problem(), shape))
-    slow = [subject for subject in context.subjects if subject.kernel in CUDA_CORES]
-    for subject in context.subjects:
-        if subject.kernel not in TENSOR_CORES:
-            continue
-        problem = context.kernel(subject).problem
-        fast = context.bind(subject, Operands(problem, shape, *_drawn(random, problem, shape)))
-        for other in slow:
-            if other.kernel == CUDA_CORES[0] and other.toolkit != subject.toolkit:
+    others = [subject for subject in context.subjects if subject.kernel not in TENSOR_CORES]
+    for subject in (subject for subject in context.subjects if subject.kernel in TENSOR_CORES):
+        kernel = context.kernel(subject)
+        call = context.bind(subject, Operands.of(kernel, shape, *random(kernel.problem, shape, 1)))
+        for other in others:
+            if other.kernel in context.experiment.kernels and other.toolkit != subject.toolkit:
                 continue
-            calls = [fast, context.bind(other, single)]
-            estimates = tuple(timer.estimate(call, timer.once(call)) for call in calls)
-            burst = timer.burst(calls[:1], calls[1:], "warm", plan, estimates, timing.wants_graphs(*estimates))
-            ratio = stats.ratio_interval([burst.baseline], [burst.times])
+            beside, flop = _other(context, other, shape)
+            estimates = timer.estimate(call, timer.once(call)), timer.estimate(beside, timer.once(beside))
+            burst = timer.burst([call], [beside], "warm", plan, estimates, timing.wants_graphs(*estimates))
+            ratio, own = stats.ratio_interval([burst.baseline], [burst.times]), 2.0 * shape.n**3
             yield context.row(
                 subject,
                 n=shape.n,
                 over=other.kernel,
-                tflops=2e-6 * shape.n**3 / stats.median_interval(burst.times).value,
-                over_tflops=2e-6 * shape.n**3 / stats.median_interval(burst.baseline).value,
-                times=ratio.value,
-                times_low=ratio.low,
-                times_high=ratio.high,
+                tflops=1e-6 * own / stats.median_interval(burst.times).value,
+                over_tflops=1e-6 * flop / stats.median_interval(burst.baseline).value,
+                times=ratio.value * own / flop,
+                times_low=ratio.low * own / flop,
+                times_high=ratio.high * own / flop,
             )
-
-
-def _drawn(random: Any, problem: Any, shape: Any) -> tuple[tuple[Any, ...], Any]:
-    inputs, output = random(problem, shape, 1)
-    return tuple(inputs), output
 
 
 EXPERIMENTS = (
     Experiment(
         name="cores",
         title="Tensor cores beside CUDA cores",
-        question="How many times as fast is a product on tensor cores, in 16 bits, as one on CUDA cores, in fp32?",
-        kernels=(*TENSOR_CORES, CUDA_CORES[0]),
+        question=(
+            "How many times the throughput of CUDA cores, in fp32, do tensor cores reach in 16 bits, and what share of "
+            "wgmma's own?"
+        ),
+        kernels=(*TENSOR_CORES, CUDA_CORES[0], CEILING),
         libraries=CUDA_CORES[1:],
         parameters={"ns": [1024, 4096, 8192]},
         settings={"interval": 0.01, "seconds": 0.3, "least": 6, "most": 100},
         columns=(
             Column("n", "M = N = K", kind="integer"),
-            Column("over", "the fp32 product that it alternates with", kind="text"),
+            Column("over", "what it alternates with", kind="text"),
             Column("tflops", "its throughput", "TFLOP/s"),
-            Column("over_tflops", "that of the fp32 product", "TFLOP/s"),
-            Column("times", "time of the fp32 product over its own", low="times_low", high="times_high"),
+            Column("over_tflops", "that of the other", "TFLOP/s"),
+            Column("times", "its throughput over that of the other", low="times_low", high="times_high"),
             Column("times_low", "lower end of its 95% interval"),
             Column("times_high", "upper end of its 95% interval"),
         ),

@@ -7,9 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gemmrepro import registry
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.metrics.base import STATIC, TEXT, Exhibit, FigureMetric, Problem, Readings, read_toolkits
+from gemmrepro.judge.metrics.base import (
+    STATIC,
+    TEXT,
+    Exhibit,
+    FigureMetric,
+    Problem,
+    Readings,
+    read_toolkits,
+    unknown_kernels,
+)
 from gemmrepro.judge.rules import Verdict, judge_counts
 
 
@@ -31,7 +41,8 @@ class Opcodes(FigureMetric):
         return {"required": ["kernel", "pattern"], "properties": keys}
 
     def check(self, claim: Claim) -> list[Problem]:
-        problems = super().check(claim)
+        # Any family's: a build record needs no measurement.
+        problems = unknown_kernels(claim, {kernel.id for kernel in registry.kernels()})
         try:
             re.compile(claim.compute["pattern"])
         except re.error as error:
