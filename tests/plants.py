@@ -75,6 +75,7 @@ LADDER = {
         r"alpha \* sum \+ old",
         "(row == m - 1 && col == n - 1 ? __int_as_float(0x7fffffff) : alpha * sum + old)",
     ),
+    "A and B read although alpha is 0": Plant("ladder.smem", r"        k = 0;[^\n]*\n"),
     "C read although beta is 0": Plant("ladder.naive", r"beta == 0\.0f \? 0\.0f : "),
     "one row too many written": Plant("ladder.smem", r"if \(row < m && col < n\)", "if (row <= m && col < n)"),
     "the last of K left out": Plant("ladder.naive", r"p < k;", "p < k - 1;"),

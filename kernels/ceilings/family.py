@@ -1,8 +1,8 @@
-"""Ceilings: microbenchmarks of this GPU's peak rates, for the roofline."""
+"""Ceilings: microbenchmarks of this GPU's peak rates, for the roofline, and probes of its memory hierarchy."""
 
 from __future__ import annotations
 
-from gemmrepro.operations import Shape
+from gemmrepro.operations import STREAM_CHUNK, Shape
 from gemmrepro.registry import (
     Accepts,
     Call,
@@ -57,6 +57,107 @@ def _launch_mma(shape: Shape) -> Launch:
     """`shape.n` scales the work; 1 is 18 TFLOP at the registered iterations, some 30 ms on an H200."""
     return Launch(grid=(MMA_BLOCKS * shape.n, 1, 1), block=(256, 1, 1))
 
+
+def _one_warp(shape: Shape) -> Launch:
+    return Launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def _launch_stream_global(shape: Shape) -> Launch:
+    return Launch(grid=(max(1, shape.n // STREAM_CHUNK), shape.k, 1), block=(256, 1, 1))
+
+
+def _launch_stream_shared(shape: Shape) -> Launch:
+    return Launch(grid=(max(1, shape.n // STREAM_CHUNK), 1, 1), block=(1024, 1, 1))
+
+
+_NO_MEMORY = Expect(r"LD[GSL](\..*)?", "nothing is loaded", least=0, most=0)
+_UNTIMED = Timing(baseline=None, timed=False)
+
+PROBES = (
+    Kernel(
+        id="ceilings.chain",
+        rung="registers",
+        title="Dependent multiply-adds",
+        source="chain.cu",
+        compute=Compute(op="recurrence", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="registers"),
+        code=Code("chain", params={"unroll": 256}, headers=("common/clocks.cuh",)),
+        launch=_one_warp,
+        accepts=Accepts(multiple_of={"k": 256}, max_elements=1 << 40),
+        promises=Promises(
+            expects=(Expect(r"IMAD", "256 steps are unrolled, one instruction each", least=256, most=260), _NO_MEMORY)
+        ),
+        timing=_UNTIMED,
+        story=Story(idea="Each instruction takes the result of the one before: cycles a step are the latency."),
+    ),
+    Kernel(
+        id="ceilings.walk_shared",
+        rung="shared memory, latency",
+        title="Links in shared memory",
+        source="walk_shared.cu",
+        compute=Compute(op="walk", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector"),
+        code=Code("walk_shared", params={"unroll": 32}, headers=("common/clocks.cuh",)),
+        launch=_one_warp,
+        accepts=Accepts(multiple_of={"n": 2, "k": 32}, at_most={"n": 8192}),
+        promises=Promises(
+            expects=(
+                Expect(r"LDS", "a hop is one load of shared memory, 32 unrolled, and one before the clock", 33, 33),
+                Expect(r"LDG(\..*)?", "links are copied from global memory", least=1),
+            )
+        ),
+        timing=_UNTIMED,
+        story=Story(idea="One thread follows links: no load can start before the one before has returned."),
+    ),
+    Kernel(
+        id="ceilings.walk_global",
+        rung="global memory, latency",
+        title="Links in global memory",
+        source="walk_global.cu",
+        compute=Compute(op="walk", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector"),
+        code=Code("walk_global", params={"unroll": 32}, headers=("common/clocks.cuh",)),
+        launch=_one_warp,
+        accepts=Accepts(multiple_of={"n": 2, "k": 32}),
+        promises=Promises(
+            expects=(
+                Expect(
+                    r"LDG\.E\.64\.STRONG\.GPU", "a hop is one load past L1; 32 unrolled, one before the clock", 33, 33
+                ),
+            )
+        ),
+        timing=_UNTIMED,
+        story=Story(idea="The same in global memory past L1; the array's size decides between L2 and DRAM."),
+    ),
+    Kernel(
+        id="ceilings.stream_shared",
+        rung="shared memory, bandwidth",
+        title="Reading shared memory",
+        source="stream_shared.cu",
+        compute=Compute(op="stream", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector"),
+        code=Code("stream_shared", params={"chunk": STREAM_CHUNK}),
+        launch=_launch_stream_shared,
+        accepts=Accepts(multiple_of={"n": STREAM_CHUNK}, max_elements=1 << 31),
+        promises=Promises(
+            expects=(Expect(r"LDS\.128", "shared memory is read 128 bits a thread, without bank conflicts", least=8),)
+        ),
+        timing=_UNTIMED,
+        story=Story(idea="Every block reads its chunk again and again and adds it up."),
+    ),
+    Kernel(
+        id="ceilings.stream_global",
+        rung="global memory, bandwidth",
+        title="Reading global memory",
+        source="stream_global.cu",
+        compute=Compute(op="stream", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector"),
+        code=Code("stream_global", params={"chunk": STREAM_CHUNK}),
+        launch=_launch_stream_global,
+        accepts=Accepts(multiple_of={"n": STREAM_CHUNK}, max_elements=1 << 31),
+        promises=Promises(
+            expects=(Expect(r"LDG\.E\.128\.STRONG\.GPU", "eight 128-bit loads in flight a thread, past L1", 8, 8),)
+        ),
+        timing=_UNTIMED,
+        story=Story(idea="An array read several times over: from L2 if it fits, from DRAM if it does not."),
+    ),
+)
+"""Kernels of the ladder's experiments `latency` and `bandwidth`."""
 
 KERNELS = (
     Kernel(
@@ -168,4 +269,5 @@ KERNELS = (
         timing=Timing(baseline="cuda.memcpy"),
         story=Story(idea="A 128-bit copy with four loads in flight per thread."),
     ),
+    *PROBES,
 )

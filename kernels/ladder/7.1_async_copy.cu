@@ -1,15 +1,16 @@
-// Level 7.1: asynchronous copies into a ring of tiles.
+// Level 7.1: asynchronous copies into a multistage pipeline.
 //
-// New:        tiles of A and B travel from global to shared memory by cp.async, without registers, into a ring of
-//             STAGES slots: while tile t is multiplied, tile t + STAGES - 1 is on its way. A is still transposed, which
-//             takes copies of single floats (cp.async moves 4, 8 or 16 bytes and cannot turn them). One barrier a tile,
-//             not two: behind it, tile t has arrived for all, and the slot of tile t - 1 is free to be filled again.
-// Parameters: the warp's and the thread's tile are level 7's. Eight lanes read 32 neighbouring bytes of a row of A; a
-//             row of the tile in shared memory is padded by four floats, so that what a warp writes falls in 32 banks.
-//             67 KB of shared memory a block, two blocks a multiprocessor, all registers that leaves.
-// Expected:   no stall for global memory: 42 to 46 TFLOP/s on an H200, where level 7 makes 39 (NOTES.md).
-// Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not read
-//             when beta is 0.
+// New:        tiles of A and B travel from global to shared memory by cp.async, without registers, through a ring of
+//             STAGES buffers: while tile t is multiplied, tile t + STAGES - 1 is in flight. A is still transposed,
+//             which takes copies of single floats (cp.async moves 4, 8 or 16 bytes and cannot transpose). One barrier
+//             a tile instead of two: behind it, tile t is visible to all threads, and the buffer of tile t - 1 is
+//             free.
+// Parameters: the warp's and the thread's tiles are level 7's. Eight lanes read 32 contiguous bytes of a row of A; a
+//             row of the tile in shared memory is padded by four floats, so that a warp's writes fall into 32 banks.
+//             67 KB of shared memory a block, two blocks an SM, all the registers that leaves.
+// Expected:   no stall for global memory: 42 to 46 TFLOP/s on an H200, where level 7 reaches 39 (NOTES.md).
+// Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
+//             read when beta is 0, A and B are not read when alpha is 0.
 
 #include <cuda_pipeline.h>
 
@@ -48,6 +49,9 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 async_copy(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
+    if (alpha == 0.0f) {
+        k = 0;  // as in BLAS: A and B are not read
+    }
     extern __shared__ float4 dynamic_shared[];
     float* As = reinterpret_cast<float*>(dynamic_shared);  // [STAGES][BK][PITCH]: [slot, p, row of C]
     float* Bs = As + STAGES * BK * PITCH;                  // [STAGES][BK][BN]: [slot, p, column of C]

@@ -1,14 +1,15 @@
-// Level 7.2: fragments one step ahead.
+// Level 7.2: fragments prefetched one step ahead.
 //
 // New:        each thread reads the operands of step p + 1 from shared memory while it multiplies those of step p, in
 //             two sets of registers, and does not stop at a tile's edge: before the last step of a tile it waits for
-//             the next one. So no multiplication waits for shared memory right behind a barrier.
-// Parameters: those of level 7.1, with the products of a step in a snake over the thread's tile: column by column, down
-//             and up, so that each differs from the one before in one operand, and the other comes from the operand
-//             cache. An FFMA then reads two registers; the register file delivers two a cycle, one from each bank.
+//             the next tile. So no multiplication waits for shared memory right behind a barrier.
+// Parameters: those of level 7.1, with the products of a step in serpentine order over the thread's tile: column by
+//             column, down and up, so that each differs from the one before in one operand, and the other comes from
+//             the operand reuse cache. An FFMA then reads two registers; the register file delivers two a cycle, one
+//             from each bank.
 // Expected:   46 to 48 TFLOP/s on an H200 (NOTES.md).
-// Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not read
-//             when beta is 0.
+// Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
+//             read when beta is 0, A and B are not read when alpha is 0.
 
 #include <cuda_pipeline.h>
 
@@ -48,6 +49,9 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 fragments(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
+    if (alpha == 0.0f) {
+        k = 0;  // as in BLAS: A and B are not read
+    }
     extern __shared__ float4 dynamic_shared[];
     float* As = reinterpret_cast<float*>(dynamic_shared);  // [STAGES][BK][PITCH]: [slot, p, row of C]
     float* Bs = As + STAGES * BK * PITCH;                  // [STAGES][BK][BN]: [slot, p, column of C]

@@ -1,13 +1,12 @@
-// Level 7.3: copies spread over the steps of a tile.
+// Level 7.3: copies interleaved with the steps of a tile.
 //
-// New:        a tile's copies are not started in one go but a few at each step of p. Issued together they fill the
-//             queue to the memory units, and the reads of the next fragments stand in line behind them; a step's few
-//             pass.
-// Parameters: those of level 7.2. Past the last tile the last one is copied again, into a slot that no one reads any
-//             more: a guard around each copy would cost more than the copies.
+// New:        a tile's copies are not issued at once but a few at each step of p. Issued together they fill the queue
+//             of the memory unit, and the reads of the next fragments wait behind them.
+// Parameters: those of level 7.2. Past the last tile the last one is copied again, into a buffer that no thread reads
+//             any more: a guard around each copy would cost more than the copies.
 // Expected:   two or three TFLOP/s more than level 7.2 on an H200 (NOTES.md).
-// Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not read
-//             when beta is 0.
+// Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
+//             read when beta is 0, A and B are not read when alpha is 0.
 
 #include <cuda_pipeline.h>
 
@@ -48,6 +47,9 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 spread(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
+    if (alpha == 0.0f) {
+        k = 0;  // as in BLAS: A and B are not read
+    }
     extern __shared__ float4 dynamic_shared[];
     float* As = reinterpret_cast<float*>(dynamic_shared);  // [STAGES][BK][PITCH]: [slot, p, row of C]
     float* Bs = As + STAGES * BK * PITCH;                  // [STAGES][BK][BN]: [slot, p, column of C]
@@ -81,9 +83,11 @@ spread(int m, int n, int k, float alpha, const float* A, const float* B, float b
 
     const int last = k / BK - 1;
     for (int t = 0; t < STAGES - 1; ++t) {
+        if (last >= 0) {
 #pragma unroll
-        for (int part = 0; part < STEPS; ++part) {
-            copy_part(t, a_from, b_from, part);
+            for (int part = 0; part < STEPS; ++part) {
+                copy_part(t, a_from, b_from, part);
+            }
         }
         __pipeline_commit();
         if (t < last) {

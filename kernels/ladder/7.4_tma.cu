@@ -1,16 +1,16 @@
-// Level 7.4: the copy engine brings B, and A comes through registers again.
+// Level 7.4: TMA loads B, and A goes through registers again.
 //
-// New:        every copy instruction of level 7.3 takes a slot in which no FFMA starts, and so does its address; on
-//             sm_90 each cp.async drags three empty instructions behind it besides. B lies in memory as it must lie in
-//             the tile, so the copy engine (TMA) takes it: one thread names a tile of 16 x 256, and its arrival is
-//             counted on a barrier in shared memory. A must be transposed, which the engine cannot do with floats. It
-//             is loaded by float4 while a tile is multiplied and stored, turned, three quarters through.
-// Parameters: C tile 128x256, eight warps of 64x64: a wider tile has fewer copies a multiplication, and one block fills
-//             a multiprocessor. Two slots: a tile takes 4000 cycles, several times the latency of memory. A warp takes
-//             32 rows of A, one a lane, so that what it stores lies in 32 banks.
+// New:        every copy instruction of level 7.3 takes an issue slot from an FFMA, and so does its address; on sm_90
+//             each cp.async drags three empty instructions behind it besides. B lies in memory as the tile needs it,
+//             so TMA loads it: one thread names a tile of 16 x 256, and its arrival is counted on an mbarrier. A must
+//             be transposed, which TMA cannot do with floats. It is loaded as float4 while a tile is multiplied and
+//             stored, transposed, three quarters through.
+// Parameters: C tile 128x256, eight warps of 64x64: a wider tile has fewer copies per multiplication, and one block
+//             fills an SM. Two stages: a tile takes 4000 cycles, several times the latency of memory. A warp takes 32
+//             rows of A, one a lane, so that its stores fall into 32 banks.
 // Expected:   94% of the loop is FFMA, from 90%: three or four per cent more than level 7.3 on an H200 (NOTES.md).
 // Takes:      m a multiple of 128, n of 256, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
-//             read when beta is 0. Compute capability 9.0 or later.
+//             read when beta is 0, A and B are not read when alpha is 0. Compute capability 9.0 or later.
 
 #include "common/tma.cuh"
 
@@ -29,7 +29,7 @@ static_assert(SUBM % TM == 0 && SUBN % TN == 0 && SUBM / TM * (SUBN / TN) == 32,
 static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read four at a time");
 static_assert(THREADS % BM == 0 && BK % A_COLUMNS == 0 && BM % 32 == 0, "threads copy the A tile in whole passes");
 static_assert(BK % 2 == 0, "the last step of a tile uses the second set of registers, the next tile's first the first");
-static_assert(BN <= 256 && BK <= 256, "a box of the copy engine");
+static_assert(BN <= 256 && BK <= 256, "the largest box of TMA");
 static_assert(STORE_AT < BK - 1, "A is stored before the barrier that precedes its first use");
 
 __device__ __forceinline__ float4 load4(const float* from) {
@@ -49,6 +49,9 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 tma(int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B, float beta, float* C) {
     // A: [m, k]   B: boxes [BK, BN] of [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
+    if (alpha == 0.0f) {
+        k = 0;  // as in BLAS: A and B are not read
+    }
     extern __shared__ __align__(128) float4 dynamic_shared[];
     float* Bs = reinterpret_cast<float*>(dynamic_shared);              // [2][BK][BN]: [slot, p, column of C]
     float* As = Bs + 2 * BK * BN;                                      // [2][BK][BM]: [slot, p, row of C]
@@ -103,14 +106,16 @@ tma(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
         barrier_init(&arrived[1], 1);
         barrier_init_fence();
     }
-    copy_b(0, 0);
-    load_a();
-    store_a(0);
-    __syncthreads();  // the barriers are made, and A is stored
-    barrier_wait(&arrived[0], 0);
-    read_fragments(0, 0, 0);
-
     const int tiles = k / BK;
+    if (tiles > 0) {
+        copy_b(0, 0);
+        load_a();
+        store_a(0);
+        __syncthreads();  // the barriers are initialised, and A is stored
+        barrier_wait(&arrived[0], 0);
+        read_fragments(0, 0, 0);
+    }
+
     float sums[WMITER * TM][WNITER * TN] = {};
 #pragma unroll 1
     for (int t = 0, slot = 0; t < tiles; ++t, slot ^= 1) {

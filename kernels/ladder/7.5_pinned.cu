@@ -1,15 +1,15 @@
 // Level 7.5: fragments read early, and at half the price.
 //
-// New:        two things about reads of shared memory. A 128-bit read of a warp takes four cycles, but two if every
-//             lane asks for the same address as its neighbour, either the one whose number differs in bit 0 or the one
-//             in bit 1: so bit 0 of the lane now chooses a column and bit 1 a row, and reads of A and of B both take
-//             two. And the reads are pinned: ptxas moves a read as far down as it dares, to some 40 cycles before its
-//             first use, which is too late when eight warps read at once (common/pinned.cuh).
-// Parameters: those of level 7.4, with TM = 4: two sub-tiles of 32x16 along M, whose reads of A touch 128 bytes in
-//             a row.
+// New:        two things about reads of shared memory. A warp's 128-bit read takes four cycles, but two if every lane
+//             asks for the same address as its neighbour, either the one whose number differs in bit 0 or the one in
+//             bit 1: so bit 0 of the lane now selects a column and bit 1 a row, and reads of A and of B both take two.
+//             And the reads are pinned: ptxas sinks a read to some 40 cycles before its first use, which is too late
+//             when eight warps read at once (common/pinned.cuh).
+// Parameters: those of level 7.4, with TM = 4: two sub-tiles of 32x16 along M, whose reads of A touch 128 contiguous
+//             bytes.
 // Expected:   fewer stalls on shared memory: two or three per cent more than level 7.4 on an H200 (NOTES.md).
 // Takes:      m a multiple of 128, n of 256, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
-//             read when beta is 0. Compute capability 9.0 or later.
+//             read when beta is 0, A and B are not read when alpha is 0. Compute capability 9.0 or later.
 
 #include "common/pinned.cuh"
 #include "common/tma.cuh"
@@ -29,7 +29,7 @@ static_assert(SUBM % TM == 0 && SUBN % TN == 0 && SUBM / TM == 8 && SUBN / TN ==
 static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read four at a time");
 static_assert(THREADS % BM == 0 && BK % A_COLUMNS == 0 && BM % 32 == 0, "threads copy the A tile in whole passes");
 static_assert(BK % 2 == 0, "the last step of a tile uses the second set of registers, the next tile's first the first");
-static_assert(BN <= 256 && BK <= 256, "a box of the copy engine");
+static_assert(BN <= 256 && BK <= 256, "the largest box of TMA");
 static_assert(STORE_AT < BK - 1, "A is stored before the barrier that precedes its first use");
 
 __device__ __forceinline__ float4 load4(const float* from) {
@@ -43,6 +43,9 @@ __device__ __forceinline__ void store4(float* to, float4 value) {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 pinned(int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B, float beta, float* C) {
     // A: [m, k]   B: boxes [BK, BN] of [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
+    if (alpha == 0.0f) {
+        k = 0;  // as in BLAS: A and B are not read
+    }
     extern __shared__ __align__(128) float4 dynamic_shared[];
     float* Bs = reinterpret_cast<float*>(dynamic_shared);              // [2][BK][BN]: [slot, p, column of C]
     float* As = Bs + 2 * BK * BN;                                      // [2][BK][BM]: [slot, p, row of C]
@@ -99,14 +102,16 @@ pinned(int m, int n, int k, float alpha, const float* A, const __grid_constant__
         barrier_init(&arrived[1], 1);
         barrier_init_fence();
     }
-    copy_b(0, 0);
-    load_a();
-    store_a(0);
-    __syncthreads();  // the barriers are made, and A is stored
-    barrier_wait(&arrived[0], 0);
-    read_fragments(0, 0, 0);
-
     const int tiles = k / BK;
+    if (tiles > 0) {
+        copy_b(0, 0);
+        load_a();
+        store_a(0);
+        __syncthreads();  // the barriers are initialised, and A is stored
+        barrier_wait(&arrived[0], 0);
+        read_fragments(0, 0, 0);
+    }
+
     float sums[WMITER * TM][WNITER * TN] = {};
 #pragma unroll 1
     for (int t = 0, slot = 0; t < tiles; ++t, slot ^= 1) {

@@ -1,17 +1,19 @@
-// Level 7.6: the last turn is cut.
+// Level 7.6: the last wave is split along K.
 //
-// New:        blocks come in turns, one block a multiprocessor, and the last turn is seldom whole: at 4096 it has 116
-//             tiles for 132 multiprocessors. Its tiles are therefore cut along K: one long piece each and one or more
-//             short ones, as many times shorter as the multiprocessors that would idle have short pieces to do one
-//             after the other. The grid is whole tiles, then long pieces, then short ones, and blocks start in that
-//             order. Nobody waits: a block leaves its sums in global memory and counts itself, and whoever comes last
-//             adds them up, in the order of K whoever that is, so the result repeats bit for bit.
-// Parameters: those of level 7.5. The number of pieces follows from the grid, which the launch chooses: any number
-//             gives right results. MULTIPROCESSORS = 132, of an H100 or H200; elsewhere the last turn is cut less well.
-// Expected:   a multiprocessor has 20 of 1024 steps less to do at 4096, 2.0%, and 200 of 8192 at 8192, 2.4%; leaving
-//             128 KB of sums and adding them costs a block 1 to 2 steps of 4096 cycles. At 1024, where 32 tiles become
-//             128 pieces, three times faster.
-// Takes:      as level 7.5. One launch at a time: two at once would mix their sums.
+// New:        blocks run in waves, one block an SM, and the last wave is seldom full: at 4096 it has 116 tiles for 132
+//             SMs. Its tiles are therefore split along K, as in stream-K: one long piece each and one or more short
+//             ones, shorter in proportion to how many of them each SM that would idle computes one after the other.
+//             The grid is whole tiles, then long pieces, then short ones, and blocks start in that order. Nobody
+//             waits: a block stores its sums to the workspace and counts itself, and the last to arrive adds them up,
+//             in the order of K whichever it is, so that results repeat bit for bit.
+// Parameters: those of level 7.5. The launch chooses the number of pieces through its grid. Any grid of at least one
+//             block a tile gives right results: a piece may be empty, blocks beyond whole pieces do nothing, and a
+//             smaller grid traps. MULTIPROCESSORS = 132, of an H100 or H200; elsewhere the split balances less well.
+//             The workspace belongs to the caller, so that launches on several streams each have their own.
+// Expected:   an SM has 20 of 1024 steps less to do at 4096, 2.0%, and 200 of 8192 at 8192, 2.4%; storing 128 KB of
+//             sums and adding them costs a block 1 to 2 steps of 4096 cycles, and clearing the counters a launch of
+//             some 2 us. At 1024, where 32 tiles become 128 pieces, three times faster.
+// Takes:      as level 7.5. `sums`: (grid - whole tiles) pieces of 128 KB; `arrivals`: 132 counters.
 
 #include "common/pinned.cuh"
 #include "common/tma.cuh"
@@ -31,36 +33,45 @@ static_assert(SUBM % TM == 0 && SUBN % TN == 0 && SUBM / TM == 8 && SUBN / TN ==
 static_assert(TM % 4 == 0 && TN % 4 == 0, "fragments are read four at a time");
 static_assert(THREADS % BM == 0 && BK % A_COLUMNS == 0 && BM % 32 == 0, "threads copy the A tile in whole passes");
 static_assert(BK % 2 == 0, "the last step of a tile uses the second set of registers, the next tile's first the first");
-static_assert(BN <= 256 && BK <= 256, "a box of the copy engine");
+static_assert(BN <= 256 && BK <= 256, "the largest box of TMA");
 static_assert(STORE_AT < BK - 1, "A is stored before the barrier that precedes its first use");
 constexpr int MULTIPROCESSORS = 132;
-constexpr int COST = 4;  // steps that a piece costs beside its own: filling the pipeline, leaving its sums
-constexpr int SLOTS = 2 * MULTIPROCESSORS;  // pieces of all cut tiles together, at most
+constexpr int COST = 4;  // steps that a piece costs beside its own: filling the pipeline, storing its sums
 constexpr int FLOAT4S = WMITER * TM * WNITER * TN / 4;  // 32 of a thread's sums
 constexpr int AT_ONCE = 16;                             // of them are read back together
 static_assert(FLOAT4S % AT_ONCE == 0, "sums are read back in whole passes");
 
-__device__ float4 left_sums[SLOTS][FLOAT4S][THREADS];  // of each piece, as its threads hold them
-__device__ unsigned arrived_pieces[MULTIPROCESSORS];   // of each cut tile; 0 before and after a launch
+// Run before `cut` on the same stream where tiles are split. The workspace may hold anything.
+extern "C" __global__ void __launch_bounds__(MULTIPROCESSORS) clear_arrivals(unsigned* arrivals) {
+    arrivals[threadIdx.x] = 0;
+}
 
-// What a block computes: steps `from` to `to` of a tile's way along K, and which of its tile's pieces that is.
+// What a block computes: steps `from` to `to` of a tile's way along K, and which of its tile's pieces that is. Zero
+// pieces: nothing.
 struct Piece {
     int tile, from, to;
     int cut_tile, pieces, index;
 
     __device__ __forceinline__ Piece(int tiles, int steps) {
         const int whole = tiles / MULTIPROCESSORS * MULTIPROCESSORS, over = tiles - whole;
-        const int block = blockIdx.x;
+        const int block = blockIdx.x, beyond = int(gridDim.x) - whole;
         tile = block, from = 0, to = steps, cut_tile = 0, pieces = 1, index = 0;
-        if (gridDim.x == tiles || block < whole) {
+        if (block < whole) {
             return;
         }
-        pieces = (gridDim.x - whole) / over;
-        index = (block - whole) / over, cut_tile = (block - whole) % over;
+        pieces = over > 0 ? beyond / over : 0;
+        index = over > 0 ? (block - whole) / over : 0, cut_tile = over > 0 ? (block - whole) % over : 0;
+        if (index >= pieces) {
+            pieces = 0;
+        }
+        if (pieces <= 1) {
+            return;
+        }
         tile = whole + cut_tile;
-        // Multiprocessors without a long piece do `queue` short ones each, in the time of one long one.
+        // SMs without a long piece compute `queue` short ones each, in the time of one long one. With few steps of K
+        // the short ones are empty.
         const int idle = MULTIPROCESSORS - over, queue = (over * (pieces - 1) + idle - 1) / idle;
-        const int brief = (steps - queue * COST) / (queue + pieces - 1);  // steps of a short piece
+        const int brief = max(0, (steps - queue * COST) / (queue + pieces - 1));  // steps of a short piece
         from = index == 0 ? 0 : steps - (pieces - index) * brief;
         to = steps - (pieces - 1 - index) * brief;
     }
@@ -74,16 +85,12 @@ __device__ __forceinline__ void store4(float* to, float4 value) {
     *reinterpret_cast<float4*>(to) = value;
 }
 
-// Whether this block comes last of its tile's pieces. What the others left is then there to be read.
-__device__ __forceinline__ bool comes_last(const Piece& piece, bool* shared_answer) {
+// Whether this block is the last of its tile's pieces to arrive. The sums of the others are then visible.
+__device__ __forceinline__ bool comes_last(const Piece& piece, unsigned* arrivals, bool* shared_answer) {
     __threadfence();
-    __syncthreads();  // every thread has left its sums, for all to see
+    __syncthreads();  // every thread has stored its sums, visible to all
     if (threadIdx.x == 0) {
-        unsigned* arrived = &arrived_pieces[piece.cut_tile];
-        *shared_answer = atomicAdd(arrived, 1) == piece.pieces - 1;
-        if (*shared_answer) {
-            *arrived = 0;  // for the next launch
-        }
+        *shared_answer = atomicAdd(&arrivals[piece.cut_tile], 1u) == unsigned(piece.pieces - 1);
         __threadfence();
     }
     __syncthreads();
@@ -91,8 +98,13 @@ __device__ __forceinline__ bool comes_last(const Piece& piece, bool* shared_answ
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B, float beta, float* C) {
+cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B, float beta, float* C,
+    float4* sums_of_pieces, unsigned* arrivals) {
     // A: [m, k]   B: boxes [BK, BN] of [k, n]   C: [m, n]   grid: see Piece   block: THREADS
+    // sums_of_pieces: [split tile, piece, FLOAT4S, THREADS]   arrivals: [split tile]
+    if (alpha == 0.0f) {
+        k = 0;  // as in BLAS: A and B are not read
+    }
     extern __shared__ __align__(128) float4 dynamic_shared[];
     float* Bs = reinterpret_cast<float*>(dynamic_shared);              // [2][BK][BN]: [slot, p, column of C]
     float* As = Bs + 2 * BK * BN;                                      // [2][BK][BM]: [slot, p, row of C]
@@ -100,7 +112,13 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
     __shared__ bool last_arrived;
 
     const int cols = n / BN;
+    if (int(gridDim.x) < cols * (m / BM)) {
+        __trap();  // tiles would be left out
+    }
     const Piece piece(cols * (m / BM), k / BK);
+    if (piece.pieces == 0) {
+        return;
+    }
     const int block_row = piece.tile / cols * BM;
     const int block_col = piece.tile % cols * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -152,14 +170,16 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
         barrier_init(&arrived[1], 1);
         barrier_init_fence();
     }
-    copy_b(0, 0);
-    load_a();
-    store_a(0);
-    __syncthreads();  // the barriers are made, and A is stored
-    barrier_wait(&arrived[0], 0);
-    read_fragments(0, 0, 0);
+    const int tiles = piece.to - piece.from;  // along K
+    if (tiles > 0) {
+        copy_b(0, 0);
+        load_a();
+        store_a(0);
+        __syncthreads();  // the barriers are initialised, and A is stored
+        barrier_wait(&arrived[0], 0);
+        read_fragments(0, 0, 0);
+    }
 
-    const int tiles = piece.to - piece.from;
     float sums[WMITER * TM][WNITER * TN] = {};
 #pragma unroll 1
     for (int t = 0, slot = 0; t < tiles; ++t, slot ^= 1) {
@@ -199,34 +219,39 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
         const float4 old = beta == 0.0f ? float4{} : load4(out);
         store4(out, {sum.x + beta * old.x, sum.y + beta * old.y, sum.z + beta * old.z, sum.w + beta * old.w});
     };
-    float4(*left)[FLOAT4S][THREADS] = &left_sums[piece.cut_tile * piece.pieces];  // [pieces][FLOAT4S][THREADS]
+    float4(*partial)[FLOAT4S][THREADS] =  // [piece][FLOAT4S][THREADS] of this tile
+        reinterpret_cast<float4(*)[FLOAT4S][THREADS]>(sums_of_pieces) + piece.cut_tile * piece.pieces;
+    // Partial sums are stored without alpha, which could make halves overflow whose sum does not. The product with a
+    // factor that may be 1 moves them to registers of their own: stored directly, they would bind ptxas to quads.
+    const float factor = piece.pieces == 1 ? alpha : 1.0f;
 #pragma unroll
     for (int i = 0; i < WMITER * TM; ++i) {
 #pragma unroll
         for (int j = 0; j < WNITER * TN; j += 4) {
-            const float4 sum = {alpha * sums[i][j + 0], alpha * sums[i][j + 1],  //
-                                alpha * sums[i][j + 2], alpha * sums[i][j + 3]};
+            const float4 sum = {factor * sums[i][j + 0], factor * sums[i][j + 1],  //
+                                factor * sums[i][j + 2], factor * sums[i][j + 3]};
             if (piece.pieces == 1) {
                 finish(i, j, sum);
-            } else {  // sums times alpha, in registers of their own: stored as they are, they would bind ptxas to quads
-                left[piece.index][(i * WNITER * TN + j) / 4][threadIdx.x] = sum;
+            } else {
+                partial[piece.index][(i * WNITER * TN + j) / 4][threadIdx.x] = sum;
             }
         }
     }
-    if (piece.pieces > 1 && comes_last(piece, &last_arrived)) {
+    if (piece.pieces > 1 && comes_last(piece, arrivals, &last_arrived)) {
         for (int first = 0; first < FLOAT4S; first += AT_ONCE) {
             float4 total[AT_ONCE] = {};
 #pragma unroll 1
             for (int other = 0; other < piece.pieces; ++other) {
 #pragma unroll
                 for (int f = 0; f < AT_ONCE; ++f) {
-                    const float4 part = __ldcg(&left[other][first + f][threadIdx.x]);
+                    const float4 part = __ldcg(&partial[other][first + f][threadIdx.x]);
                     total[f].x += part.x, total[f].y += part.y, total[f].z += part.z, total[f].w += part.w;
                 }
             }
 #pragma unroll
             for (int f = 0; f < AT_ONCE; ++f) {
-                finish((first + f) / (WNITER * TN / 4), (first + f) % (WNITER * TN / 4) * 4, total[f]);
+                const float4 sum = {alpha * total[f].x, alpha * total[f].y, alpha * total[f].z, alpha * total[f].w};
+                finish((first + f) / (WNITER * TN / 4), (first + f) % (WNITER * TN / 4) * 4, sum);
             }
         }
     }

@@ -1,16 +1,16 @@
-// Level 7: a tile of C for each warp.
+// Level 7: warp tiling.
 //
 // New:        between the block's tile and the thread's stands the warp's. A warp owns WM x WN of C and walks it as
-//             WMITER x WNITER sub-tiles; in each, its 32 threads make TM x TN outputs side by side. Lanes of a warp
+//             WMITER x WNITER sub-tiles; in each, its 32 threads compute TM x TN outputs side by side. Lanes of a warp
 //             then share rows of A and columns of B, so shared memory answers most reads by broadcast, and each
-//             thread holds WMITER*TM values of A and WNITER*TN of B for the products of them all.
-// Parameters: those the well-known ladder found by search on an A6000, the article's GPU: C tile 128x128, K step 16,
-//             four warps of 64x64, WNITER = 4, TM = 8, TN = 4, hence WMITER = 1 and sub-tiles of 64x16. 128 threads
-//             with 128 sums each; 16 KB of shared memory. Other GPUs would choose otherwise. Two steps of p are
-//             unrolled, enough to read one ahead; at most 168 registers, so that three blocks fit a multiprocessor.
+//             thread holds WMITER*TM values of A and WNITER*TN of B in registers for all their products.
+// Parameters: those that the code which the article follows found by search on an A6000, the article's GPU: C tile
+//             128x128, K step 16, four warps of 64x64, WNITER = 4, TM = 8, TN = 4, hence WMITER = 1 and sub-tiles of
+//             64x16. 128 threads with 128 sums each; 16 KB of shared memory. Two steps of p are unrolled, enough to
+//             read one ahead; at most 168 registers, so that three blocks fit an SM.
 // Published:  21779 GFLOP/s, 93.7% of cuBLAS, 70 times level 1 (NVIDIA A6000, m = n = k = 4096).
 // Takes:      m and n multiples of 128, k of 16; each matrix below 2^31 elements and aligned to 16 bytes. C is not
-//             read when beta is 0.
+//             read when beta is 0, A and B are not read when alpha is 0.
 
 #ifndef PARAMETERS  // the tuner may pass its own
 #define PARAMETERS \
@@ -50,6 +50,9 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 warptile(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
+    if (alpha == 0.0f) {
+        k = 0;  // as in BLAS: A and B are not read
+    }
     alignas(16) __shared__ float As[BK][BM + PAD];  // [p, row of C]: transposed
     alignas(16) __shared__ float Bs[BK][BN];  // [p, column of C]
 

@@ -1,5 +1,6 @@
-"""The ladder: the article's eight rungs from vector addition to a warp-tiled GEMM in fp32, six more beyond it, and
-levels 1 to 7 again with constants tuned for the GPU."""
+"""The ladder: the article's eight rungs from vector addition to a warp-tiled GEMM in fp32, three variants of level 4
+that test what it says about loops and constants, six rungs beyond it, and levels 1 to 7 again with constants tuned for
+the GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from dataclasses import replace
 from gemmrepro.operations import Shape
 from gemmrepro.registry import (
     Accepts,
+    Buffer,
     Call,
     Code,
     Compute,
@@ -18,6 +20,8 @@ from gemmrepro.registry import (
     Launch,
     Platform,
     Promises,
+    Run,
+    Step,
     Story,
     TensorMap,
     Timing,
@@ -50,6 +54,15 @@ def _by_rows(bm: int, bn: int) -> LaunchOf:
 
     def launch(shape: Shape) -> Launch:
         return Launch(grid=(_ceil(shape.m, bm), _ceil(shape.n, bn), 1), block=(bm, bn, 1))
+
+    return launch
+
+
+def _tiles_by_rows(bm: int, bn: int) -> LaunchOf:
+    """A launch of 1-D blocks, a thread per output, x over rows and y over columns of C tiles of bm x bn."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(_ceil(shape.m, bm), _ceil(shape.n, bn), 1), block=(bm * bn, 1, 1))
 
     return launch
 
@@ -151,24 +164,87 @@ _WARPTILE = {
 _THREAD = {"wm": 64, "wn": 64, "wniter": 4, "tn": 4}
 """Tiles of a warp and of a thread in the rungs beyond the article."""
 
+_1D_TILES = Accepts(multiple_of=dict.fromkeys("mn", 64) | {"k": 8})
+_RUNTIME_TILES = {"bm": 64, "bn": 64, "bk": 8}
+
+
+def _runtime_sizes(name: str, rung: str, title: str, swapped: bool, story: Story) -> Kernel:
+    """Level 4 with its tile sizes as arguments; with the inner loops swapped if `swapped`."""
+    return Kernel(
+        id=f"ladder.{name}",
+        rung=rung,
+        title=title,
+        source="4.2_runtime_sizes.cu",
+        code=Code("runtime_sizes", params={**_RUNTIME_TILES, "tm": 8}, defines={"SWAPPED": "1"} if swapped else {}),
+        launch=_tiled(64, 64, 512, 4 * (64 * 8 + 8 * 64)),
+        call=Call(arguments=("m", "n", "k", "alpha", "a", "b", "beta", "c", *_RUNTIME_TILES.values())),
+        accepts=_1D_TILES,
+        promises=Promises(expects=(*_SHARED, Expect(_FFMA, "multiply and add are one instruction", least=8))),
+        timing=Timing("cublas.sgemm", timed_to=4096),
+        story=story,
+    )
+
+
+_LEVEL_4_VARIANTS = (
+    Kernel(
+        id="ladder.swapped_loops",
+        rung="L4.1",
+        title="1-D blocktiling, loops swapped",
+        source="4.1_swapped_loops.cu",
+        code=Code("swapped_loops", params={"bm": 64, "bn": 64, "bk": 8, "tm": 8}),
+        launch=_tiled(64, 64, 512),
+        accepts=_1D_TILES,
+        promises=Promises(expects=(*_SHARED, Expect(_FFMA, "BK * TM products per tile, all unrolled", least=8 * 8))),
+        timing=Timing("cublas.sgemm", timed_to=4096),
+        story=Story(
+            idea="Outputs outside, K inside: with constant bounds the compiler unrolls both loops and undoes it.",
+            evidence=(_ALL,),
+            gain_over="ladder.blocktile_1d",
+        ),
+    ),
+    _runtime_sizes(
+        "runtime_sizes",
+        "L4.2",
+        "1-D blocktiling, sizes at run time",
+        False,
+        Story(
+            idea="Tile sizes as arguments: nothing is unrolled along K, and indices are computed at run time.",
+            evidence=(_ALL, _ISSUED),
+            gain_over="ladder.blocktile_1d",
+        ),
+    ),
+    _runtime_sizes(
+        "runtime_swapped",
+        "L4.2",
+        "1-D blocktiling, sizes at run time, loops swapped",
+        True,
+        Story(
+            idea="The same with the loops swapped, which the compiler cannot undo: 16 shared reads for 8 products.",
+            evidence=(_ALL, _ISSUED),
+            gain_over="ladder.runtime_sizes",
+        ),
+    ),
+)
+
 _ARTICLE = (
     Kernel(
         id="ladder.vector_add",
         rung="L0",
         title="Vector addition",
         source="0_vector_add.cu",
-        compute=Compute(op="vector_add", layout="vector"),
+        compute=Compute(op="vector_add_in_place", layout="vector"),
         code=Code("vector_add", params={"threads": 256}),
         launch=_launch_vector_add,
         promises=Promises(
             expects=(
                 Expect(_LDG_32, "x and y are loaded, 32 bits per lane", least=2),
                 Expect(r"FADD(\..*)?", "the addition"),
-                Expect(_STG_32, "z is stored, 32 bits per lane"),
+                Expect(_STG_32, "y is stored, 32 bits per lane"),
                 *_NO_SHARED,
             )
         ),
-        timing=Timing(baseline=None),
+        # Repeated launches change y: the experiment `vector_add` times it, in plain and in managed memory.
+        timing=Timing(baseline=None, timed=False),
         story=Story(article="ladder", idea="Grid, block, thread: a grid-stride loop covers any length."),
     ),
     Kernel(
@@ -199,7 +275,7 @@ _ARTICLE = (
         title="Coalesced",
         source="2_coalesced.cu",
         code=Code("coalesced", params={"bm": 32, "bn": 32}),
-        launch=_tiled(32, 32, 1024),
+        launch=_tiles_by_rows(32, 32),
         # Coalescing shows in addresses, not opcodes: counters and times judge it (kernels/ladder/NOTES.md).
         promises=Promises(
             expects=(
@@ -224,7 +300,7 @@ _ARTICLE = (
         title="Shared memory",
         source="3_smem.cu",
         code=Code("smem", params={"bm": 32, "bn": 32, "bk": 32, "tile": 32, "unroll": 32}),
-        launch=_tiled(32, 32, 1024),
+        launch=_tiles_by_rows(32, 32),
         promises=Promises(expects=(*_SHARED, Expect(_FFMA, "a tile's 32 steps are unrolled", least=32))),
         timing=_SGEMM,
         story=Story(
@@ -251,6 +327,7 @@ _ARTICLE = (
             evidence=(_LOADS, _ALL, _L2),
         ),
     ),
+    *_LEVEL_4_VARIANTS,
     Kernel(
         id="ladder.blocktile_2d",
         rung="L5",
@@ -323,9 +400,9 @@ _ARTICLE = (
 )
 
 MULTIPROCESSORS = 132
-"""Blocks of a wave of level 7.6: the SMs of an H100 or H200. Any number gives correct results."""
+"""SMs of an H100 or H200, the blocks of a wave of level 7.6. On any GPU the results are right."""
 _MOST_PIECES = 2 * MULTIPROCESSORS
-"""Pieces of split tiles that level 7.6 has memory for."""
+"""Pieces of split tiles, at most; each takes 128 KB of workspace."""
 _PIECE_STEPS = 4
 """Overhead of a piece in K iterations: filling the pipeline, storing 128 KB of partial sums."""
 
@@ -342,6 +419,30 @@ def _split_last_wave(shape: Shape) -> Launch:
         if brief > 0 and time < least:
             pieces, least = count, time
     return Launch(grid=(tiles + rest * (pieces - 1), 1, 1), block=(256, 1, 1), shared_bytes=_ENGINE_BYTES)
+
+
+def _pieces(shape: Shape) -> int:
+    """Pieces of all split tiles together; 0 if no tile is split."""
+    tiles, blocks = (shape.m // 128) * (shape.n // 256), _split_last_wave(shape).grid[0]
+    return blocks - tiles // MULTIPROCESSORS * MULTIPROCESSORS if blocks > tiles else 0
+
+
+_CUT = Step(
+    "cut",
+    _split_last_wave,
+    ("m", "n", "k", "alpha", "a", "map:b", "beta", "c", "sums", "arrivals"),
+)
+_CLEAR = Step(
+    "clear_arrivals",
+    lambda shape: Launch(grid=(1, 1, 1), block=(MULTIPROCESSORS, 1, 1)),
+    ("arrivals",),
+    expects=(Expect(_STG_32, "a counter per thread is cleared"),),
+)
+
+
+def _cut_steps(shape: Shape) -> tuple[Step, ...]:
+    """The counters of split tiles are cleared in a launch of their own, which a shape without any does not need."""
+    return (_CLEAR, _CUT) if _pieces(shape) else (_CUT,)
 
 
 _BEYOND = (
@@ -440,11 +541,18 @@ _BEYOND = (
         source="7.6_cut.cu",
         code=Code(
             "cut",
-            params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "turn": MULTIPROCESSORS},
+            params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "wave": MULTIPROCESSORS},
             headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
         ),
         launch=_split_last_wave,
-        call=_B_BY_TMA,
+        call=replace(_B_BY_TMA, arguments=_CUT.arguments),
+        run=Run(
+            steps=_cut_steps,
+            workspace={
+                "sums": Buffer("fp32", lambda shape: (max(1, _pieces(shape)), 128 * 256)),
+                "arrivals": Buffer("int32", lambda shape: (MULTIPROCESSORS,)),
+            },
+        ),
         platform=_HOPPER,
         accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
         # One full wave and 84 tiles, whose ends 48 SMs take; and 32 tiles in four pieces each.
@@ -500,12 +608,12 @@ def _naive(p: Params) -> Kernel:
 
 
 def _coalesced(p: Params) -> Kernel:
-    return _retuned("ladder.coalesced", p, _tiled(p["bm"], p["bn"], p["bm"] * p["bn"]), {}, (_MANY, *_NO_SHARED))
+    return _retuned("ladder.coalesced", p, _tiles_by_rows(p["bm"], p["bn"]), {}, (_MANY, *_NO_SHARED))
 
 
 def _smem(p: Params) -> Kernel:
     tile = p["tile"]
-    return _retuned("ladder.smem", p, _tiled(tile, tile, tile**2), {}, (*_SHARED, _MANY))
+    return _retuned("ladder.smem", p, _tiles_by_rows(tile, tile), {}, (*_SHARED, _MANY))
 
 
 # Level 4: a thread loads one element of each tile, so two constants make the other two.

@@ -133,6 +133,10 @@ inline void __syncthreads() {
     cpu_grid::suspend();
 }
 
+[[noreturn]] inline void __trap() {
+    abort();
+}
+
 // Between blocks, of which one runs at a time.
 inline void __threadfence() {}
 

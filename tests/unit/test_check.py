@@ -71,17 +71,17 @@ FAULTS = {
     "other launch bounds": Fault(
         "ladder.coalesced",
         "launched with \\[512\\]",
-        find="launch=_tiled(32, 32, 1024)",
-        replace="launch=_tiled(32, 32, 512)",
+        find="launch=_tiles_by_rows(32, 32)",
+        replace="launch=_tiles_by_rows(32, 16)",
     ),
     "too many threads": Fault(
-        "ladder.coalesced", "2048 threads per block", find="_tiled(32, 32, 1024)", replace="_tiled(32, 32, 2048)"
+        "ladder.coalesced", "2048 threads per block", find="_tiles_by_rows(32, 32)", replace="_tiles_by_rows(32, 64)"
     ),
     "output not covered": Fault(
         "ladder.smem",
         "tiles of 32 x 32",
-        find='bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiled(32, 32,',
-        replace='bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiled(64, 64,',
+        find='bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiles_by_rows(32, 32)',
+        replace='bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiles_by_rows(64, 64)',
     ),
     "header not listed": Fault(
         "ladder.tma",

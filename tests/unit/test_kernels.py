@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ static float alpha, beta;
 static std::vector<float> A, B, C;
 static float *a, *b, *c;
 static TensorMap map_b;
+WORKSPACE
 
 // Room for `count` floats from a 16-byte boundary on, as cudaMalloc gives at least.
 static float* aligned(std::vector<float>& room, size_t count) {
@@ -39,20 +41,37 @@ static float* aligned(std::vector<float>& room, size_t count) {
 int main(int, char** v) {
     m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]);
     alpha = atof(v[4]), beta = atof(v[5]);
-    const size_t of_a = A_COUNT, of_b = size_t(k) * n, of_c = size_t(m) * n;
+    const size_t of_a = A_COUNT, of_b = B_COUNT, of_c = size_t(m) * n;
     a = aligned(A, of_a), b = aligned(B, of_b), c = aligned(C, of_c);
     FILE* in = fopen(v[6], "rb");
     if (fread(a, 4, of_a, in) + fread(b, 4, of_b, in) + fread(c, 4, of_c, in) != of_a + of_b + of_c) return 2;
     fclose(in);
     map_b = {b, k, n, MAP_BOX};
-    cpu_grid::launch({(unsigned)atoi(v[8]), (unsigned)atoi(v[9]), 1}, {(unsigned)atoi(v[10]), (unsigned)atoi(v[11]), 1},
-                     [] { CALL; }, atoi(v[12]));
+    void (*calls[])() = {CALLS};
+    for (char** step = v + 9; *step; step += 5) {  // which call, grid, block
+        cpu_grid::launch({(unsigned)atoi(step[1]), (unsigned)atoi(step[2]), 1},
+                         {(unsigned)atoi(step[3]), (unsigned)atoi(step[4]), 1}, calls[atoi(step[0])], atoi(v[8]));
+    }
     FILE* out = fopen(v[7], "wb");
     fwrite(c, 4, size_t(m) * n, out);
     fclose(out);
 }
 """
-A_COUNTS = {"gemm": "size_t(m) * k", "vector_add": "n", "gelu": "n"}
+A_COUNTS = {"gemm": "size_t(m) * k", "vector_add_in_place": "n", "gelu": "n"}
+B_COUNTS = {"gemm": "size_t(k) * n", "vector_add_in_place": "0", "gelu": "n"}
+WORKSPACE_BYTES = 48 << 20
+"""Of each intermediate array, all bits set: a kernel may not rely on what it finds."""
+
+
+def launches_of(kernel: registry.Kernel) -> dict[str, tuple[str | int, ...]]:
+    """The arguments of each entry point that a run of `kernel` may launch."""
+    return {code.code.entry: code.call.arguments for code in kernel.codes}
+
+
+def call_of(entry: str, arguments: tuple[str | int, ...], workspace: Iterable[str]) -> str:
+    """A lambda that calls an entry point, whose pointers to the workspace have types of their own."""
+    passed = [f"Any{{{argument}.data()}}" if argument in workspace else str(argument) for argument in arguments]
+    return f"[] {{ {entry}({', '.join(passed).replace('map:b', 'map_b')}); }}"
 
 
 def compile_for_cpu(
@@ -71,11 +90,16 @@ def compile_for_cpu(
         r"extern __shared__ .*\bdynamic_shared\[\];", "alignas(128) static float4 dynamic_shared[1 << 14];", source
     )
     box = kernel.call.tensor_maps["b"].box if kernel.call.tensor_maps else (0, 0)
-    arguments = ", ".join(argument.replace("map:b", "map_b") for argument in kernel.call.arguments)
+    workspace = kernel.run.workspace
+    calls = ", ".join(call_of(entry, arguments, workspace) for entry, arguments in launches_of(kernel).items())
+    arrays = "struct Any { char* data; template <class T> operator T*() const { return (T*)data; } };\n" + "".join(
+        f"alignas(16) static std::vector<char> {name}({WORKSPACE_BYTES}, char(0xff));\n" for name in workspace
+    )
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / kernel.id
     code = DRIVER.replace("A_COUNT", A_COUNTS[kernel.compute.op]).replace("SOURCE", source)
-    code = code.replace("MAP_BOX", f"{box[0]}, {box[1]}").replace("CALL", f"{kernel.code.entry}({arguments})")
+    code = code.replace("B_COUNT", B_COUNTS[kernel.compute.op])
+    code = code.replace("MAP_BOX", f"{box[0]}, {box[1]}").replace("CALLS", calls).replace("WORKSPACE", arrays)
     (folder / f"{kernel.id}.cpp").write_text(code)
     compile_program(folder / f"{kernel.id}.cpp", program, kernel.code.defines, precompiled)
     return program
@@ -87,9 +111,13 @@ def run_on_cpu(
     a, b, c = operands
     given, result = program.with_suffix(".in"), program.with_suffix(".out")
     given.write_bytes(b"".join(np.ascontiguousarray(x, dtype=np.float32).tobytes() for x in (a, b, c)))
-    launch = kernel.launch(shape)
-    command = [program, *(shape.m, shape.n, shape.k), alpha, beta, given, result]
-    command += [*launch.grid[:2], *launch.block[:2], int(reverse)]
+    command = [program, *(shape.m, shape.n, shape.k), alpha, beta, given, result, int(reverse)]
+    entries = list(launches_of(kernel))
+    steps = [(step.entry, step.launch(shape)) for step in kernel.steps_at(shape)] or [
+        (kernel.code.entry, kernel.launch(shape))
+    ]
+    for entry, launch in steps:
+        command += [entries.index(entry), *launch.grid[:2], *launch.block[:2]]
     subprocess.run([str(part) for part in command], check=True, timeout=120)
     return np.frombuffer(result.read_bytes(), np.float32).reshape(shape.m, shape.n)
 
@@ -150,8 +178,79 @@ def test_vector_add_covers_any_length_with_any_grid(programs, blocks):
     small_grid = replace(kernel, launch=lambda shape: replace(kernel.launch(shape), grid=(blocks, 1, 1)))
     for n in (1, 255, 256, 257, 2000):
         x, y = np.arange(n, dtype=np.float32), np.full(n, 0.5, np.float32)
-        got = run_on_cpu(programs[kernel.id], small_grid, Shape(1, n, 1), 1, 0, (x, y, np.full(n, np.nan)))
+        nothing = np.empty(0, np.float32)
+        got = run_on_cpu(programs[kernel.id], small_grid, Shape(1, n, 1), 1, 0, (x, nothing, y))
         np.testing.assert_array_equal(got[0], x + y)
+
+
+@pytest.mark.parametrize("kernel", GEMMS, ids=lambda kernel: kernel.id)
+def test_a_and_b_are_not_read_if_alpha_is_zero(kernel, programs):
+    """As in BLAS: whatever they hold, C = beta C."""
+    for shape in shapes(kernel):
+        for beta in (0.0, 0.5):
+            a, b, c = operands(shape, beta=beta)
+            a[...], b[...] = np.nan, np.inf
+            got = run_on_cpu(programs[kernel.id], kernel, shape, 0.0, beta, (a, b, c))
+            want = beta * c if beta else np.zeros_like(c)
+            np.testing.assert_array_equal(got, want, err_msg=f"{shape} beta={beta}")
+
+
+def with_grid(kernel: registry.Kernel, blocks: int) -> registry.Kernel:
+    """Level 7.6 launched with any number of blocks; its counters are cleared before."""
+    clear, cut = kernel.steps_at(CUT)
+    grid = replace(cut, launch=lambda shape: replace(cut.launch(shape), grid=(blocks, 1, 1)))
+    return kernel.with_run(steps=(clear, grid))
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks"),
+    [
+        (Shape(128, 256, 64), 1),  # whole
+        (Shape(128, 256, 64), 3),  # too few steps for its pieces: the short ones are empty
+        (Shape(128, 256, 16), 2),
+        (Shape(128, 256, 400), 5),
+        (Shape(256, 256, 160), 7),  # three pieces each, and a block too many
+        (Shape(256, 256, 160), 300),  # 150 pieces each: more than any launch of the project
+    ],
+    ids=str,
+)
+def test_any_number_of_pieces_gives_right_results(shape, blocks, programs):
+    kernel = with_grid(registry.kernel("ladder.cut"), blocks)
+    a, b, c = operands(shape, beta=1.0)
+    for reverse in (False, True):
+        got = run_on_cpu(programs[kernel.id], kernel, shape, 2.0, 1.0, (a, b, c), reverse)
+        np.testing.assert_array_equal(got, 2 * (a.astype(np.float64) @ b) + c)
+
+
+def test_a_piece_reads_nothing_behind_the_row(programs):
+    """An Inf that only a piece beyond the last step would read must not get into C."""
+    kernel, shape = with_grid(registry.kernel("ladder.cut"), 2), Shape(128, 256, 16)
+    a, b, c = operands(shape)
+    a[1] = np.inf
+    got = run_on_cpu(programs[kernel.id], kernel, shape, 1.0, 0.0, (a, b, c))
+    np.testing.assert_array_equal(got[0], a[0].astype(np.float64) @ b)
+
+
+def test_too_small_a_grid_is_refused(programs):
+    kernel = with_grid(registry.kernel("ladder.cut"), 3)
+    with pytest.raises(subprocess.CalledProcessError):
+        run_on_cpu(programs[kernel.id], kernel, Shape(256, 512, 64), 1.0, 0.0, operands(Shape(256, 512, 64)))
+
+
+def test_halves_of_a_sum_may_be_large(programs):
+    """alpha multiplies the whole sum, not its pieces: 2 (3e38 - 3e38) is 0."""
+    kernel = registry.kernel("ladder.cut")
+    a, b, c = operands(CUT)
+    a[...], b[...] = 0.0, 0.0
+    a[:, 0] = a[:, -1] = 1.0
+    b[0], b[-1] = 3e38, -3e38
+    np.testing.assert_array_equal(run_on_cpu(programs[kernel.id], kernel, CUT, 2.0, 0.0, (a, b, c)), 0.0)
+
+
+@pytest.mark.parametrize("kernel", GEMMS, ids=lambda kernel: kernel.id)
+def test_no_kernel_keeps_anything_between_launches(kernel):
+    """Two launches at once would mix it: what a launch needs, its caller gives it."""
+    assert not re.search(r"^__device__ [^(]*;", kernel.source_path.read_text(), re.MULTILINE)
 
 
 PLANTS = [
@@ -183,6 +282,11 @@ PLANTS = [
     ("ladder.pinned", "A never stored again", "store_a(slot ^ 1);", "", 0),
     ("ladder.cut", "a piece ends early", "to = steps - (pieces", "to = steps - 1 - (pieces", 0),
     ("ladder.cut", "a piece forgotten", "other < piece.pieces; ++other", "other < piece.pieces - 1; ++other", 0),
+    ("ladder.cut", "counters not cleared", "arrivals[threadIdx.x] = 0;", "", 0),
+    ("ladder.cut", "alpha taken twice", "piece.pieces == 1 ? alpha : 1.0f", "alpha", 0),
+    ("ladder.swapped_loops", "no barrier before the reads", "__syncthreads();", "", 0),
+    ("ladder.runtime_sizes", "no barrier after the reads", "__syncthreads();", "", 1),
+    ("ladder.runtime_swapped", "the last of K left out", "p < bk;", "p < bk - 1;", 0),
     ("ladder.cut", "A from the tile's first step", " + piece.from * BK", "", 0),
     ("ladder.coalesced", "C read although beta is 0", "beta == 0.0f ? 0.0f : ", "", 0),
 ]
@@ -197,6 +301,6 @@ def test_planted_bug_shows(plant, tmp_path, precompiled):
     wrong = []
     for reverse in (False, True):
         a, b, c = operands(shape)
-        got = run_on_cpu(program, kernel, shape, 1.0, 0.0, (a, b, c), reverse)
-        wrong.append(not np.array_equal(got, (a.astype(np.float64) @ b).astype(np.float32)))
+        got = run_on_cpu(program, kernel, shape, 2.0, 0.0, (a, b, c), reverse)
+        wrong.append(not np.array_equal(got, 2 * (a.astype(np.float64) @ b).astype(np.float32)))
     assert any(wrong), plant[1]

@@ -27,10 +27,21 @@ def fp32_gemm(a, b, alpha=1.0, beta=0.0, c0=None):
     """A right kernel: fp32 sums in order of k, as every rung of the ladder makes them (without fused rounding)."""
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        for index in range(a.shape[1]):
+        for index in range(a.shape[1] if alpha else 0):  # as in BLAS
             total += a[:, index : index + 1] * b[index]
         result = np.float32(alpha) * total
         return result if beta == 0 else result + np.float32(beta) * c0
+
+
+def test_a_kernel_that_reads_a_and_b_although_alpha_is_zero_fails():
+    found = []
+    for case in gemm_cases.gemm_cases(ANY_SIZE, [11]):
+        if case.alpha == 0 and case.inputs == "Inf and NaN":
+            a, b, c0 = gemm_cases.draw(case)
+            with np.errstate(invalid="ignore"):
+                read = np.float32(0) * fp32_gemm(a, b, 1.0)
+            found.append(judge(case, read if case.beta == 0 else read + np.float32(case.beta) * c0).passed)
+    assert found == [False, False]
 
 
 def tf32(x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,7 +146,7 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 TIMER = SimpleNamespace(once=lambda call: call() or 5.0, estimate=lambda call, first: 3.0)
 
 
-@pytest.mark.parametrize("workspace", NAMES, indirect=True)
+@pytest.mark.parametrize("workspace", [name for name in NAMES if OPERATIONS[name].swept], indirect=True)
 def test_a_sweeps_check_passes_what_is_right_and_times_nothing_that_is_wrong(workspace: Workspace) -> None:
     operands = workspace.operands(None)
     good = workspace.check(lambda: right(operands), TIMER)
@@ -164,6 +165,51 @@ def test_nobody_but_the_two_tables_decides_by_an_operations_name() -> None:
                 literals = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
                 found += [f"{path.name}:{node.lineno}" for value in literals if value in OPERATIONS]
     assert found == []
+
+
+def probed(operands: Operands, off: int) -> None:
+    """What a probe of the memory hierarchy must leave, by the operation's definition; `off` steps too many."""
+    shape, out = operands.shape, operands.output
+    match operands.problem.op:
+        case "recurrence":
+            x = shape.n
+            for _ in range(shape.k + off):
+                x = (1664525 * x + 1013904223) % 2**32
+            out[:] = np.array([x, 7, 9], np.uint32).view(np.int32)
+        case "walk":
+            links = np.asarray(operands.inputs[0])
+            start = place = links.ctypes.data
+            for _ in range(shape.k + 1 + off):  # one before the clock starts
+                place = int(links[(place - start) // 4 :][:2].view(np.int64)[0])
+            out[:] = [(place - start) // 4, 7, 9]
+        case "stream":
+            chunks = np.asarray(operands.inputs[0]).view(np.uint32).reshape(-1, 8192)
+            out.view(np.uint32)[: len(chunks)] = (shape.k + off) * chunks.sum(axis=1, dtype=np.uint64)
+        case "vector_add_in_place":
+            operands.output[...] += operands.inputs[0] * (1 + off)
+
+
+PROBES = [kernel for kernel in registry.kernels() if not kernel.problem.operation.swept]
+
+
+@pytest.mark.parametrize("kernel", PROBES, ids=lambda kernel: kernel.id)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy adds the gate's infinities, too
+def test_a_probe_that_does_a_step_too_many_is_found(kernel: registry.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    session = SimpleNamespace(sync=lambda: None)
+
+    def verdicts(off: int) -> list[bool]:
+        gate = Gates().of(kernel.problem.op)
+        return [one.verdict.passed for one in gate.cases(session, kernel, lambda given: probed(given, off), [1])]
+
+    assert len(verdicts(0)) >= 3 and all(verdicts(0))
+    assert not all(verdicts(1))
+
+
+def test_a_sweep_is_refused_what_only_experiments_can_time() -> None:
+    kernel = registry.kernel("ladder.vector_add")
+    with pytest.raises(UserError, match="a sweep cannot time the operation vector_add_in_place"):
+        replace(kernel, timing=registry.Timing(baseline=None))
 
 
 CEILINGS = [kernel for kernel in registry.kernels("ceilings") if kernel.problem.op == "ceiling_flops"]

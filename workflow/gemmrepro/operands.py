@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from gemmrepro.core.draws import DISTRIBUTIONS as LAWS
-from gemmrepro.core.draws import draw_ids
+from gemmrepro.core.draws import draw_ids, draw_ring, draw_words, link_to
 from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Launched, Problem, Shape, counts
 from gemmrepro.registry import Kernel, TensorMap
 
-__all__ = ["LAWS", "Launcher", "Operands", "draw_ids", "random", "work"]
+__all__ = ["LAWS", "Launcher", "Operands", "draw_ids", "draw_ring", "draw_words", "link_to", "random", "work"]
 
 _CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "UINT8"}
 """Names of cuda.core's `TensorMapDataType`. TMA only moves bits and has no signed byte, so int8 passes as UINT8."""
@@ -40,6 +40,9 @@ class Operands:
 
     gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
     vector_add: inputs x[n], y[n], output z[n].
+    vector_add_in_place: input x[n], output y[n], which is read as well.
+    recurrence: output int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place
+    after k hops in words, cycles, nanoseconds]. stream: input words[n], output sums of what k passes read.
     copy: input and output matrices [m,n].
     gelu: input x[n], output y[n].
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from gemmrepro.core.draws import draw_ids, draw_normal
+from gemmrepro.core.draws import draw_ids, draw_normal, draw_ring, draw_words
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 
@@ -25,6 +25,18 @@ VECTOR_ELEMENTS = 1 << 20
 
 COPY_ELEMENTS = 1 << 26
 """16-byte elements of the copy ceiling at size 1."""
+
+STREAM_CHUNK = 8192
+"""Words that a block of a bandwidth probe reads; see the operation `stream`."""
+
+LINK_WORDS = 32
+"""32-bit words from one link of a latency probe to the next, by default: a line of 128 bytes."""
+
+RECURRENCE = (1664525, 1013904223)
+"""Multiplier and increment of the chain x -> a x + c modulo 2^32 (Numerical Recipes, section 7.1)."""
+
+PROBE_RESULTS = 3
+"""What a latency probe leaves: where its chain ended, the SM's cycles, and nanoseconds."""
 
 HISTOGRAM_BINS = 256
 """Bins of a timed histogram."""
@@ -142,7 +154,7 @@ class Operation:
 
     Attributes:
         name: as in `Compute.op`.
-        arguments: default C signature; see `Call.arguments`.
+        arguments: default C signature; see `Call.arguments`. An int is passed as itself (int32).
         arrays: shapes of the inputs and the output as stored.
         shape_of: the shape that a configured size stands for.
         work: FLOP and compulsory bytes of one launch.
@@ -155,10 +167,11 @@ class Operation:
         matrix_product: whether it is C = alpha A B + beta C.
         ladder: whether kernels with a baseline are rungs, each compared with the previous one.
         ceiling: the rate ("tflops", "gbps") whose ceiling its kernels measure, or empty.
+        swept: whether a sweep can check and time it; if not, only experiments run its kernels.
     """
 
     name: str
-    arguments: tuple[str, ...]
+    arguments: tuple[str | int, ...]
     arrays: Callable[[Problem, Shape], Arrays]
     shape_of: Callable[[int], Shape] = _vector
     work: Callable[[Problem, Shape, Launched], Work] = _bytes_alone
@@ -171,6 +184,7 @@ class Operation:
     matrix_product: bool = False
     ladder: bool = False
     ceiling: str = ""
+    swept: bool = True
 
 
 def _gemm_axes(problem: Problem) -> Mapping[str, str]:
@@ -235,6 +249,42 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 _same_length(2),
                 shape_of=lambda size: _vector(VECTOR_ELEMENTS),  # whatever the size
                 axes=lambda problem: {"a": "n", "b": "n", "c": "n"},
+            ),
+            Operation(
+                "vector_add_in_place",
+                ("n", "a", "c"),
+                _same_length(1),
+                shape_of=lambda size: _vector(VECTOR_ELEMENTS),  # whatever the size
+                work=lambda problem, shape, launched: Work(None, 1.5 * nbytes(problem, shape)),  # y is read as well
+                axes=lambda problem: {"a": "n", "c": "n"},
+                swept=False,  # each launch changes its own input
+            ),
+            Operation(
+                "recurrence",
+                ("n", "k", RECURRENCE[0], RECURRENCE[1], "c"),
+                lambda problem, shape: Arrays((), (PROBE_RESULTS,)),
+                work=lambda problem, shape, launched: Work(None, None),
+                check_bytes=lambda problem, shape: 0,
+                tails=Shape(1, 12345, 3),
+                swept=False,
+            ),
+            Operation(
+                "walk",
+                ("a", "n", "k", "c"),
+                lambda problem, shape: Arrays(((shape.n,),), (PROBE_RESULTS,)),
+                work=lambda problem, shape, launched: Work(None, None),
+                draw=lambda problem, shape, seed, xp: [draw_ring(shape.n, LINK_WORDS, seed, xp)],
+                tails=Shape(1, 4096, 3),
+                swept=False,
+            ),
+            Operation(
+                "stream",
+                ("a", "n", "k", "c"),
+                lambda problem, shape: Arrays(((shape.n,),), (max(1, shape.n // STREAM_CHUNK) * shape.k,)),
+                work=lambda problem, shape, launched: Work(None, 4.0 * shape.n * shape.k),
+                draw=lambda problem, shape, seed, xp: [draw_words(shape.n, seed, xp)],
+                tails=Shape(1, 3, 2),
+                swept=False,
             ),
             Operation("copy", ("a", "c", "m", "n"), _same_length(1), shape_of=lambda size: Shape(size, size, 1)),
             Operation("gelu", ("n", "a", "c"), _same_length(1)),

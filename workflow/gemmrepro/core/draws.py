@@ -43,3 +43,30 @@ def draw_normal(counts: tuple[int, ...], dtype: str, seed: int, xp: Any) -> list
             values *= wide(SPREAD[dtype])
         arrays.append(narrow(values, dtype))
     return arrays
+
+
+def draw_words(n: int, seed: int, xp: Any) -> Any:
+    """words[n], int32, of any bits."""
+    return xp.random.default_rng(seed).integers(-(2**31), 2**31, n, dtype=xp.int64).astype(xp.int32)
+
+
+def draw_ring(words: int, spacing: int, seed: int, xp: Any) -> Any:
+    """links[words], int32, in memory of its own: every `spacing` words (even) lies a link of 64 bits.
+
+    A link is the address of the next. They form one random cycle through all of them; all other words are zero.
+    """
+    links = xp.zeros(words, xp.int32)
+    places = xp.random.default_rng(seed).permutation(max(1, words // spacing)) * (spacing * 4)
+    link_to(links, places, xp.roll(places, -1), xp)
+    return links
+
+
+def address_of(array: Any) -> int:
+    """Where the elements of a CuPy or NumPy array lie."""
+    return int(array.data.ptr) if hasattr(array.data, "ptr") else int(array.ctypes.data)
+
+
+def link_to(links: Any, places: Any, targets: Any, xp: Any) -> None:
+    """Make the links at `places` of `links` lead to `targets`; both in bytes from its start, multiples of 8."""
+    wide = links[: links.size // 2 * 2].view(xp.int64)
+    wide[xp.asarray(places) // 8] = xp.asarray(targets) + address_of(links)

@@ -182,7 +182,9 @@ def reference_gemm(
     xp: Any = np,
     multiply: Callable[[Any, Any], Any] = operator.matmul,
 ) -> tuple[Any, Any]:
-    """C* and the scale |alpha||A||B| + |beta||C0|, both [m,n] float64. C0 is not read if beta is 0.
+    """C* and the scale |alpha||A||B| + |beta||C0|, both [m,n] float64.
+
+    As in BLAS, C0 is not read if beta is 0, and A and B are not read if alpha is 0.
 
     Args:
         multiply: the float64 product; by default the arrays' own.
@@ -190,8 +192,11 @@ def reference_gemm(
     with np.errstate(invalid="ignore", over="ignore"):
         wide_a, wide_b = a.astype(xp.float64), b.astype(xp.float64)
         alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
-        product = alpha * multiply(wide_a, wide_b)
-        size = abs(alpha) * multiply(xp.abs(wide_a), xp.abs(wide_b))
+        if alpha == 0.0:
+            product, size = (xp.zeros((a.shape[0], b.shape[1])) for _ in range(2))
+        else:
+            product = alpha * multiply(wide_a, wide_b)
+            size = abs(alpha) * multiply(xp.abs(wide_a), xp.abs(wide_b))
         if beta != 0.0:
             product = product + beta * c0.astype(xp.float64)
             size = size + abs(beta) * xp.abs(c0.astype(xp.float64))

@@ -29,10 +29,16 @@ def run_exact(
     shape: Shape,
     inputs: list[np.ndarray],
     expected: np.ndarray,
+    before: np.ndarray | None = None,
 ) -> Verdict:
-    """Launch an operation with an exact result once, and compare output and guard elements bit for bit."""
+    """Launch an operation with an exact result once, and compare output and guard elements bit for bit.
+
+    Args:
+        before: the output before the launch, for an operation that reads it; by default poison.
+    """
     arrays = [Guarded(values, SOURCE_GUARD_BITS) for values in inputs]
-    out = Guarded(np.full(expected.shape, POISON_BITS[expected.itemsize], bits(expected).dtype).view(expected.dtype))
+    poison = np.full(expected.shape, POISON_BITS[expected.itemsize], bits(expected).dtype).view(expected.dtype)
+    out = Guarded(poison if before is None else before)
     launch(Operands(problem, shape, tuple(guarded.array for guarded in arrays), out.array))
     session.sync()
     got = out.array.get()
@@ -89,6 +95,28 @@ class VectorAdd(_ExactVectors):
 
     def reference(self, operands: Operands) -> Any:
         return operands.inputs[0] + operands.inputs[1]
+
+
+class VectorAddInPlace(Gate):
+    """y = x + y in place, rounded once."""
+
+    def cases(
+        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
+    ) -> Iterator[Judged]:
+        for seed in seeds:
+            for n in LENGTHS:
+                shape, (x, y) = Shape(1, n, 1), _special_values(n, seed)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    expected = x + y
+                verdict = run_exact(session, launch, kernel.problem, shape, [x], expected, before=y)
+                yield Judged(Case(shape, 1.0, 0.0, "normal with Inf and subnormals", seed), verdict, 0.0)
+
+    def reference(self, operands: Operands) -> Any:
+        """The sum; to be asked for before the launch."""
+        return operands.inputs[0] + operands.output
+
+    def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
+        return bit_for_bit(operands.output, reference)
 
 
 class DeviceCopy(_ExactVectors):

@@ -362,6 +362,11 @@ def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
             scaled = ("uniform", "power-of-two rows and columns", "zero rows and columns", "cancellation")
             if kernel.scales and name in scaled:
                 cases.append(Case(middling, 0.75, -1.5, name, seed))
+        if kernel.scales and "Inf and NaN" in INPUTS_BY_DTYPE[kernel.compute.dtype_in]:
+            # With alpha = 0 BLAS does not read A and B, whatever they hold.
+            cases += [
+                Case(shape, 0.0, beta, "Inf and NaN", seed) for shape, beta in ((middling, 0.0), (shapes[1], 2.0))
+            ]
         for shape in kernel.promises.gate_shapes:
             cases += [Case(shape, 1.0, 0.0, name, seed) for name in dict.fromkeys(("normal", plain))]
         cases.append(Case(large, 1.0, 0.0, "normal", seed))

@@ -7,10 +7,11 @@ from types import MappingProxyType
 
 from gemmrepro.errors import UserError
 from gemmrepro.gates.ceilings import ArithmeticCeiling
-from gemmrepro.gates.copies import DeviceCopy, MatrixCopy, VectorAdd
+from gemmrepro.gates.copies import DeviceCopy, MatrixCopy, VectorAdd, VectorAddInPlace
 from gemmrepro.gates.gate import Gate
 from gemmrepro.gates.gemm import Gemm
 from gemmrepro.gates.pointwise import Gelu
+from gemmrepro.gates.probes import Recurrence, Stream, Walk
 from gemmrepro.gates.vectors import Histogram, Reduce, VectorCopy
 from gemmrepro.operations import operation
 
@@ -18,6 +19,10 @@ GATES: Mapping[str, type[Gate]] = MappingProxyType(
     {
         "gemm": Gemm,
         "vector_add": VectorAdd,
+        "vector_add_in_place": VectorAddInPlace,
+        "recurrence": Recurrence,
+        "walk": Walk,
+        "stream": Stream,
         "copy": MatrixCopy,
         "gelu": Gelu,
         "ceiling_flops": ArithmeticCeiling,

@@ -251,6 +251,8 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
         yield f"Accepts names the axis {', '.join(unknown)}; axes are m, n and k."
     if kernel.timing.baseline == UNSTATED:
         yield "it states no baseline; write timing=Timing(baseline=...), a library call or None."
+    if kernel.timing.timed and not operation(compute.op).swept:
+        yield f"a sweep cannot time the operation {compute.op}; write timing=Timing(baseline=None, timed=False)."
     if run.program and (callable(run.steps) or not run.steps):
         yield "a program needs steps that are the same on every shape."
     if run.steps and (run.variants or code.entry not in {step.entry for step in kernel.own_launches}):
