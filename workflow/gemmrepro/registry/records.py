@@ -249,10 +249,7 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
         yield f"layout '{compute.layout}' is none of {' '.join(layouts)}."
     if unknown := sorted({*kernel.accepts.multiple_of, *kernel.accepts.at_most} - {"m", "n", "k"}):
         yield f"Accepts names the axis {', '.join(unknown)}; axes are m, n and k."
-    if kernel.timing.baseline == UNSTATED:
-        yield "it states no baseline; write timing=Timing(baseline=...), a library call or None."
-    if kernel.timing.timed and not operation(compute.op).swept:
-        yield f"a sweep cannot time the operation {compute.op}; write timing=Timing(baseline=None, timed=False)."
+    yield from _contradictions_of_timing(kernel)
     if run.program and (callable(run.steps) or not run.steps):
         yield "a program needs steps that are the same on every shape."
     if run.steps and (run.variants or code.entry not in {step.entry for step in kernel.own_launches}):
@@ -262,6 +259,13 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
     if maps != set(kernel.call.tensor_maps):
         registered = sorted(kernel.call.tensor_maps)
         yield f"its arguments use the tensor maps {sorted(maps)}; Call.tensor_maps has {registered}."
+
+
+def _contradictions_of_timing(kernel: Kernel) -> Iterator[str]:
+    if kernel.timing.baseline == UNSTATED:
+        yield "it states no baseline; write timing=Timing(baseline=...), a library call or None."
+    if kernel.timing.timed and not kernel.problem.operation.swept:
+        yield f"a sweep cannot time the operation {kernel.compute.op}; write Timing(baseline=None, timed=False)."
 
 
 def targets(kernel: Kernel, archs: Sequence[str]) -> list[str]:
