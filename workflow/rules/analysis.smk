@@ -47,6 +47,7 @@ for family, names in PLAN.figures().items():
             measurements=PLAN.measurements(sorted({family, "ceilings"} & set(FAMILIES))),
             experiments=PLAN.experiment_files([family]),
             published="kernels/published.csv",
+            chips=["kernels/chips.yaml", "workflow/schemas/chips.schema.yaml"],
             searches=sorted(map(str, Path(f"kernels/{family}/tuned").glob("*/*.csv"))),
             image=in_image("report"),
         output:
@@ -64,7 +65,11 @@ for family, names in PLAN.figures().items():
         params:
             family=family,
             registered=[keys.drawn(name) for name in sorted({family, "ceilings"} & set(FAMILIES))],
-            declared=[dependencies.file_hash(path) for path in [experiments.path_of(family)] if path in DECLARED],
+            declared=[
+                dependencies.file_hash(path)
+                for path in (experiments.path_of(family), tables.path_of(family))
+                if path.is_file()
+            ],
             code=code("paper.figures.stage"),
         message:
             "Drawing the figures of {params.family}"

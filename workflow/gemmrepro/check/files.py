@@ -7,9 +7,10 @@ from gemmrepro.check.cuda_source import included
 from gemmrepro.check.findings import Findings
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import tables
 from gemmrepro.judge import calculation
 
-DECLARATIONS = ("family.py", experiments.FILE, calculation.FILE)
+DECLARATIONS = ("family.py", experiments.FILE, tables.FILE, calculation.FILE)
 """Python files of a family that are not sources."""
 
 

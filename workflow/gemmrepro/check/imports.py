@@ -32,7 +32,7 @@ GPU_PACKAGES = frozenset({"cupy", "torch", "cutlass", "cuda", "triton", "nvidia"
 
 
 def check(family: str, findings: Findings) -> None:
-    for name in ("family.py", "experiments.py"):
+    for name in ("family.py", "experiments.py", "tables.py"):
         path = paths.KERNELS_DIR / family / name
         if not path.is_file():
             continue

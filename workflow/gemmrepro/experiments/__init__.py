@@ -2,6 +2,7 @@
 
 - `declarations`: what an experiment is, and which ones ``kernels/<family>/experiments.py`` declares. What a family may
   import is handed on from there by this package.
+- `tables`: the article's tables as figures, which ``kernels/<family>/tables.py`` declares.
 - `run`: the stage that runs them on the GPU or the CPU at hand.
 - `recorded`: the stage that takes them from a recording instead.
 - `results`: reads what either left, for verdicts, figures and report.
@@ -24,6 +25,7 @@ from gemmrepro.experiments.declarations import (
     source_paths,
     with_settings,
 )
+from gemmrepro.experiments.tables import Mark, Measured, Numbers, Panel, Printed, Table, mark, quotient
 
 __all__ = [
     "FILE",
@@ -32,13 +34,21 @@ __all__ = [
     "Dots",
     "Experiment",
     "Lines",
+    "Mark",
+    "Measured",
+    "Numbers",
+    "Panel",
+    "Printed",
+    "Table",
     "beside",
     "declared",
     "experiment",
     "figure_names",
     "figures",
     "fingerprint",
+    "mark",
     "path_of",
+    "quotient",
     "source_paths",
     "with_settings",
 ]

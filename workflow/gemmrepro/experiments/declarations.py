@@ -21,6 +21,7 @@ from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.core.loading import load_module
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import tables
 
 FILE = "experiments.py"
 
@@ -259,8 +260,8 @@ def figures(family: str) -> dict[str, tuple[Experiment, Lines | Dots]]:
 
 
 def figure_names(family: str) -> tuple[str, ...]:
-    """Every figure of a family: those of its rows, which the registry names, then those of its experiments."""
-    return (*registry.family(family).figures, *figures(family))
+    """Every figure of a family: those its registry names, those of the article's tables, those of its experiments."""
+    return (*registry.family(family).figures, *tables.declared(family), *figures(family))
 
 
 def fingerprint(experiment: Experiment) -> str:

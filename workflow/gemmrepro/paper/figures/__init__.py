@@ -2,5 +2,6 @@
 
 - `stage` draws what `catalogue` lists for a family; `style` and `points` are shared.
 - `climb`, `ratio`, `throughput`, `roofline`, `sizes`, `tiles`: figures of sweeps and searches.
+- `tables`: the articles' tables and charts, published beside measured; `numbers` looks both up.
 - `lines`, `dots`: figures of experiments.
 """

@@ -14,9 +14,10 @@ import matplotlib.pyplot as plt
 from gemmrepro import experiments, registry
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Dots
+from gemmrepro.experiments import tables as article
 from gemmrepro.experiments.results import Results, nothing
 from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper.figures import climb, dots, lines, ratio, roofline, sizes, throughput, tiles
+from gemmrepro.paper.figures import climb, dots, lines, ratio, roofline, sizes, tables, throughput, tiles
 from gemmrepro.paper.figures.style import Drawing, set_style
 
 LADDER = ("climb", "ratio", "throughput", "roofline", "sizes")
@@ -27,25 +28,27 @@ SEARCH = ("tiles",)
 
 
 def figure_names(family: str) -> tuple[str, ...]:
-    """The figures of a family: those its registry names, then those of its experiments.
+    """The figures of a family: those its registry names, then those of the article's tables and its experiments.
 
     Raises:
-        UserError: the registry names an unknown figure, or an experiment's figure has the name of another.
+        UserError: the registry names an unknown figure, or a figure has the name of another.
     """
     known = (*LADDER, *SEARCH)
     unknown = [name for name in registry.family(family).figures if name not in known]
     if unknown:
         raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
-    if clashes := set(known) & set(experiments.figures(family)):
+    of_experiments, of_tables = set(experiments.figures(family)), set(article.declared(family))
+    if clashes := (set(known) & (of_experiments | of_tables)) | (of_experiments & of_tables):
         raise UserError(
-            f"an experiment of {family} calls a figure {', '.join(clashes)}, which is the name of another; rename it."
+            f"an experiment or table of {family} calls a figure {', '.join(sorted(clashes))}, which is the name of "
+            "another; rename it."
         )
     return experiments.figure_names(family)
 
 
 def check_names(family: str, names: Sequence[str]) -> None:
-    """Raises UserError for a name that is no figure of a family and none of this family's experiments."""
-    known = (*LADDER, *SEARCH, *experiments.figures(family))
+    """Raises UserError for a name that is no figure of a family and none of this family's tables and experiments."""
+    known = (*LADDER, *SEARCH, *article.declared(family), *experiments.figures(family))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
 
@@ -71,6 +74,8 @@ def _painter(
     name: str, measured: Measurements, ceilings: Measurements | None, results: Mapping[str, Results]
 ) -> Callable[[], Drawing]:
     """What draws one figure."""
+    if name in (printed := article.declared(measured.family)):
+        return lambda: tables.draw(printed[name], measured, ceilings, results)
     if name in (declared := experiments.figures(measured.family)):
         experiment, figure = declared[name]
         rows = results.get(experiment.name) or nothing(experiment)

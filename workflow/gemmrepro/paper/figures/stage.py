@@ -13,6 +13,7 @@ from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import run_stage
 from gemmrepro.experiments import results as experiments_results
+from gemmrepro.experiments import tables
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.figures import catalogue
@@ -67,6 +68,7 @@ def main() -> int:
     measured = load(arguments.measure, family)
     results = experiments_results.load(arguments.experiments, family)
     of_experiment = {name: results[experiment.name] for name, (experiment, _) in experiments.figures(family).items()}
+    of_experiment |= {name: results[table.experiment] for name, table in tables.declared(family).items() if table.experiment}
     for name, drawing in catalogue.draw(measured, load(arguments.measure, "ceilings"), names, results).items():
         if arguments.png:
             out.mkdir(parents=True, exist_ok=True)

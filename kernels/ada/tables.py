@@ -1,0 +1,34 @@
+"""The author's table of kernels by share of the chip's peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmrepro import registry
+from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
+
+SIZE = 4096
+
+
+def _shares(numbers: Numbers) -> Iterator[Mark]:
+    ceiling = numbers.rate_here("fp16_acc32", "ceilings.mma_f16")
+    for kernel in registry.kernels("ada"):
+        system = kernel.story.published_system
+        if system and kernel.rung:
+            there = numbers.printed(system, "ratio_to_peak", table="author's repository", n=SIZE)
+            here = quotient(numbers.swept(kernel.id, "tflops", SIZE), ceiling)
+            yield mark("share", "fp16, sums in fp32", f"{kernel.rung} {kernel.title.split(',')[0]}", there, here)
+
+
+TABLES = (
+    Table(
+        name="shares",
+        title="Shares of the peak at 4096",
+        panels={"share": Panel("M = N = K = 4096", "share of the chip's tensor-core rate", line=1.0)},
+        marks=_shares,
+        caption=(
+            "The author's table: throughput over the rate of the chip. As published, that of the RTX 4090's data sheet, "
+            "which mma.sync can reach there; as measured, what mma.sync reaches on this GPU in the suite's micro-kernel."
+        ),
+    ),
+)

@@ -1,0 +1,64 @@
+"""The article's four tables by share of the chip's peak, and what e5m2 gains over fp16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
+
+SIZES = (1024, 2048, 4096, 8192, 16384, 32768)
+PROGRAM, CUBLAS = "cuTile matmul", "cuBLAS (PyTorch)"
+TYPES = {
+    "fp16": ("fp16", "fp16_acc32"),
+    "fp8_e5m2": ("fp8_e5m2", "fp8"),
+    "tf32": ("tf32", "tf32"),
+    "fp64": ("fp64", "fp64_tensor"),
+}
+"""By type: the kernel's suffix, and the rate that its products are compared with."""
+
+
+def _shares(numbers: Numbers) -> Iterator[Mark]:
+    for dtype, (suffix, rate) in TYPES.items():
+        peak_here = numbers.rate_here(rate)
+        for n in SIZES:
+            cells = partial(numbers.printed, metric="throughput", dtype=dtype, n=n)
+            own, library = cells(PROGRAM), cells(CUBLAS)
+            peak = numbers.rate(own.hardware, rate) if own else None
+            speed = numbers.swept(f"cutile.matmul_{suffix}", "tflops", n)
+            ratio = numbers.swept(f"cutile.matmul_{suffix}", "ratio", n)
+            if own or speed:
+                yield mark(dtype, "cuTile", n, quotient(own, peak), quotient(speed, peak_here))
+            if library or ratio:
+                yield mark(dtype, "cuBLAS", n, quotient(library, peak), quotient(quotient(speed, ratio), peak_here))
+
+
+def _gain(numbers: Numbers) -> Iterator[Mark]:
+    for n in SIZES:
+        there = [numbers.printed(PROGRAM, "throughput", dtype=dtype, n=n) for dtype in ("fp8_e5m2", "fp16")]
+        here = [numbers.swept(f"cutile.matmul_{dtype}", "tflops", n) for dtype in ("fp8_e5m2", "fp16")]
+        yield mark("gain", "e5m2 over fp16", n, quotient(*there), quotient(*here))
+
+
+TABLES = (
+    Table(
+        name="shares",
+        title="Shares of the peak by type and size",
+        panels={dtype: Panel(dtype, "share of the chip's rate") for dtype in TYPES},
+        marks=_shares,
+        x_label="M = N = K",
+        caption=(
+            "The article's four tables: throughput over the chip's dense rate in the type, by the data sheet of either "
+            "chip, except fp16 here, whose rate the suite measured. cuBLAS of the article is PyTorch's; it has none for "
+            "e5m2."
+        ),
+    ),
+    Table(
+        name="fp8_gain",
+        title="What e5m2 gains over fp16",
+        panels={"gain": Panel("cuTile matmul", "ratio of throughputs", line=1.0)},
+        marks=_gain,
+        x_label="M = N = K",
+        caption="Of the same program on the same chip; twice is what the tensor cores' rates allow.",
+    ),
+)
