@@ -27,8 +27,8 @@ TABLES = (
         panels={"share": Panel("M = N = K = 4096", "share of the chip's tensor-core rate", line=1.0)},
         marks=_shares,
         caption=(
-            "The author's table: throughput over the rate of the chip. As published, that of the RTX 4090's data sheet, "
-            "which mma.sync can reach there; as measured, what mma.sync reaches on this GPU in the suite's micro-kernel."
+            "The author's table: throughput over the rate of the chip. As published, that of the RTX 4090's data "
+            "sheet; as measured, what mma.sync reaches on this GPU in the suite's micro-kernel."
         ),
     ),
 )

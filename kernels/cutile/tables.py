@@ -48,9 +48,9 @@ TABLES = (
         marks=_shares,
         x_label="M = N = K",
         caption=(
-            "The article's four tables: throughput over the chip's dense rate in the type, by the data sheet of either "
-            "chip, except fp16 here, whose rate the suite measured. cuBLAS of the article is PyTorch's; it has none for "
-            "e5m2."
+            "The article's four tables: throughput over the chip's dense rate in the type, by the data sheet of "
+            "either chip, except fp16 here, whose rate the suite measured. The article's cuBLAS is that of PyTorch, "
+            "which multiplies no e5m2."
         ),
     ),
     Table(

@@ -30,7 +30,9 @@ def _histogram(numbers: Numbers) -> Iterator[Mark]:
         off, on = (numbers.printed(name, "time", table=FEW) for name in (system, f"{system}, L2 persistence"))
         here = quotient(_time(numbers, kernel, 256, "off"), _time(numbers, kernel, 256, "on"))
         yield mark("window", "histogram", f"{words.partition(',')[0]}, 256 bins", quotient(off, on), here)
-    off, on = (numbers.printed(name, "time", table=MANY) for name in ("global atomics", "global atomics, L2 persistence"))
+    off, on = (
+        numbers.printed(name, "time", table=MANY) for name in ("global atomics", "global atomics, L2 persistence")
+    )
     gains = (
         quotient(*(_time(numbers, "memory.histogram_global", bins, window) for window in ("off", "on")))
         for bins in MANY_BINS
@@ -49,8 +51,8 @@ TABLES = (
         marks=_histogram,
         experiment="histogram",
         caption=(
-            "The article's two tables of histograms, uniform ids. Speeds are over version 1 of the same GPU, above, and "
-            "over the same version without an L2 persisting window, below."
+            "The article's two tables of histograms, uniform ids. Speeds are over version 1 of the same GPU, above, "
+            "and over the same version without an L2 persisting window, below."
         ),
     ),
 )

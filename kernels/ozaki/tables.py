@@ -22,8 +22,8 @@ PANELS = {
 COMPARABLE = (
     "Counts and errors are compared as they are, times only as shares of the same chip: the time of the split over the "
     "whole, and the speed over that of cuBLAS in FP64 (the article prints cuBLAS for 1024 to 8192 beside cuTile, for "
-    "16384 beside the sweep of d). FP64 is 1/62 of bf16 on the article's chip by its data sheet, 1/15 on an H200, so the "
-    "ratio to cuBLAS is lower here."
+    "16384 beside the sweep of d). By the data sheets FP64 has 1/61 of the rate of bf16 on the article's chip "
+    "and 1/15 on an H200, where the ratio to cuBLAS is therefore lower."
 )
 
 
@@ -41,7 +41,11 @@ def _of_size(numbers: Numbers, table: str, dtype: str, kernel: str, n: int) -> I
     name = dtype.removeprefix("fp8_")
     yield mark("gemms", name, n, there("gemms"), here("pairs"))
     yield mark(
-        "split", name, n, quotient(there("split_time"), there("total_time")), quotient(here("split_us"), here("total_us"))
+        "split",
+        name,
+        n,
+        quotient(there("split_time"), there("total_time")),
+        quotient(here("split_us"), here("total_us")),
     )
     yield mark("speed", name, n, quotient(there("throughput"), _cublas(numbers, n)), here("ratio"))
     yield mark("error", name, n, there("relative_error"), here("err_article"))

@@ -56,7 +56,9 @@ TABLES = (
     Table(
         name="ways_to_time",
         title="ResNet50 timed in three ways",
-        panels={"time": Panel("Inference, batch 128", "time reported, relative to the synchronised clock", log=True, line=1)},
+        panels={
+            "time": Panel("Inference, batch 128", "time reported, relative to the synchronised clock", log=True, line=1)
+        },
         marks=_timing,
         experiment="timing",
         caption=(
@@ -71,8 +73,8 @@ TABLES = (
         marks=_gelu,
         experiment="gelu",
         caption=(
-            "The article's two tables of the pointwise formula: the gain of torch.jit.script over eager PyTorch, each on "
-            "its own device."
+            "The article's two tables of the pointwise formula: the gain of torch.jit.script over eager PyTorch, "
+            "each on its own device."
         ),
     ),
     Table(

@@ -18,6 +18,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core import dependencies
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
 from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
 from gemmrepro.host.plan import Plan, relative

@@ -1,7 +1,7 @@
 """The articles' tables and charts as figures: what was published beside what was measured.
 
-``kernels/<family>/tables.py`` holds ``TABLES``, a `Table` for each table or chart of the article. Its `marks` looks both
-sides up and divides each by something of its own chip, so that numbers of different GPUs never stand in one panel bare.
+``kernels/<family>/tables.py`` holds ``TABLES``, a `Table` for each table or chart of the article. Its `marks` looks
+both sides up and divides each by something of its own chip: bare numbers of different GPUs never share a panel.
 """
 
 from __future__ import annotations

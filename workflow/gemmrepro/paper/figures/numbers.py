@@ -18,7 +18,10 @@ from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, cubes, row_key, select, toolkit_of
 
-_INTERVALS = {"ratio": ("ratio_ci_low", "ratio_ci_high"), "median_us": ("ci_low_us", "ci_high_us")}
+_INTERVALS: Mapping[str, tuple[str, str]] = {
+    "ratio": ("ratio_ci_low", "ratio_ci_high"),
+    "median_us": ("ci_low_us", "ci_high_us"),
+}
 """The columns of the ends of an interval, by column of the sweep's rows."""
 
 
@@ -44,7 +47,8 @@ class Numbers:
         if rows.empty:
             return None
         row = rows.iloc[0]
-        return _measured(row, column, *_INTERVALS.get(column, (None, None)), row_key(row))
+        low, high = _INTERVALS.get(column, (None, None))
+        return _measured(row, column, low, high, row_key(row))
 
     def found(self, experiment: str, kernel: str, column: str, **cells: Any) -> Measured | None:
         results = self.results.get(experiment)

@@ -68,7 +68,9 @@ def main() -> int:
     measured = load(arguments.measure, family)
     results = experiments_results.load(arguments.experiments, family)
     of_experiment = {name: results[experiment.name] for name, (experiment, _) in experiments.figures(family).items()}
-    of_experiment |= {name: results[table.experiment] for name, table in tables.declared(family).items() if table.experiment}
+    of_experiment |= {
+        name: results[table.experiment] for name, table in tables.declared(family).items() if table.experiment
+    }
     for name, drawing in catalogue.draw(measured, load(arguments.measure, "ceilings"), names, results).items():
         if arguments.png:
             out.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import seaborn as sns
@@ -47,7 +47,7 @@ LINE = 0.27
 
 @dataclass(frozen=True)
 class Chart:
-    """What the figure shows: the marks of a table with a number on either side, and where the measured ones are from."""
+    """What the figure shows: the marks of a table that have a number, and where the measured ones are from."""
 
     declared: Table
     origin: str
@@ -179,7 +179,9 @@ def _tick(value: float, _position: int | None = None) -> str:
 def _down_the_side(chart: Chart) -> Figure:
     """Panels one below the other, a line for each name: hollow marks as published, filled ones as measured."""
     heights = [len({mark.x for mark in marks}) * LINE + 0.75 for _, marks in chart.panels]
-    figure, grid = plt.subplots(len(heights), 1, figsize=(7.6, sum(heights) + 0.7), squeeze=False, height_ratios=heights)
+    figure, grid = plt.subplots(
+        len(heights), 1, figsize=(7.6, sum(heights) + 0.7), squeeze=False, height_ratios=heights
+    )
     for axes, (panel, marks) in zip(grid[:, 0], chart.panels, strict=True):
         names = list(dict.fromkeys(str(mark.x) for mark in marks))
         for mark in marks:
@@ -213,8 +215,8 @@ def _line(axes: Axes, mark: Mark, y: int, chart: Chart) -> None:
     ends = [printed.value for printed in mark.printed]
     for printed in mark.printed:
         shape = PRINTED_MARKERS[chart.hardware.index(printed.hardware) % len(PRINTED_MARKERS)]
-        look = {"color": PAPER, "markeredgecolor": PUBLISHED, "markeredgewidth": 1.5, "markersize": 8}
-        axes.plot([printed.value], [height], shape, zorder=4, **look)
+        look: dict[str, Any] = {"markeredgecolor": PUBLISHED, "markeredgewidth": 1.5, "markersize": 8}
+        axes.plot([printed.value], [height], shape, color=PAPER, zorder=4, **look)
     if value := mark.measured:
         ends.append(value.value)
         axes.errorbar(
@@ -264,23 +266,28 @@ def _write_beside(axes: Axes, chart: Chart, marks: Sequence[Mark], names: Sequen
 
 def _handles(chart: Chart) -> list[Line2D]:
     """Of curves two for each series; of names one for each chip, then one for each series."""
-    hollow = {"color": PUBLISHED, "markerfacecolor": PAPER, "markersize": 5.5}
     handles = []
     if chart.named:
         for place, hardware in enumerate(chart.hardware):
             shape = PRINTED_MARKERS[place % len(PRINTED_MARKERS)]
-            handles.append(Line2D([], [], marker=shape, linestyle="", label=f"published, {hardware}", **hollow))
+            handles.append(_hollow(f"published, {hardware}", shape, ""))
     for place, series in enumerate(chart.series):
         colour, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
         own = [mark for mark in chart.marks if mark.series == series]
         if not chart.named and any(mark.printed for mark in own):
-            handles.append(
-                Line2D([], [], marker=marker, linestyle=PRINTED_DASH, label=f"{series}, published", **hollow)
-            )
+            handles.append(_hollow(f"{series}, published", marker, PRINTED_DASH))
         if any(mark.measured for mark in own):
-            look = {"marker": "o", "linestyle": ""} if chart.named else {"marker": marker}
-            handles.append(Line2D([], [], color=colour, markersize=5.5, label=f"{series}, measured", **look))
+            dash: Dash | Literal[""] = "" if chart.named else "-"
+            shape = "o" if chart.named else marker
+            label = f"{series}, measured"
+            handles.append(Line2D([], [], color=colour, marker=shape, linestyle=dash, markersize=5.5, label=label))
     return handles
+
+
+def _hollow(label: str, marker: str, dash: Any) -> Line2D:
+    return Line2D(
+        [], [], color=PUBLISHED, markerfacecolor=PAPER, marker=marker, markersize=6.5, linestyle=dash, label=label
+    )
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:

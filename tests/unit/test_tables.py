@@ -1,0 +1,104 @@
+"""The articles' tables as figures: both sides are looked up, and only quotients of one chip stand side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from gemmrepro import experiments, registry
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import Mark, Measured, Panel, Printed, Table, mark, quotient, tables
+from gemmrepro.experiments import results as experiments_results
+from gemmrepro.experiments.results import nothing
+from gemmrepro.measure.rows import load
+from gemmrepro.paper.figures import catalogue
+from gemmrepro.paper.figures import tables as figures
+from gemmrepro.paper.figures.numbers import Numbers
+
+RECORDED = ROOT / "reports" / "recorded" / "h200"
+WITH_TABLES = [name for name in registry.family_names() if tables.declared(name)]
+ALL = [(family, name) for family in WITH_TABLES for name in tables.declared(family)]
+
+
+def without(family: str) -> Numbers:
+    """The look-ups where nothing was measured."""
+    return Numbers(
+        load(Path("nowhere"), family), None, {each.name: nothing(each) for each in experiments.declared(family)}
+    )
+
+
+@pytest.mark.parametrize(("family", "name"), ALL)
+def test_a_table_draws_its_published_numbers_where_nothing_was_measured(family, name):
+    table, numbers = tables.declared(family)[name], without(family)
+    drawing = catalogue.draw(numbers.measured, None, (name,), numbers.results)[name]
+    assert name in catalogue.figure_names(family)
+    assert drawing.rows == [] and not drawing.stale and "Nothing was measured" in drawing.caption
+    assert all(line["measured"] is None for line in drawing.table)
+    assert {line[""] for line in drawing.table} == {panel.title for panel in table.panels.values()}
+    assert "published" in drawing.alt
+
+
+@pytest.mark.parametrize(("family", "name"), ALL)
+def test_every_mark_is_of_a_panel_and_experiments_exist(family, name):
+    table = tables.declared(family)[name]
+    assert {each.panel for each in table.marks(without(family))} <= set(table.panels)
+    if table.experiment:
+        experiments.experiment(family, table.experiment)
+
+
+def numbers_of(family: str) -> Numbers:
+    recorded = experiments_results.load(None, family)
+    return Numbers(load(RECORDED, family), load(RECORDED, "ceilings"), recorded)
+
+
+def test_rows_rates_and_published_numbers_are_looked_up():
+    numbers = numbers_of("cutile")
+    there = numbers.printed("cuTile matmul", "throughput", dtype="fp16", n=8192)
+    assert there == Printed(1483.030888, "NVIDIA B200")
+    assert numbers.printed("cuTile matmul", "throughput", dtype="fp16", n=7) is None
+    with pytest.raises(UserError, match="rows with"):
+        numbers.printed("cuTile matmul", "throughput", n=8192)
+    here = numbers.swept("cutile.matmul_fp16", "tflops", 8192)
+    assert here is not None and here.value > 100 and here.keys[0].startswith("cutile.matmul_fp16/")
+    assert numbers.swept("cutile.matmul_fp16", "tflops", 7) is None
+    assert numbers.rate("NVIDIA B200", "fp16_acc32") == 2250 and numbers.rate("no chip", "fp16_acc32") is None
+    measured, sheet = numbers.rate_here("fp16_acc32"), numbers.rate_here("fp8")
+    assert measured is not None and sheet is not None and 600 < measured < 990 and sheet > 1900
+
+
+def test_quotients_keep_chip_interval_keys_and_staleness():
+    assert quotient(Printed(3.0, "A"), Printed(2.0, "B")) == Printed(1.5, "A")
+    assert quotient(None, 2.0) is None and quotient(Printed(3.0, "A"), None) is None
+    one, two = Measured(4.0, 3.0, 5.0, False, ("a",)), Measured(2.0, 2.0, 2.0, True, ("b",))
+    assert one / 2.0 == Measured(2.0, 1.5, 2.5, False, ("a",))
+    assert one / two == Measured(2.0, 2.0, 2.0, True, ("a", "b"))
+
+
+def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones():
+    def marks(_numbers):
+        yield mark("p", "s", "first", Printed(2.0, "T4"), Measured(1.5, 1.4, 1.6, True, ("k",)))
+        yield Mark("p", "s", "second", (Printed(1.0, "T4"), Printed(3.0, "V100")), None)
+        yield mark("p", "s", "third", None, None)
+
+    table = Table("t", "Title", {"p": Panel("Panel", "ratio", line=1.0)}, marks, caption="What.")
+    numbers = without("memory")
+    drawing = figures.draw(table, numbers.measured, None, {})
+    assert drawing.stale and drawing.rows == ["k"]
+    assert "published for T4 and V100" in drawing.caption and "stale" in drawing.caption
+    assert [line["at"] for line in drawing.table] == ["first", "second"]
+    assert drawing.table[0]["published, T4"] == 2.0 and drawing.table[0]["measured"] == 1.5
+    assert drawing.table[1]["published, V100"] == 3.0 and drawing.table[1]["measured"] is None
+    texts = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
+    assert {"T4", "V100", "here", "2.00", "1.50"} <= texts
+
+
+def test_a_name_may_be_given_once(tmp_path):
+    path = tmp_path / "tables.py"
+    path.write_text(
+        "from gemmrepro.experiments import Table\n"
+        "TABLES = [Table('t', 'T', {}, lambda numbers: ()), Table('t', 'T', {}, lambda numbers: ())]\n"
+    )
+    with pytest.raises(UserError, match="declared twice"):
+        tables._declared(path)
