@@ -192,9 +192,11 @@ hopper(const __grid_constant__ TmaDescriptor map_a, const __grid_constant__ TmaD
             }
             first = false;
         }
-        CUTE_UNROLL
-        for (int piece = 0; piece < PIECES; ++piece) {
-            store(piece);
+        if (!first) {  // a cluster without a tile has nothing to store
+            CUTE_UNROLL
+            for (int piece = 0; piece < PIECES; ++piece) {
+                store(piece);
+            }
         }
         if (lane == 0) {
             tma_store_wait<0>();

@@ -1,0 +1,43 @@
+"""CuTe's persistent kernel on a GPU with more clusters than there are tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gpu_tools import load
+
+from gemmrepro import registry
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.operands import Operands, random
+from gemmrepro.operations import Shape
+
+pytestmark = pytest.mark.gpu
+
+CLUSTERS = 4096
+"""So many that the last ones start after the first has stored its tile."""
+
+HOPPER = registry.kernel("cute.hopper")
+
+
+def crowded(kernel: registry.Kernel, clusters: int = CLUSTERS) -> registry.Kernel:
+    """`kernel`, launched with `clusters` clusters on every shape."""
+    return replace(kernel, launch=lambda shape: replace(kernel.launch(shape), grid=(2 * clusters, 1, 1)))
+
+
+def product(loaded: Loaded, kernel: registry.Kernel, shape: Shape):
+    """C of one launch over NaN."""
+    inputs, output = random(kernel.problem, shape, seed=7)
+    held = output.view("u2")
+    held.fill(0xFFFF)  # NaN
+    loaded.bind(Operands.of(kernel, shape, inputs, output), kernel)()
+    loaded.session.sync()
+    return held.get()
+
+
+@pytest.mark.parametrize("shape", [Shape(256, 256, 64), Shape(16, 256, 64), Shape(512, 512, 256)])
+def test_clusters_without_a_tile_store_nothing(session, built, toolkit, shape):
+    loaded = load(HOPPER, session, built, toolkit)
+    expected = product(loaded, HOPPER, shape)
+    for _ in range(3):
+        assert (product(loaded, crowded(HOPPER), shape) == expected).all()
