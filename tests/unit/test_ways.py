@@ -12,7 +12,7 @@ from synthetic import World, stand_in
 from gemmrepro.core import paths
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
-from gemmrepro.judge import chips, claims, judging
+from gemmrepro.judge import chips, claims, judging, tally
 from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.published import published_rows
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, NOT_MEASURED, PARTLY, REPRODUCED
@@ -456,3 +456,28 @@ def test_the_page_lists_what_articles_get_wrong(tmp_path):
     view = read_verdicts(tmp_path / "verdicts.json")
     assert [claim.id for claim in view.corrections] == ["ladder.x.sum"]
     assert [claim.id for claim in view.unfounded] == ["ladder.x.right"]
+
+
+def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, monkeypatch, capsys):
+    entries = (of_ratio(), of_arithmetic(), of_ratio(id="ladder.x.own", register="project"))
+    world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
+    path = tmp_path / "verdicts.json"
+
+    def run(*claimed: dict) -> int:
+        of = loaded(tmp_path, *claimed)
+        judged = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of)
+        path.write_text(json.dumps(judged.as_json()))
+        monkeypatch.setattr("sys.argv", ["tally", str(path)])
+        return tally.main()
+
+    assert run(*entries) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("| register | claims | reproduced | partly |")
+    assert [line.split("|")[2].strip() for line in lines if line.startswith("| article ")] == ["2"]
+    assert [line.split("|")[2].strip() for line in lines if line.startswith("| consistent ")] == ["1"]
+    assert len({len(line) for line in lines[:5]}) == 1
+    assert run(of_arithmetic(correction="It is not.")) == 1
+    assert "ladder.x.sum is marked with a correction, yet its statement holds" in capsys.readouterr().out
+    path.write_text("{}")
+    with pytest.raises(UserError, match="another version"):
+        tally.main()

@@ -13,7 +13,7 @@ from support import ROOT, snakemake
 
 from gemmrepro import registry
 from gemmrepro.build import record
-from gemmrepro.judge.rules import VERDICTS
+from gemmrepro.judge.rules import RIGHT, VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.paper.text import anchor
 
@@ -124,6 +124,7 @@ def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> 
     assert verdicts["claims"]
     for claim in verdicts["claims"]:
         assert claim["verdict"] in VERDICTS
+        assert not (claim["correction"] and claim["verdict"] in RIGHT), claim["id"]
         assert claim["register"] in REGISTERS and claim["way"] in WAYS
         assert claim["explanation"]
         assert claim["id"] in page

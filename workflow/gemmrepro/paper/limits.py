@@ -17,6 +17,7 @@ def limits(inputs: Inputs, families: Sequence[FamilyView]) -> list[str]:
     return [
         *_of_sources(inputs, families),
         *_of_rows(families),
+        *_of_corrections(inputs),
         *_of_gates(families),
         *_of_sweeps(inputs, families),
     ]
@@ -41,6 +42,16 @@ def _of_sources(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]
         )
     if inputs.verdicts.source == "none":
         yield "Nothing was measured: there was neither a usable GPU nor a recording."
+
+
+def _of_corrections(inputs: Inputs) -> Iterator[str]:
+    unfounded = inputs.verdicts.unfounded
+    if unfounded:
+        names = ", ".join(claim.id for claim in unfounded)
+        yield (
+            f"Marked as wrong, yet found to hold in this run: {names}. Either the correction or the test of it is "
+            "mistaken, so they are not listed among what the articles get wrong."
+        )
 
 
 def _of_rows(families: Sequence[FamilyView]) -> Iterator[str]:
