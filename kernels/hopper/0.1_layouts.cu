@@ -1,6 +1,6 @@
 // Which layouts of its operands in shared memory wgmma reads right.
 //
-// Idea:       level H0's instruction on tiles that threads write, in one of four layouts, with a descriptor whose fields
+// Idea:       the sketch's instruction on tiles that threads write, in one of four layouts, with a descriptor whose fields
 //             are arguments. The experiment `layouts` tries them all.
 // Parameters: tiles of 64 x 64 of A and of B. Layouts, by the place of element (p, i), p along k and i along m or n:
 //             SWIZZLED  rows of p, 128 bytes each; the 16-byte chunk c of row p at chunk c ^ (p % 8)
@@ -9,7 +9,7 @@
 //             CORES     blocks of 8 x 8 elements, 128 bytes each, chunk after chunk: no swizzle
 // Expected:   SWIZZLED is right with mode 1 (128-byte swizzle) and 1024 bytes from eight rows to the next; CORES is right
 //             with mode 0 (none); ROWS and COLUMNS with no mode and no distances.
-// Takes:      as level H0, and m, n and k multiples of 64.
+// Takes:      as 0_sketch.cu, and m, n and k multiples of 64.
 
 #include "common/wgmma_f16.cuh"
 

@@ -1,4 +1,4 @@
-// Level H0: what the article's level 8 sketches.
+// Level 8 as the article sketches it.
 //
 // Idea:       the article's atom, SM90_64x64x16_F16F16F16_SS<MN, MN>: four warps (a warpgroup) give one instruction that
 //             multiplies 64 x 16 of A by 16 x 64 of B straight from shared memory and adds to fp16 sums in registers.
@@ -6,10 +6,9 @@
 //             K loads by TMA, arrives, multiplies, commits, and waits for all.
 // Parameters: C tile 64x64, one atom; K step 64, four wgmma m64n64k16. The article leaves BM, BN and BK open. 128 threads
 //             with 32 sums in 16 registers each; 16 KB of shared memory.
-// Expected:   the same bytes and the same order of work as level H1, so its time: half the registers for sums add
-//             blocks to a multiprocessor, but shared memory allows 14 anyway, and H1 is bound by what m64n64k16 reads
-//             from shared memory. The sums are rounded to fp16 after every step of 16: an error of about
-//             sqrt(k / 16) fp16 roundoffs, against one.
+// Expected:   the same bytes and the same order of work as level H1. Sums in half the registers let ten blocks share an
+//             SM where eight of H1 do, which hides more of the waiting: 1.0 to 1.1 times as fast. The sums are rounded to
+//             fp16 after every step of 16: at k = 4096 a relative error of 2.3e-3, against 2e-4 of one rounding.
 // Takes:      A [m, k] column-major (stored [k, m]), B row-major [k, n], C row-major; fp16, sums in fp16. m and n
 //             multiples of 8 (TMA wants rows of whole 16 bytes), any k: loads beyond an edge give zeros, stores beyond
 //             are left out.

@@ -4,7 +4,8 @@
 //             before. So a tile's end costs the tensor cores nothing and needs no second set of registers, as in level
 //             H9: the sums, 128 a thread, go out as they are. Tiles of a block follow each other in the ring, and a
 //             consumer that begins waits until the other has issued its last step, for the barriers of the ring tell
-//             two rounds apart and no more. The block's last tile is staged where the ring was, all pieces at once.
+//             two rounds apart and no more. The block's last tile is staged where the ring was, all pieces at once,
+//             after its four warps have met: each waits for its own share of a wgmma only.
 //             No clusters: blocks that load the same lines at about the same time are served together on the way to
 //             the L2, which sees two thirds of the loads counted from tiles. So each block loads for itself.
 //             A warp asks one of its lanes which warpgroup it is in: so the compiler knows that all lanes agree and

@@ -52,7 +52,7 @@ __device__ __forceinline__ Tile tile_at(int t, int rows, int cols) {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 overlapped(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
            const __grid_constant__ TensorMap map_c, int m, int n, int k) {
-    // A: [m, k]   B: [n, k]   C: [m, n]   grid: any number of clusters   block: THREADS
+    // A: [m, k]   B: [n, k]   C: [m, n]   grid: any number of clusters, also more than tiles   block: THREADS
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
 
