@@ -1,0 +1,96 @@
+"""Level 8 without a GPU: the article's sketch, its listing's arithmetic, and memory that belongs to the caller."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gemmrepro import experiments, operands, registry
+from gemmrepro.core.loading import load_module
+from gemmrepro.experiments.declarations import path_of
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.judge.calculation import Inputs, calculation
+from gemmrepro.operations import Shape
+from gemmrepro.registry import ladders
+
+SKETCH = registry.kernel("hopper.sketch")
+DECLARED = load_module("hopper_experiments", path_of("hopper"))
+
+
+def test_the_sketch_is_the_articles_atom() -> None:
+    compute = SKETCH.compute
+    assert (compute.dtype_in, compute.dtype_acc, compute.dtype_out) == ("fp16", "fp16", "fp16")
+    assert operands.Operands(SKETCH.problem, Shape(8, 16, 24), (), None).lengths("a") == (24, 8), "stored [k, m]"
+    assert operands.Operands(SKETCH.problem, Shape(8, 16, 24), (), None).lengths("b") == (24, 16), "stored [k, n]"
+    assert {operand: (made.box, made.swizzle) for operand, made in SKETCH.call.tensor_maps.items()} == {
+        "a": ((64, 64), 128),
+        "b": ((64, 64), 128),
+    }
+
+
+def test_the_article_has_one_rung_of_level_8_and_the_main_ladder_stays_bf16() -> None:
+    assert [kernel.id for kernel in registry.kernels("hopper") if kernel.story.article] == ["hopper.sketch"]
+    assert ladders.dtypes("hopper") == ["bf16", "fp16"]
+    assert [kernel.id for kernel in ladders.steps("hopper", "fp16")][:2] == ["hopper.sketch", "hopper.wgmma_fp16"]
+    assert ladders.before(registry.kernel("hopper.tiles")) == registry.kernel("hopper.wgmma")
+
+
+@pytest.mark.parametrize(("bm", "bk"), [(64, 64), (128, 64), (128, 32)])
+def test_an_offset_in_elements_puts_b_into_the_middle_of_a(bm: int, bk: int) -> None:
+    overlap = calculation("hopper", "overlap_of_tiles")(Inputs(options={"bm": bm, "bk": bk}))
+    assert overlap.value == bm * bk, "half of 2 bm bk bytes"
+
+
+def test_a_fragment_has_blocks_of_one_tile() -> None:
+    missing = calculation("hopper", "missing_blocks")
+    assert missing(Inputs(n=4096, options={"bk": 64, "k": 16})).value == 60
+    assert missing(Inputs(n=256, options={"bk": 64, "k": 16})).value == 0
+
+
+def test_the_experiments_products_are_exact_in_fp16() -> None:
+    a, b, exact = DECLARED.operands(128, 1, np)
+    assert (exact.astype(np.float64) == a.astype(np.float64).T @ b.astype(np.float64)).all()
+    assert np.abs(exact).max() < 2048, "so is every partial sum, an integer below fp16's 2048"
+
+
+def test_the_layouts_of_the_experiment_are_those_of_the_kernel() -> None:
+    source = registry.kernel("hopper.layouts").source_path.read_text()
+    (names,) = [line for line in source.splitlines() if "enum" in line]
+    assert len(DECLARED.LAYOUTS) == names.count(",") + 1
+    assert sorted(DECLARED.MODES.values()) == [0, 1, 2, 3]
+    assert {experiment.name for experiment in experiments.declared("hopper")} == {"cores", "layouts"}
+
+
+@pytest.mark.parametrize("kernel_id", ["hopper.lockstep", "hopper.stream_k"])
+def test_what_the_blocks_of_a_launch_share_belongs_to_its_session(monkeypatch, kernel_id: str) -> None:
+    """Zero where the kernel counts on it, undefined elsewhere; another stream has arrays of its own."""
+    kernel = registry.kernel(kernel_id)
+    assert "__device__ unsigned" not in kernel.source_path.read_text()
+    assert "__device__ float4 " not in kernel.source_path.read_text()
+    filled, passed = {}, []
+
+    def memset(pointer: int, value: int, size: int, stream: int) -> None:
+        filled[pointer] = value
+
+    def empty(lengths: tuple[int, ...], dtype: object) -> SimpleNamespace:
+        return SimpleNamespace(data=SimpleNamespace(ptr=len(filled)), nbytes=int(np.prod(lengths)), shape=lengths)
+
+    pool = SimpleNamespace(free_all_blocks=lambda: None)
+    cuda = SimpleNamespace(runtime=SimpleNamespace(memsetAsync=memset))
+    monkeypatch.setitem(
+        sys.modules, "cupy", SimpleNamespace(empty=empty, cuda=cuda, get_default_memory_pool=lambda: pool)
+    )
+    monkeypatch.setattr(Loaded, "_bound", lambda self, given, part, arrays: passed.append(arrays))
+    shape = Shape(512, 512, 64)
+    for stream in (1, 2):
+        loaded = Loaded.__new__(Loaded)
+        loaded.kernel = kernel
+        loaded.session = SimpleNamespace(workspace=None, stream=SimpleNamespace(ptr=stream))
+        for _ in range(2):
+            loaded.bind(operands.Operands(kernel.problem, shape, (), None))
+    assert passed[0] is passed[1] and passed[2] is passed[3] and passed[0] is not passed[2]
+    for name, array in passed[0].items():
+        assert filled[array.data.ptr] == (0 if kernel.run.workspace[name].zeroed else 0xFF), name
