@@ -189,7 +189,7 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
     problem = Problem("histogram", "int32", "int32", "vector")
     allowed = l2_window.limits(session)
     windows = ("off", "on") if allowed.set_aside and allowed.window else ("off",)
-    most = {"most_kept_bytes": allowed.set_aside, "most_kept": allowed.set_aside / session.gpu.l2_bytes}
+    most = {"most_kept_mb": allowed.set_aside / 2**20, "most_kept": allowed.set_aside / session.gpu.l2_bytes}
     for subject in context.subjects:
         own = subject.kernel in (*HISTOGRAMS, MANY_BINS)
         if own and not context.kernel(subject).takes(shape):
@@ -222,7 +222,7 @@ HISTOGRAM = Experiment(
         Column("of_copy", "gbps relative to cudaMemcpy of the ids, reads and writes counted"),
         Column("copy_gbps", "throughput of that copy", "GB/s"),
         Column("kept_bytes", "bytes of L2 set aside", kind="integer"),
-        Column("most_kept_bytes", "bytes of L2 that can be set aside (persistingL2CacheMaxSize)", kind="integer"),
+        Column("most_kept_mb", "how much of L2 can be set aside (persistingL2CacheMaxSize), units of 2^20 bytes", "MB"),
         Column("most_kept", "share of L2 that can be set aside"),
     ),
     points=_histogram_points,

@@ -300,6 +300,8 @@ GELU_ORDER = Experiment(
         Column("first_us", "first call on the GPU, compilation included", "µs"),
         Column("second_us", "second call", "µs"),
         Column("third_us", "third call", "µs"),
+        Column("first_of_median", "first call relative to the median of later ones"),
+        Column("slow_calls", "of the first five calls, those that took ten times the median or longer", kind="integer"),
         *_TIME[:3],
         Column("gain", "speed relative to the eager formula, samples alternating", low="gain_low", high="gain_high"),
         Column("gain_low", "lower end of its 95% interval"),

@@ -106,6 +106,8 @@ def on_gpu(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         first_us=took[0],
         second_us=took[1],
         third_us=took[2],
+        first_of_median=took[0] / us.value,
+        slow_calls=sum(one >= 10 * us.value for one in took),
         median_us=us.value,
         ci_low_us=us.low,
         ci_high_us=us.high,
