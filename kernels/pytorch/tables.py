@@ -45,10 +45,10 @@ def _gelu(numbers: Numbers) -> Iterator[Mark]:
 
 
 def _training(numbers: Numbers) -> Iterator[Mark]:
-    eager = numbers.found("training", "torch.eager", "step_ms")
+    eager = numbers.found("training", "torch.eager", "step_ms", part="steady")
     for mode in MODES[1:]:
         there = (numbers.printed(mode, "speedup", table=ARTICLE["training"], hardware=chip) for chip in ("T4", "V100"))
-        here = quotient(eager, numbers.found("training", f"torch.compile.{mode}", "step_ms"))
+        here = quotient(eager, numbers.found("training", f"torch.compile.{mode}", "step_ms", part="steady"))
         yield Mark("gain", "ResNet18", mode, tuple(gain for gain in there if gain), here)
 
 
