@@ -92,10 +92,10 @@ lockstep(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tensor
         registers_give<PRODUCER_REGISTERS>();
         if (threadIdx.x == CONSUMERS * 128) {
             for (int t = blockIdx.x / CLUSTER; t < rows * cols; t += gridDim.x / CLUSTER) {
-                const int turn = t / (gridDim.x / CLUSTER);  // how many tiles this block has loaded
-                const bool all = (turn + 1) * gridDim.x <= rows * cols * CLUSTER;  // whether every block has one more
-                if (turn > 0 && turn % EVERY == 0 && all) {
-                    meet(meeting, turn / EVERY * gridDim.x);
+                const int wave = t / (gridDim.x / CLUSTER);  // how many tiles this block has loaded
+                const bool all = (wave + 1) * gridDim.x <= rows * cols * CLUSTER;  // whether every block has one more
+                if (wave > 0 && wave % EVERY == 0 && all) {
+                    meet(meeting, wave / EVERY * gridDim.x);
                 }
                 const Tile tile = tile_at(t, rows, cols);
                 for (int p = 0; p < steps; ++p) {

@@ -1,7 +1,7 @@
-// Level H11: the last turn of tiles is shared along K (stream-K).
+// Level H11: the last wave of tiles is split along K (stream-K).
 //
-// New:        tiles come in turns, one for each cluster, and the last turn is seldom whole: at 8192 it has 34 tiles for
-//             66 clusters. So the tiles of that turn and of one whole turn more are laid end to end, as one long way
+// New:        tiles come in waves, one for each cluster, and the last wave is seldom full: at 8192 it has 34 tiles for
+//             66 clusters. So the tiles of that wave and of one full wave more are laid end to end, as one long way
 //             along K, and cut into as many equal ranges as there are clusters. A range is at least as long as a tile,
 //             so a tile is cut once at most. Whoever has its end does that first, hands its sums over through global
 //             memory and raises a flag; whoever has its beginning does that last, adds the sums and keeps the tile. All
@@ -66,7 +66,7 @@ struct Walk {
 
     __device__ __forceinline__ Walk(int tiles, int steps, int clusters, int cluster)
         : steps(steps), clusters(clusters) {
-        const int over = tiles % clusters;  // tiles of the last turn
+        const int over = tiles % clusters;  // tiles of the last wave
         const int saved = over > 0 ? (clusters - over) * steps / clusters : 0;
         const int cut = saved < WORTH ? 0 : clusters + over;  // tiles that are laid end to end
         const int place = clusters - 1 - cluster;

@@ -1,17 +1,17 @@
-// Level H12: two consumers take turns, each with a tile of its own.
+// Level H12: two consumers alternate, each with a tile of its own (ping-pong).
 //
 // New:        a consumer multiplies a whole tile, two wgmma of 64 rows at a time, while the other stores the one
-//             before. So a tile's end costs the tensor cores nothing and needs no second set of registers, as in level
+//             before. So the epilogue costs the tensor cores nothing and needs no second set of registers, as in level
 //             H9: the sums, 128 a thread, go out as they are. Tiles of a block follow each other in the ring, and a
 //             consumer that begins waits until the other has issued its last step, for the barriers of the ring tell
 //             two rounds apart and no more. The block's last tile is staged where the ring was, all pieces at once,
-//             after its four warps have met: each waits for its own share of a wgmma only.
+//             after its four warps have met, as each has waited only for its own share of the wgmma.
 //             No clusters: blocks that load the same lines at about the same time are served together on the way to
 //             the L2, which sees two thirds of the loads counted from tiles. So each block loads for itself.
 //             A warp asks one of its lanes which warpgroup it is in: so the compiler knows that all lanes agree and
 //             keeps descriptors in uniform registers, where wgmma takes them from. Before, it moved four a wgmma.
 // Parameters: BM = BN = 128, BK = 64, STAGES = 6, GROUP = 8; a consumer stages one piece of 16 x 64 a warp.
-// Expected:   4096 makes 7.76 turns of 132 tiles where it made 3.88 of twice the area: the same 3% idle. The smaller
+// Expected:   4096 makes 7.76 waves of 132 tiles where it made 3.88 of twice the area: the same 3% idle. The smaller
 //             tile loads 1.33 times H9's bytes for what it multiplies. So no gain yet, but where tiles were too large
 //             for the problem: 1024 makes 64 of these, and 16 of the clusters' 256 x 256.
 // Takes:      as level H1.
@@ -107,7 +107,7 @@ ping_pong(const __grid_constant__ TensorMap map_a, const __grid_constant__ Tenso
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         float sums[HALVES][BN / 2] = {};
         int first = warpgroup * steps;  // the step of this block with which the next tile begins
-        int begun = warpgroup ^ 1;      // parity of the turn: the first consumer need not wait for its first
+        int begun = warpgroup ^ 1;      // parity of `turn`: the first consumer need not wait for its first
 
         for (int t = blockIdx.x + warpgroup * blocks; t < tiles; t += CONSUMERS * blocks) {
             int stage = first % STAGES, parity = first / STAGES % 2, before = 0;

@@ -1,13 +1,13 @@
 // Level H13: the tile is chosen by the size of the problem.
 //
-// New:        the kernel of level H12 for five tiles, an entry point each; the host chooses. A turn of 132 tiles lasts
-//             as long as its tile takes, whether it is whole or not, so the tile whose turns end soonest is best; a
-//             step counts as its wgmma and 14 cycles more, as measured. 1024 has 128 tiles of 64 x 128, one turn; 4096
-//             has 8.97 turns of 128 x 112 where 128 x 256 makes 3.88; 8192 has 20.85 of 128 x 192; 16384 has 110.5
+// New:        the kernel of level H12 for five tiles, an entry point each; the host chooses. A wave of 132 tiles lasts
+//             as long as its tile takes, whether it is full or not, so the tile whose waves end soonest is best; a
+//             step counts as its wgmma and 14 cycles more, as measured. 1024 has 128 tiles of 64 x 128, one wave; 4096
+//             has 8.97 waves of 128 x 112 where 128 x 256 makes 3.88; 8192 has 20.85 of 128 x 192; 16384 has 110.5
 //             of 128 x 144. Pieces of 56 and 72 columns, an odd number of 16-byte chunks, lie in shared memory
 //             unswizzled: eight rows of such a piece begin in eight different groups of banks.
 // Parameters: as level H12, but for the tile, the stages that fit beside it, and GROUP.
-// Expected:   98.5% of all turns filled from 4096 on (H9: 97, 97 and 98.5%): at 4096 3% fewer cycles than H9 less what
+// Expected:   98.5% of all waves filled from 4096 on (H9: 97, 97 and 98.5%): at 4096 3% fewer cycles than H9 less what
 //             the narrow tile costs, at 8192 as many as the library's winner of the same kind.
 // Takes:      as level H1; `best_tile` in family.py chooses.
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ void ping_pong(const TensorMap& map_a, const TensorMa
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         float sums[HALVES][BN / 2] = {};
         int first = warpgroup * steps;  // the step of this block with which the next tile begins
-        int begun = warpgroup ^ 1;      // parity of the turn: the first consumer need not wait for its first
+        int begun = warpgroup ^ 1;      // parity of `turn`: the first consumer need not wait for its first
 
         for (int t = blockIdx.x + warpgroup * blocks; t < tiles; t += CONSUMERS * blocks) {
             int stage = first % STAGES, parity = first / STAGES % 2, before = 0;
