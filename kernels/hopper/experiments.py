@@ -69,11 +69,14 @@ def _measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             )
 
 
-CUDA_CORES = ("ladder.warptile", "cublas.sgemm")
-"""The article's level 7, and cuBLAS."""
 CEILING = "ceilings.wgmma"
 """wgmma alone, on operands in shared memory."""
-TENSOR_CORES = ("hopper.sketch", "hopper.wgmma", "hopper.by_size")
+PAIRS = (
+    ("hopper.sketch", "ladder.warptile"),  # the article's level 8 beside its level 7
+    ("hopper.by_size", "cublas.sgemm"),  # the fastest here on either kind of core
+    ("hopper.by_size", CEILING),
+)
+"""What alternates with what."""
 
 
 def _other(context: Any, subject: Any, shape: Any) -> tuple[Any, float]:
@@ -96,12 +99,14 @@ def _times(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
     shape = Shape.cube(point["n"])
     timer, plan = timing.Timer(context.session), timing.Plan(**context.settings)
-    others = [subject for subject in context.subjects if subject.kernel not in TENSOR_CORES]
-    for subject in (subject for subject in context.subjects if subject.kernel in TENSOR_CORES):
+    for subject in context.subjects:
+        partners = [over for name, over in context.parameters["pairs"] if name == subject.kernel]
+        if not partners:
+            continue
         kernel = context.kernel(subject)
         call = context.bind(subject, Operands.of(kernel, shape, *random(kernel.problem, shape, 1)))
-        for other in others:
-            if other.kernel in context.experiment.kernels and other.toolkit != subject.toolkit:
+        for other in context.subjects:
+            if other.kernel not in partners or other.toolkit not in (subject.toolkit, "library"):
                 continue
             beside, flop = _other(context, other, shape)
             estimates = timer.estimate(call, timer.once(call)), timer.estimate(beside, timer.once(beside))
@@ -127,9 +132,9 @@ EXPERIMENTS = (
             "How many times the throughput of CUDA cores, in fp32, do tensor cores reach in 16 bits, and what share of "
             "wgmma's own?"
         ),
-        kernels=(*TENSOR_CORES, CUDA_CORES[0], CEILING),
-        libraries=CUDA_CORES[1:],
-        parameters={"ns": [1024, 4096, 8192]},
+        kernels=("hopper.sketch", "hopper.by_size", "ladder.warptile", CEILING),
+        libraries=("cublas.sgemm",),
+        parameters={"ns": [4096, 8192], "pairs": [list(pair) for pair in PAIRS]},
         settings={"interval": 0.01, "seconds": 0.3, "least": 6, "most": 100},
         columns=(
             Column("n", "M = N = K", kind="integer"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ PERSISTENT = [
     for kernel in registry.kernels("hopper")
     if kernel.compute.dtype_in == "bf16"
     for part in kernel.parts
-    if part.launch(Shape.cube(16384)).grid[0] <= 132
+    if math.prod(part.launch(Shape.cube(16384)).grid) <= 132
 ]
 """Those whose header says "any number of blocks" or "of clusters"."""
 

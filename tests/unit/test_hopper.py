@@ -11,6 +11,7 @@ import pytest
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.loading import load_module
 from gemmrepro.experiments.declarations import path_of
+from gemmrepro.gates.gemm_cases import gemm_cases
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.operations import Shape
@@ -29,6 +30,13 @@ def test_the_sketch_is_the_articles_atom() -> None:
         "a": ((64, 64), 128),
         "b": ((64, 64), 128),
     }
+
+
+def test_every_gemm_takes_all_shapes_of_its_gate() -> None:
+    for kernel in registry.kernels():
+        if kernel.compute.op == "gemm":
+            refused = {case.shape for case in gemm_cases(kernel, [1]) if not kernel.takes(case.shape)}
+            assert not refused, kernel.id
 
 
 def test_the_article_has_one_rung_of_level_8_and_the_main_ladder_stays_bf16() -> None:

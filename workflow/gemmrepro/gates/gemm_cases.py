@@ -313,7 +313,7 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
     if kernel.compute.dtype_in != "fp32" and max(step.values()) <= 16:
         # Tails for tiles of 64 to 256, in the multiples that TMA and 16-byte loads require.
         tails = [(1, 1, 1), (3, 17, 9), (65, 9, 8), (200, 17, 9), (129, 33, 1), (300, 51, 65), (96, 20, 256)]
-        shapes = [Shape(m, n * step["n"], k * step["k"]) for m, n, k in tails]
+        shapes = [Shape(-(-m // step["m"]) * step["m"], n * step["n"], k * step["k"]) for m, n, k in tails]
         # The large one has 216 tiles of 128 x 256, so that persistent blocks process more than one tile.
         return shapes, Shape(200, 17 * step["n"], 9 * step["k"]), Shape(3000, 280 * step["n"], 127 * step["k"])
     if max(step.values()) == 1:
