@@ -24,7 +24,7 @@ from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import baselines, cublas
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands, random
-from gemmrepro.operations import LAYOUTS, Problem, Shape
+from gemmrepro.operations import K_MAJOR_B, LAYOUTS, ROW_MAJOR, Problem, Shape
 
 pytestmark = pytest.mark.gpu
 
@@ -165,6 +165,24 @@ def test_every_way_of_the_16_bit_baseline_is_right(session, problem):
             case = gemm_cases.Case(shape, 1.0, 0.0, inputs, 7)
             verdict = gemm.run_case(session, way(index), case, problem).verdict
             assert verdict.passed, f"way {index}, {inputs}: {verdict.message}"
+
+
+@pytest.mark.parametrize("inputs", ["normal", gemm_cases.UNITS])
+def test_the_baseline_with_sums_in_fp16_is_as_right_as_a_kernel_with_such(session, inputs):
+    sketch = registry.kernel("hopper.sketch")
+    case = gemm_cases.Case(Shape(520, 264, 136), 1.0, 0.0, inputs, 7)
+    errors = []
+    for name in (sketch.timing.baseline, "cublas.gemm"):
+        verdict = gemm.run_case(
+            session,
+            lambda operands, name=name: baselines.baseline(name).bind(session, operands)(),
+            case,
+            sketch.problem,
+            kernel=sketch,
+        ).verdict
+        assert verdict.passed, verdict.message
+        errors.append(verdict.err_fro)
+    assert inputs != "normal" or errors[0] > 1.5 * errors[1], "its sums are not kept in fp16"
 
 
 def test_the_16_bit_baseline_takes_the_fastest_way(session):
@@ -311,8 +329,8 @@ def test_the_sanitizer_would_find_a_missing_barrier(built, planted, toolkit, tmp
 TYPES = [
     Problem("gemm", dtype_in, dtype_out, layout)
     for dtype_in, dtype_out in (("tf32", "fp32"), ("fp64", "fp64"), ("int8", "int32"), ("fp8_e4m3", "fp16"))
-    for layout in LAYOUTS
-    if dtype_in != "fp8_e4m3" or layout == "row,col,row"
+    for layout in (ROW_MAJOR, K_MAJOR_B)
+    if dtype_in != "fp8_e4m3" or layout == K_MAJOR_B
 ]
 
 
