@@ -112,7 +112,62 @@ def measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield context.row(subject, **cells, ratio=ratio.value, low=ratio.low, high=ratio.high)
 
 
+def products_of(kind: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
+    """PyTorch's products of two matrices of 8-bit floats, by the name of the call; `kind` of the second is e4m3."""
+    import torch
+
+    one = torch.ones((), device="cuda")
+
+    def scaled(a: Any, b: Any) -> Any:
+        return torch._scaled_mm(a, b.t().contiguous().t(), scale_a=one, scale_b=one, out_dtype=torch.float16)
+
+    return {
+        "a @ b": lambda a, b: a @ b,
+        "torch._scaled_mm(a, b)": scaled,
+        "torch._scaled_mm(a, b in e4m3)": lambda a, b: scaled(a, b.to(torch.float16).to(kind)),
+    }
+
+
+CALLS = ("a @ b", "torch._scaled_mm(a, b)", "torch._scaled_mm(a, b in e4m3)")
+
+
+def calls(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"call": call, "n": parameters["n"]} for call in parameters["calls"]]
+
+
+def refusal(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One call: whether PyTorch refuses it, and its reason."""
+    import torch
+
+    n = point["n"]
+    a, b = (torch.randn(n, n, device="cuda").to(torch.float16).to(torch.float8_e5m2) for _ in range(2))
+    try:
+        products_of(torch.float8_e4m3fn)[point["call"]](a, b)
+        torch.cuda.synchronize()
+        error = None
+    except (RuntimeError, NotImplementedError, ValueError) as raised:
+        error = " ".join(str(raised).split())[:200]
+    for subject in context.subjects:
+        yield context.row(subject, call=point["call"], n=n, refused=int(error is not None), error=error)
+
+
 EXPERIMENTS = (
+    Experiment(
+        name="e5m2",
+        title="Does PyTorch multiply e5m2?",
+        question="Which of PyTorch's products take two matrices of 8-bit floats in e5m2?",
+        kernels=(),
+        libraries=("torch.mm",),
+        columns=(
+            Column("call", "the product; a and b are e5m2 unless it says otherwise", kind="text"),
+            Column("n", "M = N = K", kind="integer"),
+            Column("refused", "1: PyTorch refuses it", kind="integer"),
+            Column("error", "its reason", kind="text"),
+        ),
+        points=calls,
+        measure=refusal,
+        parameters={"calls": list(CALLS), "n": 256},
+    ),
     Experiment(
         name="pytorch",
         title="Compared with PyTorch's own calls",

@@ -230,6 +230,65 @@ def _row_major(dtype: str, tiles: _Tiles, story: Story, name: str = "", timing: 
     return _product("1_matmul.py", "C1", "Tile matmul", dtype, tiles, story, name, timing=timing)
 
 
+BLACKWELL_OR_HOPPER = ("90", "100")
+"""Targets with clusters, for which the article's program tries these tiles; on sm_120 it tries others."""
+
+_PUBLISHED_SPILLS = {"fp8_e5m2": ("90",), "fp64": BLACKWELL_OR_HOPPER}
+"""Targets on which the article's tiles spill registers: Hopper's second set of sums of 8-bit floats, sums of fp64."""
+
+_LARGE = 4096 * 2048
+"""Elements of C from which the wide candidate is the faster, by a search on an H200 (NOTES.md)."""
+
+
+def _published(dtype: str, idea: str, wide: bool = True, timing: Timing | None = None) -> Kernel:
+    """The article's kernel with the tiles of its program, of which the faster is launched, by the size of C.
+
+    Two of the four candidates spill registers on Hopper and are left out; so is the wide one where it is never the
+    faster (`wide`).
+    """
+    candidates = [(_Tiles(128, 128, 32, hints={"num_ctas": 1, "occupancy": 1}), "published")]
+    if wide:
+        candidates.append((_Tiles(256, 256, 64, hints={"num_ctas": 4, "occupancy": 1}), "published_wide"))
+    tiles, entry = candidates[0]
+    title = "As published"
+    kernel = _product("1.1_published.py", "C1.1", title, dtype, tiles, _story(idea, "cuTile matmul"), timing=timing)
+    arguments = kernel.call.arguments
+
+    def step(tiles: _Tiles, entry: str) -> Step:
+        hints = ",".join(f"{hint}={value}" for hint, value in tiles.hints.items())
+        defines = parameters(tiles.params) | {"HINTS": hints}
+        expects, spills = _published_expects(dtype, tiles.hints["num_ctas"]), _PUBLISHED_SPILLS.get(dtype, ())
+        return Step(entry, _grid(tiles), arguments, "published", tiles.params, defines, expects=expects, spills=spills)
+
+    both = [step(*candidate) for candidate in candidates]
+
+    def steps(shape: Shape) -> tuple[Step, ...]:
+        return (both[wide and shape.m * shape.n >= _LARGE],)
+
+    return replace(
+        kernel.with_code(entry=entry).with_promises(
+            expects=(), refusals=(), gate_shapes=(Shape(4000, 2112, 80),) if wide else ()
+        ),
+        platform=Platform(targets=BLACKWELL_OR_HOPPER, toolkits=("cuda13",)),
+        run=Run(steps=steps),
+    )
+
+
+def _published_expects(dtype: str, blocks: int) -> tuple[Expect, ...]:
+    """What the machine code of a candidate on a cluster of `blocks` must hold."""
+    if dtype == "fp64":
+        return _FP64
+    hopper, blackwell, _ = _TENSOR[dtype]
+    multicast = Expect(r"UTMALDG\.2D\.MULTICAST(\..*)?", "one TMA load serves several blocks", archs=("90", "100"))
+    pairs = blackwell.replace(r"(\..*)?", r"\.2CTA(\..*)?")
+    return (
+        Expect(hopper, "wgmma, one warpgroup per instruction", 4, archs=("90",)),
+        Expect(pairs if blocks > 1 else blackwell, "tcgen05.mma, of two blocks in a cluster", 1, archs=("100",)),
+        *((multicast,) if blocks > 1 else ()),
+        *_COPIES,
+    )
+
+
 def _k_major(
     dtype: str, tiles: _Tiles, story: Story, name: str = "", fast: bool = False, timing: Timing | None = None
 ) -> Kernel:
@@ -331,6 +390,8 @@ def _transposed(rows: int, columns: int, tiles: _Tiles, story: Story) -> Kernel:
     return replace(kernel.with_code(entry="multiply").with_call(arguments=arguments), run=run)
 
 
+_AS_PUBLISHED = "The article's kernel in the tiles that its program tries, the faster one for each size."
+
 _FOUND = _story("Tile and hints found by a search on this GPU.")
 _SMALLER = _story("The smaller tile, of one warpgroup that multiplies.")
 _LAST = "The tiles of a partial last wave are split in four, if all the parts fit one wave."
@@ -359,17 +420,15 @@ _VECTOR_ADD = Kernel(
 
 _WRITTEN = (
     _VECTOR_ADD,
-    _row_major(
-        "fp16", _Tiles(128, 128, 64), _story("ct.load, ct.mma, ct.store: nothing else.", "cuTile matmul")
-    ).with_promises(spills=("80",)),
-    _row_major("bf16", _Tiles(128, 128, 64), _story("The same in bf16.")).with_promises(spills=("80",)),
-    _row_major("tf32", _Tiles(128, 128, 32), _story("fp32 in memory, cast as a tile.", "cuTile matmul")).with_promises(
-        spills=SYNC
+    _row_major("fp16", _Tiles(128, 128, 64), _story("ct.load, ct.mma, ct.store: nothing else.")).with_promises(
+        spills=("80",)
     ),
+    _row_major("bf16", _Tiles(128, 128, 64), _story("The same in bf16.")).with_promises(spills=("80",)),
+    _row_major("tf32", _Tiles(128, 128, 32), _story("fp32 in memory, cast as a tile.")).with_promises(spills=SYNC),
     _row_major(
         "fp8_e5m2",
         _Tiles(128, 64, 128),
-        _story("8-bit floats; B must be transposed for Hopper's wgmma.", "cuTile matmul"),
+        _story("8-bit floats; B must be transposed for Hopper's wgmma."),
         timing=_NOT_IN_CUBLAS,
     ),
     _row_major("fp8_e4m3", _Tiles(128, 64, 128), _story("The other 8-bit float."), timing=_NOT_IN_CUBLAS),
@@ -377,18 +436,27 @@ _WRITTEN = (
     _row_major(
         "fp64",
         _Tiles(128, 128, 16),
-        _story("fp64 with fp64 sums, and no tensor core.", "cuTile matmul"),
+        _story("fp64 with fp64 sums, and no tensor core."),
         timing=_timing(k_major=False, timed_to=8192),
     ).with_promises(spills=(*SYNC, "90", "100")),
     _row_major(
         "fp64",
         _Tiles(32, 32, 16),
         _story(
-            "Tiles so small that their sums stay in registers.", "cuTile matmul, smaller tiles", "cutile.matmul_fp64"
+            "Tiles so small that their sums stay in registers.", "cuTile matmul, smaller tiles", "cutile.published_fp64"
         ),
         name="matmul_fp64_small",
         timing=_timing(k_major=False, timed_to=8192),
     ).with_promises(spills=AMPERE),
+    _published("fp16", _AS_PUBLISHED),
+    _published("tf32", _AS_PUBLISHED),
+    _published("fp8_e5m2", _AS_PUBLISHED, timing=_NOT_IN_CUBLAS),
+    _published(
+        "fp64",
+        "The article's kernel in fp64: of the tiles that its program tries, the one that compiles in its ten seconds.",
+        wide=False,
+        timing=_timing(k_major=False, timed_to=8192),
+    ),
     _row_major(
         "fp16",
         _Tiles(64, 64, 32),

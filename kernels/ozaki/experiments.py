@@ -6,6 +6,9 @@ since none reaches 2^53.
 `products` makes the article's tables: slices, pairs, split and multiplication timed separately, and the error,
 relative to an exact product at sampled rows and columns and to cuBLAS's FP64 product as in the article.
 
+`variants` times the multiplication in other tiles and distributed over more blocks, and `direct` the first program
+beside an FP64 product in cuTile: what the article tried without effect, and what it says that it beats.
+
 `accuracy` multiplies operands that are hard for one scheme or another (`gemmrepro.ozaki.inputs`) and compares sampled
 outputs with exact ones.
 """
@@ -249,7 +252,7 @@ class _Product:
         inputs, output = random(problem, self.shape, seed_of("products", n))
         self.operands = Operands(problem, self.shape, tuple(inputs), output)
         self.a, self.b, self.c = (array.reshape(n, n) for array in (*inputs, output))
-        self.judge = Judge(self.a, self.b, context.parameters["sampled"], n)
+        self.judge = Judge(self.a, self.b, context.parameters.get("sampled", 2), n)
         self._rates: dict[str, float] = {}
         self._least_d: dict[Any, dict[str, int]] = {}
 
@@ -547,4 +550,98 @@ ACCURACY = Experiment(
     ),
 )
 
-EXPERIMENTS = (ACCUMULATOR, PRODUCTS, ACCURACY)
+# What the article tried without effect ------------------------------------------------------------------------------
+
+BASE, PRINTED, DISTRIBUTED = "ozaki.fused_bf16_d9", "ozaki.printed_bf16_d9", "ozaki.distributed_bf16_d9"
+TILES = tuple(f"ozaki.tile_{tile}" for tile in ("128x128x128", "128x64x64", "64x64x64", "256x128x64"))
+OVER: Mapping[str, str] = {**dict.fromkeys((*TILES, PRINTED), BASE), DISTRIBUTED: PRINTED}
+"""Each variant, and the kernel from which it differs in one thing."""
+
+
+def _variants(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The multiplication of every variant, in alternation with that of the kernel that it varies."""
+    import cupy
+
+    from gemmrepro import stats
+
+    shared = _Product(context, point["n"])
+    loaded = {subject.kernel: (subject, context.loaded(subject)) for subject in context.subjects}
+    for name, over in OVER.items():
+        if name not in loaded or over not in loaded:
+            continue
+        products, results = [], []
+        for _, kernel in (loaded[name], loaded[over]):
+            launches = kernel.launches(shared.operands)
+            entries = list(dict.fromkeys(step.entry for step in kernel.kernel.run.steps))
+            main = entries.index(kernel.kernel.code.entry)
+            shared.c[...] = cupy.nan
+            launches.bind(*entries)()
+            results.append(shared.c.copy())
+            products.append(launches.bind(*entries[main:]))
+        context.session.sync()
+        times = [[shared.time(product) for product in products] for _ in range(context.settings["pairs"])]
+        ratio = stats.median_interval([theirs / ours for ours, theirs in times])
+        largest = float(cupy.abs(results[1]).max())
+        yield context.row(
+            loaded[name][0],
+            n=shared.n,
+            over=over,
+            kernel_us=min(ours for ours, _ in times),
+            ratio=ratio.value,
+            low=ratio.low,
+            high=ratio.high,
+            difference=float(cupy.abs(results[0] - results[1]).max()) / largest,
+        )
+
+
+VARIANTS = Experiment(
+    name="variants",
+    title="Other tiles, and the split loop over blocks",
+    question="Does another tile, or a block of its own for each slice of A, make the multiplication faster?",
+    kernels=(BASE, *OVER),
+    libraries=(),
+    parameters={"ns": [1024, 4096, 8192]},
+    settings={"repeats": 1, "pairs": 7},
+    columns=(
+        Column("n", "M = N = K", kind="integer"),
+        Column("over", "the kernel that it varies", kind="text"),
+        Column("kernel_us", "time of the multiplication, sums of several blocks added", "µs"),
+        Column("ratio", "speed of the multiplication relative to that kernel's", low="low", high="high"),
+        Column("low", "lower end of its 95% interval"),
+        Column("high", "upper end of its 95% interval"),
+        Column("difference", "largest difference between the two results, over the largest element"),
+    ),
+    points=_product_points,
+    measure=_variants,
+)
+
+DIRECT = "cutile.published_fp64"
+
+
+def _direct(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Whole products of one size, in TFLOP/s."""
+    product = _Product(context, point["n"])
+    fp64 = product.time(context.bind_library(DGEMM, product.operands))
+    for subject in context.subjects:
+        taken = product.time(context.bind(subject, product.operands))
+        yield context.row(subject, n=product.n, tflops=product.flops / taken * 1e-6, ratio=fp64 / taken)
+
+
+FIRST = Experiment(
+    name="direct",
+    title="The first program against FP64 without slices",
+    question="Is the first program faster than the article's FP64 product in cuTile, and how far behind cuBLAS is it?",
+    kernels=(*NAIVE, DIRECT),
+    libraries=(),
+    parameters={"ns": [1024, 2048, 4096]},
+    settings={"repeats": 7},
+    columns=(
+        Column("n", "M = N = K", kind="integer"),
+        Column("tflops", "2 n^3 divided by the time of the whole product", "TFLOP/s"),
+        Column("ratio", "speed relative to cuBLAS in FP64"),
+    ),
+    points=_product_points,
+    measure=_direct,
+)
+
+EXPERIMENTS = (ACCUMULATOR, PRODUCTS, ACCURACY, VARIANTS, FIRST)

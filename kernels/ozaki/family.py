@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -316,21 +316,21 @@ class _Fused:
 
     def kernel(self, rung: str, title: str, idea: str, gain_over: str, name: str = "") -> Kernel:
         products = tuple(self._diagonals()) if self.by_diagonal else (self._all_pairs(),)
-        steps = (*self._scales(), self._split("a", PIECE_A), self._split("b", PIECE_B), *products)
+        steps = (*self.scales(), self._split("a", PIECE_A), self._split("b", PIECE_B), *products)
         return _kernel(
             name or f"fused_{self.dtype.removeprefix('fp8_')}_d{self.d}",
             rung,
             title,
             "1_fused.py",
             self.dtype,
-            Run(steps=steps, workspace=self._workspace()),
+            Run(steps=steps, workspace=self.workspace()),
             d=self.d,
-            error=self._error(),
+            error=self.error(),
             even=4 if self.by_diagonal else 2,
             story=Story(article="ozaki", idea=idea, gain_over=gain_over),
         )
 
-    def _error(self) -> Callable[[Any, Any, Any], Any]:
+    def error(self) -> Callable[[Any, Any, Any], Any]:
         """The bound on the error, guaranteed for any A and B."""
         dtype, d, vector, fast, bits, bk = self.dtype, self.d, self.vector, False, self.bits, self.tile[2]
         count, step = self.scheme.count, self.scheme.step
@@ -344,7 +344,7 @@ class _Fused:
 
         return error
 
-    def _scales(self) -> tuple[Step, ...]:
+    def scales(self) -> tuple[Step, ...]:
         """Exponents of A and B, from the maxima of their rows and columns or of the whole matrices."""
         if not self.vector:
             return (
@@ -393,7 +393,7 @@ class _Fused:
             "slices_a slices_b c_a c_b c",
             {**tile, **digits},
             hints=self.hints,
-            expects=_multiplies(self.dtype, bm * bn // 256),
+            expects=_multiplies(self.dtype, bm * bn // 256 // (2 if "num_ctas=2" in self.hints else 1)),
             spills=self.spills,
         )
 
@@ -427,7 +427,7 @@ class _Fused:
                 expects=(added,),
             )
 
-    def _workspace(self) -> dict[str, Buffer]:
+    def workspace(self) -> dict[str, Buffer]:
         """Maxima, exponents, slices and, diagonal by diagonal, sums of pairs in whole tiles."""
         count, whole, bm = self.scheme.count, 16 // DTYPES[self.dtype], self.tile[0]
         most = max(Counter(map(sum, self.chosen)).values())
@@ -444,6 +444,65 @@ class _Fused:
         if self.by_diagonal:
             buffers["sums"] = Buffer("fp32", lambda shape: (most * -(-shape.m // bm) * bm, shape.n), (1, 4))
         return buffers
+
+
+PARTS = 7
+"""Blocks that share a tile of C where the loop over the slices of A is distributed: one a slice."""
+
+
+def _untimed(kernel: Kernel) -> Kernel:
+    """The kernel for an experiment alone."""
+    return replace(kernel, timing=Timing(baseline=None, timed=False))
+
+
+def _tile(tile: tuple[int, int, int], hints: str = "", spills: tuple[str, ...] = ()) -> Kernel:
+    """The fused product with d = 9 in another tile, for an experiment."""
+    name = "x".join(map(str, tile))
+    fused = _Fused("bf16", 9, tile, hints=hints, spills=spills)
+    idea = f"The same product in tiles of {tile[0]} x {tile[1]}, K in steps of {tile[2]}."
+    kernel = fused.kernel("O6", f"Tiles of {name.replace('x', ' x ')}", idea, "ozaki.fused_bf16_d9", f"tile_{name}")
+    return _untimed(kernel)
+
+
+def _printed(parts: int, name: str, title: str, idea: str, gain_over: str) -> Kernel:
+    """The article's product and split with its hints, `parts` blocks to a tile of C, for an experiment."""
+    tile = (128, 128, 128)
+    fused = _Fused("bf16", 9, tile)
+    bm, bn, bk = tile
+    count, step, bits = fused.scheme.count, fused.scheme.step, fused.bits
+
+    def split(operand: str, piece: tuple[int, int]) -> Step:
+        rows, columns = piece
+        constants = {"rows": rows, "columns": columns, "s": count, "step": step, "significant": bits}
+        arrays = f"{operand} c_{operand} slices_{operand}"
+        expects = _extracts((3 * count - 1) * rows * columns // 128)
+        spills = ("120",) if operand == "a" else ()
+        return _step(f"split_{operand}", _over(piece, operand), arrays, constants, expects=expects, spills=spills)
+
+    def tiles(shape: Shape) -> Launch:
+        return Launch((parts * -(-shape.m // bm) * -(-shape.n // bn), 1, 1), ONE_THREAD)
+
+    product = _step(
+        "product",
+        tiles,
+        f"slices_a slices_b c_a c_b {'sums' if parts > 1 else 'c'}",
+        {"bm": bm, "bn": bn, "bk": bk, "group": 8, "s": count, "d": 9, "step": step, "parts": parts},
+        hints="num_worker_warps=8",
+        expects=_multiplies("bf16", bm * bn // 256),
+        spills=("120",),
+    )
+    rows, columns = ADDED
+    constants = {"bm": bm, "rows": rows, "columns": columns, "parts": parts}
+    added = Expect(r"DADD(\..*)?", "sums are added in fp64", rows * columns // 256)
+    gather = _step("gather", _over(ADDED, "c"), "sums c", constants, expects=(added,))
+    buffers = fused.workspace()
+    if parts > 1:
+        buffers["sums"] = Buffer("fp64", lambda shape: (parts * -(-shape.m // bm) * bm, shape.n), (1, 2))
+    steps = (*fused.scales(), split("a", PIECE_A), split("b", PIECE_B), product, *((gather,) if parts > 1 else ()))
+    run = Run(steps=steps, workspace=buffers)
+    story = Story(article="ozaki", idea=idea, gain_over=gain_over)
+    kernel = _kernel(name, "O6", title, "1.1_printed.py", "bf16", run, d=9, error=fused.error(), story=story)
+    return _untimed(kernel)
 
 
 def _pair(dtype: str, tile: tuple[int, int, int], name: str, title: str, fast: bool = False) -> Kernel:
@@ -514,6 +573,24 @@ KERNELS = (
         "Persistent blocks walk one pair after the other together; sums go through memory to be added.",
         "ozaki.fused_bf16_d9",
         name="diagonal_bf16_d9",
+    ),
+    _tile((128, 128, 128), "num_worker_warps=8", spills=("120",)),
+    _tile((128, 64, 64), spills=("120",)),
+    _tile((64, 64, 64)),
+    _tile((256, 128, 64), "num_worker_warps=8,num_ctas=2", spills=("120",)),
+    _printed(
+        1,
+        "printed_bf16_d9",
+        "The article's hints, bf16, d = 9",
+        "The hints and the K step that the article prints.",
+        "ozaki.fused_bf16_d9",
+    ),
+    _printed(
+        PARTS,
+        "distributed_bf16_d9",
+        "A block per slice of A, bf16, d = 9",
+        "Seven blocks share a tile of C, one per slice of A; another launch adds their sums.",
+        "ozaki.printed_bf16_d9",
     ),
     *(
         _pair(dtype, (128, 128, bk), f"pair_{dtype}_{bk}", f"One pair, {dtype}, K by {bk}")

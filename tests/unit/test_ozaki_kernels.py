@@ -43,7 +43,7 @@ def operands(kernel, draw=inputs.normal, seed: int = 5):
 def reference(kernel, a, b):
     """The reference's product with the kernel's parameters."""
     params, k = kernel.params, a.shape[1]
-    scales = ("row", "column") if params["vector"] else ("matrix", "matrix")
+    scales = ("row", "column") if params.get("vector") else ("matrix", "matrix")
     split = next(step.params for step in kernel.run.steps if step.entry == "split_a")
     fmt = formats.Format("", split["significant"], 0.0, 0)
     parts = [
@@ -57,7 +57,9 @@ def reference(kernel, a, b):
 def test_a_step_names_a_function_and_its_arrays_and_constants(kernel, step):
     defined = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
     function = defined[step.function or step.entry]
-    assert [ast.unparse(one) for one in function.decorator_list] == ["ct.kernel"]
+    printed = {"product": "(num_ctas=ct.ByTarget(sm_100=2))", **dict.fromkeys(("split_a", "split_b"), "(occupancy=4)")}
+    hints = printed.get(function.name, "") if kernel.source == "1.1_printed.py" else ""
+    assert [ast.unparse(one) for one in function.decorator_list] == [f"ct.kernel{hints}"]
     taken = [argument.arg for argument in function.args.args]
     assert taken[len(step.arguments) :] == [name.upper() for name in step.params]
     known = {"a", "b", "c", *kernel.run.workspace}
@@ -90,6 +92,18 @@ def test_a_launch_a_diagonal_makes_what_one_launch_makes():
     assert [step.arguments[-1] for step in kernel.run.steps if step.entry == "add"] == [0] * 8 + [1]
     one, other = (cpu_tile.multiply(name, a, b) for name in (kernel.id, "ozaki.fused_bf16_d9"))
     assert (np.abs(one - other) <= 9 * 2.0**-53 * (np.abs(a) @ np.abs(b))).all()
+
+
+def test_blocks_that_share_a_tile_make_what_one_block_makes():
+    """Every slice of A once, and the same sums but for the order in which float64 rounds them."""
+    one, shared = (registry.kernel(f"ozaki.{name}_bf16_d9") for name in ("printed", "distributed"))
+    a, b = operands(one)
+    tiles = [kernel.launch(Shape(300, 260, 64)).grid[0] for kernel in (one, shared)]
+    assert tiles == [9, 9 * shared.params["parts"]] and shared.params["parts"] == 7
+    alone, gathered = (cpu_tile.multiply(kernel.id, a, b) for kernel in (one, shared))
+    assert (np.abs(alone - gathered) <= 9 * 2.0**-53 * (np.abs(a) @ np.abs(b))).all()
+    error, scale = error_and_scale(gathered, a, b)
+    assert (error <= shared.promises.error(a, b, np)).all()
 
 
 @pytest.mark.parametrize("kernel", NAIVE, ids=names(NAIVE))
