@@ -476,8 +476,7 @@ def _printed(parts: int, name: str, title: str, idea: str, gain_over: str) -> Ke
         constants = {"rows": rows, "columns": columns, "s": count, "step": step, "significant": bits}
         arrays = f"{operand} c_{operand} slices_{operand}"
         expects = _extracts((3 * count - 1) * rows * columns // 128)
-        spills = ("120",) if operand == "a" else ()
-        return _step(f"split_{operand}", _over(piece, operand), arrays, constants, expects=expects, spills=spills)
+        return _step(f"split_{operand}", _over(piece, operand), arrays, constants, expects=expects, spills=("120",))
 
     def tiles(shape: Shape) -> Launch:
         return Launch((parts * -(-shape.m // bm) * -(-shape.n // bn), 1, 1), ONE_THREAD)

@@ -71,7 +71,9 @@ def _module(block: list[int], grid: list[int]) -> types.ModuleType:
         setattr(ct, name, name)
     ct.PaddingMode = types.SimpleNamespace(ZERO="zero")
     ct.Constant = {int: int}
-    ct.kernel = ct.function = lambda function: function
+    ct.function = lambda function: function
+    ct.kernel = lambda function=None, **hints: function or (lambda hinted: hinted)
+    ct.ByTarget = dict
     ct.bid = lambda axis: block[axis]
     ct.num_blocks = lambda axis: grid[axis]
     ct.cdiv = lambda x, y: -(-x // y)

@@ -21,15 +21,15 @@ def style():
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     root = tmp_path_factory.mktemp("world")
-    ratios = {"cutile.matmul_fp16": 0.9, "cutile.matmul_fp64": 0.02}
+    ratios = {"cutile.published_fp16": 0.9, "cutile.published_fp64": 0.02}
     world = World(root, families=("cutile",), sizes=(1024, 4096), caches=("warm",), counters=False, ratios=ratios)
     return load(world.write().measure, "cutile")
 
 
 def test_published_ratios_are_quotients_of_throughputs():
     found = sizes.published_ratios("cutile")
-    assert set(found) == {"cutile.matmul_fp16", "cutile.matmul_tf32", "cutile.matmul_fp64"}
-    fp16 = {claim.compute["n"]: claim.value for claim in found["cutile.matmul_fp16"]}
+    assert set(found) == {"cutile.published_fp16", "cutile.published_tf32", "cutile.published_fp64"}
+    fp16 = {claim.compute["n"]: claim.value for claim in found["cutile.published_fp16"]}
     assert list(fp16) == [1024, 2048, 4096, 8192, 16384, 32768]
     assert fp16[8192] == pytest.approx(1483.030888 / 1253.946946)
 
@@ -44,11 +44,11 @@ def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
     assert "NVIDIA B200" in drawn.caption and "Recorded earlier on Synthetic GPU" in drawn.caption
     titles = {axes.get_title(loc="left") for axes in drawn.figure.axes if axes.get_visible()}
     assert {"fp16", "bf16", "tf32", "int8", "fp64", "fp8_e4m3"} == titles
-    assert "fp16 matmul_fp16: 0.900 at 4096" in drawn.alt
+    assert "fp16 published_fp16: 0.900 at 4096" in drawn.alt
 
 
 def test_stale_ratios_are_hollow_and_said_so(tmp_path):
-    world = World(tmp_path, families=("cutile",), sizes=(4096,), caches=("warm",), stale=("cutile.matmul_fp16",))
+    world = World(tmp_path, families=("cutile",), sizes=(4096,), caches=("warm",), stale=("cutile.published_fp16",))
     drawn = sizes.draw(load(world.write().measure, "cutile"))
     assert drawn.stale and "Hollow marks and bars are stale" in drawn.caption
 

@@ -102,7 +102,7 @@ def test_blocks_that_share_a_tile_make_what_one_block_makes():
     assert tiles == [9, 9 * shared.params["parts"]] and shared.params["parts"] == 7
     alone, gathered = (cpu_tile.multiply(kernel.id, a, b) for kernel in (one, shared))
     assert (np.abs(alone - gathered) <= 9 * 2.0**-53 * (np.abs(a) @ np.abs(b))).all()
-    error, scale = error_and_scale(gathered, a, b)
+    error, _ = error_and_scale(gathered, a, b)
     assert (error <= shared.promises.error(a, b, np)).all()
 
 
