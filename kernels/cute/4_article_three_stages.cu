@@ -4,7 +4,7 @@
 //             them. The tile of A is requested before a block's first instructions on the tensor cores, that of B after
 //             them. Shared memory is cleared first.
 // Parameters: as 3; 3 stages, 96 KB. (The article speaks of 48 and 72 KB for two and three stages; its tile makes 64
-//             and 96.) COPY names another copy instruction for 4.3.
+//             and 96.) COPY and CHUNKS name another copy instruction and layout for 4.3 and 4.4.
 // Published:  1.16 of cuBLAS and 0.1158 ms (A100, n = 2048, caches flushed), 1.04 of the step before, though resident
 //             blocks fall from 3 to 2.
 // Expected:   the gain of 4.1 over 3.1, 1.06 at 2048. Guarded copies cost what NOTES found in Python: a branch in the
@@ -18,6 +18,9 @@ using namespace cute;
 #ifndef COPY
 #define COPY SM80_CP_ASYNC_CACHEALWAYS
 #endif
+#ifndef CHUNKS
+#define CHUNKS Layout<Shape<_8, Shape<_8, _8>>, Stride<_8, Stride<_1, _64>>>
+#endif
 
 using Element = bfloat16_t;
 constexpr int BM = 128, BN = 128, BK = 64;  // the block's tile of C is BM x BN; it walks K in steps of BK
@@ -25,8 +28,7 @@ constexpr int STAGES = 3;
 constexpr int GROUP = 8;  // the article's swizzle factor
 constexpr int THREADS = 128;
 
-using Atom =
-    decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, Shape<_8, _8>>, Stride<_8, Stride<_1, _64>>>{}));
+using Atom = decltype(composition(Swizzle<3, 3, 3>{}, CHUNKS{}));
 using TilesA = decltype(tile_to_shape(Atom{}, Shape<Int<BM>, Int<BK>, Int<STAGES>>{}));
 using TilesB = decltype(tile_to_shape(Atom{}, Shape<Int<BN>, Int<BK>, Int<STAGES>>{}));
 

@@ -475,6 +475,19 @@ _ARTICLE_BYPASS = replace(
     ).with_code(headers=("cute/4_article_three_stages.cu",)),
     promises=Promises(expects=(_MMA, _LDSM, _NARROW, _ASYNC, _BARRIER, *_SINGLE_STORES)),
 )
+_ADJUSTED_BYPASS = replace(
+    _ARTICLE_BYPASS,
+    id="cute.adjusted_bypass",
+    rung="4.4",
+    title="Copies past L1, and their layout",
+    source="4.4_adjusted_bypass.cu",
+    code=replace(_ARTICLE_BYPASS.code, entry="adjusted_bypass"),
+    story=Story(
+        idea="A row's 128 bytes stay one line of shared memory.",
+        evidence=(_HIT, _L2, _CYCLES, _TIME),
+        gain_over="cute.article_bypass",
+    ),
+)
 
 _CPP = (
     *_COPIES,
@@ -578,6 +591,7 @@ _CPP = (
         gain_over="cute.three_stages",
     ),
     _ARTICLE_BYPASS,
+    _ADJUSTED_BYPASS,
 )
 
 KERNELS = (*_CPP, *_DSL, _hopper())

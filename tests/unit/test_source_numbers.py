@@ -20,6 +20,7 @@ NOT_PRINTED = {
     ("ada", "accumulate outside mma", "numerics"): "a statement without a figure",
     ("ada", "warp schedulers of an SM", "parameter"): "in words: four",
     ("ada", "fp16 of a load", "parameter"): "in words: eight",
+    ("cute", "copies past L1", "negative_result"): "a statement without a figure",
     ("cutile", "CUDA toolkit needed", "parameter"): "a version",
     ("ladder", "vector add: elements", "parameter"): "printed as 1 << 20",
     ("ladder", "L3 smem, as counted in level 5", "global_loads"): "K/BLOCKSIZE at the printed BLOCKSIZE of 32",

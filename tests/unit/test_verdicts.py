@@ -291,12 +291,17 @@ def test_shared_memory_is_read_from_build_and_launch(steps_of_cute):
     assert entry["measured"][0]["from"][0].startswith("results/build/")
 
 
-def test_times_and_rates_of_another_gpu_stand_beside_the_reason(steps_of_cute):
-    entry = steps_of_cute["cute.time.cpp"]
-    assert entry["verdict"] == NOT_TESTABLE and entry["measured"][0]["unit"] == "ms"
-    assert entry["measured"][0]["ci_low"] <= entry["measured"][0]["value"] <= entry["measured"][0]["ci_high"]
-    library = steps_of_cute["cute.throughput.cublas"]["measured"][0]
-    assert library["unit"] == "TFLOP/s" and library["label"].startswith("baseline of")
+def test_a_share_of_a_rate_that_nobody_knows_is_not_measured(steps_of_cute):
+    for claim in ("cute.time.cpp", "cute.throughput.cublas"):
+        entry = steps_of_cute[claim]
+        assert entry["verdict"] == NOT_MEASURED and "has no rate 'bf16'" in entry["explanation"]
+
+
+def test_the_printed_order_of_blocks_moves_none_and_loses_tiles(steps_of_cute):
+    moved, lost = (steps_of_cute[f"cute.swizzle.{name}"] for name in ("order", "complete"))
+    assert (moved["verdict"], moved["measured"][0]["value"]) == (NOT, 0)
+    assert (lost["verdict"], lost["measured"][0]["value"]) == (NOT, 24 + 56 + 154)
+    assert "the order is still row by row" in moved["correction"]
 
 
 def without_figure(tmp_path, **compute) -> claims.Claim:

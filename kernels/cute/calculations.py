@@ -1,0 +1,83 @@
+"""What the article's printed order of blocks does to a grid, and how many of its blocks an SM holds."""
+
+from __future__ import annotations
+
+from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.operations import Shape
+
+GROUP = 8
+"""The article's swizzle factor."""
+
+SHARED = {"sm_80": 164 * 1024, "sm_90": 228 * 1024}
+"""Shared memory of an SM in bytes (CUDA C++ Programming Guide, technical specifications per compute capability)."""
+RESERVED = 1024
+"""Bytes of it that the system takes for each block (same place, note on compute capability 8.0 and later)."""
+REGISTERS, GRANULE, THREADS = 65536, 256, 2048
+"""32-bit registers of an SM, how many at a time a warp gets, and threads of an SM (same place)."""
+
+
+def tile_of(x: int, y: int, rows: int) -> tuple[int, int]:
+    """The tile (row, column) that block (x, y) of a grid with `rows` blocks along x computes, by the printed formula."""
+    if rows < GROUP:
+        return x, y
+    number, groups = x + y * rows, -(-rows // GROUP)
+    row = number // GROUP % groups * GROUP + number % GROUP
+    return (row, number // GROUP // groups) if row < rows else (x, y)
+
+
+def dropped(rows: int, columns: int) -> int:
+    """Tiles of a grid that no block computes."""
+    tiles = {(x, y) for x in range(rows) for y in range(columns)}
+    return len(tiles - {tile_of(x, y, rows) for x, y in tiles})
+
+
+def moved(rows: int, columns: int) -> int:
+    """Blocks of a grid whose tile is another than without the formula."""
+    return sum(tile_of(x, y, rows) != (x, y) for x in range(rows) for y in range(columns))
+
+
+def tiles_dropped(given: Inputs) -> Calculated:
+    """Tiles of C that no block computes, summed over square grids with the sides of `options.sides`."""
+    counts = {side: dropped(side, side) for side in _sides(given)}
+    return Calculated(sum(counts.values()), "; ".join(f"{s} x {s}: {n} of {s * s}" for s, n in counts.items()))
+
+
+def blocks_moved(given: Inputs) -> Calculated:
+    """Blocks that compute another tile than without the formula, summed over square grids with those sides."""
+    counts = {side: moved(side, side) for side in _sides(given)}
+    return Calculated(sum(counts.values()), "; ".join(f"{s} x {s}: {n} of {s * s}" for s, n in counts.items()))
+
+
+def block_kilobytes(given: Inputs) -> Calculated:
+    """Shared memory of a block of the kernel, static and dynamic, in KB of 1024 bytes."""
+    size = _shared_bytes(given)
+    return Calculated(size / 1024, f"{size} bytes a block")
+
+
+def resident_blocks(given: Inputs) -> Calculated:
+    """Blocks of the kernel that an SM of `arch` holds, by shared memory, registers and threads."""
+    (kernel,), (code,) = given.kernels, given.codes
+    threads = kernel.launch(_shape(given)).block[0]
+    warps = -(-threads // 32)
+    by_shared = SHARED[given.arch] // (_shared_bytes(given) + RESERVED)
+    by_registers = REGISTERS // (warps * -(-32 * code.registers // GRANULE) * GRANULE)
+    return Calculated(
+        min(by_shared, by_registers, THREADS // threads),
+        f"shared memory holds {by_shared} blocks of {_shared_bytes(given) // 1024} KB, registers {by_registers} "
+        f"of {threads} threads with {code.registers} each",
+    )
+
+
+def _shared_bytes(given: Inputs) -> int:
+    (kernel,), (code,) = given.kernels, given.codes
+    return code.shared_bytes + kernel.launch(_shape(given)).shared_bytes
+
+
+def _shape(given: Inputs) -> Shape:
+    return Shape.cube(given.n or 2048)
+
+
+def _sides(given: Inputs) -> list[int]:
+    """`options.sides`: a number, or a list of numbers."""
+    sides = given.options["sides"]
+    return [int(side) for side in (sides if isinstance(sides, list | tuple) else [sides])]
