@@ -17,7 +17,7 @@ REGISTERS, GRANULE, THREADS = 65536, 256, 2048
 
 
 def tile_of(x: int, y: int, rows: int) -> tuple[int, int]:
-    """The tile (row, column) that block (x, y) of a grid with `rows` blocks along x computes, by the printed formula."""
+    """The tile (row, column) of block (x, y), by the printed formula, in a grid with `rows` blocks along x."""
     if rows < GROUP:
         return x, y
     number, groups = x + y * rows, -(-rows // GROUP)
