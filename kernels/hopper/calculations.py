@@ -1,7 +1,10 @@
-"""What the article's sketch of a wgmma kernel does with its sizes, evaluated. It leaves BM, BN and BK open."""
+"""What the article's sketch of a wgmma kernel says and does, evaluated. It leaves BM, BN and BK open."""
 
 from __future__ import annotations
 
+import re
+
+from gemmrepro import registry
 from gemmrepro.judge.calculation import Calculated, Inputs
 
 HALF_BYTES = 2
@@ -28,3 +31,15 @@ def missing_blocks(given: Inputs) -> Calculated:
     blocks = int(given.option("bk") // given.option("k"))
     tiles = int((given.n or 0) // given.option("bk"))
     return Calculated(max(0, tiles - blocks), f"{tiles} tiles of K, {blocks} blocks in a fragment")
+
+
+def place_of_sums(given: Inputs) -> Calculated:
+    """Where the accumulator's type stands among the three in the name of a CuTe atom, from 1.
+
+    Read from cute.hopper, whose atom and types compile together.
+    """
+    kernel = registry.kernel("cute.hopper")
+    (types,) = set(re.findall(r"SM90_\d+x\d+x\d+_((?:[A-Z]+\d+){3})_SS", kernel.source_path.read_text()))
+    sums = kernel.compute.dtype_acc.upper().removeprefix("FP")
+    places = [name.removeprefix("F") == sums for name in re.findall(r"[A-Z]+\d+", types)]
+    return Calculated(places.index(True) + 1, f"{types} multiplies {kernel.compute.dtype_in}, sums in fp{sums}")

@@ -58,6 +58,10 @@ def test_a_fragment_has_blocks_of_one_tile() -> None:
     assert missing(Inputs(n=256, options={"bk": 64, "k": 16})).value == 0
 
 
+def test_an_atom_names_its_accumulator_first() -> None:
+    assert calculation("hopper", "place_of_sums")(Inputs()).value == 1
+
+
 def test_the_experiments_products_are_exact_in_fp16() -> None:
     a, b, exact = DECLARED.operands(128, 1, np)
     assert (exact.astype(np.float64) == a.astype(np.float64).T @ b.astype(np.float64)).all()
