@@ -43,3 +43,16 @@ def place_of_sums(given: Inputs) -> Calculated:
     sums = kernel.compute.dtype_acc.upper().removeprefix("FP")
     places = [name.removeprefix("F") == sums for name in re.findall(r"[A-Z]+\d+", types)]
     return Calculated(places.index(True) + 1, f"{types} multiplies {kernel.compute.dtype_in}, sums in fp{sums}")
+
+
+def bank_conflicts(given: Inputs) -> Calculated:
+    """Most chunks of 16 bytes in one group of four banks, when the same chunk of eight rows of 128 bytes is read.
+
+    Eight groups of banks hold 128 bytes. Without the swizzle chunk c of row r lies at chunk c, with it at c ^ (r % 8).
+    """
+
+    def ways(swizzled: bool) -> int:
+        groups = [[c ^ r if swizzled else c for r in range(8)] for c in range(8)]
+        return max(max(map(row.count, row)) for row in groups)
+
+    return Calculated(ways(swizzled=True), f"{ways(swizzled=False)} without the swizzle")

@@ -58,6 +58,11 @@ def test_a_fragment_has_blocks_of_one_tile() -> None:
     assert missing(Inputs(n=256, options={"bk": 64, "k": 16})).value == 0
 
 
+def test_the_swizzle_spreads_a_column_of_chunks_over_all_banks() -> None:
+    found = calculation("hopper", "bank_conflicts")(Inputs())
+    assert (found.value, found.working) == (1, "8 without the swizzle")
+
+
 def test_an_atom_names_its_accumulator_first() -> None:
     assert calculation("hopper", "place_of_sums")(Inputs()).value == 1
 
