@@ -4,6 +4,8 @@
 is a float64 product: products of fp16 numbers are exact in it, and its own rounding error stays, in any order of
 summation, below K 2^-53 |A||B|, which for K = 65536 is a ten-thousandth of the unit u = 2^-24 of the errors.
 
+`half_accumulation` does the same for sums that the instruction keeps in fp16, with the author's kernels 3.2 to 3.4.
+
 `alignment` has the tensor cores compute sums whose terms differ by chosen powers of two, and reads off how many bits
 below the largest term still count.
 """
@@ -25,6 +27,7 @@ CHUNK = 4096
 
 INSIDE, OUTSIDE, OUTSIDE4 = "ada.accumulate_inside", "ada.accumulate_outside", "ada.accumulate_outside4"
 COMPENSATED, FFMA = "ada.accumulate_compensated", "ada.accumulate_ffma"
+SINGLE, HALF_EACH, HALF_STEPS, HALF = "ada.packed_4x", "ada.half_each", "ada.half_steps", "ada.half"
 CUBLAS, WGMMA = "cublas.gemm", "hopper.wgmma_fp16"
 
 # Inputs ---------------------------------------------------------------------------------------------------------------
@@ -231,6 +234,49 @@ ACCUMULATION = Experiment(
     ),
 )
 
+HALF_ACCUMULATION = Experiment(
+    name="half_accumulation",
+    title="fp16 sums inside the mma instruction, fp32 sums outside",
+    question=(
+        "How much of the error of sums that mma.sync keeps in fp16 goes away if ordinary fp32 additions accumulate the "
+        "results of every instruction, or of every two?"
+    ),
+    kernels=(SINGLE, HALF_EACH, HALF_STEPS, HALF),
+    parameters={
+        "m": 2048,
+        "n": 2048,
+        "ks": [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384],
+        "laws": ["normal", "uniform", "wide1", "cancellation"],
+        "seeds": [1, 2, 3],
+    },
+    columns=ACCUMULATION.columns,
+    points=_points,
+    measure=_measure,
+    figures=(
+        Lines(
+            name="half_accumulation",
+            title="Error of a dot product summed in fp16 and outside of it",
+            x="k",
+            x_label="K",
+            y="rms_u",
+            y_label="RMS error / |A||B|, in 2⁻²⁴",
+            panel="law",
+            panels={law: TITLES[law] for law in ("normal", "uniform", "wide1", "cancellation")},
+            series={
+                HALF: "fp16 throughout",
+                HALF_STEPS: "fp32 after two mma",
+                HALF_EACH: "fp32 after every mma",
+                SINGLE: "fp32 inside mma",
+            },
+            caption=(
+                "Root mean square of an output's error divided by the sum of its products' magnitudes, in units of "
+                "fp32's 2⁻²⁴. 2048 by 2048 outputs of three draws, fp16 inputs, fp32 output, compared with float64."
+            ),
+            zero="every output exact",
+        ),
+    ),
+)
+
 # Alignment ------------------------------------------------------------------------------------------------------------
 
 BIG = 8
@@ -322,4 +368,4 @@ ALIGNMENT = Experiment(
     measure=_probe,
 )
 
-EXPERIMENTS = (ACCUMULATION, ALIGNMENT)
+EXPERIMENTS = (ACCUMULATION, HALF_ACCUMULATION, ALIGNMENT)

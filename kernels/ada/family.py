@@ -1,8 +1,9 @@
-"""Ada: the article's six rungs of mma.sync in fp16, and five more tuned on Hopper, against cuBLAS and the ceiling."""
+"""Ada: the author's nine kernels of mma.sync in fp16, and six more tuned on Hopper, against cuBLAS and the ceiling."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gemmrepro.operations import Shape
 from gemmrepro.registry import (
@@ -25,7 +26,7 @@ FAMILY = Family(
     name="ada",
     title="Ada: mma.sync by hand",
     article="ada",
-    summary="C = A B, fp16 in and fp32 out, B K-major, by the warp's tensor core instruction; "
+    summary="C = A B, fp16 in and fp32 out, by the warp's tensor core instruction; "
     "against cuBLAS at its fastest and against what that instruction can do at most.",
     figures=("climb", "throughput", "ratio", "roofline"),
 )
@@ -36,7 +37,11 @@ BLOCKS = 132
 THREADS = 256
 """Eight warps, in every rung without a producer."""
 
+SIDE = 16
+"""Threads each way of the author's blocks."""
+
 _HEADERS = ("common/element.cuh", "common/mma.cuh")
+_AUTHORS = (*_HEADERS, "common/mma_ada.cuh")
 _ASYNC = (*_HEADERS, "common/cp_async.cuh")
 _ENGINE = (*_HEADERS, "common/mbarrier.cuh", "common/tma.cuh", "common/wgmma.cuh")
 _ROOMY = ("80", "90", "100")
@@ -53,6 +58,15 @@ def _tiled(bm: int, bn: int, shared_bytes: int = 0) -> Callable[[Shape], Launch]
     def launch(shape: Shape) -> Launch:
         grid = (_ceil(shape.n, bn), _ceil(shape.m, bm), 1)
         return Launch(grid=grid, block=(THREADS, 1, 1), shared_bytes=shared_bytes)
+
+    return launch
+
+
+def _authors(tile: int) -> Callable[[Shape], Launch]:
+    """The author's launch: 16 x 16 threads per tile of `tile` x `tile`, x over columns and y over rows of C."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(grid=(_ceil(shape.n, tile), _ceil(shape.m, tile), 1), block=(SIDE, SIDE, 1))
 
     return launch
 
@@ -82,8 +96,22 @@ def _mma(least: int) -> Expect:
     return Expect(r"HMMA\.16816\.F32", f"mma.sync m16n8k16 into fp32, at least {least} per K iteration", least=least)
 
 
-def _ldmatrix(least: int) -> Expect:
-    return Expect(r"LDSM\.16\.M88\.4", "ldmatrix loads fragments, four 8 x 8 blocks at a time", least=least)
+def _mma_half(least: int) -> Expect:
+    return Expect(r"HMMA\.16816\.F16", f"mma.sync m16n8k16 into fp16, at least {least} per K iteration", least=least)
+
+
+def _ldmatrix(least: int, archs: tuple[str, ...] = ()) -> Expect:
+    return Expect(
+        r"LDSM\.16\.M88\.4", "ldmatrix loads fragments, four 8 x 8 blocks at a time", least=least, archs=archs
+    )
+
+
+def _ldmatrix2(least: int) -> Expect:
+    return Expect(r"LDSM\.16\.M88\.2", "ldmatrix loads fragments of B, two 8 x 8 blocks at a time", least=least)
+
+
+def _promotions(least: int) -> Expect:
+    return Expect(r"FADD(\..*)?", f"fp16 sums are added to fp32 sums, at least {least} per K iteration", least=least)
 
 
 def _copies(least: int) -> Expect:
@@ -99,8 +127,11 @@ _NO_WGMMA = Expect(r"HGMMA.*", "no warpgroup instruction", least=0, most=0)
 _NO_ENGINE = Expect(r"UTMA.*", "no TMA", least=0, most=0)
 _NO_ASYNC = Expect(r"LDGSTS.*", "every element passes through registers", least=0, most=0)
 _NO_LDSM = Expect(r"LDSM.*", "fragments are read word by word", least=0, most=0)
-_WIDE_LOADS = Expect(r"LDG\.E\.128(\..*)?", "eight elements per load", least=4)
-_WIDE_STORES = Expect(r"STS\.128", "eight elements per store to shared memory", least=4)
+_ELEMENTS = Expect(r"LDG\.E\.U16(\..*)?", "elements are loaded one by one", least=4)
+_ELEMENT_STORES = Expect(r"STS\.U16", "and stored one by one", least=4)
+_WIDE_LOADS = Expect(r"LDG\.E\.128(\..*)?", "eight elements per load", least=2)
+_WIDE_STORES = Expect(r"STS\.128", "eight elements per store to shared memory", least=2)
+_NO_FP32_MMA = Expect(r"HMMA\.16816\.F32", "no mma into fp32", least=0, most=0)
 _NO_LDG = Expect(r"LDG\..*", "no thread loads from A or B into registers", least=0, most=0)
 _NO_STS = Expect(r"STS(\..*)?", "no thread stores to shared memory", least=0, most=0)
 _PAIRS = Expect(r"STG\.E\.64(\..*)?", "C is stored two sums at a time", least=8)
@@ -122,6 +153,18 @@ _STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 
 
+_FP32_SUMS = Compute(dtype_in="fp16", dtype_acc="fp32", dtype_out="fp32", layout="row,col,row")
+_ROW_MAJOR_B = replace(_FP32_SUMS, layout="row,row,row")
+
+
+def _half_sums(promoted: int) -> Compute:
+    """fp16 sums that go to fp32 ones every `promoted` products; 0: never."""
+    return replace(_FP32_SUMS, dtype_acc="fp16", promoted=promoted)
+
+
+_BEYOND = Story()
+
+
 def _kernel(
     name: str,
     rung: str,
@@ -133,30 +176,69 @@ def _kernel(
     evidence: tuple[str, ...],
     headers: tuple[str, ...] = _HEADERS,
     entry: str | None = None,
-    published: str | None = None,
-    k: int = 8,
+    compute: Compute = _FP32_SUMS,
+    story: Story = _BEYOND,
+    accepts: Accepts | None = None,
     targets: tuple[str, ...] = (),
     min_capability: tuple[int, int] = (8, 0),
     tensor_maps: dict[str, TensorMap] | None = None,
     gate_shapes: tuple[Shape, ...] = (),
+    spills: tuple[str, ...] = (),
 ) -> Kernel:
-    """A rung. `k`: what K must be a multiple of. With a tensor map of C, TMA stores C."""
+    """A rung. With a tensor map of C, TMA stores C."""
     maps = tensor_maps or {}
     operands = tuple(f"map:{name}" if name in maps else name for name in "abc")
+    usual = Accepts(multiple_of={"n": 4, "k": 8} if "c" in maps else {"k": 8})
     return Kernel(
         id=f"ada.{name}",
         rung=rung,
         title=title,
         source=f"{rung}_{name}.cu",
-        compute=Compute(dtype_in="fp16", dtype_acc="fp32", dtype_out="fp32", layout="row,col,row"),
+        compute=compute,
         code=Code(entry or name, params=params, headers=headers),
         launch=launch,
         call=Call(arguments=(*operands, "m", "n", "k"), tensor_maps=maps),
         platform=Platform(min_capability=min_capability, targets=targets),
-        accepts=Accepts(multiple_of={"n": 4, "k": k} if "c" in maps else {"k": k}),
-        promises=Promises(expects=(*expects, _NO_SPILL, _NO_WGMMA), gate_shapes=gate_shapes),
+        accepts=accepts or usual,
+        promises=Promises(
+            expects=(*expects, *([] if spills else [_NO_SPILL]), _NO_WGMMA), gate_shapes=gate_shapes, spills=spills
+        ),
         timing=Timing(baseline="cublas.gemm"),
-        story=Story(article="ada", published_system=published, idea=idea, evidence=evidence),
+        story=replace(story, idea=idea, evidence=evidence),
+    )
+
+
+def _author(
+    name: str,
+    rung: str,
+    title: str,
+    params: dict[str, int],
+    expects: tuple[Expect, ...],
+    idea: str,
+    evidence: tuple[str, ...],
+    published: str | None = None,
+    gain_over: str = "",
+    compute: Compute = _FP32_SUMS,
+    headers: tuple[str, ...] = _AUTHORS,
+    spills: tuple[str, ...] = (),
+) -> Kernel:
+    """A kernel of the author's: square tiles, no tails."""
+    tile, step = params["bm"], params["bk"]
+    return _kernel(
+        name=name,
+        rung=rung,
+        title=title,
+        launch=_authors(tile),
+        expects=expects,
+        params=params,
+        idea=idea,
+        evidence=evidence,
+        headers=headers,
+        compute=compute,
+        story=Story(article="ada", published_system=published, gain_over=gain_over),
+        accepts=Accepts(multiple_of={"m": tile, "n": tile, "k": step}),
+        gate_shapes=(Shape(3 * tile, 5 * tile, 7 * step), Shape(2 * tile, tile, 4096)),
+        spills=spills,
     )
 
 
@@ -248,80 +330,128 @@ _NUMERICS = (
     ),
 )
 
+_AUTHORS_ASYNC = (*_AUTHORS, "common/cp_async.cuh")
+_PACKED = {"bm": 64, "bn": 64, "bk": 32, "mma_m": 2, "mma_n": 2}
+_PACKED_4X = {"bm": 128, "bn": 128, "bk": 32, "mma_m": 4, "mma_n": 4, "stages": 3}
+_TIMES = (_CYCLES, _TIME)
+
 KERNELS = (
-    _kernel(
-        name="naive",
+    _author(
+        name="scalar",
         rung="1.0",
         title="Naive",
-        launch=_tiled(32, 32),
-        expects=(_mma(1), _NO_LDSM, _NO_ASYNC, _NO_ENGINE),
-        params={"bm": 32, "bn": 32, "bk": 16, "mma_m": 1, "mma_n": 1},
-        idea="A warp multiplies one 16 x 8 tile, its fragments read from shared memory word by word.",
+        params={"bm": 32, "bn": 32, "bk": 16},
+        expects=(_mma(1), _ELEMENTS, _ELEMENT_STORES, _NO_LDSM, _NO_ASYNC, _NO_ENGINE),
+        idea="A warp multiplies one 16 x 8 tile, which passes through shared memory element by element.",
         evidence=(_SECTORS, _LOAD_CONFLICTS, _STORE_CONFLICTS, _TIME),
         published="1.0 naive",
-        k=2,
+        compute=_ROW_MAJOR_B,
     ),
-    _kernel(
-        name="tiled_2x",
+    _author(
+        name="scalar_2x",
         rung="1.1",
         title="Two by two tiles",
-        launch=_tiled(64, 64),
-        expects=(_mma(4), _NO_LDSM, _NO_ASYNC, _NO_ENGINE),
         params={"bm": 64, "bn": 64, "bk": 16, "mma_m": 2, "mma_n": 2},
+        expects=(_mma(4), _ELEMENTS, _ELEMENT_STORES, _NO_LDSM, _NO_ASYNC, _NO_ENGINE),
         idea="2 x 2 tiles per warp: half the loads, reads and barriers per product.",
         evidence=(_L2, _INSTRUCTIONS, _TIME),
         published="1.1 naive 2x tiling",
-        k=2,
+        compute=_ROW_MAJOR_B,
     ),
-    _kernel(
-        name="permuted",
+    _author(
+        name="packed",
         rung="2.0",
         title="Permuted shared memory",
-        launch=_tiled(64, 64),
-        expects=(_mma(16), _ldmatrix(12), _WIDE_LOADS, _WIDE_STORES, _NO_ASYNC, _PAIRS, _NO_ENGINE),
-        params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2},
-        idea="128-bit loads, pieces of 16 bytes permuted by XOR, ldmatrix: no bank conflicts.",
+        params=_PACKED,
+        expects=(_mma(8), _ldmatrix(4), _ldmatrix2(4), _WIDE_LOADS, _WIDE_STORES, _NO_ASYNC, _PAIRS, _NO_ENGINE),
+        idea="128-bit loads, two rows packed into a line of shared memory and permuted by XOR, ldmatrix: no conflicts.",
         evidence=(_LOAD_CONFLICTS, _STORE_CONFLICTS, _INSTRUCTIONS, _TIME),
         published="2.0 permuted smem",
     ),
-    _kernel(
-        name="registers",
+    _author(
+        name="packed_reuse",
         rung="2.1",
-        title="Next iteration in registers",
-        launch=_tiled(64, 64),
-        expects=(_mma(16), _ldmatrix(12), _WIDE_LOADS, _WIDE_STORES, _NO_ASYNC, _PAIRS, _NO_ENGINE),
-        params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2},
-        idea="The next iteration's tiles are loaded into registers before this one is multiplied.",
-        evidence=(_LOAD_CONFLICTS, _TIME),
+        title="Fragments of A kept",
+        params=_PACKED,
+        expects=(_mma(8), _ldmatrix(4), _ldmatrix2(4), _WIDE_LOADS, _WIDE_STORES, _NO_ASYNC, _PAIRS, _NO_ENGINE),
+        idea="Fragments of A are read once per K step and not once per tile.",
+        evidence=(_INSTRUCTIONS, _TIME),
         published="2.1 permuted smem + register tweak",
     ),
-    _kernel(
-        name="pipelined",
+    _author(
+        name="packed_async",
         rung="3.0",
         title="Asynchronous pipeline",
-        launch=_tiled(64, 64, 3 * (64 + 64) * 64 * 2),
-        expects=(_mma(16), _ldmatrix(12), _copies(4), *_PIPELINE),
-        params={"bm": 64, "bn": 64, "bk": 64, "mma_m": 2, "mma_n": 2, "stages": 3},
-        idea="cp.async fills a ring of three slots; one barrier per K iteration.",
+        params={**_PACKED, "stages": 3},
+        expects=(_mma(8), _ldmatrix(4), _ldmatrix2(4), _copies(2), *_PIPELINE),
+        idea="cp.async fills a ring of three slots; one barrier per K step.",
         evidence=(_LOAD_CONFLICTS, _INSTRUCTIONS, _TIME),
-        headers=_ASYNC,
+        headers=_AUTHORS_ASYNC,
         published="3.0 n-stage async pipeline",
+    ),
+    _author(
+        name="packed_4x",
+        rung="3.1",
+        title="Four by four tiles",
+        params=_PACKED_4X,
+        expects=(_mma(32), _ldmatrix(8), _ldmatrix2(8), _copies(4), *_PIPELINE),
+        idea="4 x 4 tiles per warp, 128 x 128 per block: the article's last kernel.",
+        evidence=(_L2, _LOAD_CONFLICTS, *_TIMES),
+        headers=_AUTHORS_ASYNC,
+        published="3.1 n-stage + 4x tiling",
+    ),
+    _author(
+        name="half_each",
+        rung="3.2",
+        title="fp16 sums, added outside",
+        params=_PACKED_4X,
+        expects=(_mma_half(32), _promotions(128), _NO_FP32_MMA, _ldmatrix(8), _ldmatrix2(8), _copies(4), *_PIPELINE),
+        idea="Every mma sums its 16 products in fp16; ordinary additions take them to fp32 sums.",
+        evidence=(_INSTRUCTIONS, *_TIMES),
+        gain_over="ada.packed_4x",
+        compute=_half_sums(16),
+        headers=_AUTHORS_ASYNC,
+        spills=("80", "86", "89", "90", "100", "120"),
+    ),
+    _author(
+        name="half",
+        rung="3.3",
+        title="fp16 sums throughout",
+        params=_PACKED_4X,
+        expects=(_mma_half(32), _NO_FP32_MMA, _ldmatrix(8), _ldmatrix2(8), _copies(4), *_PIPELINE),
+        idea="Sums stay in fp16 and are converted when C is stored.",
+        evidence=(_INSTRUCTIONS, *_TIMES),
+        gain_over="ada.packed_4x",
+        compute=_half_sums(0),
+        headers=_AUTHORS_ASYNC,
+    ),
+    _author(
+        name="half_steps",
+        rung="3.4",
+        title="fp16 sums, added outside once a K step",
+        params={**_PACKED_4X, "promote": 1},
+        expects=(_mma_half(32), _promotions(64), _NO_FP32_MMA, _ldmatrix(8), _ldmatrix2(8), _copies(4), *_PIPELINE),
+        idea="Two mma sum 32 products in fp16 before they go to fp32 sums.",
+        evidence=(_INSTRUCTIONS, *_TIMES),
+        gain_over="ada.packed_4x",
+        compute=_half_sums(32),
+        headers=_AUTHORS_ASYNC,
     ),
     _kernel(
         name="tiled_4x",
-        rung="3.1",
-        title="Four by four tiles",
+        rung="4.0",
+        title="K step of 64",
         launch=_tiled(128, 128, 3 * (128 + 128) * 64 * 2),
         expects=(_mma(64), _ldmatrix(24), _copies(8), *_PIPELINE),
         params={"bm": 128, "bn": 128, "bk": 64, "mma_m": 4, "mma_n": 4, "stages": 3},
-        idea="4 x 4 tiles per warp, 128 x 128 per block: the article's last rung.",
+        idea="A K step of 64, each row a line of shared memory; ldmatrix brings two fragments of B: half the barriers.",
         evidence=(_L2, _LOAD_CONFLICTS, _CYCLES, _TIME),
         headers=_ASYNC,
-        published="3.1 n-stage + 4x tiling",
+        story=Story(gain_over="ada.packed_4x"),
     ),
     _kernel(
         name="warp_tiles",
-        rung="3.2",
+        rung="4.1",
         title="64 x 64 per warp",
         launch=_tiled(256, 128, 3 * _SLOT),
         expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
@@ -333,7 +463,7 @@ KERNELS = (
     ),
     _kernel(
         name="fragments",
-        rung="3.3",
+        rung="4.2",
         title="Fragments prefetched",
         launch=_tiled(256, 128, 3 * _SLOT),
         expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
@@ -345,7 +475,7 @@ KERNELS = (
     ),
     _kernel(
         name="l2_order",
-        rung="3.4",
+        rung="4.3",
         title="Blocks in L2 order",
         launch=_one_dimensional(256, 128, 3 * _SLOT),
         expects=(_mma(128), _ldmatrix(32), _copies(12), *_PIPELINE),
@@ -358,7 +488,7 @@ KERNELS = (
     ),
     _kernel(
         name="tma",
-        rung="3.5",
+        rung="4.4",
         title="Fed by TMA",
         launch=_persistent(256, 128, 4 * (_SLOT + _BARRIERS)),
         expects=(_mma(128), _ldmatrix(32), *_RING, _NO_ASYNC, _NO_LDG, _NO_STS, _PAIRS),
@@ -374,7 +504,7 @@ KERNELS = (
     ),
     _kernel(
         name="stored",
-        rung="3.6",
+        rung="4.5",
         title="Stored by TMA",
         launch=_persistent(256, 128, 3 * (_SLOT + _BARRIERS) + 8 * 2 * 16 * 64 * 4),
         expects=(
