@@ -188,7 +188,7 @@ def test_a_word_that_is_no_metric_is_refused_with_those_that_are(tmp_path):
     [
         ("ceiling_share", {"ceiling": "ceilings.nave"}, "no kernel 'ceilings.nave' in family ceilings"),
         ("opcodes", {"pattern": "LDS("}, "compute.pattern"),
-        ("order", {"kernels": ["ada.naive", "ada.tiled"]}, "one kernel for each published row"),
+        ("order", {"kernels": ["ada.scalar", "ada.packed"]}, "one kernel for each published row"),
         ("experiment", {"value": "speed"}, "speed"),
     ],
 )

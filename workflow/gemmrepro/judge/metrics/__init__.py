@@ -19,6 +19,7 @@ from gemmrepro.judge.metrics.base import (
 )
 from gemmrepro.judge.metrics.calculated import CalculatedFigure
 from gemmrepro.judge.metrics.consistent import Consistent
+from gemmrepro.judge.metrics.counters import CounterArithmetic
 from gemmrepro.judge.metrics.experiment import ExperimentColumn
 from gemmrepro.judge.metrics.loads import GlobalLoads, loads_per_k
 from gemmrepro.judge.metrics.opcodes import Opcodes
@@ -104,6 +105,11 @@ _METRICS: tuple[Metric, ...] = (
         "tolerance.",
     ),
     _COUNTER,
+    CounterArithmetic(
+        "counters",
+        "",
+        "What `value` makes of hardware counters of one launch of `kernel` lies between `least` and `most`.",
+    ),
     GlobalLoads(
         "global_loads",
         "K",
