@@ -289,10 +289,43 @@ def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tole
     ]
 
 
+LEVELS = [{"system": "L6 vectorized"}, {"system": "L7 warptile"}]
+OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_cublas", "n": 4096}}
+
+
+@pytest.mark.parametrize(
+    ("compute", "tolerance", "verdict", "words"),
+    [
+        ({"expect": "l / q", "equals": 23250, "each": LEVELS}, 0.001, CONSISTENT, ["Of 2 cases", "0.1%"]),
+        ({"expect": "l / q", "equals": 23261, "each": LEVELS}, 0.0005, CONTRADICTORY, ["it holds in 1 of 2 cases"]),
+        ({"expect": "l", "above": 20000, "each": LEVELS}, None, CONTRADICTORY, ["18,237", "1 of 2 cases"]),
+        ({"expect": "l", "below": "30000 * q", "each": LEVELS}, None, CONSISTENT, ["Of 2 cases", "as stated"]),
+        (
+            {"expect": "l / q", "equals": 21779, "each": [LEVELS[1], {"l": LEVELS[1], "q": LEVELS[0]}]},
+            0.3,
+            CONSISTENT,
+            ["q = 0.784"],
+        ),
+    ],
+)
+def test_a_claim_of_several_cases_needs_all_of_them(tmp_path, compute, tolerance, verdict, words):
+    compute = {"metric": "consistent", "rows": {**OF_LEVEL}, **compute}
+    if "q" not in f"{compute['expect']} {compute.get('below', '')}":
+        del compute["rows"]["q"]
+    claim = of_arithmetic(compute=compute)
+    claim = {key: value for key, value in claim.items() if key != "tolerance"}
+    claim |= {} if tolerance is None else {"tolerance": tolerance}
+    entry = judged(tmp_path, claim, ladder=False, ceilings=False)["ladder.x.sum"]
+    assert entry["verdict"] == verdict
+    assert not [word for word in words if word not in entry["explanation"]], entry["explanation"]
+    assert len(entry["published"]) == 2 * len(compute["rows"])
+
+
 @pytest.mark.parametrize(
     ("compute", "words"),
     [
         ({"expect": "l / q"}, ["'compute'"]),
+        ({"expect": "l / q", "equals": 1, "each": [{"system": "L0"}, *LEVELS], "rows": OF_LEVEL}, ["0 rows"]),
         ({"expect": "l / q", "equals": 1, "below": 2}, ["'compute'"]),
         ({"expect": "l / r", "equals": 1}, ["'compute.expect'", "no 'r' among"]),
         ({"expect": "open('x')", "equals": "q"}, ["'compute.expect'", "only numbers"]),

@@ -16,6 +16,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.judge.carrying import problems as carrying_problems
 from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS, Problem
+from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import PARAMETER, published_rows
 from gemmrepro.registry import family_names
 
@@ -143,7 +144,7 @@ def _load_claim(
 ) -> tuple[Claim, list[Problem]]:
     """One claim of a file that fits the schema, and its problems that the schema cannot catch."""
     compute = entry["compute"]
-    references = compute["rows"].values() if compute["metric"] == "consistent" else entry.get("published", ())
+    references = of_cases(compute) if compute["metric"] == "consistent" else entry.get("published", ())
     rows, problems = _look_up(tuple(references), published)
     transfer, wrong = _with_rows(entry["transfer"], published)
     problems += wrong

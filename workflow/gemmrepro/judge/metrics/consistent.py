@@ -30,7 +30,13 @@ class Consistent(FigureMetric):
             "type": "object",
             "minProperties": 1,
             "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": {"enum": ["n", "d"]}},
-            "additionalProperties": {"$ref": "#/$defs/published"},
+            "additionalProperties": {"$ref": "#/$defs/picked"},
+        }
+        each = {
+            "description": "cases, all of which must hold: what each adds to every row, or by name to one of them",
+            "type": "array",
+            "minItems": 2,
+            "items": {"type": "object", "minProperties": 1},
         }
         expression = {"type": ["string", "number"], "minLength": 1}
         relations = {word: {**expression, "description": f"what `expect` {word}"} for word in _RELATIONS}
@@ -38,6 +44,7 @@ class Consistent(FigureMetric):
             "required": ["rows", "expect"],
             "properties": {
                 "rows": rows,
+                "each": each,
                 "expect": {**TEXT, "description": "numbers, names, + - * / ** ( )"},
                 **relations,
             },
@@ -49,7 +56,8 @@ class Consistent(FigureMetric):
         relation, other = _relation(claim)
         for key in ("expect", relation):
             try:
-                evaluate(str(claim.compute[key]), _values(claim))
+                for values in _values(claim):
+                    evaluate(str(claim.compute[key]), values)
             except ValueError as error:
                 problems.append(Problem(f"compute.{key}", str(error)))
         if problems:
@@ -69,54 +77,103 @@ class Consistent(FigureMetric):
         return None
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        value = evaluate(str(claim.compute["expect"]), _values(claim))
-        sources = tuple(f"published.csv: {row['article']}, {row['system']}, {row['metric']}" for row in claim.published)
+        value = max(_cases(claim), key=_Case.strain).value
+        rows = claim.published
+        sources = tuple(f"published.csv: {row['article']}, {row['system']}, {row['metric']}" for row in rows)
         label = str(claim.compute["expect"])
         return Readings(Reading(None, (Value(label, value, value, value, self.unit, sources),)))
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        value, other = readings.judged.value.value, _other(claim)
-        relation, _ = _relation(claim)
-        if relation == "equals":
-            tolerance = claim.tolerance or 0.0
-            holds = abs(value - other) <= tolerance * abs(other)
-            reason = f"{'within' if holds else 'outside'} the {100 * tolerance:g}% that the printed digits allow"
+        cases = _cases(claim)
+        wrong = [case for case in cases if not case.holds]
+        of = f" in {len(cases) - len(wrong)} of {len(cases)} cases" if len(cases) > 1 and wrong else ""
+        if _relation(claim)[0] == "equals":
+            side = "outside" if wrong else "within"
+            reason = f"{side} the {100 * (claim.tolerance or 0):g}% allowed"
         else:
-            holds = value < other if relation == "below" else value > other
-            reason = "as stated" if holds else "which the statement denies"
-        return Verdict(CONSISTENT if holds else CONTRADICTORY, reason)
+            reason = "which the statement denies" if wrong else "as stated"
+        return Verdict(CONTRADICTORY if wrong else CONSISTENT, f"{reason}; it holds{of}" if of else reason)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        value, other = readings.judged.value.value, _other(claim)
-        names = [f"{name} = {_shown(number)}" for name, number in _values(claim).items()]
+        cases = _cases(claim)
+        case = max(cases, key=_Case.strain)
+        names = [f"{name} = {_shown(number)}" for name, number in case.values.items()]
         relation, text = _relation(claim)
-        off = f", {difference(value, other)}" if relation == "equals" and other and value / other > 0 else ""
+        signs = relation == "equals" and case.other and case.value / case.other > 0
+        off = f", {difference(case.value, case.other)}" if signs else ""
+        among = f"Of {len(cases)} cases, where it is furthest off: with" if len(cases) > 1 else "With"
         return (
-            f"With {', '.join(names)}: {claim.compute['expect']} is {format_number(value, 5)}, beside {text}"
-            f"{'' if text == _shown(other) else f' = {_shown(other)}'}{off}: {verdict.reason}. Nothing was measured."
+            f"{among} {', '.join(names)}: {claim.compute['expect']} is {format_number(case.value, 5)}, beside {text}"
+            f"{'' if text == _shown(case.other) else f' = {_shown(case.other)}'}{off}: {verdict.reason}. "
+            "Nothing was measured."
         )
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         return [Exhibit(readings.judged.value, static=True)]
 
 
-def _values(claim: Claim) -> dict[str, float]:
-    """The published values by their names, and the n and d that all rows with one share."""
-    values = {name: float(row["value"]) for name, row in zip(claim.compute["rows"], claim.published, strict=True)}
-    for axis in ("n", "d"):
-        sizes = {row[axis] for row in claim.published if row[axis] is not None}
-        if len(sizes) == 1:
-            values[axis] = float(sizes.pop())
-    return values
+@dataclass(frozen=True)
+class _Case:
+    """One case: the published values by name, and both sides of the relation."""
+
+    values: Mapping[str, float]
+    relation: str
+    value: float
+    other: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        if self.relation == "equals":
+            return abs(self.value - self.other) <= self.tolerance * abs(self.other)
+        return self.value < self.other if self.relation == "below" else self.value > self.other
+
+    def strain(self) -> float:
+        """How close the case is to not holding, or how far beyond; larger is worse."""
+        off = (self.value - self.other) / (abs(self.other) or 1.0)
+        return abs(off) if self.relation == "equals" else off if self.relation == "below" else -off
+
+
+def references(compute: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What picks the published rows of every case, one after the other in the order of `rows`.
+
+    A case of `each` adds its plain keys to every row that lacks them, and those under a row's name to that row.
+    """
+    picked: list[Mapping[str, Any]] = []
+    cases: list[Mapping[str, Any]] = compute.get("each") or [{}]
+    for case in cases:
+        common = {key: value for key, value in case.items() if not isinstance(value, Mapping)}
+        picked += [{**common, **keys, **case.get(name, {})} for name, keys in compute["rows"].items()]
+    return picked
+
+
+def _values(claim: Claim) -> list[dict[str, float]]:
+    """Of each case the published values by their names, and the n and d that all its rows with one share."""
+    names = list(claim.compute["rows"])
+    found = []
+    for start in range(0, len(claim.published), len(names)):
+        rows = claim.published[start : start + len(names)]
+        values = {name: float(row["value"]) for name, row in zip(names, rows, strict=True)}
+        for axis in ("n", "d"):
+            sizes = {row[axis] for row in rows if row[axis] is not None}
+            if len(sizes) == 1:
+                values[axis] = float(sizes.pop())
+        found.append(values)
+    return found
+
+
+def _cases(claim: Claim) -> list[_Case]:
+    relation, other = _relation(claim)
+    expect, tolerance = str(claim.compute["expect"]), claim.tolerance or 0.0
+    return [
+        _Case(values, relation, evaluate(expect, values), evaluate(other, values), tolerance)
+        for values in _values(claim)
+    ]
 
 
 def _relation(claim: Claim) -> tuple[str, str]:
     """``equals``, ``below`` or ``above``, and the expression on its other side."""
     return next((word, str(claim.compute[word])) for word in _RELATIONS if word in claim.compute)
-
-
-def _other(claim: Claim) -> float:
-    return evaluate(_relation(claim)[1], _values(claim))
 
 
 def _shown(value: float) -> str:
