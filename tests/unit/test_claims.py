@@ -44,7 +44,7 @@ def test_ladder_fills_in_the_values():
     assert not [claim.id for claim in loaded.values() if "{" in claim.statement]
 
 
-def test_cute_covers_its_14_rows_and_fills_in_quotients():
+def test_cute_fills_in_quotients():
     loaded = {claim.id: claim for claim in claims.load(("cute",))}
     rows = {tuple(row.items()) for claim in loaded.values() for row in claim.published}
     assert len([row for row in rows if dict(row)["system"].startswith("figure")]) == 25
@@ -55,6 +55,8 @@ def test_cute_covers_its_14_rows_and_fills_in_quotients():
 
 def broken(tmp_path: Path, change) -> UserError:
     document = yaml.safe_load((KERNELS_DIR / "ladder" / "claims.yaml").read_text())
+    last = next(place for place, claim in enumerate(document["claims"]) if claim["id"] == "ladder.code.L6.shared")
+    document["claims"] = document["claims"][: last + 1]
     change(document)
     path = tmp_path / "claims.yaml"
     path.write_text(yaml.safe_dump(document))
@@ -150,9 +152,8 @@ def test_a_claim_without_a_figure_transfers_nowhere(tmp_path):
         claims.load_file(path, "ladder")
 
 
-def test_cutile_covers_its_38_rows_and_takes_ratios_of_two_throughputs():
+def test_cutile_takes_ratios_of_two_throughputs():
     loaded = {claim.id: claim for claim in claims.load(("cutile",))}
-    assert len({tuple(row.items()) for claim in loaded.values() for row in claim.published}) == 38
     assert loaded["cutile.ratio.fp16.n8192"].value == pytest.approx(1483.030888 / 1253.946946)
     assert "118.3% of cuBLAS" in loaded["cutile.ratio.fp16.n8192"].statement
     assert loaded["cutile.fp8.over_fp16.n8192"].figure == "2.010"
