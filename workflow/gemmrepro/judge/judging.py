@@ -22,7 +22,7 @@ from gemmrepro.measure.rows import Measurements, load
 SCHEMA = 2
 """The version of verdicts.json: since 2 its counts are by register."""
 
-_PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype")
+_PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype", "place")
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,12 @@ class PublishedView:
     unit: str
     metric: str
     hardware: str
+    place: str = ""
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None) -> PublishedView | None:
         """From a row of published.csv; None without one."""
-        return None if row is None else cls(row["value"], row["unit"], row["metric"], row["hardware"])
+        return None if row is None else cls(row["value"], row["unit"], row["metric"], row["hardware"], row["place"])
 
     @property
     def text(self) -> str:
@@ -145,7 +146,8 @@ def claim_view(entry: Mapping[str, Any]) -> ClaimView:
         verdict=entry["verdict"],
         kernels=tuple(entry.get("kernels") or ()),
         published=tuple(
-            PublishedView(row["value"], row["unit"], row["metric"], row["hardware"]) for row in entry["published"]
+            PublishedView(row["value"], row["unit"], row["metric"], row["hardware"], row["place"])
+            for row in entry["published"]
         ),
         judged=tuple(
             MeasuredView(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gemmrepro.core.names import SIZE
+from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.rules import NOT_TESTABLE
 from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.inputs import Inputs
@@ -18,6 +20,7 @@ def limits(inputs: Inputs, families: Sequence[FamilyView]) -> list[str]:
         *_of_sources(inputs, families),
         *_of_rows(families),
         *_of_corrections(inputs),
+        *_of_statements(inputs),
         *_of_gates(families),
         *_of_sweeps(inputs, families),
     ]
@@ -52,6 +55,17 @@ def _of_corrections(inputs: Inputs) -> Iterator[str]:
             f"Marked as wrong, yet found to hold in this run: {names}. Either the correction or the test of it is "
             "mistaken, so they are not listed among what the articles get wrong."
         )
+
+
+def _of_statements(inputs: Inputs) -> Iterator[str]:
+    """The articles' statements that this machine cannot test, each with its reason while they are few."""
+    untestable = [
+        claim for claim in inputs.verdicts.claims if claim.register == ARTICLE and claim.verdict == NOT_TESTABLE
+    ]
+    for claim in untestable[:SKIPPED_SHOWN]:
+        yield f"Not testable here: {claim.statement} {claim.transfer_reason}"
+    if len(untestable) > SKIPPED_SHOWN:
+        yield f"{len(untestable) - SKIPPED_SHOWN} more statements are not testable here; the table of claims says why."
 
 
 def _of_rows(families: Sequence[FamilyView]) -> Iterator[str]:
