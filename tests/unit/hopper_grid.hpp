@@ -1,0 +1,762 @@
+// Runs a Hopper kernel's .cu on the CPU: all blocks at once, each thread a fiber, the copy engine and the tensor cores
+// as slow or as fast as the programming model allows.
+//
+// What compute-sanitizer cannot see, it sees: a tile that TMA overwrites while wgmma still reads it, a phase that ends
+// too early, an arrival too few, a block that leaves while its neighbour writes to it. The functions of kernels/common
+// are replaced by a model of what PTX promises of them, and of nothing more:
+//
+//   - a TMA load writes its box at some time before its bytes are counted; until then the box holds NaN;
+//   - a wgmma of a warpgroup reads shared memory and writes the sums at some time between the moment all 128 threads have
+//     issued it and the moment the first of them has waited for it (one operation, as in CUTLASS's pipelines, where one
+//     thread of a warpgroup releases a stage for all);
+//   - a TMA store reads shared memory at some time before `wait_group.read`, and sees what threads stored there only
+//     after shared_fence;
+//   - threads run in any order between the points where they wait for one another.
+//
+// A seed chooses among these times and orders. Three are fixed: 0 is as late as allowed, lowest thread first; 1 as
+// early as allowed, highest thread first; 2 as late as allowed, highest thread first. Results are compared by the
+// caller; `problem` says what else went wrong.
+#pragma once
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+using std::max;
+using std::min;
+
+struct Index {
+    unsigned x = 0, y = 0, z = 0;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+
+inline Index threadIdx, blockIdx, blockDim, gridDim;
+
+using Barrier = unsigned long long;
+using Descriptor = unsigned long long;
+using Word = unsigned;
+
+struct bf16 {
+    unsigned short bits;
+};
+struct fp16 {
+    unsigned short bits;
+};
+template <class One, class Other>
+constexpr bool SAME = std::is_same_v<One, Other>;
+
+inline float widen(bf16 x) {
+    const uint32_t bits = uint32_t(x.bits) << 16;
+    float wide;
+    memcpy(&wide, &bits, 4);
+    return wide;
+}
+inline bf16 narrow(float x) {  // of NaN and of numbers that bf16 holds exactly, as the caller draws them
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return {static_cast<unsigned short>(bits >> 16)};
+}
+
+// A matrix for TMA, as gemmrepro.registry.TensorMap describes it, with the matrix itself.
+struct TensorMap {
+    bf16* data = nullptr;
+    int rows = 0, columns = 0, box_rows = 0, box_columns = 0, swizzle = 0;
+};
+
+namespace hopper_grid {
+
+constexpr int MOST_SHARED = 227 * 1024;
+using Event = std::function<void()>;
+
+struct BarrierState {
+    int arrivals = 0, pending = 0, bytes = 0;
+    unsigned phase = 0;
+};
+
+enum class Wait { none, barrier, warp, block, cluster, group, products };
+
+struct Block;
+
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    Block* block = nullptr;
+    unsigned thread = 0;
+    bool done = false;
+    Wait wait = Wait::none;
+    BarrierState* barrier = nullptr;
+    unsigned parity = 0;
+    int group = 0;  // of a named barrier
+    std::deque<unsigned> products{0};  // wgmma: how many in each closed group, oldest first, and in the open one
+    unsigned issued = 0, awaited = 0;  // wgmma that it issued, and how many of them it waits for
+    std::deque<std::vector<Event>> stores{1};    // TMA stores, likewise
+    std::vector<std::pair<unsigned, unsigned>> unfenced;  // shared memory that the copy engine may not see yet
+};
+
+struct Product {  // a wgmma of a warpgroup, by what it does for each thread that has issued it
+    std::vector<Event> parts;
+    bool made = false;
+};
+
+struct Block {
+    unsigned index = 0, rank = 0, cluster = 0;
+    unsigned char* shared = nullptr;
+    std::map<unsigned, BarrierState> barriers;  // by offset in shared memory
+    std::map<int, unsigned> statics;            // offset of a __shared__ variable, by the line that declares it
+    unsigned next_static = 0;
+    std::vector<Fiber*> fibers;
+    unsigned exchanged[1024];
+    std::map<unsigned, std::deque<Product>> products;  // by warpgroup, in the order of issue
+
+    bool left() const {
+        return std::all_of(fibers.begin(), fibers.end(), [](const Fiber* fiber) { return fiber->done; });
+    }
+};
+
+inline ucontext_t scheduler;
+inline Fiber* running = nullptr;
+inline std::function<void()> body;
+inline std::vector<Block> blocks;
+inline std::vector<Event> copies;  // TMA loads under way
+inline std::mt19937 random_engine;
+inline int seed = 0, cluster_size = 1;
+inline unsigned starved = 0;  // the warpgroup whose products are made last; none if there is no such warpgroup
+inline std::string problem;
+
+inline void report(const std::string& what) {
+    if (problem.empty()) {
+        problem = what + " (block " + std::to_string(running ? running->block->index : 0) + ", thread " +
+                  std::to_string(running ? running->thread : 0) + ", seed " + std::to_string(seed) + ")";
+    }
+}
+
+inline bool chance(int of) {
+    return random_engine() % of == 0;
+}
+inline bool early() {
+    return seed == 1 || (seed > 2 && chance(3));
+}
+
+inline void suspend() {
+    swapcontext(&running->context, &scheduler);
+}
+
+// Let others go first, now and then.
+inline void perhaps_yield() {
+    if (seed > 2 && chance(8)) {
+        suspend();
+    }
+}
+
+inline void run_body() {
+    body();
+    if (running->products.size() > 1 || running->products.back() > 0) {
+        report("a thread left while its wgmma still ran");
+    }
+    for (const auto& group : running->stores) {
+        if (!group.empty()) {
+            report("a thread left while its TMA stores still read shared memory");
+        }
+    }
+    running->done = true;
+    swapcontext(&running->context, &scheduler);
+}
+
+inline bool made(const Fiber& fiber, unsigned count) {
+    return count == 0 || fiber.block->products[fiber.thread / 128][count - 1].made;
+}
+
+inline bool ready(const Fiber& fiber) {
+    return !fiber.done &&
+           (fiber.wait == Wait::none || (fiber.wait == Wait::barrier && (fiber.barrier->phase & 1) != fiber.parity) ||
+            (fiber.wait == Wait::products && made(fiber, fiber.awaited)));
+}
+
+// Lets go whoever waits for others that have all come.
+inline void open_meetings() {
+    std::map<unsigned, std::vector<Fiber*>> clusters;
+    for (Block& block : blocks) {
+        std::map<int, std::vector<Fiber*>> groups;
+        bool all = true;
+        for (size_t warp = 0; warp < block.fibers.size(); warp += 32) {
+            bool complete = true;
+            for (size_t lane = warp; lane < warp + 32; ++lane) {
+                const Fiber& fiber = *block.fibers[lane];
+                complete = complete && (fiber.done || fiber.wait == Wait::warp);
+            }
+            for (size_t lane = warp; lane < warp + 32; ++lane) {
+                Fiber& fiber = *block.fibers[lane];
+                if (complete && fiber.wait == Wait::warp) {
+                    fiber.wait = Wait::none;
+                }
+                all = all && (fiber.done || fiber.wait == Wait::block);
+                if (fiber.wait == Wait::group) {
+                    groups[fiber.group].push_back(&fiber);
+                }
+                clusters[block.cluster].push_back(&fiber);
+            }
+        }
+        for (Fiber* fiber : block.fibers) {
+            if (all && fiber->wait == Wait::block) {
+                fiber->wait = Wait::none;
+            }
+        }
+        for (auto& [id, members] : groups) {
+            for (Fiber* fiber : members) {
+                if (members.size() == 128) {
+                    fiber->wait = Wait::none;
+                }
+            }
+        }
+    }
+    for (auto& [cluster, members] : clusters) {
+        const bool all = std::all_of(members.begin(), members.end(),
+                                     [](const Fiber* fiber) { return fiber->wait == Wait::cluster; });
+        for (Fiber* fiber : members) {
+            if (all) {
+                fiber->wait = Wait::none;
+            }
+        }
+    }
+}
+
+inline void run_copy(size_t which) {
+    const Event copy = copies[which];
+    copies.erase(copies.begin() + which);
+    copy();
+}
+
+// Makes the next product of a warpgroup. False if it has none that all its threads have issued.
+inline bool run_product(std::deque<Product>& products) {
+    const auto next = std::find_if(products.begin(), products.end(), [](const Product& it) { return !it.made; });
+    if (next == products.end() || next->parts.size() < 128) {
+        return false;
+    }
+    for (const Event& part : next->parts) {
+        part();
+    }
+    next->made = true;
+    next->parts.clear();
+    return true;
+}
+
+// Lets the copy engine or the tensor cores do something: a copy if `copy_first` and there is one; a product of the
+// starved warpgroup only if no thread can run. False if there is nothing to do.
+inline bool run_engines(bool copy_first, bool idle) {
+    if (copy_first && !copies.empty()) {
+        run_copy(seed > 2 ? random_engine() % copies.size() : 0);
+        return true;
+    }
+    std::vector<std::deque<Product>*> queues, last;
+    for (Block& block : blocks) {
+        for (auto& [warpgroup, products] : block.products) {
+            (warpgroup == starved ? last : queues).push_back(&products);
+        }
+    }
+    if (seed > 2) {
+        std::shuffle(queues.begin(), queues.end(), random_engine);
+    }
+    const auto run_one = [](const auto& of) { return std::any_of(of.begin(), of.end(), [](auto* products) { return run_product(*products); }); };
+    if (run_one(queues)) {
+        return true;
+    }
+    if (!copies.empty()) {
+        run_copy(0);
+        return true;
+    }
+    return idle && run_one(last);
+}
+
+// Runs `kernel_call`, which calls the kernel with its arguments, for every thread of every block. `problem` is empty if
+// all threads came to an end and no rule was broken.
+inline void launch(unsigned grid_x, unsigned grid_y, unsigned threads, unsigned cluster,
+                   const std::function<void()>& kernel_call, int with_seed) {
+    gridDim = {grid_x, grid_y, 1}, blockDim = {threads, 1, 1}, body = kernel_call;
+    seed = with_seed, cluster_size = cluster, problem.clear(), copies.clear(), random_engine.seed(seed);
+    const unsigned count = grid_x * grid_y;
+    static std::vector<unsigned char> memory;
+    static std::deque<Fiber> fibers;
+    memory.assign(size_t(count + 1) * (MOST_SHARED + 1024) + 1024, 0xFF);
+    auto* base = reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data()) + 1023) & ~uintptr_t(1023));
+    blocks.assign(count, {});
+    fibers.clear();
+    for (unsigned b = 0; b < count; ++b) {
+        blocks[b].index = b, blocks[b].rank = b % cluster, blocks[b].cluster = b / cluster;
+        blocks[b].shared = base + size_t(b) * (MOST_SHARED + 1024);
+        for (unsigned t = 0; t < threads; ++t) {
+            Fiber& fiber = fibers.emplace_back();
+            fiber.block = &blocks[b], fiber.thread = t;
+            fiber.stack.resize(1 << 15);
+            getcontext(&fiber.context);
+            fiber.context.uc_stack.ss_sp = fiber.stack.data();
+            fiber.context.uc_stack.ss_size = fiber.stack.size();
+            makecontext(&fiber.context, run_body, 0);
+            blocks[b].fibers.push_back(&fiber);
+        }
+    }
+    std::vector<Fiber*> order;
+    for (Fiber& fiber : fibers) {
+        order.push_back(&fiber);
+    }
+    if (seed == 1 || seed == 2) {
+        std::reverse(order.begin(), order.end());
+    }
+    // A warp runs in one pass of so many; some warps are slow for a while, and some clusters for good.
+    std::vector<int> slow_warps(order.size() / 32 + 1, 1), slow_clusters(count / cluster, 1);
+    const unsigned while_slow = chance(2) ? 32 : 512;
+    const int engines = std::array{16, 64, 1024}[random_engine() % 3];  // how seldom they overtake threads
+    starved = seed == 2 ? 0 : seed > 2 ? random_engine() % 4 : ~0u;
+    for (int& passes : slow_clusters) {
+        passes = chance(3) ? 20 : 1;
+    }
+    for (unsigned pass = 0; problem.empty(); ++pass) {
+        bool ran = false, left = false;
+        if (seed > 2) {
+            for (int& passes : slow_warps) {
+                if (pass % while_slow == 0) {
+                    passes = std::array{1, 1, 2, 6, 40}[random_engine() % 5];
+                }
+            }
+            // Whole warps change places, and sometimes single threads do.
+            std::rotate(order.begin(), order.begin() + 32 * (random_engine() % (order.size() / 32)), order.end());
+            if (chance(4)) {
+                std::shuffle(order.begin(), order.end(), random_engine);
+            }
+        }
+        for (Fiber* fiber : order) {
+            const int passes = slow_warps[(fiber->block->index * threads + fiber->thread) / 32] *
+                               slow_clusters[fiber->block->cluster];
+            if (ready(*fiber) && (seed <= 2 || chance(passes))) {
+                fiber->wait = Wait::none;
+                running = fiber;
+                threadIdx = {fiber->thread, 0, 0};
+                blockIdx = {fiber->block->index % grid_x, fiber->block->index / grid_x, 0};
+                swapcontext(&scheduler, &fiber->context);
+                ran = true;
+                if (!problem.empty()) {
+                    return;
+                }
+            }
+            left = left || !fiber->done;
+            if (seed > 2 && ran && chance(engines)) {
+                run_engines(chance(2), false);
+            }
+        }
+        open_meetings();
+        const bool any = std::any_of(order.begin(), order.end(), [](const Fiber* fiber) { return ready(*fiber); });
+        if (!left) {
+            break;
+        }
+        if (!ran && !any) {
+            if (!run_engines(seed == 0 || (seed > 2 && chance(2)), true)) {
+                std::map<std::string, int> where;
+                const char* names[] = {"-", "an mbarrier", "the warp", "the block", "the cluster", "a named barrier", "a wgmma"};
+                for (const Fiber* fiber : order) {
+                    if (!fiber->done) {
+                        ++where[names[int(fiber->wait)]];
+                    }
+                }
+                running = nullptr;
+                std::string text = "deadlock:";
+                for (const auto& [name, number] : where) {
+                    text += " " + std::to_string(number) + " threads wait for " + name + ";";
+                }
+                report(text);
+                return;
+            }
+        }
+    }
+    if (problem.empty() && !copies.empty()) {
+        running = nullptr;
+        report("a TMA load was still under way when all blocks had left");
+    }
+}
+
+inline unsigned offset_of(const void* pointer, const Block& block) {
+    return static_cast<const unsigned char*>(pointer) - block.shared;
+}
+
+inline BarrierState& state_of(const Block& block, unsigned offset) {
+    auto& barriers = const_cast<Block&>(block).barriers;
+    if (!barriers.count(offset)) {
+        report("a barrier is used that was not initialised");
+    }
+    return barriers[offset];
+}
+
+inline void settle(BarrierState& state) {
+    if (state.pending < 0) {
+        report("more arrivals than the barrier's count");
+    }
+    if (state.pending == 0 && state.bytes == 0) {
+        ++state.phase;
+        state.pending = state.arrivals;
+    }
+}
+
+// The shared memory of this block that the variable declared on `line` takes.
+template <class Type>
+Type& allot(int line, unsigned alignment) {
+    Block& block = *running->block;
+    if (!block.statics.count(line)) {
+        block.next_static = (block.next_static + alignment - 1) / alignment * alignment;
+        block.statics[line] = block.next_static;
+        block.next_static += sizeof(Type);
+    }
+    return *reinterpret_cast<Type*>(block.shared + block.statics[line]);
+}
+
+inline unsigned char* dynamic_shared() {
+    return running->block->shared;
+}
+
+inline void meet(Wait wait, int group = 0) {
+    running->wait = wait, running->group = group;
+    suspend();
+}
+
+// Address bits 4 to 6 change places with bits 7 to 9: the 128-byte swizzle of TMA and wgmma.
+inline unsigned swizzled(unsigned offset, int swizzle) {
+    return swizzle == 128 ? offset ^ ((offset >> 7 & 7) << 4) : offset;
+}
+
+inline void load_box(Block& block, unsigned to, const TensorMap& map, int column, int row) {
+    for (int r = 0; r < map.box_rows; ++r) {
+        for (int c = 0; c < map.box_columns; ++c) {
+            const bool inside = row + r >= 0 && row + r < map.rows && column + c >= 0 && column + c < map.columns;
+            const bf16 element = inside ? map.data[size_t(row + r) * map.columns + column + c] : bf16{0};
+            const unsigned at = swizzled(to + (r * map.box_columns + c) * 2, map.swizzle);
+            memcpy(block.shared + at, &element, 2);
+        }
+    }
+}
+
+inline void start_load(void* to, const TensorMap& map, Barrier* barrier, int column, int row, int mask) {
+    const unsigned place = offset_of(to, *running->block), at = offset_of(barrier, *running->block);
+    const int bytes = map.box_rows * map.box_columns * 2;
+    const unsigned first = running->block->index - running->block->rank;
+    for (int rank = 0; rank < cluster_size; ++rank) {
+        if (!(mask >> rank & 1)) {
+            continue;
+        }
+        Block& block = blocks[first + rank];
+        if (block.left()) {
+            report("a TMA load goes to a block that has left");
+            return;
+        }
+        memset(block.shared + place, 0xFF, bytes);
+        const Event copy = [=, &block] {
+            if (block.left()) {
+                report("TMA writes to a block that has left");
+                return;
+            }
+            load_box(block, place, map, column, row);
+            BarrierState& state = state_of(block, at);
+            state.bytes -= bytes;
+            settle(state);
+        };
+        copies.push_back(copy);
+        if (early()) {
+            run_copy(copies.size() - 1);
+        }
+    }
+    perhaps_yield();
+}
+
+inline void finish_groups(std::deque<std::vector<Event>>& groups, size_t open) {
+    for (; groups.size() > open + 1; groups.pop_front()) {
+        for (auto& event : groups.front()) {
+            event();
+        }
+    }
+}
+
+// One thread's part of a wgmma of 64 x N by 16 of k.
+template <int N>
+void multiply(float* d, const unsigned char* shared, Descriptor a, Descriptor b, bool add, unsigned thread) {
+    const auto element = [&](Descriptor tile, int row, int k) {
+        bf16 value;
+        const unsigned at = static_cast<unsigned>(tile & 0x3FFF) * 16 + row * 128 + k * 2;
+        memcpy(&value, shared + swizzled(at, 128), 2);
+        return widen(value);
+    };
+    const int warp = thread / 32 % 4, lane = thread % 32;
+    float of_a[2][16];
+    for (int half = 0; half < 2; ++half) {
+        for (int k = 0; k < 16; ++k) {
+            of_a[half][k] = element(a, 16 * warp + lane / 4 + 8 * half, k);
+        }
+    }
+    for (int j = 0; j < N / 8; ++j) {
+        for (int i = 0; i < 2; ++i) {
+            float sums[2] = {};
+            for (int k = 0; k < 16; ++k) {
+                const float of_b = element(b, 8 * j + lane % 4 * 2 + i, k);
+                sums[0] += of_a[0][k] * of_b, sums[1] += of_a[1][k] * of_b;
+            }
+            for (int half = 0; half < 2; ++half) {
+                float& sum = d[4 * j + 2 * half + i];
+                sum = add ? sum + sums[half] : sums[half];
+            }
+        }
+    }
+}
+
+}  // namespace hopper_grid
+
+// Threads of a warp, of a block, of a cluster.
+inline void __syncthreads() {
+    hopper_grid::meet(hopper_grid::Wait::block);
+}
+inline void __syncwarp() {
+    hopper_grid::meet(hopper_grid::Wait::warp);
+}
+inline void cluster_sync() {
+    hopper_grid::meet(hopper_grid::Wait::cluster);
+}
+inline void named_barrier(int id, int threads) {
+    if (threads != 128) {
+        hopper_grid::report("the model knows named barriers of one warpgroup only");
+    }
+    hopper_grid::meet(hopper_grid::Wait::group, id);
+}
+inline int cluster_rank() {
+    return hopper_grid::running->block->rank;
+}
+inline int __shfl_sync(unsigned, int value, int lane) {
+    auto& shown = hopper_grid::running->block->exchanged;
+    shown[threadIdx.x] = value;
+    __syncwarp();
+    const int other = shown[threadIdx.x / 32 * 32 + lane];
+    __syncwarp();
+    return other;
+}
+
+// Global memory: one address space, and stores are seen at once.
+inline unsigned atomicAdd(unsigned* counter, unsigned value) {
+    hopper_grid::perhaps_yield();
+    const unsigned before = *counter;
+    *counter += value;
+    return before;
+}
+inline unsigned atomicInc(unsigned* counter, unsigned most) {
+    const unsigned before = *counter;
+    *counter = before >= most ? 0 : before + 1;
+    return before;
+}
+inline void __threadfence() {}
+inline void __nanosleep(unsigned) {
+    hopper_grid::suspend();
+}
+template <class Value>
+void __stcg(Value* to, const Value& value) {
+    *to = value;
+}
+template <class Value>
+Value __ldcg(const Value* from) {
+    return *from;
+}
+inline void release_flag(unsigned* flag, unsigned value) {
+    hopper_grid::perhaps_yield();
+    *flag = value;
+}
+inline unsigned acquire_flag(const unsigned* flag) {
+    hopper_grid::suspend();
+    return *flag;
+}
+
+// common/element.cuh
+template <class Element>
+Word pack(float low, float high) {
+    return narrow(low).bits | Word(narrow(high).bits) << 16;
+}
+
+// common/mbarrier.cuh
+inline unsigned shared_address(const void* pointer) {
+    return hopper_grid::offset_of(pointer, *hopper_grid::running->block);
+}
+inline void barrier_init(Barrier* barrier, int arrivals) {
+    hopper_grid::running->block->barriers[shared_address(barrier)] = {arrivals, arrivals, 0, 0};
+}
+inline void barrier_init_fence() {}
+inline void barrier_expect(Barrier* barrier, int bytes) {
+    auto& state = hopper_grid::state_of(*hopper_grid::running->block, shared_address(barrier));
+    state.bytes += bytes, --state.pending;
+    hopper_grid::settle(state);
+}
+inline void barrier_arrive(Barrier* barrier) {
+    hopper_grid::perhaps_yield();
+    auto& state = hopper_grid::state_of(*hopper_grid::running->block, shared_address(barrier));
+    --state.pending;
+    hopper_grid::settle(state);
+}
+inline void barrier_arrive_at(Barrier* barrier, int rank) {
+    hopper_grid::perhaps_yield();
+    const hopper_grid::Block& own = *hopper_grid::running->block;
+    hopper_grid::Block& block = hopper_grid::blocks[own.index - own.rank + rank];
+    if (block.left()) {
+        hopper_grid::report("an arrival at a block that has left");
+        return;
+    }
+    auto& state = hopper_grid::state_of(block, shared_address(barrier));
+    --state.pending;
+    hopper_grid::settle(state);
+}
+inline void barrier_wait(Barrier* barrier, int parity) {
+    auto& state = hopper_grid::state_of(*hopper_grid::running->block, shared_address(barrier));
+    hopper_grid::perhaps_yield();
+    if ((state.phase & 1) == unsigned(parity)) {
+        hopper_grid::running->barrier = &state, hopper_grid::running->parity = parity;
+        hopper_grid::meet(hopper_grid::Wait::barrier);
+    }
+}
+inline void shared_fence() {
+    hopper_grid::running->unfenced.clear();
+}
+
+// common/tma.cuh
+inline void tma_prefetch(const TensorMap&) {}
+inline void tma_load(void* to, const TensorMap& map, Barrier* barrier, int column, int row) {
+    hopper_grid::start_load(to, map, barrier, column, row, 1 << cluster_rank());
+}
+inline void tma_load_multicast(void* to, const TensorMap& map, Barrier* barrier, int column, int row, int blocks) {
+    hopper_grid::start_load(to, map, barrier, column, row, blocks);
+}
+inline void tma_store(const TensorMap& map, const void* from, int column, int row) {
+    using namespace hopper_grid;
+    Block& block = *running->block;
+    const unsigned at = shared_address(from), end = at + map.box_rows * map.box_columns * 2;
+    for (const Fiber* fiber : block.fibers) {
+        for (const auto& [begin, stop] : fiber->unfenced) {
+            if (begin < end && stop > at) {
+                report("the copy engine stores what no shared_fence made visible");
+            }
+        }
+    }
+    const Event store = [=, &block] {
+        for (int r = 0; r < map.box_rows; ++r) {
+            for (int c = 0; c < map.box_columns; ++c) {
+                if (row + r < map.rows && column + c < map.columns) {
+                    const unsigned place = swizzled(at + (r * map.box_columns + c) * 2, map.swizzle);
+                    memcpy(&map.data[size_t(row + r) * map.columns + column + c], block.shared + place, 2);
+                }
+            }
+        }
+    };
+    if (early()) {
+        store();
+    } else {
+        running->stores.back().push_back(store);
+    }
+}
+inline void tma_store_commit() {
+    hopper_grid::running->stores.push_back({});
+}
+template <int OPEN>
+void tma_store_wait_read() {
+    hopper_grid::finish_groups(hopper_grid::running->stores, OPEN);
+}
+template <int OPEN>
+void tma_store_wait() {
+    hopper_grid::finish_groups(hopper_grid::running->stores, OPEN);
+}
+
+// common/wgmma.cuh and common/wgmma_widths.cuh
+constexpr int NEXT_K16 = 32 >> 4;
+inline Descriptor describe(const void* tile) {
+    if (shared_address(tile) % 1024) {
+        hopper_grid::report("a swizzled tile does not begin at a multiple of 1024 bytes");
+    }
+    return (shared_address(tile) & 0x3FFFF) >> 4;
+}
+inline void wgmma_fence() {}
+template <int N, class Element>
+void wgmma(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
+    using namespace hopper_grid;
+    const unsigned thread = threadIdx.x;
+    const unsigned char* shared = running->block->shared;
+    float* sums = d;
+    ++running->products.back();
+    auto& products = running->block->products[thread / 128];
+    products.resize(max<size_t>(products.size(), ++running->issued));
+    auto& parts = products[running->issued - 1].parts;
+    parts.push_back([=] { multiply<N>(sums, shared, a, b, add, thread); });
+    if (seed == 1) {
+        run_product(products);
+    }
+}
+template <int N, class Element>
+void wgmma_of_width(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
+    wgmma<N, Element>(d, a, b, add);
+}
+inline void wgmma_commit() {
+    hopper_grid::running->products.push_back(0);
+    __syncwarp();
+}
+template <int GROUPS>
+void wgmma_wait() {
+    using namespace hopper_grid;
+    auto& groups = running->products;
+    for (; groups.size() > GROUPS + 1; groups.pop_front()) {
+        running->awaited += groups.front();
+    }
+    if (!made(*running, running->awaited)) {
+        meet(Wait::products);
+    }
+    perhaps_yield();
+}
+template <int COUNT>
+void wgmma_finish(float (&)[COUNT]) {
+    wgmma_wait<0>();
+}
+template <int COUNT>
+void registers_give() {}
+template <int COUNT>
+void registers_claim() {}
+
+namespace hopper_grid {
+// Stores `tiles` tiles of 8 x 8: lane l names the address of row l % 8 of tile l / 8.
+template <int TILES>
+void store_tiles(unsigned address, const Word (&words)[TILES]) {
+    Block& block = *running->block;
+    block.exchanged[threadIdx.x] = address;
+    __syncwarp();
+    const unsigned warp = threadIdx.x / 32 * 32, lane = threadIdx.x % 32;
+    for (int tile = 0; tile < TILES; ++tile) {
+        const unsigned at = block.exchanged[warp + tile * 8 + lane / 4] + lane % 4 * 4;
+        memcpy(block.shared + at, &words[tile], 4);
+        running->unfenced.push_back({at, at + 4});
+    }
+    __syncwarp();
+}
+}  // namespace hopper_grid
+
+inline void stmatrix(unsigned address, Word one, Word two, Word three, Word four) {
+    hopper_grid::store_tiles<4>(address, {one, two, three, four});
+}
+inline void stmatrix_two(unsigned address, Word one, Word two) {
+    hopper_grid::store_tiles<2>(address, {one, two});
+}

@@ -1,0 +1,143 @@
+"""Runs Hopper's .cu sources on the CPU under hopper_grid.hpp: any order of threads, copies and products."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel, TensorMap
+
+HEADER = Path(__file__).with_name("hopper_grid.hpp")
+COMMAND = ("g++", "-std=c++17", "-O2", "-w")
+
+# Instructions that a kernel's own source spells out, and what the model does instead.
+INSTRUCTIONS = (
+    (r'asm volatile\("st\.release\.gpu\.global\.u32 \[%0\], 1;" ::"l"\((\w+)\) : "memory"\);', r"release_flag(\1, 1);"),
+    (
+        r'asm volatile\("ld\.acquire\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\) : "memory"\);',
+        r"\1 = acquire_flag(\2);",
+    ),
+)
+
+DRIVER = r"""
+#include "hopper_grid.hpp"
+SOURCE
+// Exact in bf16 whatever the order of the sums: -1, 0 and 1, and few enough of them.
+static void fill(std::vector<bf16>& matrix, size_t count, unsigned seed) {
+    std::mt19937 draw(seed);
+    matrix.resize(count);
+    for (bf16& element : matrix) {
+        element = narrow(float(int(draw() % 3) - 1));
+    }
+}
+
+int main(int, char** v) {
+    const int m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]), from = atoi(v[8]), to = atoi(v[9]);
+    constexpr size_t GUARD = 4096;
+    std::vector<bf16> A, B, C;
+    fill(A, size_t(m) * k, 1), fill(B, size_t(n) * k, 2);
+    std::vector<float> wanted(size_t(m) * n);
+    for (int i = 0; i < m; ++i) {
+        for (int j = 0; j < n; ++j) {
+            float sum = 0;
+            for (int p = 0; p < k; ++p) {
+                sum += widen(A[size_t(i) * k + p]) * widen(B[size_t(j) * k + p]);
+            }
+            wanted[size_t(i) * n + j] = widen(narrow(sum));
+        }
+    }
+    for (int seed = from; seed < to; ++seed) {
+        // Another product than the launch before: what that one left behind must not pass for this one's.
+        for (bf16& element : A) {
+            element = narrow(-widen(element));
+        }
+        for (float& sum : wanted) {
+            sum = -sum;
+        }
+        C.assign(size_t(m) * n + GUARD, bf16{0x7FC1});
+        const TensorMap map_a{A.data(), m, k, BOX_A}, map_b{B.data(), n, k, BOX_B}, map_c{C.data(), m, n, BOX_C};
+        bf16* const c = C.data();
+        (void)map_c, (void)c;
+        STATE
+        hopper_grid::launch(atoi(v[4]), atoi(v[5]), atoi(v[6]), atoi(v[7]), [&] { CALL; }, seed);
+        if (!hopper_grid::problem.empty()) {
+            printf("%s\n", hopper_grid::problem.c_str());
+            return 1;
+        }
+        for (size_t i = 0; i < C.size(); ++i) {
+            const bool right = i < wanted.size() ? widen(C[i]) == wanted[i] : C[i].bits == 0x7FC1;
+            if (!right) {
+                printf("C[%zu, %zu] is %g, not %g (seed %d)\n", i / n, i % n, widen(C[i]),
+                       i < wanted.size() ? wanted[i] : NAN, seed);
+                return 1;
+            }
+        }
+    }
+}
+"""
+
+
+def _box(map_: TensorMap | None) -> str:
+    return f"{map_.box[0]}, {map_.box[1]}, {map_.swizzle}" if map_ else "0, 0, 0"
+
+
+def as_model(source: str) -> str:
+    """A kernel's source with CUDA's declarations and instructions as the model has them.
+
+    Raises AssertionError if it has an instruction that the model does not know.
+    """
+    source = re.sub(r"^#include .*$", "", source, flags=re.MULTILINE)
+    for pattern, replacement in INSTRUCTIONS:
+        source = re.sub(pattern, replacement, source)
+    source = re.sub(r"//.*$", "", source, flags=re.MULTILINE)
+    assert "asm" not in source, "an instruction that the model does not know"
+    source = re.sub(
+        r"extern __shared__ .*\bshared_bytes\[\];",
+        "unsigned char* const shared_bytes = hopper_grid::dynamic_shared();",
+        source,
+    )
+    return re.sub(
+        r"(?:alignas\((\d+)\) )?__shared__ (\w+) (\w+)(\[[^\]]*\])?;",
+        lambda found: (
+            f"auto& {found[3]} = hopper_grid::allot<{found[2]}{found[4] or ''}>(__LINE__, {found[1] or 16});"
+        ),
+        source,
+    )
+
+
+def compile_model(
+    kernel: Kernel,
+    source: str,
+    program: Path,
+    entry: str = "",
+    maps: dict[str, TensorMap] | None = None,
+    precompiled: Path | None = None,
+) -> Path:
+    """Compile `source`, that of `kernel` or a planted one, to a program that runs `entry` (default: the kernel's own).
+
+    Raises CalledProcessError.
+    """
+    maps = maps or dict(kernel.call.tensor_maps)
+    names = {"map:a": "map_a", "map:b": "map_b", "map:c": "map_c"}
+    arguments = ", ".join(names.get(str(argument), str(argument)) for argument in kernel.call.arguments)
+    code = DRIVER.replace("SOURCE", as_model(source)).replace("STATE", "")
+    code = code.replace("CALL", f"{entry or kernel.code.entry}({arguments})")
+    for operand in "abc":
+        code = code.replace(f"BOX_{operand.upper()}", _box(maps.get(operand)))
+    text = program.with_suffix(".cpp")
+    text.write_text(code)
+    defines = [f"-D{name}={value}" for name, value in kernel.code.defines.items() if name != "ELEMENT"]
+    folders = [*(("-I", precompiled) if precompiled else ()), "-I", HEADER.parent]
+    subprocess.run([*COMMAND, "-DELEMENT=bf16", *folders, *defines, "-o", program, text], check=True)
+    return program
+
+
+def run_model(
+    program: Path, shape: Shape, grid: tuple[int, int], threads: int, cluster: int, seeds: range, limit: float = 300
+) -> str:
+    """The first problem under any of `seeds`; "" if C is right under all of them and no rule was broken."""
+    numbers = (*(shape.m, shape.n, shape.k), *grid, threads, cluster, seeds.start, seeds.stop)
+    done = subprocess.run([program, *map(str, numbers)], capture_output=True, text=True, timeout=limit)
+    return "" if done.returncode == 0 else (done.stdout.strip() or f"ended by signal {-done.returncode}")

@@ -1,0 +1,156 @@
+"""Rings, turns and hand-overs of the Hopper kernels, under every order of events that the programming model allows.
+
+compute-sanitizer sees no hazard between TMA, wgmma and threads. Here the kernels' own sources run on the CPU against a
+model of mbarriers, TMA and wgmma (hopper_grid.hpp) in which copies and products take place as late, as early or as
+randomly as PTX allows. Bugs planted in the protocols must show.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import hopper_grid
+import pytest
+
+from gemmrepro import registry
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
+
+SEEDS = range(0, 10)
+"""Three fixed orders (latest, earliest, latest in reverse), and random ones."""
+TRIES = range(0, 24)
+"""For a planted bug, until it shows."""
+
+KERNELS = [
+    kernel
+    for kernel in registry.kernels("hopper")
+    if kernel.compute.dtype_in == "bf16" and kernel.code.headers and kernel.compute.dtype_acc == "fp32"
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, and for persistent kernels how many clusters (or blocks, where there are none) work on it."""
+
+    shape: Shape
+    clusters: int = 2
+
+
+def cases(kernel: Kernel) -> list[Case]:
+    """More steps than stages and fewer; several tiles a block, and none for some; tails."""
+    if kernel.id in ("hopper.wgmma", "hopper.tiles"):
+        return [Case(Shape(130, 136, 200))]
+    if kernel.launch(Shape(4096, 4096, 64)).grid[1] > 1:
+        return [Case(Shape(200, 264, 64 * 9)), Case(Shape(128, 256, 64))]
+    uneven = Case(Shape(520, 776, 64 * 5))
+    return [uneven, Case(Shape(264, 520, 64 * 2)), Case(Shape(256, 256, 64), clusters=3)]
+
+
+def grid_of(kernel: Kernel, case: Case) -> tuple[tuple[int, int], int, int]:
+    """Grid, threads of a block, and blocks of a cluster."""
+    launch = kernel.launch(case.shape)
+    cluster = launch.cluster[0] if launch.cluster else 1
+    persistent = kernel.launch(Shape(1 << 14, 1 << 14, 64)).grid[1] == 1
+    grid = (case.clusters * cluster, 1) if persistent else (launch.grid[0], launch.grid[1])
+    return grid, launch.block[0], cluster
+
+
+def run(program: Path, kernel: Kernel, case: Case, seeds: range) -> str:
+    grid, threads, cluster = grid_of(kernel, case)
+    return hopper_grid.run_model(program, case.shape, grid, threads, cluster, seeds)
+
+
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model, compiled once."""
+    folder = tmp_path_factory.mktemp("model")
+    header = hopper_grid.HEADER
+    subprocess.run([*hopper_grid.COMMAND, "-x", "c++-header", header, "-o", folder / f"{header.name}.gch"], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
+def test_every_order_gives_the_product(kernel: Kernel, tmp_path: Path, headers: Path) -> None:
+    variants = kernel.run.variants or (None,)
+    for variant in variants:
+        entry, maps = (variant.entry, dict(variant.tensor_maps)) if variant else ("", None)
+        name = tmp_path / (entry or kernel.code.entry)
+        program = hopper_grid.compile_model(kernel, kernel.source_path.read_text(), name, entry, maps, headers)
+        for case in cases(kernel):
+            assert run(program, kernel, case, SEEDS) == "", f"{entry} {case}"
+
+
+# Three tiles for two clusters, and so much to save that the last wave is split.
+SPLIT = Case(Shape(256, 768, 64 * 8))
+WORTH = (r"constexpr int WORTH = \d+;", "constexpr int WORTH = 2;")
+
+
+def test_tiles_of_a_last_wave_that_are_split(tmp_path: Path, headers: Path) -> None:
+    kernel = registry.kernel("hopper.stream_k")
+    source, times = re.subn(*WORTH, kernel.source_path.read_text())
+    assert times == 1
+    program = hopper_grid.compile_model(kernel, source, tmp_path / "split", precompiled=headers)
+    assert run(program, kernel, SPLIT, SEEDS) == ""
+
+
+LONG = Case(Shape(512, 512, 64 * 6))
+SHORT = Case(Shape(512, 512, 64 * 2))
+ONE_TILE = Case(Shape(256, 256, 64 * 5), clusters=3)
+WAIT_EMPTY = r"barrier_wait\(&shared\.empty\[stage\], parity \^ 1\);"
+WAIT_FULL = r"barrier_wait\(&shared\.full\[stage\], parity\);"
+ROUND = r"stage = 0, parity \^= 1;"
+BOTH_TILES = r"sizeof\(shared\.A\[0\]\) \+ sizeof\(shared\.B\[0\]\)"
+
+PLANTS = [
+    # (kernel, what, pattern, replacement, occurrence, case)
+    ("specialized", "stage released while it is multiplied", r"wgmma_wait<0>\(\);", "", 0, LONG),
+    ("specialized", "no wait for an empty stage", WAIT_EMPTY, "", 0, LONG),
+    ("specialized", "no wait for a full stage", WAIT_FULL, "", 0, LONG),
+    ("specialized", "parity of the consumer stays", ROUND, "stage = 0;", 1, LONG),
+    ("specialized", "parity of the producer stays", ROUND, "stage = 0;", 0, LONG),
+    ("specialized", "ring begins full", WAIT_EMPTY, "barrier_wait(&shared.empty[stage], parity);", 0, LONG),
+    ("specialized", "bytes of A alone announced", BOTH_TILES, "sizeof(shared.A[0])", 0, LONG),
+    ("specialized", "threads do not wait for the barriers", r"__syncthreads\(\);", "", 0, LONG),
+    ("two_consumers", "one consumer may release for both", r"empty\[s\], CONSUMERS", "empty[s], 1", 0, LONG),
+    ("two_consumers", "every warp releases", r"threadIdx\.x % 128 == 0", "threadIdx.x % 32 == 0", 0, LONG),
+    ("persistent", "parity restarts with a tile", r"(const Tile tile = \S+ rows, cols\);)", r"\1 parity = 0;", 0, LONG),
+    ("multicast", "own block alone is told", r"(empty\[stage\]), threadIdx\.x % 128\)", r"\1, cluster_rank())", 0, LONG),
+    ("multicast", "tile of B for one block alone", r"\(1 << CLUSTER\) - 1", "1 << rank", 0, LONG),
+    ("multicast", "both blocks load the same half", r"\+ rank \* SHARE, \(1", "+ 0 * SHARE, (1", 0, LONG),
+    ("tma_store", "a block leaves before its neighbour", r"cluster_sync\(\);", "", 1, LONG),
+    ("tma_store", "blocks do not wait for each other's barriers", r"cluster_sync\(\);", "", 0, LONG),
+    ("tma_store", "no fence before the store", r"shared_fence\(\);", "", 0, LONG),
+    ("tma_store", "staging reused while it is stored", r"tma_store_wait_read<PIECES - 1>\(\);", "", 0, LONG),
+    ("tma_store", "warp leaves while its tile is stored", r"tma_store_wait<0>\(\);", "", 0, LONG),
+    ("in_flight", "the stage in use released", r"empty\[before\]", "empty[stage]", 0, LONG),
+    ("in_flight", "two steps in flight, one stage kept", r"wgmma_wait<1>\(\);", "wgmma_wait<2>();", 0, LONG),
+    ("in_flight", "last stage of a tile kept", r"barrier_arrive_at\(&shared\.empty\[before\].*", ";", 1, LONG),
+    ("overlapped", "sums rounded before they are done", r"wgmma_finish\(sums\);", "", 0, LONG),
+    ("stream_k", "sums taken before they are there", r"await\(&ready\[twin\]\[warp\]\);", "", 0, SPLIT),
+    ("stream_k", "flag left up for the next launch", r"\*flag = 0;", "", 0, SPLIT),
+    ("ping_pong", "turn not handed over", r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);", "", 0, LONG),
+    ("ping_pong", "consumers walk the same stages", r"first \+= CONSUMERS \* steps", "first += steps", 0, LONG),
+    ("ping_pong", "C staged in a stage not yet read", r" && steps >= STAGES", "", 0, SHORT),
+    ("ping_pong", "staging reused while it is stored", r"tma_store_wait_read<\d>\(\);", "", 0, LONG),
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
+def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int, Case], tmp_path: Path, headers: Path) -> None:
+    name, what, pattern, replacement, which, case = plant
+    kernel = registry.kernel(f"hopper.{name}")
+    source = kernel.source_path.read_text()
+    found = list(re.finditer(pattern, source))
+    assert len(found) > which, f"{kernel.source} no longer has {pattern}"
+    at = found[which]
+    planted = source[: at.start()] + at.expand(replacement) + source[at.end() :]
+    if case is SPLIT:
+        planted = re.sub(*WORTH, planted)
+    program = hopper_grid.compile_model(kernel, planted, tmp_path / "planted", precompiled=headers)
+    assert run(program, kernel, case, TRIES) != "", what
