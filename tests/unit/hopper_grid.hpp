@@ -279,7 +279,9 @@ inline bool run_engines(bool copy_first, bool idle) {
     if (seed > 2) {
         std::shuffle(queues.begin(), queues.end(), random_engine);
     }
-    const auto run_one = [](const auto& of) { return std::any_of(of.begin(), of.end(), [](auto* products) { return run_product(*products); }); };
+    const auto run_one = [](const auto& of) {
+        return std::any_of(of.begin(), of.end(), [](auto* products) { return run_product(*products); });
+    };
     if (run_one(queues)) {
         return true;
     }

@@ -6,8 +6,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
+
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel, TensorMap
+from gemmrepro.registry import Buffer, Kernel, TensorMap
 
 HEADER = Path(__file__).with_name("hopper_grid.hpp")
 COMMAND = ("g++", "-std=c++17", "-O2", "-w")
@@ -19,6 +21,7 @@ INSTRUCTIONS = (
         r'asm volatile\("ld\.acquire\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\) : "memory"\);',
         r"\1 = acquire_flag(\2);",
     ),
+    (r'asm volatile\("bar\.sync %0, (\d+);" ::"r"\(([^;]*)\) : "memory"\);', r"named_barrier(\2, \1);"),
 )
 
 DRIVER = r"""
@@ -33,7 +36,18 @@ static void fill(std::vector<bf16>& matrix, size_t count, unsigned seed) {
     }
 }
 
+// An array of the caller's: zero before the first launch, and as the kernel leaves it before the next.
+struct Workspace {
+    std::vector<float4> memory;
+    explicit Workspace(size_t bytes) : memory(bytes / sizeof(float4) + 1, float4{}) {}
+    template <class Type>
+    operator Type*() {
+        return reinterpret_cast<Type*>(memory.data());
+    }
+};
+
 int main(int, char** v) {
+    WORKSPACE
     const int m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]), from = atoi(v[8]), to = atoi(v[9]);
     constexpr size_t GUARD = 4096;
     std::vector<bf16> A, B, C;
@@ -60,7 +74,6 @@ int main(int, char** v) {
         const TensorMap map_a{A.data(), m, k, BOX_A}, map_b{B.data(), n, k, BOX_B}, map_c{C.data(), m, n, BOX_C};
         bf16* const c = C.data();
         (void)map_c, (void)c;
-        STATE
         hopper_grid::launch(atoi(v[4]), atoi(v[5]), atoi(v[6]), atoi(v[7]), [&] { CALL; }, seed);
         if (!hopper_grid::problem.empty()) {
             printf("%s\n", hopper_grid::problem.c_str());
@@ -77,6 +90,13 @@ int main(int, char** v) {
     }
 }
 """
+
+
+BYTES = {"fp32": 4, "int32": 4, "uint32": 4}
+
+
+def _bytes(buffer: Buffer) -> int:
+    return int(np.prod(buffer.lengths(Shape(4096, 4096, 4096)))) * BYTES[buffer.dtype]
 
 
 def _box(map_: TensorMap | None) -> str:
@@ -100,9 +120,7 @@ def as_model(source: str) -> str:
     )
     return re.sub(
         r"(?:alignas\((\d+)\) )?__shared__ (\w+) (\w+)(\[[^\]]*\])?;",
-        lambda found: (
-            f"auto& {found[3]} = hopper_grid::allot<{found[2]}{found[4] or ''}>(__LINE__, {found[1] or 16});"
-        ),
+        lambda found: f"auto& {found[3]} = hopper_grid::allot<{found[2]}{found[4] or ''}>(__LINE__, {found[1] or 16});",
         source,
     )
 
@@ -122,7 +140,8 @@ def compile_model(
     maps = maps or dict(kernel.call.tensor_maps)
     names = {"map:a": "map_a", "map:b": "map_b", "map:c": "map_c"}
     arguments = ", ".join(names.get(str(argument), str(argument)) for argument in kernel.call.arguments)
-    code = DRIVER.replace("SOURCE", as_model(source)).replace("STATE", "")
+    arrays = [f"Workspace {name}({_bytes(buffer)});" for name, buffer in kernel.run.workspace.items()]
+    code = DRIVER.replace("SOURCE", as_model(source)).replace("WORKSPACE", " ".join(arrays))
     code = code.replace("CALL", f"{entry or kernel.code.entry}({arguments})")
     for operand in "abc":
         code = code.replace(f"BOX_{operand.upper()}", _box(maps.get(operand)))

@@ -22,7 +22,7 @@ from gemmrepro.registry import Kernel
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
 
-SEEDS = range(0, 10)
+SEEDS = range(0, 6)
 """Three fixed orders (latest, earliest, latest in reverse), and random ones."""
 TRIES = range(0, 24)
 """For a planted bug, until it shows."""
@@ -48,8 +48,7 @@ def cases(kernel: Kernel) -> list[Case]:
         return [Case(Shape(130, 136, 200))]
     if kernel.launch(Shape(4096, 4096, 64)).grid[1] > 1:
         return [Case(Shape(200, 264, 64 * 9)), Case(Shape(128, 256, 64))]
-    uneven = Case(Shape(520, 776, 64 * 5))
-    return [uneven, Case(Shape(264, 520, 64 * 2)), Case(Shape(256, 256, 64), clusters=3)]
+    return [Case(Shape(264, 520, 64 * 5)), Case(Shape(520, 264, 64 * 2)), Case(Shape(256, 256, 64), clusters=3)]
 
 
 def grid_of(kernel: Kernel, case: Case) -> tuple[tuple[int, int], int, int]:
@@ -120,7 +119,14 @@ PLANTS = [
     ("two_consumers", "one consumer may release for both", r"empty\[s\], CONSUMERS", "empty[s], 1", 0, LONG),
     ("two_consumers", "every warp releases", r"threadIdx\.x % 128 == 0", "threadIdx.x % 32 == 0", 0, LONG),
     ("persistent", "parity restarts with a tile", r"(const Tile tile = \S+ rows, cols\);)", r"\1 parity = 0;", 0, LONG),
-    ("multicast", "own block alone is told", r"(empty\[stage\]), threadIdx\.x % 128\)", r"\1, cluster_rank())", 0, LONG),
+    (
+        "multicast",
+        "own block alone is told",
+        r"(empty\[stage\]), threadIdx\.x % 128\)",
+        r"\1, cluster_rank())",
+        0,
+        LONG,
+    ),
     ("multicast", "tile of B for one block alone", r"\(1 << CLUSTER\) - 1", "1 << rank", 0, LONG),
     ("multicast", "both blocks load the same half", r"\+ rank \* SHARE, \(1", "+ 0 * SHARE, (1", 0, LONG),
     ("tma_store", "a block leaves before its neighbour", r"cluster_sync\(\);", "", 1, LONG),
@@ -132,6 +138,8 @@ PLANTS = [
     ("in_flight", "two steps in flight, one stage kept", r"wgmma_wait<1>\(\);", "wgmma_wait<2>();", 0, LONG),
     ("in_flight", "last stage of a tile kept", r"barrier_arrive_at\(&shared\.empty\[before\].*", ";", 1, LONG),
     ("overlapped", "sums rounded before they are done", r"wgmma_finish\(sums\);", "", 0, LONG),
+    ("overlapped", "a cluster without a tile stores", r"if \(!first\)", "if (true)", 1, ONE_TILE),
+    ("lockstep", "a cluster without a tile stores", r"if \(!first\)", "if (true)", 1, ONE_TILE),
     ("stream_k", "sums taken before they are there", r"await\(&ready\[twin\]\[warp\]\);", "", 0, SPLIT),
     ("stream_k", "flag left up for the next launch", r"\*flag = 0;", "", 0, SPLIT),
     ("ping_pong", "turn not handed over", r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);", "", 0, LONG),
