@@ -122,8 +122,12 @@ HOPPER = {
         "hopper.wgmma", record={"tensor_maps": {"a": TensorMap((64, 64), 128), "b": TensorMap((64, 64), 0)}}
     ),
     "fp16 taken for bf16": Plant("hopper.wgmma_fp16", record={"defines": {}}),
+    # In the sketch itself such a descriptor leads beyond the block's shared memory, which ends the context.
     "a descriptor that names no swizzle": Plant(
-        "hopper.sketch", r"return SWIZZLE_128 \| ", "return ", header="common/wgmma_f16.cuh"
+        "hopper.layouts", record={"arguments": ("a", "b", "c", "m", "n", "k", 0, 0, 0, 1024)}
+    ),
+    "plain rows under a swizzled descriptor": Plant(
+        "hopper.layouts", record={"arguments": ("a", "b", "c", "m", "n", "k", 1, 1, 0, 1024)}
     ),
     "blocks of eight rows at the wrong distance": Plant(
         "hopper.sketch", r"\(1024 >> 4\)", "(512 >> 4)", header="common/wgmma_f16.cuh"
