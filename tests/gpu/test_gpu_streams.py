@@ -40,7 +40,7 @@ def wrong_results(session, module) -> int:
 
     problem = module.kernel.problem
     shape = Shape(1, 300_000, 256) if problem.op == "histogram" else Shape(1, 300_000, 1)
-    calls, outputs, expected, sessions = [], [], [], []
+    calls, outputs, expected, sessions, inputs = [], [], [], [], []
     for law in (0, 1):
         if problem.op == "histogram":
             given = vectors.gate_ids(("uniform", "some outside")[law], shape.n, shape.k, 1)
@@ -51,7 +51,8 @@ def wrong_results(session, module) -> int:
         outputs.append(cupy.zeros(counts(problem, shape)[1], STORAGE[problem.dtype_out]))
         module.session = on_a_stream_of_its_own(session)
         sessions.append(module.session)
-        calls.append(module.bind(Operands(problem, shape, (cupy.asarray(given),), outputs[law])))
+        inputs.append(cupy.asarray(given))  # a bound call keeps its workspace alive and not its operands
+        calls.append(module.bind(Operands(problem, shape, (inputs[law],), outputs[law])))
     module.session = session
     session.sync()
     wrong = 0
