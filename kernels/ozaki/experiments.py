@@ -600,7 +600,7 @@ VARIANTS = Experiment(
     question="Does another tile, or a block of its own for each slice of A, make the multiplication faster?",
     kernels=(BASE, *OVER),
     libraries=(),
-    parameters={"ns": [1024, 4096, 8192]},
+    parameters={"ns": [1024, 4096]},
     settings={"repeats": 1, "pairs": 7},
     columns=(
         Column("n", "M = N = K", kind="integer"),
