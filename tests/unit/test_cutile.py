@@ -456,3 +456,25 @@ def test_fp64_is_timed_up_to_the_articles_size():
     (fp16,) = (kernel for kernel in KERNELS if kernel.id == "cutile.matmul_fp16")
     points, skipped = plan_points([fp16], [16384], ["cuda13"], ["warm"], lambda kernel, toolkit: None)
     assert len(points) == 2 and not skipped
+
+
+def test_the_articles_tiles_are_launched_by_type_and_size():
+    """The fastest of its program's on an H200: one for all sizes, except in e5m2, where large C has another."""
+    for dtype, tiles in (("fp16", [128, 128]), ("tf32", [128, 128]), ("fp8_e5m2", [128, 256]), ("fp64", [128, 128])):
+        kernel = registry.kernel(f"cutile.published_{dtype}")
+        steps = [kernel.steps_at(Shape.cube(n)) for n in (2048, 4096)]
+        assert [step.params["bm"] for (step,) in steps] == tiles and kernel.platform.targets == ("90", "100")
+        for (step,), bm in zip(steps, tiles, strict=True):
+            assert step.defines["HINTS"] == f"num_ctas={1 if bm == 128 else 4},occupancy=1"
+            assert step.launch(Shape.cube(4096)).grid == ((4096 // bm) ** 2, 1, 1)
+
+
+def test_tensor_core_instructions_are_counted_and_no_others():
+    from gemmrepro.judge.calculation import Inputs, calculation
+
+    plain = RECORDS["k_major_fp8_e4m3"]["archs"]["sm_90"]
+    code = MachineCode(**plain)
+    found = calculation("cutile", "tensor_instructions")(Inputs(codes=(code,)))
+    assert found.value == sum(count for name, count in code.instructions.items() if "GMMA" in name) > 0
+    without = replace(code, instructions={"FADD": 3, "R2UR": 1, "DFMA": 2})
+    assert calculation("cutile", "tensor_instructions")(Inputs(codes=(without,))).value == 0

@@ -12,6 +12,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core.tables import csv_text
 from gemmrepro.experiments.results import Results, load
 from gemmrepro.judge import claims, judging
+from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.experiments import point_values
 from gemmrepro.measure import rows as measured
@@ -229,3 +230,17 @@ def test_ticks_beyond_millions_are_powers():
     assert [style.plain(value) for value in (1e-15, 1e-3, 5.0, 1e6, 1e8, 2.0**20, 1e24)] == [
         *("10⁻¹⁵", "0.001", "5", "1,000,000", "10⁸", "2²⁰", "10²⁴")
     ]
+
+
+@pytest.mark.parametrize(("n", "slices"), [(2, 5), (1024, 7), (16384, 9)])
+def test_rho_and_not_the_type_says_how_many_slices_one_binade_takes(n, slices):
+    """In fp16: 53 bits in pieces of 11 where rho leaves them all, else of (24 - log2 k) / 2 and a sign."""
+    assert calculation("ozaki", "slices_of_one_binade")(Inputs(n=n)).value == slices
+
+
+def test_the_first_program_reads_once_more_than_it_has_slices_and_the_fused_split_never():
+    reads = calculation("ozaki", "reads_of_the_host")(Inputs())
+    assert reads.value == 8 and reads.working == "7 slices each of A and B, 16 reads in all"
+    fused, naive = (registry.kernel(f"ozaki.{name}") for name in ("fused_bf16_d9", "naive_bf16"))
+    values = [calculation("ozaki", "reads_of_the_fused_split")(Inputs(kernels=(one,))).value for one in (fused, naive)]
+    assert values == [0, 1]
