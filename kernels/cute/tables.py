@@ -1,0 +1,63 @@
+"""The article's figures 5 and 6: kernels against cuBLAS by size, from the points that its repository draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
+
+SIZES = (1024, 2048, 4096, 8192)
+STEPS = {
+    "base": ("first kernel", "cute.article_base"),
+    "double buffer": ("double buffer", "cute.article_double_buffer"),
+    "L2 swizzle": ("L2 swizzle", "cute.article_l2_swizzle"),
+    "3-stage": ("three stages", "cute.article_three_stages"),
+}
+PYTHON = {
+    "DSL": ("three stages, Python DSL", "cute.dsl_article"),
+    "NVIDIA example": ("design of NVIDIA's example", "cute.dsl_nvidia_design"),
+}
+
+
+def _steps(numbers: Numbers) -> Iterator[Mark]:
+    return _curves(numbers, "figure 5", STEPS, "cuBLAS")
+
+
+def _python(numbers: Numbers) -> Iterator[Mark]:
+    return _curves(numbers, "figure 6", PYTHON, "PyTorch")
+
+
+def _curves(numbers: Numbers, figure: str, kernels: dict[str, tuple[str, str]], library: str) -> Iterator[Mark]:
+    """A panel per kernel: its throughput over the library's at the same size, on the same GPU."""
+    for system, (panel, kernel) in kernels.items():
+        for n in SIZES:
+            there = quotient(*(numbers.printed(f"{figure}: {name}", "throughput", n=n) for name in (system, library)))
+            yield mark(panel, "bf16", n, there, numbers.swept(kernel, "ratio", n, cache="cold"))
+
+
+CAPTION = (
+    "Published: throughput over {library}'s, from the values that the article's repository draws, each the mean of "
+    "nine launches under Nsight Compute, which flushes the caches. Measured: median ratio to cuBLAS, cold cache."
+)
+
+TABLES = (
+    Table(
+        name="sizes_cpp",
+        title="The four kernels against cuBLAS by size",
+        panels={words: Panel(words, "throughput over cuBLAS", line=1.0) for words, _ in STEPS.values()},
+        marks=_steps,
+        x_label="M = N = K",
+        caption=f"The article's figure 5. {CAPTION.format(library='cuBLAS')}",
+    ),
+    Table(
+        name="sizes_python",
+        title="The Python kernels against cuBLAS by size",
+        panels={words: Panel(words, "throughput over cuBLAS", line=1.0) for words, _ in PYTHON.values()},
+        marks=_python,
+        x_label="M = N = K",
+        caption=(
+            f"The article's figure 6. {CAPTION.format(library='PyTorch')} The article ran NVIDIA's example in "
+            "fp16, on A contiguous along M and B along N; here its design has the other kernels' operands."
+        ),
+    ),
+)
