@@ -27,7 +27,10 @@ FAMILY = Family(
     title="CuTe, in C++ and in Python",
     article="cute",
     summary="C = A B in bf16 with fp32 sums, B K-major, by CuTe's layouts: mma.sync step by step, then wgmma and TMA.",
-    figures=("climb", "throughput", "ratio", "roofline"),
+    figures=(
+        *("climb", "throughput", "ratio", "roofline"),
+        *("tile_layout", "copy_layout", "mma_layout", "pipeline"),
+    ),
 )
 
 PACKAGES = ("nvidia-cutlass",)

@@ -49,6 +49,7 @@ for family, names in PLAN.figures().items():
             published="kernels/published.csv",
             chips=["kernels/chips.yaml", "workflow/schemas/chips.schema.yaml"],
             searches=sorted(map(str, Path(f"kernels/{family}/tuned").glob("*/*.csv"))),
+            layouts=sorted(map(str, Path(f"kernels/{family}/layouts").glob("*.csv"))),
             image=in_image("report"),
         output:
             report(

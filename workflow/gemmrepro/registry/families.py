@@ -14,8 +14,11 @@ from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.registry.records import Kernel
 
-FIGURES = ("climb", "ratio", "throughput", "roofline", "sizes", "tiles")
-"""Figures of a family's measurements, as `Family.figures` names them; `gemmrepro.paper.figures` draws them."""
+FIGURES = (
+    *("climb", "ratio", "throughput", "roofline", "sizes", "tiles"),
+    *("tile_layout", "copy_layout", "mma_layout", "pipeline"),
+)
+"""Figures of a family's measurements, layouts and stages, as `Family.figures` names them; `gemmrepro.paper.figures`."""
 
 
 @dataclass(frozen=True)

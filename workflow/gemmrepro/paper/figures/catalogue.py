@@ -17,7 +17,19 @@ from gemmrepro.experiments import Dots
 from gemmrepro.experiments import tables as article
 from gemmrepro.experiments.results import Results, nothing
 from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper.figures import climb, dots, lines, ratio, roofline, sizes, tables, throughput, tiles
+from gemmrepro.paper.figures import (
+    climb,
+    dots,
+    layouts,
+    lines,
+    pipeline,
+    ratio,
+    roofline,
+    sizes,
+    tables,
+    throughput,
+    tiles,
+)
 from gemmrepro.paper.figures.style import Drawing, set_style
 
 LADDER = ("climb", "ratio", "throughput", "roofline", "sizes")
@@ -26,6 +38,9 @@ LADDER = ("climb", "ratio", "throughput", "roofline", "sizes")
 SEARCH = ("tiles",)
 """Figures of the candidates that `tune` timed, whose table is committed with the winners."""
 
+DESIGN = ("tile_layout", "copy_layout", "mma_layout", "pipeline")
+"""Figures of a family's layouts and stages, which show no measurement."""
+
 
 def figure_names(family: str) -> tuple[str, ...]:
     """The figures of a family: those its registry names, then those of the article's tables and its experiments.
@@ -33,7 +48,7 @@ def figure_names(family: str) -> tuple[str, ...]:
     Raises:
         UserError: the registry names an unknown figure, or a figure has the name of another.
     """
-    known = (*LADDER, *SEARCH)
+    known = (*LADDER, *SEARCH, *DESIGN)
     unknown = [name for name in registry.family(family).figures if name not in known]
     if unknown:
         raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
@@ -48,7 +63,7 @@ def figure_names(family: str) -> tuple[str, ...]:
 
 def check_names(family: str, names: Sequence[str]) -> None:
     """Raises UserError for a name that is no figure of a family and none of this family's tables and experiments."""
-    known = (*LADDER, *SEARCH, *article.declared(family), *experiments.figures(family))
+    known = (*LADDER, *SEARCH, *DESIGN, *article.declared(family), *experiments.figures(family))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
 
@@ -89,6 +104,10 @@ def _painter(
         "roofline": lambda: roofline.draw(measured, ceilings),
         "sizes": lambda: sizes.draw(measured),
         "tiles": lambda: tiles.draw(measured),
+        "tile_layout": lambda: layouts.tile(measured.family),
+        "copy_layout": lambda: layouts.copy(measured.family),
+        "mma_layout": lambda: layouts.mma(measured.family),
+        "pipeline": lambda: pipeline.draw(measured.family),
     }[name]
 
 

@@ -1,0 +1,78 @@
+"""The layouts and pipelines that the report draws: what CuTe printed agrees with PTX and with the protocol."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from gemmrepro.paper.figures import catalogue, layouts, pipeline
+from gemmrepro.registry import FIGURES
+
+PRINTED = layouts.read("cute")
+
+
+def test_a_tile_lies_as_the_atom_and_the_swizzle_say():
+    for cell in PRINTED["tile"]:
+        row, column = cell.row, cell.column
+        plain = 8 * (row % 8) + column % 8 + 64 * (column // 8) + 512 * (row // 8)  # (8,(8,8)):(8,(1,64)), tiled
+        assert cell.value == plain ^ (plain >> 6 & 7) << 3  # Swizzle<3,3,3>
+
+
+def test_neither_a_row_of_copies_nor_an_ldmatrix_meets_a_bank_twice():
+    slot = {(cell.row, cell.column // 8): cell.value // 8 % 8 for cell in PRINTED["tile"]}
+    for row in range(16):
+        assert {slot[row, chunk] for chunk in range(8)} == set(range(8))
+    for chunk in range(8):
+        for first in (0, 8):
+            assert {slot[first + row, chunk] for row in range(8)} == set(range(8))
+
+
+def test_a_row_of_copies_lies_in_eight_lines_of_shared_memory():
+    """Why copies that bypass L1 need another layout."""
+    lines = {cell.value // 64 for cell in PRINTED["tile"] if cell.row == 3}
+    assert len(lines) == 8
+
+
+@pytest.mark.parametrize(("operand", "rows", "values"), [("A", 16, 8), ("C", 16, 4)])
+def test_fragments_of_the_first_warp_are_those_of_the_ptx_manual(operand, rows, values):
+    """mma.m16n8k16: rows by groups of four lanes, halves of eight rows by the second bit of the value."""
+    for cell in PRINTED[f"mma: {operand}"]:
+        if cell.thread < 32 and cell.value < values:
+            group, place = divmod(cell.thread, 4)
+            assert cell.row == group + 8 * (cell.value >> 1 & 1)
+            assert cell.column == 2 * place + cell.value % 2 + 8 * (cell.value >> 2)
+
+
+@pytest.mark.parametrize(("operand", "holders"), [("A", 2), ("B", 2), ("C", 1)])
+def test_every_element_of_the_tiled_mma_is_held_by_as_many_threads(operand, holders):
+    counts = Counter((cell.row, cell.column) for cell in PRINTED[f"mma: {operand}"])
+    assert set(counts.values()) == {holders} and len(counts) == 1024 // holders
+
+
+def test_ldmatrix_gives_each_lane_what_the_mma_wants():
+    wanted = {(cell.thread, cell.row, cell.column) for cell in PRINTED["mma: A"]}
+    assert {(cell.thread, cell.row, cell.column) for cell in PRINTED["ldmatrix: destination"]} == wanted
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_no_stage_is_used_twice_at_once_and_copies_begin_one_by_one(stages):
+    used = list(pipeline.uses(stages))
+    steps = [(use.stage, step) for use in used for step in range(use.begin, use.end)]
+    assert len(steps) == len(set(steps))
+    begins = [use.begin for use in used if use.copied]
+    assert len(begins) == len(set(begins))
+    for tile in range(pipeline.TILES):
+        copied, multiplied = (use for use in used if use.tile == tile)
+        assert copied.end == multiplied.begin and copied.end - copied.begin == max(1, stages - 1)
+
+
+def test_neighbours_alike_share_a_label():
+    panel = layouts.Panel("", {(0, c): "ab"[c > 2] for c in range(5)}, {(0, c): int(c == 4) for c in range(5)}, "")
+    assert list(layouts.runs(panel)) == [(0, 0, 3), (0, 3, 1), (0, 4, 1)]
+
+
+def test_a_family_without_layouts_draws_why():
+    assert set(catalogue.DESIGN) < set(FIGURES)
+    for draw in (layouts.tile, layouts.copy, layouts.mma):
+        assert draw("ladder").caption == "No layouts were printed."

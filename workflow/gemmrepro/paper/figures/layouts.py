@@ -1,0 +1,208 @@
+"""The figures ``tile_layout``, ``copy_layout`` and ``mma_layout``: a family's layouts, as its library evaluates them.
+
+They draw ``kernels/<family>/layouts/layouts.csv``, the output of the program beside it: of ``tile`` the offset of each
+element, of other layouts the thread that holds an element, and as which of its values.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from gemmrepro.core import paths
+from gemmrepro.errors import UserError
+from gemmrepro.paper.figures.style import INK, Drawing, empty
+
+FILE = Path("layouts") / "layouts.csv"
+
+CHUNK = 8
+"""Elements of 16 bytes, which one copy moves and one row of ldmatrix reads."""
+SLOTS = 8
+"""Chunks of a line of shared memory of 128 bytes, all 32 banks."""
+WARP = 32
+
+SHADES = ("#f3d9b1", "#bcd9ee", "#cfe8cf", "#ecc9dc", "#e4e0f3", "#fff2b3", "#d9d9d9", "#f6c3b7")
+"""Colours of cells, light enough for `ON_CELL` on a dark page too."""
+ON_CELL = "#141414"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An element of a layout: its place, and the thread and value that hold it, or its offset (`value`)."""
+
+    thread: int
+    value: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One grid: `text` in each cell, coloured by `shade`, an index into SHADES; both by (row, column)."""
+
+    title: str
+    text: Mapping[tuple[int, int], str]
+    shade: Mapping[tuple[int, int], int]
+    columns_label: str
+
+
+def path_of(family: str) -> Path:
+    """Where a family's layouts are; the file need not be there."""
+    return paths.KERNELS_DIR / family / FILE
+
+
+def read(family: str) -> dict[str, list[Cell]]:
+    """The cells of each layout by its name; empty without a file.
+
+    Raises:
+        UserError: the file is not one that the program beside it prints.
+    """
+    path = path_of(family)
+    if not path.is_file():
+        return {}
+    found: dict[str, list[Cell]] = {}
+    with path.open(newline="") as file:
+        for line in csv.DictReader(file):
+            try:
+                thread = int(line["thread"] or 0)
+                cell = Cell(thread, int(line["value"]), int(line["row"]), int(line["column"]))
+                found.setdefault(line["layout"], []).append(cell)
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(f"{path} holds no layouts ({type(error).__name__}: {error}); print it again.") from None
+    return found
+
+
+def tile(family: str) -> Drawing:
+    """Two atoms of a tile in shared memory: where each 16-byte chunk lies."""
+    cells = [cell for cell in read(family).get("tile", ()) if cell.column % CHUNK == 0]
+    text = {(cell.row, cell.column // CHUNK): str(cell.value) for cell in cells}
+    slots = {(cell.row, cell.column // CHUNK): cell.value // CHUNK % SLOTS for cell in cells}
+    panel = Panel("A tile of A or B, its first 16 rows", text, slots, "chunk of 8 elements along K")
+    caption = (
+        "The swizzled layout of a tile in shared memory: in each 16-byte chunk, the offset of its first element; the "
+        "colour says which eighth of the 128 bytes of all banks it lies in. The eight chunks that one row of threads "
+        "copies, across, and the eight that ldmatrix reads at once, down, have eight colours each, so that neither has "
+        "bank conflicts; but the former lie in eight lines of 128 bytes. Evaluated by CuTe."
+    )
+    rows = sorted({cell.row for cell in cells})
+    table = [{"row": row, **{f"chunk {c}": text[row, c] for c in range(SLOTS) if (row, c) in text}} for row in rows]
+    return _drawing("The swizzled layout of shared memory", [panel], caption, table, (5.4, 4.6))
+
+
+def copy(family: str) -> Drawing:
+    """A tile of A on its way into registers by ldmatrix."""
+    layouts = read(family)
+    panels = [
+        _held(words, layouts.get(name, ()), "K")
+        for words, name in (("Whose address is read", "ldmatrix: source"), ("Who gets it", "ldmatrix: destination"))
+    ]
+    caption = (
+        "The copy of a 32 x 16 tile of A from shared memory to registers by ldmatrix.x4: on the left, the lane whose "
+        "address names a row of 8 elements; on the right, the lane that receives an element. The colour is the warp; "
+        "of two warps that read the same element the first is shown. Evaluated by CuTe."
+    )
+    return _drawing("From shared memory to registers", panels, caption, _table(layouts, "ldmatrix"), (7.6, 6.4))
+
+
+def mma(family: str) -> Drawing:
+    """The operands of the tiled mma."""
+    layouts = read(family)
+    panels = [
+        _held(words, layouts.get(f"mma: {name}", ()), label)
+        for words, name, label in (("A", "A", "K"), ("B", "B", "K"), ("C", "C", "N"))
+    ]
+    caption = (
+        "Which lane holds which element of the tiled mma, 2 x 2 warps of m16n8k16 on 32 x 32 x 16: A (rows along M), B "
+        "(rows along N) and the sums. The colour is the warp; of warps that hold the same element the first is shown. "
+        "Evaluated by CuTe."
+    )
+    return _drawing("The tiled mma", panels, caption, _table(layouts, "mma"), (7.6, 6.6), widths=(1, 1, 2))
+
+
+def _held(title: str, cells: Sequence[Cell], label: str) -> Panel:
+    """A panel that names the first thread of each element."""
+    first: dict[tuple[int, int], int] = {}
+    for cell in cells:
+        first.setdefault((cell.row, cell.column), cell.thread)
+    return Panel(
+        title,
+        {place: str(thread % WARP) for place, thread in first.items()},
+        {place: thread // WARP for place, thread in first.items()},
+        label,
+    )
+
+
+def _table(layouts: Mapping[str, Sequence[Cell]], prefix: str) -> list[dict[str, Any]]:
+    """Of each layout, the elements (row, column) of a few threads."""
+    return [
+        {
+            "layout": name,
+            "thread": thread,
+            "elements": " ".join(f"({cell.row},{cell.column})" for cell in cells if cell.thread == thread),
+        }
+        for name, cells in layouts.items()
+        if name.startswith(prefix)
+        for thread in (0, 1, WARP)
+    ]
+
+
+def _drawing(
+    title: str,
+    panels: Sequence[Panel],
+    caption: str,
+    table: list[dict[str, Any]],
+    size: tuple[float, float],
+    widths: Sequence[int] | None = None,
+) -> Drawing:
+    known = any(panel.text for panel in panels)
+    figure: Figure
+    figure, grid = plt.subplots(1, len(panels), figsize=size, squeeze=False, width_ratios=widths)
+    for axes, panel in zip(grid.flat, panels, strict=True):
+        _paint(axes, panel)
+    figure.tight_layout()
+    alt = f"Grids of cells: {'; '.join(panel.title for panel in panels)}." if known else "Grid without data."
+    return Drawing(figure, title, caption if known else "No layouts were printed.", alt, [], table, False)
+
+
+def runs(panel: Panel) -> Iterator[tuple[int, int, int]]:
+    """Row, first column and width of each run of neighbouring cells of one text and colour."""
+    for row, column in sorted(panel.text):
+        alike = panel.text[row, column], panel.shade[row, column]
+        if column and (panel.text.get((row, column - 1)), panel.shade.get((row, column - 1))) == alike:
+            continue
+        width = 1
+        while (panel.text.get((row, column + width)), panel.shade.get((row, column + width))) == alike:
+            width += 1
+        yield row, column, width
+
+
+def _paint(axes: Axes, panel: Panel) -> None:
+    axes.grid(False)
+    axes.set_title(panel.title, loc="left", color=INK)
+    if not panel.text:
+        empty(axes, "not printed")
+        return
+    rows, columns = (1 + max(place[axis] for place in panel.text) for axis in (0, 1))
+    cells = np.full((rows, columns), np.nan)
+    for place, shade in panel.shade.items():
+        cells[place] = shade
+    axes.pcolormesh(cells, cmap=ListedColormap(SHADES), vmin=-0.5, vmax=len(SHADES) - 0.5, edgecolors="#8a919c", lw=0.3)
+    size = 9 if columns <= SLOTS else 6.2
+    for row, column, width in runs(panel):
+        text = panel.text[row, column]
+        axes.text(column + width / 2, row + 0.5, text, ha="center", va="center", fontsize=size, color=ON_CELL)
+    axes.invert_yaxis()
+    axes.set_xlabel(panel.columns_label)
+    step = 1 if columns <= SLOTS else 8
+    axes.set_xticks(np.arange(0, columns, step) + 0.5, range(0, columns, step))
+    axes.set_yticks(np.arange(0, rows, 1 if rows <= 16 else 8) + 0.5, range(0, rows, 1 if rows <= 16 else 8))
+    axes.tick_params(length=0)
