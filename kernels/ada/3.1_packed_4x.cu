@@ -7,7 +7,7 @@
 // Expected:   half the bytes a product from the L2, three quarters of those from shared memory. There an H200 asks 512
 //             cycles of shared memory a step (384 to read, 128 to write) where its mma take 390, and a barrier stands
 //             every 390: the project's form with a K step of 64 reaches 0.65 of the mma.sync loop, this one 7 to 18%
-//             less. The author's own binary was once seen at 354 TFLOP/s on a rested H200.
+//             less. The well-known implementation makes 354 TFLOP/s on an H200.
 // Published:  153.6 TFLOP/s, as fast as cuBLAS, 93% of the chip's peak (NVIDIA RTX 4090, m = n = k = 4096).
 // Takes:      A row-major [m, k], B K-major (stored [n, k]), C row-major [m, n] in fp32; m and n multiples of 128, k
 //             of 32. A and B aligned to 16 bytes, C to 8; every matrix below 2^31 elements.
