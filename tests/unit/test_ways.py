@@ -335,6 +335,9 @@ def test_a_claim_of_several_cases_needs_all_of_them(tmp_path, compute, tolerance
         ({"expect": "l", "above": "q"}, ["'tolerance'", "equals"]),
         ({"expect": "l / q", "equals": 1, "rows": {"l": {**THROUGHPUT, "n": 4097}}}, ["'published'", "0 rows"]),
         ({"expect": "l / q", "equals": 1, "rows": {"n": THROUGHPUT}}, ["'compute.rows'"]),
+        ({"expect": "l / q", "equals": 1, "each": [{"colour": 1}, {"n": 4096}]}, ["'compute.each.0.colour'"]),
+        ({"expect": "l / q", "equals": 1, "each": [{"l": 3}, {"n": 4096}]}, ["'compute.each.0.l'"]),
+        ({"expect": "l / q", "equals": 1, "each": [{"n": 4096}, {"m": {"n": 4096}}]}, ["'compute.each'", "no row 'm'"]),
     ],
 )
 def test_arithmetic_that_says_nothing_is_refused(tmp_path, compute, words):
@@ -454,6 +457,17 @@ def test_registers_are_counted_apart(tmp_path):
     of = loaded(tmp_path, of_ratio(), of_ratio(id="ladder.x.own", register="project"))
     result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
     assert [result["counts"][register][REPRODUCED] for register in REGISTERS] == [1, 0, 1]
+
+
+def test_a_count_has_no_tolerance(tmp_path):
+    row = {"system": "Ozaki cuTile", "metric": "gemms", "table": "naive", "dtype": "fp16", "n": 1024}
+    claim = of_ratio(
+        published=[row], statement="So many.", compute={"metric": "tflops", "kernel": "ladder.smem", "n": 1024}
+    )
+    path = written(tmp_path, {**claim, "tolerance": 0.1})
+    path.write_text(path.read_text().replace("article: ladder", "article: ozaki"))
+    with pytest.raises(UserError, match="integer counts are compared exactly"):
+        claims.load_file(path, "ladder")
 
 
 def test_a_value_over_itself_is_refused(tmp_path):

@@ -171,6 +171,8 @@ def _load_claim(
         problems.append(Problem("article", f"its published rows are those of {document['article']}"))
     problems += METRICS[claim.metric].check(claim)
     problems += [Problem(key, message) for key, message in carrying_problems(claim)]
+    if claim.tolerance and rows and compute["metric"] not in ("consistent", "none") and _counts(claim):
+        problems.append(Problem("tolerance", "integer counts are compared exactly: 0"))
     if _over_itself(compute):
         problems.append(Problem("compute.over", "a value over itself is 1 everywhere and tests nothing"))
     try:
@@ -191,6 +193,11 @@ def _with_rows(
     return {**transfer, "there": {} if wrong else dict(zip(transfer["there"], rows, strict=True))}, wrong
 
 
+def _counts(claim: Claim) -> bool:
+    """Whether the published figure is an integer count."""
+    return claim.transfer["kind"] != "none" and not claim.of_two and claim.published[0]["unit"] == "count"
+
+
 def _over_itself(compute: Mapping[str, Any]) -> bool:
     return "over" in compute and compute["over"] == compute.get("kernel") and not compute.get("over_where")
 
@@ -205,7 +212,7 @@ def _look_up(
     rows, problems = [], []
     for reference in references:
         among = published_rows() if "article" in reference else published
-        matching = [row for row in among if all(row[key] == value for key, value in reference.items())]
+        matching = [row for row in among if all(row.get(key) == value for key, value in reference.items())]
         if len(matching) == 1:
             rows += matching
         else:

@@ -86,8 +86,10 @@ def judge_value(value: Value, published: float, tolerance: float, partly: Mappin
         partly: the conditions for PARTLY outside the tolerance: ``same_side_of`` a number, ``within_factor`` of the
             published value, or both. Empty: outside the tolerance the verdict is NOT.
     """
-    if tolerance == 0 and value.value == published:
-        return Verdict(REPRODUCED, "exactly so")
+    if tolerance == 0:
+        if value.ci_low == value.ci_high == published:
+            return Verdict(REPRODUCED, "exactly so")
+        return _judge_weaker(value, published, partly, "not exactly so")
     low, high = sorted((published * (1 - tolerance), published * (1 + tolerance)))
     band = f"±{100 * tolerance:g}%"
     overlaps = value.ci_low <= high and value.ci_high >= low

@@ -53,8 +53,9 @@ class MeasuredView:
 
     @property
     def text(self) -> str:
-        """The value without its unit; instructions are counted exactly."""
-        return as_published(self.value) if self.unit == "instructions" else number(self.value)
+        """The value without its unit; counts are exact."""
+        counted = self.low == self.high and float(self.value).is_integer() and abs(self.value) < 1e9
+        return as_published(self.value) if counted or self.unit == "instructions" else number(self.value)
 
 
 @dataclass(frozen=True)

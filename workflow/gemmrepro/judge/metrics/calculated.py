@@ -9,6 +9,7 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
+from gemmrepro.core.text import as_published
 from gemmrepro.errors import UserError
 from gemmrepro.judge import chips
 from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
@@ -90,7 +91,8 @@ class CalculatedFigure(FigureMetric):
         label = f"{where}: {result.working}" if result.working else where
         sources = [f"results/build/{toolkit}/{kernel.id}.json#archs.{compute['arch']}" for kernel in kernels]
         source = (f"kernels/{claim.family}/{FILE}: {compute['function']}", *sources)
-        return Reading(toolkit or None, (Value(label, result.value, result.value, result.value, unit, source),))
+        number = float(result.value)
+        return Reading(toolkit or None, (Value(label, number, number, number, unit, source),))
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         if claim.tolerance is not None:
@@ -98,12 +100,15 @@ class CalculatedFigure(FigureMetric):
         value, compute = readings.judged.value.value, claim.compute
         least, most = compute.get("least", -math.inf), compute.get("most", math.inf)
         bounds = " and ".join(f"at {key} {compute[key]:g}" for key in ("least", "most") if key in compute)
+        if least == most:
+            bounds = f"exactly {least:g}"
         inside = least <= value <= most
         return Verdict(REPRODUCED if inside else NOT, f"{bounds}, as stated" if inside else f"not {bounds}")
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         value = readings.judged.value
-        text = f"Calculated {value.text()} ({value.label})"
+        shown = f"{as_published(value.value)} {value.unit}".strip() if value.value.is_integer() else value.text()
+        text = f"Calculated {shown} ({value.label})"
         if claim.tolerance is not None:
             text += f"; published {claim.figure_with_unit}: {difference(value.value, published(claim))}"
         return f"{text}, {verdict.reason}. No GPU was used."

@@ -13,6 +13,9 @@ from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.metrics.base import TEXT, Exhibit, FigureMetric, Problem, Reading, Readings
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, Verdict, difference
 
+_CELLS = ("article", "system", "metric", "n", "d", "dtype", "table", "hardware")
+"""The keys that pick a published row."""
+
 _RELATIONS = {"equals": "equals", "below": "is below", "above": "is above"}
 
 
@@ -36,7 +39,12 @@ class Consistent(FigureMetric):
             "description": "cases, all of which must hold: what each adds to every row, or by name to one of them",
             "type": "array",
             "minItems": 2,
-            "items": {"type": "object", "minProperties": 1},
+            "items": {
+                "type": "object",
+                "minProperties": 1,
+                "properties": {cell: {"$ref": f"#/$defs/picked/properties/{cell}"} for cell in _CELLS},
+                "additionalProperties": {"$ref": "#/$defs/picked"},
+            },
         }
         expression = {"type": ["string", "number"], "minLength": 1}
         relations = {word: {**expression, "description": f"what `expect` {word}"} for word in _RELATIONS}
@@ -54,6 +62,9 @@ class Consistent(FigureMetric):
     def check(self, claim: Claim) -> list[Problem]:
         problems = []
         relation, other = _relation(claim)
+        named = {name for case in claim.compute.get("each", ()) for name in case} - set(_CELLS)
+        if strange := sorted(named - set(claim.compute["rows"])):
+            problems.append(Problem("compute.each", f"there is no row '{strange[0]}'"))
         for key in ("expect", relation):
             try:
                 for values in _values(claim):
