@@ -1,8 +1,9 @@
-"""The article's figures 5 and 6: kernels against cuBLAS by size, from the points that its repository draws."""
+"""The article's copies, and its figures 5 and 6: kernels against cuBLAS by size, from the points of its repository."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
 
@@ -17,6 +18,26 @@ PYTHON = {
     "DSL": ("three stages, Python DSL", "cute.dsl_article"),
     "NVIDIA example": ("design of NVIDIA's example", "cute.dsl_nvidia_design"),
 }
+
+COPIES = {
+    "through registers": ("cute vector copy", "cute.copy_vectors"),
+    "cp.async": ("cute async copy", "cute.copy_async"),
+    "cp.async, swizzled": ("cute copy kernel 128x64 tile", "cute.copy_swizzled"),
+}
+A100 = {"A100 40 GB": "NVIDIA A100-SXM4-40GB", "A100 80 GB": "NVIDIA A100-SXM4-80GB"}
+COPY_SIZE = 8192
+
+
+def _copies(numbers: Numbers) -> Iterator[Mark]:
+    rate = numbers.rate_here("dram")
+    for words, (system, kernel) in COPIES.items():
+        there, shares = numbers.printed(system, "bandwidth"), []
+        for name, chip in A100.items():
+            dram = numbers.rate(chip, "dram")
+            if (share := quotient(there, dram / 1e3 if dram else None)) is not None:
+                shares.append(replace(share, hardware=name))
+        here = quotient(numbers.swept(kernel, "gbps", COPY_SIZE, cache="cold"), rate)
+        yield Mark("share", "copy", words, tuple(shares), here)
 
 
 def _steps(numbers: Numbers) -> Iterator[Mark]:
@@ -41,6 +62,16 @@ CAPTION = (
 )
 
 TABLES = (
+    Table(
+        name="copies",
+        title="Copies of bf16 in tiles of 128 x 64",
+        panels={"share": Panel(f"{COPY_SIZE} x {COPY_SIZE}", "share of the chip's DRAM bandwidth", line=1.0)},
+        marks=_copies,
+        caption=(
+            "Bytes read and written per second over the DRAM's rate: of the two A100s by their data sheets, since the "
+            "article does not say which it used, and of a plain copy on this GPU. Cold cache."
+        ),
+    ),
     Table(
         name="sizes_cpp",
         title="The four kernels against cuBLAS by size",

@@ -90,7 +90,8 @@ class Numbers(Protocol):
         """The one row of published.csv of the family's article (or of `article`). Raises UserError for several."""
 
     def swept(self, kernel: str, column: str, n: int, cache: str = "warm") -> Measured | None:
-        """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's square problem, by the family's toolkit."""
+        """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's square problem or
+        copy, by the family's toolkit."""
 
     def found(self, experiment: str, kernel: str, column: str, **cells: Any) -> Measured | None:
         """The first row of an experiment's kernel or library with these cells."""

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.results import Results
-from gemmrepro.experiments.tables import Mark, Panel, Printed, Table
+from gemmrepro.experiments.tables import Mark, Panel, Table
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.figures.numbers import Numbers
 from gemmrepro.paper.figures.style import (
@@ -196,7 +196,7 @@ def _down_the_side(chart: Chart) -> Figure:
             axes.set_xscale("log")
             between_decades(axes.xaxis)
         else:
-            axes.set_xlim(panel.low, axes.get_xlim()[1])
+            axes.set_xlim(panel.low, panel.low + (axes.get_xlim()[1] - panel.low) * 1.03)
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
         if panel.line is not None:
             axes.axvline(panel.line, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1.5)
@@ -244,17 +244,18 @@ def _offset(chart: Chart, mark: Mark) -> float:
 def _write_beside(axes: Axes, chart: Chart, marks: Sequence[Mark], names: Sequence[str]) -> None:
     """The numbers to the right of a panel: a column for each chip of the article, then the measured one."""
     for place, head in enumerate([*chart.hardware, "here"]):
-        cells = [(-0.75, head, INK)]
+        cells = [(-0.9, head.removeprefix("NVIDIA ").replace(" ", "\n", 1), INK)]
         for mark in marks:
             found = [printed.value for printed in mark.printed if printed.hardware == head]
             if head == "here" and mark.measured:
                 found = [mark.measured.value]
             height = names.index(str(mark.x)) + _offset(chart, mark)
-            cells += [(height, format_number(value), INK if head == "here" else PUBLISHED) for value in found]
+            text = " to ".join(format_number(value, 2 if len(found) > 1 else 3) for value in found)
+            cells.append((height, text, INK if head == "here" else PUBLISHED))
         for y, text, colour in cells:
             axes.annotate(
-                text.removeprefix("NVIDIA "),
-                (1.09 + 0.115 * place, y),
+                text,
+                (1.09 + 0.13 * place, y),
                 xycoords=("axes fraction", "data"),
                 ha="center",
                 va="center",
@@ -327,13 +328,16 @@ def lines(chart: Chart) -> list[dict[str, Any]]:
 
 
 def _cells(mark: Mark, panel: str, hardware: Sequence[str]) -> dict[str, Any]:
-    there: dict[str, Printed] = {printed.hardware: printed for printed in mark.printed}
+    there = {name: [printed.value for printed in mark.printed if printed.hardware == name] for name in hardware}
     found = mark.measured
     return {
         "": panel,
         "of": mark.series,
         "at": mark.x if isinstance(mark.x, str) or mark.x != int(mark.x) else int(mark.x),
-        **{f"published, {name}": there[name].value if name in there else None for name in hardware},
+        **{
+            f"published, {name}": (values if len(values) > 1 else next(iter(values), None))
+            for name, values in there.items()
+        },
         "measured": found.value if found else None,
         "stale": bool(found and found.stale),
     }
