@@ -82,7 +82,7 @@ PROBES = (
         compute=Compute(op="recurrence", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="registers"),
         code=Code("chain", params={"unroll": 256}, headers=("common/clocks.cuh",)),
         launch=_one_warp,
-        accepts=Accepts(multiple_of={"k": 256}, max_elements=1 << 40),
+        accepts=Accepts(multiple_of={"k": 256}, max_elements=1 << 62),
         promises=Promises(
             expects=(Expect(r"IMAD", "256 steps are unrolled, one instruction each", least=256, most=260), _NO_MEMORY)
         ),
@@ -134,7 +134,7 @@ PROBES = (
         compute=Compute(op="stream", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector"),
         code=Code("stream_shared", params={"chunk": STREAM_CHUNK}),
         launch=_launch_stream_shared,
-        accepts=Accepts(multiple_of={"n": STREAM_CHUNK}, max_elements=1 << 31),
+        accepts=Accepts(multiple_of={"n": STREAM_CHUNK}, max_elements=1 << 62),
         promises=Promises(
             expects=(Expect(r"LDS\.128", "shared memory is read 128 bits a thread, without bank conflicts", least=8),)
         ),
@@ -149,7 +149,7 @@ PROBES = (
         compute=Compute(op="stream", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector"),
         code=Code("stream_global", params={"chunk": STREAM_CHUNK}),
         launch=_launch_stream_global,
-        accepts=Accepts(multiple_of={"n": STREAM_CHUNK}, max_elements=1 << 31),
+        accepts=Accepts(multiple_of={"n": STREAM_CHUNK}, max_elements=1 << 62),
         promises=Promises(
             expects=(Expect(r"LDG\.E\.128\.STRONG\.GPU", "eight 128-bit loads in flight a thread, past L1", 8, 8),)
         ),

@@ -49,9 +49,6 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 fragments(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
-    if (alpha == 0.0f) {
-        k = 0;  // as in BLAS: A and B are not read
-    }
     extern __shared__ float4 dynamic_shared[];
     float* As = reinterpret_cast<float*>(dynamic_shared);  // [STAGES][BK][PITCH]: [slot, p, row of C]
     float* Bs = As + STAGES * BK * PITCH;                  // [STAGES][BK][BN]: [slot, p, column of C]
@@ -66,9 +63,10 @@ fragments(int m, int n, int k, float alpha, const float* A, const float* B, floa
     const float* a_from = &A[(block_row + a_row) * k + a_col];
     const float* b_from = &B[b_row * n + block_col + b_col];
 
+    const int tiles = alpha == 0.0f ? 0 : k / BK;  // as in BLAS, A and B are not read if alpha is 0
     // Start the copies of tile t; past the last tile there is nothing to copy, and the group stays empty.
     auto copy_tile = [&](int t) {
-        if (t < k / BK) {
+        if (t < tiles) {
             float* a_to = &As[t % STAGES * BK * PITCH + a_col * PITCH + a_row];
             float* b_to = &Bs[t % STAGES * BK * BN + b_row * BN + b_col];
 #pragma unroll
@@ -107,7 +105,7 @@ fragments(int m, int n, int k, float alpha, const float* A, const float* B, floa
     __syncthreads();
     read_fragments(0, 0, 0);
     float sums[WMITER * TM][WNITER * TN] = {};
-    for (int t = 0; t < k / BK; ++t) {
+    for (int t = 0; t < tiles; ++t) {
         copy_tile(t + STAGES - 1);  // into the slot of tile t - 1, which everyone has left
 
 #pragma unroll

@@ -47,9 +47,6 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 spread(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
-    if (alpha == 0.0f) {
-        k = 0;  // as in BLAS: A and B are not read
-    }
     extern __shared__ float4 dynamic_shared[];
     float* As = reinterpret_cast<float*>(dynamic_shared);  // [STAGES][BK][PITCH]: [slot, p, row of C]
     float* Bs = As + STAGES * BK * PITCH;                  // [STAGES][BK][BN]: [slot, p, column of C]
@@ -81,13 +78,12 @@ spread(int m, int n, int k, float alpha, const float* A, const float* B, float b
         }
     };
 
-    const int last = k / BK - 1;
-    for (int t = 0; t < STAGES - 1; ++t) {
-        if (last >= 0) {
+    const int tiles = alpha == 0.0f ? 0 : k / BK;  // as in BLAS, A and B are not read if alpha is 0
+    const int last = tiles - 1;
+    for (int t = 0; t < STAGES - 1 && tiles > 0; ++t) {
 #pragma unroll
-            for (int part = 0; part < STEPS; ++part) {
-                copy_part(t, a_from, b_from, part);
-            }
+        for (int part = 0; part < STEPS; ++part) {
+            copy_part(t, a_from, b_from, part);
         }
         __pipeline_commit();
         if (t < last) {
@@ -112,7 +108,7 @@ spread(int m, int n, int k, float alpha, const float* A, const float* B, float b
     __syncthreads();
     read_fragments(0, 0, 0);
     float sums[WMITER * TM][WNITER * TN] = {};
-    for (int t = 0; t < k / BK; ++t) {
+    for (int t = 0; t < tiles; ++t) {
 #pragma unroll
         for (int p = 0; p < BK; ++p) {
             if (p < BK - 1) {

@@ -9,12 +9,14 @@
 // Parameters: those of level 7.5. The launch chooses the number of pieces through its grid. Any grid of at least one
 //             block a tile gives right results: a piece may be empty, blocks beyond whole pieces do nothing, and a
 //             smaller grid traps. MULTIPROCESSORS = 132, of an H100 or H200; elsewhere the split balances less well.
-//             The workspace belongs to the caller, so that launches on several streams each have their own.
+//             The workspace belongs to the caller, so that launches on several streams each have their own, and may
+//             hold anything: a counter names the launch that it counts for.
 // Expected:   an SM has 20 of 1024 steps less to do at 4096, 2.0%, and 200 of 8192 at 8192, 2.4%; storing 128 KB of
-//             sums and adding them costs a block 1 to 2 steps of 4096 cycles, and clearing the counters a launch of
-//             some 2 us. At 1024, where 32 tiles become 128 pieces, three times faster.
-// Takes:      as level 7.5. `sums`: (grid - whole tiles) pieces of 128 KB; `arrivals`: 132 counters.
+//             sums and adding them costs a block 1 to 2 steps of 4096 cycles. At 1024, where 32 tiles become 128
+//             pieces, three times faster.
+// Takes:      as level 7.5. The workspace: 128 KB of sums for each block beyond the whole waves, and 132 counters.
 
+#include "common/grid.cuh"
 #include "common/pinned.cuh"
 #include "common/tma.cuh"
 
@@ -40,11 +42,6 @@ constexpr int COST = 4;  // steps that a piece costs beside its own: filling the
 constexpr int FLOAT4S = WMITER * TM * WNITER * TN / 4;  // 32 of a thread's sums
 constexpr int AT_ONCE = 16;                             // of them are read back together
 static_assert(FLOAT4S % AT_ONCE == 0, "sums are read back in whole passes");
-
-// Run before `cut` on the same stream where tiles are split. The workspace may hold anything.
-extern "C" __global__ void __launch_bounds__(MULTIPROCESSORS) clear_arrivals(unsigned* arrivals) {
-    arrivals[threadIdx.x] = 0;
-}
 
 // What a block computes: steps `from` to `to` of a tile's way along K, and which of its tile's pieces that is. Zero
 // pieces: nothing.
@@ -85,12 +82,32 @@ __device__ __forceinline__ void store4(float* to, float4 value) {
     *reinterpret_cast<float4*>(to) = value;
 }
 
+using Count = unsigned long long;
+
+// Count an arrival; returns how many of this launch came before. The upper 48 bits of a counter say which launch it
+// counts for, so that it may hold anything at first.
+__device__ __forceinline__ int arrive(Count* counter) {
+    const Count launch = grid_id() << 16;
+    for (Count seen = *counter;;) {
+        const Count before = seen >> 16 << 16 == launch ? seen : launch;
+        const Count now = atomicCAS(counter, seen, before + 1);
+        if (now == seen) {
+            return static_cast<int>(before - launch);
+        }
+        seen = now;
+    }
+}
+
 // Whether this block is the last of its tile's pieces to arrive. The sums of the others are then visible.
-__device__ __forceinline__ bool comes_last(const Piece& piece, unsigned* arrivals, bool* shared_answer) {
+__device__ __forceinline__ bool comes_last(const Piece& piece, Count* arrivals, bool* shared_answer) {
     __threadfence();
     __syncthreads();  // every thread has stored its sums, visible to all
     if (threadIdx.x == 0) {
-        *shared_answer = atomicAdd(&arrivals[piece.cut_tile], 1u) == unsigned(piece.pieces - 1);
+        Count* counter = &arrivals[piece.cut_tile];
+        *shared_answer = arrive(counter) == piece.pieces - 1;
+        if (*shared_answer) {
+            *counter = ~Count(0);  // no launch's, if a graph repeats this one under the same number
+        }
         __threadfence();
     }
     __syncthreads();
@@ -99,7 +116,7 @@ __device__ __forceinline__ bool comes_last(const Piece& piece, unsigned* arrival
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B, float beta, float* C,
-    float4* sums_of_pieces, unsigned* arrivals) {
+    float4* sums_of_pieces, Count* arrivals) {
     // A: [m, k]   B: boxes [BK, BN] of [k, n]   C: [m, n]   grid: see Piece   block: THREADS
     // sums_of_pieces: [split tile, piece, FLOAT4S, THREADS]   arrivals: [split tile]
     if (alpha == 0.0f) {
@@ -170,6 +187,9 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
         barrier_init(&arrived[1], 1);
         barrier_init_fence();
     }
+    // Partial sums are stored without alpha, which could make halves overflow whose sum does not. The product with a
+    // factor that may be 1 moves them to registers of their own: stored directly, they would bind ptxas to quads.
+    const float factor = piece.pieces == 1 ? alpha : 1.0f;
     const int tiles = piece.to - piece.from;  // along K
     if (tiles > 0) {
         copy_b(0, 0);
@@ -177,8 +197,8 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
         store_a(0);
         __syncthreads();  // the barriers are initialised, and A is stored
         barrier_wait(&arrived[0], 0);
-        read_fragments(0, 0, 0);
     }
+    read_fragments(0, 0, 0);  // if there is no tile: of nothing, and never used
 
     float sums[WMITER * TM][WNITER * TN] = {};
 #pragma unroll 1
@@ -221,9 +241,6 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
     };
     float4(*partial)[FLOAT4S][THREADS] =  // [piece][FLOAT4S][THREADS] of this tile
         reinterpret_cast<float4(*)[FLOAT4S][THREADS]>(sums_of_pieces) + piece.cut_tile * piece.pieces;
-    // Partial sums are stored without alpha, which could make halves overflow whose sum does not. The product with a
-    // factor that may be 1 moves them to registers of their own: stored directly, they would bind ptxas to quads.
-    const float factor = piece.pieces == 1 ? alpha : 1.0f;
 #pragma unroll
     for (int i = 0; i < WMITER * TM; ++i) {
 #pragma unroll

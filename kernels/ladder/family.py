@@ -432,17 +432,6 @@ _CUT = Step(
     _split_last_wave,
     ("m", "n", "k", "alpha", "a", "map:b", "beta", "c", "sums", "arrivals"),
 )
-_CLEAR = Step(
-    "clear_arrivals",
-    lambda shape: Launch(grid=(1, 1, 1), block=(MULTIPROCESSORS, 1, 1)),
-    ("arrivals",),
-    expects=(Expect(_STG_32, "a counter per thread is cleared"),),
-)
-
-
-def _cut_steps(shape: Shape) -> tuple[Step, ...]:
-    """The counters of split tiles are cleared in a launch of their own, which a shape without any does not need."""
-    return (_CLEAR, _CUT) if _pieces(shape) else (_CUT,)
 
 
 _BEYOND = (
@@ -542,15 +531,15 @@ _BEYOND = (
         code=Code(
             "cut",
             params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "wave": MULTIPROCESSORS},
-            headers=("common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
+            headers=("common/grid.cuh", "common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
         ),
         launch=_split_last_wave,
         call=replace(_B_BY_TMA, arguments=_CUT.arguments),
         run=Run(
-            steps=_cut_steps,
+            steps=(_CUT,),
             workspace={
                 "sums": Buffer("fp32", lambda shape: (max(1, _pieces(shape)), 128 * 256)),
-                "arrivals": Buffer("int32", lambda shape: (MULTIPROCESSORS,)),
+                "arrivals": Buffer("int32", lambda shape: (2 * MULTIPROCESSORS,)),
             },
         ),
         platform=_HOPPER,

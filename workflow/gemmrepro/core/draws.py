@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from gemmrepro.core.dtypes import narrow
 
 SPREAD = {"int8": 32.0}
@@ -56,8 +58,8 @@ def draw_ring(words: int, spacing: int, seed: int, xp: Any) -> Any:
     A link is the address of the next. They form one random cycle through all of them; all other words are zero.
     """
     links = xp.zeros(words, xp.int32)
-    places = xp.random.default_rng(seed).permutation(max(1, words // spacing)) * (spacing * 4)
-    link_to(links, places, xp.roll(places, -1), xp)
+    places = np.random.default_rng(seed).permutation(max(1, words // spacing)) * (spacing * 4)
+    link_to(links, places, np.roll(places, -1), xp)
     return links
 
 

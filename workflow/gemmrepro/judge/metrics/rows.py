@@ -192,11 +192,31 @@ class CeilingShare(KernelMetric):
 
 @dataclass(frozen=True)
 class Counter(KernelMetric):
-    """A hardware counter of one launch, which may have been read for one toolkit only."""
+    """A hardware counter of one launch, over that of `over` if given; it may have been read for one toolkit only."""
+
+    claim_schema = QUOTIENT
 
     @property
     def compute_schema(self) -> Mapping[str, Any]:
-        return {"required": ["kernel", "counter", "n"], "properties": {"kernel": TEXT, "counter": TEXT, **AT_SIZE}}
+        keys = {"kernel": TEXT, "over": TEXT, "counter": TEXT, **AT_SIZE}
+        return {"required": ["kernel", "counter", "n"], "properties": keys}
+
+    def check(self, claim: Claim) -> list[Problem]:
+        problems = super().check(claim)
+        if len(claim.published) > 1 and "over" not in claim.compute:
+            problems.append(Problem("compute.over", "is missing: a quotient of two rows has two kernels"))
+        return problems
+
+    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+        value = self.of_kernel(claim.compute["kernel"], claim, evidence, toolkit)
+        if "over" not in claim.compute:
+            return (value,)
+        over = self.of_kernel(claim.compute["over"], claim, evidence, toolkit)
+        if not over.value:
+            raise NotMeasured(f"{claim.compute['over']} counted none of {claim.compute['counter']}")
+        quotient = value.value / over.value
+        label = f"{claim.compute['kernel']} over {claim.compute['over']}, {claim.compute['n']}, {toolkit}"
+        return (Value(label, quotient, quotient, quotient, "ratio", (*value.sources, *over.sources)),)
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
         return read_toolkits(self, claim, evidence, any_toolkit=True)
