@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 SWEPT = [
-    *("ladder.vector_add", "ladder.naive", "ladder.coalesced", "ladder.smem"),
+    *("ladder.naive", "ladder.coalesced", "ladder.smem"),
     *("ladder.blocktile_1d", "ladder.vectorized", "ladder.warptile"),
 ]
 """The other kernels of the family count as failed at the gate, which is quicker."""
@@ -123,9 +123,6 @@ def test_its_rows_say_what_the_gpu_can_do(world):
             assert float(row["ratio"]) < 0.5
         if row["baseline"]:
             assert 0 < float(row["err_scaled_max"]) < 100
-    by = {(row["kernel"], row["n"], row["cache"]): row for row in table}
-    cold, warm = (by["ladder.vector_add", str(1 << 20), cache] for cache in ("cold", "warm"))
-    assert float(cold["median_us"]) > float(warm["median_us"])
 
 
 def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):

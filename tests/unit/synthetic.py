@@ -57,14 +57,17 @@ def stand_in(monkeypatch, folder: Path) -> Path:
     """Make the registry read STAND_INS instead of the real families, in this process, until the test ends.
 
     Returns:
-        their copy in `folder`, with the real families' discussions; a test may change it.
+        their copy in `folder`, with the real families' discussions and calculations; a test may change it.
     """
 
     kernels = folder / "kernels"
     shutil.copytree(STAND_INS, kernels, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in paths.KERNELS_DIR.glob("*/discussion.html.j2"):
-        if (kernels / path.parent.name).is_dir():
-            shutil.copy(path, kernels / path.parent.name)
+    for name in ("discussion.html.j2", "calculations.py"):
+        for path in paths.KERNELS_DIR.glob(f"*/{name}"):
+            if (kernels / path.parent.name).is_dir():
+                shutil.copy(path, kernels / path.parent.name)
+    if not (kernels / "chips.yaml").is_file():
+        shutil.copy(paths.KERNELS_DIR / "chips.yaml", kernels)
     monkeypatch.setattr(paths, "KERNELS_DIR", kernels)
     return kernels
 
