@@ -25,7 +25,6 @@ NOT_PRINTED = {
     ("ada", "fp16 of a load", "parameter"): "in words: eight",
     ("cutile", "CUDA toolkit needed", "parameter"): "a version",
     ("ladder", "vector add: elements", "parameter"): "printed as 1 << 20",
-    ("ladder", "L6 vectorized: bank conflicts", "trend"): "a statement without a figure",
     ("ladder", "L3 smem, as counted in level 5", "global_loads"): "K/BLOCKSIZE at the printed BLOCKSIZE of 32",
     ("ozaki", "fast mode", "gemms"): "the quotient of the printed 39 and 49",
 }
