@@ -203,6 +203,7 @@ def _paint(axes: Axes, panel: Panel) -> None:
     axes.invert_yaxis()
     axes.set_xlabel(panel.columns_label)
     step = 1 if columns <= SLOTS else 8
-    axes.set_xticks(np.arange(0, columns, step) + 0.5, range(0, columns, step))
-    axes.set_yticks(np.arange(0, rows, 1 if rows <= 16 else 8) + 0.5, range(0, rows, 1 if rows <= 16 else 8))
+    axes.set_xticks(np.arange(0, columns, step) + 0.5, list(map(str, range(0, columns, step))))
+    step = 1 if rows <= 16 else 8
+    axes.set_yticks(np.arange(0, rows, step) + 0.5, list(map(str, range(0, rows, step))))
     axes.tick_params(length=0)
