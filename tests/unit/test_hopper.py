@@ -43,6 +43,7 @@ def test_the_article_has_one_rung_of_level_8_and_the_main_ladder_stays_bf16() ->
     assert [kernel.id for kernel in registry.kernels("hopper") if kernel.story.article] == ["hopper.sketch"]
     assert ladders.dtypes("hopper") == ["bf16", "fp16"]
     assert [kernel.id for kernel in ladders.steps("hopper", "fp16")][:2] == ["hopper.sketch", "hopper.wgmma_fp16"]
+    assert ladders.apart("hopper") == [SKETCH] and ladders.apart("ladder") == []
     assert ladders.before(registry.kernel("hopper.tiles")) == registry.kernel("hopper.wgmma")
 
 

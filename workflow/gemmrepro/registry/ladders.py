@@ -37,6 +37,13 @@ def steps(family: str, dtype: str | None = None) -> list[Kernel]:
     return list(first.values())
 
 
+def apart(family: str) -> list[Kernel]:
+    """The article's rungs in other types whose source no rung of the main ladder shares, in the order of KERNELS."""
+    main = {_source_of(kernel) for kernel in steps(family)}
+    others = [kernel for dtype in dtypes(family)[1:] for kernel in steps(family, dtype)]
+    return [kernel for kernel in others if kernel.story.article and _source_of(kernel) not in main]
+
+
 def original(kernel: Kernel) -> Kernel | None:
     """The first kernel made from the same source, or None if it is this one."""
     for sibling in families.kernels(kernel.family):

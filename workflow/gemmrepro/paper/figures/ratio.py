@@ -112,8 +112,8 @@ class Ratios:
 
     @property
     def made(self) -> list[str]:
-        """How kernels with the same source differ: "", "tuned", a type; in the order of their first bars."""
-        return list(dict.fromkeys(bar.how for bar in self.bars))
+        """How bars differ from the main ladder's: "" first, "tuned", a type; in the order of their first bars."""
+        return sorted(dict.fromkeys(bar.how for bar in self.bars), key=bool)
 
     @property
     def reach(self) -> float:
@@ -123,7 +123,10 @@ class Ratios:
 
 
 def draw(measured: Measurements) -> Drawing:
-    """A group of bars per step: the published ratio, the step as measured here, and its twins."""
+    """A group of bars per step: the published ratio, the step as measured here, and its twins.
+
+    The article's rungs in other types stand before the others.
+    """
     ratios = selection(measured)
     title = f"Ratio to cuBLAS at {ratios.size}, {listed(ratios.types)}"
     return Drawing(paint(ratios), title, caption(ratios), alt(ratios), ratios.rows, table(ratios), ratios.stale)
@@ -131,7 +134,8 @@ def draw(measured: Measurements) -> Drawing:
 
 def selection(measured: Measurements) -> Ratios:
     """The warm ratios of every step and its twins at one size: SIZE, unless the article has its ratios at another."""
-    steps = ladders.steps(measured.family)
+    main = ladders.steps(measured.family)
+    steps = [*ladders.apart(measured.family), *main]
     warm = cubes(select(measured.summary, cache="warm"))
     article = _published(measured.family)
     sizes_of_article = {row["n"] for row in article}
@@ -145,7 +149,11 @@ def selection(measured: Measurements) -> Ratios:
     for kernel in steps:
         of_article = published.get(kernel.story.published_system or "")
         kernels = [kernel, *(twin for twin in twins(kernel) if (rows["kernel"] == twin.id).any())]
-        bars = tuple(Bar(level_name(made), how_made(made), toolkit, _values(rows, made.id)) for made in kernels)
+        type_of_its_own = "" if kernel in main else kernel.compute.dtype_in
+        bars = tuple(
+            Bar(level_name(made), how_made(made) or type_of_its_own, toolkit, _values(rows, made.id))
+            for made in kernels
+        )
         groups.append(Group(ladders.label(kernel), of_article["value"] if of_article else None, bars))
     return Ratios(
         types=tuple(dtypes(measured.family)),
@@ -292,7 +300,7 @@ def _fills(ratios: Ratios) -> str:
         else "Nothing was measured"
     )
     names: Mapping[str, str] = {"": solid, "tuned": "dotted: the same source, tuned on this GPU"}
-    return "; ".join(names.get(how, f"crossed: the same source in {how}") for how in ratios.made or [""])
+    return "; ".join(names.get(how, f"crossed: in {how}") for how in ratios.made or [""])
 
 
 def alt(ratios: Ratios) -> str:
