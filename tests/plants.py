@@ -291,4 +291,16 @@ PYTORCH = {
     ),
 }
 
-PLANTS = LADDER | HOPPER | MEMORY | CRT | OZAKI | PYTORCH
+CUTE = {
+    "a tile of the article's ring read before it has arrived": Plant(
+        "cute.article_three_stages", r"cp_async_wait<STAGES - 2>", "cp_async_wait<STAGES - 1>", 0
+    ),
+    "the article's order of blocks where it leaves tiles out": Plant(
+        "cute.article_l2_swizzle", record={"multiple_of": {"m": 128, "n": 128, "k": 64}}
+    ),
+    "C of the article's kernel not transposed": Plant(
+        "cute.article_base", r"make_stride\(_1\{\}, m\)", "make_stride(n, _1{})"
+    ),
+}
+
+PLANTS = LADDER | HOPPER | MEMORY | CRT | OZAKI | PYTORCH | CUTE

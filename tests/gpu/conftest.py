@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gpu_tools import ROOT, runs, stage
+from gpu_tools import ROOT, compiles, runs, stage
 
 from gemmrepro import registry
-from gemmrepro.build import compilers, key, nvcc
+from gemmrepro.build import key, nvcc
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 
@@ -45,15 +45,6 @@ def current(kernel: registry.Kernel, folder: Path, session: device.Session) -> b
         return False
     fits = device.pick_arch(list(record["archs"]), session.gpu.compute_capability) is not None
     return fits and record["build_key"] == key.build_key(kernel, record["toolkit_version"], record.get("packages"))
-
-
-def compiles(kernel: registry.Kernel) -> bool:
-    """Whether the packages that `kernel` is compiled by or with are installed."""
-    try:
-        compilers.compiler(kernel).packages(kernel)
-    except UserError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="session")
@@ -104,7 +95,9 @@ def compiled(toolkit: str, session: device.Session, tmp_path_factory: pytest.Tem
             target = f"-gencode=arch=compute_{number},code=sm_{number}"
             # The changed header stands before the one that it replaces.
             headers = ["-I", str(folder), "-I", str(ROOT / "kernels")]
-            command = ["nvcc", *nvcc.COMMON_FLAGS, *nvcc.defines(kernel), target, *headers, "-o"]
+            headers += [word for package in nvcc.header_packages(kernel) for word in ("-isystem", str(package.include))]
+            flags = (*nvcc.COMMON_FLAGS, *kernel.code.flags, *nvcc.defines(kernel))
+            command = ["nvcc", *flags, target, *headers, "-o"]
             source = kernel.source_path if header else changed
             subprocess.run([*command, str(folder / "changed.fatbin"), str(source)], check=True)
             return folder / "changed.fatbin"

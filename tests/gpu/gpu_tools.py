@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from gemmrepro import registry
+from gemmrepro.build import compilers
+from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, loaded
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
@@ -32,6 +34,15 @@ def runs(kernel: registry.Kernel, session: device.Session) -> bool:
     if any(session.gpu.arch.removeprefix("sm_") in refusal.archs for refusal in kernel.promises.refusals):
         return False
     return capability >= kernel.platform.min_capability and device.pick_arch(archs, capability) is not None
+
+
+def compiles(kernel: registry.Kernel) -> bool:
+    """Whether the packages that `kernel` is compiled by or with are installed."""
+    try:
+        compilers.compiler(kernel).packages(kernel)
+    except UserError:
+        return False
+    return True
 
 
 def load(kernel: registry.Kernel, session: device.Session, built: Path, toolkit: str) -> loaded.Loaded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpu_tools import load
+from gpu_tools import compiles, load, runs
 
 from gemmrepro import registry
 from gemmrepro.gpu.loaded import Loaded
@@ -16,6 +16,8 @@ pytestmark = pytest.mark.gpu
 
 CLUSTERS = 4096
 """So many that the last ones start after the first has stored its tile."""
+
+SHAPES = (Shape(256, 256, 64), Shape(16, 256, 64), Shape(512, 512, 256))
 
 HOPPER = registry.kernel("cute.hopper")
 
@@ -35,9 +37,21 @@ def product(loaded: Loaded, kernel: registry.Kernel, shape: Shape):
     return held.get()
 
 
-@pytest.mark.parametrize("shape", [Shape(256, 256, 64), Shape(16, 256, 64), Shape(512, 512, 256)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_clusters_without_a_tile_store_nothing(session, built, toolkit, shape):
     loaded = load(HOPPER, session, built, toolkit)
     expected = product(loaded, HOPPER, shape)
     for _ in range(3):
         assert (product(loaded, crowded(HOPPER), shape) == expected).all()
+
+
+def test_without_the_guard_they_store(session, built, toolkit, compiled):
+    if not runs(HOPPER, session) or not compiles(HOPPER):
+        pytest.skip(f"{HOPPER.id} does not run on the {session.gpu.name}, or CuTe's headers are not installed")
+    source = HOPPER.source_path.read_text()
+    guard = "if (!first) {  // a cluster without a tile has nothing to store"
+    assert guard in source
+    path = compiled({"unguarded": (HOPPER, source.replace(guard, "{"), "")})["unguarded"]
+    expected = product(load(HOPPER, session, built, toolkit), HOPPER, SHAPES[0])
+    unguarded = Loaded.from_file(session, HOPPER, path)
+    assert (product(unguarded, crowded(HOPPER), SHAPES[0]) != expected).any()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_tools import ROOT, load, runs
+from gpu_tools import ROOT, compiles, load, runs
 from plants import PLANTS
 
 from gemmrepro import registry
@@ -72,7 +72,9 @@ def planted(session, compiled):
         sources[kernel_id] = kernel, kernel.source_path.read_text(), ""
     # Bugs in cuTile's sources are planted without a GPU (tests/unit/test_plants_caught.py).
     here = {
-        name: given for name, given in sources.items() if given[0].code.compiler == "nvcc" and runs(given[0], session)
+        name: given
+        for name, given in sources.items()
+        if given[0].code.compiler == "nvcc" and runs(given[0], session) and compiles(given[0])
     }
     return compiled(here)
 

@@ -1,0 +1,80 @@
+"""CuTe's article: its printed order of blocks, and how many blocks an SM holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmrepro import registry
+from gemmrepro.build.record import MachineCode
+from gemmrepro.core.loading import load_module
+from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.judge.calculation import Inputs
+from gemmrepro.operations import Shape
+
+calculations = load_module("calculations_of_cute", KERNELS_DIR / "cute" / "calculations.py")
+
+SWIZZLED = [kernel for kernel in registry.kernels("cute") if kernel.accepts.multiple_of.get("n") == 1024]
+
+
+@pytest.mark.parametrize(("side", "lost"), [(7, 0), (8, 0), (9, 19), (12, 24), (16, 0), (20, 56), (33, 154), (64, 0)])
+def test_tiles_that_no_block_computes(side, lost):
+    assert calculations.dropped(side, side) == lost
+    assert calculations.tiles_dropped(Inputs(options={"sides": side})).value == lost
+
+
+def test_where_no_tile_is_lost_no_block_moves():
+    for rows in range(1, 70):
+        assert (calculations.dropped(rows, 5) == 0) == (calculations.moved(rows, 5) == 0) == (rows < 8 or rows % 8 == 0)
+
+
+@pytest.mark.parametrize("kernel", SWIZZLED, ids=lambda kernel: kernel.id)
+def test_a_rung_with_that_order_takes_only_grids_that_it_covers(kernel):
+    for n in range(128, 5000, 128):
+        shape = Shape(1024, n, 256)
+        if kernel.takes(shape):
+            rows, columns, _ = kernel.launch(shape).grid
+            assert calculations.dropped(rows, columns) == 0
+    assert kernel.takes(Shape(128, 1024, 64)) and not kernel.takes(Shape(1024, 1152, 1024))
+
+
+def test_the_rungs_of_the_article_that_compute_that_order():
+    assert {kernel.id for kernel in SWIZZLED} == {
+        *("cute.article_l2_swizzle", "cute.article_three_stages", "cute.article_bypass"),
+        *("cute.adjusted_bypass", "cute.dsl_article"),
+    }
+
+
+def code(registers: int, shared: int = 0) -> MachineCode:
+    return MachineCode(
+        registers=registers,
+        stack_bytes=0,
+        spill_store_bytes=0,
+        spill_load_bytes=0,
+        shared_bytes=shared,
+        constant_bytes=0,
+        barriers=1,
+        instructions={},
+        instruction_total=0,
+        hot_loop="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "registers", "static", "arch", "blocks"),
+    [
+        ("article_base", 168, 32768, "sm_80", 3),  # 3 x 128 x 168 registers are 64,512 of 65,536
+        ("article_base", 169, 32768, "sm_80", 2),
+        ("article_l2_swizzle", 222, 0, "sm_80", 2),
+        ("article_three_stages", 226, 0, "sm_80", 1),  # 2 x 97 KB are more than 164
+        ("article_three_stages", 226, 0, "sm_90", 2),
+    ],
+)
+def test_resident_blocks(name, registers, static, arch, blocks):
+    given = Inputs(kernels=(registry.kernel(f"cute.{name}"),), codes=(code(registers, static),), arch=arch, n=2048)
+    assert calculations.resident_blocks(given).value == blocks
+
+
+def test_kilobytes_of_a_block():
+    for name, size in (("article_l2_swizzle", 64), ("article_three_stages", 96)):
+        given = Inputs(kernels=(registry.kernel(f"cute.{name}"),), codes=(code(222),), arch="sm_80", n=2048)
+        assert calculations.block_kilobytes(given).value == size
