@@ -1,0 +1,66 @@
+"""Claims on arithmetic of hardware counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import World
+
+from gemmrepro.judge import claims, judging, rules
+from gemmrepro.judge.metrics import METRICS
+
+CLAIM = next(claim for claim in claims.load(("ada",)) if claim.id == "ada.naive.loads")
+FMA = {"fma": ["smsp__inst_executed_pipe_fma.sum", "inst"]}  # n^3 / 32 in the synthetic world
+BUSY = {"busy": ["smsp__issue_active.avg.pct_of_peak_sustained_active", "%"]}
+
+
+@pytest.fixture
+def judged(tmp_path: Path):
+    made = World(tmp_path, families=("ada", "ceilings"), sizes=(4096,)).write()
+
+    def judge(**compute: Any) -> dict[str, Any]:
+        claim = replace(CLAIM, compute={"metric": "counters", "kernel": "ada.scalar", "n": 4096, **compute})
+        folders = (made.measure, made.gates, made.build)
+        (entry,) = judging.judge_all(*folders, ("ada",), load_claims=lambda families: [claim]).as_json()["claims"]
+        return entry
+
+    return judge
+
+
+def test_what_an_expression_of_counters_gives_is_held_against_its_bounds(judged):
+    entry = judged(counters=FMA, value="32 * fma / n**3", unit="of one", least=0.9, most=1.1)
+    assert entry["verdict"] == rules.REPRODUCED and entry["measured"][0]["value"] == pytest.approx(1)
+    assert "at least 0.9 and at most 1.1, as stated" in entry["explanation"]
+    assert judged(counters=FMA, value="32 * fma / n**3", most=0.9)["verdict"] == rules.NOT
+    assert judged(counters=FMA, value="32 * fma / n**3", least=1.1)["verdict"] == rules.NOT
+
+
+def test_several_counters_may_be_part_of_it(judged):
+    entry = judged(counters={**FMA, **BUSY}, value="busy / 100 * fma / (n**3 / 32)", least=0.4, most=0.9)
+    assert entry["verdict"] == rules.REPRODUCED and len(entry["measured"][0]["from"]) == 2
+
+
+def test_a_counter_that_was_not_read_supports_nothing(judged):
+    unread = {"loads": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "sector"]}
+    assert judged(counters=unread, value="loads", least=1)["verdict"] == rules.NOT_MEASURED
+    wrong_unit = {"fma": ["smsp__inst_executed_pipe_fma.sum", "byte"]}
+    assert judged(counters=wrong_unit, value="fma", least=1)["verdict"] == rules.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"value": "sectors / lines"}, "lines"),
+        ({"counters": {"sectors": ["a", ""], "idle": ["b", ""]}, "value": "sectors"}, "does not use 'idle'"),
+        ({"value": "__import__('os')"}, "compute.value"),
+        ({"kernel": "ada.none"}, "no kernel 'ada.none'"),
+    ],
+)
+def test_what_no_schema_can_tell_is_checked(change: dict[str, Any], words: str):
+    metric = METRICS["counters"]
+    assert metric.check(CLAIM) == []
+    problems = metric.check(replace(CLAIM, compute={**CLAIM.compute, **change}))
+    assert words in " ".join(f"{problem.key}: {problem.message}" for problem in problems)
