@@ -112,6 +112,40 @@ def measure(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield context.row(subject, **cells, ratio=ratio.value, low=ratio.low, high=ratio.high)
 
 
+LARGEST = ("cutile.published_fp16", "cutile.published_fp8_e5m2")
+"""The article's kernels in the types of its first two tables, whose last row is larger than the sweep."""
+
+
+def largest(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One kernel at one size, beside PyTorch's product where PyTorch has one."""
+    import cupy
+
+    from gemmrepro import operands, stats, timing
+    from gemmrepro.operations import Shape
+
+    subject = next((subject for subject in context.subjects if subject.kernel == point["kernel"]), None)
+    if subject is None:
+        return
+    kernel, n, session = context.kernel(subject), point["n"], context.session
+    shape = Shape.cube(n)
+    inputs, output = operands.random(kernel.problem, shape, n)
+    ours = context.bind(subject, operands.Operands.of(kernel, shape, inputs, output))
+    known = kernel.compute.dtype_in != "fp8_e5m2" and any(each.kernel == "torch.mm" for each in context.subjects)
+    theirs = pytorch(kernel, n, inputs, session.stream.ptr)[1] if known else None
+    timer, count = timing.Timer(session), context.settings["pairs"]
+    for call in filter(None, (ours, theirs)):
+        timer.once(call)
+    times = [(timer.once(ours), timer.once(theirs) if theirs else None) for _ in range(count)]
+    cells: dict[str, Any] = dict.fromkeys(("pytorch", "ratio", "low", "high"))
+    if theirs:
+        ratio = stats.median_interval([other / mine for mine, other in times if other])
+        speed = 2 * n**3 / stats.median_interval([other for _, other in times if other]).value * 1e-6
+        cells = {"pytorch": speed, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+    mine = stats.median_interval([mine for mine, _ in times])
+    yield context.row(subject, dtype=kernel.compute.dtype_in, n=n, tflops=2 * n**3 / mine.value * 1e-6, **cells)
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
 def products_of(kind: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
     """PyTorch's products of two matrices of 8-bit floats, by the name of the call; `kind` of the second is e4m3."""
     import torch
@@ -152,6 +186,26 @@ def refusal(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 EXPERIMENTS = (
+    Experiment(
+        name="largest",
+        title="The last row of the article's tables",
+        question="How fast are the article's kernels at 32768, beside PyTorch's own product where there is one?",
+        kernels=LARGEST,
+        libraries=("torch.mm",),
+        columns=(
+            Column("dtype", "type of A and B", kind="text"),
+            Column("n", "M = N = K", kind="integer"),
+            Column("tflops", "throughput of the kernel", "TFLOP/s"),
+            Column("pytorch", "throughput of PyTorch's call; empty: it has none", "TFLOP/s"),
+            Column("ratio", "speed relative to PyTorch", low="low", high="high"),
+            Column("low", "lower end of its 95% interval"),
+            Column("high", "upper end of its 95% interval"),
+        ),
+        points=points,
+        measure=largest,
+        parameters={"kernels": list(LARGEST), "sizes": [32768]},
+        settings={"pairs": 9},
+    ),
     Experiment(
         name="e5m2",
         title="Does PyTorch multiply e5m2?",

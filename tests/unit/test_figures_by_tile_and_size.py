@@ -30,7 +30,7 @@ def test_published_ratios_are_quotients_of_throughputs():
     found = sizes.published_ratios("cutile")
     assert set(found) == {"cutile.published_fp16", "cutile.published_tf32", "cutile.published_fp64"}
     fp16 = {claim.compute["n"]: claim.value for claim in found["cutile.published_fp16"]}
-    assert list(fp16) == [1024, 2048, 4096, 8192, 16384, 32768]
+    assert list(fp16) == [1024, 2048, 4096, 8192, 16384]  # 32768 is an experiment's
     assert fp16[8192] == pytest.approx(1483.030888 / 1253.946946)
 
 
