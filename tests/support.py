@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import os
 import shutil
@@ -29,12 +28,6 @@ def call(command: list[str], folder: Path = ROOT, **environment: str) -> subproc
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def csv_rows(name: str) -> list[dict[str, str]]:
-    """The rows of ``tests/unit/data/<name>.csv``."""
-    with (ROOT / "tests" / "unit" / "data" / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def in_cuda13(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

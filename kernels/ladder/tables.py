@@ -82,6 +82,7 @@ TABLES = (
             "bandwidth": Panel("Bandwidth of all SMs", "TB/s", log=True),
         },
         marks=_hierarchy,
+        experiment="latency",
         caption=(
             "The article's table, round values that name no GPU and are meant for any, beside those of this one as "
             "they are. Of the bandwidth of global memory it gives a range."

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support import csv_rows
 from test_kernels import compile_for_cpu, run_on_cpu
 
 from gemmrepro import experiments, registry, stats
@@ -247,13 +246,10 @@ def test_modes_take_turns_and_one_that_fails_is_left_out(tmp_path, together, few
 def test_every_number_of_the_article_that_is_ours_has_a_claim():
     loaded = claims.load(("pytorch",))
     ours = ("timing", "pointwise", "torch.compile")
-    unclaimed = {(row["system"], row["metric"]) for row in csv_rows("unclaimed_rows") if row["article"] == "gpu-notes"}
-    missing = {
-        (row["system"], row["metric"])
-        for row in claims.uncovered(loaded)
-        if row["article"] == "gpu-notes" and row["table"].startswith(ours)
-    }
-    assert missing <= unclaimed
+    missing = [
+        row for row in claims.uncovered(loaded) if row["article"] == "gpu-notes" and row["table"].startswith(ours)
+    ]
+    assert missing == []
     by_id = {claim.id: claim for claim in loaded}
     assert by_id["pytorch.timing.share"].value == pytest.approx(0.01145 / 0.32276)
     assert by_id["pytorch.plamo"].article == "plamo"

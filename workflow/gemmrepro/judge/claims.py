@@ -17,7 +17,7 @@ from gemmrepro.judge.carrying import problems as carrying_problems
 from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
-from gemmrepro.judge.published import PARAMETER, published_rows
+from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
 from gemmrepro.registry import family_names
 
 __all__ = ["Claim", "load", "load_file", "schema", "uncovered"]
@@ -243,9 +243,9 @@ def _load_family(name: str) -> Iterator[Claim]:
 def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:
     """Rows of published.csv that no claim refers to, of the articles that `claims` are about.
 
-    What an article sets (the metric `parameter`: tile sizes, launches, trials) is no result, so it needs no claim.
+    Rows of the metrics in `NEED_NO_CLAIM` are left out.
     """
     articles = {claim.article for claim in claims}
     used = {tuple(row.items()) for claim in claims for row in claim.published}
-    results = [row for row in published_rows() if row["article"] in articles and row["metric"] != PARAMETER]
+    results = [row for row in published_rows() if row["article"] in articles and row["metric"] not in NEED_NO_CLAIM]
     return [row for row in results if tuple(row.items()) not in used]
