@@ -26,7 +26,7 @@ def test_every_family_passes(family: str) -> None:
 
 
 def test_figures_of_the_registry_are_those_that_can_be_drawn() -> None:
-    assert set(registry.FIGURES) == {*catalogue.LADDER, *catalogue.SEARCH}
+    assert set(registry.FIGURES) == {*catalogue.LADDER, *catalogue.SEARCH, *catalogue.DESIGN}
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,10 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_planted_fault_is_named(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a copy of the family and of what all families share; loading the others would only take time."""
-    for name in (fault.family, "common"):
+    for name in {fault.family, "common", "ceilings"}:
         shutil.copytree(paths.KERNELS_DIR / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
-    shutil.copy(paths.KERNELS_DIR / "published.csv", tmp_path)
+    for name in ("published.csv", "chips.yaml"):
+        shutil.copy(paths.KERNELS_DIR / name, tmp_path)
     monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path)
     fault.plant(tmp_path)
     problems = check_family(fault.family).problems
