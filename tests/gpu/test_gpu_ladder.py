@@ -33,15 +33,16 @@ def test_level_7_6_may_run_on_two_streams_at_once(session, built, toolkit):
         a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((256, 8192), (8192, 256)))
         arrays = cupy.asarray(a), cupy.asarray(b)
         c = cupy.zeros((256, 256), cupy.float32)
-        runs.append((loaded.bind(Operands(kernel.problem, SPLIT, arrays, c)), c, a @ b))
+        # A bound call does not keep its operands alive.
+        runs.append((loaded.bind(Operands(kernel.problem, SPLIT, arrays, c)), c, a @ b, arrays))
     cupy.cuda.Device().synchronize()
     for _ in range(50):
         for _ in range(4):
-            for call, _, _ in runs:
+            for call, *_ in runs:
                 call()
         one.session.sync()
         two.session.sync()
-        for _, c, expected in runs:
+        for _, c, expected, _ in runs:
             np.testing.assert_array_equal(c.get(), expected)
             c.fill(0)
         cupy.cuda.Device().synchronize()
