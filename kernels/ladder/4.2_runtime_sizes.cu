@@ -1,18 +1,18 @@
 // Level 4.2: level 4 with tile sizes that the compiler does not know.
 //
 // New:        BM, BN and BK are arguments instead of template parameters. The article says that constants let the
-//             compiler unroll loops and fold index arithmetic; here it can do neither along K. TM stays a constant,
-//             as an array of registers must have a known length. With SWAPPED, the two inner loops are exchanged, and
-//             the compiler cannot undo it: it does not know how often the inner one runs.
+//             compiler unroll loops and fold index arithmetic; along K it does not know how far. TM stays a constant,
+//             as an array of registers must have a known length.
 // Parameters: those of level 4, passed at launch.
 // Expected:   level 4 reads A four steps of p at a time and has no loop overhead; here each step costs TM + 1 narrow
-//             reads, a compare, a branch and address arithmetic: half of level 4's speed on an H200. Swapped: 2 TM
-//             reads for TM products, half of that again (NOTES.md).
+//             reads, and some of them a compare, a branch and address arithmetic: half of level 4's speed on an H200
+//             (NOTES.md).
 // Takes:      m a multiple of bm = 64, n of bn = 64, k of bk = 8; each matrix below 2^31 elements. C is not read when
 //             beta is 0, A and B are not read when alpha is 0.
 
 constexpr int BM = 64, BN = 64, BK = 8, TM = 8;  // as launched; the kernel gets all but TM as arguments
 constexpr int THREADS = BM * BN / TM;             // 512
+static_assert(BM * BK == THREADS && BK * BN == THREADS, "each thread loads one element of each tile");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 runtime_sizes(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C, int bm, int bn,
@@ -40,14 +40,6 @@ runtime_sizes(int m, int n, int k, float alpha, const float* A, const float* B, 
         Bs[b_row * bn + b_col] = b_from[p0 * n];
         __syncthreads();
 
-#ifdef SWAPPED
-#pragma unroll
-        for (int i = 0; i < TM; ++i) {
-            for (int p = 0; p < bk; ++p) {
-                sums[i] += As[(row + i) * bk + p] * Bs[p * bn + col];
-            }
-        }
-#else
         for (int p = 0; p < bk; ++p) {
             const float b = Bs[p * bn + col];
 #pragma unroll
@@ -55,7 +47,6 @@ runtime_sizes(int m, int n, int k, float alpha, const float* A, const float* B, 
                 sums[i] += As[(row + i) * bk + p] * b;
             }
         }
-#endif
         __syncthreads();
     }
 

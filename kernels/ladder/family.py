@@ -168,14 +168,14 @@ _1D_TILES = Accepts(multiple_of=dict.fromkeys("mn", 64) | {"k": 8})
 _RUNTIME_TILES = {"bm": 64, "bn": 64, "bk": 8}
 
 
-def _runtime_sizes(name: str, rung: str, title: str, swapped: bool, story: Story) -> Kernel:
-    """Level 4 with its tile sizes as arguments; with the inner loops swapped if `swapped`."""
+def _runtime_sizes(name: str, rung: str, title: str, story: Story) -> Kernel:
+    """Level 4 with its tile sizes as arguments."""
     return Kernel(
         id=f"ladder.{name}",
         rung=rung,
         title=title,
-        source="4.2_runtime_sizes.cu",
-        code=Code("runtime_sizes", params={**_RUNTIME_TILES, "tm": 8}, defines={"SWAPPED": "1"} if swapped else {}),
+        source=f"{rung.removeprefix('L')}_{name}.cu",
+        code=Code(name, params={**_RUNTIME_TILES, "tm": 8}),
         launch=_tiled(64, 64, 512, 4 * (64 * 8 + 8 * 64)),
         call=Call(arguments=("m", "n", "k", "alpha", "a", "b", "beta", "c", *_RUNTIME_TILES.values())),
         accepts=_1D_TILES,
@@ -206,7 +206,6 @@ _LEVEL_4_VARIANTS = (
         "runtime_sizes",
         "L4.2",
         "1-D blocktiling, sizes at run time",
-        False,
         Story(
             idea="Tile sizes as arguments: nothing is unrolled along K, and indices are computed at run time.",
             evidence=(_ALL, _ISSUED),
@@ -215,9 +214,8 @@ _LEVEL_4_VARIANTS = (
     ),
     _runtime_sizes(
         "runtime_swapped",
-        "L4.2",
+        "L4.3",
         "1-D blocktiling, sizes at run time, loops swapped",
-        True,
         Story(
             idea="The same with the loops swapped, which the compiler cannot undo: 16 shared reads for 8 products.",
             evidence=(_ALL, _ISSUED),

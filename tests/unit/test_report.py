@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -27,7 +28,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import allowed_error
-from gemmrepro.judge import verdicts
+from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_rules
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper import discussion, inline_svg
@@ -217,10 +218,11 @@ def test_structure_for_screen_readers(full):
 def test_it_states_counts_origin_and_headline(full):
     text, page = full
     words = page.words
-    assert "25 statements of 1 article (ladder)" in words
-    assert (
-        "3 facts of the builds that hold by construction (3 reproduced), and 0 findings of this project (none)" in words
-    )
+    claimed = [claim for claim in claims.load(("ladder",)) if not claim.covered_by]
+    of = Counter(claim.register for claim in claimed)
+    assert f"{of['article']} statements of 1 article (ladder)" in words
+    assert f"{of['build']} facts of the builds that hold by construction" in words
+    assert f"{of['project']} findings of this project" in words or f"{of['project']} finding of this project" in words
     assert "recorded earlier on Synthetic GPU" in words
     said = words_of(text)
     assert "ladder fp32 4096 L7 warptile cuda12 44.1" in said
