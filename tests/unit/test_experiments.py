@@ -609,6 +609,7 @@ def figure(value: float, metric: str = "ratio") -> dict:
         "value": value,
         "unit": metric,
         "hardware": "NVIDIA T4",
+        "place": "Results: table",
         "n": 1,
         "dtype": "",
     }

@@ -184,6 +184,7 @@ EDITS = [
     # Claims, figures and the paper.
     Edit("a claim's tolerance", f"{LADDER}/claims.yaml", "tolerance: ", "tolerance: 9", VERDICTS),
     Edit("a claim's register", f"{LADDER}/claims.yaml", "    where: ", "    register: project\n    where: ", VERDICTS),
+    Edit("a table of an article", "kernels/ozaki/tables.py", "1024, 2048", "2048", {"figures_ozaki": 1} | REPORT),
     Edit("a rate of a chip", "kernels/chips.yaml", "38.7", "38.8", ALL_FIGURES | VERDICTS),
     Edit("the schema of chips", "workflow/schemas/chips.schema.yaml", "\n", "\n# An edit.\n", ALL_FIGURES | VERDICTS),
     Edit("the schema of claims", "workflow/schemas/claims.schema.yaml", "\n", "\n# An edit.\n", VERDICTS),
