@@ -265,7 +265,7 @@ SINK = """__device__ void sink(float* to, float4 v) {
     p[0] = v.x, p[1] = v.y, p[2] = v.z, p[3] = v.w;
 }
 """
-WALK = "threadIdx.x / BN;\n    const int col = blockIdx.x * BN + threadIdx.x % BN;"
+WALK = "threadIdx.x / BN;\n    const int col = blockIdx.y * BN + threadIdx.x % BN;"
 SOURCE_PLANTS = {
     "no barrier": ("ladder.smem", "__syncthreads();  // every reader is done with them", "", r"BAR\.SYNC(\..*)?"),
     "narrow stores": ("ladder.vectorized", "store4(out, {", "sink(out, {", r"STG\.E(\..*)?\.128(\..*)?"),
