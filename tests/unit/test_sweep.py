@@ -408,7 +408,7 @@ def prepared(tmp_path, said, monkeypatch):
     def run(free, supervised=False):
         session = SimpleNamespace(gpu=GPU, trials=Trials(), free_bytes=lambda: free)
         folders = (tmp_path / "build", tmp_path / "gates", tmp_path / "begun")
-        return prepare.prepare(session, "ladder", SETTINGS, *folders, said.append, supervised)
+        return prepare.prepare(session, prepare.timed_kernels("ladder"), SETTINGS, *folders, said.append, supervised)
 
     return run
 
@@ -427,3 +427,9 @@ def test_a_sweep_that_does_not_fit_begins_no_journal(prepared, tmp_path):
     with pytest.raises(UserError, match=r"needs \d+ bytes of GPU memory"):
         prepared(1 << 10)
     assert not (tmp_path / "begun").exists()
+
+
+def test_only_kernels_that_exist_and_are_timed_can_be_chosen(prepared):
+    assert set(prepare.timed_kernels("ladder", "ladder.b")) == {"ladder.b"}
+    with pytest.raises(UserError, match=r"ladder has no timed kernel ladder\.c; it has ladder\.a, ladder\.b"):
+        prepare.timed_kernels("ladder", "ladder.a,ladder.c")

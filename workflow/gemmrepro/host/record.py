@@ -2,6 +2,7 @@
 
     workflow/scripts/record                              every family of the configuration
     workflow/scripts/record --families ladder --sizes ladder=256,1024 --rounds 2 --toolkits cuda13
+    workflow/scripts/record --missing                    what has no current row; the other rows stay
     workflow/scripts/record --budget 540                 stop in time for a job limit; run again to continue
     workflow/scripts/record --families ada --no-sweep --experiments accumulation      one experiment and no times
 
@@ -40,8 +41,9 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
+from gemmrepro.measure import merge
 from gemmrepro.measure.binaries import is_built
-from gemmrepro.measure.recording import FILES
+from gemmrepro.measure.recording import FILES, SUMMARY
 from gemmrepro.registry import Kernel
 
 say = sayer("record")
@@ -65,6 +67,7 @@ class Request:
         jobs: kernels judged at a time.
         regate: whether to judge kernels that already have a verdict.
         sweep: whether to measure times.
+        missing: whether to time only kernels without current rows, and to keep the rows of the others.
         deadline: on the clock of time.monotonic; None without a budget.
     """
 
@@ -79,6 +82,7 @@ class Request:
     jobs: int
     regate: bool
     sweep: bool
+    missing: bool
     deadline: float | None
 
     @property
@@ -135,7 +139,9 @@ class Family:
         wanted = request.experiments
         self.experiments = [name for name in declared if wanted is None or name in wanted]
         self.everyone = (*self.kernels, *self._guests())
-        self.swept = request.sweep and any(kernel.timing.timed for kernel in self.kernels)
+        timed = [kernel.id for kernel in self.kernels if kernel.timing.timed]
+        self.timed = self._missing() if request.missing and request.sweep else timed
+        self.swept = request.sweep and bool(self.timed)
         self.measured = request.work / "measure" / name
         self.experimented = request.work / "experiments" / name
 
@@ -148,6 +154,13 @@ class Family:
         if self.experiments:
             self._experiment()
         self._file()
+
+    def _missing(self) -> list[str]:
+        """Ids of the timed kernels that lack a current row."""
+        sweep = read_json(self.request.config, "the configuration", "record again")["sweep"]
+        sizes = sweep["sizes"].get(self.name, [])
+        recorded = self._recordings / self.name
+        return merge.missing(self.name, self.request.toolkits, sizes, sweep["caches"], recorded, self.request.build)
 
     def _guests(self) -> list[Kernel]:
         """Kernels of other families that the experiments also run, if they are built."""
@@ -223,7 +236,8 @@ class Family:
 
     def _sweep(self) -> None:
         places = ["--journal", str(self.request.work / "sweep" / self.name), "--out", str(self.measured)]
-        _succeed(stage("measure.sweep", *self._common(), *places))
+        chosen = ["--kernels", ",".join(self.timed)] if self.request.missing else []
+        _succeed(stage("measure.sweep", *self._common(), *places, *chosen))
 
     def _experiment(self) -> None:
         journal = self.request.work / "sweep" / "experiments" / self.name
@@ -233,8 +247,11 @@ class Family:
 
     def _file(self) -> None:
         target = self._recordings / self.name
-        for file in FILES if self.swept else ():
-            write_atomic(target / file, (self.measured / file).read_bytes())
+        if self.swept and self.request.missing and (target / SUMMARY).is_file():
+            merge.merge(self.measured, target, self.request.build)
+        else:
+            for file in FILES if self.swept else ():
+                write_atomic(target / file, (self.measured / file).read_bytes())
         for name in self.experiments:
             for file in (f"{name}.csv", f"{name}.json"):
                 write_atomic(target / experiments.RECORDINGS / file, (self.experimented / file).read_bytes())
@@ -358,6 +375,7 @@ def requested(options: argparse.Namespace, start: float) -> Request:
         jobs=options.jobs,
         regate=options.regate,
         sweep=not options.no_sweep,
+        missing=options.missing,
         deadline=start + options.budget if options.budget else None,
     )
     if options.fresh:
@@ -386,6 +404,7 @@ def _options() -> argparse.Namespace:
     add("--jobs", type=int, default=jobs, help="kernels to gate at a time (default %(default)s)")
     add("--no-counters", action="store_true", help="do not run ncu")
     add("--no-sweep", action="store_true", help="gates and experiments only; file no times")
+    add("--missing", action="store_true", help="time only kernels without current rows; keep the others'")
     add("--experiments", help="run these only, comma-separated; 'none' for none; default: all")
     add(
         "--setting",

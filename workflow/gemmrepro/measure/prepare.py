@@ -9,6 +9,7 @@ from pathlib import Path
 from gemmrepro import registry
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.names import LIBRARY
+from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
@@ -65,6 +66,21 @@ class Sweep:
         ]
 
 
+def timed_kernels(family: str, chosen: str | None = None) -> dict[str, Kernel]:
+    """The timed kernels of a family by id, or those `chosen`, a comma-separated list of ids.
+
+    Raises:
+        UserError: an id is none of a timed kernel of the family.
+    """
+    kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timing.timed}
+    if chosen is None:
+        return kernels
+    for name in chosen.split(","):
+        if name not in kernels:
+            raise UserError(f"{family} has no timed kernel {name}; it has {', '.join(kernels)}.")
+    return {name: kernels[name] for name in chosen.split(",")}
+
+
 def load_binaries(
     session: Session, kernels: Mapping[str, Kernel], toolkits: tuple[str, ...], build: Path, gates: Path
 ) -> Binaries:
@@ -90,7 +106,7 @@ def load_binaries(
 
 def prepare(
     session: Session,
-    family: str,
+    kernels: Mapping[str, Kernel],
     settings: Settings,
     build: Path,
     gates: Path,
@@ -101,12 +117,12 @@ def prepare(
     """Load, plan and open the journal; trials of a baseline's algorithms may take no longer than a round.
 
     Args:
+        kernels: those to time, by id, all of one family.
         supervised: whether the parent process has reported what is left out and checked that the rest fits.
 
     Raises:
         UserError: a build record or a gate's verdict is missing or corrupt, or a size does not fit the GPU's memory.
     """
-    kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timing.timed}
     binaries = load_binaries(session, kernels, settings.toolkits, build, gates)
     points, skipped = plan_points(
         list(kernels.values()),
@@ -135,7 +151,7 @@ def prepare(
     session.trials.limit(2 * settings.seconds_per_round)
     return Sweep(
         session=session,
-        family=family,
+        family=next(iter(kernels.values())).family,
         settings=settings,
         build=Path(build),
         kernels=kernels,

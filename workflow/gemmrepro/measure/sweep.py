@@ -28,7 +28,7 @@ from gemmrepro.errors import run_stage
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure import results
 from gemmrepro.measure.plan import Settings
-from gemmrepro.measure.prepare import Sweep, prepare
+from gemmrepro.measure.prepare import Sweep, prepare, timed_kernels
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.rounds import Rounds
 
@@ -40,6 +40,8 @@ def run_round(arguments: argparse.Namespace, number: int, deadline: float | None
     command = [sys.executable, "-m", "gemmrepro.measure.sweep", "--round", str(number)]
     for name in ("family", "config", "build", "gates", "journal", "out"):
         command += [f"--{name}", str(getattr(arguments, name))]
+    if arguments.kernels:
+        command += ["--kernels", arguments.kernels]
     if deadline is not None:
         command += ["--budget", f"{max(0.0, deadline - time.monotonic()):.1f}"]
     return subprocess.run(command).returncode
@@ -66,6 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--gates", type=Path, default=Path("results/gates"))
     parser.add_argument("--journal", type=Path, required=True, help="folder of finished points; kept between runs")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--kernels", help="ids of the only kernels to time, comma-separated; default: all")
     parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
     parser.add_argument("--round", type=int, help="measure only this round, in this process, and write nothing else")
     parser.add_argument("--no-profile", action="store_true", help="do not look up which GPU kernels the baselines run")
@@ -85,13 +88,14 @@ def main() -> int:
     deadline = None if arguments.budget is None else start + arguments.budget
     settings = Settings.of(config["sweep"], arguments.family)
     folders = (arguments.build, arguments.gates, arguments.journal)
+    chosen = timed_kernels(arguments.family, arguments.kernels)
     if arguments.round is not None:
         end_with_parent()
-        sweep = prepare(device.open_gpu(), arguments.family, settings, *folders, say, supervised=True)
+        sweep = prepare(device.open_gpu(), chosen, settings, *folders, say, supervised=True)
         return 0 if Rounds(sweep, say).run(arguments.round, deadline) else UNFINISHED
     session = device.open_gpu()
     with lock.exclusive(session):
-        sweep = prepare(session, arguments.family, settings, *folders, say)
+        sweep = prepare(session, chosen, settings, *folders, say)
         code = run_rounds(sweep, arguments, deadline)
         if code not in (0, UNFINISHED):
             return code

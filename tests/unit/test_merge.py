@@ -1,0 +1,86 @@
+"""A sweep of some kernels joins a recording whose other rows still hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support import ROOT
+
+from gemmrepro.core import schemas
+from gemmrepro.measure import merge
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.recorded import read_summary
+from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, rows_text, with_status
+
+RECORDED = ROOT / "reports/recorded/h200/hopper"
+NEW, STALE, KEPT = "hopper.by_size", "hopper.stream_k", "hopper.wgmma"
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A recording, and a sweep of NEW alone whose times are twice as long; STALE is stale and was not measured."""
+    recorded, measured = tmp_path / "recorded", tmp_path / "measured"
+    shutil.copytree(RECORDED, recorded)
+    measured.mkdir()
+    rows = [
+        {**row, "median_us": str(2 * float(row["median_us"])), "ci_high_us": str(3 * float(row["ci_high_us"]))}
+        for row in read_summary(RECORDED)
+        if row["kernel"] == NEW
+    ]
+    (measured / SUMMARY).write_text(rows_text(rows, SUMMARY_COLUMNS))
+    (measured / COUNTERS).write_text(rows_text([], COUNTER_COLUMNS))
+    samples = pd.read_parquet(RECORDED / SAMPLES)
+    samples[samples["kernel"] == NEW].assign(time_us=7.0).to_parquet(measured / SAMPLES, index=False)
+    run = json.loads((RECORDED / RUN).read_text())
+    (measured / RUN).write_text(json.dumps({**run, "date": "2030-01-01T00:00:00Z", "earlier": []}))
+    monkeypatch.setattr(merge, "mark", lambda rows, build: with_status(rows, lambda row: row["kernel"] != STALE))
+    return recorded, measured
+
+
+def test_new_rows_replace_old_ones_and_stale_ones_go(folders: tuple[Path, Path]) -> None:
+    recorded, measured = folders
+    merge.merge(measured, recorded, recorded)
+    old, rows = read_summary(RECORDED), read_summary(recorded)
+    assert {row["kernel"] for row in rows} == {row["kernel"] for row in old} - {STALE}
+    assert [row for row in rows if row["kernel"] == KEPT] == [row for row in old if row["kernel"] == KEPT]
+    new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
+    assert sorted(row["median_us"] for row in rows if row["kernel"] == NEW) == sorted(row["median_us"] for row in new)
+    assert not [row for row in read_rows(recorded / COUNTERS, COUNTER_COLUMNS) if row["kernel"] == STALE]
+
+
+def test_samples_go_with_their_rows(folders: tuple[Path, Path]) -> None:
+    recorded, measured = folders
+    merge.merge(measured, recorded, recorded)
+    old, new = pd.read_parquet(RECORDED / SAMPLES), pd.read_parquet(recorded / SAMPLES)
+    assert set(new["kernel"]) == set(old["kernel"]) - {STALE}
+    assert (new.loc[new["kernel"] == NEW, "time_us"] == 7.0).all()
+    for row in read_summary(recorded):
+        same = (new["kernel"] == row["kernel"]) & (new["toolkit"] == row["toolkit"]) & (new["dtype"] == row["dtype"])
+        same &= (new["m"] == int(row["m"])) & (new["cache"] == row["cache"])
+        assert same.sum() == int(row["samples"]), row["kernel"]
+
+
+def test_run_json_says_how_the_other_rows_were_taken(folders: tuple[Path, Path]) -> None:
+    recorded, measured = folders
+    merge.merge(measured, recorded, recorded)
+    run = json.loads((recorded / RUN).read_text())
+    schemas.check(run, "run.schema.yaml", "run.json")
+    assert run["date"] == "2030-01-01T00:00:00Z"
+    kernels = {name for sweep in run["earlier"] for name in sweep["kernels"]}
+    assert KEPT in kernels and not {NEW, STALE} & kernels
+    merge.merge(measured, recorded, recorded)  # what was earlier stays so
+    again = json.loads((recorded / RUN).read_text())
+    assert again["earlier"] == run["earlier"]
+
+
+def test_kernels_without_current_rows_are_missing(folders: tuple[Path, Path]) -> None:
+    recorded, _ = folders
+    asked = ("hopper", ("cuda13",), (1024, 4096), ("warm",))
+    absent = merge.missing(*asked, recorded, recorded)
+    assert STALE in absent and KEPT not in absent
+    assert KEPT in merge.missing("hopper", ("cuda13",), (1536,), ("warm",), recorded, recorded)
+    assert set(absent) < set(merge.missing(*asked, recorded / "none", recorded))

@@ -1,0 +1,147 @@
+"""Adds a sweep of some kernels to a family's recording, whose other rows stay as long as they are current."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro import registry
+from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.names import LIBRARY, RESTORE
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
+from gemmrepro.operations import shape_of
+from gemmrepro.registry import Kernel
+
+_POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
+_EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
+
+
+def missing(
+    family: str, toolkits: Iterable[str], sizes: Iterable[int], caches: Iterable[str], recorded: Path, build: Path
+) -> list[str]:
+    """Ids of the timed kernels of `family` that lack a current row for any toolkit, size and cache state.
+
+    Args:
+        recorded: the folder of the family's recording; it need not exist.
+        build: the folder of build records, whose keys decide what is current.
+
+    Raises:
+        UserError: the recording is corrupt.
+    """
+    rows = mark(read_rows(recorded / SUMMARY, SUMMARY_COLUMNS), build) if (recorded / SUMMARY).is_file() else []
+    have = {_wanted(row) for row in rows if row["status"] == "current"}
+
+    def lacks(kernel: Kernel) -> bool:
+        shapes = [shape_of(kernel.compute.op, size) for size in sizes]
+        most = kernel.timing.timed_to or math.inf
+        timed = [shape for shape in shapes if kernel.takes(shape) and max(shape.m, shape.n, shape.k) <= most]
+        return any(
+            (kernel.id, toolkit, str(shape.m), str(shape.n), str(shape.k), cache) not in have
+            for toolkit in toolkits
+            if toolkit in kernel.platform.toolkits
+            for shape in timed
+            for cache in caches
+        )
+
+    return [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed and lacks(kernel)]
+
+
+def _wanted(row: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("kernel", "toolkit", "m", "n", "k", "cache"))
+
+
+def _point(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in _POINT)
+
+
+def merge(measured: Path, recorded: Path, build: Path) -> None:
+    """Write into `recorded` the rows of `measured`, and those of its own that are current and not measured anew.
+
+    run.json is that of `measured`; its `earlier` says how the other rows were taken.
+
+    Raises:
+        UserError: one of the two is corrupt.
+    """
+    new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
+    old = mark(read_rows(recorded / SUMMARY, SUMMARY_COLUMNS), build)
+    taken = {_point(row) for row in new}
+    kept = [row for row in old if row["status"] == "current" and _point(row) not in taken]
+    samples = _samples(measured, recorded, {_point(row) for row in kept})
+    counters = _counters(measured, recorded, build)
+    run = _run(measured, recorded, kept, {row["kernel"] for row in new})
+    write_atomic(recorded / SUMMARY, rows_text(_ordered([*kept, *new]), SUMMARY_COLUMNS))
+    write_atomic(recorded / SAMPLES, samples)
+    write_atomic(recorded / COUNTERS, rows_text(_ordered(counters), COUNTER_COLUMNS))
+    write_json(recorded / RUN, run)
+
+
+def _ordered(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Rows by size, then in the order of KERNELS, libraries last; their order is otherwise kept."""
+    ranks: dict[str, int] = {}
+    for row in rows:
+        if row["kernel"] not in ranks:
+            family = row["kernel"].split(".")[0]
+            ids = [kernel.id for kernel in registry.kernels(family)] if family in registry.family_names() else []
+            ranks[row["kernel"]] = ids.index(row["kernel"]) if row["kernel"] in ids else len(ids) + 1000
+    return sorted(rows, key=lambda row: (int(row["m"]) * int(row["n"]) * int(row["k"]), ranks[row["kernel"]]))
+
+
+def _samples(measured: Path, recorded: Path, kept: set[tuple[str, ...]]) -> bytes:
+    """samples.parquet with all samples of `measured`, and those of the points `kept` of `recorded`."""
+    old = pd.read_parquet(recorded / SAMPLES)
+    points = old[list(_POINT)].drop_duplicates()
+    stay = points[[_point(row) in kept for row in points.to_dict("records")]]
+    old = old.merge(stay, on=list(_POINT), how="inner")
+    frames = [frame for frame in (old, pd.read_parquet(measured / SAMPLES)) if len(frame)]
+    together = pd.concat(frames, ignore_index=True) if frames else pd.read_parquet(measured / SAMPLES)
+    buffer = io.BytesIO()
+    together.to_parquet(buffer, index=False, compression="zstd")
+    return buffer.getvalue()
+
+
+def _counters(measured: Path, recorded: Path, build: Path) -> list[dict[str, str]]:
+    new = read_rows(measured / COUNTERS, COUNTER_COLUMNS)
+    old = mark(read_rows(recorded / COUNTERS, COUNTER_COLUMNS), build)
+
+    def run(row: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(row[name] for name in ("kernel", "toolkit", "m", "n", "k"))
+
+    taken = {run(row) for row in new}
+    return [*(row for row in old if row["status"] == "current" and run(row) not in taken), *new]
+
+
+def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[str]) -> dict[str, Any]:
+    """run.json of `measured`, which timed the kernels `swept`, with what still holds of the one of `recorded`."""
+    new = read_json(measured / RUN, "what was measured", "measure again")
+    old = read_json(recorded / RUN, "the recording", RESTORE)
+    kernels = sorted({row["kernel"] for row in kept if row["toolkit"] != LIBRARY})
+    earlier = [
+        {**sweep, "kernels": still}
+        for sweep in old.get("earlier", [])
+        if (still := [kernel for kernel in sweep["kernels"] if kernel in kernels])
+    ]
+    listed = {kernel for sweep in earlier for kernel in sweep["kernels"]}
+    if rest := [kernel for kernel in kernels if kernel not in listed]:
+        earlier.append({**{name: old[name] for name in _EARLIER}, "kernels": rest})
+    modes = {mode: list(points) for mode, points in new.get("timing_modes", {}).items()}
+    names = {row["kernel"] for row in kept}
+    for mode, points in old.get("timing_modes", {}).items():
+        new_points = {point for of_mode in modes.values() for point in of_mode}
+        stay = [point for point in points if point.split()[0] in names and point not in new_points]
+        if stay:
+            modes.setdefault(mode, []).extend(stay)
+    skipped = [entry for entry in old.get("skipped", []) if entry["kernel"] in names - swept]
+    return {
+        **new,
+        "baseline_kernels": {**old["baseline_kernels"], **new["baseline_kernels"]},
+        "toolkits": {**old["toolkits"], **new["toolkits"]},
+        "skipped": [*new.get("skipped", []), *skipped],
+        "timing_modes": modes,
+        "earlier": earlier,
+    }
