@@ -94,7 +94,7 @@ def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_fami
     filed = {path.relative_to(record.out).as_posix() for path in record.out.rglob("*") if path.is_file()}
     experiments = {
         f"ozaki/experiments/{name}.{kind}"
-        for name in ("products", "accuracy", "accumulator")
+        for name in ("products", "accuracy", "accumulator", "variants", "direct")
         for kind in ("csv", "json")
     }
     assert filed == {"ozaki/gates.json", *experiments}
