@@ -79,6 +79,25 @@ LADDER = {
     "C read although beta is 0": Plant("ladder.naive", r"beta == 0\.0f \? 0\.0f : "),
     "one row too many written": Plant("ladder.smem", r"if \(row < m && col < n\)", "if (row <= m && col < n)"),
     "the last of K left out": Plant("ladder.naive", r"p < k;", "p < k - 1;"),
+    "the last step of a tile left out": Plant("ladder.runtime_swapped", r"p < bk;", "p < bk - 1;"),
+    "a value of B taken for its neighbour's": Plant("ladder.swapped_loops", r"Bs\[p\]\[col\]", "Bs[p][col ^ 1]"),
+    "sums added before the last piece has stored its own": Plant(
+        "ladder.cut", r"arrive\(counter\) == piece\.pieces - 1", "arrive(counter) == piece.pieces - 2"
+    ),
+    "arrivals counted on top of what was there": Plant(
+        "ladder.cut", r"== launch \? seen : launch", "== launch ? seen : seen"
+    ),
+    "pieces of a sum multiplied by alpha": Plant("ladder.cut", r"piece\.pieces == 1 \? alpha : 1\.0f", "alpha"),
+    "y overwritten instead of added to": Plant("ladder.vector_add", r"x\[i\] \+ y\[i\]", "x[i]"),
+    "a step of the chain left out": Plant("ceilings.chain", r"step < UNROLL;", "step < UNROLL - 1;"),
+    "a hop in shared memory left out": Plant("ceilings.walk_shared", r"hop < UNROLL;", "hop < UNROLL - 1;"),
+    "a hop in global memory left out": Plant("ceilings.walk_global", r"hop < UNROLL;", "hop < UNROLL - 1;"),
+    "a pass over shared memory left out": Plant("ceilings.stream_shared", r"pass < k;", "pass < k - 1;"),
+    "a load of each chunk left out": Plant(
+        "ceilings.stream_global",
+        r"sum = 0;\n#pragma unroll\n    for \(int load = 0;",
+        "sum = 0;\n#pragma unroll\n    for (int load = 1;",
+    ),
 }
 
 # None of these can hang: a phase that nobody waits for, or a byte that is not counted, may leave a barrier waiting.
