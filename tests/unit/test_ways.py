@@ -273,7 +273,12 @@ def test_a_ratio_has_no_share_and_a_share_no_side(tmp_path):
         ({"expect": "l / q", "equals": 23243}, 0.001, CONSISTENT, "within the 0.1%"),
         ({"expect": "l / q", "equals": 20000}, 0.001, CONTRADICTORY, "16% higher: outside the 0.1%"),
         ({"expect": "l", "above": "q"}, None, CONSISTENT, "as stated"),
-        ({"expect": "l", "below": "q * 2"}, None, CONTRADICTORY, "which the statement denies"),
+        (
+            {"expect": "l", "below": "q * 2"},
+            None,
+            CONTRADICTORY,
+            "is 21,779, not below q * 2 = 1.874: against the statement",
+        ),
         ({"expect": "2*n**3/l/1e6 + q*0", "equals": "6.3107"}, 0.001, CONSISTENT, "n = 4,096"),
     ],
 )

@@ -51,7 +51,7 @@ class Value:
 
     def text(self) -> str:
         """``0.33 [0.32, 0.34] TFLOP/s``; the interval is left out where there is none."""
-        unit = "" if self.unit in ("ratio", "") else f" {self.unit}"
+        unit = "" if self.unit in ("ratio", "count", "") else f" {self.unit}"
         if self.ci_low == self.ci_high:
             return format_number(self.value) + unit
         for digits in (3, 4, 5):

@@ -37,7 +37,7 @@ class PublishedView:
         """The figure with its unit, as the article prints it."""
         if self.metric in ("numerics", "negative_result"):
             return "in words"
-        return as_published(self.value) + (f" {self.unit}" if self.unit and self.unit != "ratio" else "")
+        return as_published(self.value) + (f" {self.unit}" if self.unit not in ("", "ratio", "count") else "")
 
 
 @dataclass(frozen=True)

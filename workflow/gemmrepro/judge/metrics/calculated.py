@@ -9,7 +9,7 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
-from gemmrepro.core.text import as_published
+from gemmrepro.core.text import as_published, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.judge import chips
 from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
@@ -107,7 +107,9 @@ class CalculatedFigure(FigureMetric):
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         value = readings.judged.value
-        shown = f"{as_published(value.value)} {value.unit}".strip() if value.value.is_integer() else value.text()
+        shown = value.text()
+        if value.value.is_integer():
+            shown = shown.replace(format_number(value.value), as_published(value.value), 1)
         text = f"Calculated {shown} ({value.label})"
         if claim.tolerance is not None:
             text += f"; published {claim.figure_with_unit}: {difference(value.value, published(claim))}"

@@ -16,7 +16,7 @@ from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, Verdict, difference
 _CELLS = ("article", "system", "metric", "n", "d", "dtype", "table", "hardware")
 """The keys that pick a published row."""
 
-_RELATIONS = {"equals": "equals", "below": "is below", "above": "is above"}
+_RELATIONS = ("equals", "below", "above")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Consistent(FigureMetric):
             side = "outside" if wrong else "within"
             reason = f"{side} the {100 * (claim.tolerance or 0):g}% allowed"
         else:
-            reason = "which the statement denies" if wrong else "as stated"
+            reason = "against the statement" if wrong else "as stated"
         return Verdict(CONTRADICTORY if wrong else CONSISTENT, f"{reason}; it holds{of}" if of else reason)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
@@ -112,9 +112,10 @@ class Consistent(FigureMetric):
         relation, text = _relation(claim)
         signs = relation == "equals" and case.other and case.value / case.other > 0
         off = f", {difference(case.value, case.other)}" if signs else ""
+        beside = f", {'' if case.holds else 'not '}{relation} " if relation != "equals" else ", beside "
         among = f"Of {len(cases)} cases, where it is furthest off: with" if len(cases) > 1 else "With"
         return (
-            f"{among} {', '.join(names)}: {claim.compute['expect']} is {format_number(case.value, 5)}, beside {text}"
+            f"{among} {', '.join(names)}: {claim.compute['expect']} is {format_number(case.value, 5)}{beside}{text}"
             f"{'' if text == _shown(case.other) else f' = {_shown(case.other)}'}{off}: {verdict.reason}. "
             "Nothing was measured."
         )
