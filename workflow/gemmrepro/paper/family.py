@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from gemmrepro import registry
 from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.rules import VERDICTS
+from gemmrepro.judge.rules import COVERED, VERDICTS
 from gemmrepro.paper import discussion
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
 from gemmrepro.paper.figure_views import FigureView
@@ -37,8 +37,8 @@ class FamilyView:
     """A family's results.
 
     `timed` is false of a family whose kernels only experiments run; `source` is ``live``, ``recorded`` or ``none``;
-    `stale` counts stale rows, `claims` the family's claims, `statements` those that an article states, and `counts`
-    the latter by verdict.
+    `stale` counts stale rows, `claims` the family's claims, `statements` those that an article states, less
+    those that others cover, and `counts` the latter by verdict.
     """
 
     name: str
@@ -85,8 +85,8 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         gpu=measured.gpu,
         date=str(measured.run.get("date") or "")[:10],
         claims=len(claims),
-        statements=verdicts.total(),
-        counts={verdict: verdicts[verdict] for verdict in VERDICTS},
+        statements=verdicts.total() - verdicts[COVERED],
+        counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
         figures=tuple(inputs.figures.get(name, ())),
         experiments=tuple(experiment_view(name, results, inputs) for results in experiments.values()),
         discussion=discussion.render(name, inputs.measured, experiments),
