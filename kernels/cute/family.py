@@ -95,6 +95,7 @@ _DRAM = "dram__bytes_read.sum"
 _L2 = "lts__t_bytes.sum"
 _CYCLES = "sm__cycles_elapsed.max"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 _ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
 _HMMA = "sm__inst_executed_pipe_tensor_op_hmma.sum"
 _HIT = "lts__t_sector_hit_rate.pct"
@@ -472,7 +473,7 @@ _ARTICLE_BYPASS = replace(
         3,
         None,
         "The copies of three stages bypass L1.",
-        (_HIT, _L2, _CYCLES, _TIME),
+        (_WAVEFRONTS, _L2, _CYCLES, _TIME),
         swizzled=True,
         gain_over="cute.article_three_stages",
     ).with_code(headers=("cute/4_article_three_stages.cu",)),
@@ -487,7 +488,7 @@ _ADJUSTED_BYPASS = replace(
     code=replace(_ARTICLE_BYPASS.code, entry="adjusted_bypass"),
     story=Story(
         idea="A row's 128 bytes stay one line of shared memory.",
-        evidence=(_HIT, _L2, _CYCLES, _TIME),
+        evidence=(_WAVEFRONTS, _L2, _CYCLES, _TIME),
         gain_over="cute.article_bypass",
     ),
 )
