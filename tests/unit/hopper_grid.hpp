@@ -34,16 +34,16 @@
 #include <string>
 #include <vector>
 
+#include "cuda_numbers.hpp"
+
 #define __global__
 #define __device__
+#define __constant__ static const
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-using std::max;
-using std::min;
-
-struct Index {
+struct Index3 {
     unsigned x = 0, y = 0, z = 0;
 };
 struct alignas(16) float4 {
@@ -53,7 +53,7 @@ inline float4 make_float4(float x, float y, float z, float w) {
     return {x, y, z, w};
 }
 
-inline Index threadIdx, blockIdx, blockDim, gridDim;
+inline Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 using Barrier = unsigned long long;
 using Descriptor = unsigned long long;
@@ -74,16 +74,30 @@ inline float widen(bf16 x) {
     memcpy(&wide, &bits, 4);
     return wide;
 }
+inline short widen(signed char x) {
+    return x;
+}
+inline short widen(unsigned char x) {
+    return x;
+}
 inline bf16 narrow(float x) {  // of NaN and of numbers that bf16 holds exactly, as the caller draws them
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return {static_cast<unsigned short>(bits >> 16)};
 }
 
-// A matrix for TMA, as gemmrepro.registry.TensorMap describes it, with the matrix itself.
+// A matrix for TMA, as gemmrepro.registry.TensorMap describes it, with the matrix itself; its elements have `size` bytes.
 struct TensorMap {
-    bf16* data = nullptr;
-    int rows = 0, columns = 0, box_rows = 0, box_columns = 0, swizzle = 0;
+    unsigned char* data = nullptr;
+    int size = 0, rows = 0, columns = 0, box_rows = 0, box_columns = 0, swizzle = 0;
+    TensorMap() = default;
+    template <class Element>
+    TensorMap(Element* matrix, int rows, int columns, int box_rows, int box_columns, int swizzle)
+        : data(reinterpret_cast<unsigned char*>(matrix)), size(sizeof(Element)), rows(rows), columns(columns),
+          box_rows(box_rows), box_columns(box_columns), swizzle(swizzle) {}
+    int bytes() const {
+        return box_rows * box_columns * size;
+    }
 };
 
 namespace hopper_grid {
@@ -431,6 +445,8 @@ Type& allot(int line, unsigned alignment) {
     return *reinterpret_cast<Type*>(block.shared + block.statics[line]);
 }
 
+// Every source calls it so.
+#define shared_bytes hopper_grid::dynamic_shared()
 inline unsigned char* dynamic_shared() {
     return running->block->shared;
 }
@@ -445,20 +461,35 @@ inline unsigned swizzled(unsigned offset, int swizzle) {
     return swizzle == 128 ? offset ^ ((offset >> 7 & 7) << 4) : offset;
 }
 
-inline void load_box(Block& block, unsigned to, const TensorMap& map, int column, int row) {
+// For each 16 bytes of a box whose corner is (row, column): `each` gets where they lie in the matrix, the offset in shared
+// memory, and how many of them are inside the matrix.
+template <class Each>
+void for_chunks(const TensorMap& map, unsigned at, int column, int row, const Each& each) {
+    const int step = 16 / map.size;
+    if (map.box_columns % step || at % 16) {
+        report("a box's row, or its place in shared memory, is no multiple of 16 bytes");
+        return;
+    }
     for (int r = 0; r < map.box_rows; ++r) {
-        for (int c = 0; c < map.box_columns; ++c) {
-            const bool inside = row + r >= 0 && row + r < map.rows && column + c >= 0 && column + c < map.columns;
-            const bf16 element = inside ? map.data[size_t(row + r) * map.columns + column + c] : bf16{0};
-            const unsigned at = swizzled(to + (r * map.box_columns + c) * 2, map.swizzle);
-            memcpy(block.shared + at, &element, 2);
+        for (int c = 0; c < map.box_columns; c += step) {
+            const bool inside = row + r >= 0 && row + r < map.rows && column + c >= 0;
+            const int count = inside ? max(0, min(step, map.columns - column - c)) : 0;
+            unsigned char* const matrix = map.data + (size_t(row + r) * map.columns + column + c) * map.size;
+            each(matrix, swizzled(at + (r * map.box_columns + c) * map.size, map.swizzle), count * map.size);
         }
     }
 }
 
+inline void load_box(Block& block, unsigned to, const TensorMap& map, int column, int row) {
+    for_chunks(map, to, column, row, [&](const unsigned char* matrix, unsigned at, int inside) {
+        memset(block.shared + at, 0, 16);
+        memcpy(block.shared + at, matrix, inside);
+    });
+}
+
 inline void start_load(void* to, const TensorMap& map, Barrier* barrier, int column, int row, int mask) {
     const unsigned place = offset_of(to, *running->block), at = offset_of(barrier, *running->block);
-    const int bytes = map.box_rows * map.box_columns * 2;
+    const int bytes = map.bytes();
     const unsigned first = running->block->index - running->block->rank;
     for (int rank = 0; rank < cluster_size; ++rank) {
         if (!(mask >> rank & 1)) {
@@ -496,32 +527,40 @@ inline void finish_groups(std::deque<std::vector<Event>>& groups, size_t open) {
     }
 }
 
-// One thread's part of a wgmma of 64 x N by 16 of k.
-template <int N>
-void multiply(float* d, const unsigned char* shared, Descriptor a, Descriptor b, bool add, unsigned thread) {
-    const auto element = [&](Descriptor tile, int row, int k) {
-        bf16 value;
-        const unsigned at = static_cast<unsigned>(tile & 0x3FFF) * 16 + row * 128 + k * 2;
-        memcpy(&value, shared + swizzled(at, 128), 2);
-        return widen(value);
-    };
+// 32 bytes of a row of a swizzled tile.
+template <class Element, class Value, int K>
+void read_row(Value (&values)[K], const unsigned char* shared, Descriptor tile, int row) {
+    Element elements[K];
+    const unsigned at = static_cast<unsigned>(tile & 0x3FFFF) * 16 + row * 128;
+    for (int chunk = 0; chunk < 32; chunk += 16) {
+        memcpy(reinterpret_cast<unsigned char*>(elements) + chunk, shared + swizzled(at + chunk, 128), 16);
+    }
+    for (int k = 0; k < K; ++k) {
+        values[k] = widen(elements[k]);
+    }
+}
+
+// One thread's part of a wgmma of 64 x N by 32 bytes of k. Sums of integers wrap.
+template <int N, class Element, class Sum>
+void multiply(Sum* d, const unsigned char* shared, Descriptor a, Descriptor b, bool add, unsigned thread) {
+    constexpr int K = 32 / sizeof(Element);
+    using Value = decltype(widen(Element{}));
+    using Wrapping = std::conditional_t<std::is_same_v<Sum, int>, unsigned, Sum>;
     const int warp = thread / 32 % 4, lane = thread % 32;
-    float of_a[2][16];
+    Value of_a[2][K], of_b[K];
     for (int half = 0; half < 2; ++half) {
-        for (int k = 0; k < 16; ++k) {
-            of_a[half][k] = element(a, 16 * warp + lane / 4 + 8 * half, k);
-        }
+        read_row<Element>(of_a[half], shared, a, 16 * warp + lane / 4 + 8 * half);
     }
     for (int j = 0; j < N / 8; ++j) {
         for (int i = 0; i < 2; ++i) {
-            float sums[2] = {};
-            for (int k = 0; k < 16; ++k) {
-                const float of_b = element(b, 8 * j + lane % 4 * 2 + i, k);
-                sums[0] += of_a[0][k] * of_b, sums[1] += of_a[1][k] * of_b;
-            }
+            read_row<Element>(of_b, shared, b, 8 * j + lane % 4 * 2 + i);
             for (int half = 0; half < 2; ++half) {
-                float& sum = d[4 * j + 2 * half + i];
-                sum = add ? sum + sums[half] : sums[half];
+                Sum product = 0;
+                for (int k = 0; k < K; ++k) {
+                    product += of_a[half][k] * of_b[k];
+                }
+                Sum& sum = d[4 * j + 2 * half + i];
+                sum = add ? static_cast<Sum>(Wrapping(sum) + Wrapping(product)) : product;
             }
         }
     }
@@ -556,12 +595,27 @@ inline int __shfl_sync(unsigned, int value, int lane) {
     __syncwarp();
     return other;
 }
+template <class Value>
+Value __shfl_xor_sync(unsigned, Value value, int other_lane) {
+    int words[sizeof(Value) / sizeof(int)];
+    memcpy(words, &value, sizeof value);
+    for (int& word : words) {
+        word = __shfl_sync(~0u, word, threadIdx.x % 32 ^ other_lane);
+    }
+    memcpy(&value, words, sizeof value);
+    return value;
+}
 
 // Global memory: one address space, and stores are seen at once.
 inline unsigned atomicAdd(unsigned* counter, unsigned value) {
     hopper_grid::perhaps_yield();
     const unsigned before = *counter;
     *counter += value;
+    return before;
+}
+inline int atomicMax(int* most, int value) {
+    const int before = *most;
+    *most = max(before, value);
     return before;
 }
 inline unsigned atomicInc(unsigned* counter, unsigned most) {
@@ -650,7 +704,7 @@ inline void tma_load_multicast(void* to, const TensorMap& map, Barrier* barrier,
 inline void tma_store(const TensorMap& map, const void* from, int column, int row) {
     using namespace hopper_grid;
     Block& block = *running->block;
-    const unsigned at = shared_address(from), end = at + map.box_rows * map.box_columns * 2;
+    const unsigned at = shared_address(from), end = at + map.bytes();
     for (const Fiber* fiber : block.fibers) {
         for (const auto& [begin, stop] : fiber->unfenced) {
             if (begin < end && stop > at) {
@@ -659,14 +713,9 @@ inline void tma_store(const TensorMap& map, const void* from, int column, int ro
         }
     }
     const Event store = [=, &block] {
-        for (int r = 0; r < map.box_rows; ++r) {
-            for (int c = 0; c < map.box_columns; ++c) {
-                if (row + r < map.rows && column + c < map.columns) {
-                    const unsigned place = swizzled(at + (r * map.box_columns + c) * 2, map.swizzle);
-                    memcpy(&map.data[size_t(row + r) * map.columns + column + c], block.shared + place, 2);
-                }
-            }
-        }
+        for_chunks(map, at, column, row, [&](unsigned char* matrix, unsigned from_shared, int inside) {
+            memcpy(matrix, block.shared + from_shared, inside);
+        });
     };
     if (early()) {
         store();
@@ -686,8 +735,8 @@ void tma_store_wait() {
     hopper_grid::finish_groups(hopper_grid::running->stores, OPEN);
 }
 
-// common/wgmma.cuh and common/wgmma_widths.cuh
-constexpr int NEXT_K16 = 32 >> 4;
+// common/wgmma.cuh, common/wgmma_widths.cuh and common/wgmma_int8.cuh
+constexpr int NEXT_K16 = 32 >> 4, NEXT_K32 = 32 >> 4;
 inline Descriptor describe(const void* tile) {
     if (shared_address(tile) % 1024) {
         hopper_grid::report("a swizzled tile does not begin at a multiple of 1024 bytes");
@@ -695,24 +744,33 @@ inline Descriptor describe(const void* tile) {
     return (shared_address(tile) & 0x3FFFF) >> 4;
 }
 inline void wgmma_fence() {}
-template <int N, class Element>
-void wgmma(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
-    using namespace hopper_grid;
+namespace hopper_grid {
+template <int N, class Element, class Sum>
+void issue_wgmma(Sum* sums, Descriptor a, Descriptor b, bool add) {
     const unsigned thread = threadIdx.x;
     const unsigned char* shared = running->block->shared;
-    float* sums = d;
     ++running->products.back();
     auto& products = running->block->products[thread / 128];
     products.resize(max<size_t>(products.size(), ++running->issued));
     auto& parts = products[running->issued - 1].parts;
-    parts.push_back([=] { multiply<N>(sums, shared, a, b, add, thread); });
+    parts.push_back([=] { multiply<N, Element>(sums, shared, a, b, add, thread); });
     if (seed == 1) {
         run_product(products);
     }
 }
+}  // namespace hopper_grid
+
+template <int N, class Element>
+void wgmma(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
+    hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
+}
 template <int N, class Element>
 void wgmma_of_width(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
-    wgmma<N, Element>(d, a, b, add);
+    hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
+}
+template <int N, class Element>
+void wgmma_int8(int (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
+    hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
 }
 inline void wgmma_commit() {
     hopper_grid::running->products.push_back(0);
@@ -730,13 +788,13 @@ void wgmma_wait() {
     }
     perhaps_yield();
 }
-template <int COUNT>
-void wgmma_finish(float (&)[COUNT]) {
+template <class Sum, int SUMS>
+void wgmma_finish(Sum (&)[SUMS]) {
     wgmma_wait<0>();
 }
-template <int COUNT>
+template <int REGISTERS>
 void registers_give() {}
-template <int COUNT>
+template <int REGISTERS>
 void registers_claim() {}
 
 namespace hopper_grid {

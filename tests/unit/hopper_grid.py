@@ -12,7 +12,7 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Buffer, Kernel, TensorMap
 
 HEADER = Path(__file__).with_name("hopper_grid.hpp")
-COMMAND = ("g++", "-std=c++17", "-O2", "-w")
+COMMAND = ("g++", "-std=c++17", "-O3", "-w", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
 
 # Instructions that a kernel's own source spells out, and what the model does instead.
 INSTRUCTIONS = (
@@ -21,6 +21,7 @@ INSTRUCTIONS = (
         r'asm volatile\("ld\.acquire\.gpu\.global\.u32 %0, \[%1\];" : "=r"\((\w+)\) : "l"\((\w+)\) : "memory"\);',
         r"\1 = acquire_flag(\2);",
     ),
+    (r'asm volatile\(""[^;]*\);', ""),  # pins registers
     (r'asm volatile\("bar\.sync %0, (\d+);" ::"r"\(([^;]*)\) : "memory"\);', r"named_barrier(\2, \1);"),
 )
 
@@ -99,7 +100,7 @@ def _bytes(buffer: Buffer) -> int:
     return int(np.prod(buffer.lengths(Shape(4096, 4096, 4096)))) * BYTES[buffer.dtype]
 
 
-def _box(map_: TensorMap | None) -> str:
+def box(map_: TensorMap | None) -> str:
     return f"{map_.box[0]}, {map_.box[1]}, {map_.swizzle}" if map_ else "0, 0, 0"
 
 
@@ -113,11 +114,7 @@ def as_model(source: str) -> str:
         source = re.sub(pattern, replacement, source)
     source = re.sub(r"//.*$", "", source, flags=re.MULTILINE)
     assert "asm" not in source, "an instruction that the model does not know"
-    source = re.sub(
-        r"extern __shared__ .*\bshared_bytes\[\];",
-        "unsigned char* const shared_bytes = hopper_grid::dynamic_shared();",
-        source,
-    )
+    source = re.sub(r"extern __shared__ .*\bshared_bytes\[\];", "", source)  # the model's dynamic_shared()
     return re.sub(
         r"(?:alignas\((\d+)\) )?__shared__ (\w+) (\w+)(\[[^\]]*\])?;",
         lambda found: f"auto& {found[3]} = hopper_grid::allot<{found[2]}{found[4] or ''}>(__LINE__, {found[1] or 16});",
@@ -144,7 +141,7 @@ def compile_model(
     code = DRIVER.replace("SOURCE", as_model(source)).replace("WORKSPACE", " ".join(arrays))
     code = code.replace("CALL", f"{entry or kernel.code.entry}({arguments})")
     for operand in "abc":
-        code = code.replace(f"BOX_{operand.upper()}", _box(maps.get(operand)))
+        code = code.replace(f"BOX_{operand.upper()}", box(maps.get(operand)))
     text = program.with_suffix(".cpp")
     text.write_text(code)
     defines = [f"-D{name}={value}" for name, value in kernel.code.defines.items() if name != "ELEMENT"]

@@ -1,0 +1,189 @@
+"""Runs the rings of kernels/crt on the CPU under hopper_grid.hpp: the sources less the steps that have none."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import hopper_grid
+
+from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.registry import Kernel
+
+NUMBERS = 12
+"""Moduli: as few as moduli.cuh takes."""
+
+STEP = re.compile(r'^extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(.*?^\}\n', re.DOTALL | re.MULTILINE)
+
+DRIVER = r"""
+#include "hopper_grid.hpp"
+SOURCE
+static const int PRODUCTS_OF = PRODUCTS_A_MODULUS;
+
+static int dot(const Element* a, const Element* b, int columns) {
+    int sum = 0;
+    for (int p = 0; p < columns; ++p) {
+        sum += short(a[p]) * short(b[p]);
+    }
+    return sum;
+}
+
+// Random operands of `products` products, the matrices of each below those of the one before; `columns` is their pitch.
+struct Problem {
+    int m, n, k, columns, products;
+    std::vector<Element> A, B;
+    std::vector<int> sums;  // [products, m, n], modulo 2^32
+
+    Problem(int m, int n, int k, int products, unsigned most)
+        : m(m), n(n), k(k), columns((k + 15) / 16 * 16), products(products) {
+        std::mt19937 draw(1);
+        const auto fill = [&](std::vector<Element>& matrix, int rows) {
+            matrix.assign(size_t(products) * rows * columns, 0);
+            for (size_t i = 0; i < matrix.size(); ++i) {
+                matrix[i] = int(i % columns) < k ? draw() % most : 0;
+            }
+        };
+        fill(A, m), fill(B, n);
+        for (size_t i = 0; i < size_t(products) * m; ++i) {
+            for (int j = 0; j < n; ++j) {
+                sums.push_back(dot(&A[i * columns], &B[(i / m * n + j) * columns], columns));
+            }
+        }
+    }
+};
+
+// What the product of modulus `i` leaves of a sum, and where: the order that the sources document.
+using Result = std::conditional_t<PARTS == BN / 8, int, unsigned char>;
+static Result left_of(int sum, int i) {
+    if (sizeof(Result) == sizeof(int)) {
+        return sum;
+    }
+    const int p = MODULI[i];
+    const long long whole = UNSIGNED_SUMS ? (long long)(unsigned(sum)) : sum;
+    return (whole % p + p) % p;
+}
+static size_t place(int product, int row, int column, int tile_rows, int tile_cols) {
+    constexpr int WIDTH = BN / PARTS;
+    const int r = row % BM, c = column % BN, lane = r % 8 * 4 + c % 8 / 2;
+    const size_t tile = (size_t(product) * tile_rows + row / BM) * tile_cols + column / BN;
+    const size_t part = ((tile * (BM / 16) + r / 16) * PARTS + c / WIDTH) * 32 + lane;
+    return part * (WIDTH / 2) + c % WIDTH / 8 * 4 + r % 16 / 8 * 2 + c % 2;
+}
+
+template <class Number>
+static bool differs(const char* what, size_t i, Number is, Number wanted, int seed) {
+    if (is != wanted) {
+        printf("%s[%zu] is %d, not %d (seed %d)\n", what, i, int(is), int(wanted), seed);
+    }
+    return is != wanted;
+}
+
+int main(int, char** v) {
+    const int m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]), from = atoi(v[8]), to = atoi(v[9]);
+    constexpr size_t GUARD = 4096;
+    const Problem problem PROBLEM;
+    const int cluster = atoi(v[7]), tile_cols = (problem.n + BN - 1) / BN;
+    const int tile_rows = (problem.m + cluster * BM - 1) / (cluster * BM) * cluster;
+    const size_t size = size_t(problem.products) * tile_rows * BM * tile_cols * BN;
+    auto* const a = const_cast<Element*>(problem.A.data());
+    auto* const b = const_cast<Element*>(problem.B.data());
+    const TensorMap map_a{a, problem.products * problem.m, problem.columns, BOX_A};
+    const TensorMap map_b{b, problem.products * problem.n, problem.columns, BOX_B};
+    for (int seed = from; seed < to; ++seed) {
+        std::vector<float4> memory((size + GUARD) * sizeof(Result) / sizeof(float4));
+        memset(memory.data(), 0xA5, memory.size() * sizeof(float4));
+        const auto* const results = reinterpret_cast<Result*>(memory.data());
+        std::vector<int> peaks_a(problem.m), peaks_b(problem.n);
+        hopper_grid::launch(atoi(v[4]), atoi(v[5]), atoi(v[6]), cluster, [&] { CALL; }, seed);
+        if (!hopper_grid::problem.empty()) {
+            printf("%s\n", hopper_grid::problem.c_str());
+            return 1;
+        }
+        CHECK
+    }
+}
+"""
+PRODUCTS = """
+        for (size_t i = 0; i < problem.sums.size(); ++i) {
+            const int product = i / (size_t(problem.m) * problem.n), row = i / problem.n % problem.m;
+            const size_t at = place(product, row, i % problem.n, tile_rows, tile_cols);
+            if (differs("C", i, results[at], left_of(problem.sums[i], product / PRODUCTS_OF), seed)) {
+                return 1;
+            }
+        }
+        Result untouched;
+        memset(&untouched, 0xA5, sizeof untouched);
+        for (size_t i = size; i < size + GUARD; ++i) {
+            if (differs("beyond C", i, results[i], untouched, seed)) {
+                return 1;
+            }
+        }
+"""
+PEAKS = """
+        std::vector<int> of_rows(problem.m), of_columns(problem.n);
+        for (size_t i = 0; i < problem.sums.size(); ++i) {
+            int &of_row = of_rows[i / problem.n], &of_column = of_columns[i % problem.n];
+            of_row = max(of_row, problem.sums[i]), of_column = max(of_column, problem.sums[i]);
+        }
+        for (int i = 0; i < problem.m; ++i) {
+            if (differs("peaks of rows", i, peaks_a[i], of_rows[i], seed)) {
+                return 1;
+            }
+        }
+        for (int i = 0; i < problem.n; ++i) {
+            if (differs("peaks of columns", i, peaks_b[i], of_columns[i], seed)) {
+                return 1;
+            }
+        }
+"""
+
+
+def text_of(kernel: Kernel) -> str:
+    """The kernel's source with the headers of kernels/crt in their places; steps that have no ring left out."""
+    seen: set[str] = set()
+
+    def inlined(text: str) -> str:
+        def header(found: re.Match[str]) -> str:
+            if found[1] in seen:
+                return ""
+            seen.add(found[1])
+            return inlined((KERNELS_DIR / found[1]).read_text())
+
+        return re.sub(r'^#include "(crt/\w+\.cuh)"$', header, text, flags=re.MULTILINE)
+
+    rings = {step.entry for step in kernel.run.steps if getattr(step, "tensor_maps", None)}
+    return STEP.sub(lambda found: found[0] if found[1] in rings else "", inlined(kernel.source_path.read_text()))
+
+
+def compile_model(kernel: Kernel, source: str, program: Path, entry: str, precompiled: Path) -> Path:
+    """Compile `source`, that of `kernel` or a planted one, to a program that runs `entry`, one of its steps.
+
+    Raises CalledProcessError.
+    """
+    step = next(step for step in kernel.run.steps if getattr(step, "entry", "") == entry)
+    a, b = step.tensor_maps
+    names = {f"map:{a}": "map_a", f"map:{b}": "map_b", "peaks_a": "peaks_a.data()", "peaks_b": "peaks_b.data()"}
+    names |= dict.fromkeys(("sums", "residues"), "reinterpret_cast<decltype(OUT)>(memory.data())")
+    kind = "int4*" if "sums" in step.arguments else "uint4*"
+    arguments = ", ".join(names.get(argument, argument) for argument in step.arguments).replace("decltype(OUT)", kind)
+    peaks, winograd = entry == "find_peaks", kernel.id == "crt.winograd"
+    shape = "half_rows(m), half_columns(n), half_depth(k)" if winograd else "m, n, k"
+    most = 127 if peaks else 256
+    parts = {
+        "PROBLEM;": f"({shape}, {'1' if peaks else 'PRODUCTS_OF * COUNT'}, {most});",
+        "PRODUCTS_A_MODULUS": "PRODUCTS" if winograd else "1",
+        "UNSIGNED_SUMS": "UNSIGNED",
+        "CALL;": f"{entry}({arguments});",
+        "CHECK": PEAKS if peaks else PRODUCTS,
+        "BOX_A": hopper_grid.box(step.tensor_maps[a]),
+        "BOX_B": hopper_grid.box(step.tensor_maps[b]),
+    }
+    code = DRIVER
+    for name, part in parts.items():
+        code = code.replace(name, part)
+    text = program.with_suffix(".cpp")
+    text.write_text(code.replace("SOURCE", hopper_grid.as_model(source)))
+    folders = ("-I", precompiled, "-I", hopper_grid.HEADER.parent)
+    subprocess.run([*hopper_grid.COMMAND, *folders, f"-DNUMBERS={NUMBERS}", "-o", program, text], check=True)
+    return program
