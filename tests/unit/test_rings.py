@@ -5,8 +5,8 @@ model of mbarriers, TMA and wgmma (hopper_grid.hpp) in which copies and products
 randomly as PTX allows. Bugs planted in the protocols must show. The INT8 rings of kernels/crt run under the same model.
 
 Not here: kernels/cute/5_hopper.cu. Its barriers, copies and wgmma are inline PTX in the headers of CuTe and CUTLASS,
-which the build image has and the tests do not; the model replaces the functions of kernels/common. Its protocol is, line
-for line, that of kernels/hopper/9_overlapped.cu, which runs here; the kernel itself is judged by the numerical gate alone.
+which are not at hand here; the model replaces the functions of kernels/common. Its ring is written after that of
+kernels/hopper/9_overlapped.cu, which does run here; the CuTe code itself is judged by the numerical gate alone.
 """
 
 from __future__ import annotations
