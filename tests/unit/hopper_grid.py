@@ -12,7 +12,16 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Buffer, Kernel, TensorMap
 
 HEADER = Path(__file__).with_name("hopper_grid.hpp")
-COMMAND = ("g++", "-std=c++17", "-O3", "-w", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
+COMMAND = (
+    "g++",
+    "-std=c++17",
+    "-O1",
+    "-ftree-vectorize",
+    "-w",
+    "-fassociative-math",
+    "-fno-signed-zeros",
+    "-fno-trapping-math",
+)
 
 # Instructions that a kernel's own source spells out, and what the model does instead.
 INSTRUCTIONS = (
