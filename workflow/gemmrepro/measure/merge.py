@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def missing(
     Raises:
         UserError: the recording is corrupt.
     """
-    rows = mark(read_rows(recorded / SUMMARY, SUMMARY_COLUMNS), build) if (recorded / SUMMARY).is_file() else []
+    rows = _marked(recorded / SUMMARY, SUMMARY_COLUMNS, build) if (recorded / SUMMARY).is_file() else []
     have = {_wanted(row) for row in rows if row["status"] == "current"}
 
     def lacks(kernel: Kernel) -> bool:
@@ -50,6 +50,13 @@ def missing(
         )
 
     return [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed and lacks(kernel)]
+
+
+def _marked(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
+    """Recorded rows with their status, without those of kernels that are gone."""
+    rows = read_rows(path, columns)
+    known = {kernel.id for kernel in registry.kernels()}
+    return mark([row for row in rows if row["toolkit"] == LIBRARY or row["kernel"] in known], build)
 
 
 def _wanted(row: Mapping[str, str]) -> tuple[str, ...]:
@@ -69,7 +76,7 @@ def merge(measured: Path, recorded: Path, build: Path) -> None:
         UserError: one of the two is corrupt.
     """
     new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
-    old = mark(read_rows(recorded / SUMMARY, SUMMARY_COLUMNS), build)
+    old = _marked(recorded / SUMMARY, SUMMARY_COLUMNS, build)
     taken = {_point(row) for row in new}
     kept = [row for row in old if row["status"] == "current" and _point(row) not in taken]
     samples = _samples(measured, recorded, {_point(row) for row in kept})
@@ -107,7 +114,7 @@ def _samples(measured: Path, recorded: Path, kept: set[tuple[str, ...]]) -> byte
 
 def _counters(measured: Path, recorded: Path, build: Path) -> list[dict[str, str]]:
     new = read_rows(measured / COUNTERS, COUNTER_COLUMNS)
-    old = mark(read_rows(recorded / COUNTERS, COUNTER_COLUMNS), build)
+    old = _marked(recorded / COUNTERS, COUNTER_COLUMNS, build)
 
     def run(row: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(row[name] for name in ("kernel", "toolkit", "m", "n", "k"))
