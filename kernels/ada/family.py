@@ -415,7 +415,7 @@ KERNELS = (
         gain_over="ada.packed_4x",
         compute=_half_sums(16),
         headers=_AUTHORS_ASYNC,
-        spills=("80", "86", "89", "90", "100", "120"),
+        spills=("cuda12:90", *(f"cuda13:{target}" for target in ("80", "86", "89", "90", "100", "120"))),
     ),
     _author(
         name="half",
@@ -428,6 +428,7 @@ KERNELS = (
         gain_over="ada.packed_4x",
         compute=_half_sums(0),
         headers=_AUTHORS_ASYNC,
+        spills=("cuda13:100",),
     ),
     _author(
         name="half_steps",

@@ -46,31 +46,32 @@ def _none(arch: str, check: str, why: str, found: int) -> Check:
     return Check(arch, check, why, "0", str(found), found == 0)
 
 
-def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> list[Check]:
+def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode, toolkit: str = "") -> list[Check]:
     """Check one architecture's entry of a build record against the registry.
 
     Args:
         arch: "sm_90".
         built: the machine code of this entry point.
+        toolkit: whose compiler made it, for what only one of them spills.
     """
     launch = kernel.launch(_smallest_shape(kernel))
     # If the compiler chose the block size, the build record states it.
     threads = built.threads or math.prod(launch.block)
     return [
         _at_most(arch, "threads per block", "the hardware's limit", 1024, threads),
-        *_spill_checks(kernel, arch, built),
+        *_spill_checks(kernel, arch, built, toolkit),
         *_resource_checks(kernel, arch, built, threads, launch.shared_bytes),
         *_opcode_checks(kernel, arch, built.instructions),
     ]
 
 
-def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode) -> list[Check]:
+def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode, toolkit: str) -> list[Check]:
     """Checks that nothing spills, except for constants tuned on another target."""
     target = arch.removeprefix("sm_")
     spilled = built.spill_bytes
     stack = built.stack_bytes
     local = _count(r"(LDL|STL)(\..*)?", built.instructions)
-    if target in kernel.promises.spills:
+    if {target, f"{toolkit}:{target}"} & set(kernel.promises.spills):
         why = "the record declares that the compiler runs out of registers here, which a better one may end"
         return [Check(arch, "spilled bytes", why, "at least 1", str(spilled), spilled > 0)]
     if kernel.platform.chosen_for not in ("", target):
@@ -176,7 +177,9 @@ def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
     for part in kernel.codes:
         prefix = f"{part.code.entry}: " if len(kernel.codes) > 1 else ""
         for arch, built in sorted(build.codes(part.code.entry).items()):
-            checks += [replace(check, check=prefix + check.check) for check in static_checks(part, arch, built)]
+            checks += [
+                replace(check, check=prefix + check.check) for check in static_checks(part, arch, built, build.toolkit)
+            ]
     return [*checks, *refusal_checks(kernel, build.refused), advisory_check(build.advisories)] if checks else []
 
 

@@ -50,7 +50,8 @@ class Promises:
 
     Attributes:
         expects: opcodes of the machine code; they apply to every variant of a kernel.
-        spills: targets (``80``) on which the kernel must spill registers; on all others it must not.
+        spills: targets on which the kernel must spill registers, of one toolkit (``cuda13:80``) or of each (``80``); on
+            all others it must not.
         refusals: targets that the compiler must refuse (cuTile only).
         error: a bound on the error of each element of C by the scheme's design, in addition to the rounding of an
             ordinary sum. It takes A[m,k] and B[k,n] in float64 and their array module, and returns an array that
