@@ -38,6 +38,12 @@ def test_rungs_with_guards_take_tails(name: str) -> None:
     assert registry.kernel(f"ladder.{name}").takes(Shape(77, 1, 129))
 
 
+def test_only_arrays_count_against_the_index_type_and_not_the_number_of_steps() -> None:
+    walk = registry.kernel("ceilings.walk_global")
+    assert walk.takes(Shape(1, 1 << 21, 1 << 16))  # 8 MiB of links, walked 65536 times: the experiment `latency`
+    assert not walk.takes(Shape(1, 1 << 31, 32))
+
+
 def test_an_unknown_kernel_names_near_misses() -> None:
     with pytest.raises(UserError, match=r"no kernel 'ladder\.warptiel'.*ladder\.warptile"):
         registry.kernel("ladder.warptiel")

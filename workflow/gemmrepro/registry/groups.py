@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gemmrepro.core.names import TOOLKITS
-from gemmrepro.operations import Problem, Shape
+from gemmrepro.operations import Problem, Shape, counts
 from gemmrepro.registry.launches import TensorMap
 
 UNSTATED = ""
@@ -117,17 +117,18 @@ class Accepts:
     at_most: Mapping[str, int] = field(default_factory=dict)
     max_elements: int = 2**31 - 1
 
-    def objections(self, shape: Shape) -> Iterator[str]:
-        """Reasons why the kernel cannot run `shape`; none if it can."""
+    def objections(self, problem: Problem, shape: Shape) -> Iterator[str]:
+        """Reasons why the kernel cannot solve `problem` on `shape`; none if it can."""
         for axis, step in self.multiple_of.items():
             if getattr(shape, axis) % step:
                 yield f"{axis.upper()} = {getattr(shape, axis)} is not a multiple of {step}"
         for axis, most in self.at_most.items():
             if getattr(shape, axis) > most:
                 yield f"{axis.upper()} = {getattr(shape, axis)} exceeds its maximum of {most}"
-        largest = max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
+        inputs, output = counts(problem, shape)
+        largest = max(*inputs, output)
         if largest > self.max_elements:
-            yield f"a matrix of {largest} elements exceeds the {self.max_elements} that its indices can address"
+            yield f"an array of {largest} elements exceeds the {self.max_elements} that its indices can address"
         if min(shape.m, shape.n, shape.k) < 1:
             yield "every dimension must be at least 1"
 

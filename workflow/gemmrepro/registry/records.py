@@ -213,7 +213,7 @@ class Kernel:
         Raises:
             UserError: names the kernel, the dimension and the multiple it needs.
         """
-        objections = "; ".join(self.accepts.objections(shape))
+        objections = "; ".join(self.accepts.objections(self.problem, shape))
         if objections:
             raise UserError(
                 f"{self.id} cannot run {shape}: {objections}. Choose another size, or a rung that handles tails."
