@@ -42,6 +42,7 @@ def test_only_arrays_count_against_the_index_type_and_not_the_number_of_steps() 
     walk = registry.kernel("ceilings.walk_global")
     assert walk.takes(Shape(1, 1 << 21, 1 << 16))  # 8 MiB of links, walked 65536 times: the experiment `latency`
     assert not walk.takes(Shape(1, 1 << 31, 32))
+    assert registry.kernel("ceilings.chain").takes(Shape(1, 12345, 1 << 16))  # reads no array
 
 
 def test_an_unknown_kernel_names_near_misses() -> None:

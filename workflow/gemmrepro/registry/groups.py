@@ -126,7 +126,7 @@ class Accepts:
             if getattr(shape, axis) > most:
                 yield f"{axis.upper()} = {getattr(shape, axis)} exceeds its maximum of {most}"
         inputs, output = counts(problem, shape)
-        largest = max(*inputs, output)
+        largest = max((*inputs, output))
         if largest > self.max_elements:
             yield f"an array of {largest} elements exceeds the {self.max_elements} that its indices can address"
         if min(shape.m, shape.n, shape.k) < 1:
