@@ -146,7 +146,7 @@ def plan_points(
     """
     points: list[Point] = []
     skipped: list[Skipped] = []
-    used: dict[tuple[str, Problem, Shape], None] = {}
+    used: dict[tuple[str, str, Shape], Problem] = {}  # a library has one row a type and shape, whatever the layout
     for kernel in kernels:
         for toolkit in (name for name in toolkits if name in kernel.platform.toolkits):
             reason = refuse(kernel, toolkit)
@@ -169,8 +169,8 @@ def plan_points(
                     Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.timing.baseline) for cache in caches
                 ]
                 if kernel.timing.baseline:
-                    used.setdefault((kernel.timing.baseline, kernel.problem, shape))
-    for name, problem, shape in used:
+                    used.setdefault((kernel.timing.baseline, kernel.problem.dtype_in, shape), kernel.problem)
+    for (name, _, shape), problem in used.items():
         points += [Point(name, LIBRARY, problem, shape, cache, name) for cache in caches]
     points.sort(key=lambda point: sum(operations.counts(point.problem, point.shape)[0]))
     return points, skipped
