@@ -80,7 +80,7 @@ def choose(page, name: str, value: str) -> None:
 
 
 def test_opens_without_errors_or_requests(page, paper):
-    assert paper.stat().st_size < 10_000_000
+    assert paper.stat().st_size < 13_000_000
     assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]

@@ -80,7 +80,8 @@ def test_every_kernel_is_built_for_every_architecture_and_gated(kernel: registry
         for code in kernel.codes:
             for arch, made in build.codes(code.code.entry).items():
                 if code.platform.chosen_for in ("", arch[3:]):  # what a search chose must fit its own target alone
-                    assert bool(made.spill_bytes) == (arch[3:] in code.promises.spills), f"{code.code.entry} {arch}"
+                    declared = {arch[3:], f"{toolkit}:{arch[3:]}"} & set(code.promises.spills)
+                    assert bool(made.spill_bytes) == bool(declared), f"{code.code.entry} {arch}"
         judged = gate["toolkits"][toolkit]
         assert judged["build_key"] == build.build_key
         assert judged["static"]["passed"] is True
@@ -114,7 +115,9 @@ def test_claims_on_an_unmeasured_kernel_are_not_measured(default_run: str) -> No
     on_rows = [claim for claim in claims if claim["way"] in ("measured", "share", "model")]  # the rest needs no GPU
     assert on_rows
     for claim in on_rows:
-        if unmeasured & set(claim["kernels"]):
+        # An experiment may have run a kernel that no sweep has timed.
+        swept = not any("experiment" in exhibit for exhibit in claim["measured"])
+        if swept and unmeasured & set(claim["kernels"]):
             assert claim["verdict"] in {"not measured", "not testable here"}, claim["id"]
 
 
