@@ -43,6 +43,7 @@ from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
 from gemmrepro.measure import merge
 from gemmrepro.measure.binaries import is_built
+from gemmrepro.measure.prepare import timed_kernels
 from gemmrepro.measure.recording import FILES, SUMMARY
 from gemmrepro.registry import Kernel
 
@@ -139,8 +140,7 @@ class Family:
         wanted = request.experiments
         self.experiments = [name for name in declared if wanted is None or name in wanted]
         self.everyone = (*self.kernels, *self._guests())
-        timed = [kernel.id for kernel in self.kernels if kernel.timing.timed]
-        self.timed = self._missing() if request.missing and request.sweep else timed
+        self.timed = self._missing() if request.missing and request.sweep else list(timed_kernels(name))
         self.swept = request.sweep and bool(self.timed)
         self.measured = request.work / "measure" / name
         self.experimented = request.work / "experiments" / name

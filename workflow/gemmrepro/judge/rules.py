@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -184,6 +185,16 @@ def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | Non
     number = f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]} to {distinct[-1]}"
     where = f"each of {len(counts)} builds" if len(counts) > 1 else f"the build for {counts[0].label.split(', ')[-1]}"
     return Verdict(REPRODUCED, f"{number} of {what} stand in {where}, where {wanted} should")
+
+
+def judge_bounds(value: float, bounds: Mapping[str, float]) -> Verdict:
+    """A value without an interval against the `least` and `most` that a claim states; either may be absent."""
+    least, most = bounds.get("least", -math.inf), bounds.get("most", math.inf)
+    words = " and ".join(f"at {key} {bounds[key]:g}" for key in ("least", "most") if key in bounds)
+    if least == most:
+        words = f"exactly {least:g}"
+    inside = least <= value <= most
+    return Verdict(REPRODUCED if inside else NOT, f"{words}, as stated" if inside else f"not {words}")
 
 
 def judge_range(value: float, least: float, most: float) -> Verdict:

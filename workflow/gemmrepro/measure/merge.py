@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,15 @@ from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
-from gemmrepro.operations import shape_of
-from gemmrepro.registry import Kernel
+from gemmrepro.measure.plan import Point, plan_points
+from gemmrepro.measure.prepare import timed_kernels
+from gemmrepro.measure.recording import COUNTERS, POINT, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
 
-_POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
 _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
 
 
 def missing(
-    family: str, toolkits: Iterable[str], sizes: Iterable[int], caches: Iterable[str], recorded: Path, build: Path
+    family: str, toolkits: Sequence[str], sizes: Sequence[int], caches: Sequence[str], recorded: Path, build: Path
 ) -> list[str]:
     """Ids of the timed kernels of `family` that lack a current row for any toolkit, size and cache state.
 
@@ -37,19 +35,15 @@ def missing(
     rows = _marked(recorded / SUMMARY, SUMMARY_COLUMNS, build) if (recorded / SUMMARY).is_file() else []
     have = {_wanted(row) for row in rows if row["status"] == "current"}
 
-    def lacks(kernel: Kernel) -> bool:
-        shapes = [shape_of(kernel.compute.op, size) for size in sizes]
-        most = kernel.timing.timed_to or math.inf
-        timed = [shape for shape in shapes if kernel.takes(shape) and max(shape.m, shape.n, shape.k) <= most]
-        return any(
-            (kernel.id, toolkit, str(shape.m), str(shape.n), str(shape.k), cache) not in have
-            for toolkit in toolkits
-            if toolkit in kernel.platform.toolkits
-            for shape in timed
-            for cache in caches
-        )
+    points, _ = plan_points(list(timed_kernels(family).values()), sizes, toolkits, caches, lambda *_: None)
+    lacking = {point.kernel for point in points if point.toolkit != LIBRARY and _place(point) not in have}
+    return [kernel.id for kernel in registry.kernels(family) if kernel.id in lacking]
 
-    return [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed and lacks(kernel)]
+
+def _place(point: Point) -> tuple[str, ...]:
+    """A planned point, as `_wanted` names a row."""
+    axes = (str(axis) for axis in (point.shape.m, point.shape.n, point.shape.k))
+    return (point.kernel, point.toolkit, *axes, point.cache)
 
 
 def _marked(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
@@ -64,7 +58,7 @@ def _wanted(row: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _point(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in _POINT)
+    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in POINT)
 
 
 def merge(measured: Path, recorded: Path, build: Path) -> None:
@@ -90,21 +84,18 @@ def merge(measured: Path, recorded: Path, build: Path) -> None:
 
 def _ordered(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """Rows by size, then in the order of KERNELS, libraries last; their order is otherwise kept."""
-    ranks: dict[str, int] = {}
-    for row in rows:
-        if row["kernel"] not in ranks:
-            family = row["kernel"].split(".")[0]
-            ids = [kernel.id for kernel in registry.kernels(family)] if family in registry.family_names() else []
-            ranks[row["kernel"]] = ids.index(row["kernel"]) if row["kernel"] in ids else len(ids) + 1000
-    return sorted(rows, key=lambda row: (int(row["m"]) * int(row["n"]) * int(row["k"]), ranks[row["kernel"]]))
+    places = {kernel.id: place for place, kernel in enumerate(registry.kernels())}
+    return sorted(
+        rows, key=lambda row: (int(row["m"]) * int(row["n"]) * int(row["k"]), places.get(row["kernel"], len(places)))
+    )
 
 
 def _samples(measured: Path, recorded: Path, kept: set[tuple[str, ...]]) -> bytes:
     """samples.parquet with all samples of `measured`, and those of the points `kept` of `recorded`."""
     old = pd.read_parquet(recorded / SAMPLES)
-    points = old[list(_POINT)].drop_duplicates()
+    points = old[list(POINT)].drop_duplicates()
     stay = points[[_point(row) in kept for row in points.to_dict("records")]]
-    old = old.merge(stay, on=list(_POINT), how="inner")
+    old = old.merge(stay, on=list(POINT), how="inner")
     frames = [frame for frame in (old, pd.read_parquet(measured / SAMPLES)) if len(frame)]
     together = pd.concat(frames, ignore_index=True) if frames else pd.read_parquet(measured / SAMPLES)
     buffer = io.BytesIO()
@@ -138,8 +129,8 @@ def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[
         earlier.append({**{name: old[name] for name in _EARLIER}, "kernels": rest})
     modes = {mode: list(points) for mode, points in new.get("timing_modes", {}).items()}
     names = {row["kernel"] for row in kept}
+    new_points = {point for points in modes.values() for point in points}
     for mode, points in old.get("timing_modes", {}).items():
-        new_points = {point for of_mode in modes.values() for point in of_mode}
         stay = [point for point in points if point.split()[0] in names and point not in new_points]
         if stay:
             modes.setdefault(mode, []).extend(stay)

@@ -113,7 +113,8 @@ def check_cells(table: type, rows: Sequence[Mapping[str, str]], path: Path) -> N
 
 
 _INTERVALS = (("ci_low_us", "median_us", "ci_high_us"), ("ratio_ci_low", "ratio", "ratio_ci_high"))
-_POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
+POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
+"""The columns that name a point of a summary and of samples."""
 
 
 def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
@@ -130,7 +131,7 @@ def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
             ends = [float(row[name]) for name in (low, value, high) if row[name]]
             if len(ends) == 3 and ends != sorted(ends):
                 raise UserError(f"{what} is corrupt: {value} lies outside its interval; {RESTORE}.")
-        point = tuple(row[column] for column in _POINT)
+        point = tuple(row[column] for column in POINT)
         if point in seen:
             raise UserError(f"{what} is corrupt: it repeats {' '.join(filter(None, point))}; {RESTORE}.")
         seen.add(point)

@@ -27,7 +27,7 @@ from gemmrepro.judge.metrics.base import (
     read_toolkits,
     unknown_kernels,
 )
-from gemmrepro.judge.rules import NOT, REPRODUCED, Verdict, difference
+from gemmrepro.judge.rules import Verdict, difference, judge_bounds
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,7 @@ class CalculatedFigure(FigureMetric):
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         if claim.tolerance is not None:
             return super().judge(claim, readings)
-        value, compute = readings.judged.value.value, claim.compute
-        least, most = compute.get("least", -math.inf), compute.get("most", math.inf)
-        bounds = " and ".join(f"at {key} {compute[key]:g}" for key in ("least", "most") if key in compute)
-        if least == most:
-            bounds = f"exactly {least:g}"
-        inside = least <= value <= most
-        return Verdict(REPRODUCED if inside else NOT, f"{bounds}, as stated" if inside else f"not {bounds}")
+        return judge_bounds(readings.judged.value.value, claim.compute)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         value = readings.judged.value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.metrics.base import TEXT, Problem, Readings, read_toolkits
 from gemmrepro.judge.metrics.rows import KernelMetric
-from gemmrepro.judge.rules import NOT, REPRODUCED, Verdict
+from gemmrepro.judge.rules import Verdict, judge_bounds
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,4 @@ class CounterArithmetic(KernelMetric):
         return Value(label, value, value, value, compute.get("unit", ""), sources)
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        value, compute = readings.judged.value.value, claim.compute
-        least, most = compute.get("least", -math.inf), compute.get("most", math.inf)
-        bounds = " and ".join(f"at {key} {compute[key]:g}" for key in ("least", "most") if key in compute)
-        inside = least <= value <= most
-        return Verdict(REPRODUCED if inside else NOT, f"{bounds}, as stated" if inside else f"not {bounds}")
+        return judge_bounds(readings.judged.value.value, claim.compute)

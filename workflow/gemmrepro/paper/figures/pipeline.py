@@ -62,6 +62,8 @@ def draw(family: str) -> Drawing:
         empty(grid.flat[0], "no kernel of an article")
     for axes, kernel in zip(grid.flat, kernels, strict=False):
         _panel(axes, kernel)
+    if kernels:
+        grid.flat[-1].set_xlabel("step")
     figure.tight_layout()
     caption = (
         "What the stages of shared memory hold, step by step: the copy of a tile of A and B (hatched, from its request "
@@ -105,5 +107,4 @@ def _panel(axes: Axes, kernel: Kernel) -> None:
     axes.invert_yaxis()
     axes.grid(False)
     axes.set_xlim(-2.2, 2 * TILES + 0.2 if stages == 1 else TILES + 0.2)
-    axes.set_xlabel("step" if stages == max(k.params.get("stages", 1) for k in shown(kernel.family)) else "")
     axes.set_title(f"{kernel.rung} {kernel.title}", loc="left", color=INK)
