@@ -90,9 +90,10 @@
     release();
   }
 
+  // Print opens what is closed, except what is still packed: a million elements are no paper.
   let opened = [];
   addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open])")];
+    opened = [...document.querySelectorAll("details:not([open])")].filter((each) => !each.querySelector("[data-packed]"));
     opened.forEach((each) => (each.open = true));
   });
   addEventListener("afterprint", () => opened.forEach((each) => (each.open = false)));
