@@ -14,7 +14,7 @@ rule report:
         experiments=PLAN.experiment_files(FAMILIES),
         figures=rules.figures.input,
         discussions=[path for family in FAMILIES if Path(path := f"kernels/{family}/discussion.html.j2").is_file()],
-        template=sorted(str(path) for path in Path("reports/template").iterdir()),
+        template=sorted(str(path) for path in Path("reports/template").rglob("*") if path.is_file()),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
     output:

@@ -51,7 +51,7 @@ def render(inputs: Inputs) -> str:
     }
     families = numbered([family_view(name, inputs) for name in inputs.families])
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
-    page = environment.get_template("paper.html.j2").render(
+    page = environment.get_template("index.html.j2").render(
         style=Markup((TEMPLATES / "paper.css").read_text()),
         script=Markup((TEMPLATES / "paper.js").read_text()),
         verdicts=inputs.verdicts,
