@@ -69,8 +69,8 @@ def test_shipped_configurations_fit_the_schema(name: str) -> None:
 
     from gemmrepro.host.config import check
 
-    config = yaml.safe_load((ROOT / "workflow/config/default.yaml").read_text())
-    update_config(config, yaml.safe_load((ROOT / f"workflow/config/{name}.yaml").read_text()))
+    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    update_config(config, yaml.safe_load((ROOT / f"config/{name}.yaml").read_text()))
     check(config)
 
 

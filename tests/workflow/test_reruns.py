@@ -195,7 +195,7 @@ EDITS = [
     Edit("the template", "reports/template/paper.html.j2", "\n", "\n\n", REPORT),
     Edit("a discussion", f"{LADDER}/discussion.html.j2", "\n", "\n\n", REPORT),
     Edit("a comment in the declaration of experiments", "kernels/ada/experiments.py", "\n", "\n# A comment.\n"),
-    Edit("the seeds of gates", "workflow/config/default.yaml", "seeds: 2", "seeds: 3", {"settings": 1} | REPORT),
+    Edit("the seeds of gates", "config/config.yaml", "seeds: 2", "seeds: 3", {"settings": 1} | REPORT),
 ]
 
 

@@ -20,7 +20,7 @@ from gemmrepro.paper.text import anchor
 pytestmark = pytest.mark.containers
 
 # A family that the default configuration does not list is neither built nor judged in its run.
-FAMILIES = yaml.safe_load((ROOT / "workflow/config/default.yaml").read_text())["families"]
+FAMILIES = yaml.safe_load((ROOT / "config/config.yaml").read_text())["families"]
 KERNELS = [kernel for family in FAMILIES for kernel in registry.kernels(family)]
 
 RECORDED = ROOT / "reports/recorded/h200"
@@ -169,7 +169,7 @@ def test_an_edited_recipe_makes_its_image(finished: Path) -> None:
 def test_the_smoke_run_compiles_less_and_keeps_every_row(finished: Path) -> None:
     """On one article and what it stands on: every kernel once more for other architectures would take minutes."""
     run = snakemake(
-        *("--use-singularity", "--configfile", "workflow/config/smoke.yaml"),
+        *("--use-singularity", "--configfile", "config/smoke.yaml"),
         *("--config", "families=[ladder,ceilings]"),
         folder=finished,
     )

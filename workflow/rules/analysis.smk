@@ -6,11 +6,13 @@ DECLARED = [path for family in FAMILIES if (path := experiments.path_of(family))
 
 rule verdicts:
     input:
-        claims=[path for family in FAMILIES if Path(path := f"kernels/{family}/claims.yaml").is_file()],
-        calculations=[path for family in FAMILIES if Path(path := f"kernels/{family}/calculations.py").is_file()],
-        published="kernels/published.csv",
-        chips=["kernels/chips.yaml", "workflow/schemas/chips.schema.yaml"],
-        schema="workflow/schemas/claims.schema.yaml",
+        claims=[path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/claims.yaml")).is_file()],
+        calculations=[
+            path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/calculations.py")).is_file()
+        ],
+        published=checked_out("kernels/published.csv"),
+        chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
+        schema=checked_out("workflow/schemas/claims.schema.yaml"),
         measurements=PLAN.measurements(FAMILIES),
         experiments=PLAN.experiment_files(FAMILIES),
         gates=PLAN.gates_in(FAMILIES),
@@ -46,10 +48,10 @@ for family, names in PLAN.figures().items():
         input:
             measurements=PLAN.measurements(sorted({family, "ceilings"} & set(FAMILIES))),
             experiments=PLAN.experiment_files([family]),
-            published="kernels/published.csv",
-            chips=["kernels/chips.yaml", "workflow/schemas/chips.schema.yaml"],
-            searches=sorted(map(str, Path(f"kernels/{family}/tuned").glob("*/*.csv"))),
-            layouts=sorted(map(str, Path(f"kernels/{family}/layouts").glob("*.csv"))),
+            published=checked_out("kernels/published.csv"),
+            chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
+            searches=sorted(map(str, Path(checked_out(f"kernels/{family}/tuned")).glob("*/*.csv"))),
+            layouts=sorted(map(str, Path(checked_out(f"kernels/{family}/layouts")).glob("*.csv"))),
             image=in_image("report"),
         output:
             report(

@@ -9,7 +9,13 @@ from snakemake.utils import min_version
 
 min_version("9.0")
 
-LIBRARY = str(Path(workflow.basedir) / "workflow")
+# Also where another workflow uses this one as a module: `workflow.basedir` would be the other's.
+if not isinstance(workflow.current_basedir, os.PathLike):
+    raise WorkflowError(
+        "gemmrepro needs its whole checkout: clone the repository, and name workflow/Snakefile in the clone as the"
+        " module's snakefile."
+    )
+LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.host.config
@@ -21,7 +27,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
 from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
-from gemmrepro.host.plan import Plan, relative
+from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.recording import FILES
 from gemmrepro.registry import keys
 

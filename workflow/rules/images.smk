@@ -9,9 +9,9 @@ for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
         name:
             f"image_{env}"
         input:
-            recipe=f"docker/{env}.Dockerfile",
+            recipe=checked_out(f"docker/{env}.Dockerfile"),
             # The image with Debian's PyTorch has no lock of its own.
-            requirements=[path for path in [f"envs/requirements/{env}.txt"] if Path(path).is_file()],
+            requirements=[path for path in [checked_out(f"envs/requirements/{env}.txt")] if Path(path).is_file()],
         output:
             sif=f"resources/images/{env}.sif",
             lock=f"resources/images/{env}.lock.json",

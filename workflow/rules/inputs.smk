@@ -31,7 +31,7 @@ def measured_from(wildcards):
     inputs = {"records": PLAN.builds_in([wildcards.family])}
     if not PLAN.live:
         recording = PLAN.recorded(wildcards.family, *FILES)
-        return inputs | {"recording": recording, "schema": "workflow/schemas/run.schema.yaml"}
+        return inputs | {"recording": recording, "schema": checked_out("workflow/schemas/run.schema.yaml")}
     binaries = PLAN.builds_in([wildcards.family], "fatbin")
     return inputs | {"binaries": binaries, "gates": PLAN.gates_in([wildcards.family]), "config": "results/config.json"}
 
@@ -74,7 +74,7 @@ def experiment_inputs(source):
             return sources
         if source is RECORDED:
             files = (f"experiments/{name}.{suffix}" for suffix in ("csv", "json"))
-            schema = "workflow/schemas/experiment.schema.yaml"
+            schema = checked_out("workflow/schemas/experiment.schema.yaml")
             return sources | {"records": builds, "recording": PLAN.recorded(family, *files), "schema": schema}
         kernels = PLAN.experiment_kernels(family, name)
         return sources | {

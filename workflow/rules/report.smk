@@ -13,8 +13,10 @@ rule report:
         measurements=PLAN.measurements(FAMILIES),
         experiments=PLAN.experiment_files(FAMILIES),
         figures=rules.figures.input,
-        discussions=[path for family in FAMILIES if Path(path := f"kernels/{family}/discussion.html.j2").is_file()],
-        template=sorted(str(path) for path in Path("reports/template").rglob("*") if path.is_file()),
+        discussions=[
+            path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/discussion.html.j2")).is_file()
+        ],
+        template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
     output:

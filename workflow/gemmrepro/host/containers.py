@@ -29,6 +29,7 @@ def container_environment(
     environ: Mapping[str, str],
     *,
     cache: Path = ROOT / "resources" / "cache",
+    folder: Path | None = None,
     uid: int | None = None,
     proc: Path = Path("/proc"),
     dev: Path = Path("/dev"),
@@ -37,6 +38,8 @@ def container_environment(
 
     Args:
         cache: the folder that holds the caches; the caller makes the folders named by `CACHES` (`make_caches`).
+        folder: where the workflow runs, by default the current folder. Outside the checkout, as where another workflow
+            uses this one as a module, the checkout is bound into the containers.
         uid: the effective user, the process's own by default.
         proc, dev: the folders /proc and /dev.
     """
@@ -48,6 +51,8 @@ def container_environment(
         variables["APPTAINER_NO_PRIVS"] = "1"
     if (dev / "nvidiactl").exists():
         variables["APPTAINER_NV"] = "1"
+    if not (folder or Path.cwd()).resolve().is_relative_to(ROOT):
+        variables["APPTAINER_BIND"] = str(ROOT)
     return {name: value for name, value in variables.items() if name not in environ}
 
 

@@ -1,6 +1,8 @@
 """The plan of a workflow run: configuration, machine and registry turned into paths and lists.
 
-Rules ask it for their inputs. Paths are relative to the repository's root, where Snakemake runs.
+Rules ask it for their inputs. Paths are relative to the folder in which Snakemake runs: this repository's root, or the
+folder of another workflow that uses this one as a module. What is made goes below that folder; what is committed comes
+from the checkout.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import experiments, registry
+from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import Experiment
 from gemmrepro.host import config as configuration
 from gemmrepro.host.gpu_probe import HostGpu
@@ -50,7 +53,7 @@ class Plan:
     @property
     def recordings(self) -> str:
         """The folder of recordings that are used when nothing is measured live."""
-        return f"reports/recorded/{self.config['recorded_gpu']}"
+        return checked_out(f"reports/recorded/{self.config['recorded_gpu']}")
 
     @property
     def toolkits(self) -> list[str]:
@@ -137,3 +140,8 @@ class Plan:
 def relative(paths: Iterable[Path]) -> list[str]:
     """Paths as rules name them."""
     return [os.path.relpath(path) for path in paths]
+
+
+def checked_out(path: str) -> str:
+    """A committed file or folder, given relative to the repository's root, as rules name it."""
+    return os.path.relpath(ROOT / path)

@@ -389,7 +389,7 @@ def _options() -> argparse.Namespace:
         prog="workflow/scripts/record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--config", type=Path, default=ROOT / "workflow/config/default.yaml")
+    add("--config", type=Path, default=ROOT / "config/config.yaml")
     add("--build", type=Path, default=ROOT / "results/build", help="the workflow's binaries")
     add("--work", type=Path, default=ROOT / "results/record", help="journal and verdicts")
     add("--out", type=Path, default=ROOT / "reports/recorded", help="where recordings are filed")
