@@ -15,7 +15,7 @@ rule build_kernel:
     container:
         "resources/images/{toolkit}.sif"
     params:
-        architectures=lambda wildcards: ",".join(PLAN.architectures(wildcards.toolkit)),
+        architectures=lambda wildcards: ",".join(PLAN.architectures(kernel_of(wildcards), wildcards.toolkit)),
         registered=lambda wildcards: keys.compiled(kernel_of(wildcards)),
         code=build_code,
         folder=subpath(output.record, parent=True),

@@ -18,13 +18,11 @@ from typing import Any
 from gemmrepro import experiments, registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import Experiment
+from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.measure.recording import FILES
 from gemmrepro.registry import Kernel
-
-NEWEST_ARCHITECTURE = {"cuda12": 90, "cuda13": 121}
-"""The newest architecture (compute capability x 10) that each toolkit of the images compiles for."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +66,36 @@ class Plan:
     def kernels_of(self, family: str) -> list[Kernel]:
         return [kernel for kernel in self.kernels.values() if kernel.family == family]
 
-    def architectures(self, toolkit: str) -> list[str]:
-        """The configured architectures, and that of the GPU at hand where the toolkit knows it."""
-        wanted = set(self.config["build"][toolkit])
-        if self.gpu and self.gpu.capability <= NEWEST_ARCHITECTURE[toolkit]:
+    def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
+        """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.
+
+        With ``auto``, see `architectures.chosen`; else the configured list, and the GPU at hand where the toolkit knows
+        it.
+        """
+        configured = self.config["build"][toolkit]
+        if configured == architectures.AUTO:
+            return architectures.chosen(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
+        wanted = set(configured)
+        if self.gpu and self.gpu.capability <= architectures.NEWEST[toolkit]:
             wanted.add(self.gpu.capability)
         return [str(architecture) for architecture in sorted(wanted)]
+
+    @cached_property
+    def _measuring(self) -> set[int]:
+        """Capabilities of the GPUs that the rows come from, and of the one at hand."""
+        recorded = None if self.live else architectures.recorded_capability(Path(self.recordings))
+        return {capability for capability in (self.gpu and self.gpu.capability, recorded) if capability}
+
+    @cached_property
+    def _counted(self) -> Mapping[str, frozenset[int]]:
+        return architectures.counted(self.families)
 
     def toolkits_of(self, kernel: Kernel) -> list[str]:
         """The toolkits that build a kernel: those that it names and that are configured for a GPU it runs on."""
         return [
             toolkit
             for toolkit in self.toolkits
-            if toolkit in kernel.platform.toolkits and registry.targets(kernel, self.architectures(toolkit))
+            if toolkit in kernel.platform.toolkits and registry.targets(kernel, self.architectures(kernel, toolkit))
         ]
 
     def builds_of(self, kernel: Kernel, suffix: str = "json") -> list[str]:

@@ -48,10 +48,11 @@ class Rate:
 class Chip:
     """A GPU by its name here. `published` are its names in published.csv, `devices` those that the driver gives.
 
-    `figures` holds the value and the document of each rate.
+    `capability` is compute capability x 10. `figures` holds the value and the document of each rate.
     """
 
     name: str
+    capability: int
     published: tuple[str, ...]
     devices: tuple[str, ...]
     figures: Mapping[str, tuple[float, str]]
@@ -100,7 +101,7 @@ def _read(path: Path) -> Mapping[str, Chip]:
                 raise UserError(f"{path}, key 'chips.{name}.rates.{rate}': there is no document '{source}'.")
             figures[rate] = (float(value), str(entry["documents"][source]))
         names = tuple(entry.get("published") or ()), tuple(entry.get("devices") or ())
-        found[str(name)] = Chip(str(name), *names, figures)
+        found[str(name)] = Chip(str(name), entry["capability"], *names, figures)
     return found
 
 

@@ -1,0 +1,86 @@
+"""Which architectures kernels are compiled for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from support import ROOT
+
+from gemmrepro import registry
+from gemmrepro.host import architectures
+from gemmrepro.host.gpu_probe import HostGpu
+from gemmrepro.host.plan import Plan
+from gemmrepro.judge import claims
+from gemmrepro.judge.metrics import METRICS
+
+CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+
+
+def compiled_for(kernel: str, toolkit: str, plan: Plan) -> list[str]:
+    record = registry.kernel(kernel)
+    return registry.targets(record, plan.architectures(record, toolkit))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "measure", "measuring"),
+    [
+        (None, "recorded", "90"),
+        (HostGpu("NVIDIA A100-SXM4-40GB", 80, ""), "live", "80"),
+        (HostGpu("NVIDIA GeForce RTX 5090", 120, ""), "live", "120"),
+    ],
+)
+def test_each_kernel_is_compiled_for_the_gpu_that_measures_if_it_runs_there(gpu, measure, measuring):
+    plan = Plan(CONFIG, measure, gpu)
+    assert set(plan.kernels) == {kernel.id for kernel in registry.kernels()}
+    for kernel in plan.kernels.values():
+        refused = {arch for refusal in kernel.promises.refusals for arch in refusal.archs}
+        made = registry.targets(kernel, plan.architectures(kernel, "cuda13"))
+        if "cuda13" in kernel.platform.toolkits:
+            assert set(registry.targets(kernel, [measuring])) <= set(made), kernel.id
+            assert set(made) - refused, kernel.id
+
+
+def test_a_counted_kernel_is_compiled_for_its_articles_gpu_too():
+    plan = Plan(CONFIG, "recorded", None)
+    assert compiled_for("ada.scalar", "cuda12", plan) == ["89", "90"]  # an RTX 4090's article
+    assert compiled_for("ladder.smem", "cuda13", plan) == ["86", "90"]  # an A6000's
+    assert compiled_for("hopper.sketch", "cuda13", plan) == ["90a"]
+    assert compiled_for("ladder.coalesced", "cuda13", plan) == ["90"]
+
+
+def test_every_machine_code_that_a_claim_names_is_compiled():
+    plan = Plan(CONFIG, "recorded", None)
+    named = [
+        (kernel, claim.compute["arch"])
+        for claim in claims.load()
+        if claim.compute and METRICS[claim.compute["metric"]].way == "count"
+        for kernel in claim.compute.get("kernels", ())
+    ]
+    assert len(named) > 20
+    for kernel, arch in named:
+        for toolkit in plan.toolkits_of(registry.kernel(kernel)):
+            assert arch in {f"sm_{made}" for made in compiled_for(kernel, toolkit, plan)}, kernel
+
+
+def test_a_toolkit_older_than_the_gpu_compiles_the_newest_that_it_knows():
+    plan = Plan(CONFIG, "live", HostGpu("NVIDIA B200", 100, ""))
+    assert compiled_for("ladder.coalesced", "cuda12", plan) == ["90"]
+    assert compiled_for("ladder.coalesced", "cuda13", plan) == ["100"]
+
+
+def test_a_listed_architecture_is_compiled_and_no_other():
+    plan = Plan(CONFIG | {"build": {"cuda12": [], "cuda13": [80, 120]}}, "recorded", None)
+    assert plan.toolkits == ["cuda13"]
+    assert compiled_for("ada.scalar", "cuda13", plan) == ["80", "120"]
+    assert "hopper.sketch" not in plan.kernels
+
+
+def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):
+    assert architectures.recorded_capability(tmp_path) is None
+    for family, text in (("ada", "{"), ("crt", json.dumps({"gpu": {"compute_capability": "8.6"}}))):
+        (tmp_path / family).mkdir()
+        (tmp_path / family / "run.json").write_text(text)
+    assert architectures.recorded_capability(tmp_path) == 86

@@ -1,0 +1,126 @@
+"""Which GPU architectures each kernel is compiled for, as compute capabilities x 10.
+
+By default that of the GPU that measures, and for a kernel whose machine code a claim counts that of its article's GPU
+too. Machine code for any other architecture would be read by nothing in the run.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gemmrepro import registry
+from gemmrepro.core import paths
+from gemmrepro.judge import chips
+from gemmrepro.judge.metrics import METRICS
+from gemmrepro.registry import Kernel
+
+AUTO = "auto"
+"""The setting `build.<toolkit>` that leaves the choice to this module."""
+
+NEWEST = {"cuda12": 90, "cuda13": 121}
+"""The newest architecture that each toolkit of the images compiles for."""
+
+KNOWN = (80, 86, 89, 90, 100, 120)
+"""Architectures to fall back on for a kernel that those wanted do not suit, oldest first."""
+
+COUNT = "count"
+"""The way of judging claims that reads machine code (`judge.ways`)."""
+
+
+def recorded_capability(recordings: Path) -> int | None:
+    """The capability of the GPU whose recordings are in a folder; None if it holds none."""
+    for path in sorted(recordings.glob("*/run.json")):
+        try:
+            major, minor = json.loads(path.read_text())["gpu"]["compute_capability"].split(".")
+            return 10 * int(major) + int(minor)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # the stage that reads it says what is wrong with it
+    return None
+
+
+def counted(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
+    """Architectures whose machine code the claims of `families` count, by kernel.
+
+    A claim names one (`compute.arch`), or means that of the GPUs that the article of the kernel's family prints figures
+    of. The claims are read unchecked, since this is part of every start; the stage that judges them checks them.
+    """
+    documents = {name: document for name in families if (document := _claims(name))}
+    article_chips = _article_chips()
+    of_family = {name: article_chips[str(document.get("article"))] for name, document in documents.items()}
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for document in documents.values():
+        for claim in document.get("claims") or ():
+            compute = claim.get("compute") or {}
+            metric = METRICS.get(str(compute.get("metric")))
+            if metric is None or metric.way != COUNT:
+                continue
+            for kernel in _kernels(compute):
+                named = str(compute.get("arch", "")).removeprefix("sm_").rstrip("af")
+                found[kernel] |= {int(named)} if named.isdigit() else of_family.get(kernel.split(".")[0], set())
+    return {kernel: frozenset(archs) for kernel, archs in found.items()}
+
+
+def chosen(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
+    """What `toolkit` compiles `kernel` for if `wanted` are wanted: ["80", "90"]; empty if it has no suitable target.
+
+    A kernel that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can
+    be judged. One whose promises all concern other architectures is compiled for the oldest of those as well.
+    """
+    possible = [arch for arch in KNOWN if arch <= NEWEST[toolkit] and _compiles(kernel, arch)]
+    # A GPU newer than the toolkit compiles the newest PTX in the binary.
+    archs = {min(arch, NEWEST[toolkit]) for arch in wanted}
+    archs = {arch for arch in archs if _suits(kernel, arch)}
+    if not any(_compiles(kernel, arch) for arch in archs):
+        archs |= set(possible[:1])
+    promised = {int(arch.rstrip("af")) for arch in _promised(kernel)}
+    if promised and not promised & archs:
+        archs |= set([arch for arch in possible if arch in promised][:1])
+    return [str(arch) for arch in sorted(archs)]
+
+
+def _suits(kernel: Kernel, arch: int) -> bool:
+    return bool(registry.targets(kernel, [str(arch)]))
+
+
+def _compiles(kernel: Kernel, arch: int) -> bool:
+    """Whether the kernel has a target for `arch` that its compiler is not expected to refuse."""
+    refused = {name for refusal in kernel.promises.refusals for name in refusal.archs}
+    return any(target not in refused for target in registry.targets(kernel, [str(arch)]))
+
+
+def _promised(kernel: Kernel) -> set[str]:
+    """The architectures that the promises about the machine code name, if none holds for all."""
+    expects = [expect for code in kernel.codes for expect in code.promises.expects]
+    return {arch for expect in expects for arch in expect.archs} if all(expect.archs for expect in expects) else set()
+
+
+def _kernels(compute: Mapping[str, Any]) -> list[str]:
+    """The kernels that a count's `compute` names."""
+    return [str(compute[key]) for key in ("kernel", "over") if key in compute] + list(compute.get("kernels", ()))
+
+
+def _claims(family: str) -> dict[str, Any]:
+    path = paths.KERNELS_DIR / family / "claims.yaml"
+    try:
+        document = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (FileNotFoundError, yaml.YAMLError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _article_chips() -> Mapping[str, set[int]]:
+    """Capabilities of the GPUs that published.csv has figures of, by article."""
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    with (paths.KERNELS_DIR / "published.csv").open(newline="") as file:
+        for article, hardware in {(row["article"], row["hardware"]) for row in csv.DictReader(file)}:
+            chip = chips.of_article(hardware)
+            if chip:
+                found[article].add(chip.capability)
+    return found
