@@ -40,6 +40,7 @@ from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.figures import stage as figures
 from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.gates import gate_view, gather_checks
+from gemmrepro.paper.references import references
 from gemmrepro.paper.text import anchor, histogram, relative
 from gemmrepro.registry.ladders import compared, heading, level_name
 
@@ -195,7 +196,8 @@ def test_it_is_one_file_that_asks_for_nothing(full):
     assert [source for source in page.sources if source not in ("", "data:,")] == []
     assert not re.search(r"url\((?!#)", text)
     assert "@import" not in text
-    assert not [link for link in page.links if re.match(r"[a-z]+:|//", link)]
+    cited = {each.url for each in references()} | {part.url for each in references() for part in each.parts}
+    assert {link for link in page.links if re.match(r"[a-z]+:|//", link)} <= cited
 
 
 def test_anchors_resolve_and_ids_are_unique(full):

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
-
-from gemmrepro.core import paths, schemas
+from gemmrepro.core import paths, yaml_files
 from gemmrepro.errors import UserError
 from gemmrepro.judge.rules import same_gpu
 
@@ -82,15 +80,7 @@ def chips() -> Mapping[str, Chip]:
 
 @cache
 def _read(path: Path) -> Mapping[str, Chip]:
-    try:
-        document = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; restore it from the repository.") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    for wrong in schemas.errors(document, SCHEMA):
-        where = ".".join(str(part) for part in wrong.absolute_path) or "the top level"
-        raise UserError(f"{path}, key '{where}': {wrong.message}. See workflow/schemas/{SCHEMA}.")
+    document = yaml_files.read(path, SCHEMA)
     found = {}
     for name, entry in document["chips"].items():
         figures = {}
