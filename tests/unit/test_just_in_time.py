@@ -17,7 +17,7 @@ from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, dlpack, lock
-from gemmrepro.host.gpu_probe import find_gpu
+from gemmrepro.host.gpu_probe import find_gpus
 from gemmrepro.measure import compilation_check, compilations, just_in_time
 from gemmrepro.measure.compilation_check import Verdict
 from gemmrepro.operands import Operands
@@ -223,7 +223,7 @@ def test_speed_is_that_of_what_was_compiled_just_in_time():
 
 @pytest.mark.containers
 def test_in_its_container_the_check_finds_the_compiler_and_says_what_else_is_missing(default_run, tmp_path):
-    if find_gpu()[0]:
+    if find_gpus()[0]:
         pytest.skip("here is a GPU, on which the check itself runs")
     out = tmp_path / "out.json"
     answer = in_cuda13(

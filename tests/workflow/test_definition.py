@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def test_linters_are_clean(tmp_path: Path) -> None:
         ({"build": {"cuda13": "all"}}, "build.cuda13"),
         ({"build": {"cuda13": []}}, "sweep.toolkits: 'cuda13' is not built"),
         ({"build": {"cuda12": [], "cuda13": []}}, "build: no toolkit"),
+        ({"gpu": {"name": "NVIDIA H200"}}, "gpu"),
         ({"colour": "blue"}, "colour"),
         ({"families": ["ladder", "snake"]}, "snake"),
         ({"sweep": {"samples_per_round": [9, 3]}}, "sweep.samples_per_round"),
@@ -92,13 +94,22 @@ def test_an_unknown_kernel_has_no_rule(tree: Path) -> None:
 def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> None:
     """The driver's query answers for an A6000; the plan is Snakemake's own, and nothing of it runs."""
     query = tmp_path / "nvidia-smi"
-    query.write_text("#!/bin/sh\necho 'NVIDIA RTX A6000, 8.6, 580.00'\n")
+    query.write_text("#!/bin/sh\necho 'NVIDIA RTX A6000, 8.6, GPU-1'\n")
     query.chmod(0o755)
     plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert plan.returncode == 0, plan.stdout
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
     assert "Measuring ladder: sweep " in plan.stdout
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
+def test_a_machine_without_a_gpu_plans_for_the_one_that_the_configuration_names(tree: Path) -> None:
+    plan = snakemake("--dry-run", "sweep", "--config", "gpu={name: NVIDIA B200, capability: 100}", folder=tree)
+    assert plan.returncode == 0, plan.stdout
+    assert "gate_numeric" in plan.stdout
+    assert "Measuring ladder: sweep " in plan.stdout
+    assert re.search(r"Compiling ladder\.naive with cuda13 for sm_[0-9,]*100", plan.stdout)
 
 
 @pytest.mark.parametrize(("family", "declares"), [("ada", True), ("ceilings", False)])

@@ -19,7 +19,7 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.host.config
-import gemmrepro.host.gpu_probe
+import gemmrepro.host.target
 from gemmrepro import experiments, registry
 from gemmrepro.core import dependencies
 from gemmrepro.core.names import TOOLKITS
@@ -44,8 +44,8 @@ try:
     gemmrepro.host.config.check(config)
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
-    GPU, NO_GPU = gemmrepro.host.gpu_probe.find_gpu()
-    PLAN = Plan(config, gemmrepro.host.gpu_probe.resolve_measure(config["measure"], GPU, NO_GPU), GPU)
+    TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process)
+    PLAN = Plan(config, TARGET.measure, TARGET.gpu)
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
     PLAN.experiments
@@ -66,9 +66,10 @@ os.environ.update(
 )
 make_caches(os.environ)
 
-# Two jobs on one GPU would disturb each other's timings.
+# Two jobs on one GPU would disturb each other's timings; each job takes a GPU of its own. A cluster's profile says how
+# many it has.
 if "gpu" not in workflow.global_resources:
-    workflow.register_resource("gpu", 1)
+    workflow.register_resource("gpu", TARGET.slots)
 
 
 wildcard_constraints:

@@ -34,7 +34,7 @@ rule tune_compile:
     threads: TUNE["jobs"]
     params:
         toolkit=TUNE["toolkit"],
-        arch=GPU.capability if GPU else TUNE["arch"],
+        arch=TARGET.gpu.capability if TARGET.gpu else TUNE["arch"],
         # Changes with the search space and the records made from it.
         declared=lambda wildcards: trees.digest("".join(map(keys.judged, candidates_of(wildcards)))),
         code=code("tune.compiling", without=["registry"]),
@@ -93,7 +93,7 @@ else:
             "results/logs/tune/install.log",
         localrule: True
         params:
-            why=f"measure is '{PLAN.measure}'" if GPU else NO_GPU,
+            why=f"measure is '{PLAN.measure}'" if TARGET.gpu else TARGET.why_not,
         message:
             "Tuning times candidates on an NVIDIA GPU, and here {params.why}"
         run:

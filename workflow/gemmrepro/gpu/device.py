@@ -17,6 +17,7 @@ from typing import Any
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
+from gemmrepro.gpu import slots
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.operations import Shape
 
@@ -46,7 +47,10 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """Properties of a GPU, in bytes, MHz and W; None where NVML has no value."""
+    """Properties of a GPU, in bytes, MHz and W; None where NVML has no value.
+
+    `card` tells one GPU of a model from another: a hash of its UUID.
+    """
 
     name: str
     compute_capability: tuple[int, int]
@@ -59,6 +63,7 @@ class Gpu:
     memory_clock_mhz: int | None
     power_cap_w: float | None
     pci_bus: str
+    card: str = ""
 
     @property
     def slug(self) -> str:
@@ -82,6 +87,7 @@ class Gpu:
             "clock_max_mhz": self.clock_max_mhz,
             "memory_clock_mhz": self.memory_clock_mhz,
             "power_cap_w": self.power_cap_w,
+            "card": self.card,
         }
 
 
@@ -216,17 +222,33 @@ def _import_cuda() -> tuple[Any, Any, Any]:
     return cupy, core, pynvml
 
 
-def open_gpu() -> Session:
-    """Open the first visible GPU.
+def claim_gpu() -> None:
+    """Claim one GPU of a host with several, for this process and its children (`slots.claim`).
 
-    Raises:
-        UserError: no GPU, no driver, a driver too old for the CUDA libraries, or a Python package is missing.
+    Has no effect without a driver or without NVML's package, which `open_gpu` reports.
     """
-    for name in PRECISION_SWITCHES:
-        if os.environ.pop(name, None) is not None:
-            print(f"gemmrepro: ignoring {name} from the environment; it would change what is measured", file=sys.stderr)
-    cupy, core, nvml = _import_cuda()
-    runtime = cupy.cuda.runtime
+    try:
+        import pynvml as nvml
+    except ImportError:
+        return
+    try:
+        nvml.nvmlInit()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        cards = [
+            slots.Card(_text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle)))
+            for handle in handles
+        ]
+    except nvml.NVMLError:
+        return
+    slots.claim(cards)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _require_gpu(runtime: Any) -> None:
+    """Raises UserError, with what to do, if the CUDA `runtime` (CuPy's) finds no GPU."""
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
@@ -243,6 +265,22 @@ def open_gpu() -> Session:
         raise UserError(
             "no NVIDIA GPU is visible; check CUDA_VISIBLE_DEVICES, or set 'measure: recorded' in the configuration."
         )
+
+
+def open_gpu() -> Session:
+    """Open the GPU that this process has claimed, or one that no other process has.
+
+    Raises:
+        UserError: no GPU, no driver, a driver too old for the CUDA libraries, a Python package is missing, or the GPU
+            is not the one that the run was planned for.
+    """
+    for name in PRECISION_SWITCHES:
+        if os.environ.pop(name, None) is not None:
+            print(f"gemmrepro: ignoring {name} from the environment; it would change what is measured", file=sys.stderr)
+    claim_gpu()  # first, since CUDA reads the environment once
+    cupy, core, nvml = _import_cuda()
+    runtime = cupy.cuda.runtime
+    _require_gpu(runtime)
     core.Device(0).set_current()
     properties = runtime.getDeviceProperties(0)
     bus = runtime.deviceGetPCIBusId(0)
@@ -255,11 +293,12 @@ def open_gpu() -> Session:
         except nvml.NVMLError:
             return None
 
-    name = properties["name"]
+    name = _text(properties["name"])
+    slots.check_expected(name)
     version = runtime.driverGetVersion()
     cap = optional(nvml.nvmlDeviceGetEnforcedPowerLimit)
     gpu = Gpu(
-        name=name.decode() if isinstance(name, bytes) else name,
+        name=name,
         compute_capability=(properties["major"], properties["minor"]),
         sm_count=properties["multiProcessorCount"],
         l2_bytes=properties["l2CacheSize"],
@@ -269,7 +308,8 @@ def open_gpu() -> Session:
         clock_max_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
         power_cap_w=None if cap is None else cap / 1000.0,
-        pci_bus=bus if isinstance(bus, str) else bus.decode(),
+        pci_bus=_text(bus),
+        card=slots.anonymous(_text(nvml.nvmlDeviceGetUUID(handle))),
     )
     stream = cupy.cuda.Stream(non_blocking=True)
     stream.use()

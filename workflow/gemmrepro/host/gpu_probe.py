@@ -1,15 +1,17 @@
-"""Whether the machine that runs the workflow has a usable GPU, and whether to measure on it.
+"""Which GPUs the machine that runs the workflow has.
 
-Asks ``nvidia-smi``; nothing here opens the GPU, which `gemmrepro.gpu` does.
+Asks ``nvidia-smi``; nothing here opens a GPU, which `gemmrepro.gpu` does.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gemmrepro.errors import UserError
+from gemmrepro.gpu.slots import VISIBLE, Card, usable
 
 
 @dataclass(frozen=True)
@@ -18,39 +20,45 @@ class HostGpu:
 
     name: str
     capability: int
-    driver: str
+    uuid: str = ""
 
 
-def find_gpu() -> tuple[HostGpu | None, str]:
-    """The first GPU that ``nvidia-smi`` reports; else None and the reason."""
+def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[list[HostGpu], str]:
+    """The GPUs that jobs may be spread over; else none and the reason.
+
+    They are those that ``CUDA_VISIBLE_DEVICES`` lists, or all of the first one's model.
+    """
+    environ = os.environ if environ is None else environ
     if shutil.which("nvidia-smi") is None:
-        return None, "nvidia-smi is not on PATH"
+        return [], "nvidia-smi is not on PATH"
     try:
         answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"],
+            ["nvidia-smi", "--query-gpu=name,compute_cap,uuid", "--format=csv,noheader"],
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         ).stdout
-        name, capability, driver = (part.strip() for part in answer.splitlines()[0].rsplit(",", 2))
-        return HostGpu(name, round(float(capability) * 10), driver), ""
-    except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
+        present = [_parsed(line) for line in answer.splitlines() if line.strip()]
+    except (subprocess.SubprocessError, OSError, ValueError) as error:
         detail = (getattr(error, "stdout", None) or str(error)).strip().splitlines()
-        return None, f"nvidia-smi failed: {detail[0] if detail else type(error).__name__}"
+        return [], f"nvidia-smi failed: {detail[0] if detail else type(error).__name__}"
+    if not present:
+        return [], "nvidia-smi lists no GPU"
+    names = usable([Card(gpu.name, gpu.uuid) for gpu in present], environ.get(VISIBLE))
+    gpus = [gpu for name in names if (gpu := _named(name, present))]
+    return gpus, "" if gpus else f"{VISIBLE}={environ.get(VISIBLE)} leaves no GPU"
 
 
-def resolve_measure(wanted: str, gpu: HostGpu | None, why_not: str) -> str:
-    """Turn ``auto | live | recorded`` into ``live`` or ``recorded``.
+def _parsed(line: str) -> HostGpu:
+    name, capability, uuid = (part.strip() for part in line.rsplit(",", 2))
+    return HostGpu(name, round(float(capability) * 10), uuid)
 
-    Raises:
-        UserError: ``live`` was asked for and there is no usable GPU.
-    """
-    if wanted == "auto":
-        return "live" if gpu else "recorded"
-    if wanted == "live" and gpu is None:
-        raise UserError(
-            f"measure: live needs a usable NVIDIA GPU, and {why_not}. "
-            "Install the driver, or set measure to auto or recorded."
-        )
-    return wanted
+
+def _named(name: str, present: list[HostGpu]) -> HostGpu | None:
+    """The GPU that an entry of ``CUDA_VISIBLE_DEVICES`` means: a number, a UUID or the beginning of one."""
+    if name.isdecimal():
+        return present[int(name)] if int(name) < len(present) else None
+    if name.startswith("MIG-"):  # nvidia-smi lists the GPU that it is a part of
+        return present[0]
+    return next((gpu for gpu in present if gpu.uuid.startswith(name)), None)

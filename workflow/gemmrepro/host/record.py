@@ -423,6 +423,7 @@ def main() -> int:
     """Record what the command line asks for; returns the exit code of the first stage that fails."""
     start = time.monotonic()
     request = requested(_options(), start)
+    device.claim_gpu()  # one card for every stage
     machine = Machine.here()
     try:
         for family in request.families:

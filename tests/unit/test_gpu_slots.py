@@ -1,0 +1,123 @@
+"""Each process that measures has a GPU of its own. Real processes contend; only the list of cards is made up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gemmrepro.gpu.slots import VISIBLE, Card, anonymous, claim, usable
+
+CARDS = [Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"]
+CLAIM = """
+import os, sys
+from gemmrepro.gpu.slots import Card, claim
+claim([Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"])
+print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+sys.stdin.readline()
+"""
+"""Claims a GPU, prints it, and holds it until told to end."""
+
+COUNTED = """
+import os, pathlib, sys
+from gemmrepro.gpu.slots import Card, claim
+claim([Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"])
+card = os.environ["CUDA_VISIBLE_DEVICES"]
+held = pathlib.Path(sys.argv[1]) / card
+for _ in range(3):
+    held.mkdir()   # fails if another process is inside
+    held.rmdir()
+print(card)
+"""
+
+
+class Claims:
+    """Starts processes that claim."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment = {name: value for name, value in os.environ.items() if name != VISIBLE}
+        self.environment |= {"TMPDIR": str(folder), "PYTHONPATH": "workflow"}
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, program: str = CLAIM, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env=self.environment | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+
+@pytest.fixture
+def claims(tmp_path):
+    made = Claims(tmp_path)
+    yield made
+    for process in made.started:
+        process.kill()
+        process.communicate()
+
+
+def card(process) -> str:
+    return process.stdout.readline().strip()
+
+
+def test_processes_side_by_side_have_a_card_each_and_the_next_waits(claims):
+    holders = [claims.start() for _ in CARDS]
+    taken = [card(holder) for holder in holders]
+    assert sorted(taken) == ["GPU-a", "GPU-b", "GPU-c"]
+    late = claims.start()
+    assert "waiting for one of the GPUs" in late.stderr.readline()
+    holders[1].communicate("end\n")
+    assert card(late) == taken[1]
+
+
+def test_a_killed_process_gives_its_card_back(claims):
+    holders = {card(process): process for process in [claims.start() for _ in CARDS]}
+    holders["GPU-b"].send_signal(signal.SIGKILL)
+    holders["GPU-b"].wait()
+    assert card(claims.start()) == "GPU-b"
+
+
+def test_no_two_of_many_processes_hold_a_card_at_once(claims, tmp_path):
+    many = [claims.start(COUNTED, str(tmp_path)) for _ in range(8)]
+    ended = [process.communicate() for process in many]
+    assert [process.returncode for process in many] == [0] * 8, ended
+    assert sum(Counter(out.strip() for out, _ in ended).values()) == 8
+
+
+def test_what_the_scheduler_gave_is_kept(claims):
+    first, second = (claims.start(CUDA_VISIBLE_DEVICES="2") for _ in range(2))
+    assert card(first) == card(second) == "2"
+
+
+def test_children_keep_their_parents_card():
+    environ = {VISIBLE: "GPU-b"}
+    claim(CARDS, environ)
+    assert environ[VISIBLE] == "GPU-b"
+
+
+@pytest.mark.parametrize("cards", [[], CARDS[:1], [CARDS[0], Card("NVIDIA T4", "GPU-t")]])
+def test_without_a_choice_nothing_is_restricted(cards):
+    environ: dict[str, str] = {}
+    claim(cards, environ)
+    assert VISIBLE not in environ
+
+
+def test_a_list_of_the_user_is_shared_out():
+    assert usable(CARDS, "0,2") == ["0", "2"]
+    assert usable(CARDS, "") == []
+
+
+def test_a_cards_name_hides_its_uuid():
+    names = {anonymous(each.uuid) for each in CARDS}
+    assert len(names) == 3
+    assert all(len(name) == 16 and "GPU" not in name for name in names)

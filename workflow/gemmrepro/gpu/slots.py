@@ -1,0 +1,110 @@
+"""A GPU of its own for each process that measures, on a host with several.
+
+The first process of a stage claims a GPU that no other process has claimed, and makes it the only one that it and its
+children see (``CUDA_VISIBLE_DEVICES``). A scheduler that has given the process one GPU is obeyed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmrepro.errors import UserError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+EXPECTED = "GEMMREPRO_GPU"
+"""The environment variable with the model that a run was planned for, where that is not the planning machine's."""
+
+PAUSE = 0.5
+"""Seconds between two looks for a free GPU."""
+
+_held: list[int] = []
+"""Locks of this process, open until it ends."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU as the driver lists it: its model and its UUID."""
+
+    name: str
+    uuid: str
+
+
+def usable(cards: Sequence[Card], visible: str | None) -> list[str]:
+    """The GPUs that jobs may be spread over, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    These are the ones that it lists already; where it is not set (`visible` is None), those of the first one's model,
+    since one recording holds the rows of one model.
+    """
+    if visible is None:
+        return [card.uuid for card in cards if card.name == cards[0].name]
+    listed = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry in ("", "-1", "NoDevFiles"):  # CUDA reads no further either
+            break
+        listed.append(entry)
+    return listed
+
+
+def claim(cards: Sequence[Card], environ: MutableMapping[str, str] | None = None) -> None:
+    """Restrict this process and its children to one GPU that no other process has claimed, until this process ends.
+
+    It waits, with a message, while all are claimed. Where there is no choice, nothing changes.
+
+    Args:
+        cards: the host's GPUs.
+        environ: the environment to read and change; the process's own by default.
+    """
+    environ = os.environ if environ is None else environ
+    # Numbers in CUDA_VISIBLE_DEVICES are then nvidia-smi's.
+    environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    names = usable(cards, environ.get(VISIBLE))
+    if len(names) > 1:
+        environ[VISIBLE] = _first_free(names)
+
+
+def check_expected(name: str) -> None:
+    """Raises UserError if the GPU `name` is not the model that the run was planned for."""
+    expected = os.environ.get(EXPECTED)
+    if expected and expected != name:
+        raise UserError(
+            f"this job got an {name}, and the configuration says gpu.name: {expected}; have the scheduler give it that "
+            "model (resources such as gpu_model), or plan for this one. One recording holds one model's rows."
+        )
+
+
+def anonymous(uuid: str) -> str:
+    """A card's name in recordings: 16 hex digits that tell cards apart and cannot be turned back into `uuid`."""
+    return hashlib.sha256(f"gemmrepro {uuid}".encode()).hexdigest()[:16]
+
+
+def _first_free(names: Sequence[str]) -> str:
+    said = False
+    while True:
+        for name in names:
+            if _take(name):
+                return name
+        if not said:
+            print("gemmrepro: waiting for one of the GPUs; other stages hold them all", file=sys.stderr, flush=True)
+            said = True
+        time.sleep(PAUSE)
+
+
+def _take(name: str) -> bool:
+    path = Path(tempfile.gettempdir()) / f"gemmrepro-slot-{re.sub(r'[^0-9a-zA-Z]+', '-', name)}.lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return False
+    _held.append(handle)
+    return True

@@ -1,0 +1,77 @@
+"""Where a run measures: resolved once, by the process that the user started, and handed on to its jobs.
+
+Every job reads the Snakefile again, perhaps on another machine. Jobs of one run must agree on whether it measures and
+for which GPU, or a plan that a login node made without a GPU would not be the one that a compute node with a GPU reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gemmrepro.errors import UserError
+from gemmrepro.gpu.slots import EXPECTED
+from gemmrepro.host.gpu_probe import HostGpu, find_gpus
+
+VARIABLE = "GEMMREPRO_TARGET"
+"""The environment variable that hands a target on to jobs."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a run measures.
+
+    Attributes:
+        measure: ``live`` or ``recorded``.
+        gpu: the GPU that jobs measure on: the configuration's, else this machine's, else None.
+        why_not: why there is none.
+        slots: how many GPUs jobs may use side by side on this machine, at least 1.
+    """
+
+    measure: str
+    gpu: HostGpu | None
+    why_not: str
+    slots: int
+
+
+def resolve(config: Mapping[str, Any], environ: MutableMapping[str, str], main: bool) -> Target:
+    """The target of this run; changes `environ` so that jobs find the same.
+
+    Args:
+        config: the checked configuration.
+        environ: the process's environment.
+        main: whether this is the process that the user started; a job's takes what it was handed, if anything.
+
+    Raises:
+        UserError: ``measure: live`` without a usable GPU, here or in the configuration.
+    """
+    if not main and VARIABLE in environ:
+        handed = json.loads(environ[VARIABLE])
+        return Target(**handed | {"gpu": HostGpu(**handed["gpu"]) if handed["gpu"] else None})
+    found, why_not = find_gpus(environ)
+    configured = config.get("gpu")
+    gpu = HostGpu(configured["name"], configured["capability"]) if configured else next(iter(found), None)
+    target = Target(resolve_measure(config["measure"], gpu, why_not), gpu, "" if gpu else why_not, max(1, len(found)))
+    environ[VARIABLE] = json.dumps(asdict(target))
+    environ.pop(EXPECTED, None)
+    if configured:
+        environ[EXPECTED] = configured["name"]
+    return target
+
+
+def resolve_measure(wanted: str, gpu: HostGpu | None, why_not: str) -> str:
+    """Turn ``auto | live | recorded`` into ``live`` or ``recorded``.
+
+    Raises:
+        UserError: ``live`` was asked for and there is no usable GPU.
+    """
+    if wanted == "auto":
+        return "live" if gpu else "recorded"
+    if wanted == "live" and gpu is None:
+        raise UserError(
+            f"measure: live needs a usable NVIDIA GPU, and {why_not}. Install the driver, or set measure to auto or "
+            "recorded; to plan for a cluster, set gpu to the one of its compute nodes."
+        )
+    return wanted
