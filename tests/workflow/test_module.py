@@ -55,6 +55,6 @@ def test_a_job_of_the_module_runs_in_the_other_workflows_folder(other: Path) -> 
 def test_the_catalog_finds_what_it_asks_for() -> None:
     usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert usage["software-stack-deployment"]["singularity"] is True
-    for name in ("workflow/Snakefile", "config/config.yaml"):
+    for name in ("workflow/Snakefile", "config/config.yaml", "config/README.md"):
         assert (ROOT / name).is_file(), name
     assert usage["mandatory-flags"]["flags"] in (ROOT / "README.md").read_text()

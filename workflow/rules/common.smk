@@ -33,15 +33,17 @@ from gemmrepro.registry import keys
 
 
 def stop(error):
-    """End the run with one sentence instead of a traceback."""
-    raise WorkflowError(str(error))
+    """End the run with one sentence: Snakemake would add the place in this file, which does not help the user."""
+    print(f"gemmrepro: {error}", file=sys.stderr)
+    sys.exit(1)
 
 
 CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 
 # User errors end here, before any job starts.
 try:
-    gemmrepro.host.config.check(config)
+    own = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
+    gemmrepro.host.config.check(config, files=workflow.configfiles if own else [])
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process)

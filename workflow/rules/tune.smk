@@ -8,7 +8,7 @@ UNSIZED = sorted(
     {name.split(".")[0] for name in TUNABLES} - {family for family, sizes in TUNE["sizes"].items() if sizes}
 )
 if UNSIZED:
-    stop(f"the configuration is wrong: tune.sizes: family '{UNSIZED[0]}' has no sizes.")
+    stop(f"the configuration is wrong: tune.sizes: family {UNSIZED[0]} has no sizes; add a list, such as [4096].")
 
 
 wildcard_constraints:
@@ -97,4 +97,6 @@ else:
         message:
             "Tuning times candidates on an NVIDIA GPU, and here {params.why}"
         run:
-            stop(f"the target tune needs a usable NVIDIA GPU, and {params.why}; run it on a machine with one.")
+            raise WorkflowError(
+                f"the target tune needs a usable NVIDIA GPU, and {params.why}; run it on a machine with one."
+            )

@@ -15,3 +15,6 @@ SCHEMAS = ROOT / "workflow" / "schemas"
 
 PUBLISHED_CSV = KERNELS_DIR / "published.csv"
 """Every number that the articles print."""
+
+RECORDINGS = ROOT / "reports" / "recorded"
+"""Committed measurements, one folder per GPU."""

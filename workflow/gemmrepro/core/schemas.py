@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -29,26 +30,43 @@ def load(name: str) -> dict[str, Any]:
 
 
 @cache
-def _validator(text: str) -> jsonschema.Draft202012Validator:
+def _validator(text: str, whole_numbers: bool) -> jsonschema.protocols.Validator:
     try:
         import jsonschema
     except ImportError as error:
         raise _missing(error) from None
-    return jsonschema.Draft202012Validator(json.loads(text))
+    kind = jsonschema.Draft202012Validator
+    if whole_numbers:
+        types = kind.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
+        extend: Any = jsonschema.validators.extend
+        return extend(kind, type_checker=types)(json.loads(text))
+    return kind(json.loads(text))
+
+
+def _is_integer(_: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(checker: Any, value: Any) -> bool:
+    return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _missing(error: ImportError) -> UserError:
     return UserError(f"{error.name} cannot be imported; install it, or use the project's report image.")
 
 
-def errors(instance: Any, schema: Schema) -> Iterator[jsonschema.ValidationError]:
+def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Iterator[jsonschema.ValidationError]:
     """Every violation of `schema` by `instance`.
+
+    Args:
+        whole_numbers: take 90.0 for no integer, and NaN and infinity for no number, as a person's document should be
+            read; JSON Schema itself does not tell 90.0 from 90.
 
     Raises:
         UserError: jsonschema or PyYAML is not installed.
     """
     document = load(schema) if isinstance(schema, str) else schema
-    return _validator(json.dumps(document)).iter_errors(instance)
+    return _validator(json.dumps(document), whole_numbers).iter_errors(instance)
 
 
 def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -227,12 +228,30 @@ def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experim
     """`experiment` with some of its settings replaced.
 
     Raises:
-        UserError: it has no such setting.
+        UserError: it has no such setting, or the value is of another type than the default, or not positive.
     """
     if unknown := sorted(set(changes) - set(experiment.settings)):
         known = ", ".join(experiment.settings) or "none"
         raise UserError(f"the experiment {experiment.name} has no setting '{unknown[0]}'; its settings: {known}.")
+    for name, value in changes.items():
+        if not _of_its_type(value, experiment.settings[name]):
+            default = json.dumps(experiment.settings[name])
+            raise UserError(
+                f"{experiment.name}.{name} cannot be {json.dumps(value, default=str)}; give a value of the type of its "
+                f"default, {default}."
+            )
     return replace(experiment, settings={**experiment.settings, **changes})
+
+
+def _of_its_type(value: Any, default: Any) -> bool:
+    """Whether a setting may be `value`: of the default's type, and positive where that is."""
+    if isinstance(default, list | tuple):
+        return isinstance(value, list | tuple) and all(isinstance(item, type(default[0])) for item in value)
+    if isinstance(default, bool) or isinstance(value, bool) or not isinstance(default, int | float):
+        return isinstance(value, type(default))
+    if not isinstance(value, int if isinstance(default, int) else int | float):
+        return False
+    return math.isfinite(value) and (value > 0 or (value == 0 and default == 0))
 
 
 def declared(family: str) -> tuple[Experiment, ...]:

@@ -24,8 +24,14 @@ from gemmrepro.registry import Kernel
 AUTO = "auto"
 """The setting `build.<toolkit>` that leaves the choice to this module."""
 
-NEWEST = {"cuda12": 90, "cuda13": 121}
-"""The newest architecture that each toolkit of the images compiles for."""
+COMPILED = {
+    "cuda12": (75, 80, 86, 87, 89, 90),
+    "cuda13": (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
+}
+"""The architectures that each toolkit of the images compiles for, oldest first."""
+
+NEWEST = {toolkit: known[-1] for toolkit, known in COMPILED.items()}
+"""The newest of them."""
 
 KNOWN = (80, 86, 89, 90, 100, 120)
 """Architectures to fall back on for a kernel that those wanted do not suit, oldest first."""

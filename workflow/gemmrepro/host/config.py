@@ -1,16 +1,21 @@
-"""The configuration: checked against its schema, with errors that name the key."""
+"""The configuration: checked against its schema and against what is there, with errors that name key and remedy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gemmrepro import experiments, registry
-from gemmrepro.core import schemas
-from gemmrepro.core.paths import ROOT, SCHEMAS
+from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
+from gemmrepro.host import config_files, config_messages
+from gemmrepro.host.architectures import COMPILED
+from gemmrepro.host.config_sizes import size_problems
 
-SCHEMA = SCHEMAS / "config.schema.yaml"
+SCHEMA = "config.schema.yaml"
+_SHOWN = 5
 
 
 def toolkits(config: Mapping[str, Any]) -> list[str]:
@@ -18,22 +23,30 @@ def toolkits(config: Mapping[str, Any]) -> list[str]:
     return [name for name, architectures in config["build"].items() if architectures]
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
     """Check a whole configuration.
 
+    Args:
+        files: the YAML files that it was read from; a key that one of them has twice is an error.
+
     Raises:
-        UserError: names every wrong key, what is wrong with it, and where the schema is.
+        UserError: names every wrong key and what to write instead, in one line.
     """
-    problems = [
-        f"{'.'.join(str(part) for part in error.absolute_path) or 'top level'}: {error.message}"
-        for error in schemas.errors(config, SCHEMA.name)
-    ]
+    problems = [problem for file in files for problem in config_files.repeated_keys(Path(file))]
+    problems += sorted(config_messages.sentence(error) for error in schemas.errors(config, SCHEMA, whole_numbers=True))
     if not problems:
-        problems = [*_family_problems(config), *_experiment_problems(config), *_sweep_problems(config)]
+        problems = [
+            *_family_problems(config),
+            *_gpu_problems(config),
+            *_architecture_problems(config),
+            *_experiment_problems(config),
+            *_sweep_problems(config),
+            *size_problems(config),
+        ]
     if problems:
-        raise UserError(
-            "the configuration is wrong: " + "; ".join(sorted(problems)) + f". See {SCHEMA.relative_to(ROOT)}."
-        )
+        shown = "; ".join(" ".join(problem.split()) for problem in problems[:_SHOWN])
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise UserError(f"the configuration is wrong: {shown}{more}. config/README.md describes every key.")
 
 
 def _family_problems(config: Mapping[str, Any]) -> Iterator[str]:
@@ -42,8 +55,42 @@ def _family_problems(config: Mapping[str, Any]) -> Iterator[str]:
     for name in config["families"]:
         if name not in known:
             yield f"families: {_unknown(name)}"
-        if name not in config["sweep"]["sizes"]:
-            yield f"sweep.sizes: family '{name}' has no sizes"
+        elif name not in config["sweep"]["sizes"]:
+            yield f"sweep.sizes: family {json.dumps(name)} has no sizes; add a list, such as [1024]"
+
+
+def _gpu_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """A folder of recordings, or constants of a GPU, that are not there."""
+    recorded = sorted(path.name for path in paths.RECORDINGS.iterdir() if path.is_dir())
+    if config["measure"] != "live" and config["recorded_gpu"] not in recorded:
+        yield (
+            f"recorded_gpu: there are no recordings of {config['recorded_gpu']} in reports/recorded; choose one of "
+            f"{', '.join(recorded)}, or record it with workflow/scripts/record"
+        )
+    tuned = sorted({path.stem for path in paths.KERNELS_DIR.glob("*/tuned/*.json")})
+    if config["tuned_gpu"] not in ("none", *tuned):
+        yield (
+            f"tuned_gpu: there are no tuned constants of {config['tuned_gpu']}; choose one of {', '.join(tuned)} or "
+            "none, or search them with the target tune"
+        )
+
+
+def _architecture_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """Architectures that the toolkit cannot compile for, and candidates of a toolkit that is not built."""
+    for toolkit, wanted in config["build"].items():
+        for architecture in wanted if isinstance(wanted, list) else ():
+            if architecture not in COMPILED[toolkit]:
+                yield f"build.{toolkit}: {_not_compiled(architecture, toolkit)}"
+    tune, built = config["tune"], toolkits(config)
+    if tune["toolkit"] not in built and built:
+        yield f"tune.toolkit: {tune['toolkit']} is not built; choose one of {', '.join(built)}"
+    if tune["arch"] not in COMPILED[tune["toolkit"]]:
+        yield f"tune.arch: {_not_compiled(tune['arch'], tune['toolkit'])}"
+
+
+def _not_compiled(architecture: int, toolkit: str) -> str:
+    known = ", ".join(map(str, COMPILED[toolkit]))
+    return f"{toolkit} does not compile for {architecture}; choose among {known} (compute capability x 10)"
 
 
 def _experiment_problems(config: Mapping[str, Any]) -> Iterator[str]:
@@ -56,21 +103,22 @@ def _experiment_problems(config: Mapping[str, Any]) -> Iterator[str]:
             try:
                 experiments.with_settings(experiments.experiment(family, name), settings)
             except UserError as error:
-                yield f"experiments: {str(error).rstrip('.')}"
+                yield f"experiments.{family}: {str(error).rstrip('.')}"
 
 
 def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
     """Toolkits that are not built, and a range of samples that is empty."""
     built = toolkits(config)
     if not built:
-        yield "build: no toolkit has an architecture to build for"
+        yield "build: no toolkit has an architecture to build for; give cuda12 or cuda13 one, such as [90]"
+        return
     for toolkit in config["sweep"]["toolkits"]:
         if toolkit not in built:
-            yield f"sweep.toolkits: '{toolkit}' is not built (build has {', '.join(built)})"
+            yield f"sweep.toolkits: {toolkit} is not built; take it out, or give build.{toolkit} an architecture"
     least, most = config["sweep"]["samples_per_round"]
     if least > most:
-        yield f"sweep.samples_per_round: the least, {least}, exceeds the most, {most}"
+        yield f"sweep.samples_per_round: the minimum, {least}, exceeds the maximum, {most}; swap them"
 
 
 def _unknown(family: str) -> str:
-    return f"there is no kernel family '{family}' (known: {', '.join(registry.family_names())})"
+    return f"there is no kernel family {json.dumps(family)}; choose among {', '.join(registry.family_names())}"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -320,7 +321,11 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
-    """Apply the command line's options on times and experiments to the configuration."""
+    """Apply the command line's options on times and experiments to the configuration. Raises UserError."""
+    for name, least in {"rounds": 2, "seconds": 0, "seeds": 1, "jobs": 1, "budget": 0}.items():
+        given = getattr(options, name)
+        if given is not None and not (given >= least and 0 < given < math.inf):
+            raise UserError(f"--{name} must be {f'at least {least}' if least else 'more than 0'}, not {given}.")
     sweep = config["sweep"]
     sweep["toolkits"] = options.toolkits.split(",") if options.toolkits else sweep["toolkits"]
     sweep["sizes"].update(parse_sizes(options.sizes))

@@ -1,0 +1,210 @@
+"""Wrong configurations and command lines: one line that names the key and the remedy, exit code 1, no traceback."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import ROOT, call
+
+from gemmrepro.errors import UserError
+from gemmrepro.host import config_files
+from gemmrepro.host.config import check
+
+ABSENT = object()
+
+
+@functools.cache
+def shipped() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "config/config.yaml").read_text())
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    """The shipped configuration with one key replaced, or taken out."""
+    config = copy.deepcopy(shipped())
+    *path, last = key.split(".")
+    inner = config
+    for part in path:
+        inner = inner.setdefault(part, {})
+    if value is ABSENT:
+        del inner[last]
+    else:
+        inner[last] = value
+    return config
+
+
+WRONG: list[tuple[str, Any, str, str]] = [
+    # key, value, what the message names, the remedy
+    ("measure", "sometimes", "measure must be", "one of auto, live, recorded"),
+    ("measure", None, "measure must be", "one of auto, live, recorded"),
+    ("measure", True, "measure must be", "one of auto, live, recorded"),
+    ("measure", ABSENT, "measure is missing", "as in config/config.yaml"),
+    ("colour", "blue", '"colour" at the top level', "choose among measure,"),
+    ("sweep.round", 3, '"round" in sweep', "choose among rounds,"),
+    ("sweep.rounds", 0, "sweep.rounds", "at least 2"),
+    ("sweep.rounds", 10**9, "sweep.rounds", "at most 1000"),
+    ("sweep.rounds", 5.0, "sweep.rounds", "a whole number"),
+    ("sweep.rounds", True, "sweep.rounds", "a whole number"),
+    ("sweep.rounds", "5", "sweep.rounds", "put them into a file for --configfile"),
+    ("sweep.rounds", ABSENT, "sweep.rounds is missing", "as in config/config.yaml"),
+    ("sweep.interval", math.nan, "sweep.interval", "a number, not NaN"),
+    ("sweep.interval", math.inf, "sweep.interval", "a number, not Infinity"),
+    ("sweep.interval", 0, "sweep.interval", "more than 0"),
+    ("sweep.interval", 2, "sweep.interval", "at most 1"),
+    ("sweep.seconds_per_round", -1, "sweep.seconds_per_round", "more than 0"),
+    ("sweep.seconds_per_round", math.inf, "sweep.seconds_per_round", "a number, not Infinity"),
+    ("sweep.seconds_per_round", 10**6, "sweep.seconds_per_round", "at most 3600"),
+    ("sweep.samples_per_round", [9, 3], "sweep.samples_per_round", "swap them"),
+    ("sweep.samples_per_round", [9], "sweep.samples_per_round", "a list of 2 or more"),
+    ("sweep.samples_per_round", 9, "sweep.samples_per_round", "a list in brackets"),
+    ("sweep.samples_per_round", [1, 10**9], "sweep.samples_per_round.1", "at most 1000000"),
+    ("sweep.toolkits", ["cuda11"], "sweep.toolkits.0", "one of cuda12, cuda13"),
+    ("sweep.toolkits", [], "sweep.toolkits", "a list of 1 or more"),
+    ("sweep.caches", ["warm", "warm"], "sweep.caches", "without repetitions"),
+    ("sweep.caches", "warm", "sweep.caches", "a list in brackets"),
+    ("sweep.sizes", [1024], "sweep.sizes", "keys with values"),
+    ("sweep.sizes.ladder", ["big"], "sweep.sizes.ladder.0", "a whole number"),
+    ("sweep.sizes.ladder", [-1], "sweep.sizes.ladder.0", "at least 1"),
+    ("sweep.sizes.ladder", [10**12], "sweep.sizes.ladder", "choose a smaller size"),
+    ("sweep.sizes.memory", [10**12], "sweep.sizes.memory", "choose a smaller size"),
+    ("sweep.sizes.hopper", [1001], "sweep.sizes.hopper", "Choose another size"),
+    ("sweep.sizes.ladder", ABSENT, "sweep.sizes", "add a list"),
+    ("sweep.sizes.snake", [1024], 'sweep.sizes: there is no kernel family "snake"', "choose among ada,"),
+    ("sweep.counters.snake", [1024], 'sweep.counters: there is no kernel family "snake"', "choose among ada,"),
+    ("sweep.counters.ladder", [333], "sweep.counters.ladder", "choose among sweep.sizes.ladder (256,"),
+    ("families", ["ladder", "snake"], 'families: there is no kernel family "snake"', "choose among ada,"),
+    ("gpu", {"name": "NVIDIA H200"}, "gpu.capability is missing", "as in config/config.yaml"),
+    ("gpu", "H200", "gpu must be", "null or keys with values"),
+    ("families", [], "families", "a list of 1 or more"),
+    ("families", "ladder", "families", "a list in brackets"),
+    ("families", ["ladder", "ladder"], "families", "without repetitions"),
+    ("recorded_gpu", "nonesuch", "recorded_gpu", "choose one of h200"),
+    ("recorded_gpu", "h200\n", "recorded_gpu", "a name of lower-case letters"),
+    ("recorded_gpu", "../h200", "recorded_gpu", "a name of lower-case letters"),
+    ("recorded_gpu", 200, "recorded_gpu", "text"),
+    ("tuned_gpu", "nonesuch", "tuned_gpu", "or none, or search them with the target tune"),
+    ("tuned_gpu", "$(reboot)", "tuned_gpu", "a name of lower-case letters"),
+    ("build.cuda13", [77], "build.cuda13", "choose among 75, 80,"),
+    ("build.cuda12", [100], "build.cuda12", "choose among 75, 80, 86, 87, 89, 90"),
+    ("build.cuda13", "all", "build.cuda13", "auto"),
+    ("build.cuda13", ["hopper"], "build.cuda13.0", "a whole number"),
+    ("build.cuda13", [10**9], "build.cuda13", "choose among 75, 80,"),
+    ("build.cuda13", [], "sweep.toolkits: cuda13 is not built", "take it out"),
+    ("build", {"cuda12": [], "cuda13": []}, "build: no toolkit", "such as [90]"),
+    ("build", {}, "build", "1 or more keys"),
+    ("build.cuda14", [90], '"cuda14" in build', "choose among cuda12, cuda13"),
+    ("gates.seeds", 10**9, "gates.seeds", "at most 1000"),
+    ("gates.seeds", 0, "gates.seeds", "at least 1"),
+    ("gates", 2, "gates must be", "keys with values"),
+    ("experiments.snake", {}, 'experiments: there is no kernel family "snake"', "choose among ada,"),
+    ("experiments.ozaki", {"nonesuch": {}}, "nonesuch", "its experiments: "),
+    ("experiments.ozaki", {"products": {"repeat": 3}}, "experiments.ozaki", "its settings: repeats,"),
+    ("experiments.ozaki", {"products": {"repeats": "many"}}, "products.repeats", "of its default, 5"),
+    ("experiments.ozaki", {"products": {"repeats": 0}}, "products.repeats", "of its default, 5"),
+    ("experiments.ozaki", {"products": {"trial_seconds": math.nan}}, "products.trial_seconds", "default, 0.2"),
+    ("experiments.ozaki", {"products": 3}, "experiments.ozaki.products", "keys with values"),
+    ("experiments.pytorch", {"training": {"modes": "eager"}}, "training.modes", "of its default"),
+    ("tune.arch", 77, "tune.arch", "choose among 75, 80,"),
+    ("tune.jobs", 0, "tune.jobs", "at least 1"),
+    ("tune.toolkit", "cuda14", "tune.toolkit", "one of cuda12, cuda13"),
+    ("tune.sizes.snake", [1], 'tune.sizes: there is no kernel family "snake"', "choose among ada,"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "named", "remedy"), WRONG)
+def test_a_wrong_configuration_is_refused_in_one_line(key: str, value: Any, named: str, remedy: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        check(changed(key, value))
+    message = str(refusal.value)
+    assert named in message
+    assert remedy in message
+    assert "config/README.md" in message
+    assert "\n" not in message
+
+
+def test_a_toolkit_that_tunes_must_be_built() -> None:
+    config = changed("build.cuda13", [])
+    config["sweep"]["toolkits"] = ["cuda12"]
+    with pytest.raises(UserError, match=r"tune\.toolkit: cuda13 is not built; choose one of cuda12"):
+        check(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tuned_gpu", "none"),
+        ("build.cuda13", [90, 121]),
+        ("sweep.interval", 1),
+        ("sweep.seconds_per_round", 1),
+        ("experiments.ozaki", {"products": {"trial_seconds": 2}}),
+        ("experiments.pytorch", {"training": {"modes": ["eager"], "together": True}}),
+    ],
+)
+def test_a_right_configuration_passes(key: str, value: Any) -> None:
+    check(changed(key, value))
+
+
+def test_a_live_run_does_not_need_recordings() -> None:
+    config = changed("recorded_gpu", "a100")
+    config["measure"] = "live"
+    check(config)
+
+
+def test_a_key_that_a_file_has_twice_is_named_with_its_lines(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("sweep:\n  rounds: 3\n  interval: 0.1\n  rounds: 4\n")
+    with pytest.raises(UserError, match=r"sweep\.rounds is in mine\.yaml twice, in lines 2 and 4; delete one"):
+        check(shipped(), files=[file])
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config").glob("*.yaml")), ids=lambda file: file.name)
+def test_no_shipped_file_has_a_key_twice(file: Path) -> None:
+    assert list(config_files.repeated_keys(file)) == []
+
+
+def test_a_mapping_that_holds_itself_is_read_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "loop.yaml"
+    file.write_text("a: &a\n  b: *a\n  b: 1\n")
+    assert [problem.split()[0] for problem in config_files.repeated_keys(file)] == ["a.b"]
+
+
+COMMAND_LINES: list[tuple[list[str], str]] = [
+    (["snakemake", "-n", "--cores", "1", "--config", "measure=sometimes"], "one of auto, live, recorded"),
+    (["snakemake", "-n", "--cores", "1", "--config", "recorded_gpu=nonesuch"], "choose one of h200"),
+    (["snakemake", "-n", "--cores", "1", "--configfile", "{wrong}"], "sweep.rounds is in wrong.yaml twice"),
+    (["python", "-m", "gemmrepro", "nonesuch"], "known are check"),
+    (["python", "-m", "gemmrepro", "check", "nonesuch"], "nonesuch"),
+    (["python", "-m", "gemmrepro.build.stage", "--kernel", "no.such", "--toolkit", "cuda12", "--archs", "90"], "no"),
+    (["workflow/scripts/record", "--families", "nonesuch"], "nonesuch"),
+    (["workflow/scripts/record", "--caches", "tepid"], "choose cold, warm or cold,warm"),
+    (["workflow/scripts/record", "--setting", "nonsense"], "family.experiment.setting=value"),
+    (["workflow/scripts/record", "--sizes", "ladder"], "ladder"),
+    (["workflow/scripts/record", "--config", "nonesuch.yaml"], "nonesuch.yaml"),
+    (["workflow/scripts/record", "--rounds", "0"], "--rounds must be at least 2"),
+    (["workflow/scripts/record", "--seconds", "nan"], "--seconds must be"),
+]
+
+
+@pytest.mark.parametrize(("command", "remedy"), COMMAND_LINES, ids=[" ".join(c) for c, _ in COMMAND_LINES])
+def test_a_wrong_command_line_ends_with_one_line(command: list[str], remedy: str, tree: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("sweep: {rounds: 3, rounds: 4}\n")
+    program = {"python": [sys.executable], "workflow/scripts/record": [sys.executable, command[0]]}
+    arguments = [part.format(wrong=wrong) for part in command[1:]]
+    if "gemmrepro.build.stage" in arguments:
+        arguments += ["--out", str(tmp_path / "out")]
+    if command[0].endswith("record"):
+        arguments += ["--work", str(tmp_path / "work")]
+    done = call([*program.get(command[0], command[:1]), *arguments], tree, PYTHONPATH=str(tree / "workflow"))
+    assert done.returncode == 1, done.stdout
+    assert "Traceback" not in done.stdout
+    said = [line for line in done.stdout.splitlines() if line.startswith("gemmrepro: ")]
+    assert len(said) == 1, done.stdout
+    assert remedy in said[0]
+    assert done.stdout.splitlines()[-1] == said[0]
