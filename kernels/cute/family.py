@@ -28,7 +28,7 @@ FAMILY = Family(
     article="cute",
     summary="C = A B in bf16 with fp32 sums, B K-major, by CuTe's layouts: mma.sync step by step, then wgmma and TMA.",
     figures=(
-        *("climb", "throughput", "ratio", "roofline"),
+        "ratio",
         *("tile_layout", "copy_layout", "mma_layout", "pipeline"),
     ),
 )

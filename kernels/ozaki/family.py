@@ -38,7 +38,7 @@ FAMILY = Family(
     title="FP64 from low-precision tensor cores",
     article="ozaki",
     summary="C = A B in FP64: operands as sums of low-precision slices, pairs of slices multiplied by tensor cores.",
-    figures=("throughput", "ratio"),
+    figures=("ratio",),
 )
 
 ONE_THREAD = (1, 1, 1)

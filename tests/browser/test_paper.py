@@ -222,7 +222,7 @@ def test_contrast(page, scheme):
 
 
 def test_dark_mode_reaches_the_figures(page):
-    ask = "return getComputedStyle(document.querySelector('.plot svg [style*=\"--paper\"]')).fill"
+    ask = "return getComputedStyle(document.querySelector('.plot svg path')).fill"
     light = page.execute_script(ask)
     theme(page, "dark")
     dark = page.execute_script(ask)

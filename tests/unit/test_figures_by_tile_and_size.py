@@ -9,7 +9,7 @@ from gemmrepro.core.text import listed
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.figures import sizes
-from gemmrepro.paper.figures.style import THEME, between_decades, set_style
+from gemmrepro.paper.figures.style import COLOURS, between_decades, set_style
 from gemmrepro.paper.figures.tiles import ON_DARK, ON_LIGHT, draw, luminance, read
 
 
@@ -44,7 +44,7 @@ def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
     assert "NVIDIA B200" in drawn.caption and "Recorded earlier on Synthetic GPU" in drawn.caption
     titles = {axes.get_title(loc="left") for axes in drawn.figure.axes if axes.get_visible()}
     assert {"fp16", "bf16", "tf32", "int8", "fp64", "fp8_e4m3"} == titles
-    assert "fp16 published_fp16: 0.900 at 4096" in drawn.alt
+    assert "fp16 0.920 (C5 at 4096)" in drawn.alt and drawn.title.startswith("At the largest size no kernel")
 
 
 def test_stale_ratios_are_hollow_and_said_so(tmp_path):
@@ -84,11 +84,11 @@ def test_a_cell_is_the_best_candidate_of_its_tile(table, measured):
     }, "one that was not timed, and one that the space does not hold, make no cell"
     drawn = draw(measured)
     assert [row["tile"] for row in drawn.table] == ["128 x 128", "128 x 256"]
-    assert "matmul_bf16 128 x 128 at 0.95" in drawn.alt and "at 4096" in drawn.caption
+    assert "0.950, of matmul_bf16 in tiles of 128 x 128" in drawn.alt and "at 4096" in drawn.caption
     texts = [text.get_text() for text in drawn.figure.axes[0].texts]
     assert "0.95\nocc 2" in texts and "0.90\n8 w" in texts
     colours = {text.get_color() for text in drawn.figure.axes[0].texts}
-    assert colours == {ON_DARK, ON_LIGHT} and not colours & set(THEME)
+    assert colours == {ON_DARK, ON_LIGHT} and not colours & set(COLOURS)
 
 
 def test_without_a_table_the_figure_says_so_and_a_broken_one_is_named(table, measured):

@@ -477,26 +477,26 @@ def test_bulk_is_packed_and_names_the_file_that_holds_it_too(full_path):
     assert fragments <= set(Page(page).ids)
 
 
-def test_figures_share_their_letters(tmp_path):
-    drawn = """<svg width="10pt" height="10pt" viewBox="0 0 10 10"><metadata>m</metadata><g id="axes_1">
-<defs><path id="m1" d="M 0 1.23456 \nL 2 3 \n" style="stroke: #1b1f26"/></defs><use xlink:href="#m1" x="1.23456" y="2"/>
-<g transform="translate(1.23456 2) scale(0.095 -0.095)"><defs>
-<path id="DejaVuSans-41" d="M 2188 4044 \nL 1331 1722 \nz\n" transform="scale(0.015625)"/>
-<path id="DejaVuSans-20" transform="scale(0.015625)"/></defs>
-<use xlink:href="#DejaVuSans-41"/><use xlink:href="#DejaVuSans-20" transform="translate(68.408203 0)"/>
-<use xlink:href="#DejaVuSans-41" transform="translate(100.195312 0)"/></g></g></svg>"""
-    glyphs = inline_svg.Glyphs()
-    one, two = (inline_svg.inline_svg(drawn, name, "A <title>", "what", glyphs) for name in ("one", "two"))
-    assert glyphs.markup().count("<path") == 1 and 'd="M2188 4044L1331 1722z"' in glyphs.markup()
-    assert "DejaVuSans-20" not in one and one.count('href="#DejaVuSans-41"') == 2 and 'x="100.2"' in one
-    assert 'd="M0 1.23L2 3"' in one and "translate(1.23 2) scale(0.095 -0.095)" in one and "metadata" not in one
+def test_figures_on_a_page_share_no_ids_and_no_rules():
+    drawn = """<svg xmlns="http://www.w3.org/2000/svg" width="10pt" height="10pt" viewBox="0 0 10 10">
+<title>A &lt;title&gt;</title>
+<desc>what</desc>
+<style>
+svg{font-family:x}
+.a{fill:var(--ink,#1b1f26)}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e7ec}}
+</style>
+<defs><path id="p0" d="M0 1"/></defs>
+<g clip-path="url(#p0)"><use class="a" href="#p0" x="1"/></g>
+</svg>"""
+    one, two = (inline_svg.inline_svg(drawn, name) for name in ("one", "two"))
     marks = [set(re.findall(r' id="([^"]*)"', each)) for each in (one, two)]
-    assert not marks[0] & marks[1] and "axes_1" not in str(marks)
-    assert "var(--ink)" in one and '<title id="one-title">A &lt;title&gt;</title>' in one
-    assert set(re.findall(r'href="#([^"]*)"', one)) <= marks[0] | {"DejaVuSans-41"}
-    assert inline_svg.Glyphs().markup() == ""
+    assert not marks[0] & marks[1] and set(re.findall(r'(?:href="|url\()#([^")]*)', one)) <= marks[0]
+    assert "#one{font-family:x}" in one and "#one .a{fill:" in one and "@media" not in one
+    assert '<title id="one-title">A &lt;title&gt;</title>' in one and "width=" not in one.split(">")[0]
+    assert 'aria-labelledby="one-title one-desc"' in one
     with pytest.raises(UserError, match="is not an SVG"):
-        inline_svg.inline_svg("<p>", "one", "", "", glyphs)
+        inline_svg.inline_svg("<p>", "one")
 
 
 def test_links_lead_only_into_the_repository(tmp_path):

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.paper.figures.catalogue import figure_names
-from gemmrepro.paper.inline_svg import Glyphs, inline_svg
+from gemmrepro.paper.inline_svg import inline_svg
 from gemmrepro.paper.text import anchor, relative
 
 
@@ -35,12 +35,12 @@ class FigureView:
     number: int = 0
 
 
-def read_figures(folder: Path, family: str, glyphs: Glyphs, out: Path) -> list[FigureView]:
-    """The family's figures, drawn in `folder`, for a page at `out`; the outlines of their letters go to `glyphs`."""
-    return [_read_figure(folder / family, family, name, glyphs, out) for name in figure_names(family)]
+def read_figures(folder: Path, family: str, out: Path) -> list[FigureView]:
+    """The family's figures, drawn in `folder`, for a page at `out`."""
+    return [_read_figure(folder / family, family, name, out) for name in figure_names(family)]
 
 
-def _read_figure(folder: Path, family: str, name: str, glyphs: Glyphs, out: Path) -> FigureView:
+def _read_figure(folder: Path, family: str, name: str, out: Path) -> FigureView:
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
     link = relative(sidecar, out) if sidecar.is_file() else None
     place = f"figure-{anchor(family)}-{name}"
@@ -48,7 +48,7 @@ def _read_figure(folder: Path, family: str, name: str, glyphs: Glyphs, out: Path
         command = f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg"
         return FigureView(name, place, name, "This figure was not drawn.", command, link=link)
     about = read_json(sidecar, "the figure's sidecar", "draw the figures again")
-    markup = inline_svg(svg.read_text(), f"{anchor(family)}-{name}", about["title"], about.get("alt", ""), glyphs)
+    markup = inline_svg(svg.read_text(), f"{anchor(family)}-{name}")
     return FigureView(
         name=name,
         anchor=place,

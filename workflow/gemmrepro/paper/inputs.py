@@ -18,7 +18,6 @@ from gemmrepro.judge.evidence import load_gates
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.figure_views import FigureView, read_figures
-from gemmrepro.paper.inline_svg import Glyphs
 from gemmrepro.paper.locks import LockView, read_locks
 
 TEMPLATES = ROOT / "reports" / "template"
@@ -40,7 +39,6 @@ class Inputs:
     gates: Mapping[str, Mapping[str, Any]]
     builds: Mapping[str, Mapping[str, Build]]
     figures: Mapping[str, Sequence[FigureView]]
-    glyphs: Glyphs
     locks: Sequence[LockView]
     config: Mapping[str, Any]
     families: Sequence[str]
@@ -62,14 +60,12 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         for toolkit in kernel.platform.toolkits:
             if record := find_build(kernel.id, arguments.build, toolkit):
                 builds.setdefault(kernel.id, {})[toolkit] = record
-    glyphs = Glyphs()
     return Inputs(
         verdicts=verdicts,
         measured={name: load(arguments.measure, name) for name in families},
         gates=load_gates(arguments.gates, [kernel.id for kernel in kernels]),
         builds=builds,
-        figures={name: read_figures(arguments.figures, name, glyphs, arguments.out) for name in families},
-        glyphs=glyphs,
+        figures={name: read_figures(arguments.figures, name, arguments.out) for name in families},
         locks=read_locks(arguments.images),
         config=config,
         families=families,

@@ -68,7 +68,6 @@ def render(inputs: Inputs) -> str:
         by_article=by_article(inputs.verdicts.claims),
         disagreements=disagreements(inputs.verdicts.claims, {name: claim.value for name, claim in declared.items()}),
         figures={name: claim.figure for name, claim in declared.items()},
-        glyphs=inputs.glyphs.markup(),
         snakemake=SNAKEMAKE,
         size=SIZE,
         references=references(),

@@ -15,7 +15,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.registry.records import Kernel
 
 FIGURES = (
-    *("climb", "ratio", "throughput", "roofline", "sizes", "tiles"),
+    *("climb", "ratio", "sizes", "tiles"),
     *("tile_layout", "copy_layout", "mma_layout", "pipeline"),
 )
 """Figures of a family's measurements, layouts and stages, as `Family.figures` names them; `gemmrepro.paper.figures`."""

@@ -16,7 +16,7 @@ FAMILY = Family(
     title="A ladder in bf16",
     article="ladder",
     summary="Stand-ins.",
-    figures=("climb", "throughput", "ratio", "roofline"),
+    figures=("climb", "ratio"),
 )
 
 STEPS = "wgmma tiles specialized two_consumers persistent multicast tma_store hilbert".split()

@@ -16,7 +16,7 @@ FAMILY = Family(
     title="A ladder in fp32",
     article="ladder",
     summary="Stand-ins.",
-    figures=("ratio", "throughput", "climb", "roofline"),
+    figures=("ratio", "climb"),
 )
 
 LEVELS = "naive coalesced smem blocktile_1d blocktile_2d vectorized warptile".split()

@@ -1,15 +1,17 @@
 """Which figures a family has, and how each is drawn and written as SVG.
 
-An SVG is the same, byte for byte, for the same rows: ids are salted with a constant, no date is written, and text is
-drawn as outlines, so it looks the same wherever it is opened.
+An SVG is the same, byte for byte, for the same rows: ids are salted with a constant and no date is written. Its text is
+text, in fonts as wide as the one it was laid out with.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 from gemmrepro import experiments, registry
 from gemmrepro.errors import UserError
@@ -24,16 +26,15 @@ from gemmrepro.paper.figures import (
     lines,
     pipeline,
     ratio,
-    roofline,
     sizes,
+    slim,
     tables,
-    throughput,
     tiles,
 )
 from gemmrepro.paper.figures.style import Drawing, set_style
 
-LADDER = ("climb", "ratio", "throughput", "roofline", "sizes")
-"""Figures of a family that has a baseline. `climb` and `roofline` show the ceilings too."""
+LADDER = ("climb", "ratio", "sizes")
+"""Figures of a family that has a baseline. `climb` shows the ceilings too."""
 
 SEARCH = ("tiles",)
 """Figures of the candidates that `tune` timed, whose table is committed with the winners."""
@@ -78,7 +79,7 @@ def draw(
 
     Args:
         measured: the family's rows.
-        ceilings: the rows of the family `ceilings`, which `climb` and `roofline` show.
+        ceilings: the rows of the family `ceilings`, which `climb` shows.
         results: the family's experiments by name; one that is missing was not run.
     """
     set_style()
@@ -100,8 +101,6 @@ def _painter(
     return {
         "climb": lambda: climb.draw(measured, ceilings),
         "ratio": lambda: ratio.draw(measured),
-        "throughput": lambda: throughput.draw(measured),
-        "roofline": lambda: roofline.draw(measured, ceilings),
         "sizes": lambda: sizes.draw(measured),
         "tiles": lambda: tiles.draw(measured),
         "tile_layout": lambda: layouts.tile(measured.family),
@@ -111,9 +110,20 @@ def _painter(
     }[name]
 
 
-def svg_of(drawing: Drawing) -> str:
-    """The figure as SVG text, without date, generator, or trailing blanks. Closes the figure."""
+def svg_of(drawing: Drawing, figure: Figure | None = None) -> str:
+    """A drawing, or its narrow `figure`, as slim SVG text with the finding as description. Closes the figure."""
+    chosen = figure or drawing.figure
     buffer = io.StringIO()
-    drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Title": drawing.title})
-    plt.close(drawing.figure)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+    chosen.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(chosen)
+    return slim.slim(buffer.getvalue(), drawing.title, drawing.alt)
+
+
+def csv_of(drawing: Drawing) -> str:
+    """The numbers that a drawing shows, as CSV with a line of headings."""
+    columns = list(dict.fromkeys(key for row in drawing.table for key in row))
+    buffer = io.StringIO()
+    lines = csv.DictWriter(buffer, columns, lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(drawing.table)
+    return buffer.getvalue()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -16,11 +17,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.ceilings import Ceiling, computed_peak, of_operation
 from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
-from gemmrepro.paper.figures.points import Point, throughput_point
+from gemmrepro.paper.figures.points import BEYOND, Point, throughput_point
 from gemmrepro.paper.figures.style import (
     FIRST,
     INK,
@@ -30,6 +30,7 @@ from gemmrepro.paper.figures.style import (
     Dash,
     Drawing,
     empty,
+    finding,
     origin,
     plain,
     stale_note,
@@ -56,6 +57,11 @@ class Level:
     clock_mhz: float
     power_w: float
 
+    @property
+    def baseline(self) -> float:
+        """cuBLAS as timed in turn with this kernel, in TFLOP/s; NaN where it was not."""
+        return self.point.value / self.ratio if self.ratio else math.nan
+
 
 @dataclass(frozen=True)
 class Step:
@@ -71,11 +77,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Panel:
-    """One size: the steps in the order of the ladder, and the baselines that were measured."""
+    """One size: the steps in the order of the ladder."""
 
     size: int
     steps: tuple[Step, ...]
-    baselines: tuple[Level, ...]
     measured: bool
 
     def levels(self) -> Iterator[Level]:
@@ -83,7 +88,6 @@ class Panel:
         for step in self.steps:
             yield from (step.level,) if step.level else ()
             yield from step.twins
-        yield from self.baselines
 
 
 @dataclass(frozen=True)
@@ -139,11 +143,9 @@ class Climb:
 
 
 def draw(measured: Measurements, ceilings: Measurements | None) -> Drawing:
-    """A panel per size with a bar per level; cuBLAS and the ceilings of the ladder's type are lines across it."""
+    """A panel per size with a bar per level and the cuBLAS timed in turn with it; lines across it are ceilings."""
     climb = selection(measured, ceilings)
-    return Drawing(
-        paint(climb), f"The climb, {climb.dtype}", caption(climb), alt(climb), climb.rows, table(climb), climb.stale
-    )
+    return Drawing(paint(climb), title(climb), caption(climb), alt(climb), climb.rows, table(climb), climb.stale)
 
 
 def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
@@ -159,6 +161,7 @@ def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
     gpu = measured.run.get("gpu") or {}
     computed = computed_peak(gpu, dtype)
     peak = Peak(*computed, gpu.get("clock_max_mhz")) if computed else None
+    highest = max((roof.value for roof in roofs), default=math.inf)
     # An interval may reach further than any bar.
     shown = warm[warm["n"].isin(sizes) & (warm["ci_low_us"] > 0)]
     ends = shown["tflops"] * shown["median_us"] / shown["ci_low_us"]
@@ -168,15 +171,15 @@ def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
         toolkit=toolkit,
         origin=origin(measured),
         labels=tuple(ladders.label(kernel) for kernel in steps),
-        panels=tuple(_panel(select(warm, n=size), size, steps, toolkit) for size in sizes),
+        panels=tuple(_panel(select(warm, n=size), size, steps, toolkit, highest) for size in sizes),
         ceilings=roofs,
         peak=peak,
-        reach=float(max([*warm["tflops"], *ends, *heights], default=1.0)),
+        reach=float(max([*warm["tflops"], *(end for end in ends if end <= BEYOND * highest), *heights], default=1.0)),
         any_step=bool(warm["kernel"].isin([kernel.id for kernel in steps]).any()),
     )
 
 
-def _panel(rows: pd.DataFrame, size: int, steps: Sequence[Kernel], toolkit: str) -> Panel:
+def _panel(rows: pd.DataFrame, size: int, steps: Sequence[Kernel], toolkit: str, highest: float) -> Panel:
     """The rows of one size as a panel."""
     shown = []
     for kernel in steps:
@@ -184,29 +187,24 @@ def _panel(rows: pd.DataFrame, size: int, steps: Sequence[Kernel], toolkit: str)
         end = select(rows[rows["kernel"].isin([twin.id for twin in twins])], toolkit=toolkit)["tflops"].max()
         shown.append(
             Step(
-                next(iter(_levels(rows, [kernel], toolkit)), None),
-                tuple(_levels(rows, twins, toolkit)),
+                next(iter(_levels(rows, [kernel], toolkit, highest)), None),
+                tuple(_levels(rows, twins, toolkit, highest)),
                 0.0 if pd.isna(end) else float(end),
             )
         )
-    baselines = []
-    for name in dict.fromkeys(kernel.timing.baseline for kernel in steps):
-        measured = select(rows, kernel=name, toolkit=LIBRARY)
-        baselines += [] if measured.empty else [_level("cuBLAS", measured.iloc[-1], 1.0)]
-    return Panel(size, tuple(shown), tuple(baselines), not rows.empty)
+    return Panel(size, tuple(shown), not rows.empty)
 
 
-def _levels(rows: pd.DataFrame, kernels: Sequence[Kernel], toolkit: str) -> Iterator[Level]:
-    """Those of the kernels that were measured."""
+def _levels(rows: pd.DataFrame, kernels: Sequence[Kernel], toolkit: str, highest: float) -> Iterator[Level]:
+    """Those of the kernels that were measured, without intervals that reach above the `highest` ceiling."""
     for kernel in kernels:
         measured = select(rows, kernel=kernel.id, toolkit=toolkit)
         if not measured.empty:
             row = measured.iloc[-1]
-            yield _level(ladders.level_name(kernel), row, row["ratio"])
-
-
-def _level(name: str, row: pd.Series, ratio: float) -> Level:
-    return Level(name, throughput_point(row), ratio, row["clock_mhz"], row["power_w"])
+            point = throughput_point(row)
+            if point.has_interval and point.high > BEYOND * highest:
+                point = replace(point, low=math.nan, high=math.nan)
+            yield Level(ladders.level_name(kernel), point, row["ratio"], row["clock_mhz"], row["power_w"])
 
 
 def paint(climb: Climb) -> Figure:
@@ -237,23 +235,21 @@ def paint(climb: Climb) -> Figure:
 
 
 def _paint_panel(axes: Axes, panel: Panel, climb: Climb) -> None:
-    """Bars, marks of tuned kernels, and the lines of cuBLAS and the ceilings."""
+    """Bars, marks of tuned kernels and of cuBLAS, and the lines of the ceilings."""
     for place, step in enumerate(panel.steps):
         if step.level:
             last = place == len(panel.steps) - 1
             _bar(axes, place, step.level.point, LAST if last else FIRST, climb.reach, step.twins_end)
+            beside = step.level.baseline
+            axes.plot([beside, beside], [place - 0.42, place + 0.42], color=INK, linewidth=2.2, zorder=4)
         for twin in step.twins:
             face = PAPER if twin.point.stale else TUNED
             axes.plot(twin.point.value, place, "d", color=face, markeredgecolor=TUNED, markersize=6.5, zorder=5)
-    title = f"{panel.size}"
-    for baseline in panel.baselines:
-        axes.axvline(baseline.point.value, color=INK, linewidth=1.8, zorder=4)
-        title += f"\ncuBLAS {format_number(baseline.point.value)}"
     for value, dash, _ in climb.lines():
         axes.axvline(value, color=INK, linewidth=1.2, linestyle=dash, zorder=3)
     if not panel.measured:
         empty(axes, "not measured")
-    axes.set_title(title, loc="left")
+    axes.set_title(f"{panel.size}", loc="left")
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("TFLOP/s")
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -302,8 +298,9 @@ def _legend(climb: Climb) -> list[Artist]:
         handles.append(Patch(facecolor=LAST, edgecolor=INK, linewidth=0.6, label="last level"))
     if climb.has_tuned:
         handles.append(Line2D([], [], linestyle="", marker="d", color=TUNED, markersize=6.5, label="tuned"))
-    if any(panel.baselines for panel in climb.panels):
-        handles.append(Line2D([], [], color=INK, linewidth=1.8, label="cuBLAS"))
+    if climb.any_step:
+        look: dict[str, Any] = {"marker": "|", "markersize": 11, "markeredgewidth": 2.2}
+        handles.append(Line2D([], [], linestyle="", color=INK, label="cuBLAS, timed in turn with it", **look))
     for _, dash, label in climb.lines():
         handles.append(Line2D([], [], color=INK, linewidth=1.2, linestyle=dash, label=label))
     return handles
@@ -319,8 +316,9 @@ def caption(climb: Climb) -> str:
     if climb.peak:
         lines.append(f"the computed peak is {format_number(climb.peak.tflops)} TFLOP/s, {climb.peak.formula}")
     sentences = [
-        f"Throughput of each level and of cuBLAS, {climb.dtype}, warm cache, at {_listed(climb.sizes)}"
-        f"{f', built by {climb.toolkit}' if climb.toolkit else ''}.",
+        f"Throughput of each level, {climb.dtype}, warm cache, at {_listed(climb.sizes)}"
+        f"{f', built by {climb.toolkit}' if climb.toolkit else ''}, and (strokes) of cuBLAS as timed in turn with that "
+        "level: the clock moves between levels, so cuBLAS has a stroke at each.",
         "Diamonds: the same source, tuned on this GPU." if climb.has_tuned else "",
         f"Lines across the panels: {'; '.join(lines)}." if lines else "",
         "" if climb.ceilings else f"No {climb.dtype} ceiling was measured.",
@@ -330,15 +328,35 @@ def caption(climb: Climb) -> str:
     return " ".join(filter(None, sentences)) + stale_note(climb.stale)
 
 
+def fastest(climb: Climb) -> tuple[Panel, Level] | None:
+    """The level with the best ratio at the first size that has any."""
+    for panel in climb.panels:
+        if levels := [level for level in panel.levels() if not math.isnan(level.ratio) and not level.point.stale]:
+            return panel, max(levels, key=lambda level: level.ratio)
+    return None
+
+
+def title(climb: Climb) -> str:
+    """The finding: what the best level reaches of cuBLAS and of the ceiling."""
+    if not (found := fastest(climb)):
+        return f"Throughput by level, {climb.dtype}: not measured"
+    panel, best = found
+    share = f", {best.point.value / climb.ceilings[0].value:.0%} of the ceiling" if climb.ceilings else ""
+    return f"{best.name} reaches {format_number(best.ratio)} of cuBLAS at {panel.size}{share}"
+
+
 def alt(climb: Climb) -> str:
-    values = [
-        f"{level.name} {format_number(level.point.value)} at {panel.size}"
-        for panel in climb.panels
-        for level in [*(step.level for step in panel.steps if step.level), *panel.baselines]
-    ]
-    if not values:
-        return "Bar chart without data."
-    return "Bar chart of throughput in TFLOP/s by level and size. " + "; ".join(values) + "."
+    if not (found := fastest(climb)):
+        return "Bar chart of throughput by level, without data: nothing was measured."
+    panel, best = found
+    first = next(level for level in panel.levels() if not level.point.stale)
+    times = best.point.value / first.point.value
+    return finding(
+        f"At {panel.size} the levels climb from {format_number(first.point.value)} TFLOP/s ({first.name}) to "
+        f"{format_number(best.point.value)} ({best.name}), {format_number(times)} times as much and "
+        f"{format_number(best.ratio)} of the cuBLAS timed in turn with it.",
+        f"The ceiling is {format_number(climb.ceilings[0].value)} TFLOP/s." if climb.ceilings else "",
+    )
 
 
 def table(climb: Climb) -> list[dict[str, Any]]:
@@ -348,9 +366,7 @@ def table(climb: Climb) -> list[dict[str, Any]]:
         for level in panel.levels():
             cells = {"level": level.name, "size": panel.size, "TFLOP/s": level.point.value}
             conditions = {"clock, MHz": level.clock_mhz, "power, W": level.power_w}
-            if level in panel.baselines:
-                lines.append({**cells, "ratio to cuBLAS": level.ratio, **conditions})
-                continue
+            cells |= {"cuBLAS in turn, TFLOP/s": level.baseline}
             share = {"share of the highest loop": level.point.value / climb.ceilings[0].value} if climb.ceilings else {}
             lines.append({**cells, "ratio to cuBLAS": level.ratio, **share, **conditions, "stale": level.point.stale})
     for ceiling in climb.ceilings:

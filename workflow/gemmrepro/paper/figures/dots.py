@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.text import format_number
 from gemmrepro.experiments import Dots
 from gemmrepro.experiments.results import Results, row_key
 from gemmrepro.measure.rows import select
+from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.figures.style import (
     FIRST,
     INK,
@@ -24,11 +24,12 @@ from gemmrepro.paper.figures.style import (
     PUBLISHED,
     Drawing,
     empty,
+    finding,
     half_widths,
     origin,
     plain,
-    raised,
     stale_note,
+    written,
 )
 
 LINE = 0.235
@@ -83,7 +84,7 @@ class DotChart:
 def draw(family: str, dots: Dots, results: Results) -> Drawing:
     """One figure of an experiment."""
     chart = selection(family, dots, results)
-    return Drawing(paint(chart), dots.title, caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
+    return Drawing(paint(chart), title(chart), caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
 
 
 def selection(family: str, dots: Dots, results: Results) -> DotChart:
@@ -111,7 +112,10 @@ def _dots(family: str, dots: Dots, results: Results, rows: pd.DataFrame) -> tupl
             continue
         row = chosen.iloc[0]
         x = float(row[dots.x])
-        low, high = (float(row[end]) if end and pd.notna(row[end]) else x for end in (column.low, column.high))
+        known = counted(row)
+        low, high = (
+            float(row[end]) if end and known and pd.notna(row[end]) else x for end in (column.low, column.high)
+        )
         key = row_key(family, results.experiment.name, row, *keyed)
         shown.append(Dot(place, label, x, low, high, row["status"] == "stale", key))
     return tuple(shown)
@@ -135,11 +139,11 @@ def paint(chart: DotChart) -> Figure:
             _dot(axes, dot, dots.line)
         _scale(axes, dots)
         for dot in panel.dots:
-            _label(axes, max(dot.x, dot.high, dots.line), dot.place, _written(dot.x))
+            _label(axes, max(dot.x, dot.high, dots.line), dot.place, written(dot.x))
     low, high = _limits(chart)
     for axes in grid[:, 0]:
         axes.set_xlim(low, high)
-    grid[-1][0].set_xlabel(dots.x_label)
+    figure.supxlabel(dots.x_label, fontsize=10, color=INK)
     sns.despine(figure)
     figure.tight_layout(h_pad=0.8)
     return figure
@@ -184,15 +188,6 @@ def _limits(chart: DotChart) -> tuple[float, float]:
     return middle / half / 1.3 / (half * half) ** 0.02, middle * half * (half * half) ** 0.12 * 1.3
 
 
-def _written(x: float) -> str:
-    """A dot's label: no number in exponent form."""
-    text = format_number(x)
-    if "e" not in text:
-        return text
-    digits, power = text.split("e")
-    return f"{digits} · 10{raised(int(power))}"
-
-
 def _label(axes: Axes, x: float, y: float, text: str) -> None:
     axes.annotate(
         text,
@@ -211,9 +206,24 @@ def caption(chart: DotChart) -> str:
     return f"{chart.declared.caption} {chart.origin}{stale_note(chart.stale)}".strip()
 
 
+def title(chart: DotChart) -> str:
+    """The subject, and how far apart the dots lie."""
+    shown = sorted(dot.x for _, dot in chart.dots if not dot.stale)
+    subject = chart.declared.title
+    if not shown:
+        return f"{subject}: not measured"
+    return f"{subject}: from {written(shown[0])} to {written(shown[-1])}"
+
+
 def alt(chart: DotChart) -> str:
-    values = [f"{panel.title}, {dot.label}: {format_number(dot.x)}" for panel, dot in chart.dots]
-    return f"Dot chart of {chart.declared.x_label}. {'; '.join(values)}." if values else "Dot chart without data."
+    if not chart.dots:
+        return f"Dot chart of {chart.declared.x_label}, without data: nothing was measured."
+    (first, low), (last, high) = (choose(chart.dots, key=lambda one: one[1].x) for choose in (min, max))
+    return finding(
+        f"Of {len(chart.dots)} dots the lowest is {low.label}, {first.title} ({written(low.x)}), and the highest "
+        f"{high.label}, {last.title} ({written(high.x)}).",
+        f"The axis is {chart.declared.x_label}.",
+    )
 
 
 def table(chart: DotChart) -> list[dict[str, Any]]:

@@ -7,20 +7,21 @@ element, of other layouts the thread that holds an element, and as which of its 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
-from gemmrepro.paper.figures.style import INK, Drawing, empty
+from gemmrepro.paper.figures.style import INK, PUBLISHED, Drawing, empty
 
 FILE = Path("layouts") / "layouts.csv"
 
@@ -95,7 +96,12 @@ def tile(family: str) -> Drawing:
     )
     rows = sorted({cell.row for cell in cells})
     table = [{"row": row, **{f"chunk {c}": text[row, c] for c in range(SLOTS) if (row, c) in text}} for row in rows]
-    return _drawing("The swizzled layout of shared memory", [panel], caption, table, (5.4, 4.6))
+    spread = sum(len({slots.get((row, c)) for c in range(SLOTS)}) == SLOTS for row in rows)
+    alt = (
+        f"In {spread} of {len(rows)} rows of a tile the eight chunks of 16 bytes lie in eight different eighths of the "
+        "banks, so that a row is copied without bank conflicts."
+    )
+    return _drawing("The swizzled layout of shared memory", [panel], caption, alt, table, (5.4, 4.6))
 
 
 def copy(family: str) -> Drawing:
@@ -110,22 +116,33 @@ def copy(family: str) -> Drawing:
         "address names a row of 8 elements; on the right, the lane that receives an element. The colour is the warp; "
         "of two warps that read the same element the first is shown. Evaluated by CuTe."
     )
-    return _drawing("From shared memory to registers", panels, caption, _table(layouts, "ldmatrix"), (7.6, 6.4))
+    named, got = (
+        max(Counter(cell.thread for cell in layouts.get(f"ldmatrix: {end}", ())).values(), default=0)
+        for end in ("source", "destination")
+    )
+    alt = (
+        f"ldmatrix of a 32 x 16 tile: a lane names rows with {named} elements in all and receives {got}, most of them "
+        "from rows that other lanes name."
+    )
+    return _drawing("From shared memory to registers", panels, caption, alt, _table(layouts, "ldmatrix"), (7.6, 6.4))
 
 
 def mma(family: str) -> Drawing:
     """The operands of the tiled mma."""
     layouts = read(family)
     panels = [
-        _held(words, layouts.get(f"mma: {name}", ()), label)
+        _labelled(_held(words, layouts.get(f"mma: {name}", ()), label))
         for words, name, label in (("A", "A", "K"), ("B", "B", "K"), ("C", "C", "N"))
     ]
     caption = (
         "Which lane holds which element of the tiled mma, 2 x 2 warps of m16n8k16 on 32 x 32 x 16: A (rows along M), B "
         "(rows along N) and the sums. The colour is the warp; of warps that hold the same element the first is shown. "
+        "Lanes are named in the first 16 rows and columns, which the others repeat. "
         "Evaluated by CuTe."
     )
-    return _drawing("The tiled mma", panels, caption, _table(layouts, "mma"), (7.6, 6.6), widths=(1, 1, 2))
+    held = [max(Counter(cell.thread for cell in layouts.get(f"mma: {name}", ())).values(), default=0) for name in "ABC"]
+    alt = "Of the tiled mma a lane holds {} elements of A, {} of B and {} of C, in pairs of columns.".format(*held)
+    return _drawing("The tiled mma", panels, caption, alt, _table(layouts, "mma"), (7.6, 6.6), widths=(1, 1, 2))
 
 
 def _held(title: str, cells: Sequence[Cell], label: str) -> Panel:
@@ -139,6 +156,12 @@ def _held(title: str, cells: Sequence[Cell], label: str) -> Panel:
         {place: thread // WARP for place, thread in first.items()},
         label,
     )
+
+
+def _labelled(panel: Panel, named: int = 16) -> Panel:
+    """A panel that names the lanes of its first rows and columns alone, which the others repeat."""
+    text = {place: text if max(place) < named else "" for place, text in panel.text.items()}
+    return replace(panel, text=text)
 
 
 def _table(layouts: Mapping[str, Sequence[Cell]], prefix: str) -> list[dict[str, Any]]:
@@ -159,6 +182,7 @@ def _drawing(
     title: str,
     panels: Sequence[Panel],
     caption: str,
+    alt: str,
     table: list[dict[str, Any]],
     size: tuple[float, float],
     widths: Sequence[int] | None = None,
@@ -169,8 +193,9 @@ def _drawing(
     for axes, panel in zip(grid.flat, panels, strict=True):
         _paint(axes, panel)
     figure.tight_layout()
-    alt = f"Grids of cells: {'; '.join(panel.title for panel in panels)}." if known else "Grid without data."
-    return Drawing(figure, title, caption if known else "No layouts were printed.", alt, [], table, False)
+    if not known:
+        caption, alt = "No layouts were printed.", "Grid of cells without data: CuTe printed no layouts of this family."
+    return Drawing(figure, title, caption, alt, [], table, False)
 
 
 def runs(panel: Panel) -> Iterator[tuple[int, int, int]]:
@@ -185,6 +210,18 @@ def runs(panel: Panel) -> Iterator[tuple[int, int, int]]:
         yield row, column, width
 
 
+def shaded(panel: Panel) -> list[tuple[int, int, int, int]]:
+    """Shade, row, first column and width of each run of cells of one shade, shade by shade."""
+    found: list[tuple[int, int, int, int]] = []
+    for row, column in sorted(panel.shade):
+        shade = panel.shade[row, column]
+        if found and found[-1][:2] == (shade, row) and found[-1][2] + found[-1][3] == column:
+            found[-1] = (*found[-1][:3], found[-1][3] + 1)
+        else:
+            found.append((shade, row, column, 1))
+    return sorted(found)
+
+
 def _paint(axes: Axes, panel: Panel) -> None:
     axes.grid(False)
     axes.set_title(panel.title, loc="left", color=INK)
@@ -192,13 +229,15 @@ def _paint(axes: Axes, panel: Panel) -> None:
         empty(axes, "not printed")
         return
     rows, columns = (1 + max(place[axis] for place in panel.text) for axis in (0, 1))
-    cells = np.full((rows, columns), np.nan)
-    for place, shade in panel.shade.items():
-        cells[place] = shade
-    axes.pcolormesh(cells, cmap=ListedColormap(SHADES), vmin=-0.5, vmax=len(SHADES) - 0.5, edgecolors="#8a919c", lw=0.3)
+    for shade, row, column, width in shaded(panel):
+        axes.add_patch(Rectangle((column, row), width, 1, facecolor=SHADES[shade % len(SHADES)], linewidth=0))
+    axes.hlines(range(rows + 1), 0, columns, color=PUBLISHED, linewidth=0.3)
+    axes.vlines(range(columns + 1), 0, rows, color=PUBLISHED, linewidth=0.3)
+    axes.set(xlim=(0, columns), ylim=(0, rows))
     size = 9 if columns <= SLOTS else 6.2
     for row, column, width in runs(panel):
-        text = panel.text[row, column]
+        if not (text := panel.text[row, column]):
+            continue
         axes.text(column + width / 2, row + 0.5, text, ha="center", va="center", fontsize=size, color=ON_CELL)
     axes.invert_yaxis()
     axes.set_xlabel(panel.columns_label)

@@ -17,8 +17,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from gemmrepro.core.names import LIBRARY
+from gemmrepro.core.text import format_number
+from gemmrepro.errors import UserError
 from gemmrepro.experiments import Lines
 from gemmrepro.experiments.results import Results, row_key
+from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.figures.style import (
     INK,
     MARKERS,
@@ -28,11 +31,13 @@ from gemmrepro.paper.figures.style import (
     Drawing,
     between_decades,
     empty,
+    finding,
     half_widths,
     origin,
     plain,
     raised,
     stale_note,
+    written,
 )
 
 COLUMNS, LEGEND_COLUMNS = 2, 3
@@ -43,6 +48,7 @@ ALONE = 6.4
 
 DASHES: tuple[Dash, ...] = (
     "-",
+    (0, (5, 1, 1, 1, 1, 1)),
     (0, (6, 1.6)),
     "-.",
     (0, (1, 1.1)),
@@ -124,21 +130,20 @@ class Look:
 
 
 def look(number: int) -> Look:
-    """The look of a series by its place in the legend; the first 14 differ."""
-    # With more series than colours, a colour is reused with another marker.
-    shifted = number + number // len(SERIES)
-    return Look(
-        SERIES[number % len(SERIES)],
-        MARKERS[shifted % len(MARKERS)],
-        DASHES[shifted % len(DASHES)],
-        4.5 + 0.7 * (number % len(SERIES)),
-    )
+    """The look of a series by its place in the legend, of which no two are alike.
+
+    Raises:
+        UserError: there are more series than colours.
+    """
+    if number >= len(SERIES):
+        raise UserError(f"a figure shows at most {len(SERIES)} series; declare fewer, or two figures.")
+    return Look(SERIES[number], MARKERS[number], DASHES[number], 4.5 + 0.6 * number)
 
 
 def draw(family: str, lines: Lines, results: Results) -> Drawing:
     """One figure of an experiment."""
     chart = selection(family, lines, results)
-    return Drawing(paint(chart), lines.title, caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
+    return Drawing(paint(chart), title(chart), caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
 
 
 def selection(family: str, lines: Lines, results: Results) -> LineChart:
@@ -174,11 +179,12 @@ def selection(family: str, lines: Lines, results: Results) -> LineChart:
 
 def _point(family: str, lines: Lines, results: Results, low: str | None, high: str | None, row: pd.Series) -> Point:
     y = float(row[lines.y])
+    known = counted(row)
     return Point(
         float(row[lines.x]),
         y,
-        float(row[low]) if low else y,
-        float(row[high]) if high else y,
+        float(row[low]) if low and known else y,
+        float(row[high]) if high and known else y,
         row["status"] == "stale",
         row_key(family, results.experiment.name, row, lines.panel, lines.x),
     )
@@ -210,12 +216,13 @@ def paint(chart: LineChart) -> Figure:
     for spare in grid.flat[len(chart.panels) :]:
         spare.set_visible(False)
     handles = [_handle(number, name) for number, name in chart.legend]
-    rows_of_legend = -(-len(handles) // LEGEND_COLUMNS)
+    columns = LEGEND_COLUMNS if figure.get_figwidth() > ALONE else LEGEND_COLUMNS - 1
+    rows_of_legend = -(-len(handles) // columns)
     if handles:
         figure.legend(
             handles=handles,
             loc="upper left",
-            ncols=LEGEND_COLUMNS,
+            ncols=columns,
             bbox_to_anchor=(0, 1),
             borderaxespad=0.3,
             handlelength=2.6,
@@ -276,10 +283,19 @@ def _line(axes: Axes, series: Series, intervals: bool) -> None:
             markersize=style.size,
             zorder=top,
         )
-    if intervals:
-        low, high = np.array([point.low for point in points]), np.array([point.high for point in points])
+    if known := [point for point in points if intervals and point.low < point.high]:
+        low, y, high = (np.array([getattr(point, end) for point in known]) for end in ("low", "y", "high"))
         ends = half_widths(y - low, high - y)
-        axes.errorbar(x, y, yerr=ends, color=style.colour, linestyle="", capsize=2, linewidth=0.8, zorder=top - 0.005)
+        axes.errorbar(
+            [point.x for point in known],
+            y,
+            yerr=ends,
+            color=style.colour,
+            linestyle="",
+            capsize=2,
+            linewidth=0.8,
+            zorder=top - 0.005,
+        )
 
 
 def _scale(axes: Axes, scale: str) -> None:
@@ -327,16 +343,50 @@ def caption(chart: LineChart) -> str:
     return f"{chart.declared.caption}{built} {chart.origin}{stale_note(chart.stale)}".strip()
 
 
+def ends(chart: LineChart) -> tuple[Panel, float, Series, Series] | None:
+    """Of the last panel with two series or more: the largest x that all have, the highest and the lowest there."""
+    for panel in reversed(chart.panels):
+        fresh = [series for series in panel.series if not any(point.stale for point in series.points)]
+        common = set.intersection(*({point.x for point in series.points} for series in fresh)) if fresh else set()
+        if len(fresh) > 1 and common:
+            x = max(common)
+            order = sorted(fresh, key=lambda series: _at(series, x))
+            return panel, x, order[-1], order[0]
+    return None
+
+
+def _at(series: Series, x: float) -> float:
+    return next(point.y for point in series.points if point.x == x)
+
+
+def title(chart: LineChart) -> str:
+    """The subject, and by how much the series differ where a factor can say it."""
+    found = ends(chart)
+    subject = chart.declared.title
+    if not found:
+        return subject if chart.points else f"{subject}: not measured"
+    _, x, high, low = found
+    if _at(low, x) <= 0 or _at(high, x) < 1.05 * _at(low, x):
+        return subject
+    return f"{subject}: {high.name} highest, {written(_at(high, x) / _at(low, x))} times {low.name}"
+
+
 def alt(chart: LineChart) -> str:
     lines = chart.declared
-    values = [
-        f"{panel.title}, {series.name}: {series.points[-1].y:.3g} at {lines.x_label} {_number(series.points[-1].x)}"
-        for panel in chart.panels
-        for series in panel.series
-    ]
-    if not values:
-        return "Line chart without data."
-    return f"Line chart of {lines.y_label} against {lines.x_label}. Where each line ends: {'; '.join(values)}."
+    if not chart.points:
+        return f"Line chart of {lines.y_label} against {lines.x_label}, without data: nothing was measured."
+    found = ends(chart)
+    if not found:
+        last = max(chart.points, key=lambda point: point.x)
+        return finding(
+            f"Line chart of {lines.y_label}, which ends at {format_number(last.y)} where {lines.x_label} is "
+            f"{size(last.x)}."
+        )
+    panel, x, high, low = found
+    return finding(
+        f"{panel.title}, where {lines.x_label} is {size(x)}: {lines.y_label} is highest for {high.name} "
+        f"({written(_at(high, x))}) and lowest for {low.name} ({written(_at(low, x))}), of {len(panel.series)} series."
+    )
 
 
 def table(chart: LineChart) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from gemmrepro.judge import carrying, chips
 from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, row_key, select, toolkit_of
+from gemmrepro.paper.figures.points import counted
 
 _INTERVALS: Mapping[str, tuple[str, str]] = {
     "ratio": ("ratio_ci_low", "ratio_ci_high"),
@@ -81,5 +82,5 @@ class Numbers:
 
 def _measured(row: pd.Series, column: str, low: str | None, high: str | None, key: str) -> Measured:
     value = float(row[column])
-    ends = [float(row[end]) if end and pd.notna(row[end]) else value for end in (low, high)]
+    ends = [float(row[end]) if end and counted(row) and pd.notna(row[end]) else value for end in (low, high)]
     return Measured(value, ends[0], ends[1], row["status"] == "stale", (key,))

@@ -1,4 +1,4 @@
-"""A row of measurements as a figure draws it: a value at a size, with its interval."""
+"""A row of measurements as a figure draws it: a value at a size, with its interval if enough samples are behind it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from dataclasses import dataclass
 import pandas as pd
 
 from gemmrepro.measure.rows import row_key
+
+ENOUGH = 6
+"""The fewest samples whose interval is drawn: of fewer, a 95% interval is wider than their range, or unknown."""
+
+BEYOND = 1.02
+"""How far the end of an interval may lie above the measured ceiling, as a factor."""
+
+
+def counted(row: pd.Series) -> bool:
+    """Whether a row says that its interval comes from enough samples, or from enough seeds of its operands."""
+    counts = [float(row[name]) for name in ("samples", "seeds") if name in row and pd.notna(row[name])]
+    return bool(counts) and min(counts) >= ENOUGH
 
 
 @dataclass(frozen=True)
@@ -33,12 +45,14 @@ def throughput_point(row: pd.Series) -> Point:
     """TFLOP/s; the interval is that of the median time, so a longer time is a lower end."""
     work = float(row["tflops"]) * float(row["median_us"])
     low, high = _quotient(work, row["ci_high_us"]), _quotient(work, row["ci_low_us"])
+    if not counted(row):
+        low = high = math.nan
     return Point(int(row["n"]), float(row["tflops"]), low, high, row["status"] == "stale", row_key(row))
 
 
 def ratio_point(row: pd.Series) -> Point:
     """Speed relative to the baseline."""
-    low, high = float(row["ratio_ci_low"]), float(row["ratio_ci_high"])
+    low, high = (float(row[end]) if counted(row) else math.nan for end in ("ratio_ci_low", "ratio_ci_high"))
     return Point(int(row["n"]), float(row["ratio"]), low, high, row["status"] == "stale", row_key(row))
 
 

@@ -30,6 +30,7 @@ from gemmrepro.paper.figures.style import (
     PUBLISHED,
     TUNED,
     Drawing,
+    finding,
     origin,
     stale_note,
     value_label,
@@ -128,8 +129,7 @@ def draw(measured: Measurements) -> Drawing:
     The article's rungs in other types stand before the others.
     """
     ratios = selection(measured)
-    title = f"Ratio to cuBLAS at {ratios.size}, {listed(ratios.types)}"
-    return Drawing(paint(ratios), title, caption(ratios), alt(ratios), ratios.rows, table(ratios), ratios.stale)
+    return Drawing(paint(ratios), title(ratios), caption(ratios), alt(ratios), ratios.rows, table(ratios), ratios.stale)
 
 
 def selection(measured: Measurements) -> Ratios:
@@ -273,7 +273,7 @@ def _look(how: str) -> tuple[str, str | None]:
     """Fill and hatch of a measured bar."""
     if not how:
         return FIRST, None
-    return (TUNED, "...") if how == "tuned" else (OTHER_TYPE, "xxx")
+    return (TUNED, "|||") if how == "tuned" else (OTHER_TYPE, "xxx")
 
 
 def caption(ratios: Ratios) -> str:
@@ -299,20 +299,46 @@ def _fills(ratios: Ratios) -> str:
         if ratios.toolkit
         else "Nothing was measured"
     )
-    names: Mapping[str, str] = {"": solid, "tuned": "dotted: the same source, tuned on this GPU"}
+    names: Mapping[str, str] = {"": solid, "tuned": "striped: the same source, tuned on this GPU"}
     return "; ".join(names.get(how, f"crossed: in {how}") for how in ratios.made or [""])
 
 
+def best(ratios: Ratios) -> tuple[Bar, Point] | None:
+    """The bar with the highest current value."""
+    shown = [(bar, point) for bar in ratios.bars for point in bar.drawn if not point.stale]
+    return max(shown, key=lambda one: one[1].value, default=None)
+
+
+def title(ratios: Ratios) -> str:
+    """The finding: what the best level reaches."""
+    found = best(ratios)
+    if not found:
+        return f"Ratio to cuBLAS at {ratios.size}, {listed(ratios.types)}: not measured"
+    return f"{found[0].name} is the fastest level, at {format_number(found[1].value)} of cuBLAS ({ratios.size})"
+
+
 def alt(ratios: Ratios) -> str:
-    values = []
-    for group in ratios.groups:
-        for place, bar in enumerate(group.bars):
-            if not bar.drawn:
-                continue
-            published = f"published {format_number(group.published)}, " if group.published and not place else ""
-            values.append(f"{bar.name}: {published}measured {format_number(bar.drawn[-1].value)}")
-    shown = f"{'; '.join(values)}." if values else "No measured values."
-    return f"Bar chart of speed relative to cuBLAS at {ratios.size}. {shown}"
+    found = best(ratios)
+    if not found:
+        return "Bar chart of speed relative to cuBLAS by level, without data: nothing was measured."
+    compared = [
+        (group, group.bars[0].drawn[-1].value)
+        for group in ratios.groups
+        if group.published and group.bars[0].drawn and not group.bars[0].drawn[-1].stale
+    ]
+    below = sum(value < (group.published or 0.0) for group, value in compared)
+    last = f" its last, {compared[-1][0].label}, {_both(*compared[-1])}" if compared else ""
+    return finding(
+        f"The fastest of {len(ratios.bars)} kernels at {ratios.size}, {found[0].name}, reaches "
+        f"{format_number(found[1].value)} of cuBLAS.",
+        f"Of the {len(compared)} levels with a published ratio {below} fall short of it here;{last}."
+        if compared
+        else "",
+    )
+
+
+def _both(group: Group, value: float) -> str:
+    return f"published at {as_published(group.published or 0.0)}, reaches {format_number(value)}"
 
 
 def table(ratios: Ratios) -> list[dict[str, Any]]:

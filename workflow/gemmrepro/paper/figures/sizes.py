@@ -34,17 +34,18 @@ from gemmrepro.paper.figures.style import (
     Dash,
     Drawing,
     empty,
+    finding,
     half_widths,
     origin,
     plain,
     stale_note,
 )
-from gemmrepro.paper.figures.throughput import TUNED_DASH, fastest_tuned
 from gemmrepro.registry import Kernel, ladders
 
 COLUMNS, LEGEND_COLUMNS = 2, 3
 
 PUBLISHED_DASH: Dash = (0, (4, 2))
+TUNED_DASH: Dash = (0, (5, 2))
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,7 @@ def published_ratios(family: str) -> dict[str, list[Claim]]:
 def draw(measured: Measurements) -> Drawing:
     """Ratio to the baseline against size, warm; above 1 the kernel is faster."""
     shown = selection(measured)
-    title = f"Ratio to cuBLAS against size, {listed(shown.types)}"
-    return Drawing(paint(shown), title, caption(shown), alt(shown), shown.rows, table(shown), shown.stale)
+    return Drawing(paint(shown), title(shown), caption(shown), alt(shown), shown.rows, table(shown), shown.stale)
 
 
 def selection(measured: Measurements) -> Sizes:
@@ -163,19 +163,21 @@ def _curve(kernel: Kernel, look: Look, of_article: list[Claim], rows: pd.DataFra
 def _kernels(measured: Measurements, dtype: str, toolkit: str) -> list[tuple[Kernel, Look]]:
     """The kernels with a line in a panel: the first of each source file, and the fastest tuned one."""
     looks = _looks(measured.family)
-    lines = [(kernel, looks[kernel.rung]) for kernel in ladders.steps(measured.family, dtype)]
+    lines = [(kernel, looks[kernel.rung]) for kernel in ladders.steps(measured.family, dtype) if kernel.rung in looks]
     if tuned := fastest_tuned(measured, dtype, toolkit):
         lines.append((tuned, Look("fastest tuned kernel", TUNED, "h", TUNED_DASH)))
     return lines
 
 
 def _looks(family: str) -> dict[str, Look]:
-    """The look of a rung, the same in every panel."""
-    colours = [SERIES[place] for place in (0, 1, 3, 5, 6)]  # easiest to distinguish; TUNED is another
+    """The look of a rung, the same in every panel; of the first rungs, as many as there are colours beside TUNED."""
+    colours = [colour for colour in SERIES if colour != TUNED]
     titles = {kernel.rung: kernel.title.split(",")[0] for kernel in reversed(ladders.compared(family))}
     return {
-        rung: Look(f"{rung} {titles[rung]}", colours[place % len(colours)], MARKERS[place % len(MARKERS)], "-")
-        for place, rung in enumerate(dict.fromkeys(kernel.rung for kernel in ladders.compared(family)))
+        rung: Look(f"{rung} {titles[rung]}", colour, marker, "-")
+        for rung, colour, marker in zip(
+            dict.fromkeys(kernel.rung for kernel in ladders.compared(family)), colours, MARKERS, strict=False
+        )
     }
 
 
@@ -225,8 +227,10 @@ def _line(axes: Axes, curve: Curve) -> None:
     y = np.array([point.value for point in curve.points])
     low, high = (np.array([getattr(point, end) for point in curve.points]) for end in ("low", "high"))
     axes.plot(x, y, color=colour, linewidth=1.5, linestyle=curve.look.dash, zorder=3)
-    error = half_widths(y - low, high - y)
-    axes.errorbar(x, y, yerr=error, fmt="none", ecolor=colour, capsize=2.5, linewidth=1, zorder=3)
+    known = np.isfinite(low) & np.isfinite(high)
+    if np.any(known):
+        error = half_widths((y - low)[known], (high - y)[known])
+        axes.errorbar(x[known], y[known], yerr=error, fmt="none", ecolor=colour, capsize=2.5, linewidth=1, zorder=3)
     stale = np.array([point.stale for point in curve.points])
     for mask, face in ((~stale, colour), (stale, PAPER)):
         if np.any(mask):
@@ -283,14 +287,48 @@ def caption(shown: Sizes) -> str:
     )
 
 
+def fastest_tuned(measured: Measurements, dtype: str, toolkit: str) -> Kernel | None:
+    """The tuned kernel that is fastest at the largest size, warm; None if none was measured."""
+    tuned = {k.id: k for k in ladders.compared(measured.family) if k.compute.dtype_in == dtype and ladders.is_tuned(k)}
+    rows = cubes(select(measured.summary, cache="warm", toolkit=toolkit, dtype=dtype))
+    rows = rows[rows["kernel"].isin(tuned) & rows["tflops"].notna()]
+    if rows.empty:
+        return None
+    rows = rows[rows["n"] == rows["n"].max()]
+    return tuned[rows.loc[rows["tflops"].idxmax(), "kernel"]]
+
+
+def ends(shown: Sizes) -> list[tuple[str, Curve, Point]]:
+    """Of each type the best kernel at the largest size."""
+    found = []
+    for panel in shown.panels:
+        last = [(curve, curve.points[-1]) for curve in panel.curves if curve.points and not curve.points[-1].stale]
+        if last:
+            size = max(point.size for _, point in last)
+            curve, point = max((one for one in last if one[1].size == size), key=lambda one: one[1].value)
+            found.append((panel.dtype, curve, point))
+    return found
+
+
+def title(shown: Sizes) -> str:
+    """The finding: in how many types a kernel reaches cuBLAS at the largest size."""
+    found = ends(shown)
+    if not found:
+        return f"Ratio to cuBLAS against size, {listed(shown.types)}: not measured"
+    ahead = [dtype for dtype, _, point in found if point.value >= 1]
+    if not ahead:
+        return "At the largest size no kernel reaches cuBLAS in any type"
+    return f"At the largest size a kernel reaches cuBLAS in {listed(ahead)}"
+
+
 def alt(shown: Sizes) -> str:
     values = [
-        f"{panel.dtype} {curve.kernel.name}: {format_number(curve.points[-1].value)} at {curve.points[-1].size}"
-        for panel, curve in shown.curves
-        if curve.points
+        f"{dtype} {format_number(point.value)} ({curve.kernel.rung} at {point.size})"
+        for dtype, curve, point in ends(shown)
     ]
-    at_largest = f"At the largest size: {'; '.join(values)}." if values else "No measured values."
-    return f"Line chart of speed relative to cuBLAS against size. {at_largest}"
+    if not values:
+        return "Line chart of speed relative to cuBLAS against size, without measured values."
+    return finding(f"The best ratio to cuBLAS at the largest size, by type: {', '.join(values)}.")
 
 
 def table(shown: Sizes) -> list[dict[str, Any]]:

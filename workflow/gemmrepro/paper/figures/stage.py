@@ -1,4 +1,4 @@
-"""Draws a family's figures as SVG, each with a JSON beside it: caption, alternative text, command, rows used."""
+"""Draws a family's figures as SVG, each with its numbers as CSV, and caption, finding, command and rows as JSON."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ def main() -> int:
             out.mkdir(parents=True, exist_ok=True)
             drawing.figure.savefig(out / f"{name}.png", dpi=110)
         write_atomic(out / f"{name}.svg", catalogue.svg_of(drawing))
+        write_atomic(out / f"{name}.csv", catalogue.csv_of(drawing))
         write_json(out / f"{name}.json", described(family, name, drawing, of_experiment.get(name, measured)))
     return 0
 

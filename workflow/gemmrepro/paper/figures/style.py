@@ -1,7 +1,7 @@
 """The common style of the figures, their colours, and `Drawing`, which each figure hands to the report.
 
 Series differ by marker, hatch or dash as well as by colour, from a palette that is safe for colour-blind readers.
-Colours of ink, grid and series are literal and unique, so that the report can replace them in dark mode (`THEME`).
+Colours of ink, grid and series are literal and unique, so that the report can replace them in dark mode (`COLOURS`).
 """
 
 from __future__ import annotations
@@ -19,35 +19,51 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements
 
 matplotlib.use("svg")
 
 
+@dataclass(frozen=True)
+class Colour:
+    """The CSS custom property `--name` that stands for a literal colour, and that colour in dark mode."""
+
+    name: str
+    dark: str
+
+
 INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
+PUBLISHED = "#7d848f"
 
-# The Okabe-Ito palette, darkened where it is too faint on white; without its yellow.
-SERIES = ("#0072b2", "#c75600", "#00805f", "#b3568b", "#2f8fc4", "#a87400", "#7a4fbf")
+SERIES = ("#0072b2", "#d55e00", "#00936b", "#c4679f", "#16233f", "#8a5a00", "#5b2a86", "#3591c9")
+"""The Okabe-Ito palette, darkened where it is too faint on white, its yellow and black replaced; see `MARKERS`."""
 
-# From the first step of a ladder to the last but one: they differ in lightness, which shows their order to every eye.
-RAMP = ("#8593a3", "#6f84a0", "#587699", "#3f6691", "#1f5588")
-PUBLISHED = "#8a919c"
+GOOD, FAIR, BAD = SERIES[2], SERIES[5], SERIES[1]
+"""What holds, what holds in part, and what does not."""
 
 FIRST, LAST, TUNED, OTHER_TYPE = SERIES[0], SERIES[1], SERIES[2], SERIES[3]
 """A step; the last step of a ladder; the same source, tuned; the same source in another type."""
 
-THEME = {
-    INK: "--ink",
-    GRID: "--grid",
-    PAPER: "--paper",
-    PUBLISHED: "--published",
-    **{colour: f"--series-{index}" for index, colour in enumerate(SERIES, start=1)},
-    **{colour: f"--rung-{index}" for index, colour in enumerate(RAMP, start=1)},
-}
-"""Literal colours of the figures and the CSS custom properties that stand for them in the report."""
+_DARK = ("#56a8e8", "#f08a3c", "#3fbf98", "#e6a3c8", "#b9c6ff", "#d9b26a", "#8a5fe0", "#b5ecff")
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOURS = {
+    INK: Colour("ink", "#e4e7ec"),
+    GRID: Colour("grid", "#3a424e"),
+    PAPER: Colour("paper", "#181c23"),
+    PUBLISHED: Colour("published", "#8b94a1"),
+    **{
+        colour: Colour(f"series-{place}", dark)
+        for place, (colour, dark) in enumerate(zip(SERIES, _DARK, strict=True), start=1)
+    },
+}
+"""Literal colours of the figures, and the custom properties of the page that stand for them."""
+
+FONTS = "'DejaVu Sans',Verdana,'Bitstream Vera Sans',sans-serif"
+"""Fonts of equal widths, so that text takes the room that was measured for it."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 
 Dash: TypeAlias = Literal["-", "-.", "--"] | tuple[float, Sequence[float]]
@@ -58,7 +74,14 @@ Dash: TypeAlias = Literal["-", "-.", "--"] | tuple[float, Sequence[float]]
 class Drawing:
     """A figure and what the report needs to say about it.
 
-    `rows` are the keys of the rows that it shows, `table` its numbers, a dict per line; `stale` whether any is stale.
+    Attributes:
+        title: the finding where one follows from the data, else the subject.
+        caption: how to read it, and where the numbers come from.
+        alt: the finding for those who do not see the figure, in 40 to 300 characters.
+        rows: the keys of the rows that it shows.
+        table: its numbers, a dict per line.
+        stale: whether any row is stale.
+        narrow: the same figure for screens of 390 pixels, where the figure itself is too wide.
     """
 
     figure: Figure
@@ -70,15 +93,19 @@ class Drawing:
     stale: bool
 
 
-@dataclass(frozen=True)
-class EdgeLabel:
-    """A label at the right edge of a panel for the point (x, y) of its data; `colour` is the leader's."""
+SAID = range(40, 301)
+"""Characters of a description, which says what the figure shows; its table holds the numbers."""
 
-    x: float
-    y: float
-    text: str
-    colour: str
-    strong: bool
+
+def finding(*sentences: str) -> str:
+    """As many sentences, from the first, as a description holds."""
+    said = ""
+    for sentence in filter(None, sentences):
+        longer = f"{said} {sentence}".strip()
+        if len(longer) > SAID[-1]:
+            break
+        said = longer
+    return said or f"{sentences[0][: SAID[-1] - 1]}…"
 
 
 def set_style() -> None:
@@ -87,7 +114,7 @@ def set_style() -> None:
         context="paper",
         style="whitegrid",
         rc={
-            "svg.fonttype": "path",
+            "svg.fonttype": "none",
             "svg.hashsalt": "gemmrepro",
             "font.family": "DejaVu Sans",
             "font.size": 10,
@@ -134,6 +161,15 @@ def plain(value: float, _position: int | None = None) -> str:
     return f"2{raised(int(exponent))}" if exponent.is_integer() else f"{value:,.0f}"
 
 
+def written(x: float) -> str:
+    """A number without exponent form: 3.2e-07 is 3.2 · 10⁻⁷."""
+    text = format_number(x)
+    if "e" not in text:
+        return text
+    digits, power = text.split("e")
+    return f"{digits} · 10{raised(int(power))}"
+
+
 def between_decades(axis: Axis) -> None:
     """Label twos and fives of a logarithmic axis that spans fewer than two decades, and nothing between otherwise.
 
@@ -145,11 +181,6 @@ def between_decades(axis: Axis) -> None:
         axis.set_minor_formatter(FuncFormatter(plain))
     else:
         axis.set_minor_formatter(NullFormatter())
-
-
-def ramp(place: int, steps: int) -> str:
-    """The colour of step `place` (from 0) of `steps`: muted along the ladder, strong for the last."""
-    return LAST if place == steps - 1 else RAMP[place * len(RAMP) // max(1, steps - 1)]
 
 
 def origin(measured: Measurements | Results) -> str:
@@ -209,42 +240,6 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     for rank, i in enumerate(order):
         placed[i] = max(low, min(flat[rank], top)) + rank * gap
     return placed
-
-
-def label_right(axes: Axes, labels: Sequence[EdgeLabel], size: float = 9.0) -> None:
-    """Label points at the right edge of a panel, without overlap, each with a leader to its point.
-
-    Call it once the axes have their final limits and size.
-    """
-    if not labels:
-        return
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    height = axes.get_position().height * figure.get_size_inches()[1] * 72
-    inverse = axes.transAxes.inverted()
-    places = [inverse.transform(axes.transData.transform((label.x, label.y))) for label in labels]
-    wanted = spread([float(place[1]) for place in places], 1.28 * size / height, 0.015, 0.985)
-    for label, place in zip(labels, wanted, strict=True):
-        axes.annotate(
-            label.text,
-            (label.x, label.y),
-            (1.055, place),
-            textcoords="axes fraction",
-            va="center",
-            ha="left",
-            fontsize=size,
-            fontweight="bold" if label.strong else "normal",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": label.colour,
-                "linewidth": 1.1 if label.strong else 0.8,
-                "shrinkA": 0,
-                "shrinkB": 4,
-                "relpos": (0, 0.5),
-            },
-            zorder=2,
-        )
 
 
 def half_widths(low: Any, high: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.results import Results
-from gemmrepro.experiments.tables import Mark, Panel, Table
+from gemmrepro.experiments.tables import Mark, Panel, Printed, Table
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.figures.numbers import Numbers
 from gemmrepro.paper.figures.style import (
@@ -29,11 +29,13 @@ from gemmrepro.paper.figures.style import (
     Drawing,
     between_decades,
     empty,
+    finding,
     half_widths,
     origin,
     plain,
     raised,
     stale_note,
+    written,
 )
 
 COLUMNS, LEGEND_COLUMNS = 2, 3
@@ -93,7 +95,7 @@ def draw(
     marks = tuple(mark for mark in table.marks(Numbers(measured, ceilings, results)) if mark.printed or mark.measured)
     rows = results.get(table.experiment, measured) if table.experiment else measured
     chart = Chart(table, origin(rows), marks)
-    return Drawing(paint(chart), table.title, caption(chart), alt(chart), chart.rows, lines(chart), chart.stale)
+    return Drawing(paint(chart), title(chart), caption(chart), alt(chart), chart.rows, lines(chart), chart.stale)
 
 
 def paint(chart: Chart) -> Figure:
@@ -305,20 +307,50 @@ def caption(chart: Chart) -> str:
     return f"{chart.declared.caption} {there}{chart.origin}{stale_note(chart.stale)}".strip()
 
 
+NEAR = 0.1
+"""Within this share of the published value a measured one agrees with it."""
+
+
+def compared(chart: Chart) -> list[tuple[Mark, Printed, float]]:
+    """The marks with both sides, and measured over published for each published number."""
+    return [
+        (mark, printed, mark.measured.value / printed.value)
+        for mark in chart.marks
+        for printed in mark.printed
+        if mark.measured and not mark.measured.stale and printed.value
+    ]
+
+
+def title(chart: Chart) -> str:
+    """The subject, and how many of its values agree."""
+    pairs = compared(chart)
+    if not pairs:
+        return chart.declared.title if chart.measured else f"{chart.declared.title}: not measured"
+    near = sum(abs(over - 1) <= NEAR for _, _, over in pairs)
+    return f"{chart.declared.title}: {near} of {len(pairs)} values within {NEAR:.0%}"
+
+
 def alt(chart: Chart) -> str:
-    values = [f"{mark.series}, {_x(mark.x)}: {_both(mark)}" for mark in chart.marks]
-    shown = "; ".join(values[:12])
-    return f"Chart of {chart.declared.title}, published and measured. {shown}{'; and more' if values[12:] else ''}."
+    pairs = compared(chart)
+    if not pairs:
+        return f"Chart of {chart.declared.title}, published and measured, of which no value has both."
+    near, above = (sum(test(over) for _, _, over in pairs) for test in (_near, lambda over: over > 1 + NEAR))
+    mark, printed, _ = max(pairs, key=lambda pair: abs(math.log(pair[2])))
+    assert mark.measured
+    return finding(
+        f"Of {len(pairs)} published values {near} are met within {NEAR:.0%}, {above} are exceeded and "
+        f"{len(pairs) - near - above} not reached.",
+        f"Farthest: {mark.series}, {_x(mark.x)}, published {written(printed.value)}, measured "
+        f"{written(mark.measured.value)}.",
+    )
+
+
+def _near(over: float) -> bool:
+    return abs(over - 1) <= NEAR
 
 
 def _x(x: float | str) -> str:
     return x if isinstance(x, str) else plain(x)
-
-
-def _both(mark: Mark) -> str:
-    there = ", ".join(f"{format_number(printed.value)} published" for printed in mark.printed)
-    here = f"{format_number(mark.measured.value)} measured" if mark.measured else ""
-    return ", ".join(filter(None, (there, here)))
 
 
 def lines(chart: Chart) -> list[dict[str, Any]]:
@@ -328,7 +360,7 @@ def lines(chart: Chart) -> list[dict[str, Any]]:
 
 
 def _cells(mark: Mark, panel: str, hardware: Sequence[str]) -> dict[str, Any]:
-    there = {name: [printed.value for printed in mark.printed if printed.hardware == name] for name in hardware}
+    there = {name: [each.value for each in mark.printed if each.hardware == name] for name in hardware}
     found = mark.measured
     return {
         "": panel,

@@ -22,13 +22,13 @@ from gemmrepro import registry
 from gemmrepro.core.text import format_number
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper.figures.style import INK, Drawing, empty
+from gemmrepro.paper.figures.style import INK, Drawing, empty, finding
 from gemmrepro.registry import Tunable
 
 COLUMNS = 3
 
 ON_DARK, ON_LIGHT = "#fdfdfd", "#141414"
-"""Text on a cell; no colours of `style.THEME`, which the report replaces."""
+"""Text on a cell; no colours of `style.COLOURS`, which the report replaces."""
 
 HINTS = {"num_worker_warps": "{} w", "num_ctas": "{} cta", "occupancy": "occ {}"}
 """How a cell names the hints that its best candidate had, where they are not the compiler's own choice."""
@@ -184,13 +184,14 @@ def caption(searches: Sequence[Search]) -> str:
 
 
 def alt(searches: Sequence[Search]) -> str:
-    winners = [
-        f"{search.name} {search.fastest[0]} x {search.fastest[1]} at {format_number(search.top)}" for search in searches
-    ]
-    return (
-        f"Heat maps of speed relative to cuBLAS by tile. The fastest: {'; '.join(winners)}."
-        if winners
-        else "Heat map without data."
+    if not searches:
+        return "Heat map of speed relative to cuBLAS by tile, without data: no search was recorded."
+    best = max(searches, key=lambda search: search.top)
+    winners = {search.fastest for search in searches}
+    return finding(
+        f"The best ratio to cuBLAS is {format_number(best.top)}, of {best.name} in tiles of {best.fastest[0]} x "
+        f"{best.fastest[1]}.",
+        f"The {len(searches)} searches end at {len(winners)} different tiles." if len(searches) > 1 else "",
     )
 
 

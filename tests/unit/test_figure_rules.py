@@ -1,0 +1,148 @@
+"""Rules for every figure, tried on the recorded rows: legible, small, true to the pairing of rows, and described."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator
+from itertools import combinations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from drawn_text import Box, boxes, faults
+
+from gemmrepro import registry
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+from gemmrepro.measure.rows import load
+from gemmrepro.paper.figures import catalogue, climb, lines, points, slim, style
+
+RECORDED = ROOT / "reports" / "recorded" / "h200"
+FAMILIES = ("ladder", "hopper", "ada", "cute", "cutile", "ozaki", "crt")
+BYTES, ELEMENTS = 40_000, 1_200
+
+
+@pytest.fixture(scope="module")
+def drawings() -> Iterator[dict[str, style.Drawing]]:
+    """The figures of the sweeps' rows and of the layouts, family by family."""
+    found = {}
+    for family in FAMILIES:
+        names = registry.family(family).figures
+        drawn = catalogue.draw(load(RECORDED, family), load(RECORDED, "ceilings"), names)
+        found |= {f"{family}/{name}": drawing for name, drawing in drawn.items()}
+    yield found
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def svgs(drawings) -> dict[str, str]:
+    return {name: catalogue.svg_of(drawing) for name, drawing in drawings.items()}
+
+
+def test_no_text_leaves_a_figure_or_meets_another(svgs):
+    assert {name: found for name, svg in svgs.items() if (found := faults(svg))} == {}
+
+
+def test_figures_are_small(svgs):
+    sizes = {name: (len(svg.encode()), len(re.findall(r"<[a-zA-Z]", svg))) for name, svg in svgs.items()}
+    assert {name: size for name, size in sizes.items() if size[0] > BYTES or size[1] > ELEMENTS} == {}
+
+
+def test_a_description_states_a_finding_in_40_to_300_characters(drawings):
+    for name, drawing in drawings.items():
+        assert len(drawing.alt) in style.SAID and drawing.alt != drawing.title, name
+        assert drawing.title and not re.search(r"\bnan\b|\d(e[+-])\d", drawing.title + drawing.alt), name
+
+
+def test_a_csv_holds_the_table(drawings):
+    for drawing in drawings.values():
+        rows = list(csv.DictReader(io.StringIO(catalogue.csv_of(drawing))))
+        assert len(rows) == len(drawing.table) > 0
+
+
+@pytest.mark.parametrize("family", ["ladder", "hopper", "ada"])
+def test_a_drawn_baseline_agrees_with_the_ratio(family):
+    shown = climb.selection(load(RECORDED, family), load(RECORDED, "ceilings"))
+    levels = [level for panel in shown.panels for level in panel.levels() if not math.isnan(level.ratio)]
+    assert len(levels) > 10
+    for level in levels:
+        assert (level.point.value > level.baseline) == (level.ratio > 1)
+
+
+def test_no_interval_of_few_samples_or_above_the_ceiling():
+    few = pd.Series(
+        {"samples": 5, "ratio_ci_low": 0.9, "ratio_ci_high": 1.1, "ratio": 1.0, "n": 8, "status": "current"}
+    )
+    few = pd.concat([few, pd.Series({name: "x" for name in ("kernel", "toolkit", "dtype", "cache")})])
+    few = pd.concat([few, pd.Series({"m": 8, "k": 8, "d": math.nan})])
+    enough = few.copy()
+    enough["samples"] = points.ENOUGH
+    assert not points.ratio_point(few).has_interval and points.ratio_point(enough).has_interval
+    for family in ("hopper", "ada"):
+        shown = climb.selection(load(RECORDED, family), load(RECORDED, "ceilings"))
+        ends = [level.point.high for panel in shown.panels for level in panel.levels() if level.point.has_interval]
+        assert ends and max(ends) <= points.BEYOND * shown.ceilings[0].value
+
+
+def test_eight_series_differ_by_marker_and_dash_and_a_ninth_is_refused():
+    looks = [lines.look(number) for number in range(len(style.SERIES))]
+    assert len(looks) == 8
+    for a, b in combinations(looks, 2):
+        assert a.colour != b.colour and a.marker != b.marker and a.dash != b.dash
+    with pytest.raises(UserError, match="at most 8 series"):
+        lines.look(8)
+
+
+_DEUTERAN = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]])
+"""Machado, Oliveira and Fernandes, 2009: linear RGB as seen without the green cones."""
+
+
+def _lab(colour: str) -> np.ndarray:
+    """CIE L*a*b* of a colour as a deuteranope sees it."""
+    srgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    seen = np.clip(_DEUTERAN @ np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4), 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
+    x, y, z = np.cbrt(np.maximum(xyz / [0.9505, 1.0, 1.089], 1e-9))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_differ_without_green_cones(dark):
+    shown = [style.COLOURS[colour].dark if dark else colour for colour in style.SERIES]
+    for a, b in combinations(shown, 2):
+        assert np.linalg.norm(_lab(a) - _lab(b)) >= 12, (a, b)
+
+
+def test_text_that_overlaps_or_leaves_is_found():
+    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 40"><style>\n.a{font-size:10px}\n</style>'
+    text = '<text class="a" x="{}" y="{}">wide</text>'
+    assert faults(head + text.format(5, 20) + text.format(50, 20) + "</svg>") == []
+    assert faults(head + text.format(5, 20) + text.format(15, 22) + "</svg>") == ["'wide' meets 'wide'"]
+    assert faults(head + text.format(90, 20) + "</svg>") == ["'wide' leaves the picture"]
+    turned = head + text.format(5, 30) + '<text class="a" transform="translate(60 38) rotate(-90)">wide</text></svg>'
+    assert faults(turned) == [] and all(isinstance(box, Box) for box in boxes(turned))
+
+
+def test_slimming_keeps_marks_and_joins_neighbours():
+    svg = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">
+    <defs><clipPath id="p1"><rect x="0" y="0" width="9" height="9"/></clipPath></defs><g id="figure_1"><g id="one">
+    <path d="M 0 1.2345 &#10;L 2 3" style="fill: none; stroke: #1b1f26" clip-path="url(#p1)"/>
+    <path d="M 4 5 &#10;L 6 7" style="fill: none; stroke: #1b1f26" clip-path="url(#p1)"/></g>
+    <defs><path id="m1" d="M 0 3 L 3 0 L 0 0 z"/>
+    <path id="m2" d="M 0 3 L 3 0 L 0 0 z"/><path id="m3" d="M 2 0 L -2 0"/></defs>
+    <use xlink:href="#m1" x="1" y="2" style="fill: #0072b2"/>
+    <use xlink:href="#m2" x="3.14159" y="2" style="fill: #0072b2"/>
+    <use xlink:href="#m3" x="1" y="2" style="stroke: #0072b2"/><text x="1" y="2" style="font-size: 9px">A &lt; B</text>
+    </g></svg>"""
+    small = slim.slim(svg, "A title", "What it says")
+    assert 'd="M0 1.2L2 3M4 5L6 7"' in small and small.count("<clipPath") == 1
+    assert small.count('<path id="') == 1 and small.count("<use ") == 2 and 'x="3.1"' in small
+    assert 'd="M3 2L-1 2"' in small and "A &lt; B</text>" in small
+    assert "<title>A title</title>" in small and "<desc>What it says</desc>" in small
+    assert "stroke:var(--ink,#1b1f26)" in small and "--series-1:#56a8e8" in small
+    with pytest.raises(UserError, match="is no SVG"):
+        slim.slim("<p>", "one", "")
