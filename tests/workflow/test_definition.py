@@ -78,8 +78,10 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
-def test_a_machine_without_a_gpu_plans_for_the_one_that_the_configuration_names(tree: Path) -> None:
-    plan = snakemake("--dry-run", "sweep", "--config", "gpu={name: NVIDIA B200, capability: 100}", folder=tree)
+def test_a_machine_without_a_gpu_plans_for_the_one_that_the_configuration_names(tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("gpu: {name: NVIDIA B200, capability: 100}\n")
+    plan = snakemake("--dry-run", "sweep", "--configfile", str(file), folder=tree)
     assert plan.returncode == 0, plan.stdout
     assert "gate_numeric" in plan.stdout
     assert "Measuring ladder: sweep " in plan.stdout
