@@ -18,7 +18,7 @@ def keys(config: Mapping[str, Any], schema: Mapping[str, Any], prefix: str = "")
     for name, value in config.items():
         yield prefix + name
         inner = schema["properties"][name]
-        if "properties" in inner:
+        if "properties" in inner and value is not None:
             yield from keys(value, inner, f"{prefix}{name}.")
 
 
