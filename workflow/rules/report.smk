@@ -17,7 +17,7 @@ rule report:
             path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/discussion.html.j2")).is_file()
         ],
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
-        references=checked_out("kernels/references.yaml"),
+        declarations=[checked_out("kernels/references.yaml"), checked_out("kernels/mechanisms.yaml")],
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
     output:

@@ -28,6 +28,7 @@ from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
+from gemmrepro.paper.mechanisms import explained, mechanisms
 from gemmrepro.paper.references import references
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, pack
@@ -71,6 +72,7 @@ def render(inputs: Inputs) -> str:
         snakemake=SNAKEMAKE,
         size=SIZE,
         references=references(),
+        mechanisms=explained(inputs.verdicts.claims, mechanisms()),
         verdict_rules=verdict_rules(),
         metric_rules=metric_rules(),
         way_rules=way_rules(),

@@ -1,0 +1,60 @@
+"""Mechanisms: each explains claims that exist, no claim has two, and only what does not hold is listed."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+from gemmrepro import registry
+from gemmrepro.judge import claims
+from gemmrepro.judge.rules import CONSISTENT, NOT, PARTLY, REPRODUCED
+from gemmrepro.paper.claims import ClaimView
+from gemmrepro.paper.mechanisms import Mechanism, explained, mechanisms
+
+
+@cache
+def ids() -> list[str]:
+    return [claim.id for claim in claims.load(tuple(registry.family_names()))]
+
+
+def test_every_pattern_names_a_claim():
+    for cause in mechanisms():
+        for pattern in cause.claims:
+            assert any(dataclasses.replace(cause, claims=(pattern,)).explains(each) for each in ids()), pattern
+
+
+def test_no_claim_has_two_causes():
+    twice = {each: causes for each in ids() if len(causes := [c.id for c in mechanisms() if c.explains(each)]) > 1}
+    assert twice == {}
+
+
+def view(name: str, verdict: str, register: str = "article", correction: str | None = None) -> ClaimView:
+    fields = {field.name: None for field in dataclasses.fields(ClaimView)}
+    given = {"id": name, "verdict": verdict, "register": register, "correction": correction, "article": "ladder"}
+    return ClaimView(**(fields | given))
+
+
+def test_only_what_does_not_hold_is_listed():
+    causes = [
+        Mechanism("few", "Few", "Few.", ("a.one",)),
+        Mechanism("many", "Many", "Many.", ("b.*",)),
+        Mechanism("none", "None", "None.", ("c.*",)),
+    ]
+    found = explained(
+        [
+            view("a.one", NOT),
+            view("b.one", NOT),
+            view("b.two", PARTLY),
+            view("b.three", REPRODUCED),
+            view("b.four", NOT, correction="It is otherwise."),
+            view("b.five", NOT, register="project"),
+            view("c.one", CONSISTENT),
+            view("d.one", NOT),
+        ],
+        causes,
+    )
+    assert [(each.title, [claim.id for claim in each.claims]) for each in found.mechanisms] == [
+        ("Many", ["b.one", "b.two"]),
+        ("Few", ["a.one"]),
+    ]
+    assert [claim.id for claim in found.unexplained] == ["d.one"]
