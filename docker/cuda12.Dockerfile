@@ -4,6 +4,8 @@
 # and because g++ 12, its default, is a host compiler that CUDA 12.4 and 13 both accept.
 ARG BASE=debian:12-slim
 FROM ${BASE}
+LABEL org.opencontainers.image.title="gemmrepro-cuda12" org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.description="CUDA 12.4: nvcc, cuobjdump, nvdisasm and CuPy"
 
 # NVIDIA's wheels for CUDA 12 hold no nvcc. Debian 13's non-free has CUDA 12.4's in one package, whose programs need
 # nothing of Debian 13 to compile: it is unpacked, not installed, from whichever mirror the base image uses.
@@ -26,11 +28,13 @@ RUN apt-get update -qq \
  && rm -rf /tmp/nvcc /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
+# Compiled modules refer to their source by its hash, not its time, so that two builds make the same files.
 COPY envs/requirements/cuda12.txt /opt/requirements.txt
 RUN --mount=type=secret,id=ca_bundle,target=/run/ca_bundle.crt \
     if [ -s /run/ca_bundle.crt ]; then export PIP_CERT=/run/ca_bundle.crt; fi \
  && python3 -m venv /opt/venv \
- && /opt/venv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt
+ && /opt/venv/bin/pip install --quiet --no-compile --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt \
+ && /opt/venv/bin/python -m compileall -q -f --invalidation-mode unchecked-hash /opt/venv/lib
 
 # Debian's package leaves CUDA's headers to others; these are the ones of the same CUDA 12.4.
 RUN cd /opt/venv/lib/python3*/site-packages/nvidia \

@@ -2,6 +2,8 @@
 #                                                       docker build -f docker/cuda13.Dockerfile .
 ARG BASE=debian:12-slim
 FROM ${BASE}
+LABEL org.opencontainers.image.title="gemmrepro-cuda13" org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.description="CUDA 13.4: nvcc, cuobjdump, nvdisasm, tileiras, cuTile, CuTe's Python DSL, CuPy and cuda.core"
 
 # nvcc needs a host compiler even where it makes device code alone.
 RUN apt-get update -qq \
@@ -9,11 +11,13 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
+# Compiled modules refer to their source by its hash, not its time, so that two builds make the same files.
 COPY envs/requirements/cuda13.txt /opt/requirements.txt
 RUN --mount=type=secret,id=ca_bundle,target=/run/ca_bundle.crt \
     if [ -s /run/ca_bundle.crt ]; then export PIP_CERT=/run/ca_bundle.crt; fi \
  && python3 -m venv /opt/venv \
- && /opt/venv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt \
+ && /opt/venv/bin/pip install --quiet --no-compile --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt \
+ && /opt/venv/bin/python -m compileall -q -f --invalidation-mode unchecked-hash /opt/venv/lib \
  && ln -s /opt/venv/lib/python3*/site-packages/nvidia/cu13 /usr/local/cuda
 
 ENV CUDA_HOME=/usr/local/cuda CUDA_PATH=/usr/local/cuda

@@ -1,16 +1,20 @@
 # Claims, figures and the report.                       docker build -f docker/report.Dockerfile .
 ARG BASE=debian:12-slim
 FROM ${BASE}
+LABEL org.opencontainers.image.title="gemmrepro-report" org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.description="Claims, figures and the report"
 
 RUN apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
+# Compiled modules refer to their source by its hash, not its time, so that two builds make the same files.
 COPY envs/requirements/report.txt /opt/requirements.txt
 RUN --mount=type=secret,id=ca_bundle,target=/run/ca_bundle.crt \
     if [ -s /run/ca_bundle.crt ]; then export PIP_CERT=/run/ca_bundle.crt; fi \
  && python3 -m venv /opt/venv \
- && /opt/venv/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt
+ && /opt/venv/bin/pip install --quiet --no-compile --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt \
+ && /opt/venv/bin/python -m compileall -q -f --invalidation-mode unchecked-hash /opt/venv/lib
 
 ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

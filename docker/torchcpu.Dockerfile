@@ -3,6 +3,8 @@
 # for the CPU alone.                                    docker build -f docker/torchcpu.Dockerfile .
 ARG BASE=debian:13-slim
 FROM ${BASE}
+LABEL org.opencontainers.image.title="gemmrepro-torchcpu" org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.description="PyTorch for the CPU alone, and the compiler that torch.compile wants"
 
 # torch.compile writes C++ and compiles it against the headers of Python and PyTorch; OpenBLAS is a BLAS that is tuned.
 # What is taken away again: PyTorch's own tests, and a compiler for AMD's GPUs that only a plug-in of MPI asks for.

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import gemmrepro
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import bases, containers, recipes, sif
+from gemmrepro.host import bases, builders, cleaning, containers, images, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import all_capabilities, container_environment
-from gemmrepro.host.workspace import DiskFull, run, workspace
+from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, run, workspace
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 LOCKS = sorted((ROOT / "envs" / "requirements").glob("*.in"))
@@ -45,6 +46,12 @@ class TestBuilder:
             program(tmp_path, name, "exit 0")
         assert find_builder(str(tmp_path)) == "docker"
 
+    def test_docker_without_buildx_is_passed_over_and_said(self, tmp_path, capsys):
+        program(tmp_path, "docker", '[ "$1" = info ]')
+        program(tmp_path, "buildah", "exit 0")
+        assert find_builder(str(tmp_path)) == "buildah"
+        assert "Building with buildah: docker has no buildx" in capsys.readouterr().err
+
     def test_none_says_why_each_does_not_do(self, tmp_path):
         program(tmp_path, "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
         with pytest.raises(UserError) as error:
@@ -52,6 +59,44 @@ class TestBuilder:
         assert "docker does not work (Cannot connect to the Docker daemon)" in str(error.value)
         assert "podman is not installed" in str(error.value)
         assert "apt-get install buildah" in str(error.value)
+
+
+class TestLimits:
+    def proc(self, folder: Path, capabilities: str) -> Path:
+        (folder / "self").mkdir(parents=True)
+        (folder / "self" / "status").write_text(f"CapEff:\t{capabilities}\n")
+        return folder
+
+    @pytest.mark.parametrize("builder", ["podman", "buildah"])
+    def test_a_build_stays_within_hard_limits_that_it_may_not_raise(self, tmp_path, builder, monkeypatch):
+        monkeypatch.setattr(builders.resource, "getrlimit", lambda number: (1024, 20000))
+        proc = self.proc(tmp_path / "denied", "000001fffeffffff")  # all but CAP_SYS_RESOURCE
+        assert builders.limit_options(builder, proc) == ["--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000"]
+
+    def test_elsewhere_the_builders_defaults_stay(self, tmp_path):
+        proc = self.proc(tmp_path / "full", "000001ffffffffff")
+        assert builders.limit_options("buildah", proc) == []
+        assert builders.limit_options("docker", self.proc(tmp_path / "denied", "000001fffeffffff")) == []
+
+    def test_unlimited_stays_at_what_builders_ask_for(self, tmp_path, monkeypatch):
+        unlimited = builders.resource.RLIM_INFINITY
+        monkeypatch.setattr(builders.resource, "getrlimit", lambda number: (unlimited, unlimited))
+        options = builders.limit_options("buildah", self.proc(tmp_path, "0"))
+        assert options == ["--ulimit=nofile=1048576:1048576", "--ulimit=nproc=32768:32768"]
+
+
+class TestStorage:
+    def work(self, folder: Path) -> Workspace:
+        return Workspace(folder, {}, -1, 0)
+
+    @pytest.mark.parametrize("builder", ["podman", "buildah"])
+    def test_it_is_the_builds_own(self, tmp_path, builder):
+        work = self.work(tmp_path)
+        assert builders.builder_command(builder, work)[:3] == [builder, "--root", str(tmp_path / "storage")]
+        assert work.environ["BUILDAH_ISOLATION"] == "chroot"
+
+    def test_dockers_is_its_engines(self, tmp_path):
+        assert builders.builder_command("docker", self.work(tmp_path)) == ["docker"]
 
 
 class TestContainerEnvironment:
@@ -85,6 +130,12 @@ class TestContainerEnvironment:
         (tmp_path / "nvidiactl").touch()
         assert container_environment({}, uid=0, proc=proc, dev=tmp_path)["APPTAINER_NV"] == "1"
 
+    def test_a_closed_fuse_device_is_explained_to_ordinary_users(self, tmp_path):
+        assert "chmod 666" in containers.fuse_hint(1000, tmp_path), "missing"
+        assert containers.fuse_hint(0, tmp_path) == ""
+        (tmp_path / "fuse").touch(0o666)
+        assert containers.fuse_hint(1000, tmp_path) == ""
+
     def test_caches_are_away_from_home(self, tmp_path):
         added = container_environment({}, cache=tmp_path / "cache", uid=1000)
         containers.make_caches(added)
@@ -114,6 +165,27 @@ class TestRecipe:
         (tmp_path / "Dockerfile").write_text(text)
         with pytest.raises(UserError, match=says):
             recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
+
+    def test_an_instruction_beyond_the_known_ones_is_refused(self, tmp_path):
+        (tmp_path / "Dockerfile").write_text(recipe_text(copy="Dockerfile") + "USER nobody\n")
+        with pytest.raises(UserError, match="uses USER; recipes are limited to ARG"):
+            recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
+
+    def test_instructions_are_joined_over_lines_and_comments(self):
+        text = "# Head\nARG A=1\nRUN one \\\n  # between\n && two\n\nenv B=2\n"
+        steps = recipes.instructions(text)
+        assert [step.keyword for step in steps] == ["ARG", "RUN", "ENV"]
+        assert steps[1].rest.split() == ["one", "&&", "two"]
+
+    @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+    def test_labels_are_ocis_and_name_no_date(self, path):
+        recipe = recipes.read_recipe(path)
+        labels = images.image_labels(recipe)
+        assert labels["org.opencontainers.image.title"] == f"gemmrepro-{path.stem}"
+        assert labels["org.opencontainers.image.version"] == gemmrepro.__version__
+        assert labels["org.opencontainers.image.licenses"] == "MIT"
+        assert labels["org.opencontainers.image.base.name"] == recipe.base
+        assert "org.opencontainers.image.created" not in labels
 
     def test_missing_one_is_a_user_error(self, tmp_path):
         with pytest.raises(UserError, match="cannot be read"):
@@ -174,19 +246,23 @@ class TestLocks:
         }
         other = {kind: list(reversed(pairs)) for kind, pairs in packages.items()}
         first, second = (
-            recipes.lock_record("x", recipe, "r", "debian:12-slim", "buildah", recipes.Packages.parsed(listing))
+            recipes.lock_record(
+                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.parsed(listing)
+            )
             for listing in (packages, other)
         )
         assert first == second
         assert [entry["name"] for entry in first["os"]] == ["apt", "gcc"]
         assert len(first["python"]) == 2
-        expected = {"env", "base", "builder", "recipe_sha256", "requirements_sha256", "os", "python"}
+        expected = {"env", "base", "builder", "apptainer", "recipe_sha256", "requirements_sha256", "os", "python"}
         assert first.keys() == expected and json.dumps(first)
 
 
 class TestEnvironmentScript:
     def test_path_is_replaced_and_the_rest_can_be_overridden(self):
-        script = sif.environment_script(["PATH=/opt/venv/bin:/bin", 'ODD=a "b" $c `d`', "CUDA_HOME=/usr/local/cuda"])
+        script = sif.environment_script(
+            {"PATH": "/opt/venv/bin:/bin", "ODD": 'a "b" $c `d`', "CUDA_HOME": "/usr/local/cuda"}
+        )
         show = 'printf "%s|%s|%s" "$PATH" "$ODD" "$CUDA_HOME"'
         run = subprocess.run(
             ["/bin/sh", "-c", script + show], env={"PATH": "/x", "CUDA_HOME": "/mine"}, capture_output=True, text=True
@@ -194,7 +270,40 @@ class TestEnvironmentScript:
         assert run.stdout == '/opt/venv/bin:/bin|a "b" $c `d`|/mine'
 
 
+class TestCleaning:
+    def test_what_names_the_host_goes_and_packages_keep_their_times(self, tmp_path):
+        started = time.time() - 5
+        for name in ("var/log/apt/term.log", "var/cache/apt/pkgcache.bin", "root/.bashrc", "run/ca_bundle.crt"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("x")
+        (tmp_path / "etc/apt/apt.conf.d").mkdir(parents=True)
+        (tmp_path / "etc/apt/apt.conf.d/99mmdebstrap").write_text('Acquire::http::Proxy "http://proxy:3128/";')
+        (tmp_path / "etc/hostname").write_text("builder\n")
+        (tmp_path / "etc/resolv.conf").symlink_to("/absent")
+        packaged, written = tmp_path / "packaged.py", tmp_path / "written.py"
+        packaged.touch()
+        os.utime(packaged, (1000, 1000))
+        written.touch()
+        cleaning.clean(tmp_path, started)
+        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
+        assert left == {"etc/hostname", "etc/resolv.conf", "packaged.py", "written.py"}
+        assert (tmp_path / "etc/hostname").read_text() == (tmp_path / "etc/resolv.conf").read_text() == ""
+        assert packaged.stat().st_mtime == 1000
+        assert written.stat().st_mtime == tmp_path.stat().st_mtime == cleaning.EPOCH
+
+
 class TestRun:
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "Err:1 http://mirror.example bookworm InRelease Temporary failure resolving 'mirror.example'",
+            "Failed to establish a new connection: [Errno 101] Network is unreachable",
+        ],
+    )
+    def test_no_network_is_one_clear_error(self, tmp_path, said):
+        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(NoNetwork, match="resources/images"):
+            run(["sh", "-c", f'echo "{said}"; echo "E: Unable to locate package g++"; exit 100'], work)
+
     def test_the_error_holds_what_the_tool_said(self, tmp_path):
         with (
             workspace(tmp_path, "x", os.environ) as work,

@@ -1,7 +1,7 @@
-# Dockerfile -> docker, podman or buildah -> archive -> SIF. The lock lists what is inside.
+# Dockerfile -> root file system, by docker, podman or buildah -> SIF. The lock lists what is inside.
 
-# Largest image first: a build needs several times its image's size, so the peak on disk is lowest while the others do
-# not exist yet. The image for live measurement comes last; nothing else waits for it.
+# Largest image first: a build needs four times its image's size, so the peak on disk is lowest while the others do not
+# exist yet. A build keeps one core busy: with two, two images are built side by side. The image for live measurement comes last; nothing else waits for it.
 for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
 
     rule:
@@ -19,7 +19,7 @@ for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
             f"results/logs/images/{env}.log",
         priority: rank
         localrule: True
-        threads: 2
+        threads: 1
         params:
             env=env,
         message:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from gemmrepro.errors import UserError
-from gemmrepro.host.builders import builder_command
+from gemmrepro.host.builders import builder_command, mounts_containers
+from gemmrepro.host.cleaning import EPOCH
 from gemmrepro.host.workspace import DiskFull, Workspace, run
 
 PULL_SECONDS = 90
@@ -25,14 +26,23 @@ SUITES = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
 
 @dataclass(frozen=True)
 class Base:
-    """A base image in the builder's storage: its name there, and where it comes from."""
+    """A base image.
 
-    name: str
+    Attributes:
+        origin: where it comes from.
+        name: in the builder's storage; empty if it is not there.
+        tar: the base as a tar file, where a build starts from that; else None.
+        temporary: whether it came into the storage of a docker engine for this build alone.
+    """
+
     origin: Literal["registry", "mmdebstrap"]
+    name: str = ""
+    tar: Path | None = None
+    temporary: bool = False
 
 
-def provide_base(image: str, builder: str, folder: Path, work: Workspace) -> Base:
-    """Put the base image `image` into the builder's storage.
+def provide_base(env: str, image: str, builder: str, folder: Path, work: Workspace) -> Base:
+    """Provide the base image `image` for building `env`.
 
     Args:
         folder: where bases that are made here are kept, for all images.
@@ -43,36 +53,41 @@ def provide_base(image: str, builder: str, folder: Path, work: Workspace) -> Bas
     tar = base_tar(image, folder)
     if tar is None or not tar.exists():
         try:
-            return Base(_pull(image, builder, work), "registry")
+            name, temporary = _pull(image, builder, work)
+            return Base("registry", name, temporary=temporary)
         except DiskFull:
             raise
         except (UserError, TimeoutError):
             tar = make_base(image, folder, work)
-    return Base(_load(tar, image, builder, work), "mmdebstrap")
+    if mounts_containers(builder):
+        return Base("mmdebstrap", tar=tar)
+    # A name of this image's own, so that images built side by side do not remove each other's.
+    name = f"localhost/gemmrepro-base-{env}"
+    _load(tar, name, builder, work)
+    return Base("mmdebstrap", name, temporary=True)
 
 
-def _pull(image: str, builder: str, work: Workspace) -> str:
-    """Pull an image from a registry; returns its name in the builder's storage."""
+def _pull(image: str, builder: str, work: Workspace) -> tuple[str, bool]:
+    """Pull an image from a registry; returns its name in the builder's storage, and whether it was not there before."""
     if builder != "docker":
         # "docker://" spells the default registry without naming it; docker itself knows only the bare name.
         pull = [*builder_command(builder, work), "pull", "--quiet", f"docker://{image}"]
-        return run(pull, work, timeout=PULL_SECONDS, quiet=True).strip().splitlines()[-1]
-    if subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode:
+        return run(pull, work, timeout=PULL_SECONDS, quiet=True).strip().splitlines()[-1], True
+    missing = subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode != 0
+    if missing:
         run(["docker", "pull", "--quiet", image], work, timeout=PULL_SECONDS, quiet=True)
-    return image
+    return image, missing
 
 
-def _load(tar: Path, image: str, builder: str, work: Workspace) -> str:
-    """Import a tar file into the builder's storage; returns its name there."""
+def _load(tar: Path, name: str, builder: str, work: Workspace) -> None:
+    """Import a tar file into the builder's storage under a name."""
     command = builder_command(builder, work)
-    name = f"localhost/gemmrepro-{image.rpartition('/')[2]}"
     if builder == "buildah":
         container = run([*command, "from", "scratch"], work, quiet=True).strip()
         run([*command, "add", "--quiet", container, tar, "/"], work, quiet=True)
         run([*command, "commit", "--quiet", "--rm", container, name], work, quiet=True)
     else:
         run([*command, "import", tar, name], work, quiet=True)
-    return name
 
 
 def base_tar(base: str, folder: Path) -> Path | None:
@@ -111,6 +126,7 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
         part = work.path / "base.tar"
         # Without root, mmdebstrap runs as a mapped user that may not traverse HOME: let it use /tmp.
         environ = {name: value for name, value in work.environ.items() if name != "TMPDIR"}
+        environ["SOURCE_DATE_EPOCH"] = str(EPOCH)  # no file is younger: the same packages make the same base
         run(
             ["mmdebstrap", "--quiet", "--variant=minbase", *slim, *apt_options(), suite, part],
             dataclasses.replace(work, environ=environ),

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from gemmrepro.errors import UserError
+from gemmrepro.host.containers import capabilities
 from gemmrepro.host.workspace import Workspace
 
 BUILDERS = ("docker", "podman", "buildah")
 """Programs that build a Dockerfile, in the order they are tried."""
 
+CAP_SYS_RESOURCE = 24
+"""The capability to raise limits above the own hard ones, by its number in Linux."""
+
 
 def find_builder(path: str | None = None) -> str:
-    """The first of `BUILDERS` that works: a docker client without its engine does not.
+    """The first of `BUILDERS` that works; says on stderr why one that is installed was passed over.
 
     Args:
         path: folders to search, as in PATH, which is the default.
@@ -22,10 +29,13 @@ def find_builder(path: str | None = None) -> str:
     Raises:
         UserError: none works; gives the reason for each.
     """
-    reasons = []
+    reasons: list[str] = []
     for name in BUILDERS:
         reason = _why_unusable(name, path)
         if reason is None:
+            passed_over = [reason for reason in reasons if not reason.endswith("not installed")]
+            if passed_over:
+                print(f"Building with {name}: {'; '.join(passed_over)}.", file=sys.stderr, flush=True)
             return name
         reasons.append(reason)
     raise UserError(
@@ -39,23 +49,56 @@ def _why_unusable(name: str, path: str | None) -> str | None:
     program = shutil.which(name, path=path)
     if program is None:
         return f"{name} is not installed"
-    query = [program, "--version"] if name == "buildah" else [program, "info"]
+    reason = _refusal([program, "--version"] if name == "buildah" else [program, "info"])
+    if reason is not None:
+        return f"{name} does not work ({reason})"
+    # The recipes need BuildKit, which a docker client reaches through its plug-in buildx alone.
+    if name == "docker" and _refusal([program, "buildx", "version"]) is not None:
+        return "docker has no buildx (on Debian: apt-get install docker-buildx)"
+    return None
+
+
+def _refusal(query: list[str]) -> str | None:
+    """The last line of what a command says when it fails; None if it succeeds."""
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{name} does not answer ({type(error).__name__})"
+        return f"no answer, {type(error).__name__}"
     if answer.returncode == 0:
         return None
     output = (answer.stderr or answer.stdout).strip().splitlines() or ["no reason given"]
-    return f"{name} does not work ({output[-1].strip()})"
+    return output[-1].strip()
+
+
+def mounts_containers(builder: str) -> bool:
+    """Whether a build's root file system can be reached as a folder: with buildah, as root."""
+    return builder == "buildah" and os.geteuid() == 0
 
 
 def builder_command(builder: str, work: Workspace) -> list[str]:
-    """The builder with its global options. Only buildah's storage can be in the build's own folder."""
-    if builder != "buildah":
+    """The builder with its global options. The storage of buildah and podman is in the build's own folder."""
+    if builder == "docker":
         return [builder]
-    # "chroot" needs neither namespaces, which restricted machines deny, nor a runtime such as runc.
+    # "chroot" needs neither namespaces nor control groups, which restricted machines deny, nor a runtime such as runc.
     work.environ.setdefault("BUILDAH_ISOLATION", "chroot")
-    filesystems = Path("/proc/filesystems").read_text().split()
-    work.environ.setdefault("STORAGE_DRIVER", "overlay" if "overlay" in filesystems else "vfs")
+    # A build in place has one layer; as a plain folder it needs no unmounting, which waits for the disk.
+    overlay = "overlay" in Path("/proc/filesystems").read_text().split() and not mounts_containers(builder)
+    work.environ.setdefault("STORAGE_DRIVER", "overlay" if overlay else "vfs")
     return [builder, "--root", str(work.path / "storage"), "--runroot", str(work.path / "run")]
+
+
+def limit_options(builder: str, proc: Path = Path("/proc")) -> list[str]:
+    """Options that keep a build within this process's hard limits, where it may not raise them.
+
+    By default buildah (1.39) and podman set limits of their own, which fails without CAP_SYS_RESOURCE.
+    """
+    held = capabilities(proc)
+    if builder == "docker" or held is None or held >> CAP_SYS_RESOURCE & 1:
+        return []
+    options = []
+    # Never above their own defaults either: those they may set first, after which there is no way up.
+    for name, number, most in (("nofile", resource.RLIMIT_NOFILE, 1048576), ("nproc", resource.RLIMIT_NPROC, 32768)):
+        hard = resource.getrlimit(number)[1]
+        limit = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        options.append(f"--ulimit={name}={limit}:{limit}")
+    return options

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,18 +64,27 @@ def make_caches(environ: Mapping[str, str]) -> None:
             Path(environ[name]).mkdir(parents=True, exist_ok=True)
 
 
-def all_capabilities(proc: Path = Path("/proc")) -> bool:
-    """Whether this process has every capability that the kernel knows; True if /proc does not tell."""
+def capabilities(proc: Path = Path("/proc")) -> int | None:
+    """This process's effective capabilities as a bit mask; None if /proc does not tell."""
     try:
         status = (proc / "self" / "status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return None
+
+
+def all_capabilities(proc: Path = Path("/proc")) -> bool:
+    """Whether this process has every capability that the kernel knows; True if /proc does not tell."""
+    held = capabilities(proc)
+    try:
         last = int((proc / "sys" / "kernel" / "cap_last_cap").read_text())
     except (OSError, ValueError):
         return True
-    for line in status.splitlines():
-        if line.startswith("CapEff:"):
-            mask = (1 << (last + 1)) - 1
-            return int(line.split()[1], 16) & mask == mask
-    return True
+    mask = (1 << (last + 1)) - 1
+    return held is None or held & mask == mask
 
 
 def find_apptainer(path: str | None = None) -> str:
@@ -86,4 +96,25 @@ def find_apptainer(path: str | None = None) -> str:
     raise UserError(
         "containers need Apptainer, and neither apptainer nor singularity is on PATH. Put `envs/run` before the "
         "command, which installs it for this project alone, or install apptainer 1.2 or later."
+    )
+
+
+def apptainer_version(apptainer: str) -> str:
+    """The container runtime's name and version, such as "apptainer 1.4.5"; empty if it does not say."""
+    try:
+        answer = subprocess.run([apptainer, "--version"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip().replace(" version ", " ")
+
+
+def fuse_hint(uid: int | None = None, dev: Path = Path("/dev")) -> str:
+    """What to do if an ordinary user may not mount images; empty where that is not the problem."""
+    uid = os.geteuid() if uid is None else uid
+    fuse = dev / "fuse"
+    if uid == 0 or os.access(fuse, os.R_OK | os.W_OK):
+        return ""
+    return (
+        f" An ordinary user's Apptainer mounts images through {fuse}, which you may not open here: run as root, or "
+        f"have the administrator allow it (chmod 666 {fuse}; where it is missing, modprobe fuse)."
     )

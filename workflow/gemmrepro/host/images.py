@@ -1,4 +1,4 @@
-"""Build one container image: Dockerfile → image (docker, podman or buildah) → SIF, and the list of what is in it.
+"""Build one container image: Dockerfile → root file system (docker, podman, buildah) → SIF, and a list of its packages.
 
 ``python -m gemmrepro.host.images --env cuda13 --recipe docker/cuda13.Dockerfile --sif resources/images/cuda13.sif
 --lock resources/images/cuda13.lock.json``
@@ -9,81 +9,64 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import shutil
-import subprocess
+import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from gemmrepro import __version__
 from gemmrepro.core.files import write_json
-from gemmrepro.core.paths import ROOT
+from gemmrepro.core.provenance import git_commit
 from gemmrepro.errors import run_stage
 from gemmrepro.host.bases import provide_base
-from gemmrepro.host.builders import builder_command, find_builder
-from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
+from gemmrepro.host.builders import find_builder, mounts_containers
+from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, make_caches
 from gemmrepro.host.recipes import Recipe, lock_record, read_recipe, requirements_sha256
-from gemmrepro.host.sif import image_to_sif, list_packages
-from gemmrepro.host.workspace import DiskFull, Workspace, run, workspace
-
-CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+from gemmrepro.host.rootfs import build_and_unpack, build_in_place
+from gemmrepro.host.sif import folder_to_sif, list_packages, wrap
+from gemmrepro.host.workspace import DiskFull, Workspace, remove_tree, workspace
 
 
-def ca_bundle(environ: Mapping[str, str]) -> Path | None:
-    """The host's CA bundle, which the build needs behind a proxy that re-signs TLS; None without one."""
-    for candidate in (*(environ.get(name) for name in CA_VARIABLES), *CA_FILES):
-        if candidate and Path(candidate).is_file():
-            return Path(candidate).resolve()
-    return None
-
-
-def build_image(env: str, recipe: Recipe, base: str, builder: str, work: Workspace) -> str:
-    """Build the recipe on `base`. Returns the image's name in the builder's storage."""
-    context = work.path / "context"  # only what the recipe copies: the repository holds gigabytes of results
-    for copy in recipe.copies:
-        (context / copy).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / copy, context / copy)
-    context.mkdir(exist_ok=True)
-    tag = f"localhost/gemmrepro-{env}"
-    options = ["--build-arg", f"BASE={base}"]
-    for name in ("http_proxy", "https_proxy", "no_proxy"):
-        value = work.environ.get(name) or work.environ.get(name.upper())
-        options += ["--build-arg", f"{name}={value}"] if value else []
-    bundle = ca_bundle(work.environ)
-    if bundle:
-        options += ["--secret", f"id=ca_bundle,src={bundle}"]
-    if builder == "docker":
-        work.environ["DOCKER_BUILDKIT"] = "1"
-    else:
-        options += ["--pull=never" if builder == "buildah" else "--pull=false", "--layers=false"]
-    command = [*builder_command(builder, work), "build", *options, "-t", tag, "-f"]
-    run([*command, recipe.path.resolve(), context], work)
-    return tag
+def image_labels(recipe: Recipe) -> dict[str, str]:
+    """The image's labels, by OCI's names. The time of the build is none of them: it would make each build differ."""
+    labels = {step.rest for step in recipe.instructions if step.keyword == "LABEL"}
+    described = dict(word.partition("=")[::2] for rest in labels for word in shlex.split(rest))
+    named = {
+        "version": __version__,
+        "revision": git_commit() or "",
+        "base.name": recipe.base,
+    }
+    return described | {f"org.opencontainers.image.{name}": value for name, value in named.items() if value}
 
 
 def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, work: Workspace) -> None:
     """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole.
 
     Raises:
-        UserError: a tool is missing or fails, or the disk is full.
+        UserError: a tool is missing or fails, the disk is full, or there is no network.
     """
     folder = sif.resolve().parent
+    apptainer = find_apptainer(work.environ.get("PATH"))
     try:
-        base = provide_base(recipe.base, builder, folder, work)
-        image = build_image(env, recipe, base.name, builder, work)
-        try:
-            part = work.path / f"{env}.sif"
-            image_to_sif(image, builder, part, work)
-        finally:
-            if builder != "buildah":  # its storage is the user's own, and the image is of no further use there
-                subprocess.run([builder, "image", "rm", image], capture_output=True)
+        base = provide_base(env, recipe.base, builder, folder, work)
+        squashed, part = work.path / "root.squashfs", work.path / f"{env}.sif"
+        if mounts_containers(builder):
+            built = build_in_place(recipe, base, work)
+        else:
+            built = build_and_unpack(env, recipe, base, builder, apptainer, work)
+        with built as root:
+            folder_to_sif(root, image_labels(recipe), apptainer, squashed, work)
+        remove_tree(work.path / "root")
+        wrap(squashed, part, apptainer, work)
         packages = list_packages(part, work)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise DiskFull(folder) from None
         raise
-    record = lock_record(env, recipe, requirements_sha256(recipe), f"{recipe.base} ({base.origin})", builder, packages)
+    made_from = f"{recipe.base} ({base.origin})"
+    version = apptainer_version(apptainer)
+    record = lock_record(env, recipe, requirements_sha256(recipe), made_from, builder, version, packages)
     part.replace(sif)
     write_json(lock, record)
 

@@ -13,13 +13,32 @@ from typing import Any
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 
+KEYWORDS = ("ARG", "FROM", "RUN", "COPY", "ENV", "LABEL")
+"""The instructions that a recipe may use."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of a Dockerfile: its keyword and the rest of it, continued lines joined and comments left out."""
+
+    keyword: str
+    rest: str
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """A Dockerfile as the build sees it: `base` image, `copies` from the repository, `sha256` of its text."""
+    """A Dockerfile as the build sees it.
+
+    Attributes:
+        base: the image it starts from.
+        instructions: all of it, in order.
+        copies: files of the repository that it copies.
+        sha256: of its text.
+    """
 
     path: Path
     base: str
+    instructions: tuple[Instruction, ...]
     copies: tuple[str, ...]
     sha256: str
 
@@ -41,7 +60,8 @@ def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
     """Read what `images` needs from a Dockerfile.
 
     Raises:
-        UserError: the file is missing, names no base image, or copies a file that is not in the repository.
+        UserError: the file is missing, names no base image, uses an instruction that is none of `KEYWORDS`, or copies a
+            file that is not in the repository.
     """
     try:
         text = path.read_text()
@@ -50,13 +70,24 @@ def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
     base = re.search(r"^ARG\s+BASE=(\S+)\s*$", text, re.MULTILINE)
     if not base or not re.search(r"^FROM\s+\$\{?BASE\}?\s*$", text, re.MULTILINE):
         raise UserError(f"{path} names no base image; write 'ARG BASE=debian:12-slim' and 'FROM ${{BASE}}' on top.")
-    copies = []
-    for line in re.findall(r"^COPY\s+(.+?)\s*$", text, re.MULTILINE):
-        copies += [word for word in shlex.split(line)[:-1] if not word.startswith("--")]
+    steps = instructions(text)
+    for step in steps:
+        if step.keyword not in KEYWORDS:
+            raise UserError(f"{path} uses {step.keyword}; recipes are limited to {', '.join(KEYWORDS)}.")
+    copied = [shlex.split(step.rest)[:-1] for step in steps if step.keyword == "COPY"]
+    copies = [word for words in copied for word in words if not word.startswith("--")]
     for copy in copies:
         if not (root / copy).is_file():
             raise UserError(f"{path} copies {copy}, which is not a file of the repository; correct the COPY line.")
-    return Recipe(path, base[1], tuple(copies), hashlib.sha256(text.encode()).hexdigest())
+    return Recipe(path, base[1], steps, tuple(copies), hashlib.sha256(text.encode()).hexdigest())
+
+
+def instructions(text: str) -> tuple[Instruction, ...]:
+    """The instructions of a Dockerfile, in order."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\[ \t]*\n", "", "\n".join(lines))
+    words = [line.strip().split(maxsplit=1) for line in joined.splitlines() if line.strip()]
+    return tuple(Instruction(keyword.upper(), rest[0] if rest else "") for keyword, *rest in words)
 
 
 def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
@@ -68,13 +99,14 @@ def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
 
 
 def lock_record(
-    env: str, recipe: Recipe, requirements: str, base: str, builder: str, packages: Packages
+    env: str, recipe: Recipe, requirements: str, base: str, builder: str, apptainer: str, packages: Packages
 ) -> dict[str, Any]:
     """The lock: everything that decides what is in an image, in a stable order and without dates.
 
     Args:
         requirements: `requirements_sha256` of the recipe.
         base: the base image and where it came from.
+        apptainer: the name and version of the runtime that made the SIF and ran it.
     """
 
     def listing(pairs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
@@ -84,6 +116,7 @@ def lock_record(
         "env": env,
         "base": base,
         "builder": builder,
+        "apptainer": apptainer,
         "recipe_sha256": recipe.sha256,
         "requirements_sha256": requirements,
         "os": listing(packages.os),

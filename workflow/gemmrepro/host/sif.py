@@ -1,4 +1,4 @@
-"""An image in a builder's storage as a SIF file, Apptainer's format, and the list of packages inside one."""
+"""A root file system as a SIF file, Apptainer's format, and the list of packages inside one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from gemmrepro.errors import UserError
-from gemmrepro.host.builders import builder_command
-from gemmrepro.host.containers import find_apptainer
+from gemmrepro.host.cleaning import EPOCH, clean
+from gemmrepro.host.containers import find_apptainer, fuse_hint
 from gemmrepro.host.recipes import Packages
+from gemmrepro.host.rootfs import RootFs
 from gemmrepro.host.workspace import Workspace, run
 
 SQUASHFS = ("-comp", "zstd", "-Xcompression-level", "1")
@@ -32,30 +33,8 @@ print(json.dumps({
 """
 
 
-def image_to_sif(image: str, builder: str, sif: Path, work: Workspace) -> None:
-    """Turn an image in the builder's storage into the SIF file `sif`."""
-    apptainer = find_apptainer(work.environ.get("PATH"))
-    command = builder_command(builder, work)
-    if builder == "buildah" and os.geteuid() == 0:
-        container = run([*command, "from", "--pull=never", image], work, quiet=True).strip()
-        folder = Path(run([*command, "mount", container], work, quiet=True).strip())
-        described = json.loads(run([*command, "inspect", container], work, quiet=True))
-        folder_to_sif(folder, described["OCIv1"]["config"].get("Env", []), apptainer, sif, work)
-        run([*command, "umount", container], work, quiet=True)
-        return
-    archive = work.path / "image.tar"
-    if builder == "buildah":
-        run([*command, "push", "--quiet", image, f"docker-archive:{archive}"], work, quiet=True)
-    else:
-        run([*command, "save", "--output", archive, image], work, quiet=True)
-    run([apptainer, "build", "--mksquashfs-args", " ".join(SQUASHFS), sif, f"docker-archive:{archive}"], work)
-
-
-def folder_to_sif(folder: Path, variables: Sequence[str], apptainer: str, sif: Path, work: Workspace) -> None:
-    """Turn an image's mounted root into `sif` in place, in a third of the time and disk that an archive takes.
-
-    Args:
-        variables: the image's environment, NAME=value, which its folder does not hold.
+def folder_to_sif(root: RootFs, labels: Mapping[str, str], apptainer: str, squashed: Path, work: Workspace) -> None:
+    """Pack a root file system into the file system of a SIF, `squashed`, with Apptainer's start-up scripts.
 
     Raises:
         UserError: mksquashfs is missing, or a tool fails.
@@ -63,16 +42,27 @@ def folder_to_sif(folder: Path, variables: Sequence[str], apptainer: str, sif: P
     mksquashfs = shutil.which("mksquashfs", path=work.environ.get("PATH"))
     if mksquashfs is None:
         raise UserError("mksquashfs is not on PATH; install squashfs-tools, or start the command through envs/run.")
-    # Apptainer's start-up scripts, as this version writes them: those of an empty image.
-    empty, skeleton = work.path / "empty", work.path / "skeleton"
-    empty.mkdir()
-    run([apptainer, "build", "--sandbox", skeleton, empty], work)
-    run(["cp", "--archive", "--no-clobber", f"{skeleton}/.", folder], work)
-    script = folder / ".singularity.d" / "env" / "10-docker2singularity.sh"
-    script.write_text(environment_script(variables))
+    own = root.folder / ".singularity.d"
+    if not own.exists():
+        # Apptainer's start-up scripts, as this version writes them: those of an empty image.
+        empty, skeleton = work.path / "empty", work.path / "skeleton"
+        empty.mkdir()
+        run([apptainer, "build", "--sandbox", skeleton, empty], work)
+        run(["cp", "--archive", "--no-clobber", f"{skeleton}/.", root.folder], work)
+    script = own / "env" / "10-docker2singularity.sh"
+    script.write_text(environment_script(root.variables))
     script.chmod(0o755)
-    squashed = work.path / "root.squashfs"
-    run([mksquashfs, folder, squashed, "-noappend", "-quiet", "-no-progress", *SQUASHFS], work)
+    # Apptainer's own labels and definition name the build machine's folders and the date.
+    (own / "Singularity").unlink(missing_ok=True)
+    (own / "labels.json").write_text(json.dumps(dict(labels), indent=2, sort_keys=True) + "\n")
+    clean(root.folder, work.started)
+    times = ["-root-time", str(EPOCH), "-mkfs-time", str(EPOCH)]
+    owner = ["-all-root"] if os.geteuid() else []
+    run([mksquashfs, root.folder, squashed, "-noappend", "-quiet", "-no-progress", *times, *owner, *SQUASHFS], work)
+
+
+def wrap(squashed: Path, sif: Path, apptainer: str, work: Workspace) -> None:
+    """Make `sif` from its file system, which is removed."""
     arch = {"x86_64": "2", "aarch64": "4"}[os.uname().machine]
     primary = ["--datatype", "4", "--parttype", "2", "--partfs", "1", "--partarch", arch, "--groupid", "1"]
     run([apptainer, "sif", "new", sif], work)
@@ -81,17 +71,25 @@ def folder_to_sif(folder: Path, variables: Sequence[str], apptainer: str, sif: P
     sif.chmod(0o755)
 
 
-def environment_script(variables: Sequence[str]) -> str:
-    """A shell script that sets an image's variables (NAME=value) as Apptainer does for images it converts itself."""
+def environment_script(variables: Mapping[str, str]) -> str:
+    """A shell script that sets an image's variables as Apptainer does for images it converts itself."""
     lines = ["#!/bin/sh"]
-    for name, _, value in (variable.partition("=") for variable in variables):
+    for name, value in variables.items():
         quoted = '"' + re.sub(r'(["\\`$])', r"\\\1", value) + '"'
         lines.append(f"export {name}={quoted}" if name == "PATH" else f'export {name}="${{{name}:-{quoted}}}"')
     return "\n".join(lines) + "\n"
 
 
 def list_packages(sif: Path, work: Workspace) -> Packages:
-    """The packages inside `sif`. Running this also tests that the image works."""
+    """The packages inside `sif`. Running this also tests that the image works.
+
+    Raises:
+        UserError: it does not; says what to do where an ordinary user may not mount images.
+    """
     apptainer = find_apptainer(work.environ.get("PATH"))
     inside = [apptainer, "exec", "--cleanenv", "--no-home", "--pwd", "/", str(sif)]
-    return Packages.parsed(json.loads(run([*inside, "python3", "-c", LIST_PACKAGES], work, quiet=True)))
+    try:
+        listing = run([*inside, "python3", "-c", LIST_PACKAGES], work, quiet=True)
+    except UserError as error:
+        raise UserError(f"{error}{fuse_hint()}") from None
+    return Packages.parsed(json.loads(listing))

@@ -21,6 +21,12 @@ from gemmrepro.errors import UserError
 
 NO_SPACE = re.compile(r"no space left on device|disk quota exceeded|ENOSPC", re.IGNORECASE)
 
+UNREACHABLE = re.compile(
+    r"temporary failure (in name resolution|resolving)|could not resolve|name or service not known|"
+    r"network is unreachable|cannot assign requested address|no address associated with hostname|could not connect to",
+    re.IGNORECASE,
+)
+
 TAIL = 15
 """Lines of a failed tool's output that its error quotes."""
 
@@ -35,6 +41,17 @@ class DiskFull(UserError):
         )
 
 
+class NoNetwork(UserError):
+    """A tool could not reach what it downloads from."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            "no network: the packages for a container image could not be downloaded "
+            f"({reason}). Connect this machine, or copy resources/images/ (the .sif and .lock.json files) from one "
+            "where they were built."
+        )
+
+
 @dataclass(frozen=True)
 class Workspace:
     """A build's private folder: storage, context and temporary files, gone when the build ends.
@@ -43,11 +60,13 @@ class Workspace:
         path: the folder.
         environ: the environment of the tools that run in it; a build adds to it.
         lock_fd: the open lock that marks the folder as in use, which tools inherit.
+        started: when the build began, in seconds since 1970.
     """
 
     path: Path
     environ: dict[str, str]
     lock_fd: int
+    started: float
 
 
 @contextlib.contextmanager
@@ -71,9 +90,10 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
         with (path / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (path / "tmp").mkdir()
+            started = path.stat().st_mtime
             # The tools' temporary files go here: their own defaults are /tmp, /var/tmp and HOME.
             own = {**environ, "TMPDIR": str(path / "tmp"), "APPTAINER_TMPDIR": str(path / "tmp")}
-            yield Workspace(path, own, lock.fileno())
+            yield Workspace(path, own, lock.fileno(), started)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -95,8 +115,9 @@ def remove_tree(path: Path) -> None:
             function(name)
 
     if os.geteuid() and (path / "storage").exists():
-        # An ordinary user's buildah leaves files of the other users in the image, which only its namespace may remove.
-        subprocess.run(["buildah", "unshare", "rm", "-rf", path / "storage"], capture_output=True)
+        # An ordinary user's build leaves files of the other users in the image, which only its namespace may remove.
+        for builder in filter(shutil.which, ("buildah", "podman")):
+            subprocess.run([builder, "unshare", "rm", "-rf", path / "storage"], capture_output=True)
     shutil.rmtree(path, onerror=retry)
 
 
@@ -108,7 +129,7 @@ def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None
         quiet: keep its standard output, which is returned, and pass only its standard error on.
 
     Raises:
-        UserError: the tool failed; the message holds the end of its output, or names a full disk.
+        UserError: the tool failed; the message holds the end of its output, or names a full disk or a missing network.
         TimeoutError: it did not end within `timeout` seconds.
     """
     argv = [str(word) for word in command]
@@ -126,9 +147,11 @@ def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None
         )
         tail: collections.deque[str] = collections.deque(maxlen=TAIL)
         with _killed_after(process, argv[0], timeout):
-            disk_full = _pass_on(process, tail)
-        if process.returncode and disk_full:
+            complaints = _pass_on(process, tail)
+        if process.returncode and complaints[NO_SPACE]:
             raise DiskFull(work.path.parent)
+        if process.returncode and complaints[UNREACHABLE]:
+            raise NoNetwork(complaints[UNREACHABLE])
         if process.returncode:
             output = "\n  ".join(tail) or "nothing"
             raise UserError(
@@ -138,15 +161,21 @@ def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None
         return capture.read()
 
 
-def _pass_on(process: subprocess.Popen[str], tail: collections.deque[str]) -> bool:
-    """Print a tool's output until it ends, keeping its last lines in `tail`; whether it complained of a full disk."""
-    disk_full = False
+def _pass_on(process: subprocess.Popen[str], tail: collections.deque[str]) -> dict[re.Pattern[str], str]:
+    """Print a tool's output until it ends, keeping its last lines in `tail`.
+
+    Returns:
+        The first line in which it complained of a full disk (`NO_SPACE`) or no network (`UNREACHABLE`), or "".
+    """
+    complaints = {NO_SPACE: "", UNREACHABLE: ""}
     for line in process.stdout or process.stderr or ():
         tail.append(line.rstrip())
-        disk_full = disk_full or bool(NO_SPACE.search(line))
+        for pattern, said in complaints.items():
+            if not said and pattern.search(line):
+                complaints[pattern] = line.strip()
         print(line, end="", file=sys.stderr, flush=True)
     process.wait()
-    return disk_full
+    return complaints
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ class LockView:
     env: str
     base: str
     builder: str
+    apptainer: str
     recipe: str
     requirements: str
     python: tuple[PackageView, ...]
@@ -43,6 +44,7 @@ def lock_view(lock: Mapping[str, Any]) -> LockView:
         env=lock["env"],
         base=lock["base"],
         builder=lock["builder"],
+        apptainer=lock.get("apptainer", ""),
         recipe=lock["recipe_sha256"] or "",
         requirements=lock["requirements_sha256"] or "",
         python=_packages(lock["python"]),
