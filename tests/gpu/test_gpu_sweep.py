@@ -16,7 +16,7 @@ import pytest
 from gpu_tools import ROOT, stage
 
 from gemmrepro import registry
-from gemmrepro.measure import recorded
+from gemmrepro.measure.checks import whole
 
 pytestmark = pytest.mark.gpu
 
@@ -80,7 +80,7 @@ def gemm_kernels(folder: Path) -> list[str]:
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    return recorded.read_summary(folder)
+    return whole.read_summary(folder)
 
 
 def test_a_killed_sweep_continues_and_loses_nothing(world):

@@ -12,8 +12,8 @@ from support import ROOT
 
 from gemmrepro.core import schemas
 from gemmrepro.measure import merge
+from gemmrepro.measure.checks.whole import read_summary
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.measure.recorded import read_summary
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, rows_text, with_status
 
 RECORDED = ROOT / "reports/recorded/h200/hopper"

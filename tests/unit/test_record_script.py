@@ -97,7 +97,7 @@ def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_fami
         for name in ("products", "accuracy", "accumulator", "variants", "direct")
         for kind in ("csv", "json")
     }
-    assert filed == {"ozaki/gates.json", *experiments}
+    assert filed == {"ozaki/gates.json", "ozaki/manifest.json", *experiments}
     assert set(json.loads((record.out / "ozaki/gates.json").read_text())) == {k.id for k in registry.kernels("ozaki")}
     assert (record.work / "gates/crt.fused.json").is_file(), "the experiment asks for the guests' gates"
 

@@ -28,7 +28,10 @@ from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
 from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
 from gemmrepro.host.plan import Plan, checked_out, relative
-from gemmrepro.measure.recording import FILES
+from gemmrepro.measure.checks.gates import GATES
+from gemmrepro.measure.checks.manifest import MANIFEST
+from gemmrepro.measure.checks.physics import CEILINGS
+from gemmrepro.measure.recording import FILES, RUN, SUMMARY
 from gemmrepro.registry import keys
 
 

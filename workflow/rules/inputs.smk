@@ -26,12 +26,16 @@ def numeric_verdict(wildcards):
     return PLAN.recorded(kernel_of(wildcards).family, "gates.json")
 
 
+RECORDING_SCHEMAS = [checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("run", "gates", "manifest")]
+
+
 def measured_from(wildcards):
     """What a family's rows are made from."""
     inputs = {"records": PLAN.builds_in([wildcards.family])}
     if not PLAN.live:
-        recording = PLAN.recorded(wildcards.family, *FILES)
-        return inputs | {"recording": recording, "schema": checked_out("workflow/schemas/run.schema.yaml")}
+        recording = PLAN.recorded(wildcards.family, *FILES, GATES, MANIFEST)
+        ceilings = PLAN.recorded(CEILINGS, SUMMARY, RUN)
+        return inputs | {"recording": recording, "ceilings": ceilings, "schemas": RECORDING_SCHEMAS}
     binaries = PLAN.builds_in([wildcards.family], "fatbin")
     return inputs | {"binaries": binaries, "gates": PLAN.gates_in([wildcards.family]), "config": "results/config.json"}
 
@@ -73,7 +77,7 @@ def experiment_inputs(source):
         if source is CPU:
             return sources
         if source is RECORDED:
-            files = (f"experiments/{name}.{suffix}" for suffix in ("csv", "json"))
+            files = [*(f"experiments/{name}.{suffix}" for suffix in ("csv", "json")), MANIFEST]
             schema = checked_out("workflow/schemas/experiment.schema.yaml")
             return sources | {"records": builds, "recording": PLAN.recorded(family, *files), "schema": schema}
         kernels = PLAN.experiment_kernels(family, name)

@@ -35,7 +35,8 @@ rule measure:
         gpu=1 if PLAN.live else 0,
     params:
         folder=subpath(output[0], parent=True),
-        run=lambda wildcards: keys.run(wildcards.family),
+        # Recorded rows are also held against what is declared of their kernels.
+        run=lambda wildcards: (keys.run if PLAN.live else keys.drawn)(wildcards.family),
         code=code("measure.sweep") if PLAN.live else code("measure.recorded"),
         command=lambda wildcards: (
             "sweep --config results/config.json --gates results/gates" f" --journal results/sweep/{wildcards.family}"

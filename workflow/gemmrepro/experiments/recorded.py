@@ -21,6 +21,7 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import Experiment
+from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.measure.recording import CurrentKeys, read_rows, rows_text, stale, with_status
 
 
@@ -75,6 +76,7 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
         write_atomic(out / table.name, rows_text([], experiment.header))
         write_json(out / manifest.name, {"source": "none"})
         return 0, 0
+    check_manifest(folder.parent, *(f"{declarations.RECORDINGS}/{path.name}" for path in (table, manifest)))
     run: dict[str, Any] = read_json(manifest, "the recording", RESTORE)
     schemas.check(run, "experiment.schema.yaml", f"the recording {manifest}")
     same = run["declared"] == declarations.fingerprint(experiment)

@@ -44,6 +44,8 @@ from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
 from gemmrepro.measure import merge
 from gemmrepro.measure.binaries import is_built
+from gemmrepro.measure.checks.gates import GATES
+from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.prepare import timed_kernels
 from gemmrepro.measure.recording import FILES, SUMMARY
 from gemmrepro.registry import Kernel
@@ -196,7 +198,7 @@ class Family:
     def _unjudged(self) -> list[str]:
         """Ids of the kernels that need a numerical verdict; a recorded one that still holds is copied."""
         families = {kernel.family for kernel in self.everyone}
-        filed = {family: _read(self._recordings / family / "gates.json") for family in families}
+        filed = {family: _read(self._recordings / family / GATES) for family in families}
         unjudged = []
         for kernel in self.everyone:
             path, verdict = self.request.numeric / f"{kernel.id}.json", filed[kernel.family].get(kernel.id, {})
@@ -260,7 +262,8 @@ class Family:
             kernel.id: read_json(self.request.numeric / f"{kernel.id}.json", "a verdict", "record again")
             for kernel in self.kernels
         }
-        write_json(target / "gates.json", verdicts)
+        write_json(target / GATES, verdicts)
+        write_manifest(target)
         say(f"{self.name} is filed under {target}")
 
 

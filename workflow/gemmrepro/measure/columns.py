@@ -66,18 +66,22 @@ class Column:
         return {**rules, "description": words}
 
     def typed(self, cell: str) -> str | int | float | None:
-        """The value of a cell: None if it is empty, the text itself if it should be a number but is not."""
+        """The value of a cell: None if it is empty, the text itself if it should be a number but is not.
+
+        A whole number has one spelling: "04096" is none.
+        """
         if cell == "":
             return None
         if self.kind == "text":
             return cell
         try:
-            return int(cell) if self.kind == "integer" else float(cell)
+            value = int(cell) if self.kind == "integer" else float(cell)
         except ValueError:
             return cell
+        return cell if self.kind == "integer" and str(value) != cell else value
 
     def allows(self, cell: str) -> bool:
-        """Whether a cell of a CSV is valid in this column, by the same rules as `schema`."""
+        """Whether a cell of a CSV is valid in this column, by the same rules as `schema`, and finite."""
         value = self.typed(cell)
         if value is None:
             return self.optional
@@ -85,7 +89,7 @@ class Column:
         if isinstance(value, str):
             fits = about.pattern is None or re.search(about.pattern, value) is not None
             return self.kind == "text" and fits and (not about.among or value in about.among)
-        if isinstance(value, float) and math.isnan(value):
+        if not math.isfinite(value):
             return False
         return (about.least is None or value >= about.least) and (about.above is None or value > about.above)
 

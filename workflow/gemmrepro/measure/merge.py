@@ -12,10 +12,11 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
+from gemmrepro.measure.checks.refusal import POINT
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Point, plan_points
 from gemmrepro.measure.prepare import timed_kernels
-from gemmrepro.measure.recording import COUNTERS, POINT, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
+from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
 
 _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
 

@@ -5,7 +5,9 @@
     python -m gemmrepro.measure.recorded --compare FOLDER FOLDER      (do two recordings of a family agree?)
 
 A row is "current" if its build key and its run key are those of today's build of the same kernel with the same toolkit,
-and "stale" otherwise, also if that toolkit was not built. Rows of libraries have no build and are always current.
+and "stale" otherwise, also if that toolkit was not built. Rows of libraries have no build. Nothing in a recording is
+believed that can be computed: what does not follow from its samples, or cannot be on its GPU, is refused
+(gemmrepro.measure.checks).
 """
 
 from __future__ import annotations
@@ -17,26 +19,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.names import RESTORE
+from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row, typed
-from gemmrepro.measure.recording import (
-    COUNTERS,
-    FILES,
-    RUN,
-    SAMPLES,
-    SUMMARY,
-    check_cells,
-    check_rows,
-    check_samples,
-    mark,
-    read_rows,
-    rows_text,
-    stale,
-    write_nothing,
-)
+from gemmrepro.measure.checks.gates import GATES, check_gates
+from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.measure.checks.whole import read_summary, read_whole
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS, Row, typed
+from gemmrepro.measure.recording import COUNTERS, FILES, RUN, SAMPLES, SUMMARY, rows_text, stale, write_nothing
 from gemmrepro.stats import Interval
 
 
@@ -49,35 +38,24 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
         (rows, stale rows).
 
     Raises:
-        UserError: there is no recording of that GPU at all, or a file of this one is missing or corrupt.
+        UserError: there is no recording of that GPU at all, or this one is incomplete, corrupt, or contradicts itself.
     """
     folder, out = Path(recorded) / family, Path(out)
     # Gates and experiments may have been recorded without any times.
     timed = any((folder / name).exists() for name in FILES)
     if not timed and Path(recorded).is_dir():
+        check_manifest(folder, GATES)
+        check_gates(family, folder / GATES)
         write_nothing(out)
         return 0, 0
     if not folder.is_dir():
         raise _unrecorded(family, Path(recorded))
-    rows = read_summary(folder)
-    counted = read_rows(folder / COUNTERS, COUNTER_COLUMNS)
-    check_cells(CounterRow, counted, folder / COUNTERS)
-    run = read_json(folder / RUN, "the recording", RESTORE)
-    schemas.check(run, "run.schema.yaml", f"the recording {folder / RUN}")
-    samples = check_samples(folder / SAMPLES)
-    marked = mark(rows, build)
-    write_atomic(out / SUMMARY, rows_text(marked, SUMMARY_COLUMNS))
-    write_atomic(out / COUNTERS, rows_text(mark(counted, build), COUNTER_COLUMNS))
-    write_atomic(out / SAMPLES, samples)
-    write_json(out / RUN, {**run, "source": "recorded"})
-    return len(marked), stale(marked)
-
-
-def read_summary(folder: Path) -> list[dict[str, str]]:
-    """The rows of a recording's summary as text. Raises UserError if it is missing or any cell is invalid."""
-    rows = read_rows(folder / SUMMARY, SUMMARY_COLUMNS)
-    check_rows(rows, folder / SUMMARY)
-    return rows
+    found = read_whole(family, folder, build)
+    write_atomic(out / SUMMARY, rows_text(found.rows, SUMMARY_COLUMNS))
+    write_atomic(out / COUNTERS, rows_text(found.counters, COUNTER_COLUMNS))
+    write_atomic(out / SAMPLES, found.samples)
+    write_json(out / RUN, {**found.run, "source": "recorded"})
+    return len(found.rows), stale(found.rows)
 
 
 def _unrecorded(family: str, recorded: Path) -> UserError:

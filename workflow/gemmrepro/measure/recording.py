@@ -13,7 +13,9 @@ from gemmrepro.core import schemas
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
+from gemmrepro.measure.checks.refusal import POINT
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row, first_wrong, schema, typed
+from gemmrepro.measure.subjects import kernels_behind
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
 
@@ -59,6 +61,7 @@ class CurrentKeys:
     def __init__(self, build: Path) -> None:
         self._build = Path(build)
         self._build_keys: dict[tuple[str, str], str | None] = {}
+        self._run_keys: dict[tuple[str, str, Shape | None], str | None] = {}
 
     def build_key(self, kernel: str, toolkit: str) -> str | None:
         """The build key of a binary; None where there is none."""
@@ -69,19 +72,25 @@ class CurrentKeys:
 
     def run_key(self, kernel: str, toolkit: str, shape: Shape | None = None) -> str | None:
         """The run key of a binary on `shape` (None: on the usual shapes); None if it was not built."""
-        build_key = self.build_key(kernel, toolkit)
-        return None if build_key is None else run_key(registry.kernel(kernel), build_key, shape)
+        run = (kernel, toolkit, shape)
+        if run not in self._run_keys:
+            key = self.build_key(kernel, toolkit)
+            self._run_keys[run] = None if key is None else run_key(registry.kernel(kernel), key, shape)
+        return self._run_keys[run]
 
 
 def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
     """Rows of a summary or of counters with their status set.
 
     A row is "current" if its run key is today's: the same binary, launched identically on the same shape. Otherwise it
-    is "stale", also if that toolkit was not built. Rows of libraries have no build.
+    is "stale", also if that toolkit was not built, and so is a row of a summary that belongs to no kernel as it is
+    declared (`subjects.kernels_behind`). Rows of libraries have no build.
     """
     keys = CurrentKeys(build)
 
     def is_current(row: Mapping[str, str]) -> bool:
+        if "baseline" in row and not kernels_behind(row["family"], row):
+            return False
         if row["toolkit"] == LIBRARY:
             return True
         shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
@@ -112,13 +121,8 @@ def check_cells(table: type, rows: Sequence[Mapping[str, str]], path: Path) -> N
         raise UserError(f"{what} is corrupt: it holds a cell that is no number; {RESTORE}.")
 
 
-_INTERVALS = (("ci_low_us", "median_us", "ci_high_us"), ("ratio_ci_low", "ratio", "ratio_ci_high"))
-POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
-"""The columns that name a point of a summary and of samples."""
-
-
 def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """Check a whole summary: its cells, that its intervals hold their values, and that no point occurs twice.
+    """Check a summary by itself: its cells, and that no point occurs twice.
 
     Raises:
         UserError: names the line and what is wrong with it.
@@ -127,31 +131,10 @@ def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     seen: set[tuple[str, ...]] = set()
     for number, row in enumerate(rows, 2):
         what = f"line {number} of the recording {path}"
-        for low, value, high in _INTERVALS:
-            ends = [float(row[name]) for name in (low, value, high) if row[name]]
-            if len(ends) == 3 and ends != sorted(ends):
-                raise UserError(f"{what} is corrupt: {value} lies outside its interval; {RESTORE}.")
         point = tuple(row[column] for column in POINT)
         if point in seen:
             raise UserError(f"{what} is corrupt: it repeats {' '.join(filter(None, point))}; {RESTORE}.")
         seen.add(point)
-
-
-def check_samples(path: Path) -> bytes:
-    """The bytes of samples.parquet. Raises UserError if it is missing, corrupt, or has other columns."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        raw = path.read_bytes()
-        columns = pyarrow.parquet.read_table(pyarrow.BufferReader(raw)).column_names
-    except FileNotFoundError:
-        raise UserError(f"the recording {path} is missing; {RESTORE}.") from None
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"the recording {path} is corrupt ({error}); {RESTORE}.") from None
-    if columns != SAMPLE_COLUMNS:
-        raise UserError(f"the recording {path} has the columns {', '.join(columns)}; {RESTORE}.")
-    return raw
 
 
 def write_nothing(out: Path) -> None:

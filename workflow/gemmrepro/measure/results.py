@@ -10,17 +10,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from gemmrepro import operands, stats, timing
+from gemmrepro import operands, timing
 from gemmrepro.build.record import read_build
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.provenance import git_commit, libraries
 from gemmrepro.core.tables import csv_text
 from gemmrepro.gpu import baselines
-from gemmrepro.measure import profiler
+from gemmrepro.measure import derived, profiler
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
 from gemmrepro.measure.plan import Point, Skipped
 from gemmrepro.measure.prepare import Sweep
@@ -66,8 +65,8 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
     kernel = sweep.kernels.get(point.kernel)
     flops, moved = operands.work(kernel or _compared_with(sweep, point), point.shape)
     check = sweep.records.check(point) or Check(passed=True)
-    tick = stats.resolution(np.concatenate(measured.times))
-    level = stats.rounds_interval(measured.times, tick=tick, repeatability=stats.REPEATABILITY)
+    level = derived.time_cells(measured.times)
+    ratio = derived.ratio_cells(measured.times, measured.baseline) if point.baseline else {}
     sensors = [reading for single in measured.rounds.values() for reading in single.sensors]
     return Row(
         kernel=point.kernel,
@@ -81,19 +80,15 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
         cache=point.cache,
         toolkit=point.toolkit,
         arch=sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
-        median_us=level.value,
-        ci_low_us=level.low,
-        ci_high_us=level.high,
-        samples=sum(map(len, measured.times)),
-        rounds=len(measured.rounds),
-        tflops=flops / level.value * 1e-6 if flops else None,
-        gbps=moved / level.value * 1e-3 if moved else None,
+        baseline=point.baseline or None,
         err_scaled_max=check.err_scaled_max,
         err_fro=check.err_fro,
         build_key=sweep.records.build_key(point),
         run_key=sweep.records.run_key(point),
+        **level,
+        **derived.rate_cells(level["median_us"], flops, moved),
         **timing.summarize_sensors(sensors),
-        **_ratio_cells(measured, tick),
+        **ratio,
     )
 
 
@@ -101,21 +96,6 @@ def _compared_with(sweep: Sweep, point: Point) -> Kernel:
     """A kernel that is compared with this baseline on this problem."""
     wanted = (point.kernel, point.problem)
     return next(kernel for kernel in sweep.kernels.values() if (kernel.timing.baseline, kernel.problem) == wanted)
-
-
-def _ratio_cells(measured: Measured, tick: float) -> dict[str, Any]:
-    """The cells of the comparison with the baseline; `tick` is the resolution of the point's own times, in µs."""
-    if not measured.point.baseline:
-        return {}
-    baseline = measured.baseline
-    ratio = stats.ratio_interval(baseline, measured.times, ticks=(stats.resolution(np.concatenate(baseline)), tick))
-    return {
-        "baseline": measured.point.baseline,
-        "baseline_median_us": stats.rounds_interval(baseline).value,
-        "ratio": ratio.value,
-        "ratio_ci_low": ratio.low,
-        "ratio_ci_high": ratio.high,
-    }
 
 
 def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:

@@ -1,0 +1,237 @@
+"""What contradicts itself in a recording is refused, by row, with what would follow."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from recordings import RUN_JSON, Recorded, drawn, pair, reword, write
+from synthetic import write_build
+
+from gemmrepro.errors import UserError
+from gemmrepro.measure.checks.gates import check_gates
+from gemmrepro.measure.checks.manifest import check_manifest, write_manifest
+from gemmrepro.measure.checks.physics import Ceilings, check_limits
+from gemmrepro.measure.checks.samples import read_samples
+from gemmrepro.measure.checks.whole import read_whole
+
+KERNEL, LIBRARY = pair()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A recording of the ladder's first kernel and its baseline; the kernel's binary is today's."""
+    folder = tmp_path / "gpu" / "ladder"
+    write(folder, [KERNEL, LIBRARY])
+    write_build(tmp_path / "build", "ladder.naive", "cuda13", "aaaa")
+    return folder
+
+
+def read(folder):
+    return read_whole("ladder", folder, folder.parent.parent / "build")
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "complaint"),
+    [
+        (0, {"median_us": 139.9, "ci_low_us": 139, "ci_high_us": 140.5}, r"ci_low|median_us .*its samples give 1[34]"),
+        (0, {"tflops": 0.4}, r"tflops of ladder\.naive .*is 0\.4 TFLOP/s, and the work gives 0\.2"),
+        (0, {"gbps": 5.6e9}, r"gbps .*and the work gives 5\.6"),
+        (0, {"tflops": ""}, r"tflops .*is empty, and the work gives"),
+        (0, {"samples": 35}, r"samples .*is 35, and its samples give 36"),
+        (0, {"rounds": 1}, r"rounds .*is 1, and its samples give 3"),
+        (0, {"ratio_ci_low": 0.01}, r"ratio_ci_low .*is 0\.01, and its samples give 0\.04"),
+        (0, {"baseline_median_us": 12.6}, r"baseline_median_us .*12\.6 µs, and its samples give 6\.3"),
+        (0, {"baseline": "", "ratio": ""}, "has none of its samples' baseline"),
+        (0, {"build_key": "bbbb"}, "its build key is bbbb, and that of its samples aaaa"),
+        (0, {"cache": "cold"}, "has no samples"),
+        (0, {"m": 512}, "has no samples"),
+        (0, {"family": "ada"}, "a row of family ada"),
+        (1, {"clock_mhz": 1990}, "above the GPU's highest, 1980 MHz"),
+        (1, {"power_w": 1051}, "above 1.5 times the cap of 700 W"),
+        (1, {"temp_c": 400}, "none that a GPU runs at"),
+        (1, {"arch": "sm_100a"}, "does not run on compute capability 9.0"),
+    ],
+)
+def test_a_row_that_does_not_follow_is_refused(folder, line, change, complaint):
+    reword(folder, line, **change)
+    with pytest.raises(UserError, match=rf"line {line + 2} .*{complaint}"):
+        read(folder)
+
+
+def test_rows_that_are_no_declared_kernels_are_stale(folder):
+    """Declarations change after a recording: such a row supports nothing, and stops nothing."""
+    other = replace(LIBRARY, kernel="cublas.gemm")
+    write(folder, [KERNEL, other, Recorded("ladder.naive", 512, drawn(900, 5), drawn(20, 6), "gone")])
+    assert [row["status"] for row in read(folder).rows] == ["current", "stale", "stale"]
+
+
+def test_rows_and_samples_are_of_the_same_points(folder):
+    lines = (folder / "summary.csv").read_text().splitlines(keepends=True)
+    (folder / "summary.csv").write_text("".join(lines[:2]))
+    with pytest.raises(UserError, match=r"has no row of cublas\.sgemm library .*of which there are samples"):
+        read(folder)
+
+
+def _swap_rounds(samples):
+    return samples.iloc[::-1].reset_index(drop=True)
+
+
+@pytest.mark.parametrize(
+    ("edit", "complaint"),
+    [
+        (lambda s: s.assign(time_us=10 * s["time_us"]), "line 2 .* and its samples give"),
+        (lambda s: s.assign(time_us=np.nan), "samples have no time_us|not positive and finite"),
+        (lambda s: s.assign(time_us=np.inf), "not positive and finite"),
+        (lambda s: s.assign(time_us=-s["time_us"]), "not positive and finite"),
+        (lambda s: s.assign(baseline_us=np.where(s["index"] == 3, np.nan, s["baseline_us"])), "have no partner"),
+        (lambda s: s.assign(baseline_us=np.inf), "a baseline's time is not positive"),
+        (lambda s: s.assign(time_us=s["time_us"].astype(str)), "time_us holds"),
+        (lambda s: s[s["index"] != 5], "not counted from 0"),
+        (lambda s: pd.concat([s, s.tail(1)]), "not counted from 0"),
+        (lambda s: pd.concat([s, s.head(12)]), "in several places"),
+        (lambda s: s[s["round"] != 1], "line 2 .* and its samples give"),
+        (_swap_rounds, "not in order"),
+        (lambda s: s.iloc[0:0], "has no samples"),
+        (lambda s: s.drop(columns="index"), "has the columns"),
+        (lambda s: s.assign(build_key="x"), "that of its samples x"),
+    ],
+)
+def test_samples_that_are_none_are_refused(folder, edit, complaint):
+    path = folder / "samples.parquet"
+    edit(pd.read_parquet(path)).to_parquet(path, index=False)
+    with pytest.raises(UserError, match=complaint):
+        read(folder)
+
+
+def test_a_file_that_would_fill_the_memory_is_not_unfolded(folder):
+    """A billion equal numbers take some kilobytes of Parquet."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from gemmrepro.measure.columns import SAMPLE_COLUMNS
+
+    column = pyarrow.array(np.zeros(1 << 20))
+    table = pyarrow.table([pyarrow.chunked_array([column] * 16)] * len(SAMPLE_COLUMNS), names=SAMPLE_COLUMNS)
+    path = folder / "samples.parquet"
+    pyarrow.parquet.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(UserError, match="unfold into more than 1024 MB"):
+        read_samples(path)
+
+
+COUNTER = dict(kernel="ladder.naive", toolkit="cuda13", m=256, n=256, k=256, build_key="aaaa", status="current")
+COUNTER["run_key"] = KERNEL.row()["run_key"]
+COUNTED = {
+    "gpu__time_duration.sum": (140_000, "ns"),
+    "dram__bytes.sum": (1_400_000, "byte"),
+    "dram__bytes.sum.per_second": (1e10, "byte/s"),
+    "sm__cycles_elapsed.max": (252_000, "cycle"),
+    "lts__t_sector_hit_rate.pct": (80, "%"),
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "change", "complaint"),
+    [
+        ("dram__bytes.sum", {"value": -1}, "finite and not negative"),
+        ("dram__bytes.sum", {"value": 2_800_000}, "are no 1e[+]10 bytes a second"),
+        ("dram__bytes.sum", {"unit": "Kbyte"}, "in 'Kbyte' instead of 'byte'"),
+        ("dram__bytes.sum", {"metric": "dram__bytes"}, "there is no counter dram__bytes"),
+        ("dram__bytes.sum", {"metric": "lts__t_sector_hit_rate.pct", "unit": "%", "value": 80}, "it repeats lts__"),
+        ("dram__bytes.sum", {"toolkit": "library"}, "never of libraries"),
+        ("sm__cycles_elapsed.max", {"value": 340_000}, "a clock above 1980 MHz"),
+        ("sm__cycles_elapsed.max", {"value": 25_200}, "counted 25200 cycles, and its time at its clock is 277"),
+        ("lts__t_sector_hit_rate.pct", {"value": 180}, "is 180 %"),
+    ],
+)
+def test_counters_that_cannot_be_are_refused(folder, metric, change, complaint):
+    rows = {name: COUNTER | dict(metric=name, value=value, unit=unit) for name, (value, unit) in COUNTED.items()}
+    write(folder, [KERNEL, LIBRARY], rows.values())
+    assert len(read(folder).counters) == 5
+    write(folder, [KERNEL, LIBRARY], (rows | {metric: rows[metric] | change}).values())
+    with pytest.raises(UserError, match=complaint):
+        read(folder)
+
+
+def test_no_rate_is_above_what_the_same_recording_measures(folder):
+    """Samples and row agree, and are ten times as fast as the multiply-add units."""
+    fast = [Recorded("ladder.naive", 4096, drawn(140, 1), drawn(130, 2)), pair(4096, library_us=130)[1]]
+    write(folder, fast)
+    rows = read(folder).rows
+    ceiling = {**rows[0], "kernel": "ceilings.ffma", "tflops": "60", "gbps": "", "clock_mhz": "1980"}
+    copied = {**rows[0], "tflops": "", "gbps": "500", "clock_mhz": "1980"}
+    path = folder / "summary.csv"
+    assert Ceilings.of([ceiling, copied], RUN_JSON) == Ceilings(60, None, 500)
+    check_limits("ladder", rows, RUN_JSON, Ceilings(1200, None, None), path)
+    with pytest.raises(UserError, match=r"its 9\d\d\.?\d* TFLOP/s are above 60 TFLOP/s, the ceiling"):
+        check_limits("ladder", rows, RUN_JSON, Ceilings.of([ceiling], RUN_JSON), path)
+    with pytest.raises(UserError, match=r"151.\d MB must cross DRAM's interface in 1\d\d.*, and the best copy"):
+        check_limits("ladder", rows, RUN_JSON, Ceilings.of([copied], RUN_JSON), path)
+
+
+def test_a_kernel_is_paired_with_the_baseline_that_was_timed(folder):
+    write(folder, [KERNEL, pair(library_us=20)[1]])
+    with pytest.raises(UserError, match=r"cublas\.sgemm takes 6\.\d+ µs beside it and (19|20)\.?\d* µs in its own row"):
+        read(folder)
+
+
+CASE = {
+    **{"shape": [128, 128, 8], "alpha": 1.0, "beta": 0.0, "inputs": "normal", "seed": 1},
+    **{"err_scaled_max": 2.7, "gamma": 6.557e-07, "passed": True, "message": ""},
+}
+JUDGED = {"status": "passed", "build_key": "0" * 16, "gate_key": "1" * 16, "reason": "", "cases": [CASE]}
+
+
+@pytest.mark.parametrize(
+    ("judged", "case", "complaint"),
+    [
+        ({}, {}, None),
+        ({}, {"err_scaled_max": 2.7e6}, "passed with an error of 2.7e[+]06 and a bound of 11"),
+        ({}, {"err_scaled_max": float("nan")}, "negative or not finite"),
+        ({}, {"passed": False, "message": "wrong"}, "it says passed, and 1 of 1 cases failed"),
+        ({}, {"passed": "yes"}, "has 'yes' as its passed"),
+        ({}, {"message": "wrong"}, "passed, and its message is 'wrong'"),
+        ({}, {"extra": 1}, "has the fields"),
+        ({"cases": []}, {}, "it says passed, and 0 of 0 cases failed"),
+        ({"status": "PASSED!"}, {}, "'PASSED!' is not one of"),
+        ({"status": "failed"}, {}, "it says failed, and no case did"),
+        ({"status": "not run"}, {}, "it says not run, and has 1 cases"),
+    ],
+)
+def test_verdicts_follow_from_their_cases(tmp_path, judged, case, complaint):
+    told = {**JUDGED, "cases": [CASE | case], **judged}
+    verdict = {"kernel": "ladder.naive", "gpu": "G", "driver": "1", "toolkits": {"cuda13": told}}
+    path = tmp_path / "gates.json"
+    path.write_text(json.dumps({"ladder.naive": verdict}))
+    if complaint is None:
+        check_gates("ladder", path, "G")
+        with pytest.raises(UserError, match="given on G, and the recording is of H"):
+            check_gates("ladder", path, "H")
+        return
+    with pytest.raises(UserError, match=complaint):
+        check_gates("ladder", path, "G")
+
+
+def test_a_verdict_is_of_its_kernel(tmp_path):
+    verdict = {"kernel": "ladder.smem", "gpu": "G", "driver": "1", "toolkits": {"cuda13": JUDGED}}
+    (tmp_path / "gates.json").write_text(json.dumps({"ladder.naive": verdict}))
+    with pytest.raises(UserError, match=r"its verdict is of ladder\.smem"):
+        check_gates("ladder", tmp_path / "gates.json")
+
+
+def test_the_manifest_finds_what_changed_since(folder):
+    write_manifest(folder)
+    read(folder)
+    check_manifest(folder)
+    (folder / "notes.txt").write_text("new")
+    with pytest.raises(UserError, match=r"notes\.txt is there and not listed"):
+        check_manifest(folder)
+    (folder / "notes.txt").unlink()
+    (folder / "run.json").write_text((folder / "run.json").read_text() + "\n")
+    with pytest.raises(UserError, match=r"run\.json is corrupt: it is not the file that manifest\.json lists"):
+        read(folder)
+    (folder / "run.json").unlink()
+    with pytest.raises(UserError, match=r"run\.json is listed and missing"):
+        read(folder)
