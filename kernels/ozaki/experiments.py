@@ -392,6 +392,30 @@ PRODUCTS = Experiment(
     measure=_products,
     figures=(
         Lines(
+            name="frontier",
+            title="Accuracy versus speed",
+            x="ratio",
+            x_label="speed relative to cuBLAS in FP64",
+            y="err_fro",
+            y_label="||C - C*|| / ||C*||",
+            panel="n",
+            panels={4096: "n = 4096", 16384: "n = 16384"},
+            series={
+                DGEMM: "cuBLAS, FP64",
+                EMULATED: "cuBLAS, emulated",
+                ",".join(SWEPT): "bf16, d = 9 to 5",
+                "ozaki.diagonal_bf16_d9": "bf16, d = 9, one launch per p + q",
+                **BESIDE,
+            },
+            caption=(
+                "Frobenius error at sampled outputs of operands from N(0, 1) against the speed of the whole product "
+                "relative to cuBLAS in FP64. Down and to the right is better. One line joins the cut-offs d of Fast "
+                "Mode, others 14 to 16 moduli: more moduli are more accurate and slower. Single launches, not "
+                "interleaved with cuBLAS. The table of the article's own programs has the slower ones."
+            ),
+            x_scale="log",
+        ),
+        Lines(
             name="growth",
             title="Error by size",
             x="n",

@@ -95,7 +95,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class LineChart:
-    """What the figure shows: `xs` are all measured x, `legend` the series with a row in any panel, by number."""
+    """What the figure shows: `xs` are all x that are drawn, `legend` the series with a row in any panel, by number."""
 
     declared: Lines
     toolkit: str | None
@@ -167,7 +167,7 @@ def selection(family: str, lines: Lines, results: Results) -> LineChart:
         toolkit=results.toolkit,
         origin=origin(results),
         intervals=bool(column.low and column.high),
-        xs=tuple(sorted({float(x) for x in rows[lines.x].dropna()})),
+        xs=tuple(sorted({point.x for panel in panels for series in panel.series for point in series.points})),
         panels=tuple(panels),
         legend=tuple(
             (number, name)
