@@ -113,10 +113,11 @@ def test_kernels_of_several_launches_are_steps_of_their_own():
 def test_the_frontier_joins_the_cuts_of_fast_mode(results):
     _, lines = experiments.figures("ozaki")["frontier"]
     drawn = figure_lines.draw("ozaki", lines, results["products"])
-    assert "bf16, d = 9 to 5" in drawn.alt and "cuBLAS, FP64" not in drawn.alt
+    shown = {name for row in drawn.table for name in row}
+    assert "bf16, d = 9 to 5" in shown and "cuBLAS, FP64" not in shown
     axes = drawn.figure.axes[1]
     assert axes.get_xscale() == "log" and len(axes.lines[0].get_xdata()) == 5
-    assert len(drawn.rows) == 4 + 6  # four kernels at 4096, and at 16384 five cuts and the naive program
+    assert len(drawn.rows) == 5  # the cuts at 16384; no other row has a ratio
 
 
 def test_a_linear_axis_begins_at_zero(tmp_path):
@@ -218,12 +219,6 @@ def test_hard_operands_are_drawn_law_by_law_with_a_dot_a_scheme(tmp_path):
     assert [len(axes.texts) for axes in drawn.figure.axes] == [3] * len(dots.panels)
     assert len(set(drawn.rows)) == len(rows) and len(drawn.table) == len(rows)
     assert drawn.table[-1]["kernel"] == "15 moduli" and drawn.table[-1][dots.x_label] == 1e11
-
-
-def test_more_series_than_colours_differ_by_marks():
-    looks = [figure_lines.look(number) for number in range(14)]
-    assert len({(look.colour, look.marker) for look in looks}) == 14
-    assert len({(look.colour, str(look.dash)) for look in looks}) == 14
 
 
 def test_ticks_beyond_millions_are_powers():

@@ -156,7 +156,7 @@ def selection(family: str, lines: Lines, results: Results) -> LineChart:
         series = []
         for number, (kernels, name) in enumerate(lines.series.items()):
             ours = at["kernel"].isin(kernels.split(",")) & at["toolkit"].isin((results.toolkit, LIBRARY))
-            measured = at[ours & at[lines.y].notna()].sort_values(lines.x)
+            measured = at[ours & at[lines.y].notna() & at[lines.x].notna()].sort_values(lines.x)
             ends = column.low, column.high
             points = tuple(_point(family, lines, results, *ends, row) for _, row in measured.iterrows())
             if points:
