@@ -21,7 +21,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import recorded as experiments_recorded
 from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments import run as experiments_run
-from gemmrepro.experiments.recorded import check_rows
+from gemmrepro.experiments.checked import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject, run_keys
 from gemmrepro.gpu import baselines, loaded

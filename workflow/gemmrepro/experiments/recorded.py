@@ -11,54 +11,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.names import LIBRARY, RESTORE
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.errors import run_stage
 from gemmrepro.experiments import declarations
+from gemmrepro.experiments.checked import read_checked
 from gemmrepro.experiments.declarations import Experiment
-from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.recording import CurrentKeys, read_rows, rows_text, stale, with_status
-
-
-def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -> None:
-    """Check every row against its columns. Raises UserError, naming the line and the column."""
-    for number, row in enumerate(rows, 2):
-        for column in experiment.columns:
-            cell = row[column.name]
-            if column.kind == "text" or cell == "":
-                continue
-            try:
-                int(cell) if column.kind == "integer" else float(cell)
-            except ValueError:
-                raise UserError(
-                    f"line {number} of the recording {path} is corrupt: {column.name} is '{cell}', which is no "
-                    f"{column.kind}; {RESTORE}."
-                ) from None
-
-
-def mark(
-    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
-) -> list[dict[str, str]]:
-    """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
-
-    Args:
-        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
-        same_declaration: whether the experiment is declared as it was when it was recorded; if not, all rows are stale.
-    """
-    current = CurrentKeys(build)
-
-    def is_current(row: Mapping[str, str]) -> bool:
-        kernel, toolkit = row["kernel"], row["toolkit"]
-        keys = current.build_key(kernel, toolkit), current.run_key(kernel, toolkit)
-        same_run = toolkit == LIBRARY or keys == (row["build_key"], run_keys.get(f"{kernel} {toolkit}"))
-        return same_declaration and same_run
-
-    return with_status(rows, is_current)
+from gemmrepro.measure.recording import rows_text, stale
 
 
 def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
@@ -70,29 +30,11 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
     Raises:
         UserError: the recording is incomplete or corrupt.
     """
-    folder, out = Path(recorded) / family / declarations.RECORDINGS, Path(out)
-    table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
-    if not table.exists() and not manifest.exists():
-        write_atomic(out / table.name, rows_text([], experiment.header))
-        write_json(out / manifest.name, {"source": "none"})
-        return 0, 0
-    check_manifest(folder.parent, *(f"{declarations.RECORDINGS}/{path.name}" for path in (table, manifest)))
-    run: dict[str, Any] = read_json(manifest, "the recording", RESTORE)
-    schemas.check(run, "experiment.schema.yaml", f"the recording {manifest}")
-    same = run["declared"] == declarations.fingerprint(experiment)
-    try:
-        rows = read_rows(table, experiment.header)
-    except UserError:
-        # It was recorded with other columns, so none of its rows can be read.
-        if same:
-            raise
-        rows = []
-    if same:
-        check_rows(experiment, rows, table)
-    marked = mark(rows, build, run["run_keys"], same)
-    write_atomic(out / table.name, rows_text(marked, experiment.header))
-    write_json(out / manifest.name, {**run, "source": "recorded"})
-    return len(marked), stale(marked)
+    out = Path(out)
+    rows, run = read_checked(family, experiment, recorded, build)
+    write_atomic(out / f"{experiment.name}.csv", rows_text(rows, experiment.header))
+    write_json(out / f"{experiment.name}.json", {**run, "source": "recorded"} if run else {"source": "none"})
+    return len(rows), stale(rows)
 
 
 def main() -> int:

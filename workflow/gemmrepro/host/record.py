@@ -3,6 +3,7 @@
     workflow/scripts/record                              every family of the configuration
     workflow/scripts/record --families ladder --sizes ladder=256,1024 --rounds 2 --toolkits cuda13
     workflow/scripts/record --missing                    what has no current row; the other rows stay
+    workflow/scripts/record --bundle mine.zip            the same, and one file to send (python -m gemmrepro accept)
     workflow/scripts/record --budget 540                 stop in time for a job limit; run again to continue
     workflow/scripts/record --families ada --no-sweep --experiments accumulation      one experiment and no times
 
@@ -42,6 +43,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
+from gemmrepro.host.bundles import sign, write_bundle
 from gemmrepro.measure import merge
 from gemmrepro.measure.binaries import is_built
 from gemmrepro.measure.checks.gates import GATES
@@ -423,6 +425,8 @@ def _options() -> argparse.Namespace:
     )
     add("--regate", action="store_true", help="run the numerical gate even if its verdict is current")
     add("--fresh", action="store_true", help="delete this script's journal and verdicts first")
+    add("--bundle", type=Path, help="also write this GPU's recordings of these families into one zip")
+    add("--sign", type=Path, metavar="KEY", help="with --bundle: sign it with this SSH key (ssh-keygen -Y sign)")
     add("--budget", type=float, help=f"seconds after which to stop measuring, with exit code {UNFINISHED}")
     return parser.parse_args()
 
@@ -430,7 +434,10 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Record what the command line asks for; returns the exit code of the first stage that fails."""
     start = time.monotonic()
-    request = requested(_options(), start)
+    options = _options()
+    if options.sign and not options.bundle:
+        raise UserError("--sign signs a bundle; give --bundle, too.")
+    request = requested(options, start)
     device.claim_gpu()  # one card for every stage
     machine = Machine.here()
     try:
@@ -438,5 +445,11 @@ def main() -> int:
             Family(family, request, machine).record()
     except Unsuccessful as ended:
         return ended.code
+    if options.bundle:
+        write_bundle(request.out / machine.slug, options.bundle, request.families)
+        say(
+            f"bundled as {options.bundle}"
+            + (f", signed by {sign(options.bundle, options.sign)}" if options.sign else "")
+        )
     say(f"done in {time.monotonic() - start:.0f} s")
     return 0

@@ -169,7 +169,7 @@ class Row:
 
     kernel: Annotated[str, _KERNEL]
     family: Annotated[str, About("the family whose sweep it is of", pattern=_NAME)]
-    rung: Annotated[str, About("the kernel's rung, or the baseline's name for readers")]
+    rung: Annotated[str, About("the kernel's rung, or the baseline's name for readers", pattern=r"^[^<>]+$")]
     dtype: Annotated[str, About("type of the operands")]
     m: Annotated[int, _M]
     n: Annotated[int, _N]

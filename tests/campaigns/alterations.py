@@ -1,0 +1,549 @@
+"""Ways of altering a family's recording. The forger rewrites the manifest, so that hashes alone find nothing.
+
+Each takes the folder of a copy. "refused" must be refused; "harmless" changes nothing that is believed; "believed" is
+what cannot be found without a signature or a new measurement, kept so that the count stays honest.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+Edit = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """One way of altering a recording.
+
+    Attributes:
+        why: the reason where it is not refused.
+        needs: the file or folder that it edits.
+        believed_in: families in which it is believed instead, for the reason `why`.
+    """
+
+    name: str
+    edit: Edit
+    outcome: str = "refused"
+    why: str = ""
+    needs: str = "summary.csv"
+    believed_in: tuple[str, ...] = ()
+
+
+def table(name: str, change: Callable[[pd.DataFrame], Any]) -> Edit:
+    """An edit of a CSV as text; `change` edits the frame or returns another."""
+
+    def edit(folder: Path) -> None:
+        rows = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
+        changed = change(rows)
+        (rows if changed is None else changed).to_csv(folder / name, index=False)
+
+    return edit
+
+
+def samples(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Edit:
+    def edit(folder: Path) -> None:
+        change(pd.read_parquet(folder / "samples.parquet")).to_parquet(folder / "samples.parquet", index=False)
+
+    return edit
+
+
+def document(name: str, change: Callable[[Any], None]) -> Edit:
+    def edit(folder: Path) -> None:
+        value = json.loads((folder / name).read_text())
+        change(value)
+        (folder / name).write_text(json.dumps(value))
+
+    return edit
+
+
+def raw(name: str, change: Callable[[bytes], bytes]) -> Edit:
+    def edit(folder: Path) -> None:
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+    return edit
+
+
+def _one(rows: pd.DataFrame) -> int:
+    """The first row of a kernel that has a baseline."""
+    return int(rows.index[(rows["toolkit"] != "library") & (rows["baseline"] != "")][0])
+
+
+def scaled(factor: float, *columns: str, all_rows: bool = False) -> Edit:
+    def change(rows: pd.DataFrame) -> None:
+        lines = rows.index if all_rows else [_one(rows)]
+        for column in columns:
+            for line in lines:
+                if rows.loc[line, column]:
+                    rows.loc[line, column] = f"{factor * float(rows.loc[line, column]):.6g}"
+
+    return table("summary.csv", change)
+
+
+def cell(value: str, *columns: str) -> Edit:
+    return table("summary.csv", lambda rows: rows.loc.__setitem__((_one(rows), list(columns)), value))
+
+
+def swapped(first: str, second: str) -> Edit:
+    def change(rows: pd.DataFrame) -> None:
+        line = _one(rows)
+        rows.loc[line, [first, second]] = [rows.loc[line, second], rows.loc[line, first]]
+
+    return table("summary.csv", change)
+
+
+def _two_points(change: Callable[[pd.DataFrame, int, int], None]) -> Edit:
+    """An edit of two rows of one kernel and toolkit."""
+
+    def edit(rows: pd.DataFrame) -> None:
+        line = _one(rows)
+        same = rows.index[(rows["kernel"] == rows.loc[line, "kernel"]) & (rows["toolkit"] == rows.loc[line, "toolkit"])]
+        change(rows, line, int(same[1]))
+
+    return table("summary.csv", edit)
+
+
+TIMES = ("median_us", "ci_low_us", "ci_high_us")
+RATIO = ("ratio", "ratio_ci_low", "ratio_ci_high")
+
+
+def _exchange(*columns: str) -> Edit:
+    def change(rows: pd.DataFrame, one: int, other: int) -> None:
+        rows.loc[[one, other], list(columns)] = rows.loc[[other, one], list(columns)].to_numpy()
+
+    return _two_points(change)
+
+
+def _inverted(rows: pd.DataFrame) -> None:
+    line = _one(rows)
+    low, value, high = (1 / float(rows.loc[line, name]) for name in ("ratio_ci_high", "ratio", "ratio_ci_low"))
+    rows.loc[line, list(RATIO)] = [f"{part:.6g}" for part in (value, low, high)]
+
+
+def _again(**cells: str) -> Edit:
+    """A row once more, with other cells."""
+
+    def change(rows: pd.DataFrame) -> pd.DataFrame:
+        return pd.concat([rows, rows.loc[[_one(rows)]].assign(**cells)], ignore_index=True)
+
+    return table("summary.csv", change)
+
+
+SUMMARY = (
+    Alteration("tflops x 2", scaled(2, "tflops")),
+    Alteration("tflops x 2 in all rows", scaled(2, "tflops", all_rows=True)),
+    Alteration("tflops x 10", scaled(10, "tflops")),
+    Alteration("gbps x 2", scaled(2, "gbps")),
+    Alteration("gbps x 1e9", scaled(1e9, "gbps")),
+    Alteration("rates left out", cell("", "tflops", "gbps")),
+    Alteration("median and interval x 1.0001", scaled(1.0001, *TIMES)),
+    Alteration("median and interval in ms", scaled(1e-3, *TIMES)),
+    Alteration("median and interval in ns", scaled(1e3, *TIMES)),
+    Alteration("median and interval halved", scaled(0.5, *TIMES)),
+    Alteration(
+        "median and interval halved, tflops doubled",
+        lambda f: (scaled(0.5, *TIMES)(f), scaled(2, "tflops", "gbps")(f))[0],
+    ),
+    Alteration(
+        "all times halved, all rates doubled",
+        lambda f: (scaled(0.5, *TIMES, all_rows=True)(f), scaled(2, "tflops", "gbps", all_rows=True)(f))[0],
+    ),
+    Alteration("ratio and interval x 1.24", scaled(1.24, *RATIO)),
+    Alteration("all ratios and intervals x 1.24", scaled(1.24, *RATIO, all_rows=True)),
+    Alteration("ratio x 1.001 inside its interval", scaled(1.001, "ratio")),
+    Alteration("ratio inverted", table("summary.csv", _inverted)),
+    Alteration("ratio of another size", _exchange(*RATIO)),
+    Alteration("times of another size", _exchange(*TIMES)),
+    Alteration(
+        "whole measurements of two sizes exchanged", _exchange(*TIMES, *RATIO, "tflops", "gbps", "baseline_median_us")
+    ),
+    Alteration("baseline_median_us x 2", scaled(2, "baseline_median_us")),
+    Alteration(
+        "interval of a time without width",
+        lambda f: table(
+            "summary.csv",
+            lambda r: r.loc.__setitem__((_one(r), ["ci_low_us", "ci_high_us"]), r.loc[_one(r), "median_us"]),
+        )(f),
+    ),
+    Alteration(
+        "interval of a time from 0 to 1e9", lambda f: (cell("0", "ci_low_us")(f), cell("1e9", "ci_high_us")(f))[0]
+    ),
+    Alteration(
+        "interval of a ratio from 0 to 1e9",
+        lambda f: (cell("0", "ratio_ci_low")(f), cell("1e9", "ratio_ci_high")(f))[0],
+    ),
+    Alteration("interval of a ratio narrowed by a half per cent", scaled(1.005, "ratio_ci_low")),
+    Alteration("1 sample", cell("1", "samples")),
+    Alteration("1,000,000 samples", cell("1000000", "samples")),
+    Alteration("1 round", cell("1", "rounds")),
+    Alteration("NaN as median", cell("nan", "median_us")),
+    Alteration("infinity as median", cell("inf", "median_us", "ci_high_us")),
+    Alteration("NaN as ratio", cell("nan", *RATIO)),
+    Alteration("infinity as ratio", cell("inf", "ratio", "ratio_ci_high")),
+    Alteration("infinity as tflops", cell("inf", "tflops")),
+    Alteration("NaN as clock", cell("nan", "clock_mhz")),
+    Alteration("negative median", cell("-1", "median_us")),
+    Alteration("empty median", cell("", "median_us")),
+    Alteration("text as median", cell("fast", "median_us")),
+    Alteration("clock x 2", scaled(2, "clock_mhz")),
+    Alteration("power x 10", scaled(10, "power_w")),
+    Alteration("temperature of 4,000 °C", cell("4000", "temp_c")),
+    Alteration("half of the rows dropped", table("summary.csv", lambda rows: rows.iloc[::2])),
+    Alteration("one row dropped", table("summary.csv", lambda rows: rows.drop(index=_one(rows)))),
+    Alteration("all rows dropped", table("summary.csv", lambda rows: rows.iloc[:0])),
+    Alteration("cut at a line's end", raw("summary.csv", lambda data: b"\n".join(data.split(b"\n")[:20]) + b"\n")),
+    Alteration("cut in a line", raw("summary.csv", lambda data: data[: len(data) // 2])),
+    Alteration("a row twice", _again()),
+    Alteration("a row twice, n with a leading zero", _again(n="04096")),
+    Alteration("a row twice, of another type", _again(dtype="fp16")),
+    Alteration("a row twice, with d", _again(d="5")),
+    Alteration("a row twice, with another cache", _again(cache="cold")),
+    Alteration("a row of an unknown kernel", _again(kernel="ladder.unheard_of")),
+    Alteration("a row of another family", _again(family="ada", kernel="ada.half")),
+    Alteration("family exchanged", cell("ada", "family")),
+    Alteration(
+        "kernel renamed to another",
+        table("summary.csv", lambda rows: rows.loc.__setitem__((_one(rows), "kernel"), rows["kernel"].iloc[-2])),
+    ),
+    Alteration(
+        "toolkits exchanged",
+        table(
+            "summary.csv",
+            lambda rows: rows.assign(toolkit=rows["toolkit"].replace({"cuda13": "cuda12", "cuda12": "cuda13"})),
+        ),
+    ),
+    Alteration("baseline left out, its numbers kept", cell("", "baseline")),
+    Alteration("comparison left out", cell("", "baseline", "baseline_median_us", *RATIO)),
+    Alteration("architecture of another GPU", cell("sm_120", "arch")),
+    Alteration("cache column exchanged", table("summary.csv", lambda rows: rows.assign(cache="cold"))),
+    Alteration("median and baseline exchanged", swapped("median_us", "baseline_median_us")),
+    Alteration("tflops and gbps exchanged", swapped("tflops", "gbps")),
+    Alteration("rung with a script in it", cell("<script>alert(1)</script>", "rung")),
+    Alteration("reordered columns", table("summary.csv", lambda rows: rows[[*rows.columns[1:], rows.columns[0]]])),
+    Alteration("another column", table("summary.csv", lambda rows: rows.assign(more=1))),
+    Alteration("byte order mark", raw("summary.csv", lambda data: b"\xef\xbb\xbf" + data)),
+    Alteration("no UTF-8", raw("summary.csv", lambda data: data[:400] + b"\xff" + data[400:])),
+    Alteration("build key of another binary", cell("0123456789abcdef", "build_key")),
+    Alteration(
+        "reordered rows",
+        table("summary.csv", lambda rows: rows.iloc[::-1]),
+        "harmless",
+        "rows are found by their point",
+    ),
+    Alteration(
+        "status stale instead of current", cell("stale", "status"), "harmless", "the status is computed from the keys"
+    ),
+    Alteration(
+        "baseline renamed", cell("cublas.other", "baseline"), "harmless", "no declared kernel has it: the row is stale"
+    ),
+    Alteration("run key of another launch", cell("0123456789abcdef", "run_key"), "harmless", "the row is stale"),
+    Alteration("err_fro x 1e-3", scaled(1e-3, "err_fro"), "believed", "there is one number and no samples behind it"),
+    Alteration(
+        "power and temperature within their limits",
+        scaled(0.9, "power_w", "temp_c"),
+        "believed",
+        "readings are not recorded one by one",
+    ),
+)
+
+
+def _round_dropped(taken: pd.DataFrame) -> pd.DataFrame:
+    return taken[taken["round"] != 0]
+
+
+SAMPLES = (
+    Alteration("samples x 10", samples(lambda s: s.assign(time_us=10 * s["time_us"]))),
+    Alteration("samples of the baseline x 2", samples(lambda s: s.assign(baseline_us=2 * s["baseline_us"]))),
+    Alteration(
+        "samples of kernel and baseline exchanged",
+        samples(
+            lambda s: s.assign(
+                time_us=s["baseline_us"].fillna(s["time_us"]), baseline_us=s["time_us"].where(s["baseline_us"].notna())
+            )
+        ),
+    ),
+    Alteration("no samples", samples(lambda s: s.iloc[:0])),
+    Alteration("NaN as samples", samples(lambda s: s.assign(time_us=np.nan))),
+    Alteration("one infinite sample", samples(lambda s: s.assign(time_us=s["time_us"].where(s.index != 5, np.inf)))),
+    Alteration("one negative sample", samples(lambda s: s.assign(time_us=s["time_us"].where(s.index != 5, -1.0)))),
+    Alteration("times as text", samples(lambda s: s.assign(time_us=s["time_us"].astype(str)))),
+    Alteration("a round dropped", samples(_round_dropped)),
+    Alteration(
+        "the slowest sample of a point dropped", samples(lambda s: s.drop(index=s["time_us"].head(30).idxmax()))
+    ),
+    Alteration("the samples of a point dropped", samples(lambda s: s[s["kernel"] != s["kernel"].iloc[0]])),
+    Alteration(
+        "the samples of a point twice", samples(lambda s: pd.concat([s, s[s["kernel"] == s["kernel"].iloc[0]]]))
+    ),
+    Alteration(
+        "pairs of the baseline shifted by one",
+        samples(lambda s: s.assign(baseline_us=s["baseline_us"].shift(1).fillna(s["baseline_us"]))),
+    ),
+    Alteration("samples in reverse", samples(lambda s: s.iloc[::-1])),
+    Alteration("build key of the samples changed", samples(lambda s: s.assign(build_key="0123456789abcdef"))),
+    Alteration("file of samples cut", raw("samples.parquet", lambda data: data[:-50])),
+    Alteration("file of samples empty", raw("samples.parquet", lambda data: b"")),
+    Alteration(
+        "samples of a round in another order, in pairs",
+        samples(lambda s: _shuffled(s)),
+        "harmless",
+        "no statistic of a round depends on its order",
+    ),
+)
+
+
+def _shuffled(taken: pd.DataFrame) -> pd.DataFrame:
+    """The first round's first two pairs exchanged."""
+    taken = taken.copy()
+    times = ["time_us", "baseline_us"]
+    taken.loc[[0, 1], times] = taken.loc[[1, 0], times].to_numpy()
+    return taken
+
+
+def _first_judged(verdicts: dict[str, Any]) -> dict[str, Any]:
+    verdict = next(iter(verdicts.values()))
+    return next(iter(verdict["toolkits"].values()))
+
+
+def gates(change: Callable[[dict[str, Any]], Any]) -> Edit:
+    return document("gates.json", lambda verdicts: change(_first_judged(verdicts)))
+
+
+VERDICTS = (
+    Alteration(
+        "every error x 1e6, status passed",
+        document(
+            "gates.json",
+            lambda v: [
+                case.update(err_scaled_max=1e6 * (case["err_scaled_max"] or 1))
+                for one in v.values()
+                for judged in one["toolkits"].values()
+                for case in judged["cases"]
+            ],
+        ),
+        why="the bound of such a scheme depends on the operands, which are not recorded",
+        needs="gates.json",
+        believed_in=("crt", "ozaki"),
+    ),
+    Alteration(
+        "a case failed, status passed",
+        gates(lambda j: j["cases"][0].update(passed=False, message="wrong")),
+        needs="gates.json",
+    ),
+    Alteration("cases emptied", gates(lambda j: j.update(cases=[])), needs="gates.json"),
+    Alteration("status PASSED!", gates(lambda j: j.update(status="PASSED!")), needs="gates.json"),
+    Alteration("status failed, all cases passed", gates(lambda j: j.update(status="failed")), needs="gates.json"),
+    Alteration(
+        "verdicts of another GPU",
+        document("gates.json", lambda v: [one.update(gpu="fake") for one in v.values()]),
+        needs="gates.json",
+    ),
+    Alteration(
+        "verdict of another kernel",
+        document("gates.json", lambda v: next(iter(v.values())).update(kernel="ladder.other")),
+        needs="gates.json",
+    ),
+    Alteration("verdicts as a list", raw("gates.json", lambda data: b"[]"), needs="gates.json"),
+    Alteration("verdicts cut short", raw("gates.json", lambda data: data[:-9]), needs="gates.json"),
+    Alteration(
+        "NaN as an error", gates(lambda j: j["cases"][0].update(err_scaled_max=float("nan"))), needs="gates.json"
+    ),
+    Alteration(
+        "gate key changed",
+        gates(lambda j: j.update(gate_key="0" * 16)),
+        "harmless",
+        "the verdict is stale",
+        "gates.json",
+    ),
+    Alteration(
+        "verdicts removed",
+        lambda folder: (folder / "gates.json").unlink(),
+        "harmless",
+        "the gates read 'not run'",
+        "gates.json",
+    ),
+)
+
+
+def counted(change: Callable[[pd.DataFrame], Any]) -> Edit:
+    return table("counters.csv", change)
+
+
+def counter(name: str, **cells: str) -> Edit:
+    def change(rows: pd.DataFrame) -> None:
+        line = rows.index[rows["metric"] == name][0]
+        for column, value in cells.items():
+            rows.loc[line, column] = value
+
+    return counted(change)
+
+
+COUNTERS = (
+    Alteration("NaN as a counter", counter("dram__bytes.sum", value="nan"), needs="counters.csv"),
+    Alteration("a negative counter", counter("smsp__inst_executed.sum", value="-5"), needs="counters.csv"),
+    Alteration("a counter twice", counted(lambda rows: pd.concat([rows, rows.head(1)])), needs="counters.csv"),
+    Alteration("bytes / 1024", counter("dram__bytes.sum", value="1000"), needs="counters.csv"),
+    Alteration("bytes in Kbyte", counter("dram__bytes.sum", unit="Kbyte"), needs="counters.csv"),
+    Alteration("cycles x 10", counter("sm__cycles_elapsed.max", value="999999999999"), needs="counters.csv"),
+    Alteration("cycles / 10", counter("sm__cycles_elapsed.max", value="1000"), needs="counters.csv"),
+    Alteration("counters of a library", counter("dram__bytes.sum", toolkit="library"), needs="counters.csv"),
+    Alteration("an unknown counter", counter("dram__bytes.sum", metric="dram__nothing"), needs="counters.csv"),
+    Alteration("a hit rate of 150 %", counter("lts__t_sector_hit_rate.pct", value="150"), needs="counters.csv"),
+    Alteration(
+        "build key of a counter changed",
+        counter("dram__bytes.sum", build_key="0123456789abcdef"),
+        "harmless",
+        "the counter is stale",
+        "counters.csv",
+    ),
+    Alteration(
+        "an instruction count x 1.1",
+        counted(
+            lambda rows: rows.assign(
+                value=[
+                    f"{1.1 * float(v):.6g}" if m == "smsp__inst_executed.sum" else v
+                    for m, v in zip(rows["metric"], rows["value"], strict=True)
+                ]
+            )
+        ),
+        "believed",
+        "nothing else in the recording counts instructions",
+        "counters.csv",
+    ),
+)
+
+
+MANIFESTS = (
+    Alteration(
+        "GPU renamed", document("run.json", lambda run: run["gpu"].update(name="NVIDIA B200")), needs="run.json"
+    ),
+    Alteration(
+        "highest clock halved", document("run.json", lambda run: run["gpu"].update(clock_max_mhz=900)), needs="run.json"
+    ),
+    Alteration(
+        "another compute capability",
+        document("run.json", lambda run: run["gpu"].update(compute_capability="12.0")),
+        needs="run.json",
+    ),
+    Alteration("no GPU", document("run.json", lambda run: run.pop("gpu")), needs="run.json"),
+    Alteration("another field", document("run.json", lambda run: run.update(note="trust me")), needs="run.json"),
+    Alteration("run.json removed", lambda folder: (folder / "run.json").unlink(), needs="run.json"),
+    Alteration(
+        "another commit and date",
+        document("run.json", lambda run: run.update(git_commit="0" * 40, date="2020-01-01T00:00:00Z")),
+        "believed",
+        "only a signature says when and by whom",
+        "run.json",
+    ),
+)
+
+
+def _consistent(factor: float, everything: bool) -> Edit:
+    """Samples and rows altered together by the project's own arithmetic: what remains possible."""
+
+    def edit(folder: Path) -> None:
+        frame = pd.read_parquet(folder / "samples.parquet")
+        rows = pd.read_csv(folder / "summary.csv", dtype=str, keep_default_na=False)
+        first = rows.loc[_one(rows)]
+        hit = frame["time_us"] > 0 if everything else frame["kernel"] == first["kernel"]
+        frame.loc[hit, "time_us"] *= factor
+        if everything:
+            frame["baseline_us"] *= factor
+        frame.to_parquet(folder / "samples.parquet", index=False)
+        _rewrite(folder, rows, frame)
+
+    return edit
+
+
+def _rewrite(folder: Path, rows: pd.DataFrame, frame: pd.DataFrame) -> None:
+    """Every row computed anew from its samples, its rates scaled with its time."""
+    from gemmrepro.measure import derived
+    from gemmrepro.measure.checks.refusal import POINT
+    from gemmrepro.measure.checks.samples import read_samples
+
+    _, points = read_samples(folder / "samples.parquet")
+    for line, row in rows.iterrows():
+        point = points[tuple(row[column] for column in POINT)]
+        cells = derived.time_cells(point.times)
+        if point.baseline is not None:
+            cells |= derived.ratio_cells(point.times, point.baseline)
+        faster = float(row["median_us"]) / cells["median_us"]
+        for column in ("tflops", "gbps"):
+            if row[column]:
+                cells[column] = faster * float(row[column])
+        for column, value in cells.items():
+            rows.loc[line, column] = f"{value:.6g}" if isinstance(value, float) else str(value)
+    rows.to_csv(folder / "summary.csv", index=False)
+
+
+CONSISTENT = (
+    Alteration("samples and rows of a kernel in ms", _consistent(1e-3, False)),
+    Alteration("samples and rows of everything ten times as fast", _consistent(0.1, True)),
+    Alteration(
+        "samples and rows of a kernel 20 % faster",
+        _consistent(1 / 1.2, False),
+        "believed",
+        "consistent, and within the limits of the GPU",
+    ),
+)
+
+
+def _experiment(folder: Path) -> Path:
+    return sorted((folder / "experiments").glob("*.csv"))[0]
+
+
+def _in_experiment(change: Callable[[pd.DataFrame], Any]) -> Edit:
+    return lambda folder: table(f"experiments/{_experiment(folder).name}", change)(folder)
+
+
+def _number(value: str) -> Callable[[pd.DataFrame], None]:
+    def change(rows: pd.DataFrame) -> None:
+        numeric = [c for c in rows.columns[2:-2] if pd.to_numeric(rows[c], errors="coerce").notna().all()]
+        rows.loc[0, numeric[-1]] = value
+
+    return change
+
+
+EXPERIMENTS = (
+    Alteration("NaN in an experiment", _in_experiment(_number("nan")), needs="experiments"),
+    Alteration("infinity in an experiment", _in_experiment(_number("inf")), needs="experiments"),
+    Alteration("text in an experiment", _in_experiment(_number("much")), needs="experiments"),
+    Alteration(
+        "a row of an experiment twice",
+        _in_experiment(lambda rows: pd.concat([rows, rows.head(1)])),
+        needs="experiments",
+    ),
+    Alteration(
+        "another column in an experiment", _in_experiment(lambda rows: rows.assign(more=1)), needs="experiments"
+    ),
+    Alteration(
+        "a value of an experiment x 1000",
+        _in_experiment(lambda rows: rows.loc.__setitem__((0, rows.columns[-3]), "1000")),
+        "believed",
+        "experiments record results, not the samples behind them",
+        "experiments",
+    ),
+    Alteration(
+        "build key of an experiment changed",
+        _in_experiment(lambda rows: rows.assign(build_key="0" * 16)),
+        "harmless",
+        "its rows are stale",
+        "experiments",
+    ),
+)
+
+ALTERATIONS = (*SUMMARY, *SAMPLES, *VERDICTS, *COUNTERS, *MANIFESTS, *CONSISTENT, *EXPERIMENTS)
+
+
+def copy(family: Path, to: Path) -> Path:
+    """A copy of a family's recording beside the ceilings of its GPU; returns the family's folder."""
+    for name in {family.name, "ceilings"}:
+        shutil.copytree(family.parent / name, to / name)
+    return to / family.name

@@ -1,0 +1,138 @@
+"""Bundles: genuine ones are filed whole, fakes leave nothing behind."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from campaigns import tampering
+from campaigns.alterations import ALTERATIONS
+from campaigns.fakes import FAKES
+from recordings import Recorded, drawn, pair, write
+from support import ROOT
+from synthetic import write_build
+
+from gemmrepro import operands, registry
+from gemmrepro.errors import UserError
+from gemmrepro.host.accept import accept
+from gemmrepro.host.accept import main as accept_main
+from gemmrepro.host.bundles import check_signature, members, read_bundle, sign, write_bundle
+from gemmrepro.measure import derived
+from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.operations import shape_of
+
+H200 = ROOT / "reports/recorded/h200"
+CARD = {"name": "NVIDIA H100 PCIe", "sm_count": 114, "clock_max_mhz": 1755, "power_cap_w": 350.0, "driver": "9"}
+
+
+class Ceiling(Recorded):
+    """A micro-kernel's point: no baseline, and a rate that follows from its launch."""
+
+    def row(self):
+        kernel, times = self._kernel, derived.time_cells(self.times)
+        shape = shape_of(kernel.compute.op, 1)
+        rates = derived.rate_cells(times["median_us"], *operands.work(kernel, shape))
+        naive = replace(pair()[0], times=self.times, baseline=self.times).row()
+        none = dict.fromkeys(("baseline", "baseline_median_us", "ratio", "ratio_ci_low", "ratio_ci_high"))
+        own = {"kernel": kernel.id, "family": "ceilings", "rung": kernel.rung, "m": shape.m, "n": shape.n, "k": shape.k}
+        key = registry.keys.run_key(kernel, self.build_key, shape)
+        return naive | own | none | times | rates | {"clock_mhz": 1755.0, "err_scaled_max": None, "run_key": key}
+
+
+@pytest.fixture
+def card(tmp_path) -> Path:
+    """Recordings of another card by the project's own writer, and the builds that were measured."""
+    folder = tmp_path / "made" / "h100-pcie"
+    points = [replace(point, cells={"clock_mhz": 1700.0}) for point in pair()]
+    write(folder / "ladder", points, gpu=CARD)
+    floor = Ceiling("ceilings.ffma", 1, drawn(6000, 8), [[float("nan")] * 12] * 3)
+    write(folder / "ceilings", [floor], gpu=CARD)
+    for kernel in ("ladder.naive", "ceilings.ffma"):
+        write_build(tmp_path / "build", kernel, "cuda13", "aaaa")
+    return folder
+
+
+def test_a_genuine_bundle_of_another_card_is_filed(card, tmp_path, capsys):
+    write_bundle(card, tmp_path / "b.zip")
+    again = tmp_path / "again.zip"
+    write_bundle(card, again)
+    assert again.read_bytes() == (tmp_path / "b.zip").read_bytes(), "the same recordings give the same bytes"
+    out = tmp_path / "recorded"
+    asked = [str(tmp_path / "b.zip"), "--build", str(tmp_path / "build"), "--recordings", str(out)]
+    assert accept_main(asked) == 0
+    assert "ceilings, ladder of NVIDIA H100 PCIe filed under" in capsys.readouterr().out
+    assert members(out / "h100-pcie") == members(card)
+    check_manifest(out / "h100-pcie" / "ladder")
+    assert [path.name for path in out.iterdir()] == ["h100-pcie"], "nothing else is left"
+    with pytest.raises(UserError, match=r"ceilings, ladder is recorded in .* already; give --replace"):
+        accept_main(asked)
+    (out / "h100-pcie" / "memory").mkdir()
+    assert accept_main([*asked, "--replace"]) == 0
+    assert (out / "h100-pcie" / "memory").is_dir(), "families that are not in the bundle stay"
+
+
+def test_rows_of_other_builds_are_refused_unless_asked_for(card, tmp_path):
+    write_bundle(card, tmp_path / "b.zip")
+    shutil.rmtree(tmp_path / "build")
+    bundle = read_bundle(tmp_path / "b.zip")
+    with pytest.raises(UserError, match=r"1 of 1 rows of ceilings are of no binary in .*, the first ceilings\.ffma"):
+        accept(bundle, tmp_path / "recorded", tmp_path / "build")
+    assert not list((tmp_path / "recorded").iterdir())
+    assert accept(bundle, tmp_path / "recorded", tmp_path / "build", stale=True).is_dir()
+
+
+def test_a_bundle_needs_ceilings(card, tmp_path):
+    shutil.rmtree(card / "ceilings")
+    with pytest.raises(UserError, match="has no recorded ceilings"):
+        write_bundle(card, tmp_path / "b.zip")
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
+def test_a_signature_names_who_made_a_bundle(card, tmp_path):
+    write_bundle(card, tmp_path / "b.zip")
+    for name in ("key", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
+    signers = tmp_path / "signers"
+    signers.write_text(f"a@example.org {(tmp_path / 'key.pub').read_text()}")
+    with pytest.raises(UserError, match="has no signature"):
+        check_signature(tmp_path / "b.zip", signers, "a@example.org")
+    assert sign(tmp_path / "b.zip", tmp_path / "key") == tmp_path / "b.zip.sig"
+    check_signature(tmp_path / "b.zip", signers, "a@example.org")
+    with pytest.raises(UserError, match="ssh-keygen -Y verify says"):
+        check_signature(tmp_path / "b.zip", signers, "b@example.org")
+    (tmp_path / "b.zip").write_bytes((tmp_path / "b.zip").read_bytes() + b" ")
+    with pytest.raises(UserError, match="ssh-keygen -Y verify says"):
+        check_signature(tmp_path / "b.zip", signers, "a@example.org")
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory) -> Path:
+    """Build records with the keys of what was measured."""
+    from gemmrepro.measure.checks.whole import read_summary
+
+    folder = tmp_path_factory.mktemp("build")
+    for family in ("ceilings", "crt", "ozaki"):
+        for row in read_summary(H200 / family):
+            if row["toolkit"] != "library":
+                write_build(folder, row["kernel"], row["toolkit"], row["build_key"])
+    return folder
+
+
+def test_every_fake_of_a_bundle_is_refused(tmp_path, binaries):
+    write_bundle(H200, tmp_path / "b.zip", ["ozaki"])
+    accept(read_bundle(tmp_path / "b.zip"), tmp_path / "recorded", binaries)
+    tried = tampering.fake(tmp_path / "b.zip", binaries)
+    assert len(tried) == len(FAKES) > 25
+    assert not [one.name for one in tried if not one.refused]
+    assert not Path("/tmp/gemmrepro-was-here").exists(), "nothing in a bundle is run"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_altered_recordings_are_refused(part, binaries):
+    """A quarter of all ways a test, on the family with the smallest whole recording; the manifests are rewritten."""
+    family = H200 / "crt"
+    chosen = [*tampering.possible(family)][part::4]
+    tried = [tampering.alter(family, each, binaries) for each in chosen]
+    assert len(tried) > len(ALTERATIONS) / 5
+    assert not [(one.name, one.expected, one.message) for one in tried if not one.as_expected]

@@ -1,0 +1,90 @@
+"""Reads recorded experiments: what is checked of them, and which rows are of today's binaries and declarations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.core import schemas
+from gemmrepro.core.files import read_json
+from gemmrepro.core.names import LIBRARY, RESTORE
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import declarations
+from gemmrepro.experiments.declarations import Experiment
+from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.measure.recording import CurrentKeys, read_rows, with_status
+
+
+def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -> None:
+    """Check every row against its columns, and that none occurs twice. Raises UserError, naming the line."""
+    seen: set[tuple[str, ...]] = set()
+    for number, row in enumerate(rows, 2):
+        if (cells := tuple(row.values())) in seen:
+            raise UserError(f"line {number} of the recording {path} is corrupt: it repeats another row; {RESTORE}.")
+        seen.add(cells)
+        for column in experiment.columns:
+            cell = row[column.name]
+            if column.kind == "text" or cell == "":
+                continue
+            try:
+                value = int(cell) if column.kind == "integer" else float(cell)
+                if not math.isfinite(value):
+                    raise ValueError
+            except ValueError:
+                raise UserError(
+                    f"line {number} of the recording {path} is corrupt: {column.name} is '{cell}', which is no "
+                    f"{column.kind}; {RESTORE}."
+                ) from None
+
+
+def mark(
+    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
+) -> list[dict[str, str]]:
+    """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
+
+    Args:
+        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
+        same_declaration: whether the experiment is declared as it was when it was recorded; if not, all rows are stale.
+    """
+    current = CurrentKeys(build)
+
+    def is_current(row: Mapping[str, str]) -> bool:
+        kernel, toolkit = row["kernel"], row["toolkit"]
+        keys = current.build_key(kernel, toolkit), current.run_key(kernel, toolkit)
+        same_run = toolkit == LIBRARY or keys == (row["build_key"], run_keys.get(f"{kernel} {toolkit}"))
+        return same_declaration and same_run
+
+    return with_status(rows, is_current)
+
+
+def read_checked(
+    family: str, experiment: Experiment, recorded: Path, build: Path
+) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    """An experiment's recorded rows with their statuses set, and their circumstances; empty if never recorded.
+
+    Args:
+        recorded: the folder of a GPU's recordings.
+
+    Raises:
+        UserError: the recording is incomplete or corrupt.
+    """
+    folder = Path(recorded) / family / declarations.RECORDINGS
+    table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
+    if not table.exists() and not manifest.exists():
+        return [], {}
+    check_manifest(folder.parent, *(f"{declarations.RECORDINGS}/{path.name}" for path in (table, manifest)))
+    run: dict[str, Any] = read_json(manifest, "the recording", RESTORE)
+    schemas.check(run, "experiment.schema.yaml", f"the recording {manifest}")
+    same = run["declared"] == declarations.fingerprint(experiment)
+    try:
+        rows = read_rows(table, experiment.header)
+    except UserError:
+        # It was recorded with other columns, so none of its rows can be read.
+        if same:
+            raise
+        rows = []
+    if same:
+        check_rows(experiment, rows, table)
+    return mark(rows, build, run["run_keys"], same), run

@@ -1,0 +1,127 @@
+"""Check a bundle of recordings from someone else, and file it under reports/recorded/<gpu>/.
+
+    python -m gemmrepro accept BUNDLE
+    python -m gemmrepro accept BUNDLE --signers allowed_signers --identity someone@example.org
+
+Needs no GPU. Nothing in the bundle is run or trusted: its files are parsed within limits, every row is computed again
+from its samples and held against what the GPU can do, and build keys and run keys are looked up in what was built here.
+The recordings appear whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gemmrepro import experiments
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+from gemmrepro.experiments.checked import read_checked
+from gemmrepro.host.bundles import Bundle, check_signature, read_bundle
+from gemmrepro.measure.checks.gates import GATES, check_gates
+from gemmrepro.measure.checks.manifest import write_manifest
+from gemmrepro.measure.checks.physics import CEILINGS
+from gemmrepro.measure.checks.whole import read_whole
+from gemmrepro.measure.recording import RUN, SUMMARY
+
+
+def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False, stale: bool = False) -> Path:
+    """Check a bundle and file its recordings; returns the GPU's folder.
+
+    Args:
+        recordings: the folder that holds a folder for each GPU.
+        build: the folder of build records.
+        replace: whether families that are already recorded on that GPU may be replaced.
+        stale: whether rows of other builds may be in it, which will support no claim.
+
+    Raises:
+        UserError: says why nothing was filed.
+    """
+    target = recordings / bundle.slug
+    if not replace and (there := [name for name in bundle.families if (target / name).is_dir()]):
+        raise UserError(f"{', '.join(there)} is recorded in {target} already; give --replace to replace it.")
+    recordings.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(prefix=".accept-", dir=recordings))
+    try:
+        folder = staged / bundle.slug
+        if target.is_dir():
+            shutil.copytree(target, folder)
+        for family in bundle.families:
+            shutil.rmtree(folder / family, ignore_errors=True)
+        for name, data in bundle.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        if not (folder / CEILINGS / SUMMARY).is_file():
+            raise UserError(f"the bundle has no {CEILINGS}, against which its rates would be checked.")
+        for family in bundle.families:
+            check_family(family, folder / family, build, stale)
+            write_manifest(folder / family)
+        _exchange(folder, target, staged / "before")
+    except UserError as error:
+        raise UserError(f"nothing was filed: {str(error).replace(f'{staged}/', '')}") from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return target
+
+
+def check_family(family: str, folder: Path, build: Path, stale: bool) -> None:
+    """Check a family's recording as the default run does, and that its rows are of today's builds.
+
+    Raises:
+        UserError: names the first thing that is wrong.
+    """
+    if (folder / SUMMARY).is_file() or (folder / RUN).is_file():
+        rows = read_whole(family, folder, build).rows
+        old = [row for row in rows if row["status"] == "stale"]
+        if old and not stale:
+            raise UserError(
+                f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
+                f"{old[0]['kernel']} {old[0]['toolkit']} with build key {old[0]['build_key'][:40]}; build what was "
+                "measured, or give --stale to file them as stale."
+            )
+    else:
+        check_gates(family, folder / GATES)
+    declared = {experiment.name: experiment for experiment in experiments.declared(family)}
+    for path in sorted((folder / experiments.RECORDINGS).glob("*")):
+        if path.stem not in declared:
+            raise UserError(f"{family} declares no experiment {path.stem}.")
+        read_checked(family, declared[path.stem], folder.parent, build)
+
+
+def _exchange(new: Path, target: Path, aside: Path) -> None:
+    """Put `new` in the place of `target`, which is there before and after."""
+    if target.exists():
+        target.rename(aside)
+    try:
+        new.rename(target)
+    except OSError:
+        if aside.exists():
+            aside.rename(target)
+        raise
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Accept the bundle that the command line names."""
+    parser = argparse.ArgumentParser(prog="gemmrepro accept", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument(
+        "--build", type=Path, default=ROOT / "results/build", help="build records, which hold build keys"
+    )
+    parser.add_argument("--recordings", type=Path, default=ROOT / "reports/recorded", help="where to file it")
+    parser.add_argument("--replace", action="store_true", help="replace families that this GPU has already")
+    parser.add_argument("--stale", action="store_true", help="accept rows of other builds, which support no claim")
+    parser.add_argument("--signers", type=Path, help="allowed signers, as ssh-keygen(1) says; needs --identity")
+    parser.add_argument("--identity", help="whose signature it must bear")
+    options = parser.parse_args(arguments)
+    if bool(options.signers) != bool(options.identity):
+        raise UserError("give --signers and --identity together.")
+    if options.signers:
+        check_signature(options.bundle, options.signers, options.identity)
+    bundle = read_bundle(options.bundle)
+    target = accept(bundle, options.recordings, options.build, options.replace, options.stale)
+    signed = f"signed by {options.identity}" if options.identity else "no signature checked"
+    print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}; {signed}.")
+    return 0
