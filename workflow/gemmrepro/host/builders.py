@@ -52,16 +52,19 @@ def _why_unusable(name: str, path: str | None) -> str | None:
     reason = _refusal([program, "--version"] if name == "buildah" else [program, "info"])
     if reason is not None:
         return f"{name} does not work ({reason})"
-    # The recipes need BuildKit, which a docker client reaches through its plug-in buildx alone.
-    if name == "docker" and _refusal([program, "buildx", "version"]) is not None:
+    # The recipes need BuildKit, which docker clients from 23 on reach through their plug-in buildx alone.
+    if name == "docker" and _refusal([program, "build", "--help"], DOCKER_BUILDKIT="1") is not None:
         return "docker has no buildx (on Debian: apt-get install docker-buildx)"
     return None
 
 
-def _refusal(query: list[str]) -> str | None:
-    """The last line of what a command says when it fails; None if it succeeds."""
+def _refusal(query: list[str], **variables: str) -> str | None:
+    """The last line of what a command says when it fails, run with some variables set; None if it succeeds."""
+    environ = os.environ | variables
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+        answer = subprocess.run(
+            query, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, env=environ
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"no answer, {type(error).__name__}"
     if answer.returncode == 0:

@@ -152,5 +152,5 @@ def _build_options(recipe: Recipe, base: Base, builder: str, work: Workspace) ->
         options += ["--secret", f"id=ca_bundle,src={bundle}"]
     if builder == "docker":
         work.environ["DOCKER_BUILDKIT"] = "1"
-        return options
+        return [*options, "--network=host"]  # as the others build: a proxy on this machine is in reach
     return [*options, "--pull=never" if builder == "buildah" else "--pull=false", "--layers=false"]
