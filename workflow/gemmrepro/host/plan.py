@@ -125,9 +125,9 @@ class Plan:
 
     @property
     def runs_on_cpu_here(self) -> bool:
-        """Whether experiments that need no GPU run here, instead of their recordings: if `measure` is ``auto``."""
+        """Whether experiments that need no GPU run on this CPU, instead of their recordings."""
         declared = (experiment for of_family in self.experiments.values() for experiment in of_family)
-        return self.config["measure"] == "auto" and any(experiment.device == "cpu" for experiment in declared)
+        return self.config["measure_cpu"] == "live" and any(experiment.device == "cpu" for experiment in declared)
 
     def experiment_files(self, families: Iterable[str]) -> list[str]:
         """Rows and circumstances of every experiment of some families."""

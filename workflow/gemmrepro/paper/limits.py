@@ -43,6 +43,14 @@ def _of_sources(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]
             f"Experiments that need no GPU were timed in this run on {', '.join(sorted(timed_on))}, alongside any "
             "other load on that machine."
         )
+    recorded_on = {
+        str(experiment.machine)
+        for family in families
+        for experiment in family.experiments
+        if experiment.on_cpu and experiment.source == "recorded"
+    }
+    if recorded_on:
+        yield f"Experiments that need no GPU were recorded on {', '.join(sorted(recorded_on))}."
     if inputs.verdicts.source == "none":
         yield "Nothing was measured: there was neither a usable GPU nor a recording."
 
