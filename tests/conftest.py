@@ -71,3 +71,13 @@ def toolkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             patch.setenv(name, value)
         patch.setenv("PATH", f"{tools}{os.pathsep}{environment['PATH']}")
         yield find_toolkit("cuda13").name
+
+
+@pytest.fixture(scope="session")
+def validators() -> Path:
+    """The programs of envs/requirements/validators.txt, which `.ci/run` installs in .envs/validators."""
+    folder = ROOT / ".envs" / "validators"
+    lock, installed = ROOT / "envs/requirements/validators.txt", folder / "lock.txt"
+    if not installed.is_file() or installed.read_bytes() != lock.read_bytes():
+        pytest.skip("envs/requirements/validators.txt is not installed in .envs/validators; .ci/run installs it")
+    return folder / "bin"

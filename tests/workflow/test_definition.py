@@ -22,6 +22,7 @@ TARGETS = [
     "report",
     "tune",
     "just_in_time",
+    "crate",
     "all",
 ]
 

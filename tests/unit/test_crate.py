@@ -1,0 +1,144 @@
+"""A finished run as an RO-Crate: a small run of Snakemake, described and validated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, call, snakemake
+
+from gemmrepro.errors import UserError
+from gemmrepro.host import crate
+from gemmrepro.host.job_records import jobs_behind
+
+RULES = """
+rule report:
+    input: "results/verdicts.json", "results/build/a.fatbin"
+    output: "reports/index.html"
+    shell: "cat {input} > {output}"
+
+rule verdicts:
+    input: "kernels/claims.yaml"
+    output: "results/verdicts.json", "results/LONG.csv"
+    shell: "cp {input} {output[0]}; cp {input} {output[1]}"
+
+rule compile:
+    input: "kernels/a.cu"
+    output: "results/build/a.fatbin"
+    shell: "cp {input} {output}"
+
+rule unused:
+    output: "results/other.txt"
+    shell: "touch {output}"
+"""
+
+LONG = "/".join(["folder" * 20] * 2)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose report rests on two other jobs; another job made what nothing reads."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "Snakefile").write_text(RULES.replace("LONG", LONG))
+    (folder / "kernels").mkdir()
+    (folder / "kernels/a.cu").write_text("kernel")
+    (folder / "kernels/claims.yaml").write_text("claims: []")
+    run = snakemake("reports/index.html", f"results/{LONG}.csv", "results/other.txt", folder=folder)
+    assert run.returncode == 0, run.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("crate") / "crate"
+    assert crate.write(finished, out)["jobs"] == 3
+    return out
+
+
+def entities(folder: Path) -> Mapping[str, Any]:
+    graph = json.loads((folder / "ro-crate-metadata.json").read_text())["@graph"]
+    return {entity["@id"]: entity for entity in graph}
+
+
+def test_the_jobs_behind_a_file_are_found(finished: Path) -> None:
+    jobs = {job.rule: job for job in jobs_behind(["reports/index.html"], finished)}
+    assert sorted(jobs) == ["compile", "report", "verdicts"]
+    assert jobs["compile"].inputs == ("kernels/a.cu",)
+    assert jobs["compile"].command == "cp kernels/a.cu results/build/a.fatbin"
+    assert jobs["compile"].start <= jobs["compile"].end <= jobs["report"].end
+
+
+def test_records_of_long_paths_are_found_and_joined(finished: Path) -> None:
+    long = f"results/{LONG}.csv"
+    (job,) = jobs_behind([long, "results/verdicts.json"], finished)
+    assert set(job.outputs) == {long, "results/verdicts.json"}
+
+
+def test_every_job_is_an_action_with_its_files(written: Path) -> None:
+    known = entities(written)
+    action = known["#job-compile-1"]
+    digest = hashlib.sha256(b"kernel").hexdigest()
+    assert action["@type"] == "CreateAction"
+    assert action["object"] == {"@id": "kernels/a.cu"}
+    assert known["kernels/a.cu"]["sha256"] == digest
+    # The binary is named by its hash, and not copied.
+    result = action["result"]["@id"]
+    assert result.startswith("ni:///sha-256;")
+    assert known[result]["name"] == "results/build/a.fatbin"
+    assert known[result]["sha256"] == digest
+    assert not (written / "results/build").exists()
+    assert (written / "kernels/a.cu").read_text() == "kernel"
+    assert (written / "reports/index.html").is_file()
+    assert not any("other.txt" in name for name in known)
+
+
+def test_the_steps_are_the_rules_that_ran(written: Path) -> None:
+    known = entities(written)
+    steps = [step["@id"] for step in known["workflow/Snakefile"]["step"]]
+    assert sorted(steps) == [f"workflow/Snakefile#{rule}" for rule in ("compile", "report", "verdicts")]
+    assert {known[f"#control-{step.partition('#')[2]}"]["instrument"]["@id"] for step in steps} == set(steps)
+
+
+def test_the_crate_fits_its_profile(written: Path, validators: Path) -> None:
+    checked = call(
+        [
+            *(str(validators / "python"), str(ROOT / "tests/validate_crate.py")),
+            *(str(written), "provenance-run-crate-0.5", "REQUIRED"),
+        ]
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_crate_without_its_steps_is_refused(written: Path, validators: Path, tmp_path: Path) -> None:
+    document = json.loads((written / "ro-crate-metadata.json").read_text())
+    for entity in document["@graph"]:
+        entity.pop("step", None)
+    (tmp_path / "ro-crate-metadata.json").write_text(json.dumps(document))
+    checked = call(
+        [
+            *(str(validators / "python"), str(ROOT / "tests/validate_crate.py")),
+            *(str(tmp_path), "provenance-run-crate-0.5", "REQUIRED"),
+        ]
+    )
+    assert checked.returncode == 1
+    assert "HowToStep must be referred to from a ComputationalWorkflow" in checked.stdout
+
+
+def test_an_unfinished_run_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="run the target 'all' first"):
+        crate.write(tmp_path, tmp_path / "crate")
+
+
+def test_a_file_that_is_gone_is_named(finished: Path, tmp_path: Path) -> None:
+    source = finished / "kernels/a.cu"
+    text = source.read_text()
+    source.unlink()
+    try:
+        with pytest.raises(UserError, match=r"kernels/a\.cu is missing"):
+            crate.write(finished, tmp_path / "crate")
+    finally:
+        source.write_text(text)
