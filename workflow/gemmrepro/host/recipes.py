@@ -90,6 +90,13 @@ def instructions(text: str) -> tuple[Instruction, ...]:
     return tuple(Instruction(keyword.upper(), rest[0] if rest else "") for keyword, *rest in words)
 
 
+def debian_packages(recipe: Recipe) -> tuple[str, ...]:
+    """The packages that a Dockerfile installs with apt-get, sorted."""
+    text = recipe.path.read_text().replace("\\\n", " ")
+    found = re.findall(r"apt-get install ([^&;\n]+)", text)
+    return tuple(sorted({word for words in found for word in words.split() if not word.startswith("-")}))
+
+
 def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
     """SHA-256 over the files that the recipe copies, in the recipe's order."""
     digest = hashlib.sha256()

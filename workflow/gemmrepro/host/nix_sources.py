@@ -1,0 +1,309 @@
+"""What the Nix flake builds from: Debian's and PyPI's files by hash, in ``nix/sources.json``.
+
+``python -m gemmrepro.host.nix_sources lock`` writes that file from the Dockerfiles and ``envs/requirements``; ``fetch
+FOLDER`` downloads the files that it lists and checks them. Both fetch as this host's apt and pip do, so that no address
+of a mirror is written down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from gemmrepro.core.files import write_json
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.host.recipes import debian_packages, read_recipe
+
+SOURCES = ROOT / "nix" / "sources.json"
+
+SUITE = "bookworm"
+"""The Debian release of the images (12)."""
+
+BASE = ("?essential", "?priority(required)", "apt")
+"""apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
+
+ENVIRONMENTS = ("cuda12", "cuda13", "report", "host")
+"""Environments by the name of their lock of Python packages; all but ``host`` have a Dockerfile."""
+
+HOST_PACKAGES = ("g++", "git", "python3", "python3-venv", "bash-static", "procps")
+"""Debian packages of the environment that starts the workflow and its tests."""
+
+TOOLS = ("squashfs-tools", "patchelf", "python3-minimal", "libpython3-stdlib", "coreutils", "tar", "xz-utils", "zstd")
+"""Debian packages of the environment in which images are packed."""
+
+SEED = "busybox-static"
+"""The Debian package with the one program that must exist before anything can be unpacked."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The files of one root file system, by name: packages to unpack, and to install with pip.
+
+    Attributes:
+        apart: packages of another release of Debian, of which the recipe takes a few files.
+    """
+
+    debs: tuple[str, ...]
+    python: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The content of ``nix/sources.json``.
+
+    Attributes:
+        seed: name of the seed's package.
+        seed_nar: SHA-256 of a folder with its program, as `nar` writes it.
+        sha256: hash of every file, by file name.
+    """
+
+    seed: str
+    seed_nar: str
+    environments: Mapping[str, Environment]
+    sha256: Mapping[str, str]
+
+    @classmethod
+    def read(cls, path: Path = SOURCES) -> Sources:
+        """Raises UserError if the file is missing or damaged."""
+        try:
+            value = json.loads(path.read_text())
+            environments = {
+                name: Environment(**{kind: tuple(files) for kind, files in environment.items()})
+                for name, environment in value["environments"].items()
+            }
+            return cls(value["seed"], value["seed_nar"], environments, value["sha256"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be used ({error}); take it from git, or write it anew: {RELOCK}.") from None
+
+
+RELOCK = "PYTHONPATH=workflow envs/run python -m gemmrepro.host.nix_sources lock"
+
+
+def nar(name: str, data: bytes) -> bytes:
+    """A folder with one executable file, in Nix's archive format.
+
+    Source: E. Dolstra, The Purely Functional Software Deployment Model, 2006, figure 5.2.
+    """
+    file = (b"(", b"type", b"regular", b"executable", b"", b"contents", data, b")")
+    entry = (b"entry", b"(", b"name", name.encode(), b"node", *file, b")")
+    words = (b"nix-archive-1", b"(", b"type", b"directory", *entry, b")")
+    return b"".join(len(word).to_bytes(8, "little") + word + bytes(-len(word) % 8) for word in words)
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def run(command: Sequence[str | Path], remedy: str, folder: Path | None = None) -> str:
+    """Standard output of `command`. Raises UserError with the last line of what it said, and `remedy`."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise UserError(f"{command[0]} is not installed; {remedy}.") from None
+    if done.returncode:
+        said = [line for line in (done.stderr or done.stdout).strip().splitlines() if not line.startswith("W:")]
+        raise UserError(f"{command[0]} failed: {said[-1] if said else 'no reason given'}; {remedy}.")
+    return done.stdout
+
+
+class Apt:
+    """apt over the mirrors that this host uses, for one release of Debian, as if nothing were installed.
+
+    Args:
+        folder: for its lists and what it downloads.
+        suites: lines of a source list without type and mirror: ``bookworm main``.
+    """
+
+    REMEDY = "the flake's files come from Debian by apt: check apt-get update, or run this on Debian or Ubuntu"
+
+    def __init__(self, folder: Path, suites: Sequence[str]) -> None:
+        self.folder = folder
+        targets = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], self.REMEDY)
+        mirrors = [line for line in targets.splitlines() if re.search(r"/debian(-security)?/?$", line)]
+        main = next((mirror for mirror in mirrors if "security" not in mirror), None)
+        if main is None:
+            raise UserError(f"apt has no mirror of Debian; {self.REMEDY}.")
+        security = next((mirror for mirror in mirrors if "security" in mirror), None)
+        lines = [f"deb {security if 'security' in suite else main} {suite}" for suite in suites]
+        for name in ("lists/partial", "archives/partial", "none/partial"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "status").touch()
+        (folder / "sources.list").write_text("\n".join(line for line in lines if "None" not in line) + "\n")
+        places = {
+            "Dir::State::status": "status",
+            "Dir::State::lists": "lists",
+            "Dir::Cache::archives": "archives",
+            "Dir::Etc::SourceList": "sources.list",
+        }
+        self.options = [f"-o{setting}={folder / name}" for setting, name in places.items()]
+        self.options += ["-oDir::Etc::SourceParts=-", "-oDir::Cache::pkgcache=", "-oDir::Cache::srcpkgcache="]
+        self.options += ["-oAPT::Install-Recommends=0", "-oAPT::Sandbox::User=root", "-oAcquire::Languages=none"]
+        self("update")
+
+    def __call__(self, *words: str, folder: Path | None = None, remedy: str = "") -> str:
+        return run(["apt-get", "-qq", *self.options, *words], remedy or self.REMEDY, folder)
+
+    def closure(self, packages: Iterable[str]) -> tuple[str, ...]:
+        """Downloads packages with everything they need; the names of the files in `archives`."""
+        wanted = [*packages]
+        anew = f"-oDir::Cache::archives={self.folder / 'none'}"  # apt leaves out what it has
+        printed = self(anew, "install", "--print-uris", *wanted)
+        names = [line.split()[1] for line in printed.splitlines() if "'" in line]
+        self("install", "--download-only", "--yes", *wanted)
+        return tuple(sorted(names))
+
+    def download(self, files: Iterable[str], folder: Path) -> None:
+        """Downloads packages in exactly the locked versions. Raises UserError if the mirror no longer has one."""
+        wanted = ["=".join(unquote(file).split("_")[:2]) for file in files]
+        gone = f"if Debian has replaced a version since, lock those of today: {RELOCK}"
+        if wanted:
+            self("download", *wanted, folder=folder, remedy=gone)
+
+
+def release(suite: str) -> list[str]:
+    return [f"{suite} main", f"{suite}-updates main", f"{suite}-security main"]
+
+
+def lock(folder: Path) -> Sources:
+    """Resolves and downloads everything into `folder`.
+
+    Raises:
+        UserError: Python is not the images' 3.11, or apt or pip fails.
+    """
+    if sys.version_info[:2] != (3, 11):
+        raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
+    apt = Apt(folder / "apt", release(SUITE))
+    packages = {env: debian_packages(read_recipe(ROOT / f"docker/{env}.Dockerfile")) for env in ENVIRONMENTS[:-1]}
+    packages["host"] = HOST_PACKAGES
+    environments = {}
+    for env in ENVIRONMENTS:
+        apart = read_apart(ROOT / f"docker/{env}.Dockerfile")
+        python = tuple(sorted(path.name for path in download_locked(env, folder)))
+        environments[env] = Environment(apt.closure([*BASE, *packages[env]]), python, tuple(apart))
+    environments["tools"] = Environment(apt.closure([*BASE, *TOOLS]))
+    [seed] = [name for name in apt.closure([SEED]) if name.startswith(f"{SEED}_")]
+    archive = seed_archive(folder / "apt" / "archives" / seed, folder)
+    used = {name for environment in environments.values() for name in environment.debs} | {seed}
+    hashes = {name: file_sha256(folder / "apt" / "archives" / name) for name in used}
+    hashes |= {path.name: file_sha256(path) for path in (folder / "python").iterdir()}
+    for env in ENVIRONMENTS:
+        hashes |= read_apart(ROOT / f"docker/{env}.Dockerfile")
+    return Sources(seed, hashlib.sha256(archive).hexdigest(), environments, dict(sorted(hashes.items())))
+
+
+def read_apart(recipe: Path) -> dict[str, str]:
+    """The package that a Dockerfile takes from another release (its ``ARG NVCC_*``): SHA-256 by file name."""
+    if not recipe.is_file():
+        return {}
+    found = dict(re.findall(r"^ARG NVCC_(VERSION|SHA256)=(\S+)$", recipe.read_text(), re.MULTILINE))
+    return {f"nvidia-cuda-toolkit_{found['VERSION']}_amd64.deb": found["SHA256"]} if found else {}
+
+
+def download_locked(env: str, folder: Path) -> list[Path]:
+    """pip's choice among the files that a lock of Python packages allows, downloaded into `folder`/python."""
+    target = folder / env
+    requirements = ROOT / f"envs/requirements/{env}.txt"
+    options = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check", "--dest", target]
+    command = [sys.executable, "-m", "pip", "download", *options, "-r", requirements]
+    run(command, f"pip could not download what {requirements} locks; try again")
+    (folder / "python").mkdir(exist_ok=True)
+    return [path.replace(folder / "python" / path.name) for path in target.iterdir()]
+
+
+def seed_archive(deb: Path, work: Path) -> bytes:
+    """The seed's package as a folder with the program alone, in Nix's archive format."""
+    run(["dpkg-deb", "--extract", deb, work / "seed"], "install dpkg")
+    return nar("busybox", (work / "seed" / "bin" / "busybox").read_bytes())
+
+
+def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
+    """Downloads into `folder` what is not there yet of the environments `wanted`, and `busybox.nar`.
+
+    Raises:
+        UserError: an environment is unknown, a mirror no longer has a file, or a file's hash is not the locked one.
+    """
+    if unknown := set(wanted) - set(sources.environments):
+        raise UserError(
+            f"there is no environment {', '.join(sorted(unknown))}; known: {', '.join(sources.environments)}."
+        )
+    chosen = [sources.environments[env] for env in wanted]
+
+    def missing(names: Iterable[str]) -> list[str]:
+        return sorted(name for name in set(names) if not any((where / name).is_file() for where in (folder, part)))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as work:
+        part = Path(work) / "files"
+        part.mkdir()
+        if debs := missing([sources.seed, *(name for environment in chosen for name in environment.debs)]):
+            Apt(Path(work) / "apt", release(SUITE)).download(debs, part)
+        if apart := missing(name for environment in chosen for name in environment.apart):
+            Apt(Path(work) / "apart", ["trixie non-free"]).download(apart, part)
+        for environment in chosen:  # two environments may hold two versions of a package, which pip does not mix
+            _pip_download(sources, missing(environment.python), part)
+        for path in sorted(part.iterdir()):
+            expected = sources.sha256.get(path.name)
+            if file_sha256(path) != expected:
+                raise UserError(
+                    f"{path.name} as fetched is not the locked file; check the mirror, or lock today's: {RELOCK}."
+                )
+            shutil.move(path, folder / path.name)
+        archive = seed_archive(folder / sources.seed, Path(work))
+        if hashlib.sha256(archive).hexdigest() != sources.seed_nar:
+            raise UserError(f"{sources.seed} holds another busybox than the locked one; lock it again: {RELOCK}.")
+        (folder / "busybox.nar").write_bytes(archive)
+
+
+def _pip_download(sources: Sources, files: Sequence[str], folder: Path) -> None:
+    """Downloads exactly these files of PyPI's, whatever Python runs pip."""
+    wheels = [file for file in files if file.endswith(".whl")]
+    platforms = sorted({tag for file in wheels for tag in file[:-4].split("-")[-1].split(".")} - {"any"})
+    target = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
+    target += ["--only-binary=:all:", *(f"--platform={tag}" for tag in platforms)]
+    for names, options in ((wheels, target), ([file for file in files if file not in wheels], ["--no-binary=:all:"])):
+        if not names:
+            continue
+        lines = []
+        for file in names:
+            name, version = file.removesuffix(".tar.gz").split("-")[:2]
+            lines.append(f"{name}=={version} --hash=sha256:{sources.sha256[file]}\n")
+        requirements = folder.parent / "requirements.txt"
+        requirements.write_text("".join(lines))
+        common = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check"]
+        command = [sys.executable, "-m", "pip", "download", *common, "--dest", folder, *options, "-r", requirements]
+        run(command, "pip could not download the flake's files; try again")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="gemmrepro.host.nix_sources", description=str(__doc__).split("\n", 1)[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    locking = commands.add_parser("lock", help="write nix/sources.json from the Dockerfiles and envs/requirements")
+    locking.add_argument("--out", type=Path, default=SOURCES)
+    fetching = commands.add_parser("fetch", help="download the locked files, and check them")
+    fetching.add_argument("folder", type=Path)
+    fetching.add_argument("environments", nargs="*", help="such as cuda13 (default: all)")
+    args = parser.parse_args(argv)
+    if args.command == "lock":
+        with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as folder:
+            write_json(args.out, asdict(lock(Path(folder))))
+        return 0
+    sources = Sources.read()
+    fetch(sources, args.environments or [*sources.environments], args.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
