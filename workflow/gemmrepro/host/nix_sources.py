@@ -216,8 +216,8 @@ def download_locked(env: str, folder: Path) -> list[Path]:
     """pip's choice among the files that a lock of Python packages allows, downloaded into `folder`/python."""
     target = folder / env
     requirements = ROOT / f"envs/requirements/{env}.txt"
-    options = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check", "--dest", target]
-    command = [sys.executable, "-m", "pip", "download", *options, "-r", requirements]
+    options = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check", f"--dest={target}"]
+    command = [sys.executable, "-m", "pip", "download", *options, "-r", str(requirements)]
     run(command, f"pip could not download what {requirements} locks; try again")
     (folder / "python").mkdir(exist_ok=True)
     return [path.replace(folder / "python" / path.name) for path in target.iterdir()]
@@ -283,7 +283,17 @@ def _pip_download(sources: Sources, files: Sequence[str], folder: Path) -> None:
         requirements = folder.parent / "requirements.txt"
         requirements.write_text("".join(lines))
         common = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check"]
-        command = [sys.executable, "-m", "pip", "download", *common, "--dest", folder, *options, "-r", requirements]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            *common,
+            f"--dest={folder}",
+            *options,
+            "-r",
+            str(requirements),
+        ]
         run(command, "pip could not download the flake's files; try again")
 
 

@@ -1,0 +1,120 @@
+"""The flake's lock follows the locks that the images are built from. Nix itself is not needed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from support import ROOT
+
+from gemmrepro.errors import UserError
+from gemmrepro.host import nix_sources
+from gemmrepro.host.nix_sources import ENVIRONMENTS, SOURCES, Sources
+from gemmrepro.host.recipes import debian_packages, read_recipe
+
+LOCKED = Sources.read()
+IMAGES = [env for env in ENVIRONMENTS if env != "host"]
+
+
+def normal(name: str) -> str:
+    """A Python package's name as PEP 503 compares them."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(env: str) -> dict[tuple[str, str], tuple[bool, set[str]]]:
+    """What a lock of Python packages pins, by name and version: whether on every platform, and the allowed hashes."""
+    text = re.sub(r"\\\n", " ", (ROOT / f"envs/requirements/{env}.txt").read_text())
+    found = {}
+    for line in re.findall(r"^[A-Za-z0-9].*$", text, re.MULTILINE):
+        name, version, marker = re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)\s*(;)?", line).groups()
+        found[normal(name), version] = (marker is None, set(re.findall(r"sha256:([0-9a-f]{64})", line)))
+    return found
+
+
+class TestLock:
+    @pytest.mark.parametrize("env", ENVIRONMENTS)
+    def test_python_packages_are_the_locked_ones(self, env: str) -> None:
+        pinned = pins(env)
+        files = {}
+        for name in LOCKED.environments[env].python:
+            project, version = name.removesuffix(".tar.gz").split("-")[:2]
+            files[normal(project), version] = name
+        assert files.keys() <= pinned.keys(), f"the lock has moved on: {nix_sources.RELOCK}"
+        assert {key for key, (always, _) in pinned.items() if always} <= files.keys(), nix_sources.RELOCK
+        for key, name in files.items():
+            assert LOCKED.sha256[name] in pinned[key][1], name
+
+    @pytest.mark.parametrize("env", IMAGES)
+    def test_debian_packages_are_those_of_the_recipe(self, env: str) -> None:
+        recipe = read_recipe(ROOT / f"docker/{env}.Dockerfile")
+        versions = dict(unquote(name).split("_")[:2] for name in LOCKED.environments[env].debs)
+        assert {*debian_packages(recipe), "libc6", "dpkg", "apt"} <= versions.keys()
+        apart = nix_sources.read_apart(recipe.path)
+        assert set(LOCKED.environments[env].apart) == apart.keys()
+        assert apart.items() <= LOCKED.sha256.items()
+
+    def test_the_images_share_their_debian(self) -> None:
+        """One version of a package, so that one download and one security update serve all."""
+        versions: dict[str, set[str]] = {}
+        for environment in LOCKED.environments.values():
+            for name in environment.debs:
+                package, version = unquote(name).split("_")[:2]
+                versions.setdefault(package, set()).add(version)
+        assert {package for package, found in versions.items() if len(found) > 1} == set()
+
+    def test_every_file_has_a_hash_and_no_address(self) -> None:
+        used = {LOCKED.seed}
+        for environment in LOCKED.environments.values():
+            used |= {*environment.debs, *environment.python, *environment.apart}
+        assert used == LOCKED.sha256.keys()
+        assert all(re.fullmatch(r"[0-9a-f]{64}", value) for value in (*LOCKED.sha256.values(), LOCKED.seed_nar))
+        assert not re.search(r"\w+://", SOURCES.read_text() + (ROOT / "nix/prefetch").read_text())
+
+    @pytest.mark.parametrize("path", sorted((ROOT / "nix").glob("steps-*.sh")), ids=lambda path: path.stem)
+    def test_steps_are_the_recipes(self, path: Path) -> None:
+        recipe = (ROOT / f"docker/{path.stem.removeprefix('steps-')}.Dockerfile").read_text()
+        commands = " ".join(re.sub(r"\\\n|&&|;", " ", recipe).split())
+        for line in path.read_text().splitlines():
+            if not line.startswith(("#", "cd /tmp")):
+                assert " ".join(line.replace(";", " ").split()) in commands, line
+
+
+class TestFetch:
+    def test_damaged_lock_is_a_user_error(self, tmp_path: Path) -> None:
+        (tmp_path / "sources.json").write_text('{"seed": "busybox"}')
+        with pytest.raises(UserError, match="nix_sources lock"):
+            Sources.read(tmp_path / "sources.json")
+
+    def test_unknown_environment_is_a_user_error(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="no environment cuda14; known: cuda12"):
+            nix_sources.fetch(LOCKED, ["cuda14"], tmp_path)
+
+    def test_a_seed_with_another_program_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        (tools / "dpkg-deb").write_text('#!/bin/sh\nmkdir -p "$3/bin"; echo other > "$3/bin/busybox"\n')
+        (tools / "dpkg-deb").chmod(0o755)
+        (tmp_path / LOCKED.seed).touch()
+        monkeypatch.setenv("PATH", str(tools), prepend=":")
+        none = Sources(LOCKED.seed, LOCKED.seed_nar, {"none": nix_sources.Environment(())}, LOCKED.sha256)
+        with pytest.raises(UserError, match="another busybox"):
+            nix_sources.fetch(none, ["none"], tmp_path)
+        assert not (tmp_path / "busybox.nar").exists()
+
+    def test_archive_is_nixs(self) -> None:
+        # nix-store --dump of a folder with an executable file "busybox" that holds "hello\n", Nix 2.8.0.
+        assert hashlib.sha256(nix_sources.nar("busybox", b"hello\n")).hexdigest() == NAR
+
+    @pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt here")
+    def test_a_version_that_is_gone_is_a_user_error_that_says_what_to_do(self, tmp_path: Path) -> None:
+        apt = nix_sources.Apt.__new__(nix_sources.Apt)
+        apt.folder, apt.options = tmp_path, ["-oDir::State::lists=" + str(tmp_path), "-oDir::Cache::pkgcache="]
+        with pytest.raises(UserError, match="lock those of today"):
+            apt.download(["bash_0.1-1_amd64.deb"], tmp_path)
+
+
+NAR = "0f727a0bfe4f75c0e536d79e556622ca7d2474f7b105b8ae4fbe9f3c6a30ed9d"
