@@ -492,7 +492,7 @@ svg{font-family:x}
     one, two = (inline_svg.inline_svg(drawn, name) for name in ("one", "two"))
     marks = [set(re.findall(r' id="([^"]*)"', each)) for each in (one, two)]
     assert not marks[0] & marks[1] and set(re.findall(r'(?:href="|url\()#([^")]*)', one)) <= marks[0]
-    assert "#one{font-family:x}" in one and "#one .a{fill:" in one and "@media" not in one
+    assert "#one{font-family:x}" in one and "#one .a{fill:var(--ink)}" in one and "@media" not in one
     assert '<title id="one-title">A &lt;title&gt;</title>' in one and "width=" not in one.split(">")[0]
     assert 'aria-labelledby="one-title one-desc"' in one
     with pytest.raises(UserError, match="is not an SVG"):

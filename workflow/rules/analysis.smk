@@ -60,7 +60,7 @@ for family, names in PLAN.figures().items():
                 category="Figures",
                 subcategory=family,
             ),
-            expand("results/figures/{family}/{figure}.json", family=family, figure=names),
+            expand("results/figures/{family}/{figure}.{kind}", family=family, figure=names, kind=("csv", "json")),
         log:
             f"results/logs/figures/{family}.log",
         container:
@@ -81,6 +81,46 @@ for family, names in PLAN.figures().items():
             " --experiments results/experiments --out results/figures/{params.family} 2>&1 | tee {log}"
 
 
+# The paper's own figures show findings across families, and what was judged.
+rule figures_paper:
+    input:
+        verdicts="results/verdicts.json",
+        measurements=PLAN.measurements(FAMILIES),
+        experiments=PLAN.experiment_files(FAMILIES),
+        published=checked_out("kernels/published.csv"),
+        chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
+        image=in_image("report"),
+    output:
+        report(
+            expand("results/figures/paper/{figure}.svg", figure=findings.names(FAMILIES)),
+            caption="../report/figure.rst",
+            category="Figures",
+            subcategory="paper",
+        ),
+        expand("results/figures/paper/{figure}.{kind}", figure=findings.names(FAMILIES), kind=("narrow.svg", "csv", "json")),
+    log:
+        "results/logs/figures/paper.log",
+    container:
+        image("report")
+    params:
+        families=",".join(FAMILIES),
+        registered=[keys.drawn(family) for family in FAMILIES],
+        declared=[
+            dependencies.file_hash(path)
+            for family in FAMILIES
+            for path in (experiments.path_of(family), tables.path_of(family))
+            if path.is_file()
+        ],
+        code=code("paper.figures.findings.stage"),
+    message:
+        "Drawing the paper's own figures"
+    shell:
+        "python3 -m gemmrepro.paper.figures.findings.stage --verdicts {input.verdicts} --measure results/measure"
+        " --experiments results/experiments --families {params.families} --out results/figures/paper"
+        " 2>&1 | tee {log}"
+
+
 rule figures:
     input:
         [f"results/figures/{family}/{figure}.svg" for family, names in PLAN.figures().items() for figure in names],
+        [f"results/figures/paper/{figure}.svg" for figure in findings.names(FAMILIES)],

@@ -26,6 +26,7 @@ from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
+from gemmrepro.paper.figures import findings
 from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
 from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.checks.gates import GATES

@@ -25,6 +25,7 @@ def inline_svg(svg: str, name: str) -> Markup:
     if not element:
         raise UserError(f"figure {name} is not an SVG; draw the figures again.")
     text = _ALONE.sub("", element[0])
+    text = re.sub(r"var\((--[\w-]+),#[0-9a-f]{6}\)", r"var(\1)", text)
     text = re.sub(r' id="([^"]*)"', rf' id="{name}-\1"', text)
     text = re.sub(r'href="#([^"]*)"', rf'href="#{name}-\1"', text)
     text = re.sub(r"url\(#([^)]*)\)", rf"url(#{name}-\1)", text)

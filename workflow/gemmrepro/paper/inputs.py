@@ -17,7 +17,7 @@ from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
-from gemmrepro.paper.figure_views import FigureView, read_figures
+from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
 from gemmrepro.paper.locks import LockView, read_locks
 
 TEMPLATES = ROOT / "reports" / "template"
@@ -31,6 +31,7 @@ class Inputs:
         measured, figures, experiments: by family; `experiments` then by name.
         gates: gate verdicts by kernel id.
         builds: build records by kernel id and toolkit.
+        findings: the paper's own figures by name.
         out: where the page will be written, which its links are relative to.
     """
 
@@ -39,6 +40,7 @@ class Inputs:
     gates: Mapping[str, Mapping[str, Any]]
     builds: Mapping[str, Mapping[str, Build]]
     figures: Mapping[str, Sequence[FigureView]]
+    findings: Mapping[str, FigureView]
     locks: Sequence[LockView]
     config: Mapping[str, Any]
     families: Sequence[str]
@@ -66,6 +68,7 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         gates=load_gates(arguments.gates, [kernel.id for kernel in kernels]),
         builds=builds,
         figures={name: read_figures(arguments.figures, name, arguments.out) for name in families},
+        findings=read_findings(arguments.figures, families, arguments.out),
         locks=read_locks(arguments.images),
         config=config,
         families=families,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from gemmrepro.judge.rules import verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.paper.claims import by_article, disagreements
 from gemmrepro.paper.family import FamilyView, family_view
+from gemmrepro.paper.figure_views import FigureView
+from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
@@ -51,7 +53,7 @@ def render(inputs: Inputs) -> str:
         "pack": pack,
         "listed": listed,
     }
-    families = numbered([family_view(name, inputs) for name in inputs.families])
+    found, families = numbered(inputs.findings, [family_view(name, inputs) for name in inputs.families])
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
     page = environment.get_template("index.html.j2").render(
         style=Markup((TEMPLATES / "paper.css").read_text()),
@@ -60,6 +62,8 @@ def render(inputs: Inputs) -> str:
         marks=MARKS,
         transfer_words=TRANSFER_WORDS,
         families=families,
+        findings=found,
+        findings_of={family.name: [found[name] for name in placed(family.name, found)] for family in families},
         headlines=headlines(families),
         gates=gate_tally(families),
         machine=machine_view(inputs.measured, inputs.config.get("sweep", {})),
@@ -81,16 +85,23 @@ def render(inputs: Inputs) -> str:
     return "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
 
 
-def numbered(families: Sequence[FamilyView]) -> list[FamilyView]:
-    """The families with their figures numbered across the page."""
+def placed(family: str, found: Mapping[str, FigureView]) -> list[str]:
+    """The paper's own figures that belong to a family's results: those that need it first. "" is the whole paper."""
+    return [name for name in found if (FINDINGS[name] or ("",))[0] == family]
+
+
+def numbered(
+    found: Mapping[str, FigureView], families: Sequence[FamilyView]
+) -> tuple[dict[str, FigureView], list[FamilyView]]:
+    """All figures numbered across the page: those of the whole paper, then of each family its findings and its own."""
     numbers = count(1)
-    return [
-        dataclasses.replace(
-            family,
-            figures=tuple(dataclasses.replace(figure, number=next(numbers)) for figure in family.figures),
-        )
-        for family in families
-    ]
+    ours = {name: dataclasses.replace(found[name], number=next(numbers)) for name in placed("", found)}
+    shown = []
+    for family in families:
+        ours |= {name: dataclasses.replace(found[name], number=next(numbers)) for name in placed(family.name, found)}
+        own = tuple(dataclasses.replace(figure, number=next(numbers)) for figure in family.figures)
+        shown.append(dataclasses.replace(family, figures=own))
+    return ours, shown
 
 
 def main() -> int:

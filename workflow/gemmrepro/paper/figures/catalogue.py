@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
 
 from gemmrepro import experiments, registry
@@ -127,3 +129,14 @@ def csv_of(drawing: Drawing) -> str:
     lines.writeheader()
     lines.writerows(drawing.table)
     return buffer.getvalue()
+
+
+def json_value(value: Any) -> Any:
+    """JSON has no NaN: empty cells become null, numpy's numbers Python's."""
+    if isinstance(value, dict):
+        return {key: json_value(cell) for key, cell in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(cell) for cell in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value

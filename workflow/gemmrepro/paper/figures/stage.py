@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gemmrepro import experiments
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import SNAKEMAKE
@@ -18,17 +16,6 @@ from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.figures import catalogue
 from gemmrepro.paper.figures.style import Drawing
-
-
-def _json_value(value: Any) -> Any:
-    """JSON has no NaN: empty cells become null, numpy's numbers Python's."""
-    if isinstance(value, dict):
-        return {key: _json_value(cell) for key, cell in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(cell) for cell in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def described(family: str, name: str, drawing: Drawing, rows: Measurements | Results) -> dict[str, Any]:
@@ -42,7 +29,7 @@ def described(family: str, name: str, drawing: Drawing, rows: Measurements | Res
         "command": f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg",
         "rows": list(drawing.rows),
         "columns": list(dict.fromkeys(key for row in drawing.table for key in row if key != "stale")),
-        "table": _json_value(drawing.table),
+        "table": catalogue.json_value(drawing.table),
         "stale": bool(drawing.stale),
         "source": rows.source,
         "gpu": rows.gpu,

@@ -91,6 +91,7 @@ class Drawing:
     rows: list[str]
     table: list[dict[str, Any]]
     stale: bool
+    narrow: Figure | None = None
 
 
 SAID = range(40, 301)

@@ -1,0 +1,133 @@
+"""The paper's own figures, of the recorded rows: legible in both widths, small, and true to their rows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+from drawn_text import boxes, faults, size_of
+
+from gemmrepro import registry
+from gemmrepro.core.paths import ROOT
+from gemmrepro.experiments import results
+from gemmrepro.judge import claims
+from gemmrepro.measure.rows import load
+from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
+from gemmrepro.paper.figures import catalogue as families
+from gemmrepro.paper.figures import findings, style
+from gemmrepro.paper.figures.findings import catalogue, statements
+from gemmrepro.paper.figures.findings.parts import Inputs
+
+RECORDED = ROOT / "reports" / "recorded" / "h200"
+SHOWN = 350
+"""Pixels of a phone's column."""
+
+
+def judged(name: str, article: str, verdict: str, over: float) -> ClaimView:
+    """A claim that was judged at `over` times the published value."""
+    value = MeasuredView(over, "ratio", over, over, (), "")
+    rest = {"covered_by": None, "correction": None, "kernels": (), "published": (), "judged_on": None}
+    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation", "command"), "")
+    return ClaimView(
+        id=name,
+        family=article,
+        article=article,
+        register="article",
+        way="measured",
+        verdict=verdict,
+        judged=(value,),
+        expected=1.0,
+        tolerance=0.1,
+        **rest,
+        **words,
+    )
+
+
+def verdicts() -> VerdictsView:
+    """Sixty statements of two articles, from a hundredth to a hundred times what was published."""
+    kinds = ("reproduced", "partly", "not reproduced")
+    made = [judged(f"{i}", ("ladder", "ozaki")[i % 2], kinds[i % 3], 10 ** ((i - 30) / 15)) for i in range(60)]
+    return VerdictsView(tuple(made), "NVIDIA H200", "recorded", {})
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Inputs:
+    folder = tmp_path_factory.mktemp("experiments")
+    names = registry.family_names()
+    for name in names:
+        if (recorded := RECORDED / name / "experiments").is_dir():
+            shutil.copytree(recorded, folder / name)
+    return Inputs(
+        verdicts(),
+        {claim.id: claim.value for claim in claims.load()},
+        {name: load(RECORDED, name) for name in names},
+        {name: results.load(folder, name) for name in names},
+    )
+
+
+@pytest.fixture(scope="module")
+def drawn(inputs) -> Iterator[dict[str, style.Drawing]]:
+    yield catalogue.draw(inputs)
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def svgs(drawn) -> dict[str, tuple[str, str]]:
+    return {name: (families.svg_of(each), families.svg_of(each, each.narrow)) for name, each in drawn.items()}
+
+
+def test_every_finding_is_drawn(drawn):
+    assert list(drawn) == list(findings.FINDINGS) == list(catalogue.PAINTERS)
+    for name, drawing in drawn.items():
+        assert drawing.table and "not measured" not in drawing.title, name
+        assert len(drawing.alt) in style.SAID and drawing.alt != drawing.title, name
+        assert len(drawing.title) < 120 and not drawing.title.endswith("."), name
+
+
+def test_no_text_leaves_a_finding_or_meets_another(svgs):
+    assert {name: found for name, both in svgs.items() for svg in both if (found := faults(svg))} == {}
+
+
+def test_findings_are_small(svgs):
+    for name, both in svgs.items():
+        for svg in both:
+            assert len(svg.encode()) <= 40_000 and len(re.findall(r"<[a-zA-Z]", svg)) <= 1_200, name
+
+
+def test_the_smallest_letters_are_legible_on_a_phone(svgs):
+    for name, (_, narrow) in svgs.items():
+        pixels = SHOWN / size_of(narrow)[0]
+        assert min(box.size for box in boxes(narrow)) * pixels >= 10, name
+
+
+def test_colours_of_a_finding_are_those_of_the_page(svgs):
+    for name, both in svgs.items():
+        for svg in both:
+            literal = set(re.findall(r"(?<!,)(#[0-9a-f]{6})\b", svg.split("@media")[0]))
+            assert not literal, (name, literal)
+
+
+def test_no_two_statements_of_one_verdict_hide_each_other(inputs, drawn):
+    shown = statements.compared(inputs)
+    assert len(shown) == 60 and len(drawn["statements"].table) == 60
+    assert [one.over for one in shown] == pytest.approx([10 ** ((i - 30) / 15) for i in range(60)])
+    assert drawn["statements"].title == "Of 60 judged statements 20 hold on H200"
+
+
+def test_without_rows_findings_say_so(inputs, tmp_path: Path):
+    names = registry.family_names()
+    bare = Inputs(
+        replace(verdicts(), claims=()),
+        {},
+        {name: load(tmp_path, name) for name in names},
+        {name: results.load(None, name) for name in names},
+    )
+    for name, drawing in catalogue.draw(bare).items():
+        assert families.svg_of(drawing) and families.svg_of(drawing, drawing.narrow), name
+        assert len(drawing.alt) in style.SAID, name
+    assert findings.names(["ladder"]) == ["statements", "articles", "ladder"]

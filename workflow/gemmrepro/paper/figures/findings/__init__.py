@@ -1,0 +1,29 @@
+"""The paper's own figures: one finding each, across families, in two widths.
+
+`stage` writes each as ``results/figures/paper/<name>.svg``, ``<name>.narrow.svg`` (for screens of 390 pixels),
+``<name>.csv`` and ``<name>.json``; `gemmrepro.paper.figure_views.read_findings` reads them for the page. There a
+figure's title states the finding, and its caption how to read it. `catalogue` draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+FOLDER = "paper"
+"""Their folder in ``results/figures``, beside those of the families."""
+
+FINDINGS: Mapping[str, tuple[str, ...]] = {
+    "statements": (),
+    "articles": (),
+    "ladder": ("ladder",),
+    "hopper": ("hopper",),
+    "slices": ("ozaki",),
+    "fp64_frontier": ("ozaki",),
+    "gains": ("memory", "pytorch"),
+}
+"""The figures in the order of the paper, and the families without which there is none."""
+
+
+def names(families: Sequence[str]) -> list[str]:
+    """The figures that can be drawn of these families."""
+    return [name for name, needed in FINDINGS.items() if set(needed) <= set(families)]

@@ -1,0 +1,25 @@
+"""Draws the paper's own figures by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gemmrepro.paper.figures.findings import articles, frontier, gains, hopper, ladder, names, slices, statements
+from gemmrepro.paper.figures.findings.parts import Inputs
+from gemmrepro.paper.figures.style import Drawing, set_style
+
+PAINTERS: Mapping[str, Callable[[Inputs], Drawing]] = {
+    "statements": statements.draw,
+    "articles": articles.draw,
+    "ladder": ladder.draw,
+    "hopper": hopper.draw,
+    "slices": slices.draw,
+    "fp64_frontier": frontier.draw,
+    "gains": gains.draw,
+}
+
+
+def draw(inputs: Inputs) -> dict[str, Drawing]:
+    """The figures of the families that there are rows of."""
+    set_style()
+    return {name: PAINTERS[name](inputs) for name in names(list(inputs.measured))}

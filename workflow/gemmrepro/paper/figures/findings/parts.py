@@ -1,0 +1,175 @@
+"""What the paper's own figures share: what they are drawn from, their two widths, and pairs of marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gemmrepro.core.text import format_number
+from gemmrepro.experiments.results import Results
+from gemmrepro.experiments.tables import Mark
+from gemmrepro.experiments.tables import declared as tables_of
+from gemmrepro.measure.rows import Measurements
+from gemmrepro.paper.claims import VerdictsView
+from gemmrepro.paper.figures.numbers import Numbers
+from gemmrepro.paper.figures.style import BAD, FAIR, FIRST, GOOD, INK, PAPER, PUBLISHED, spread
+
+HOLDS = {"reproduced": (GOOD, "o"), "partly": (FAIR, "D"), "not reproduced": (BAD, "X")}
+"""Colour and marker of the verdicts on what was judged here."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the figures are drawn from.
+
+    Attributes:
+        verdicts: the judged statements.
+        published: the published figure that each statement is compared with, by its id.
+        measured: rows of the sweep by family.
+        results: experiments by family and name.
+    """
+
+    verdicts: VerdictsView
+    published: Mapping[str, float | None]
+    measured: Mapping[str, Measurements]
+    results: Mapping[str, Mapping[str, Results]]
+
+    def marks(self, family: str, table: str) -> list[Mark]:
+        """The marks of an article's table that have a number; none where the family was left out."""
+        if family not in self.measured:
+            return []
+        numbers = Numbers(self.measured[family], self.measured.get("ceilings"), self.results.get(family, {}))
+        return [mark for mark in tables_of(family)[table].marks(numbers) if mark.printed or mark.measured]
+
+    @property
+    def gpu(self) -> str:
+        """The GPU of the measurements, without its maker."""
+        return (self.verdicts.gpu or "this GPU").removeprefix("NVIDIA ")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A width in inches, and the size of its letters in points.
+
+    The narrow one is shown 350 pixels wide, where its letters are 10.5 pixels high.
+    """
+
+    width: float
+    letters: float
+
+    @property
+    def narrow(self) -> bool:
+        return self.width < 5
+
+    def pick(self, wide: float, narrow: float) -> float:
+        """One of two numbers."""
+        return narrow if self.narrow else wide
+
+
+WIDE, NARROW = Page(7.6, 9.5), Page(3.6, 8.0)
+
+
+def both(paint: Callable[[Page], Figure]) -> tuple[Figure, Figure]:
+    """A figure in both widths."""
+    figures = []
+    for page in (WIDE, NARROW):
+        sizes = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+        look: dict[Any, Any] = {**dict.fromkeys(sizes, page.letters), "axes.titlesize": page.letters + 0.5}
+        with matplotlib.rc_context(look):
+            figures.append(paint(page))
+    return figures[0], figures[1]
+
+
+def legend_above(figure: Figure, handles: Sequence[Line2D], columns: int) -> float:
+    """Put a legend at the top; returns the share of the height that is left below it."""
+    if not handles:
+        return 1.0
+    figure.legend(handles=handles, loc="upper left", ncols=columns, borderaxespad=0.2, columnspacing=1.2)
+    letters = float(matplotlib.rcParams["legend.fontsize"])
+    rows = -(-len(handles) // columns)
+    return 1 - (1.5 * letters * rows + 5) / (72 * figure.get_size_inches()[1])
+
+
+def pair(axes: Axes, y: float, there: Sequence[float], here: float | None, colour: str = FIRST) -> None:
+    """A published value (or several) and the measured one at one height, joined."""
+    ends = [*there, *([] if here is None else [here])]
+    if len(ends) > 1:
+        axes.plot([min(ends), max(ends)], [y, y], color=PUBLISHED, linewidth=1.2, zorder=2)
+    if there:
+        axes.plot(there, [y] * len(there), "D", color=PAPER, markeredgecolor=PUBLISHED, markeredgewidth=1.5, zorder=3)
+    if here is not None:
+        axes.plot([here], [y], "o", color=colour, markersize=6, zorder=4)
+
+
+def pair_handles(hardware: str, gpu: str) -> list[Line2D]:
+    """The legend of `pair`."""
+    hollow: dict[str, Any] = {"color": PAPER, "markeredgecolor": PUBLISHED, "markeredgewidth": 1.5, "linestyle": ""}
+    return [
+        Line2D([], [], marker="D", label=f"published{f', {hardware}' if hardware else ''}", **hollow),
+        Line2D([], [], marker="o", color=FIRST, markersize=6, linestyle="", label=f"measured, {gpu}"),
+    ]
+
+
+def names_down(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a panel, the first at the top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def column(axes: Axes, place: float, head: str, cells: Mapping[int, str], page: Page, colour: str = INK) -> None:
+    """A column of text right of a panel, `place` of its width from its left edge, under a heading."""
+    for y, text in [(-0.9, head), *cells.items()]:
+        axes.annotate(
+            text,
+            (place, y),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="center",
+            fontsize=page.letters - 0.5 if not page.narrow else page.letters,
+            color=colour,
+            annotation_clip=False,
+        )
+
+
+def short(value: float | None) -> str:
+    """A value in a column; empty where there is none."""
+    return "" if value is None else format_number(value, 3)
+
+
+@dataclass(frozen=True)
+class End:
+    """A label for the last point (x, y) of a line."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+
+
+def label_ends(axes: Axes, ends: Sequence[End], page: Page) -> None:
+    """Write labels right of a panel, each as near its line's end as the others allow. The limits must be final."""
+    if not ends:
+        return
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    height = axes.get_position().height * figure.get_size_inches()[1] * 72
+    inverse = axes.transAxes.inverted()
+    heights = [float(inverse.transform(axes.transData.transform((end.x, end.y)))[1]) for end in ends]
+    for end, place in zip(ends, spread(heights, 1.25 * page.letters / height, 0.02, 0.98), strict=True):
+        axes.annotate(
+            end.text,
+            (1.02, place),
+            xycoords="axes fraction",
+            va="center",
+            fontsize=page.letters,
+            color=end.colour,
+            annotation_clip=False,
+        )
