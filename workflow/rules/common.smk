@@ -19,6 +19,7 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.host.config
+import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
 from gemmrepro.core import dependencies
@@ -42,12 +43,14 @@ def stop(error):
     sys.exit(1)
 
 
+OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
+RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None
+
 CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 
 # User errors end here, before any job starts.
 try:
-    own = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
-    gemmrepro.host.config.check(config, files=workflow.configfiles if own else [])
+    gemmrepro.host.config.check(config, files=workflow.configfiles if OWN else [])
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process)
@@ -76,6 +79,11 @@ make_caches(os.environ)
 # many it has.
 if "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", TARGET.slots)
+
+
+onstart:
+    if RUN:
+        RUN.start()
 
 
 wildcard_constraints:

@@ -1,0 +1,60 @@
+"""The shipped profile on a real SLURM of one node, with containers: who asks for a GPU, and that the results come.
+
+SLURM is installed and runs in an overlay; nothing of it is left on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import slurm
+from overlay import Overlay, Unavailable
+
+# For a cluster of this size: no accounting, so squeue is asked, and soon.
+QUICK = (
+    *("--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1"),
+    *("--seconds-between-status-checks", "1", "--latency-wait", "10", "--retries", "0"),
+)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Overlay]:
+    try:
+        with Overlay(tmp_path / "overlay") as overlay:
+            slurm.start(overlay, os.cpu_count() or 1)
+            yield overlay
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.containers
+@pytest.mark.timeout(1200)
+def test_the_shipped_profile_runs_gpu_jobs_and_builds_on_a_cluster(finished: Path, cluster: Overlay) -> None:
+    """A rung is edited: its builds and its gate are jobs without a GPU. The check of cuTile asks for one."""
+    source = finished / "kernels/ladder/1_naive.cu"
+    source.write_text(source.read_text() + "\n// an edit\n")
+    gate, check = finished / "results/gates/ladder.naive.json", finished / "results/just_in_time/cutile.json"
+    check.unlink(missing_ok=True)
+    before = gate.stat().st_mtime_ns
+
+    run = cluster.call(
+        *("snakemake", "--profile", "profiles/slurm", "--max-threads", str(os.cpu_count()), *QUICK),
+        *("results/gates/ladder.naive.json", "results/just_in_time/cutile.json"),
+        cwd=finished,
+    )
+    jobs = slurm.jobs(cluster)
+
+    assert run.returncode == 0, run.stdout[-6000:]
+    assert {job["JobState"] for job in jobs} == {"COMPLETED"}
+    on_gpu = {job["Comment"] for job in jobs if "gpu" in job.get("TresPerJob", "") + job.get("TresPerNode", "")}
+    others = {job["Comment"] for job in jobs} - on_gpu
+    assert [name for name in on_gpu if "just_in_time_check" not in name] == []
+    assert len(on_gpu) == 1
+    assert len([name for name in others if name.startswith("rule_build_")]) == 2
+    assert [name for name in others if name.startswith("rule_gate")] != []
+    assert gate.stat().st_mtime_ns > before
+    assert {verdict["status"] for verdict in json.loads(check.read_text()).values()} == {"skipped"}  # no real GPU
