@@ -9,6 +9,7 @@ the next run, which waits for the guard, removes it otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 MARK = "GEMMREPRO_RUN"
 """The environment variable by which a run's jobs are known, wherever they are in the tree of processes."""
@@ -106,10 +108,18 @@ def _lock(file: int, patience: float) -> bool:
 
 
 def _hang_up_ends_cleanly() -> None:
-    """A closed terminal ends a run as SIGTERM does; nohup still has it go on."""
+    """A closed terminal ends a run and its jobs, and leaves no lock; nohup still has them go on."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)  # no new jobs
+        if mark := os.environ.get(MARK):
+            for process in marked(mark):
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGTERM)
+
     main = threading.current_thread() is threading.main_thread()
     if main and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        signal.signal(signal.SIGHUP, end)
 
 
 def marked(mark: str) -> Iterator[int]:
