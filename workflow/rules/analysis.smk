@@ -97,7 +97,11 @@ rule figures_paper:
             category="Figures",
             subcategory="paper",
         ),
-        expand("results/figures/paper/{figure}.{kind}", figure=findings.names(FAMILIES), kind=("narrow.svg", "csv", "json")),
+        expand(
+            "results/figures/paper/{figure}.{kind}",
+            figure=findings.names(FAMILIES),
+            kind=("narrow.svg", "csv", "json"),
+        ),
     log:
         "results/logs/figures/paper.log",
     container:
