@@ -21,7 +21,12 @@ exec "$BUSYBOX" unshare -U -r -m "$BUSYBOX" sh -eu -c '
     if [ -L $path ]; then busybox cp -P $path $new/$name
     elif [ ! -e $new/$name ]; then busybox mkdir $new/$name; busybox mount -o bind $path $new/$name; fi
   done
-  exec "$BUSYBOX" chroot $new /bin/sh -eu -c "
+  # Not chroot, in which no further user namespace may be made: a program started here enters its own root as well.
+  cd $new
+  busybox mkdir .host
+  busybox pivot_root . .host
+  busybox umount -l /.host
+  exec /bin/sh -eu -c "
     for file in /.singularity.d/env/*.sh; do . \$file; done
     export PATH=$SHELL_BIN:\$PATH LC_ALL=C.UTF-8
     cd \"\$1\"

@@ -2,7 +2,8 @@
 made=/build/made
 mkdir $made
 code=$root
-inside $tools 'mksquashfs /srv /mnt/root.squashfs -quiet -no-progress -comp zstd -Xcompression-level 1 \
+inside $tools 'unset SOURCE_DATE_EPOCH
+mksquashfs /srv /mnt/root.squashfs -quiet -no-progress -comp zstd -Xcompression-level 1 \
   -all-root -mkfs-time 0 -all-time 0 -no-xattrs -processors 1'
 cp $pack /build/tmp/pack.py
 code=
