@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gemmrepro.check import stage as check
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.host import accept
+from gemmrepro.host import accept, compare
 
 COMMANDS: Mapping[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "check": (check.main, "judge kernel families against the contract, without a GPU"),
+    "compare": (compare.main, "compare two runs row by row: SAME, FASTER, SLOWER or UNCLEAR"),
     "accept": (accept.main, "check a bundle of recordings and file it under reports/recorded"),
 }
 
