@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
+from pathlib import Path
 
+import pytest
 import yaml
 from support import ROOT
 
@@ -28,3 +31,51 @@ def test_every_folder_of_the_library_is_a_package() -> None:
     folders = {path.parent for path in (ROOT / "workflow" / "gemmrepro").rglob("*.py")}
     assert len(folders) > 10
     assert sorted(str(folder) for folder in folders if not (folder / "__init__.py").is_file()) == []
+
+
+APPTAINER = ROOT / "envs/requirements/apptainer.txt"
+
+
+def locked_packages() -> list[list[str]]:
+    return [line.split() for line in APPTAINER.read_text().splitlines() if not line.startswith("#")]
+
+
+def packages_checked(folder: Path, packages: list[list[str]]) -> subprocess.CompletedProcess[str]:
+    """envs/check-packages on what apt downloaded, by name, version and hash."""
+    listed = folder / "packages.sha256"
+    lines = [f"{digest}  {name}_{version.replace(':', '%3a')}_amd64.deb" for name, version, digest in packages]
+    listed.write_text("\n".join(lines) + "\n")
+    return subprocess.run([ROOT / "envs/check-packages", APPTAINER, listed], capture_output=True, text=True)
+
+
+def test_apptainers_lock_gives_version_and_hash_of_each_package() -> None:
+    names = [name for name, _, _ in locked_packages()]
+    assert len(names) == len(set(names))
+    assert {"apptainer", "squashfs-tools", "squashfuse", "libc6"} <= set(names)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for _, _, digest in locked_packages())
+
+
+def test_the_locked_packages_pass(tmp_path: Path) -> None:
+    assert packages_checked(tmp_path, locked_packages()).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        (2, "0" * 64, "apptainer 1.4.5-2 does not have the hash that the lock gives"),
+        (1, "9.9-1", "apptainer is 9.9-1, not 1.4.5-2"),
+        (0, "other", "other 1.4.5-2 is not in the lock"),
+    ],
+)
+def test_a_package_that_is_not_the_locked_one_is_refused(tmp_path: Path, field: int, value: str, says: str) -> None:
+    packages = locked_packages()
+    package = next(package for package in packages if package[0] == "apptainer")
+    package[field] = value
+    done = packages_checked(tmp_path, packages)
+    assert done.returncode == 1
+    assert says in done.stdout.splitlines()
+
+
+def test_a_locked_package_that_is_missing_is_named(tmp_path: Path) -> None:
+    done = packages_checked(tmp_path, [package for package in locked_packages() if package[0] != "libseccomp2"])
+    assert (done.returncode, done.stdout) == (1, "libseccomp2 is missing\n")

@@ -16,7 +16,7 @@ EMPTIED = (
 """Folders whose content is of no use in an image: logs, caches, package lists, what tools leave in HOME."""
 
 OF_THE_HOST = ("etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/machine-id")
-"""Files that describe a host. They stay, empty: Apptainer mounts its own over some of them."""
+"""Files that describe a host. They are there, empty: Apptainer mounts its own over some of them."""
 
 REMOVED = (
     *("etc/apt/apt.conf.d/99mmdebstrap", "var/lib/systemd/random-seed", ".dockerenv"),
@@ -45,9 +45,9 @@ def clean(folder: Path, started: float) -> None:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     for name in OF_THE_HOST:
         path = folder / name
-        if path.is_symlink() or path.exists():
-            path.unlink()
-            path.touch(0o644)
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        path.touch(0o644)
     for name in REMOVED:
         (folder / name).unlink(missing_ok=True)
     for parent, folders, files in os.walk(folder, topdown=False):

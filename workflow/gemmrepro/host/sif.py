@@ -48,7 +48,8 @@ def folder_to_sif(root: RootFs, labels: Mapping[str, str], apptainer: str, squas
         empty, skeleton = work.path / "empty", work.path / "skeleton"
         empty.mkdir()
         run([apptainer, "build", "--sandbox", skeleton, empty], work)
-        run(["cp", "--archive", "--no-clobber", f"{skeleton}/.", root.folder], work)
+        missing = [entry for entry in sorted(skeleton.iterdir()) if not os.path.lexists(root.folder / entry.name)]
+        run(["cp", "--archive", *missing, root.folder], work)
     script = own / "env" / "10-docker2singularity.sh"
     script.write_text(environment_script(root.variables))
     script.chmod(0o755)
