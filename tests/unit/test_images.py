@@ -95,6 +95,13 @@ class TestStorage:
         assert builders.builder_command(builder, work)[:3] == [builder, "--root", str(tmp_path / "storage")]
         assert work.environ["BUILDAH_ISOLATION"] == "chroot"
 
+    def test_podmans_run_folder_has_a_short_path(self, tmp_path):
+        with workspace(tmp_path / ("x" * 60), "report", os.environ) as work:
+            runroot = Path(builders.builder_command("podman", work)[4])
+            assert len(str(runroot)) <= 50
+            runroot.mkdir()
+        assert not runroot.exists()
+
     def test_dockers_is_its_engines(self, tmp_path):
         assert builders.builder_command("docker", self.work(tmp_path)) == ["docker"]
 

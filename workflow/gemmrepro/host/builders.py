@@ -87,7 +87,8 @@ def builder_command(builder: str, work: Workspace) -> list[str]:
     # A build in place has one layer; as a plain folder it needs no unmounting, which waits for the disk.
     overlay = "overlay" in Path("/proc/filesystems").read_text().split() and not mounts_containers(builder)
     work.environ.setdefault("STORAGE_DRIVER", "overlay" if overlay else "vfs")
-    return [builder, "--root", str(work.path / "storage"), "--runroot", str(work.path / "run")]
+    runroot = work.short if builder == "podman" else work.path / "run"
+    return [builder, "--root", str(work.path / "storage"), "--runroot", str(runroot)]
 
 
 def limit_options(builder: str, proc: Path = Path("/proc")) -> list[str]:

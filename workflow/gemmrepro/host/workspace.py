@@ -68,6 +68,15 @@ class Workspace:
     lock_fd: int
     started: float
 
+    @property
+    def short(self) -> Path:
+        """A second folder, gone when the build ends, for what podman wants at a path of 50 characters at most."""
+        return _short(self.path)
+
+
+def _short(path: Path) -> Path:
+    return Path("/tmp", path.name)
+
 
 @contextlib.contextmanager
 def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[Workspace]:
@@ -80,6 +89,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
         with contextlib.suppress(OSError), (stale / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(stale)
+            remove_tree(_short(stale))
     path = Path(tempfile.mkdtemp(prefix=f".build-{name}-", dir=parent))
 
     def stop(number: int, _: object) -> None:
@@ -98,6 +108,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
         for number, handler in previous.items():
             signal.signal(number, handler)
         remove_tree(path)
+        remove_tree(_short(path))
 
 
 def remove_tree(path: Path) -> None:
