@@ -35,8 +35,8 @@ def gates(session, built, toolkit, tmp_path_factory) -> Path:
         verdict = folder / "numeric" / f"{kernel.id}.json"
         answer = stage("gates.numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
         assert answer.returncode == 0, answer.stderr
-        arguments = ("--kernel", kernel.id, "--build", built, "--toolkits", toolkit, "--numeric", verdict)
-        answer = stage("gates.stage", *arguments, "--out", folder / f"{kernel.id}.json")
+        arguments = ("--kernels", f"{kernel.id}={toolkit}", "--build", built, "--numeric", verdict.parent)
+        answer = stage("gates.stage", *arguments, "--out", folder)
         assert answer.returncode == 0, answer.stderr
         assert json.loads((folder / f"{kernel.id}.json").read_text())["passed"], answer.stdout
     return folder

@@ -26,8 +26,8 @@ def rows(session, built, toolkit, tmp_path_factory):
         verdict, judged = folder / "numeric" / f"{kernel.id}.json", folder / "gates" / f"{kernel.id}.json"
         answer = stage("gates.numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
         assert answer.returncode == 0, answer.stderr
-        arguments = ("--kernel", kernel.id, "--build", built, "--toolkits", toolkit, "--numeric", verdict)
-        answer = stage("gates.stage", *arguments, "--out", judged)
+        arguments = ("--kernels", f"{kernel.id}={toolkit}", "--build", built, "--numeric", verdict.parent)
+        answer = stage("gates.stage", *arguments, "--out", judged.parent)
         assert answer.returncode == 0, answer.stderr
         assert json.loads(judged.read_text())["passed"], answer.stdout
     small = replace(declared, parameters={"n": 1 << 24, "laws": [[256, ["constant"]], [BINS, ["uniform", "skewed"]]]})

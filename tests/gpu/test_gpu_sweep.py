@@ -56,8 +56,8 @@ def pass_gates(folder: Path, kernel: str, toolkit: str) -> None:
     verdict, build = folder / "numeric" / f"{kernel}.json", ("--build", folder / "build")
     answer = stage("gates.numeric", "--kernel", kernel, *build, "--seeds", 1, "--out", verdict)
     assert answer.returncode == 0, answer.stderr
-    arguments = ("--kernel", kernel, *build, "--toolkits", toolkit, "--numeric", verdict)
-    answer = stage("gates.stage", *arguments, "--out", folder / "gates" / f"{kernel}.json")
+    arguments = ("--kernels", f"{kernel}={toolkit}", *build, "--numeric", verdict.parent)
+    answer = stage("gates.stage", *arguments, "--out", folder / "gates")
     assert answer.returncode == 0, answer.stderr
 
 

@@ -319,5 +319,30 @@ def test_command_line_writes_three_files_and_nothing_else(toolkit, tmp_path):
         [*command, "--archs", "80,7x", "--out", str(tmp_path)], env=environment, capture_output=True, text=True
     )
     assert refused.returncode == 1
-    assert refused.stderr.startswith("gemmrepro: '7x' is not an architecture")
+    assert refused.stderr.startswith("gemmrepro: ladder.vector_add: '7x' is not an architecture")
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.containers
+def test_what_a_killed_job_compiled_is_kept_and_a_failure_does_not_lose_the_others(toolkit, tmp_path):
+    kernels = ["ladder.vector_add=80", "ladder.naive=80", "ladder.coalesced=80"]
+    command = ["python3", "-u", "-m", "gemmrepro.build.stage", "--toolkit", toolkit, "--cache", str(tmp_path / "cache")]
+    command += ["--out", str(tmp_path / "out"), "--kernels"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    with subprocess.Popen([*command, *kernels], env=environment, stdout=subprocess.PIPE, text=True) as job:
+        first = job.stdout.readline()
+        job.kill()
+    assert first.startswith("ladder.vector_add ")
+    shutil.rmtree(tmp_path / "out")  # as Snakemake does before it runs a job again
+    again = subprocess.run(
+        [*command, "ladder.vector_add=80", "ladder.naive=7x", "ladder.coalesced=80"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert again.returncode == 1
+    assert re.search(r"^ladder\.vector_add .* kept$", again.stdout, re.M)
+    assert (
+        "1 of 3 kernels were not built" in again.stderr and "ladder.naive: '7x' is not an architecture" in again.stderr
+    )
+    assert (tmp_path / "out/ladder.coalesced.json").is_file()

@@ -14,6 +14,7 @@ def finished(default_run: str, tmp_path: Path) -> Path:
     copy_sources(copy)
     for name in ("results", ".snakemake", "reports"):
         subprocess.run(["cp", "-a", f"{ROOT / name}/.", str(copy / name)], check=True)
-    (copy / "resources").mkdir()
-    subprocess.run(["cp", "-al", str(ROOT / "resources/images"), str(copy / "resources/images")], check=True)
+    (copy / "resources/cache").mkdir(parents=True)
+    for name in ("resources/images", "resources/cache/build"):
+        subprocess.run(["cp", "-al", str(ROOT / name), str(copy / name)], check=True)
     return copy

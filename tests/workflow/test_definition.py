@@ -99,8 +99,31 @@ def test_experiments_are_planned_where_a_family_declares_them(
     )
     plan = snakemake("--dry-run", "--configfile", str(file), folder=tree)
     assert plan.returncode == 0, plan.stdout
-    assert (f"Experiment accumulation of {family}, from reports/recorded/" in plan.stdout) is declares
+    assert (f"Experiments of {family}, from reports/recorded/" in plan.stdout) is declares
     assert (f"results/experiments/{family}/alignment.csv" in plan.stdout) is declares
+
+
+@pytest.mark.parametrize("folder", ["build/cuda12", "gates"])
+def test_one_kernels_file_plans_its_own_builds_alone(folder: str, tree: Path) -> None:
+    plan = snakemake(
+        "--dry-run",
+        "--printshellcmds",
+        "--config",
+        "measure=recorded",
+        "--",
+        f"results/{folder}/ladder.smem.json",
+        folder=tree,
+    )
+    assert plan.returncode == 0, plan.stdout
+    kernels = set(re.findall(r"\b(ladder\.\w+)=", plan.stdout))
+    assert kernels == {"ladder.smem"}
+
+
+def test_a_stage_beside_one_kernels_file_plans_every_build(tree: Path) -> None:
+    arguments = ("--dry-run", "--printshellcmds", "--config", "measure=recorded", "--")
+    plan = snakemake(*arguments, "results/gates/ladder.smem.json", "gates", folder=tree)
+    assert plan.returncode == 0, plan.stdout
+    assert {"ladder.smem", "ladder.naive", "ada.scalar"} <= set(re.findall(r"\b(\w+\.\w+)=", plan.stdout))
 
 
 def test_without_apptainer_the_error_says_what_to_do(tree: Path) -> None:

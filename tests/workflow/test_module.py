@@ -43,7 +43,7 @@ def test_another_workflow_plans_this_one_as_a_module(other: Path) -> None:
     assert plan.returncode == 0, plan.stdout
     assert "rule ours" in plan.stdout
     assert "gemmrepro_verdicts" in plan.stdout
-    assert "gemmrepro_build_kernel" in plan.stdout
+    assert "gemmrepro_build_ada_cuda13" in plan.stdout
 
 
 def test_a_job_of_the_module_runs_in_the_other_workflows_folder(other: Path) -> None:

@@ -30,8 +30,8 @@ rule verdicts:
         image("report")
     params:
         families=",".join(FAMILIES),
-        registered=[keys.drawn(family) for family in FAMILIES],
-        declared=[dependencies.file_hash(path) for path in DECLARED],
+        registered=[read_of("drawn", family) for family in FAMILIES],
+        declared=[file_hash(path) for path in DECLARED],
         code=code("judge.verdicts"),
     message:
         "Judging the published claims"
@@ -67,11 +67,9 @@ for family, names in PLAN.figures().items():
             image("report")
         params:
             family=family,
-            registered=[keys.drawn(name) for name in sorted({family, "ceilings"} & set(FAMILIES))],
+            registered=[read_of("drawn", name) for name in sorted({family, "ceilings"} & set(FAMILIES))],
             declared=[
-                dependencies.file_hash(path)
-                for path in (experiments.path_of(family), tables.path_of(family))
-                if path.is_file()
+                file_hash(path) for path in (experiments.path_of(family), tables.path_of(family)) if path.is_file()
             ],
             code=code("paper.figures.stage"),
         message:
@@ -108,9 +106,9 @@ rule figures_paper:
         image("report")
     params:
         families=",".join(FAMILIES),
-        registered=[keys.drawn(family) for family in FAMILIES],
+        registered=[read_of("drawn", family) for family in FAMILIES],
         declared=[
-            dependencies.file_hash(path)
+            file_hash(path)
             for family in FAMILIES
             for path in (experiments.path_of(family), tables.path_of(family))
             if path.is_file()

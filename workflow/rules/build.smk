@@ -1,29 +1,42 @@
-# One job per kernel and toolkit: a fat binary, its disassembly, and a record with the build key.
+# One job per family and toolkit: for each kernel a fat binary, its disassembly, and a record with the build key. Kernels
+# that the cache holds are not compiled again, so an edit of one recompiles that one alone.
 
 
-rule build_kernel:
-    input:
-        source=lambda wildcards: relative([kernel_of(wildcards).source_path]),
-        headers=lambda wildcards: relative(kernel_of(wildcards).header_paths),
-        image=in_image("{toolkit}"),
-    output:
-        binary="results/build/{toolkit}/{kernel}.fatbin",
-        sass="results/build/{toolkit}/{kernel}.sass",
-        record="results/build/{toolkit}/{kernel}.json",
-    log:
-        "results/logs/build/{toolkit}/{kernel}.log",
-    container:
-        "resources/images/{toolkit}.sif"
-    params:
-        architectures=lambda wildcards: ",".join(PLAN.architectures(kernel_of(wildcards), wildcards.toolkit)),
-        registered=lambda wildcards: keys.compiled(kernel_of(wildcards)),
-        code=build_code,
-        folder=subpath(output.record, parent=True),
-    message:
-        "Compiling {wildcards.kernel} with {wildcards.toolkit} for sm_{params.architectures}"
-    shell:
-        "python3 -m gemmrepro.build.stage --kernel {wildcards.kernel} --toolkit {wildcards.toolkit}"
-        " --archs {params.architectures} --out {params.folder} 2>&1 | tee {log}"
+for family in FAMILIES:
+    for toolkit in PLAN.toolkits:
+        if not (together := PLAN.together(family, toolkit)):
+            continue
+
+        rule:
+            name:
+                f"build_{family}_{toolkit}"
+            input:
+                sources=relative(dict.fromkeys(kernel.source_path for kernel in together)),
+                headers=relative(dict.fromkeys(path for kernel in together for path in kernel.header_paths)),
+                image=in_image(toolkit),
+            output:
+                [
+                    f"results/build/{toolkit}/{kernel.id}.{suffix}"
+                    for kernel in together
+                    for suffix in ("fatbin", "sass", "json")
+                ],
+            log:
+                f"results/logs/build/{toolkit}/{family}.log",
+            container:
+                image(toolkit)
+            threads: 8
+            params:
+                kernels=[f"{kernel.id}={','.join(PLAN.architectures(kernel, toolkit))}" for kernel in together],
+                toolkit=toolkit,
+                family=family,
+                registered=[read_of("compiled", kernel.id) for kernel in together],
+                code=compiled_code(together),
+                folder=f"results/build/{toolkit}",
+            message:
+                "Compiling the kernels of {params.family} with {params.toolkit} (those in the cache are kept)"
+            shell:
+                "python3 -m gemmrepro.build.stage --kernels {params.kernels} --toolkit {params.toolkit}"
+                " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule build:

@@ -22,13 +22,16 @@ import gemmrepro.host.config
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
+from gemmrepro.build.cached import code_of
 from gemmrepro.core import dependencies
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
+from gemmrepro.host import requested
+from gemmrepro.host.containers import build_cache, container_environment, find_apptainer, make_caches
+from gemmrepro.host.memo import Memo
 from gemmrepro.paper.figures import findings
-from gemmrepro.host.containers import container_environment, find_apptainer, make_caches
 from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import MANIFEST
@@ -54,10 +57,11 @@ try:
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process)
-    PLAN = Plan(config, TARGET.measure, TARGET.gpu)
+    PLAN = Plan(config, TARGET.measure, TARGET.gpu, requested.only(sys.argv[1:], os.environ, workflow.is_main_process))
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
     PLAN.experiments
+    BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     if CONTAINERS:
         find_apptainer()
 except UserError as error:
@@ -74,11 +78,16 @@ os.environ.update(
     }
 )
 make_caches(os.environ)
+os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
 
 # Two jobs on one GPU would disturb each other's timings; each job takes a GPU of its own. A cluster's profile says how
 # many it has.
 if "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", TARGET.slots)
+
+
+# Every start needs some hundred hashes of code and records.
+MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
 
 
 onstart:
@@ -113,7 +122,30 @@ def in_image(env):
 def code(*stages, without=()):
     """A hash of the code that stages reach in the library: a parameter that reruns a rule when its behaviour may change."""
     start = [f"gemmrepro.{stage}" for stage in stages]
-    return dependencies.code_hash(*start, without=frozenset(f"gemmrepro.{package}" for package in without))
+    but = frozenset(f"gemmrepro.{package}" for package in without)
+    return MEMO(f"code {sorted(start)} without {sorted(but)}", lambda: dependencies.code_hash(*start, without=but))
+
+
+def file_hash(path):
+    return MEMO(f"file {os.path.relpath(path, LIBRARY)}", lambda: dependencies.file_hash(path))
+
+
+def protocol_of(operation):
+    """The code that judges an operation: that of any kernel that computes it."""
+    kernel = next(kernel for kernel in KERNELS.values() if kernel.compute.op == operation)
+    return MEMO(f"protocol {operation}", lambda: protocol(kernel))
+
+
+def compiled_code(kernels):
+    """The build's code, for the compilers of some kernels."""
+    names = sorted({kernel.code.compiler for kernel in kernels})
+    return MEMO(f"compilers {names}", lambda: code_of(*names))
+
+
+def read_of(what, name):
+    """What a stage reads of a kernel (`compiled`, `judged`) or a family (`run`, `drawn`, `told`); see registry.keys."""
+    of = registry.kernel if "." in name else str
+    return MEMO(f"{what} {name}", lambda: getattr(keys, what)(of(name)))
 
 
 def kernel_of(wildcards):

@@ -17,8 +17,8 @@ if PLAN.live:
             gpu=1,
         params:
             seeds=config["gates"]["seeds"],
-            registered=lambda wildcards: keys.judged(kernel_of(wildcards)),
-            protocol=lambda wildcards: protocol(kernel_of(wildcards)),
+            registered=lambda wildcards: read_of("judged", wildcards.kernel),
+            protocol=lambda wildcards: protocol_of(kernel_of(wildcards).compute.op),
             code=code("gates.numeric", without=JUDGES),
         message:
             "Checking the numbers of {wildcards.kernel} on the GPU"
@@ -27,37 +27,44 @@ if PLAN.live:
             " --seeds {params.seeds} --out {output} 2>&1 | tee {log}"
 
 
-rule gate:
-    input:
-        records=lambda wildcards: PLAN.builds_of(kernel_of(wildcards)),
-        numeric=numeric_verdict,
-        image=in_image("report"),
-    output:
-        report(
-            "results/gates/{kernel}.json",
-            caption="../report/gates.rst",
-            category="Gates",
-            labels={"kernel": "{kernel}"},
-        ),
-    log:
-        "results/logs/gates/{kernel}.log",
-    container:
-        image("report")
-    params:
-        toolkits=lambda wildcards: ",".join(PLAN.toolkits_of(kernel_of(wildcards))),
-        evidence=lambda wildcards: (
-            f"--numeric results/gates/numeric/{wildcards.kernel}.json"
-            if PLAN.live
-            else f"--recorded {PLAN.recordings}"
-        ),
-        registered=lambda wildcards: keys.judged(kernel_of(wildcards)),
-        protocol=lambda wildcards: protocol(kernel_of(wildcards)),
-        code=code("gates.stage", without=JUDGES),
-    message:
-        "Judging {wildcards.kernel}"
-    shell:
-        "python3 -m gemmrepro.gates.stage --kernel {wildcards.kernel} --build results/build"
-        " --toolkits {params.toolkits} {params.evidence} --out {output} 2>&1 | tee {log}"
+for family in FAMILIES:
+    if not (together := PLAN.together(family)):
+        continue
+
+    rule:
+        name:
+            f"gate_{family}"
+        input:
+            records=[path for kernel in together for path in PLAN.builds_of(kernel)],
+            numeric=(
+                [f"results/gates/numeric/{kernel.id}.json" for kernel in together]
+                if PLAN.live
+                else PLAN.recorded(family, "gates.json")
+            ),
+            image=in_image("report"),
+        output:
+            report(
+                [f"results/gates/{kernel.id}.json" for kernel in together],
+                caption="../report/gates.rst",
+                category="Gates",
+                subcategory=family,
+            ),
+        log:
+            f"results/logs/gates/{family}.log",
+        container:
+            image("report")
+        params:
+            kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in together],
+            family=family,
+            evidence="--numeric results/gates/numeric" if PLAN.live else f"--recorded {PLAN.recordings}",
+            registered=[read_of("judged", kernel.id) for kernel in together],
+            protocol=[protocol_of(kernel.compute.op) for kernel in together],
+            code=code("gates.stage", without=JUDGES),
+        message:
+            "Judging the kernels of {params.family}"
+        shell:
+            "python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
+            " {params.evidence} --out results/gates 2>&1 | tee {log}"
 
 
 rule gates:

@@ -1,29 +1,8 @@
 # What the rules of each stage read: functions of wildcards, apart from the rules as Snakemake's lint asks.
 from dataclasses import dataclass
 
-# Modules that serve one compiler alone: an edit of theirs recompiles only its kernels.
-OF_COMPILER = {
-    "cute_dsl": ["build.cute_dsl", "build.cute_dsl_trace"],
-    "cutile": ["build.cutile", "build.cutile_export"],
-}
-
-
-def build_code(wildcards):
-    """The build's code. The registry's counts by what it says of the kernel (`registered`), not by itself."""
-    compiler = kernel_of(wildcards).code.compiler
-    others = [module for name, modules in OF_COMPILER.items() if name != compiler for module in modules]
-    return code("build.stage", without=["registry", *others])
-
-
 # The gates of all operations: a kernel's own counts by its protocol.
 JUDGES = ["gates.operations"]
-
-
-def numeric_verdict(wildcards):
-    """The file that holds the numerical gate's verdict, if there is one."""
-    if PLAN.live:
-        return f"results/gates/numeric/{wildcards.kernel}.json"
-    return PLAN.recorded(kernel_of(wildcards).family, "gates.json")
 
 
 RECORDING_SCHEMAS = [checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("run", "gates", "manifest")]
@@ -62,13 +41,30 @@ LIVE = Source("experiment", ANY, "torch", "run", "on the GPU", gpu=1)
 CPU = Source(
     "experiment_on_cpu", ON_CPU or "-", "torchcpu", "run", "on the CPU", threads=workflow.resource_settings.cores or 1
 )
-RECORDED = Source("experiment", f"(?!(?:{ON_CPU})[.]){ANY}", "report", "recorded", f"from {PLAN.recordings}")
-if not (PLAN.runs_on_cpu_here and ON_CPU):
-    RECORDED = Source("experiment", ANY, "report", "recorded", f"from {PLAN.recordings}")
+
+
+def experiment_kernels(family, names):
+    """The kernels that some experiments of a family run."""
+    return list({kernel.id: kernel for name in names for kernel in PLAN.experiment_kernels(family, name)}.values())
+
+
+def experiment_sources(family, names):
+    """The files that some experiments of a family are made of, apart from its declaration."""
+    paths = (path for name in names for path in experiments.source_paths(experiments.experiment(family, name)))
+    return list(dict.fromkeys(paths))
+
+
+# What is taken from recordings, by family.
+RECORDED_EXPERIMENTS = {
+    family: names
+    for family, declared in PLAN.experiments.items()
+    if (names := [each.name for each in declared if not (PLAN.runs_on_cpu_here and each.device == "cpu")])
+    and not PLAN.live
+}
 
 
 def experiment_inputs(source):
-    """The files that an experiment's rows depend on, apart from its declaration: sources, builds, gates or recordings."""
+    """The files that an experiment's rows depend on, apart from its declaration: sources, builds and gates."""
 
     def inputs(wildcards):
         family, name = wildcards.family, wildcards.experiment
@@ -76,10 +72,6 @@ def experiment_inputs(source):
         builds = [path for kernel in PLAN.experiment_kernels(family, name) for path in PLAN.builds_of(kernel)]
         if source is CPU:
             return sources
-        if source is RECORDED:
-            files = [*(f"experiments/{name}.{suffix}" for suffix in ("csv", "json")), MANIFEST]
-            schema = checked_out("workflow/schemas/experiment.schema.yaml")
-            return sources | {"records": builds, "recording": PLAN.recorded(family, *files), "schema": schema}
         kernels = PLAN.experiment_kernels(family, name)
         return sources | {
             "records": builds,
@@ -92,8 +84,6 @@ def experiment_inputs(source):
 
 def experiment_command(source):
     def command(wildcards):
-        if source is RECORDED:
-            return f"--recorded {PLAN.recordings} --build results/build"
         settings = PLAN.experiment_settings(wildcards.family, wildcards.experiment)
         common = f"--settings '{settings}' --journal results/sweep/experiments/{wildcards.family}"
         if source is CPU:
@@ -108,4 +98,4 @@ def experiment_code(wildcards):
     """A hash of an experiment's declaration, and of the code that it and its sources reach in the library."""
     declared = experiments.experiment(wildcards.family, wildcards.experiment)
     files = [experiments.path_of(wildcards.family), *experiments.source_paths(declared)]
-    return [dependencies.file_hash(path) for path in files if path.suffix == ".py"]
+    return [file_hash(path) for path in files if path.suffix == ".py"]

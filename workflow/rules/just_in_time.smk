@@ -18,7 +18,7 @@ rule just_in_time_check:
     resources:
         gpu=1,
     params:
-        run=lambda wildcards: keys.run(wildcards.family),
+        run=lambda wildcards: read_of("run", wildcards.family),
         code=code("measure.just_in_time"),
     message:
         "Compiling the kernels of {wildcards.family} just in time, to compare them with their binaries"

@@ -31,8 +31,8 @@ rule report:
     container:
         image("report")
     params:
-        registered=[keys.told(family) for family in FAMILIES],
-        declared=[dependencies.file_hash(path) for path in DECLARED],
+        registered=[read_of("told", family) for family in FAMILIES],
+        declared=[file_hash(path) for path in DECLARED],
         code=code("paper.page"),
     message:
         "Writing {output}"

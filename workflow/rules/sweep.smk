@@ -36,7 +36,7 @@ rule measure:
     params:
         folder=subpath(output[0], parent=True),
         # Recorded rows are also held against what is declared of their kernels.
-        run=lambda wildcards: (keys.run if PLAN.live else keys.drawn)(wildcards.family),
+        run=lambda wildcards: read_of("run" if PLAN.live else "drawn", wildcards.family),
         code=code("measure.sweep") if PLAN.live else code("measure.recorded"),
         command=lambda wildcards: (
             "sweep --config results/config.json --gates results/gates" f" --journal results/sweep/{wildcards.family}"

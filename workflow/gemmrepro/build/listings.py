@@ -18,7 +18,6 @@ class Listings:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._functions: dict[str, Mapping[str, sass.Function]] = {}
 
     @cached_property
     def resources(self) -> str:
@@ -30,11 +29,11 @@ class Listings:
         """``cuobjdump -elf``."""
         return run(["cuobjdump", "-elf", str(self.path)]).stdout
 
+    @cached_property
+    def _code(self) -> tuple[sass.Function, ...]:
+        """``cuobjdump -sass``, of all entry points at once: it starts a disassembler for each architecture."""
+        return sass.parse(run(["cuobjdump", "-sass", str(self.path)]).stdout)
+
     def functions(self, entry: str) -> Mapping[str, sass.Function]:
         """The machine code of `entry`, by its architecture ("sm_90a")."""
-        if entry not in self._functions:
-            listing = run(["cuobjdump", "-sass", "-fun", entry, str(self.path)]).stdout
-            self._functions[entry] = {
-                function.arch: function for function in sass.parse(listing) if function.name == entry
-            }
-        return self._functions[entry]
+        return {function.arch: function for function in self._code if function.name == entry}

@@ -1,6 +1,6 @@
-"""Bring a family's recorded experiments into results/experiments, and mark what no longer belongs to today's binaries.
+"""Bring recorded experiments of a family into results/experiments, and mark what no longer belongs to today's binaries.
 
-    python -m gemmrepro.experiments.recorded --family ada --name accumulation --recorded reports/recorded/h200 \\
+    python -m gemmrepro.experiments.recorded --family ada --names accumulation --recorded reports/recorded/h200 \\
         --build results/build --out results/experiments/ada
 
 A row is "current" if what ran then is what would run today (its run key) and the experiment is declared as it was;
@@ -42,17 +42,18 @@ def main() -> int:
         prog="python -m gemmrepro.experiments.recorded", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--family", required=True)
-    parser.add_argument("--name", required=True)
+    parser.add_argument("--names", required=True, nargs="+", metavar="EXPERIMENT")
     parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    experiment = declarations.experiment(arguments.family, arguments.name)
-    count, outdated = bring(arguments.family, experiment, arguments.recorded, arguments.build, arguments.out)
-    rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
-    if outdated:
-        rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
-    print(f"experiment_recorded: {arguments.family} {arguments.name}: {rows}", file=sys.stderr)
+    for name in arguments.names:
+        experiment = declarations.experiment(arguments.family, name)
+        count, outdated = bring(arguments.family, experiment, arguments.recorded, arguments.build, arguments.out)
+        rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
+        if outdated:
+            rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
+        print(f"experiment_recorded: {arguments.family} {name}: {rows}", file=sys.stderr)
     return 0
 
 

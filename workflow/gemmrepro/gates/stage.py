@@ -1,8 +1,7 @@
-"""Judge a kernel before it may be measured: its machine code here, its numbers as measured or recorded.
+"""Judge kernels before they may be measured: their machine code here, their numbers as measured or recorded.
 
-    python -m gemmrepro.gates.stage --kernel ladder.naive --build results/build --toolkits cuda12,cuda13 \\
-        (--numeric results/gates/numeric/ladder.naive.json | --recorded reports/recorded/h200) \\
-        --out results/gates/ladder.naive.json
+    python -m gemmrepro.gates.stage --kernels ladder.naive=cuda12,cuda13 ladder.smem=cuda13 --build results/build \\
+        (--numeric results/gates/numeric | --recorded reports/recorded/h200) --out results/gates
     python -m gemmrepro.gates.stage --check results/gates/*.json
 
 The static gate reads the build records and needs no GPU: what the article says of the machine code is there, nothing
@@ -45,25 +44,27 @@ def check(paths: list[Path]) -> int:
 
 
 def main() -> int:
-    """Command line; writes one gate, or checks many."""
+    """Command line; writes gates, or checks them."""
     parser = argparse.ArgumentParser(prog="gemmrepro.gates", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--check", nargs="+", type=Path, metavar="GATE", help="print these gates; exit 1 if any failed")
-    parser.add_argument("--kernel", help="kernel id, such as ladder.naive")
+    parser.add_argument("--kernels", nargs="+", metavar="ID=TOOLKITS", help="kernels, with toolkits (default all)")
     parser.add_argument("--build", type=Path, help="folder of the builds, results/build")
-    parser.add_argument("--toolkits", default=",".join(names.TOOLKITS), help="comma-separated (default all)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--numeric", type=Path, help="the numerical gate measured here")
+    which.add_argument("--numeric", type=Path, help="folder of the numerical gates measured here")
     which.add_argument("--recorded", type=Path, help="folder of a GPU's recordings")
-    parser.add_argument("--out", type=Path, help="where to write the gate")
+    parser.add_argument("--out", type=Path, help="folder of the gates")
     args = parser.parse_args()
     if args.check:
         return check(args.check)
-    if not (args.kernel and args.build and args.out):
-        parser.error("--kernel, --build and --out go together (or give --check)")
-    toolkits = [toolkit.strip() for toolkit in args.toolkits.split(",") if toolkit.strip()]
-    result = gate(registry.kernel(args.kernel), args.build, toolkits, args.numeric, args.recorded)
-    write_json(args.out, result)
-    print(summary_line(result))
+    if not (args.kernels and args.build and args.out):
+        parser.error("--kernels, --build and --out go together (or give --check)")
+    for each in args.kernels:
+        name, _, listed = each.partition("=")
+        toolkits = [toolkit.strip() for toolkit in listed.split(",") if toolkit.strip()] or list(names.TOOLKITS)
+        numeric = args.numeric / f"{name}.json" if args.numeric else None
+        result = gate(registry.kernel(name), args.build, toolkits, numeric, args.recorded)
+        write_json(args.out / f"{name}.json", result)
+        print(summary_line(result))
     return 0
 
 

@@ -11,7 +11,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from gemmrepro.build.cached import CACHE, CACHE_MB
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 
@@ -55,6 +57,29 @@ def container_environment(
     if not (folder or Path.cwd()).resolve().is_relative_to(ROOT):
         variables["APPTAINER_BIND"] = str(ROOT)
     return {name: value for name, value in variables.items() if name not in environ}
+
+
+def build_cache(setting: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which the build finds its cache, which containers see wherever it is.
+
+    Args:
+        setting: `folder`, relative to the checkout, and `megabytes`.
+
+    Raises:
+        UserError: the folder cannot be made.
+    """
+    folder = (ROOT / Path(setting["folder"]).expanduser()).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"build_cache.folder: {folder} cannot be made ({error.strerror}); name a folder that you may write to."
+        ) from None
+    variables = {CACHE: str(folder), CACHE_MB: str(setting["megabytes"])}
+    bound = list(filter(None, environ.get("APPTAINER_BIND", "").split(",")))
+    if folder.is_relative_to(Path.cwd()) or str(folder) in bound:
+        return variables
+    return variables | {"APPTAINER_BIND": ",".join([*bound, str(folder)])}
 
 
 def make_caches(environ: Mapping[str, str]) -> None:

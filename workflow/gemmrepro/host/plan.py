@@ -33,11 +33,13 @@ class Plan:
         config: the checked configuration.
         measure: ``live`` or ``recorded``.
         gpu: the GPU that is present, or None.
+        only: the kernels whose builds or gates are asked for; empty if anything may be.
     """
 
     config: Mapping[str, Any]
     measure: str
     gpu: HostGpu | None
+    only: frozenset[str] = frozenset()
 
     @property
     def families(self) -> list[str]:
@@ -65,6 +67,16 @@ class Plan:
 
     def kernels_of(self, family: str) -> list[Kernel]:
         return [kernel for kernel in self.kernels.values() if kernel.family == family]
+
+    def together(self, family: str, toolkit: str = "") -> list[Kernel]:
+        """The kernels of a family that one job builds (with `toolkit`) or judges.
+
+        All of them, or those asked for where the family was never built as a whole: then the others need not be either.
+        """
+        kernels = [kernel for kernel in self.kernels_of(family) if not toolkit or toolkit in self.toolkits_of(kernel)]
+        if not self.only or all(Path(path).exists() for path in self.builds_in([family])):
+            return kernels
+        return [kernel for kernel in kernels if kernel.id in self.only]
 
     def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
         """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.

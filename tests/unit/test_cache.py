@@ -1,0 +1,187 @@
+"""The cache of finished builds: what it holds, what it does with damage, and how it is bounded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from gemmrepro import registry
+from gemmrepro.build import cached
+from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.core.cache import Cache
+from gemmrepro.host import memo, requested
+from gemmrepro.host.containers import build_cache
+
+FILES = {".fatbin": bytes(range(256)) * 40, ".sass": b"code\n", ".json": b"{}\n"}
+KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
+TOOLKIT = Toolkit("cuda13", "13.4.92", frozenset({"80", "86", "90", "100"}))
+NAIVE = registry.kernel("ladder.naive")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache", 10**6)
+
+
+def entries(kept: Cache) -> list[Path]:
+    return sorted(path for path in kept.folder.rglob("*") if path.is_file())
+
+
+def test_an_entry_is_what_was_put(kept):
+    assert kept.get(KEY) is None
+    kept.put(KEY, FILES)
+    assert kept.get(KEY) == FILES
+    assert kept.get(OTHER) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: b"",
+        lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+        lambda data: b"0" * 64 + data[64:],
+        lambda data: b"\xff" + data,
+    ],
+    ids=["cut", "empty", "a bit", "another hash", "no text"],
+)
+def test_a_damaged_entry_is_none_and_goes(damage, kept):
+    kept.put(KEY, FILES)
+    (path,) = entries(kept)
+    path.write_bytes(damage(path.read_bytes()))
+    assert kept.get(KEY) is None
+    assert entries(kept) == []
+    kept.put(KEY, FILES)
+    assert kept.get(KEY) == FILES
+
+
+def test_an_entry_under_anothers_name_is_none(kept):
+    kept.put(KEY, FILES)
+    kept.put(OTHER, {"a": b"b"})
+    first, second = entries(kept)
+    second.write_bytes(first.read_bytes())
+    assert kept.get(OTHER) is None
+    assert kept.get(KEY) == FILES
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path):
+    noise = os.urandom(3000)
+    kept = Cache(tmp_path, 7000)
+    names = [f"{number:016x}" for number in range(3)]
+    for age, key in enumerate(names):
+        kept.put(key, {"a": noise})
+        os.utime(kept.folder / key[:2] / key, (age, age))
+    assert kept.get(names[0])  # used now
+    kept.trim()
+    assert [kept.get(key) is not None for key in names] == [True, False, True]
+
+
+def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    kept = Cache(tmp_path / "file" / "cache", 100)
+    kept.put(KEY, FILES)
+    assert kept.get(KEY) is None
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from gemmrepro.core.cache import Cache
+kept = Cache(Path(sys.argv[1]), 20000)
+for number in range(60):
+    key = f"{number % 7:016x}"
+    found = kept.get(key)
+    assert found is None or found == {"a": key.encode() * 500}, key
+    kept.put(key, {"a": key.encode() * 500})
+    kept.trim()
+"""
+
+
+def test_processes_share_a_folder(tmp_path):
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    writers = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    assert not [path for path in tmp_path.rglob(".*")]
+
+
+def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
+    def key(kernel=NAIVE, toolkit=TOOLKIT, archs=("90",)):
+        return cached.entry_key(kernel, toolkit, archs)
+
+    edited = tmp_path / "edited.cu"
+    edited.write_text(NAIVE.source_path.read_text() + "// an edit\n")
+    keys = [
+        key(),
+        key(archs=("80", "90")),
+        key(toolkit=replace(TOOLKIT, version="13.5.0")),
+        key(kernel=replace(NAIVE, source=str(edited))),
+        key(kernel=replace(NAIVE, code=replace(NAIVE.code, flags=("-G",)))),
+        key(kernel=registry.kernel("ladder.coalesced")),
+    ]
+    monkeypatch.setattr(cached, "code_of", lambda *compilers: "edited")
+    keys.append(key())
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_code_of_one_compiler_counts_for_its_kernels_alone():
+    assert len({cached.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        (["results/gates/ladder.smem.json"], {"ladder.smem"}),
+        (["results/build/cuda13/ada.scalar.sass", "results/gates/numeric/crt.fused.json"], {"ada.scalar", "crt.fused"}),
+        (["results/gates/ladder.smem.json", "report"], set()),
+        (["report"], set()),
+    ],
+)
+def test_a_command_is_about_some_kernels_if_it_names_only_their_files(named, expected):
+    assert requested.only(["--cores", "1", "--config", "measure=recorded", "--", *named], {}, True) == expected
+
+
+def test_the_jobs_of_a_run_take_over_what_it_is_about():
+    handed = {requested.ONLY: "ladder.smem"}
+    assert requested.only(["--target-jobs", "build_ladder_cuda12:"], handed, False) == {"ladder.smem"}
+    assert requested.only(["results/gates/ladder.smem.json"], {requested.ONLY: ""}, False) == set()
+    assert requested.only(["report"], handed, True) == set()
+
+
+def test_containers_see_a_cache_outside_the_checkout(tmp_path):
+    outside = build_cache({"folder": str(tmp_path), "megabytes": 100}, {"APPTAINER_BIND": "/data"})
+    assert outside["APPTAINER_BIND"] == f"/data,{tmp_path}"
+    assert outside[cached.CACHE] == str(tmp_path)
+    assert "APPTAINER_BIND" not in build_cache({"folder": str(tmp_path), "megabytes": 1}, outside)
+
+
+def test_a_memo_forgets_when_a_file_or_a_setting_changes(tmp_path, monkeypatch):
+    source = tmp_path / "library" / "module.py"
+    source.parent.mkdir()
+    source.write_text("VALUE = 1\n")
+    monkeypatch.setattr(memo, "FOLDERS", (source.parent,))
+    calls = []
+
+    def hashed(*settings: str) -> str:
+        remembered = memo.Memo(tmp_path / "plan", *settings)
+        value = remembered("code", lambda: calls.append(source.read_text()) or source.read_text())
+        remembered.save()
+        return value
+
+    assert hashed("h200") == hashed("h200") == "VALUE = 1\n"
+    assert len(calls) == 1
+    hashed("a100")
+    assert len(calls) == 2
+    source.write_text("VALUE = 2\n")
+    assert hashed("h200") == "VALUE = 2\n"
+    source.write_text("VALUE = 1\n")
+    assert hashed("h200") == "VALUE = 1\n"
+    assert len(calls) == 3

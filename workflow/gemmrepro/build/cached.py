@@ -1,0 +1,89 @@
+"""Builds through a cache: what was compiled once is not compiled again, whichever checkout asks.
+
+An entry is filed under everything that determines its three files: the build key, the targets, what the build reads of
+the record, this package's code and the versions of the tools.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from gemmrepro.build.compile import build, wanted_archs
+from gemmrepro.build.key import build_key
+from gemmrepro.build.toolkit import Toolkit, run
+from gemmrepro.core import dependencies
+from gemmrepro.core.cache import Cache
+from gemmrepro.core.trees import digest
+from gemmrepro.registry import Kernel, keys
+
+CACHE, CACHE_MB = "GEMMREPRO_BUILD_CACHE", "GEMMREPRO_BUILD_CACHE_MB"
+"""Environment variables with the folder of the cache and its limit in MB."""
+
+OF_COMPILER = {
+    "cute_dsl": ("gemmrepro.build.cute_dsl", "gemmrepro.build.cute_dsl_trace"),
+    "cutile": ("gemmrepro.build.cutile", "gemmrepro.build.cutile_export"),
+}
+"""Modules that serve one compiler alone: an edit of theirs recompiles only its kernels."""
+
+_TOOLS = ("nvcc", "ptxas", "cuobjdump", "nvdisasm", "g++")
+
+FATBIN, SASS, RECORD = ".fatbin", ".sass", ".json"
+
+
+@dataclass(frozen=True)
+class Made:
+    """The files of a build by suffix, and whether they came from the cache."""
+
+    files: dict[str, bytes]
+    cached: bool
+
+
+def made(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, kept: Cache | None) -> Made:
+    """The build of `kernel` for its targets among `archs`, from the cache or compiled.
+
+    Raises:
+        UserError: see `compile.build`.
+    """
+    key = entry_key(kernel, toolkit, archs) if kept else ""
+    if kept and (files := kept.get(key)) and set(files) == {FATBIN, SASS, RECORD}:
+        return Made(files, True)
+    compiled = build(kernel, toolkit.name, archs, threads)
+    record = json.dumps(compiled.record.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    files = {FATBIN: compiled.fatbin, SASS: compiled.sass.encode(), RECORD: record.encode()}
+    if kept:
+        kept.put(key, files)
+    return Made(files, False)
+
+
+def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:
+    """What a build is filed under. Raises UserError if `archs` do not suit the kernel, or if its source is missing."""
+    parts = [
+        build_key(kernel, toolkit.version),
+        toolkit.name,
+        wanted_archs(kernel, toolkit, archs),
+        keys.compiled(kernel),
+        code_of(kernel.code.compiler),
+        _versions(),
+    ]
+    return digest(json.dumps([kernel.id, *parts]))
+
+
+@cache
+def code_of(*compilers: str) -> str:
+    """A hash of the build's code for kernels of these compilers.
+
+    The registry's counts by what it says of a kernel (`keys.compiled`), not by itself.
+    """
+    others = [module for name, modules in OF_COMPILER.items() if name not in compilers for module in modules]
+    return dependencies.code_hash("gemmrepro.build.compile", without=frozenset({"gemmrepro.registry", *others}))
+
+
+@cache
+def _versions() -> list[str]:
+    """What the tools on PATH say of their versions; nothing for one that is missing."""
+    found = [tool for tool in _TOOLS if shutil.which(tool)]
+    return [f"{tool}: {run([tool, '--version'], check=False).stdout}" for tool in found]
