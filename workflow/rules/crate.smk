@@ -14,5 +14,5 @@ rule crate:
         code=code("host.crate"),
     message:
         "Describing the run as an RO-Crate in {output}"
-    shell:
-        "python3 -m gemmrepro.host.crate --out {output} 2>&1 | tee {log}"
+    run:
+        shell("python3 -m gemmrepro.host.crate --out {output} 2>&1 | tee {log}")
