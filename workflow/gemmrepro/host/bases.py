@@ -15,7 +15,7 @@ from typing import Literal
 from gemmrepro.errors import UserError
 from gemmrepro.host.builders import builder_command, mounts_containers
 from gemmrepro.host.cleaning import EPOCH
-from gemmrepro.host.workspace import DiskFull, Workspace, run
+from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, run
 
 PULL_SECONDS = 90
 """How long a registry may take to hand over the base image (30 MB) before it counts as unreachable."""
@@ -57,8 +57,13 @@ def provide_base(env: str, image: str, builder: str, folder: Path, work: Workspa
             return Base("registry", name, temporary=temporary)
         except DiskFull:
             raise
-        except (UserError, TimeoutError):
-            tar = make_base(image, folder, work)
+        except (UserError, TimeoutError) as unpulled:
+            try:
+                tar = make_base(image, folder, work)
+            except UserError:
+                if isinstance(unpulled, NoNetwork) and shutil.which("mmdebstrap"):
+                    raise unpulled from None  # mmdebstrap does not say what apt met
+                raise
     if mounts_containers(builder):
         return Base("mmdebstrap", tar=tar)
     # A name of this image's own, so that images built side by side do not remove each other's.
