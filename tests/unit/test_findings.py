@@ -24,7 +24,7 @@ from gemmrepro.paper.figures.findings import catalogue, statements
 from gemmrepro.paper.figures.findings.parts import Inputs
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
-SHOWN = 350
+SHOWN = 300
 """Pixels of a phone's column."""
 
 
@@ -130,4 +130,4 @@ def test_without_rows_findings_say_so(inputs, tmp_path: Path):
     for name, drawing in catalogue.draw(bare).items():
         assert families.svg_of(drawing) and families.svg_of(drawing, drawing.narrow), name
         assert len(drawing.alt) in style.SAID, name
-    assert findings.names(["ladder"]) == ["statements", "articles", "ladder"]
+    assert findings.names(["ladder"]) == ["statements", "articles", "ladder", "shares"]

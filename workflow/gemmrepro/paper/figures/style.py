@@ -138,6 +138,7 @@ def set_style() -> None:
             "hatch.linewidth": 0.7,
             "hatch.color": INK,
             "legend.frameon": False,
+            "figure.max_open_warning": 0,
         },
     )
 

@@ -16,9 +16,13 @@ FINDINGS: Mapping[str, tuple[str, ...]] = {
     "statements": (),
     "articles": (),
     "ladder": ("ladder",),
+    "shares": ("ladder",),
     "hopper": ("hopper",),
+    "mma_sync": ("ada", "cute"),
+    "types": ("cutile",),
     "slices": ("ozaki",),
     "fp64_frontier": ("ozaki",),
+    "residues": ("crt",),
     "gains": ("memory", "pytorch"),
 }
 """The figures in the order of the paper, and the families without which there is none."""

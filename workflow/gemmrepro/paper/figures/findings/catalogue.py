@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gemmrepro.paper.figures.findings import articles, frontier, gains, hopper, ladder, names, slices, statements
+from gemmrepro.paper.figures.findings import (
+    articles,
+    frontier,
+    gains,
+    hopper,
+    ladder,
+    mma_sync,
+    names,
+    residues,
+    shares,
+    slices,
+    statements,
+    types,
+)
 from gemmrepro.paper.figures.findings.parts import Inputs
 from gemmrepro.paper.figures.style import Drawing, set_style
 
@@ -12,9 +25,13 @@ PAINTERS: Mapping[str, Callable[[Inputs], Drawing]] = {
     "statements": statements.draw,
     "articles": articles.draw,
     "ladder": ladder.draw,
+    "shares": shares.draw,
     "hopper": hopper.draw,
+    "mma_sync": mma_sync.draw,
+    "types": types.draw,
     "slices": slices.draw,
     "fp64_frontier": frontier.draw,
+    "residues": residues.draw,
     "gains": gains.draw,
 }
 

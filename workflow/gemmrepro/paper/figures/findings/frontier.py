@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -98,19 +99,19 @@ def _paint(schemes: list[Scheme], page: Page) -> Figure:
     axes.plot([one.ratio for one in slices], [one.error for one in slices], color=BAD, linewidth=1.2, zorder=2)
     for one in schemes:
         axes.plot(one.ratio, one.error, one.marker, color=one.colour, markersize=7, zorder=4)
-    low = min(one.ratio for one in schemes) * 0.85
+    low = min(one.ratio for one in schemes) * page.pick(0.8, 0.65)
     high = max(one.ratio for one in schemes) * page.pick(1.5, 2.3)
     bottom, top = min(one.error for one in schemes) / 4, max(one.error for one in schemes) * 5
     axes.set(xlim=(low, high), ylim=(bottom, top))
     axes.fill_between([1, high], bottom, schemes[0].error, color=FIRST, alpha=0.12, linewidth=0, zorder=0)
     for one in schemes:
-        below, above = one.marker in "sD", one.label in ("d = 9", "d = 8")
+        (x, y), side = _aside(one)
         axes.annotate(
             one.label,
             (one.ratio, one.error),
-            (0, -13) if below else (0, 12) if above else (8, 6 if one.marker == "o" else 0),
+            (x, y),
             textcoords="offset points",
-            ha="center" if below or above else "left",
+            ha=side,
             va="center",
             color=one.colour,
         )
@@ -124,6 +125,15 @@ def _paint(schemes: list[Scheme], page: Page) -> Figure:
     sns.despine(figure)
     figure.tight_layout()
     return figure
+
+
+def _aside(one: Scheme) -> tuple[tuple[float, float], Literal["left", "center", "right"]]:
+    """Where a scheme's label is, in points from its mark, and which side of it is there."""
+    if one.marker in "sD":
+        return (0, -13), "center"
+    if one.label in ("d = 9", "d = 8"):
+        return ((3, 12), "right") if one.label == "d = 9" else ((-3, 12), "left")
+    return (8, 6 if one.marker == "o" else 0), "left"
 
 
 def _winners(schemes: list[Scheme]) -> list[Scheme]:

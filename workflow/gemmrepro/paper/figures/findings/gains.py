@@ -76,6 +76,8 @@ def _paint(rows: Sequence[tuple[str, Mark]], page: Page, gpu: str) -> Figure:
     names_down(axes, names)
     if rows:
         axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        axes.set_xlim(low / 1.3, high * 1.3)
         axes.axvline(1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         axes.xaxis.set_major_locator(FixedLocator([0.01, 0.1, 1, 10, 100]))
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
@@ -85,11 +87,12 @@ def _paint(rows: Sequence[tuple[str, Mark]], page: Page, gpu: str) -> Figure:
     axes.set_xlabel("gain over its own baseline")
     sns.despine(figure, left=True)
     top = legend_above(figure, pair_handles("", gpu), 2)
-    figure.tight_layout(rect=(0, 0, page.pick(0.84, 0.72), top))
+    figure.tight_layout(rect=(0, 0, page.pick(0.84, 0.84), top))
     printed = {i: " ".join(short(one.value) for one in mark.printed[:1]) for i, (_, mark) in enumerate(rows)}
     measured = {i: short(mark.measured.value) for i, (_, mark) in enumerate(rows) if mark.measured}
-    column(axes, page.pick(1.13, 1.38), "print", printed, page, PUBLISHED)
-    column(axes, page.pick(1.25, 1.78), "here", measured, page)
+    if not page.narrow:
+        column(axes, 1.13, "print", printed, page, PUBLISHED)
+    column(axes, page.pick(1.25, 1.45), "here", measured, page)
     return figure
 
 

@@ -61,7 +61,7 @@ def _paint(ratios: Ratios, page: Page, gpu: str) -> Figure:
             axes.plot(tuned, place, "^", color=TUNED, markersize=6, zorder=3.5)
     names_down(axes, [group.label for group in groups])
     axes.axvline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    axes.set_xlim(-0.02, 1.04 * ratios.reach)
+    axes.set_xlim(-0.03, 1.08 * ratios.reach)
     axes.set_xlabel("speed relative to cuBLAS")
     if not any(_value(bar) for bar in ratios.bars):
         empty(axes, "not measured")
@@ -71,12 +71,13 @@ def _paint(ratios: Ratios, page: Page, gpu: str) -> Figure:
         Line2D([], [], linestyle="", marker="^", color=TUNED, label="tuned here"),
         Line2D([], [], linestyle="", marker="o", color=LAST, label="past the article"),
     ]
-    figure.tight_layout(rect=(0, 0, page.pick(0.85, 0.7), legend_above(figure, handles, int(page.pick(4, 2)))))
+    figure.tight_layout(rect=(0, 0, page.pick(0.85, 0.82), legend_above(figure, handles, int(page.pick(4, 2)))))
     printed = {
         place: as_published(group.published) for place, group in enumerate(groups) if group.published is not None
     }
-    column(axes, page.pick(1.09, 1.25), "print", printed, page, PUBLISHED)
-    column(axes, page.pick(1.21, 1.8), "here", {i: short(_value(g.bars[0])) for i, g in enumerate(groups)}, page)
+    if not page.narrow:
+        column(axes, 1.09, "print", printed, page, PUBLISHED)
+    column(axes, page.pick(1.21, 1.36), "here", {i: short(_value(g.bars[0])) for i, g in enumerate(groups)}, page)
     return figure
 
 

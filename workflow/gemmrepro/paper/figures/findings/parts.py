@@ -57,7 +57,7 @@ class Inputs:
 class Page:
     """A width in inches, and the size of its letters in points.
 
-    The narrow one is shown 350 pixels wide, where its letters are 10.5 pixels high.
+    The narrow one is shown 300 pixels wide and more, where its letters are 10 pixels high.
     """
 
     width: float
@@ -72,7 +72,7 @@ class Page:
         return narrow if self.narrow else wide
 
 
-WIDE, NARROW = Page(7.6, 9.5), Page(3.6, 8.0)
+WIDE, NARROW = Page(7.6, 9.5), Page(3.3, 8.0)
 
 
 def both(paint: Callable[[Page], Figure]) -> tuple[Figure, Figure]:
