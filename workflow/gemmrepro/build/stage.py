@@ -50,8 +50,10 @@ def build_all(
         kept.trim()
     if failed:
         messages = [_naming(name, str(failed[name])) for name in kernels if name in failed]
-        head = f"{len(failed)} of {len(kernels)} kernels were not built, the others were.\n" if len(kernels) > 1 else ""
-        raise UserError(head + "\n".join(messages))
+        others = len(kernels) - len(failed)
+        raise UserError(
+            "\n".join([*messages, *([f"The other {others} of {len(kernels)} were built."] if others else [])])
+        )
 
 
 def _naming(name: str, message: str) -> str:
