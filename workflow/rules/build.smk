@@ -31,7 +31,7 @@ for family in FAMILIES:
                 family=family,
                 registered=[read_of("compiled", kernel.id) for kernel in together],
                 code=compiled_code(together),
-                folder=f"results/build/{toolkit}",
+                folder=subpath(output[0], parent=True),
             message:
                 "Compiling the kernels of {params.family} with {params.toolkit} (those in the cache are kept)"
             shell:

@@ -72,7 +72,7 @@ for family, names in RECORDED_EXPERIMENTS.items():
         params:
             family=family,
             names=names,
-            recordings=PLAN.recordings,
+            recordings=lambda wildcards: PLAN.recordings,
             declared=[
                 file_hash(path)
                 for path in (experiments.path_of(family), *experiment_sources(family, names))
