@@ -17,7 +17,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.host import bases, builders, cleaning, containers, images, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import all_capabilities, container_environment
-from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, run, workspace
+from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 LOCKS = sorted((ROOT / "envs" / "requirements").glob("*.in"))
@@ -101,6 +101,11 @@ class TestStorage:
             assert len(str(runroot)) <= 50
             runroot.mkdir()
         assert not runroot.exists()
+
+    def test_removing_what_is_not_there_leaves_its_parent_alone(self, tmp_path):
+        tmp_path.chmod(0o755)
+        remove_tree(tmp_path / "absent")
+        assert tmp_path.stat().st_mode & 0o777 == 0o755
 
     def test_dockers_is_its_engines(self, tmp_path):
         assert builders.builder_command("docker", self.work(tmp_path)) == ["docker"]

@@ -113,6 +113,8 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
 
 def remove_tree(path: Path) -> None:
     """Remove `path` with everything below it, unmounting first what a build left mounted there."""
+    if not path.exists():
+        return
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for mount in reversed(mounts):
         if mount.startswith(f"{path.resolve()}/"):
@@ -121,7 +123,8 @@ def remove_tree(path: Path) -> None:
     def retry(function: Callable[[str], object], name: str, _: object) -> None:
         # A folder in an image may lack write permission, which stops an ordinary user from emptying it.
         with contextlib.suppress(OSError):
-            Path(name).parent.chmod(0o700)
+            if Path(name) != path:
+                Path(name).parent.chmod(0o700)
             Path(name).chmod(0o700)
             function(name)
 
