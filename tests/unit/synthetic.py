@@ -289,12 +289,12 @@ class World:
     def _row(self, **cells) -> dict:
         return {column: cells.get(column, "") for column in SUMMARY_COLUMNS}
 
-    def _gemm_row(self, kernel, rung, dtype, baseline, n, cache, toolkit, tflops, base_tflops) -> dict:
+    def _gemm_row(self, family, kernel, rung, dtype, baseline, n, cache, toolkit, tflops, base_tflops) -> dict:
         flops = 2 * n**3
         median, base = flops / tflops / 1e6, flops / base_tflops / 1e6
         row = self._row(
             kernel=kernel,
-            family=kernel.split(".")[0],
+            family=family,
             rung=rung,
             dtype=dtype,
             m=n,
@@ -340,14 +340,14 @@ class World:
                     # cuBLAS nears its peak as the problem fills the GPU.
                     base = PEAK_TFLOPS[dtype] * n**2 / (n**2 + 600**2) * (1.0 if cache_state == "warm" else 0.9)
                     at = (dtype, baseline, n, cache_state)
-                    rows.append(self._gemm_row(baseline, "cuBLAS", *at, "library", base, base))
+                    rows.append(self._gemm_row(family, baseline, "cuBLAS", *at, "library", base, base))
                     for kernel in kernels:
                         if kernel.compute.dtype_in != dtype:
                             continue
                         part = self.ratios.get(kernel.id, share(kernel))
                         for toolkit in self.toolkits:
                             speed = base * part * (1.0 if toolkit == "cuda12" else 1.02)
-                            row = self._gemm_row(kernel.id, kernel.rung, *at, toolkit, speed, base)
+                            row = self._gemm_row(family, kernel.id, kernel.rung, *at, toolkit, speed, base)
                             rows.append(row)
                             times = row["median_us"] * (1 + 0.004 * rng.standard_gamma(2.0, 60) - 0.0067)
                             point = (kernel.id, toolkit, dtype, n, n, n, None, cache_state)

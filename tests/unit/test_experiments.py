@@ -30,6 +30,7 @@ from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRO
 from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows
+from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.discussion.measured import Measured
 from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.experiments import experiment_view
@@ -531,7 +532,7 @@ def test_a_discussion_asks_for_cells(brought):
     results = load(folder, "sums")
     numbers = Measured(Sources("sums", {}, results))
     found = numbers.experiment("errors", "rms_u", "sums.inside", law="uniform", k=1024)
-    assert (found.value, found.text, found.link) == (64.0, "64", "experiment-sums-errors")
+    assert (found.value, found.text, found.link) == (64.0, "64", "row-sums-errors-25")
     assert numbers.experiment("errors", "rms_u", "cublas.gemm", law="uniform", k=1024).value == 2.0
     assert not numbers.experiment("errors", "rms_u", "sums.inside", law="cubic", k=1024).known
     with pytest.raises(UserError, match="3 rows of sums"):
@@ -544,7 +545,7 @@ def test_a_discussion_asks_for_cells(brought):
 def test_the_report_has_a_section_for_it(brought, tmp_path):
     _, folder = brought
     results = load(folder, "sums")["errors"]
-    inputs = SimpleNamespace(families=["sums"], out=tmp_path / "index.html")
+    inputs = SimpleNamespace(families=["sums"], files=Files())
     view = experiment_view("sums", results, inputs)
     assert (view.total, len(view.rows), view.toolkit) == (45, 27, "cuda12")
     assert view.rows[0].cells[:3] == ("normal", "64", "4.00")

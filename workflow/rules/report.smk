@@ -1,4 +1,7 @@
-# The paper: one file that opens from disk.
+# The report: a folder of pages that opens from disk.
+from gemmrepro.paper.bundle import FOLDERS
+
+
 report: "../report/workflow.rst"
 
 
@@ -26,6 +29,8 @@ rule report:
             caption="../report/paper.rst",
             category="Paper",
         ),
+        pages=expand("reports/{page}.html", page=["claims", "reproduce", "runs"]),
+        folders=[directory(f"reports/{folder}") for folder in FOLDERS],
     log:
         "results/logs/report.log",
     container:
@@ -35,9 +40,40 @@ rule report:
         declared=[file_hash(path) for path in DECLARED],
         code=code("paper.page"),
     message:
-        "Writing {output}"
+        "Writing {output[0]} and the pages beside it"
     shell:
         "python3 -m gemmrepro.paper.page --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
         " --experiments results/experiments"
-        " --out {output} 2>&1 | tee {log}"
+        " --out reports 2>&1 | tee {log}"
+
+
+rule report_zip:
+    input:
+        rules.report.output,
+    output:
+        "reports/report.zip",
+    log:
+        "results/logs/report_zip.log",
+    container:
+        image("report")
+    params:
+        code=code("paper.archive"),
+    message:
+        "Packing the report into {output}"
+    shell:
+        "python3 -m gemmrepro.paper.archive --report reports --out {output} 2>&1 | tee {log}"
+
+
+rule report_pdf:
+    input:
+        rules.report.output,
+    output:
+        "reports/gemmrepro.pdf",
+    log:
+        "results/logs/report_pdf.log",
+    message:
+        "Printing the paper with Chromium"
+    shell:
+        "chromium --headless=new --no-sandbox --disable-gpu --no-pdf-header-footer --print-to-pdf={output}"
+        " {input[0]} 2>&1 | tee {log}"

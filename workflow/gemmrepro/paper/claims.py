@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,13 @@ from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import RIGHT, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.paper.text import anchor, number
+
+Place = Callable[[str, str], str | None]
+"""The id of the row that a key of verdicts.json names, given the claim's family and the key."""
+
+
+def nowhere(family: str, key: str) -> None:
+    """The `Place` of a report without rows."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +48,22 @@ class PublishedView:
 
 
 @dataclass(frozen=True)
+class EvidenceRow:
+    """What a value was read from, by its name in verdicts.json; `anchor` is its id in the report, if it has one."""
+
+    key: str
+    anchor: str | None
+
+
+@dataclass(frozen=True)
 class MeasuredView:
-    """A value that a claim was judged on, its rows, and the anchor of their table."""
+    """A value that a claim was judged on, its rows, and the id of the first that the report shows."""
 
     value: float
     unit: str
     low: float
     high: float
-    rows: tuple[str, ...]
+    rows: tuple[EvidenceRow, ...]
     link: str
 
     @property
@@ -117,11 +132,11 @@ class VerdictsView:
         return [claim for claim in self.claims if claim.correction and claim.verdict in RIGHT]
 
 
-def read_verdicts(path: Path) -> VerdictsView:
-    """Read verdicts.json. Raises UserError if it is missing or not JSON."""
+def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
+    """Read verdicts.json; `place` finds the row behind a key. Raises UserError if it is missing or not JSON."""
     verdicts = read_json(path, "the verdicts", "make them with python -m gemmrepro.judge.verdicts")
     return VerdictsView(
-        claims=tuple(claim_view(entry) for entry in verdicts["claims"]),
+        claims=tuple(claim_view(entry, place) for entry in verdicts["claims"]),
         gpu=verdicts["gpu"],
         source=verdicts["source"],
         counts={
@@ -131,7 +146,7 @@ def read_verdicts(path: Path) -> VerdictsView:
     )
 
 
-def claim_view(entry: Mapping[str, Any]) -> ClaimView:
+def claim_view(entry: Mapping[str, Any], place: Place = nowhere) -> ClaimView:
     """A claim from its entry in verdicts.json."""
     judged = [value for value in entry["measured"] if value.get("judged")]
     return ClaimView(
@@ -150,17 +165,7 @@ def claim_view(entry: Mapping[str, Any]) -> ClaimView:
             PublishedView(row["value"], row["unit"], row["metric"], row["hardware"], row["place"])
             for row in entry["published"]
         ),
-        judged=tuple(
-            MeasuredView(
-                value=value["value"],
-                unit=value["unit"],
-                low=value["ci_low"],
-                high=value["ci_high"],
-                rows=tuple(value["from"]),
-                link=_link(entry, value, place),
-            )
-            for place, value in enumerate(judged)
-        ),
+        judged=tuple(_measured_view(entry, value, index, place) for index, value in enumerate(judged)),
         expected=entry["expected"],
         judged_on=entry["judged_on"],
         tolerance=entry["tolerance"],
@@ -168,6 +173,18 @@ def claim_view(entry: Mapping[str, Any]) -> ClaimView:
         transfer_reason=entry["transfer"]["why"],
         explanation=entry["explanation"],
         command=entry["command"],
+    )
+
+
+def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], index: int, place: Place) -> MeasuredView:
+    rows = tuple(EvidenceRow(key, place(entry["family"], key)) for key in value["from"])
+    return MeasuredView(
+        value=value["value"],
+        unit=value["unit"],
+        low=value["ci_low"],
+        high=value["ci_high"],
+        rows=rows,
+        link=next((row.anchor for row in rows if row.anchor), None) or _link(entry, value, index),
     )
 
 
@@ -186,6 +203,11 @@ def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str
 def experiment_anchor(family: str, name: str) -> str:
     """The id of an experiment's section."""
     return f"experiment-{anchor(f'{family}.{name}')}"
+
+
+def experiment_row_anchor(family: str, name: str, place: object) -> str:
+    """The id of an experiment's row, which is the `place`-th of its file, from 0."""
+    return f"row-{anchor(f'{family}.{name}')}-{place}"
 
 
 @dataclass(frozen=True)
@@ -242,6 +264,17 @@ def disagreements(claims: Sequence[ClaimView], published: Mapping[str, float | N
             continue
         furthest[claim.family] = Disagreement(claim, _amount(claim), factor, difference(measured.value, figure))
     return sorted(furthest.values(), key=lambda disagreement: -math.log(disagreement.factor))
+
+
+def distance(claim: ClaimView, published: float | None) -> float | None:
+    """How far a claim's judged value is from print, as |log2| of their quotient; None where they are no two numbers.
+
+    What carries over by rates is compared with what it makes expect.
+    """
+    figure = published if claim.expected is None else claim.expected
+    if not figure or not claim.tolerance or len(claim.judged) != 1 or not claim.judged[0].value / figure > 0:
+        return None
+    return abs(math.log2(claim.judged[0].value / figure))
 
 
 def _amount(claim: ClaimView) -> str:

@@ -12,9 +12,9 @@ from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY, SNAKEMAKE
 from gemmrepro.experiments import Column
 from gemmrepro.experiments.results import Results
-from gemmrepro.paper.claims import experiment_anchor
+from gemmrepro.paper.claims import experiment_anchor, experiment_row_anchor
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.text import NONE, number, relative
+from gemmrepro.paper.text import NONE, number
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class ColumnView:
 class ExperimentRow:
     """A row as text; `known` if the page has a section for its kernel."""
 
+    anchor: str
     kernel: str
     known: bool
     stale: bool
@@ -85,12 +86,13 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> Experiment
         columns=tuple(ColumnView(column.name, column.meaning, column.kind != "text") for column in experiment.columns),
         rows=tuple(
             ExperimentRow(
+                anchor=experiment_row_anchor(family, experiment.name, place),
                 kernel=row["kernel"],
                 known=row["kernel"] in known,
                 stale=row["status"] == "stale",
                 cells=tuple(_cell(row, column) for column in experiment.columns),
             )
-            for _, row in shown.iterrows()
+            for place, row in shown.iterrows()
         ),
         total=len(results.rows),
         stale=results.stale,
@@ -100,7 +102,7 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> Experiment
         on_cpu=experiment.device == "cpu",
         date=str(results.run.get("date") or "")[:10],
         skipped=tuple(SkippedView.of(entry) for entry in results.run.get("skipped") or []),
-        link=relative(results.path, inputs.out) if results.path else None,
+        link=inputs.files.add(results.path, f"data/experiments/{family}/{experiment.name}.csv"),
         command=experiment_command(family, results),
     )
 

@@ -19,7 +19,7 @@ from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.kernel import KernelView, kernel_view
 from gemmrepro.paper.rows import RowView, row_view, samples_by_row
 from gemmrepro.paper.table import TableView, table_view
-from gemmrepro.paper.text import anchor, relative
+from gemmrepro.paper.text import anchor
 from gemmrepro.registry.ladders import level_name
 
 
@@ -45,6 +45,7 @@ class FamilyView:
     anchor: str
     title: str
     summary: str
+    article: str | None
     timed: bool
     source: str
     gpu: str | None
@@ -63,6 +64,12 @@ class FamilyView:
     summary_link: str | None
     counters_link: str | None
     samples_link: str | None
+    run_link: str | None
+
+    @property
+    def key_figures(self) -> tuple[FigureView, ...]:
+        """The figures that the paper itself shows."""
+        return tuple(figure for figure in self.figures if figure.key)
 
 
 def family_view(name: str, inputs: Inputs) -> FamilyView:
@@ -80,6 +87,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         anchor=anchor(name),
         title=family.title,
         summary=family.summary,
+        article=family.article,
         timed=any(kernel.timing.timed for kernel in registry.kernels(name)),
         source=measured.source,
         gpu=measured.gpu,
@@ -95,9 +103,10 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         stale=int((measured.summary["status"] == "stale").sum()),
         has_counters=len(measured.counters) > 0,
         kernels=tuple(kernel_view(kernel, inputs, samples) for kernel in registry.kernels(name)),
-        summary_link=relative(summary, inputs.out) if summary.is_file() else None,
-        counters_link=relative(counters, inputs.out) if counters.is_file() else None,
-        samples_link=relative(measured.samples_path, inputs.out) if measured.samples_path else None,
+        summary_link=inputs.files.add(summary, f"data/{name}/summary.csv"),
+        counters_link=inputs.files.add(counters, f"data/{name}/counters.csv"),
+        samples_link=inputs.files.add(measured.samples_path, f"data/{name}/samples.parquet"),
+        run_link=inputs.files.add(summary.with_name("run.json"), f"data/{name}/run.json"),
     )
 
 

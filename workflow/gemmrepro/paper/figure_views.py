@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,14 @@ from markupsafe import Markup
 
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.figures import findings
 from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.inline_svg import inline_svg
-from gemmrepro.paper.text import anchor, relative
+from gemmrepro.paper.text import anchor
+
+KEY = ("ratio",)
+"""The figures that the paper itself shows of each family."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +32,10 @@ class FigureView:
         svg: for wide screens, and for all where there is no `narrow`.
         narrow: the same for containers of fewer than 480 pixels; show one of the two by the container's width.
         alt: the finding in 40 to 300 characters, which both hold as their description.
-        link, csv: the files with all of its facts and with its numbers, relative to the page.
+        link, csv: the files with its SVG and with its numbers, by their places in the report.
         table: the numbers drawn, by `columns`.
-        number: its place among the figures of the page; 0 before they are counted.
+        number: its place among the figures of the report; 0 before they are counted.
+        key: whether the paper itself shows it where its family has no finding.
     """
 
     name: str
@@ -44,30 +51,30 @@ class FigureView:
     columns: tuple[str, ...] = ()
     table: tuple[Mapping[str, Any], ...] = ()
     number: int = 0
+    key: bool = False
 
 
-def read_figures(folder: Path, family: str, out: Path) -> list[FigureView]:
-    """The family's figures, drawn in `folder`, for a page at `out`."""
-    return [_read_figure(folder / family, family, name, out) for name in figure_names(family)]
+def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
+    """The family's figures in `folder`; their SVG and CSV go to `files`."""
+    return [_read_figure(folder / family, family, name, files) for name in figure_names(family)]
 
 
-def read_findings(folder: Path, families: Sequence[str], out: Path) -> dict[str, FigureView]:
+def read_findings(folder: Path, families: Sequence[str], files: Files) -> dict[str, FigureView]:
     """The paper's own figures by name, in the order of `findings.FINDINGS`: those that these families allow."""
     return {
-        name: _read_figure(folder / findings.FOLDER, findings.FOLDER, name, out) for name in findings.names(families)
+        name: _read_figure(folder / findings.FOLDER, findings.FOLDER, name, files) for name in findings.names(families)
     }
 
 
-def _read_figure(folder: Path, family: str, name: str, out: Path) -> FigureView:
+def _read_figure(folder: Path, family: str, name: str, files: Files) -> FigureView:
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
-    link = relative(sidecar, out) if sidecar.is_file() else None
+    link = files.add(svg, f"data/figures/{family}/{name}.svg")
     place = f"figure-{anchor(family)}-{name}"
     if not (svg.is_file() and sidecar.is_file()):
         command = f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg"
         return FigureView(name, place, name, "This figure was not drawn.", command, link=link)
     about = read_json(sidecar, "the figure's sidecar", "draw the figures again")
-    narrow, table = folder / f"{name}.narrow.svg", folder / f"{name}.csv"
-    within = f"{anchor(family)}-{name}"
+    narrow, within = folder / f"{name}.narrow.svg", f"{anchor(family)}-{name}"
     return FigureView(
         name=name,
         anchor=place,
@@ -78,7 +85,31 @@ def _read_figure(folder: Path, family: str, name: str, out: Path) -> FigureView:
         narrow=inline_svg(narrow.read_text(), f"{within}-narrow") if narrow.is_file() else None,
         alt=about["alt"],
         link=link,
-        csv=relative(table, out) if table.is_file() else None,
+        csv=_csv(about["columns"], about["table"], files, f"data/figures/{family}/{name}.csv"),
         columns=tuple(about["columns"]),
+        key=name in KEY,
         table=tuple(about["table"]),
     )
+
+
+def _csv(columns: Sequence[str], table: Sequence[Mapping[str, Any]], files: Files, place: str) -> str | None:
+    """Where the numbers of a figure are as CSV, if it has any; an interval becomes two cells, low and high."""
+    if not columns:
+        return None
+    pairs = {column for column in columns if any(isinstance(row.get(column), list) for row in table)}
+    header = [
+        name for column in columns for name in ([f"{column} low", f"{column} high"] if column in pairs else [column])
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in table:
+        cells = [(column in pairs, row.get(column)) for column in columns]
+        writer.writerow(
+            [
+                part
+                for pair, cell in cells
+                for part in (cell if isinstance(cell, list) else [cell, None] if pair else [cell])
+            ]
+        )
+    return files.text(text.getvalue(), place)

@@ -16,9 +16,11 @@ from gemmrepro.experiments import results
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
 from gemmrepro.measure.rows import Measurements, load
+from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
 from gemmrepro.paper.locks import LockView, read_locks
+from gemmrepro.paper.places import Places
 
 TEMPLATES = ROOT / "reports" / "template"
 
@@ -32,7 +34,7 @@ class Inputs:
         gates: gate verdicts by kernel id.
         builds: build records by kernel id and toolkit.
         findings: the paper's own figures by name.
-        out: where the page will be written, which its links are relative to.
+        files: what the pages link to.
     """
 
     verdicts: VerdictsView
@@ -44,7 +46,7 @@ class Inputs:
     locks: Sequence[LockView]
     config: Mapping[str, Any]
     families: Sequence[str]
-    out: Path
+    files: Files
     measure_dir: Path
     build_dir: Path
     gates_dir: Path
@@ -53,7 +55,6 @@ class Inputs:
 
 def read_inputs(arguments: argparse.Namespace) -> Inputs:
     """Read every input. Raises UserError if a required one is missing or corrupt."""
-    verdicts = read_verdicts(arguments.verdicts)
     config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")
     families = [name for name in config.get("families") or registry.family_names()]
     kernels = [kernel for name in families for kernel in registry.kernels(name)]
@@ -62,19 +63,23 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         for toolkit in kernel.platform.toolkits:
             if record := find_build(kernel.id, arguments.build, toolkit):
                 builds.setdefault(kernel.id, {})[toolkit] = record
+    measured = {name: load(arguments.measure, name) for name in families}
+    found = {name: results.load(arguments.experiments, name) for name in families}
+    files = Files()
+    files.add(arguments.verdicts, "data/verdicts.json")
     return Inputs(
-        verdicts=verdicts,
-        measured={name: load(arguments.measure, name) for name in families},
+        verdicts=read_verdicts(arguments.verdicts, Places.of(measured, found, {kernel.id for kernel in kernels})),
+        measured=measured,
         gates=load_gates(arguments.gates, [kernel.id for kernel in kernels]),
         builds=builds,
-        figures={name: read_figures(arguments.figures, name, arguments.out) for name in families},
-        findings=read_findings(arguments.figures, families, arguments.out),
+        figures={name: read_figures(arguments.figures, name, files) for name in families},
+        findings=read_findings(arguments.figures, families, files),
         locks=read_locks(arguments.images),
         config=config,
         families=families,
-        out=arguments.out,
+        files=files,
         measure_dir=arguments.measure,
         build_dir=arguments.build,
         gates_dir=arguments.gates,
-        experiments={name: results.load(arguments.experiments, name) for name in families},
+        experiments=found,
     )

@@ -12,13 +12,14 @@ from gemmrepro.core import names
 from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.experiments.results import Results
 from gemmrepro.paper.claims import experiment_anchor
+from gemmrepro.paper.diff import DiffView, diff_view
 from gemmrepro.paper.evidence import EvidenceView, evidence_view
 from gemmrepro.paper.experiments import experiment_command
 from gemmrepro.paper.gates import GateView, gate_view
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine_code import MachineCodeView, machine_code
 from gemmrepro.paper.rows import CounterView, RowView, Samples, counter_view, row_view, times_of
-from gemmrepro.paper.text import LinkView, anchor, highlighted, relative
+from gemmrepro.paper.text import LinkView, anchor, highlighted
 from gemmrepro.registry.ladders import heading, level_name, original
 
 
@@ -63,7 +64,6 @@ class KernelView:
     multiple_of: Mapping[str, int]
     evidence: EvidenceView | None
     gate: GateView
-    gate_link: str | None
     code: MachineCodeView
     rows: tuple[RowView, ...]
     counters: tuple[CounterView, ...]
@@ -71,6 +71,7 @@ class KernelView:
     claims: tuple[LinkView, ...]
     experiments: tuple[LinkView, ...]
     commands: tuple[CommandView, ...]
+    diff: DiffView | None
 
 
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> KernelView:
@@ -78,7 +79,6 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
-    gate = inputs.gates_dir / f"{kernel.id}.json"
     return KernelView(
         id=kernel.id,
         anchor=anchor(kernel.id),
@@ -94,7 +94,6 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         multiple_of={axis.upper(): step for axis, step in kernel.accepts.multiple_of.items()},
         evidence=evidence_view(kernel, measured),
         gate=gate_view(inputs.gates.get(kernel.id), kernel.compute.dtype_out),
-        gate_link=relative(gate, inputs.out) if gate.is_file() else None,
         code=machine_code(kernel, inputs),
         rows=tuple(row_view(row, times_of(samples, row)) for _, row in rows.iterrows()),
         counters=tuple(counter_view(row) for _, row in counters.iterrows()),
@@ -107,6 +106,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
             for family, results in _experiments_of(kernel, inputs)
         ),
         commands=tuple(_commands(kernel, inputs)),
+        diff=diff_view(kernel),
     )
 
 
@@ -116,7 +116,7 @@ def source_view(kernel: registry.Kernel, inputs: Inputs) -> SourceView:
     first = original(kernel)
     return SourceView(
         path=f"kernels/{kernel.family}/{kernel.source}",
-        link=relative(kernel.source_path, inputs.out),
+        link=inputs.files.add(kernel.source_path, f"data/sources/{kernel.family}/{kernel.source}"),
         lines=text.count("\n"),
         markup=highlighted(text) if text else None,
         first=LinkView(level_name(first), anchor(first.id)) if first else None,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from gemmrepro import registry
 from gemmrepro.build.record import Build, Codes, MachineCode
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.text import relative
 
 LOOP_LINES = 320
 """Lines of a main loop that are shown; the rest is in the .sass file."""
@@ -71,7 +70,8 @@ class LoopView:
 class MachineCodeView:
     """A kernel's builds and main loops; `several` if its source has more than one entry point.
 
-    `columns` are the headings of the builds' counts, `build_keys` are by toolkit.
+    `columns` are the headings of the builds' counts, `build_keys` are by toolkit, and so are the
+    `listings` of the whole machine code.
     """
 
     columns: tuple[str, ...]
@@ -79,6 +79,7 @@ class MachineCodeView:
     loops: tuple[LoopView, ...]
     build_keys: Mapping[str, str]
     several: bool
+    listings: Mapping[str, str]
 
 
 def opcode_columns(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
@@ -123,8 +124,19 @@ def machine_code(kernel: registry.Kernel, inputs: Inputs) -> MachineCodeView:
         builds=tuple(builds),
         loops=tuple(loops),
         build_keys={toolkit: record.build_key for toolkit, record in records.items()},
+        listings=_listings(kernel, records, inputs),
         several=any(len(by_entry) > 1 for by_entry in entries.values()),
     )
+
+
+def _listings(kernel: registry.Kernel, records: Iterable[str], inputs: Inputs) -> dict[str, str]:
+    places = {
+        toolkit: inputs.files.add(
+            inputs.build_dir / toolkit / f"{kernel.id}.sass", f"data/sass/{toolkit}/{kernel.id}.sass.gz"
+        )
+        for toolkit in records
+    }
+    return {toolkit: place for toolkit, place in places.items() if place}
 
 
 def _arch_order(arch: str) -> list[int]:
@@ -143,7 +155,7 @@ def _loop(
         text="\n".join(lines[:LOOP_LINES]),
         cut=len(lines) > LOOP_LINES,
         file=f"results/build/{toolkit}/{kernel.id}.sass",
-        link=relative(listing, inputs.out) if listing.is_file() else None,
+        link=inputs.files.add(listing, f"data/sass/{toolkit}/{kernel.id}.sass.gz"),
     )
 
 

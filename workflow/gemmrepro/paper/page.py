@@ -1,29 +1,36 @@
-"""Writes the paper: ``reports/index.html``, one file that opens from disk with no network.
+"""Writes the report: a folder of pages that opens from disk with no network.
 
-Everything in it follows from the files that the earlier stages wrote; the template is in ``reports/template``. A stage
-that did not run, a family that was not measured, or a container that was not built is stated, not hidden.
+``index.html`` is the paper; beside it are a page of claims, one for each family, kernel and baseline, one of the runs,
+one of commands, and the files that they link to. Everything follows from the files that the earlier stages wrote;
+the templates are in ``reports/template``. A stage that did not run, a family that was not measured, or a container that
+was not built is stated, not hidden.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from gemmrepro.core.files import write_atomic
+from gemmrepro.core import paths
 from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims as declared_claims
+from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import metric_rules
-from gemmrepro.judge.rules import verdict_rules
+from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
-from gemmrepro.paper.claims import by_article, disagreements
+from gemmrepro.paper import bundle, evidence_index, exports
+from gemmrepro.paper.baselines import BaselinePage, baseline_pages
+from gemmrepro.paper.claims import by_article, disagreements, distance
 from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
@@ -32,12 +39,54 @@ from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.mechanisms import explained, mechanisms
 from gemmrepro.paper.references import references
+from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
-from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, pack
+from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, raised
 
 
-def render(inputs: Inputs) -> str:
-    """The whole page as HTML."""
+def render(inputs: Inputs) -> dict[str, str]:
+    """Every page as HTML, by its place in the bundle; what they link to goes to the inputs' `files`."""
+    found, families = numbered(inputs.findings, [family_view(name, inputs) for name in inputs.families])
+    baselines = baseline_pages(inputs)
+    for name in ("paper.css", "paper.js"):
+        inputs.files.add(TEMPLATES / name, f"assets/{name}")
+    inputs.files.text(evidence_index.evidence_script(families, baselines), evidence_index.SCRIPT)
+    declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
+    environment = _environment(inputs, declared, found, families, baselines)
+    pages = {}
+
+    def page(place: str, template: str, **own: Any) -> None:
+        text = environment.get_template(template).render(place=place, **own)
+        pages[place] = "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+
+    page("index.html", "index.html.j2")
+    for name in ("claims", "runs", "reproduce"):
+        page(f"{name}.html", f"{name}.html.j2")
+    for family in families:
+        page(f"families/{family.name}.html", "family.html.j2", family=family)
+        if family.rows:
+            page(f"families/{family.name}-rows.html", "rows.html.j2", family=family)
+        for place, kernel in enumerate(family.kernels):
+            beside = {
+                "earlier": family.kernels[place - 1] if place else None,
+                "later": family.kernels[place + 1] if place + 1 < len(family.kernels) else None,
+            }
+            page(f"kernels/{kernel.id}.html", "kernel.html.j2", family=family, kernel=kernel, **beside)
+    for baseline in baselines:
+        page(f"baselines/{baseline.id}.html", "baseline.html.j2", baseline=baseline)
+    _exports(inputs, declared)
+    inputs.files.text(search_script(inputs.verdicts.claims, families, pages["index.html"]), SEARCH)
+    return bundle.resolved(pages, inputs.files)
+
+
+def _environment(
+    inputs: Inputs,
+    declared: Mapping[str, Claim],
+    found: Mapping[str, FigureView],
+    families: Sequence[FamilyView],
+    baselines: Sequence[BaselinePage],
+) -> jinja2.Environment:
+    """What every template sees."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -49,40 +98,77 @@ def render(inputs: Inputs) -> str:
         "anchor": anchor,
         "code_spans": code_spans,
         "number": number,
+        "raised": raised,
         "as_published": as_published,
-        "pack": pack,
         "listed": listed,
     }
-    found, families = numbered(inputs.findings, [family_view(name, inputs) for name in inputs.families])
-    declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
-    page = environment.get_template("index.html.j2").render(
-        style=Markup((TEMPLATES / "paper.css").read_text()),
-        script=Markup((TEMPLATES / "paper.js").read_text()),
-        verdicts=inputs.verdicts,
-        marks=MARKS,
-        transfer_words=TRANSFER_WORDS,
-        families=families,
-        findings=found,
-        findings_of={family.name: [found[name] for name in placed(family.name, found)] for family in families},
-        headlines=headlines(families),
-        gates=gate_tally(families),
-        machine=machine_view(inputs.measured, inputs.config.get("sweep", {})),
-        locks=inputs.locks,
-        recordings=recordings(families, inputs.measured),
-        limits=limits(inputs, families),
-        by_article=by_article(inputs.verdicts.claims),
-        disagreements=disagreements(inputs.verdicts.claims, {name: claim.value for name, claim in declared.items()}),
-        figures={name: claim.figure for name, claim in declared.items()},
-        snakemake=SNAKEMAKE,
-        size=SIZE,
-        references=references(),
-        mechanisms=explained(inputs.verdicts.claims, mechanisms()),
-        verdict_rules=verdict_rules(),
-        metric_rules=metric_rules(),
-        way_rules=way_rules(),
-        register_rules=register_rules(),
+    environment.globals |= {
+        "families": families,
+        "findings": found,
+        "findings_of": {family.name: [found[name] for name in placed(family.name, found)] for family in families},
+        "baselines": baselines,
+        "headlines": headlines(families),
+        "gates": gate_tally(families),
+        "machine": machine_view(inputs.measured, inputs.config.get("sweep", {})),
+        "locks": inputs.locks,
+        "recordings": recordings(families, inputs.measured),
+        "limits": limits(inputs, families),
+        **_of_claims(inputs, declared),
+        **_of_the_project(),
+    }
+    macros = environment.get_template("macros.j2").module
+    environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
+    return environment
+
+
+def _of_the_project() -> dict[str, Any]:
+    """What templates see that does not depend on the run."""
+    return {
+        "style": Markup((TEMPLATES / "paper.css").read_text()),
+        "script": Markup((TEMPLATES / "paper.js").read_text()),
+        "marks": MARKS,
+        "transfer_words": TRANSFER_WORDS,
+        "snakemake": SNAKEMAKE,
+        "size": SIZE,
+        "references": references(),
+        "verdict_rules": verdict_rules(),
+        "metric_rules": metric_rules(),
+        "way_rules": way_rules(),
+        "register_rules": register_rules(),
+    }
+
+
+def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
+    """What templates see of the claims and their verdicts."""
+    verdicts = inputs.verdicts
+    stated = verdicts.counts["article"]
+    return {
+        "verdicts": verdicts,
+        "total": len(verdicts.claims),
+        "stated": stated,
+        "statements": sum(stated.values()) - stated[COVERED],
+        "gpu": verdicts.gpu,
+        "by_article": by_article(verdicts.claims),
+        "disagreements": disagreements(verdicts.claims, {name: claim.value for name, claim in declared.items()}),
+        "distances": {
+            claim.id: far
+            for claim in verdicts.claims
+            if (far := distance(claim, declared[claim.id].value if claim.id in declared else None)) is not None
+        },
+        "figures": {name: claim.figure for name, claim in declared.items()},
+        "mechanisms": explained(verdicts.claims, mechanisms()),
+    }
+
+
+def _exports(inputs: Inputs, declared: Mapping[str, Claim]) -> None:
+    """Add the files for programs."""
+    files = inputs.files
+    files.text(
+        exports.claims_csv(inputs.verdicts, {name: claim.value for name, claim in declared.items()}), "data/claims.csv"
     )
-    return "\n".join(line.rstrip() for line in page.splitlines()) + "\n"
+    files.text(json.dumps(exports.claims_schema(), indent=2) + "\n", "data/claims.schema.json")
+    files.text(exports.badge(inputs.verdicts), "data/badge.svg")
+    files.add(paths.KERNELS_DIR / "published.csv", "data/published.csv")
 
 
 def placed(family: str, found: Mapping[str, FigureView]) -> list[str]:
@@ -93,7 +179,7 @@ def placed(family: str, found: Mapping[str, FigureView]) -> list[str]:
 def numbered(
     found: Mapping[str, FigureView], families: Sequence[FamilyView]
 ) -> tuple[dict[str, FigureView], list[FamilyView]]:
-    """All figures numbered across the page: those of the whole paper, then of each family its findings and its own."""
+    """All figures numbered: those of the whole paper, then of each family its findings and its own."""
     numbers = count(1)
     ours = {name: dataclasses.replace(found[name], number=next(numbers)) for name in placed("", found)}
     shown = []
@@ -114,11 +200,13 @@ def main() -> int:
     parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
     parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the report; index.html begins it")
     arguments = parser.parse_args()
-    page = render(read_inputs(arguments))
-    write_atomic(arguments.out, page)
-    print(f"wrote {arguments.out}, {len(page.encode()) / 1e6:.2f} MB")
+    inputs = read_inputs(arguments)
+    pages = render(inputs)
+    bundle.write(pages, inputs.files, arguments.out)
+    paper = len(pages["index.html"].encode())
+    print(f"wrote {arguments.out}/index.html, {paper / 1e6:.2f} MB, and {len(pages) - 1} pages beside it")
     return 0
 
 

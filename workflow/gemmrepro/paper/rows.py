@@ -11,8 +11,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from gemmrepro.errors import UserError
-from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper.text import NONE, histogram, interval, number, size_text, time_text
+from gemmrepro.measure.rows import Measurements, counter_key, row_key
+from gemmrepro.paper.text import NONE, anchor, histogram, interval, number, size_text, time_text
 
 SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")
 """What identifies a row's samples."""
@@ -23,8 +23,9 @@ Samples = Mapping[tuple[str, ...], np.ndarray]
 
 @dataclass(frozen=True)
 class RowView:
-    """A summary row as text; `ratio_value` is the ratio as a number."""
+    """A summary row as text; `ratio_value` is the ratio as a number, `anchor` the id of its row of samples."""
 
+    anchor: str
     kernel: str
     dtype: str
     size: str
@@ -39,6 +40,7 @@ class RowView:
     ratio_value: float | None
     ratio_interval: str
     samples: str
+    rounds: str
     error: str
     clock: str
     power: str
@@ -62,12 +64,24 @@ class RowView:
 class CounterView:
     """A hardware counter of one launch."""
 
+    anchor: str
     metric: str
     value: str
     unit: str
     size: str
     toolkit: str
     stale: bool
+
+
+def row_anchor(row: Mapping[str, Any]) -> str:
+    """The id of a summary row: of a baseline, which several families time, with the family's name."""
+    family = "" if str(row["kernel"]).startswith(f"{row['family']}.") else f"{row['family']}/"
+    return anchor(f"row {family}{row_key(row)}")
+
+
+def counter_anchor(row: Mapping[str, Any]) -> str:
+    """The id of a row of counters.csv."""
+    return anchor(f"row counters:{counter_key(row)}")
 
 
 def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView:
@@ -77,6 +91,7 @@ def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView
         tflops_low = row["tflops"] * row["median_us"] / row["ci_high_us"]
         tflops_high = row["tflops"] * row["median_us"] / row["ci_low_us"]
     return RowView(
+        anchor=row_anchor(row),
         kernel=row["kernel"],
         dtype=row["dtype"],
         size=size_text(row),
@@ -90,6 +105,7 @@ def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView
         ratio=number(row["ratio"]),
         ratio_value=None if pd.isna(row["ratio"]) else float(row["ratio"]),
         ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4),
+        rounds=NONE if pd.isna(row["rounds"]) else str(int(row["rounds"])),
         samples=NONE if pd.isna(row["samples"]) else str(int(row["samples"])),
         error=number(row["err_scaled_max"]),
         clock=number(row["clock_mhz"], 4),
@@ -104,6 +120,7 @@ def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView
 def counter_view(row: Mapping[str, Any]) -> CounterView:
     """A row of counters.csv."""
     return CounterView(
+        anchor=counter_anchor(row),
         metric=row["metric"],
         value=number(row["value"], 4),
         unit=row["unit"],

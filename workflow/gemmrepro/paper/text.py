@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +14,6 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import format_number
 
 NONE = "\N{EN DASH}"
@@ -56,7 +51,7 @@ BINS = 32
 
 @dataclass(frozen=True)
 class LinkView:
-    """A link into the page."""
+    """A link to an element of the report."""
 
     name: str
     anchor: str
@@ -99,14 +94,6 @@ def size_text(row: Mapping[str, Any]) -> str:
     return f"{m}{BY}{n}{BY}{k}"
 
 
-def relative(path: Path, out: Path) -> str | None:
-    """`path` as a link from the report at `out`; None if either lies outside the repository."""
-    path, out = path.resolve(), out.resolve()
-    if not (path.is_relative_to(ROOT) and out.is_relative_to(ROOT)):
-        return None
-    return os.path.relpath(path, out.parent)
-
-
 def highlighted(code: str, language: str = "cuda") -> Markup:
     """Source code as HTML spans with classes that begin with ``t-``."""
     formatter = HtmlFormatter(nowrap=True, classprefix="t-")
@@ -118,9 +105,9 @@ def code_spans(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-def pack(markup: str) -> str:
-    """Markup as gzip in base64, which the page's script unpacks when the section is opened."""
-    return base64.b64encode(gzip.compress(markup.strip().encode(), 9, mtime=0)).decode()
+def raised(markup: Markup) -> Markup:
+    """Markup with its headings of the fifth level on the third, where it stands on a page of its own."""
+    return Markup(re.sub(r"(</?)h5\b", r"\1h3", str(markup)))
 
 
 def histogram(times: np.ndarray, median: float | None = None) -> Markup:

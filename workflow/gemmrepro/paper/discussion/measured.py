@@ -14,10 +14,10 @@ from gemmrepro.core.names import LIBRARY, SIZE
 from gemmrepro.core.text import format_number, in_words
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import is_current, select, toolkit_of
-from gemmrepro.paper.claims import experiment_anchor
+from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.discussion.live import UNKNOWN, Live, quotient
 from gemmrepro.paper.discussion.sources import Sources
-from gemmrepro.paper.text import anchor
+from gemmrepro.paper.rows import counter_anchor, row_anchor
 from gemmrepro.registry.ladders import compared, dtypes
 
 
@@ -83,7 +83,8 @@ class Measured:
         current = rows[is_current(rows)]
         row = (current if len(current) else rows).iloc[-1]
         value = float(row["value"])
-        return Live(in_words(value, row["unit"]), value, self.sources.link(kernel), row["status"] == "stale")
+        link = counter_anchor(row) if self.sources.link(kernel) else None
+        return Live(in_words(value, row["unit"]), value, link, row["status"] == "stale")
 
     def experiment(self, name: str, column: str, kernel: str, unit: str = "", digits: int = 2, **where: Any) -> Live:
         """A cell of one of the family's experiments: the row of a kernel or library whose columns are as in `where`.
@@ -103,7 +104,7 @@ class Measured:
         if len(rows) > 1:
             raise UserError(f"the experiment {name} has {len(rows)} rows of {kernel} where {where}; name one.")
         row = rows.iloc[0]
-        link, stale = experiment_anchor(family, name), row["status"] == "stale"
+        link, stale = experiment_row_anchor(family, name, row.name), row["status"] == "stale"
         if columns[column].kind == "text":
             return Live(str(row[column]), math.nan, link, stale)
         value = float(row[column])
@@ -120,7 +121,7 @@ class Measured:
         return Live(write(value), value, link, row["status"] == "stale")
 
     def _row(self, kernel: str, n: int, cache: str, dtype: str | None) -> tuple[pd.Series | None, str | None]:
-        """The row of a kernel, or of a baseline in a type, and the anchor of its samples."""
+        """The row of a kernel, or of a baseline in a type, and its id in the report."""
         sources = self.sources
         is_baseline = kernel in {level.timing.baseline for level in compared(sources.family)}
         measured = sources.measured.get(sources.family if is_baseline else sources.home(kernel))
@@ -128,12 +129,14 @@ class Measured:
             return None, None
         if is_baseline:
             toolkit: str | None = LIBRARY
-            link: str | None = f"rows-{anchor(sources.family)}"
             dtype = dtype or next(iter(dtypes(sources.family)))
         else:
             known = sources.kernel(kernel)
-            toolkit, link = toolkit_of(measured), sources.link(kernel)
+            toolkit = toolkit_of(measured)
             dtype = known.compute.dtype_in if known else None
         rows = select(measured.summary, kernel=kernel, toolkit=toolkit, cache=cache, m=n, n=n, k=n)
         rows = select(rows, dtype=dtype) if dtype else rows
-        return (rows.iloc[-1] if len(rows) else None), link
+        if rows.empty:
+            return None, None
+        row = rows.iloc[-1]
+        return row, row_anchor(row) if is_baseline or sources.link(kernel) else None

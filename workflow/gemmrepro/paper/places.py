@@ -1,0 +1,71 @@
+"""Finds the row of the report that a verdict's evidence names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro.experiments.results import Results
+from gemmrepro.measure.rows import Measurements
+from gemmrepro.paper.claims import experiment_row_anchor
+from gemmrepro.paper.rows import counter_anchor, row_anchor
+from gemmrepro.paper.text import anchor
+
+_BUILD = re.compile(r"results/build/\w+/(?P<kernel>[\w.]+)\.json")
+
+
+@dataclass(frozen=True)
+class Places:
+    """The ids of all rows of the report: of sweeps, of counters, and of experiments."""
+
+    measured: Mapping[str, Measurements]
+    experiments: Mapping[str, Mapping[str, Results]]
+    ids: frozenset[str]
+
+    @classmethod
+    def of(
+        cls, measured: Mapping[str, Measurements], experiments: Mapping[str, Mapping[str, Results]], kernels: set[str]
+    ) -> Places:
+        """From everything measured; `kernels` are those with a page."""
+        ids = {f"code-{anchor(kernel)}" for kernel in kernels}
+        for family in measured.values():
+            ids |= {row_anchor(row) for row in family.summary.to_dict("records")}
+            counters = family.counters[family.counters["kernel"].isin(kernels)]
+            ids |= {counter_anchor(row) for row in counters.to_dict("records")}
+        return cls(measured, experiments, frozenset(ids))
+
+    def __call__(self, family: str, key: str) -> str | None:
+        """The id of the row that a claim's evidence names; None where the report shows no such row."""
+        built = _BUILD.match(key)
+        found = f"code-{anchor(built['kernel'])}" if built else anchor(f"row {key}")
+        own = anchor(f"row {family}/{key}")  # a baseline's row is one of several families
+        if found in self.ids or own in self.ids:
+            return found if found in self.ids else own
+        return self._of_experiment(key)
+
+    def _of_experiment(self, key: str) -> str | None:
+        """The row of an experiment: key names family, experiment, kernel, toolkit and some of its cells."""
+        family, _, rest = key.partition("/")
+        name, _, rest = rest.partition("/")
+        kernel, _, rest = rest.partition("/")
+        toolkit, _, rest = rest.partition("/")
+        results = self.experiments.get(family, {}).get(name)
+        if results is None:
+            return None
+        wanted = rest.split("/") if rest else []
+        for place, row in results.of(kernel, toolkit).iterrows():
+            if toolkit in (results.toolkit, row["toolkit"]) and _has(row, wanted):
+                return experiment_row_anchor(family, name, place) if _shown(results, row) else None
+        return None
+
+
+def _has(row: Mapping[str, Any], wanted: list[str]) -> bool:
+    cells = [str(cell) for cell in row.values()] if isinstance(row, dict) else [str(cell) for cell in row]
+    return all(cell in cells for cell in wanted)
+
+
+def _shown(results: Results, row: Mapping[str, Any]) -> bool:
+    """Whether the report shows a row: those by the toolkit that represents the experiment, and libraries'."""
+    return row["toolkit"] in (results.toolkit, "library")
