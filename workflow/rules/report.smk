@@ -63,17 +63,3 @@ rule report_zip:
         "Packing the report into {output}"
     shell:
         "python3 -m gemmrepro.paper.archive --report reports --out {output} 2>&1 | tee {log}"
-
-
-rule report_pdf:
-    input:
-        rules.report.output,
-    output:
-        "reports/gemmrepro.pdf",
-    log:
-        "results/logs/report_pdf.log",
-    message:
-        "Printing the paper with Chromium"
-    shell:
-        "chromium --headless=new --no-sandbox --disable-gpu --no-pdf-header-footer --print-to-pdf={output}"
-        " {input[0]} 2>&1 | tee {log}"
