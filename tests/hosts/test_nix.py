@@ -1,0 +1,73 @@
+"""The flake for real: Debian's own Nix in an overlay over this machine, which stays as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import ROOT, call, copy_sources
+
+from gemmrepro.core.names import TOOLKITS
+from gemmrepro.host.containers import container_environment, make_caches
+
+pytestmark = pytest.mark.containers
+
+HERE = Path(__file__).parent
+SKIPPED = 77
+KERNEL = "ladder.naive"
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Path]:
+    """A copy of the repository in which Nix has built: a kernel a toolkit (out-result, out-result-1) and a SIF."""
+    if os.geteuid() or "overlay" not in Path("/proc/filesystems").read_text():
+        pytest.skip("an overlay over this machine needs root and overlayfs")
+    folder = Path(tempfile.mkdtemp(prefix="gemmrepro-nix-", dir="/tmp"))  # which the overlay shares with this machine
+    try:
+        copy = folder / "gemmrepro"
+        copy_sources(copy)
+        for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):  # a flake is what git tracks
+            assert call(command, copy).returncode == 0
+        (copy / "built").mkdir()
+        session = [HERE / "overlay", folder / "overlay", HERE / "nix_session", copy, folder / "files"]
+        done = subprocess.run(session, capture_output=True, text=True)
+        print(done.stdout)
+        if done.returncode == SKIPPED:
+            pytest.skip(f"the flake cannot be built here: {done.stderr.strip().splitlines()[-1]}")
+        # --rebuild and flake check are among its steps: a difference or a failed check ends it.
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+        yield copy
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_kernels_are_the_containers_byte_for_byte(made: Path, default_run: str) -> None:
+    for toolkit, result in zip(TOOLKITS, ("out-result", "out-result-1"), strict=True):
+        for suffix in ("fatbin", "sass", "json"):
+            ours = (made / result / f"{KERNEL}.{suffix}").read_bytes()
+            assert ours == (ROOT / f"results/build/{toolkit}/{KERNEL}.{suffix}").read_bytes(), f"{toolkit} {suffix}"
+
+
+def test_apptainer_runs_the_image(made: Path) -> None:
+    environment = os.environ | container_environment(os.environ)
+    make_caches(environment)
+    show = "import os, sys, pandas; print(sys.executable, os.environ['PATH'].split(':')[0])"
+    run = [
+        "apptainer",
+        "exec",
+        "--cleanenv",
+        "--no-home",
+        "--pwd",
+        "/",
+        str(made / "out-result-2"),
+        "python3",
+        "-c",
+        show,
+    ]
+    done = call([*run, "-c", show], **environment)
+    assert done.returncode == 0 and done.stdout.split()[-2:] == ["/opt/venv/bin/python3", "/opt/venv/bin"], done.stdout
