@@ -112,7 +112,7 @@ def test_packages_may_be_left_out_or_alone_count(package: Path) -> None:
 
 
 def test_every_stage_of_the_workflow_reaches_what_it_runs() -> None:
-    assert "gemmrepro.core.files:write_json" in reached("gemmrepro.build.stage")
+    assert "gemmrepro.core.files:write_atomic" in reached("gemmrepro.build.stage")
     assert not [name for name in reached("gemmrepro.build.stage") if name.startswith("gemmrepro.paper")]
 
 

@@ -511,7 +511,7 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert len(drawing.table) == 9
     assert drawing.table[0] == {"law": "N(0, 1)", "K": 64, "inside": 4.0, "outside": 0.5, "cuBLAS": 0.5, "stale": False}
     assert "Recorded earlier on Synthetic GPU, 2000-01-01" in drawing.caption and "cuda12" in drawing.caption
-    assert "uniform, outside: 2 at K 1024" in drawing.alt
+    assert "uniform, where K is 1,024: RMS error is highest for inside (64.0) and lowest for" in drawing.alt
     svg = catalogue.svg_of(drawing)
     assert svg == catalogue.svg_of(draw(*brought))
     assert not drawing.stale
@@ -717,7 +717,7 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
         *(("inside", law, 64.0) for law in ("even", "bell")),
         *(("cuBLAS", law, 2.0) for law in ("even", "bell")),
     ]
-    assert len(drawing.rows) == 4 and not drawing.stale and "inside, even: 64.0" in drawing.alt
+    assert len(drawing.rows) == 4 and not drawing.stale and "the highest even, inside (64.0)" in drawing.alt
     results.rows.loc[results.rows["law"] == "normal", "status"] = "stale"
     drawing = figures_dots.draw("sums", dots, results)
     faces = [line.get_markerfacecolor() for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]

@@ -344,15 +344,23 @@ def caption(chart: LineChart) -> str:
 
 
 def ends(chart: LineChart) -> tuple[Panel, float, Series, Series] | None:
-    """Of the last panel with two series or more: the largest x that all have, the highest and the lowest there."""
-    for panel in reversed(chart.panels):
-        fresh = [series for series in panel.series if not any(point.stale for point in series.points)]
-        common = set.intersection(*({point.x for point in series.points} for series in fresh)) if fresh else set()
-        if len(fresh) > 1 and common:
-            x = max(common)
-            order = sorted(fresh, key=lambda series: _at(series, x))
-            return panel, x, order[-1], order[0]
-    return None
+    """Of a panel with two series or more: the largest x that all have, the highest and the lowest there.
+
+    It is the last panel in which these two differ; the last of all if they differ in none.
+    """
+    found = [at_end for panel in reversed(chart.panels) if (at_end := _ends_of(panel))]
+    differing = (each for each in found if _at(each[2], each[1]) > _at(each[3], each[1]))
+    return next(differing, found[0] if found else None)
+
+
+def _ends_of(panel: Panel) -> tuple[Panel, float, Series, Series] | None:
+    fresh = [series for series in panel.series if not any(point.stale for point in series.points)]
+    common = set.intersection(*({point.x for point in series.points} for series in fresh)) if fresh else set()
+    if len(fresh) < 2 or not common:
+        return None
+    x = max(common)
+    order = sorted(fresh, key=lambda series: _at(series, x))
+    return panel, x, order[-1], order[0]
 
 
 def _at(series: Series, x: float) -> float:
@@ -383,6 +391,11 @@ def alt(chart: LineChart) -> str:
             f"{size(last.x)}."
         )
     panel, x, high, low = found
+    if _at(high, x) == _at(low, x):
+        return finding(
+            f"{panel.title}, where {lines.x_label} is {size(x)}: {lines.y_label} is {written(_at(high, x))} in all "
+            f"{len(panel.series)} series."
+        )
     return finding(
         f"{panel.title}, where {lines.x_label} is {size(x)}: {lines.y_label} is highest for {high.name} "
         f"({written(_at(high, x))}) and lowest for {low.name} ({written(_at(low, x))}), of {len(panel.series)} series."
