@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support import ROOT, call, snakemake
 
+from gemmrepro.core import names
 from gemmrepro.errors import UserError
 from gemmrepro.host import crate
 from gemmrepro.host.job_records import jobs_behind
@@ -18,8 +19,8 @@ from gemmrepro.host.job_records import jobs_behind
 RULES = """
 rule report:
     input: "results/verdicts.json", "results/build/a.fatbin"
-    output: "reports/index.html"
-    shell: "cat {input} > {output}"
+    output: pages=PAGES, folders=directory(FOLDERS)
+    shell: "tee {output.pages} < {input[1]}; for folder in {output.folders}; do mkdir $folder; cp {input} $folder; done"
 
 rule verdicts:
     input: "kernels/claims.yaml"
@@ -43,7 +44,10 @@ LONG = "/".join(["folder" * 20] * 2)
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose report rests on two other jobs; another job made what nothing reads."""
     folder = tmp_path_factory.mktemp("run")
-    (folder / "Snakefile").write_text(RULES.replace("LONG", LONG))
+    pages = [f"reports/{page}.html" for page in names.REPORT_PAGES]
+    folders = [f"reports/{name}" for name in names.REPORT_FOLDERS]
+    rules = RULES.replace("LONG", LONG).replace("PAGES", repr(pages)).replace("FOLDERS", repr(folders))
+    (folder / "Snakefile").write_text(rules)
     (folder / "kernels").mkdir()
     (folder / "kernels/a.cu").write_text("kernel")
     (folder / "kernels/claims.yaml").write_text("claims: []")
@@ -93,6 +97,9 @@ def test_every_job_is_an_action_with_its_files(written: Path) -> None:
     assert not (written / "results/build").exists()
     assert (written / "kernels/a.cu").read_text() == "kernel"
     assert (written / "reports/index.html").is_file()
+    assert known["reports/kernels/"]["@type"] == "Dataset"
+    assert (written / "reports/kernels/a.fatbin").read_text() == "kernel"
+    assert {each["@id"] for each in known["#job-report-1"]["result"]} >= {"reports/claims.html", "reports/kernels/"}
     assert not any("other.txt" in name for name in known)
 
 

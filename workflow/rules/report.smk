@@ -1,5 +1,5 @@
 # The report: a folder of pages that opens from disk.
-from gemmrepro.paper.bundle import FOLDERS
+from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
 
 
 report: "../report/workflow.rst"
@@ -29,8 +29,8 @@ rule report:
             caption="../report/paper.rst",
             category="Paper",
         ),
-        pages=expand("reports/{page}.html", page=["claims", "reproduce", "runs"]),
-        folders=[directory(f"reports/{folder}") for folder in FOLDERS],
+        pages=expand("reports/{page}.html", page=REPORT_PAGES[1:]),
+        folders=[directory(f"reports/{folder}") for folder in REPORT_FOLDERS],
     log:
         "results/logs/report.log",
     container:

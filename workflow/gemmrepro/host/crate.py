@@ -24,11 +24,16 @@ from typing import Any
 import yaml
 
 import gemmrepro
+from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.host.job_records import Job, jobs_behind
 
-TARGETS = ("reports/index.html", "results/verdicts.json")
+TARGETS = (
+    *(f"reports/{page}.html" for page in REPORT_PAGES),
+    *(f"reports/{folder}" for folder in REPORT_FOLDERS),
+    "results/verdicts.json",
+)
 NAMED_ONLY = (".fatbin", ".sass", ".sif")
 WORKFLOW = "workflow/Snakefile"
 LICENSE = "https://spdx.org/licenses/MIT"
@@ -180,7 +185,7 @@ class Run:
             self.crate.add_file(path, path.relative_to(ROOT).as_posix(), properties=properties)
         workflow["input"] = self._parameter("sources", self._used(), "sources, settings and recordings")
         workflow["output"] = [
-            self._parameter(Path(path).stem, [self.file(path)], f"the file {path}") for path in TARGETS
+            self._parameter(Path(path).stem, [self.file(path)], path, kind=self._kind(path)) for path in TARGETS
         ]
         return workflow
 
@@ -190,13 +195,16 @@ class Run:
         words = commands[0].split() if commands else []
         return " ".join(words[:3]) or "Python in the rule"
 
-    def _parameter(self, name: str, values: Iterable[Any], meaning: str) -> Any:
+    def _kind(self, path: str) -> str:
+        return "Dataset" if (self._folder / path).is_dir() else "File"
+
+    def _parameter(self, name: str, values: Iterable[Any], meaning: str, kind: str = "File") -> Any:
         parameter = self._entity(
             f"#parameter-{name}",
             "FormalParameter",
             name=name,
             description=meaning,
-            additionalType="File",
+            additionalType=kind,
             valueRequired=True,
             conformsTo=self._entity(PARAMETER, "CreativeWork", name="FormalParameter", version="1.0-RELEASE"),
         )
@@ -269,14 +277,17 @@ class Run:
         return entity
 
     def file(self, path: str) -> Any:
-        """The entity of a file, which is copied into the crate unless it is too large for that.
+        """The entity of a file or folder, which is copied into the crate unless it is too large for that.
 
         Raises:
-            UserError: the file is missing.
+            UserError: it is missing.
         """
         if path not in self._files:
             inside = self.place(path)
             source = self._folder / path
+            if source.is_dir():
+                self._files[path] = self.crate.add_dataset(source, inside, properties={"name": inside})
+                return self._files[path]
             if not source.is_file():
                 raise UserError(f"{path} is missing; run the target 'all' again, then 'crate'.")
             properties = _format(source) | {

@@ -6,8 +6,8 @@ import argparse
 import zipfile
 from pathlib import Path
 
+from gemmrepro.core.names import REPORT_FOLDERS
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.paper.bundle import FOLDERS
 
 DATE = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive, so that equal reports make equal archives."""
@@ -17,7 +17,7 @@ def members(report: Path) -> list[Path]:
     """The files of the report in the folder `report`. Raises UserError if there is none."""
     if not (report / "index.html").is_file():
         raise UserError(f"{report}/index.html is missing; make the report first.")
-    inside = [path for name in FOLDERS for path in (report / name).rglob("*") if path.is_file()]
+    inside = [path for name in REPORT_FOLDERS for path in (report / name).rglob("*") if path.is_file()]
     return sorted([*report.glob("*.html"), *inside])
 
 

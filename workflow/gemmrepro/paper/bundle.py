@@ -15,10 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gemmrepro.core.files import write_atomic
+from gemmrepro.core.names import REPORT_FOLDERS
 from gemmrepro.errors import UserError
-
-FOLDERS = ("assets", "baselines", "data", "families", "kernels")
-"""The bundle's folders, which hold nothing else."""
 
 _ID = re.compile(r'<[^<>]* id="([^"]+)"')
 _LINK = re.compile(r'(?P<before><(?:a|link|script|img|source)\b[^<>]*?) (?P<name>href|src)="(?P<target>[^"]*)"')
@@ -99,8 +97,8 @@ def resolved(pages: Mapping[str, str], files: Files) -> dict[str, str]:
 
 
 def write(pages: Mapping[str, str], files: Files, out: Path) -> None:
-    """Write the bundle into the folder `out`, whose FOLDERS are replaced."""
-    for name in FOLDERS:
+    """Write the bundle into the folder `out`, whose REPORT_FOLDERS are replaced."""
+    for name in REPORT_FOLDERS:
         shutil.rmtree(out / name, ignore_errors=True)
     files.write(out)
     for place, text in pages.items():
