@@ -16,10 +16,12 @@ import pytest
 from support import copy_sources, snakemake
 
 from gemmrepro import experiments, registry
+from gemmrepro.core import names
 from gemmrepro.registry import Kernel
 
 RECORDED = ("--config", "measure=recorded")
 LIBRARY = "workflow/gemmrepro"
+FOLDERS = {f"reports/{name}" for name in names.REPORT_FOLDERS}
 
 EVERY = registry.kernels()
 FAMILIES = registry.family_names()
@@ -222,6 +224,9 @@ def touched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert summary.returncode == 0, summary.stdout
     outputs = [line.split("\t")[0] for line in summary.stdout.splitlines() if "\t" in line]
     for name in outputs[1:]:
+        if name in FOLDERS:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            continue
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
     touch = snakemake("--touch", "--forceall", *RECORDED, folder=folder)
