@@ -183,7 +183,7 @@ FAULTS = {
         "kernels/ladder/family.py, line",
         "imports gemmrepro.build.stage, which is no part",
         find="from gemmrepro.operations import Shape",
-        replace="from gemmrepro.build.stage import build\nfrom gemmrepro.operations import Shape",
+        replace="from gemmrepro.build.stage import main\nfrom gemmrepro.operations import Shape",
     ),
     "syntax error": Fault(
         "kernels/ladder/family.py", "fails with SyntaxError", find="FAMILY = ", replace="FAMILY == = "

@@ -323,8 +323,9 @@ def test_the_family_has_verdicts_figures_and_a_discussion(tmp_path):
     from test_report import make
 
     world = World(tmp_path, families=("cutile", "ceilings"), sizes=(4096, 8192)).write()
-    page = make(world).read_text()
-    assert "One source, every type" in page and 'id="cutile-matmul-fp64"' in page
+    report = make(world).parent
+    assert "One source, every type" in (report / "families/cutile.html").read_text()
+    assert 'id="cutile-matmul-fp64"' in (report / "kernels/cutile.matmul_fp64.html").read_text()
     entries = {entry["id"]: entry for entry in json.loads((tmp_path / "verdicts.json").read_text())["claims"]}
     ratio = entries["cutile.ratio.tf32.n8192"]
     assert "Published 1.030 on NVIDIA B200" in ratio["explanation"] and len(ratio["published"]) == 2

@@ -238,7 +238,7 @@ def test_an_architecture_that_a_toolkit_cannot_build_is_named(finished: Path) ->
         *("--use-singularity", "results/build/cuda12/ladder.naive.json", "--configfile", "new.yaml"), folder=finished
     )
     assert run.returncode != 0
-    assert re.search(r"gemmrepro: .*cannot compile for sm_120", run.stdout)
+    assert re.search(r"gemmrepro: .*compile for 120; choose among", run.stdout)
 
 
 def test_a_corrupt_recording_ends_with_one_error_and_keeps_the_rest(finished: Path) -> None:
