@@ -12,7 +12,7 @@ from typing import Any
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published
 from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.rules import RIGHT, VERDICTS, WRONG, difference
+from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED, RIGHT, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.paper.text import anchor, number
 
@@ -120,6 +120,11 @@ class VerdictsView:
     def articles(self) -> list[str]:
         """The articles that the claims come from, in alphabetical order."""
         return sorted({claim.article for claim in self.claims})
+
+    @property
+    def decided(self) -> int:
+        """How many of the articles' statements were decided by measurement or by count."""
+        return sum(self.counts[ARTICLE][verdict] for verdict in (REPRODUCED, PARTLY, NOT))
 
     @property
     def corrections(self) -> list[ClaimView]:

@@ -32,27 +32,26 @@ def _of_sources(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]
             "This run used no GPU. Times and numerical gates were recorded earlier on "
             f"{inputs.verdicts.gpu}; build keys tie each to the binary compiled in this run."
         )
-    timed_on = {
-        str(experiment.machine)
-        for family in families
-        for experiment in family.experiments
-        if experiment.on_cpu and experiment.source == "live"
-    }
-    if timed_on:
+    if timed_on := _machines_without_a_gpu(families, "live"):
         yield (
-            f"Experiments that need no GPU were timed in this run on {', '.join(sorted(timed_on))}, alongside any "
-            "other load on that machine."
+            f"Experiments that need no GPU were timed in this run on {timed_on}, alongside any other load on that "
+            "machine."
         )
-    recorded_on = {
-        str(experiment.machine)
-        for family in families
-        for experiment in family.experiments
-        if experiment.on_cpu and experiment.source == "recorded"
-    }
-    if recorded_on:
-        yield f"Experiments that need no GPU were recorded on {', '.join(sorted(recorded_on))}."
+    if recorded_on := _machines_without_a_gpu(families, "recorded"):
+        yield f"Experiments that need no GPU were recorded on {recorded_on}."
     if inputs.verdicts.source == "none":
         yield "Nothing was measured: there was neither a usable GPU nor a recording."
+
+
+def _machines_without_a_gpu(families: Sequence[FamilyView], source: str) -> str:
+    """The machines on which experiments from this source ran on the CPU, comma-separated; empty if none did."""
+    machines = {
+        str(experiment.machine)
+        for family in families
+        for experiment in family.experiments
+        if experiment.on_cpu and experiment.source == source
+    }
+    return ", ".join(sorted(machines))
 
 
 def _of_corrections(inputs: Inputs) -> Iterator[str]:
