@@ -31,7 +31,7 @@ VERDICTS = {"verdicts": 1, "figures_paper": 1} | REPORT
 
 
 def builds(kernels: list[Kernel]) -> dict[str, int]:
-    """The jobs that build some kernels: one a family and toolkit. Those in the cache are not compiled again."""
+    """The jobs that build some kernels: one per family and toolkit. Those in the cache are not compiled again."""
     return {f"build_{kernel.family}_{toolkit}": 1 for kernel in kernels for toolkit in kernel.platform.toolkits}
 
 

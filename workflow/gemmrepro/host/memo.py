@@ -19,7 +19,7 @@ FOLDERS = (PACKAGE, paths.KERNELS_DIR)
 """What the hashes are made of."""
 
 LIMIT = 2_000_000
-"""Bytes to keep, of some ten thousand a state of the checkout."""
+"""Bytes to keep; one state of the checkout takes some ten thousand."""
 
 
 class Memo:
