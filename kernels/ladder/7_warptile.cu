@@ -50,9 +50,6 @@ __device__ __forceinline__ void read4(float* registers, const float* shared) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 warptile(int m, int n, int k, float alpha, const float* A, const float* B, float beta, float* C) {
     // A: [m, k]   B: [k, n]   C: [m, n]   grid: (n / BN, m / BM)   block: THREADS
-    if (alpha == 0.0f) {
-        k = 0;  // as in BLAS: A and B are not read
-    }
     alignas(16) __shared__ float As[BK][BM + PAD];  // [p, row of C]: transposed
     alignas(16) __shared__ float Bs[BK][BN];  // [p, column of C]
 
@@ -67,7 +64,7 @@ warptile(int m, int n, int k, float alpha, const float* A, const float* B, float
     const float* b_from = &B[b_row * n + block_col + b_col];
 
     float sums[WMITER * TM][WNITER * TN] = {};
-    for (int p0 = 0; p0 < k; p0 += BK) {
+    for (int p0 = 0; p0 < k && alpha != 0.0f; p0 += BK) {  // alpha = 0: as in BLAS, A and B are not read
 #pragma unroll
         for (int r = 0; r < BM; r += A_ROWS) {
             const float4 a4 = load4(a_from + p0 + r * k);
