@@ -83,7 +83,7 @@ class Rounds:
         workspace = Workspace(self._sweep.session, group.problem, group.shape, fresh_seeds(1)[0])
         checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in group.points}
         libraries = {
-            name: self.ensure_checked(_library(name, group.problem, group.shape), workspace, timer)
+            name: self.ensure_checked(library_point(name, group.problem, group.shape), workspace, timer)
             for name in group.baselines
         }
         workspace.forget_reference()
@@ -110,7 +110,7 @@ class Rounds:
         sweep, records = self._sweep, self._sweep.records
         check, trials = records.check(point), sweep.session.trials
         if check is None:
-            check = workspace.check(self._bind(point, workspace), timer, self._judged_as(point))
+            check = workspace.check(self.bind(point, workspace), timer, self._judged_as(point))
             if point.toolkit == LIBRARY:
                 check = replace(check, algorithm=trials.algorithm(point.problem, point.shape, point.kernel))
             records.keep_check(point, check)
@@ -127,7 +127,8 @@ class Rounds:
             return next((kernel for kernel in kernels.values() if kernel.timing.baseline == point.kernel), None)
         return kernels.get(point.kernel)
 
-    def _bind(self, point: Point, workspace: Workspace, index: int = 0) -> Callable[[], None]:
+    def bind(self, point: Point, workspace: Workspace, index: int = 0) -> Callable[[], None]:
+        """A function that launches `point`'s subject once on copy `index` of the operands."""
         sweep = self._sweep
         if point.toolkit == LIBRARY:
             return baselines.baseline(point.kernel).bind(sweep.session, workspace.operands(None, index))
@@ -141,16 +142,16 @@ class Rounds:
         kernel = self._sweep.kernels.get(point.kernel)
         graphs = timing.wants_graphs(*estimates) and (kernel is None or kernel.capturable)
         copies = workspace.copies(self._sweep.session.gpu.l2_bytes) if graphs and point.cache == "cold" else 1
-        calls = [self._bind(point, workspace, index) for index in range(copies)]
+        calls = [self.bind(point, workspace, index) for index in range(copies)]
         baseline = None
         if point.baseline:
-            partner = _library(point.baseline, point.problem, point.shape)
-            baseline = [self._bind(partner, workspace, index) for index in range(copies)]
+            partner = library_point(point.baseline, point.problem, point.shape)
+            baseline = [self.bind(partner, workspace, index) for index in range(copies)]
         # What the calls hold, a kernel's workspace among it, is free again when this returns.
         return Round.of(timer.burst(calls, baseline, point.cache, self._sweep.settings.plan, estimates, graphs))
 
 
-def _library(name: str, problem: Problem, shape: Shape) -> Point:
+def library_point(name: str, problem: Problem, shape: Shape) -> Point:
     """A baseline's point, whatever the state of the cache."""
     return Point(name, LIBRARY, problem, shape, "", name)
 
