@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from recordings import GPU
 from records import record
+from synthetic import write_build
 from synthetic_gpu import SyntheticGpu
 
 from gemmrepro import registry, timing
-from gemmrepro.core import files as core_files
 from gemmrepro.core.journal import Journal
 from gemmrepro.errors import UserError
 from gemmrepro.measure import plan as points
@@ -19,6 +19,7 @@ from gemmrepro.measure.records import Check, Records
 from gemmrepro.measure.regimes import files, passes, plan, recorded, results
 from gemmrepro.measure.regimes.rules import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
+from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
 TIMES = {"ladder.naive": 400.0, "ladder.smem": 300.0, "cublas.sgemm": 200.0}
@@ -70,11 +71,10 @@ def sweep_of(folder, kernels=KERNELS, wrong=(), machine=("Synthetic GPU", "1")):
         SimpleNamespace(sampling={}),
         sweep.versions,
         lambda point: "cuBLAS 13.1.0" if point.toolkit == "library" else "aaaa",
-        lambda point: None if point.toolkit == "library" else "0" * 16,
+        lambda point: None if point.toolkit == "library" else run_key(chosen[point.kernel], "aaaa", point.shape),
     )
     for name in kernels:
-        build = {"toolkit_version": "13.0.88", "build_key": "aaaa"}
-        core_files.write_json(folder / "build" / "cuda13" / f"{name}.json", build)
+        write_build(folder / "build", name, "cuda13", "aaaa")
     return sweep
 
 
@@ -111,7 +111,7 @@ def take(tmp_path, synthetic):
 
 
 def rows_of(folder):
-    return checks.read_take("ladder", folder, folder / "no builds").rows
+    return checks.read_take("ladder", folder, folder.parents[4] / "build").rows
 
 
 def test_a_take_follows_from_its_blocks(take):
@@ -220,7 +220,7 @@ def reworded(folder, line, **cells):
         ({"clock_mhz": "1900"}, "clock_mhz"),
         ({"throttle": "hw_slowdown"}, "throttle"),
         ({"tflops": "50"}, "tflops"),
-        ({"regime": "burst"}, "repeats|has no samples"),
+        ({"regime": "burst"}, "samples of ladder.naive"),
         ({"regime": "warm"}, "regime"),
         ({"build_key": "bbbb"}, "build key"),
         ({"family": "hopper"}, "family"),
@@ -244,9 +244,15 @@ def test_samples_and_readings_that_cannot_be_are_refused(take):
         return str(refusal.value)
 
     swapped = {0: 1, 1: 0}
-    assert "balanced" in spoil(files.SAMPLES, lambda frame: frame[frame.block < 3])
-    both = [spoil(name, lambda frame: frame.replace({"block": swapped})) for name in (files.SAMPLES, files.READINGS)]
-    assert all("samples" in text or "median_us" in text or "ratio" in text for text in both)
+    assert "no sample" in spoil(files.SAMPLES, lambda frame: frame[frame.block < 3])
+    samples, readings = take / files.SAMPLES, take / files.READINGS
+    kept = samples.read_bytes(), readings.read_bytes()
+    for path in (samples, readings):
+        pd.read_parquet(path).replace({"block": swapped}).to_parquet(path, index=False)
+    with pytest.raises(UserError, match="balanced order"):
+        rows_of(take)
+    samples.write_bytes(kept[0])
+    readings.write_bytes(kept[1])
     assert "no sample" in spoil(files.READINGS, lambda frame: frame.assign(block=frame.block + 40))
     assert "goes back" in spoil(files.READINGS, lambda frame: frame.assign(at_s=-frame.at_s))
     assert "goes back" in spoil(files.READINGS, lambda frame: frame.assign(energy_j=-frame.energy_j))
@@ -266,7 +272,9 @@ def test_more_power_than_the_cap_allows_is_refused(take):
 def test_the_first_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
     recordings = take.parents[2]
     count, outdated = recorded.bring("ladder", recordings, tmp_path / "build", tmp_path / "out")
-    assert (count, outdated) == (12, 10 - 2)  # the library's rows have no build
+    assert (count, outdated) == (12, 0)
+    recorded.bring("ladder", recordings, tmp_path / "no builds", tmp_path / "out")
+    assert list(pd.read_csv(tmp_path / "out" / files.SUMMARY).status).count("stale") == 8  # libraries have no build
     assert recorded.bring("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
     assert pd.read_csv(tmp_path / "none" / files.SUMMARY).empty
     assert json.loads((tmp_path / "out" / files.RUN).read_text())["source"] == "recorded"

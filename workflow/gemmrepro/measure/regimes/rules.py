@@ -22,7 +22,7 @@ IN_TURN = "in_turn"
 KELVIN = 1.0
 """The change of temperature that counts as none, in °C: NVML's readings are whole degrees."""
 
-HOT_SPAN, HOT_MOST = 3.0, 20.0
+HOT_SPAN, HOT_MOST = 3.0, 12.0
 """Seconds over which the temperature of a hot GPU rises by no more than KELVIN, and after which heating ends anyway. A
 die follows its power within a second or two; the heat sink behind it takes minutes, and the balanced order of blocks
 cancels its slow drift."""
