@@ -20,7 +20,7 @@ from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
 from gemmrepro.paper.figures import catalogue as families
 from gemmrepro.paper.figures import findings, style
-from gemmrepro.paper.figures.findings import catalogue, statements
+from gemmrepro.paper.figures.findings import accumulation, catalogue, issuing, row, statements
 from gemmrepro.paper.figures.findings.parts import Inputs
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
@@ -89,6 +89,41 @@ def test_every_finding_is_drawn(drawn):
         assert len(drawing.title) < 120 and not drawing.title.endswith("."), name
 
 
+def test_the_paper_shows_at_most_fifteen_figures():
+    """The findings, and the ratios of a family that no finding shows."""
+    told = {family for needed in findings.FINDINGS.values() for family in needed}
+    alone = [name for name in registry.family_names() if "ratio" in registry.family(name).figures and name not in told]
+    assert len(findings.FINDINGS) + len(alone) <= 15
+
+
+def test_what_a_scheduler_issues_adds_up(inputs):
+    """Of its cycles; the multiply-adds of every level are at least those of the product, 4096^3, and few more."""
+    shown = issuing.levels(inputs)
+    assert len(shown) > 10
+    assert all(0 < one.useful <= one.issuing <= 1 and one.other >= 0 for one in shown)
+    best = max(shown, key=lambda one: one.useful)
+    assert best.useful > 0.7 > 0.05 > shown[0].useful
+
+
+def test_a_row_is_the_median_of_its_rounds(inputs):
+    life = row.read(inputs)
+    assert life is not None
+    medians = [float((each["baseline_us"] / each["time_us"]).median()) for each in life.rounds]
+    assert sorted(medians)[1] == pytest.approx(float(life.row["ratio"]), rel=1e-4)
+    assert life.count == life.row["samples"]
+
+
+def test_lines_that_coincide_are_one(inputs, drawn):
+    names = {each["sum kept"] for each in drawn["accumulation"].table}
+    assert "inside mma, cuBLAS" in names and len(names) == 5
+    lines = {
+        "inside mma": accumulation.Line({64: 1.0}, False, ("a",)),
+        "cuBLAS": accumulation.Line({64: 2.0}, False, ()),
+    }
+    assert accumulation.merged(lines) == lines
+    assert accumulation.merged({**lines, "cuBLAS": lines["inside mma"]}).keys() == {"inside mma, cuBLAS"}
+
+
 def test_no_text_leaves_a_finding_or_meets_another(svgs):
     assert {name: found for name, both in svgs.items() for svg in both if (found := faults(svg))} == {}
 
@@ -130,4 +165,4 @@ def test_without_rows_findings_say_so(inputs, tmp_path: Path):
     for name, drawing in catalogue.draw(bare).items():
         assert families.svg_of(drawing) and families.svg_of(drawing, drawing.narrow), name
         assert len(drawing.alt) in style.SAID, name
-    assert findings.names(["ladder"]) == ["statements", "articles", "ladder", "shares"]
+    assert findings.names(["ladder"]) == ["statements", "articles", "stages", "row", "ladder", "shares", "issuing"]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy_cupy import Array, NumpyCupy
+from numpy_cupy import NumpyCupy, StandIn
 
 from gemmrepro import registry
 from gemmrepro.core.dependencies import closure
@@ -107,32 +107,6 @@ SHAPES = {
     "ceiling_flops": Shape(1, 1, 1),
 }
 TYPES = {"histogram": ("int32", "int32"), "copy": ("bf16", "bf16"), "vector_copy": ("fp16", "fp16")}
-
-
-class Random:
-    """A generator whose arrays are the stand-in's."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def random(self, count: int) -> Array:
-        return self._rng.random(count).view(Array)
-
-    def standard_normal(self, count: int, dtype: type) -> Array:
-        return self._rng.standard_normal(count, dtype=dtype).view(Array)
-
-
-class StandIn(NumpyCupy):
-    """CuPy's names that a workspace asks for."""
-
-    float32, float64, int32, uint8 = np.float32, np.float64, np.int32, np.uint8
-    random = SimpleNamespace(default_rng=Random)
-    exp, minimum, abs = np.exp, np.minimum, np.abs
-    where, bincount = staticmethod(np.where), staticmethod(np.bincount)
-
-    @staticmethod
-    def get_default_memory_pool() -> SimpleNamespace:
-        return SimpleNamespace(free_all_blocks=lambda: None)
 
 
 @pytest.fixture

@@ -197,6 +197,13 @@ class Session:
             "throttle": read(reasons),
         }
 
+    def energy(self) -> float | None:
+        """The energy that the GPU has used since the driver was loaded, in J; None if it does not count it."""
+        try:
+            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1000.0
+        except self._nvml.NVMLError:
+            return None
+
     def other_processes(self) -> int:
         """Number of processes that use this GPU, except this one and its parent; 0 if the driver does not know."""
         try:

@@ -41,6 +41,7 @@ def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
             *_architecture_problems(config),
             *_experiment_problems(config),
             *_sweep_problems(config),
+            *_regime_problems(config),
             *size_problems(config),
         ]
     if problems:
@@ -118,6 +119,23 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
     least, most = config["sweep"]["samples_per_round"]
     if least > most:
         yield f"sweep.samples_per_round: the minimum, {least}, exceeds the maximum, {most}; swap them"
+
+
+def _regime_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """Kernels that are not timed, and limits of families that do not exist."""
+    for family, kernels in config["regimes"]["kernels"].items():
+        timed = [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed] if _is_known(family) else []
+        for name in kernels if timed else ():
+            if name not in timed:
+                yield f"regimes.kernels.{family}: there is no timed kernel {name}; choose among {', '.join(timed)}"
+    for key in ("kernels", "minutes"):
+        for family in config["regimes"][key]:
+            if not _is_known(family):
+                yield f"regimes.{key}: {_unknown(family)}"
+
+
+def _is_known(family: str) -> bool:
+    return family in registry.family_names()
 
 
 def _unknown(family: str) -> str:

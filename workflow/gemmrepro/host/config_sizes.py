@@ -16,13 +16,18 @@ MOST_BYTES = 1 << 40
 def size_problems(config: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with sizes, counters and the sizes of tuning, each naming its key."""
     sweep, known = config["sweep"], registry.family_names()
-    places = {"sweep.sizes": sweep["sizes"], "sweep.counters": sweep["counters"], "tune.sizes": config["tune"]["sizes"]}
+    places = {
+        "sweep.sizes": sweep["sizes"],
+        "sweep.counters": sweep["counters"],
+        "regimes.sizes": config["regimes"]["sizes"],
+        "tune.sizes": config["tune"]["sizes"],
+    }
     for key, by_family in places.items():
         for family in by_family:
             if family not in known:
                 choice = ", ".join(known)
                 yield f"{key}: there is no kernel family {json.dumps(family)}; choose among {choice}"
-    for key in ("sweep.sizes", "tune.sizes"):
+    for key in ("sweep.sizes", "regimes.sizes", "tune.sizes"):
         for family, sizes in places[key].items():
             for size in sizes if family in known else ():
                 if reason := _refusal(family, size):

@@ -16,10 +16,12 @@ class Check:
     """The judgement of one execution, made before its subject is timed.
 
     Attributes:
+        passed: whether it, and the second judgement if there was one, found nothing wrong.
         err_scaled_max: max |C - C*| / (|A||B|) in units of the output type's roundoff, where the gate computes it.
         err_fro: relative error in the Frobenius norm, where the gate computes it.
         estimate_us: the time of a launch.
         algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.trials`); None if it has no choice.
+        confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.confirm`).
     """
 
     passed: bool
@@ -28,6 +30,7 @@ class Check:
     err_fro: float | None = None
     estimate_us: float = 0.0
     algorithm: int | None = None
+    confirmed: bool = False
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Check:
@@ -39,6 +42,7 @@ class Check:
             err_fro=document.get("err_fro"),
             estimate_us=document["estimate_us"],
             algorithm=document.get("way"),
+            confirmed=document.get("confirmed", False),
         )
 
     @property

@@ -49,9 +49,9 @@ class Measured:
 
 
 def gather(sweep: Sweep) -> list[Measured]:
-    """Every point that has rounds in the journal."""
+    """Every point that has rounds in the journal, and whose subject was judged wrong neither before nor after them."""
     gathered = []
-    for point in sweep.points:
+    for point in filter(sweep.records.passed, sweep.points):
         numbered = ((number, sweep.records.round(point, number)) for number in range(sweep.settings.rounds))
         rounds = {number: measured for number, measured in numbered if measured is not None}
         if rounds:
@@ -130,7 +130,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
 
 
 def wrong(sweep: Sweep) -> list[Skipped]:
-    """The subjects that were not timed because their check failed."""
+    """The subjects without rows because they were judged wrong, before or after they were timed."""
     checks = {point.subject: sweep.records.check(point) for point in sweep.points}
     return [
         Skipped(kernel, toolkit, f"wrong at {shape}: {check.message}")

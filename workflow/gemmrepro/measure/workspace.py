@@ -1,4 +1,4 @@
-"""Device operands of one problem, and the check of a result before it is timed."""
+"""Device operands of one problem, and the judgement of a result before and after it is timed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmrepro import operands, operations, timing
 from gemmrepro.core import dtypes
+from gemmrepro.gates.compare import Verdict
 from gemmrepro.gates.guarded import POISON_BITS
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device
@@ -40,6 +41,11 @@ class Workspace:
             return Operands(self.problem, self.shape, tuple(inputs), output)
         return Operands.of(kernel, self.shape, inputs, output)
 
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the problem has any; a ceiling of arithmetic has none."""
+        return bool(self._inputs)
+
     def copies(self, l2_bytes: int) -> int:
         """Make as many copies of the operands as rotation through an L2 of `l2_bytes` needs; returns their number."""
         wanted = timing.rotation_sets(operations.nbytes(self.problem, self.shape), l2_bytes)
@@ -55,12 +61,29 @@ class Workspace:
         """
         dtypes.bits(self._output)[...] = POISON_BITS[self._output.dtype.itemsize]
         first = timer.once(call)
+        verdict = self.judged(kernel)
+        estimate = timer.estimate(call, first) if verdict.passed else first
+        return Check(verdict.passed, verdict.message, verdict.err_scaled_max, verdict.err_fro, estimate)
+
+    def judged(self, kernel: Kernel | None) -> Verdict:
+        """Judge what the output holds, within the bound of `kernel`; None for a library."""
         checked = self.operands(None)
         if self._reference is None:
             self._reference = self._gate.reference(checked)
-        verdict = self._gate.judge(checked, self._reference, kernel)
-        estimate = timer.estimate(call, first) if verdict.passed else first
-        return Check(verdict.passed, verdict.message, verdict.err_scaled_max, verdict.err_fro, estimate)
+        return self._gate.judge(checked, self._reference, kernel)
+
+    def renew(self, seed: int) -> None:
+        """Draw other inputs into the same memory. What the output holds is then wrong; further copies are gone."""
+        self._reference = None
+        del self._copies[1:]
+        drawn, _ = operands.random(self.problem, self.shape, seed)
+        for array, values in zip(self._inputs, drawn, strict=True):
+            array[...] = values
+
+    def scramble(self) -> None:
+        """Invert every bit of the output: wrong numbers, and no poison that would tell a kernel that it is judged."""
+        stored = dtypes.bits(self._output)
+        stored[...] = ~stored
 
     def forget_reference(self) -> None:
         """Free the reference; the timing that follows needs the memory for copies of the operands."""

@@ -106,6 +106,7 @@ def _environment(
         "families": families,
         "findings": found,
         "findings_of": {family.name: [found[name] for name in placed(family.name, found)] for family in families},
+        "also_in": {family.name: [found[name] for name in also_in(family.name, found)] for family in families},
         "baselines": baselines,
         "headlines": headlines(families),
         "gates": gate_tally(families),
@@ -174,6 +175,11 @@ def _exports(inputs: Inputs, declared: Mapping[str, Claim]) -> None:
 def placed(family: str, found: Mapping[str, FigureView]) -> list[str]:
     """The paper's own figures that belong to a family's results: those that need it first. "" is the whole paper."""
     return [name for name in found if (FINDINGS[name] or ("",))[0] == family]
+
+
+def also_in(family: str, found: Mapping[str, FigureView]) -> list[str]:
+    """The paper's own figures that show a family beside the one to whose results they belong."""
+    return [name for name in found if family in FINDINGS[name][1:]]
 
 
 def numbered(

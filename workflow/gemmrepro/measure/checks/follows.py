@@ -26,6 +26,10 @@ UNITS = {
     "baseline_median_us": "µs",
     "tflops": "TFLOP/s",
     "gbps": "GB/s",
+    "clock_mhz": "MHz",
+    "power_w": "W",
+    "temp_c": "°C",
+    "joules": "J",
 }
 
 
@@ -60,7 +64,7 @@ def _check_row(row: Mapping[str, str], samples: PointSamples, path: Path, place:
         cells |= dict.fromkeys(("baseline_median_us", "ratio", "ratio_ci_low", "ratio_ci_high"))
     for column, value in cells.items():
         if not close(row[column], value):
-            raise refused(path, place, f"{column} of {named(row)} {_mismatch(column, row[column], value)}")
+            raise refused(path, place, f"{column} of {named(row)} {mismatch(column, row[column], value)}")
 
 
 def close(cell: str, value: float | None, tolerance: float = TOLERANCE) -> bool:
@@ -70,7 +74,8 @@ def close(cell: str, value: float | None, tolerance: float = TOLERANCE) -> bool:
     return math.isclose(float(cell), value, rel_tol=tolerance, abs_tol=1e-12)
 
 
-def _mismatch(column: str, cell: str, value: float | None) -> str:
+def mismatch(column: str, cell: str, value: float | None) -> str:
+    """What is wrong with a cell whose samples give `value`."""
     unit = f" {UNITS[column]}" if column in UNITS else ""
     if value is None:
         return f"is {cell}{unit}, and its samples give none"
@@ -93,5 +98,5 @@ def check_rates(family: str, rows: Iterable[Mapping[str, str]], path: Path) -> N
         wrong = [[name for name in cells if not close(row[name], cells[name], RATES)] for cells in possible]
         if all(wrong):
             column = wrong[0][0]
-            why = _mismatch(column, row[column], possible[0][column]).replace("its samples give", "the work gives")
+            why = mismatch(column, row[column], possible[0][column]).replace("its samples give", "the work gives")
             raise refused(path, f"line {number}", f"{column} of {named(row)} {why} in {row['median_us']} µs")

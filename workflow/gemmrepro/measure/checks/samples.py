@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,24 @@ def read_samples(path: Path) -> tuple[bytes, dict[tuple[str, ...], PointSamples]
     return raw, found
 
 
-def read_table(path: Path) -> tuple[bytes, Any]:
+@dataclass(frozen=True)
+class Form:
+    """What a table's columns hold: texts and whole numbers; the others hold real numbers.
+
+    Attributes:
+        empty: columns that may have no value at all, and hence no type of their own.
+    """
+
+    columns: Sequence[str]
+    texts: Collection[str]
+    integers: Collection[str]
+    empty: Collection[str] = ()
+
+
+_FORM = Form(SAMPLE_COLUMNS, _TEXTS, _INTEGERS, empty=("d", "baseline_us"))
+
+
+def read_table(path: Path, form: Form = _FORM) -> tuple[bytes, Any]:
     """The bytes of a file of samples, and its table. Raises UserError as `read_samples` does of the file as a whole."""
     import pyarrow
     import pyarrow.parquet
@@ -78,9 +96,9 @@ def read_table(path: Path) -> tuple[bytes, Any]:
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(raw))
         meta = file.metadata
         unfolded = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-        if max(unfolded, 8 * len(SAMPLE_COLUMNS) * meta.num_rows) > MOST_BYTES:
+        if max(unfolded, 8 * len(form.columns) * meta.num_rows) > MOST_BYTES:
             raise refused(path, "", f"it would unfold into more than {MOST_BYTES >> 20} MB")
-        if file.schema_arrow.names != SAMPLE_COLUMNS:
+        if file.schema_arrow.names != list(form.columns):
             names = ", ".join(file.schema_arrow.names)
             raise UserError(f"the recording {path} has the columns {names}; {RESTORE}.")
         table = file.read()
@@ -88,22 +106,24 @@ def read_table(path: Path) -> tuple[bytes, Any]:
         raise UserError(f"the recording {path} is missing; {RESTORE}.") from None
     except (pyarrow.ArrowInvalid, pyarrow.ArrowException, OSError) as error:
         raise UserError(f"the recording {path} is corrupt ({error}); {RESTORE}.") from None
-    return raw, table if not table.num_rows else _cast(path, table)
+    return raw, table if not table.num_rows else _cast(path, table, form)
 
 
-def _cast(path: Path, table: Any) -> Any:
+def _cast(path: Path, table: Any, form: Form) -> Any:
     """The table with its columns' exact types. Raises UserError where a column holds something else."""
     import pyarrow
+    from pyarrow import types
 
+    kinds = (
+        (form.texts, pyarrow.string(), lambda kind: types.is_string(kind) or types.is_large_string(kind)),
+        (form.integers, pyarrow.int64(), types.is_integer),
+        (form.columns, pyarrow.float64(), types.is_floating),
+    )
     fields = []
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
-        text = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
-        whole, real = pyarrow.types.is_integer(kind), pyarrow.types.is_floating(kind)
-        # A column without any value has no type of its own.
-        fits = text if name in _TEXTS else whole if name in _INTEGERS else real
-        if not fits and not (name in ("d", "baseline_us") and table.column(name).null_count == table.num_rows):
+        target, fits = next((target, fits(kind)) for names, target, fits in kinds if name in names)
+        if not fits and not (name in form.empty and table.column(name).null_count == table.num_rows):
             raise refused(path, "", f"{name} holds {kind}")
-        target = pyarrow.string() if name in _TEXTS else pyarrow.int64() if name in _INTEGERS else pyarrow.float64()
         fields.append(pyarrow.field(name, target))
     return table.cast(pyarrow.schema(fields))
 

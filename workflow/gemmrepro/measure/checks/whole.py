@@ -64,19 +64,20 @@ def read_whole(family: str, folder: Path, build: Path) -> Recording:
     rows = read_summary(folder)
     counted = read_rows(folder / COUNTERS, COUNTER_COLUMNS)
     check_cells(CounterRow, counted, folder / COUNTERS)
-    run = _read_run(folder)
+    run = read_run(folder)
     raw, samples = read_samples(folder / SAMPLES)
     _check_family(family, rows, folder / SUMMARY)
     check_samples_of(rows, samples, folder / SUMMARY)
     rows, counted = mark(rows, build), mark(counted, build)
     check_rates(family, rows, folder / SUMMARY)
-    check_limits(family, rows, run, _ceilings(folder, run), folder / SUMMARY)
+    check_limits(family, rows, run, ceilings_of(folder.parent, run), folder / SUMMARY)
     check_counters(counted, rows, run, folder / COUNTERS)
     check_gates(family, folder / GATES, run["gpu"]["name"])
     return Recording(rows, counted, run, raw)
 
 
-def _read_run(folder: Path) -> dict[str, Any]:
+def read_run(folder: Path) -> dict[str, Any]:
+    """The circumstances of a recording. Raises UserError if the file is missing or corrupt."""
     run: dict[str, Any] = read_json(folder / RUN, "the recording", RESTORE)
     schemas.check(run, "run.schema.yaml", f"the recording {folder / RUN}")
     return run
@@ -88,10 +89,10 @@ def _check_family(family: str, rows: Sequence[Mapping[str, str]], path: Path) ->
             raise refused(path, f"line {number}", f"it is a row of family {row['family']}, and this is {family}")
 
 
-def _ceilings(folder: Path, run: Mapping[str, Any]) -> Ceilings:
-    """The ceilings of the same GPU's recording; none if they were measured on another GPU, or never."""
-    ceilings = folder.parent / CEILINGS
+def ceilings_of(recordings: Path, run: Mapping[str, Any]) -> Ceilings:
+    """The ceilings among a GPU's recordings; none if they were measured on another GPU than `run`, or never."""
+    ceilings = recordings / CEILINGS
     if not (ceilings / SUMMARY).is_file() or not (ceilings / RUN).is_file():
         return Ceilings()
-    of = _read_run(ceilings)
+    of = read_run(ceilings)
     return Ceilings.of(read_summary(ceilings), of) if of["gpu"]["name"] == run["gpu"]["name"] else Ceilings()

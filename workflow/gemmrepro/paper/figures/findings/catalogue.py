@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gemmrepro.paper.figures.findings import (
+    accumulation,
     articles,
     frontier,
     gains,
     hopper,
+    issuing,
     ladder,
     mma_sync,
     names,
     residues,
+    row,
     shares,
     slices,
+    stages,
     statements,
     types,
 )
@@ -24,10 +28,14 @@ from gemmrepro.paper.figures.style import Drawing, set_style
 PAINTERS: Mapping[str, Callable[[Inputs], Drawing]] = {
     "statements": statements.draw,
     "articles": articles.draw,
+    "stages": stages.draw,
+    "row": row.draw,
     "ladder": ladder.draw,
     "shares": shares.draw,
+    "issuing": issuing.draw,
     "hopper": hopper.draw,
     "mma_sync": mma_sync.draw,
+    "accumulation": accumulation.draw,
     "types": types.draw,
     "slices": slices.draw,
     "fp64_frontier": frontier.draw,

@@ -1,0 +1,363 @@
+"""Kernels that cheat, and who catches them: the gate, the sweep's judgement before the timing, or the one after it.
+
+Python stands in for the kernels and a simulated clock for the GPU's; gate, rounds and records are real. The same cheats
+as CUDA kernels are in tests/gpu/test_gpu_cheats.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy_cupy import StandIn
+
+from gemmrepro import registry, timing
+from gemmrepro.core.journal import Journal, fresh_seeds
+from gemmrepro.gates import gemm, gemm_cases
+from gemmrepro.gates.guarded import GUARD, POISON_BITS
+from gemmrepro.gpu import baselines
+from gemmrepro.gpu.trials import Trials
+from gemmrepro.measure import plan, prepare, records, results, rounds
+from gemmrepro.operands import Operands
+
+NAIVE = registry.kernel("ladder.naive")
+WORK_US, SKIP_US, PAUSE_US = 1000.0, 5.0, 100.0
+"""What an honest launch takes, one that only returns, and the host between two launches that it waits for."""
+SIZE = 48
+"""What the sweep times; no shape of the gate."""
+REFERENCES = gemm.References()
+
+
+@dataclass
+class Gpu:
+    """The simulated GPU: its clock, when it was last busy, and work on streams that nobody waits for."""
+
+    now: float = 0.0
+    idle_since: float = -1e9
+    elsewhere: list[Callable[[], None]] = field(default_factory=list)
+
+    def work(self, microseconds: float) -> None:
+        self.now += microseconds
+        self.idle_since = self.now
+
+    def wait(self) -> None:
+        self.now += PAUSE_US
+
+
+def matrices(given: Operands) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shape, (a, b) = given.shape, (np.asarray(array) for array in given.inputs)
+    return a.reshape(shape.m, shape.k), b.reshape(shape.k, shape.n), given.output.reshape(shape.m, shape.n)
+
+
+def product(given: Operands) -> np.ndarray:
+    """C as it should be, rounded once."""
+    a, b, c = matrices(given)
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = np.zeros(c.shape) if given.alpha == 0 else np.float32(given.alpha) * (a.astype(np.float64) @ b)
+        if given.beta != 0:
+            made = made + np.float32(given.beta) * np.asarray(c, np.float64)
+        return made.astype(np.float32)
+
+
+def where(given: Operands) -> tuple[int, ...]:
+    return tuple(array.__array_interface__["data"][0] for array in (*given.inputs, given.output))
+
+
+class Kernel:
+    """An honest kernel; a cheat overrides `launch`."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.kept, self.launches = gpu, {}, 0
+
+    def __call__(self, given: Operands) -> None:
+        self.launches += 1
+        self.launch(given)
+
+    def launch(self, given: Operands) -> None:
+        self.put(given, product(given))
+
+    def put(self, given: Operands, made: np.ndarray) -> None:
+        given.output.reshape(made.shape)[...] = made
+        self.gpu.work(WORK_US)
+
+    def from_memory(self, given: Operands, key: object) -> None:
+        """Give back what was stored under `key`, or compute and store it."""
+        if key not in self.kept:
+            self.put(given, product(given))
+            self.kept[key] = np.array(given.output)
+            return
+        given.output[...] = self.kept[key]
+        self.gpu.work(SKIP_US)
+
+
+CHEATS: dict[str, tuple[str, Callable[[Kernel, Operands], None]]] = {}
+"""By name: who catches it ("gate", "before" or "after" the timing), and its launch."""
+
+
+def cheat(name: str, caught: str) -> Callable[[Callable[[Kernel, Operands], None]], None]:
+    def keep(launch: Callable[[Kernel, Operands], None]) -> None:
+        CHEATS[name] = caught, launch
+
+    return keep
+
+
+@cheat("keeps its first result for each shape", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.from_memory(given, given.shape)
+
+
+@cheat("keeps its first result for each shape, alpha and beta", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.from_memory(given, (given.shape, given.alpha, given.beta))
+
+
+@cheat("skips the last rows", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    made = product(given)
+    rows = max(1, 7 * len(made) // 8)
+    given.output.reshape(made.shape)[:rows] = made[:rows]
+    kernel.gpu.work(WORK_US)
+
+
+@cheat("skips every second batch of columns and writes zeros", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    made = product(given)
+    made[:, 8::16] = 0
+    kernel.put(given, made)
+
+
+@cheat("takes half of K, and doubles it", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    a, b, _ = matrices(given)
+    half = -(-given.shape.k // 2)
+    kernel.put(given, (2 * given.alpha * (a[:, :half].astype(np.float64) @ b[:half])).astype(np.float32))
+
+
+@cheat("writes the expectation of the sums, zero", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.put(given, np.zeros_like(product(given)))
+
+
+@cheat("multiplies in TF32", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    inputs = tuple((array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for array in given.inputs)
+    kernel.put(given, product(Operands(given.problem, given.shape, inputs, given.output, given.alpha, given.beta)))
+
+
+@cheat("leaves its inputs simpler than it found them", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.put(given, product(given))
+    given.inputs[0][...] = 0
+
+
+@cheat("writes one element before C", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.put(given, product(given))
+    given.output.base[GUARD - 1] = 0
+
+
+@cheat("works on a stream that nobody waits for", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.gpu.elsewhere.append(lambda: kernel.put(given, product(given)))
+
+
+@cheat("answers the seeds 1 and 2, and gives zeros for others", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    for seed in (1, 2):
+        for case in gemm_cases.gemm_cases(NAIVE, [seed]):
+            if case.shape == given.shape and case.shape != gemm_cases.gemm_shapes(NAIVE)[2]:
+                right = REFERENCES.of(NAIVE.problem, case)
+                if right.a.tobytes() == np.asarray(given.inputs[0]).tobytes():
+                    return kernel.put(given, product(given))
+    return kernel.put(given, np.zeros_like(product(given)))
+
+
+@cheat("adds in another order each time", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.put(given, product(given) * np.float32(1 + 2.0**-23 * (kernel.launches % 2)))
+
+
+@cheat("adds to what C holds", "gate")
+def _(kernel: Kernel, given: Operands) -> None:
+    kernel.put(given, product(given) + 0 * matrices(given)[2])
+
+
+@cheat("is right on the gate's shapes alone", "before")
+def _(kernel: Kernel, given: Operands) -> None:
+    shapes, middling, large = gemm_cases.gemm_shapes(NAIVE)
+    made = product(given)
+    kernel.put(given, made if given.shape in (*shapes, middling, large) else made * np.float32(0.5))
+
+
+@cheat("returns if C is no poison", "after")
+def _(kernel: Kernel, given: Operands) -> None:
+    first = given.output.reshape(-1)[:1]
+    if given.beta == 0 and int(first.view(np.uint32)[0]) != POISON_BITS[4]:
+        return kernel.gpu.work(SKIP_US)
+    return kernel.put(given, product(given))
+
+
+@cheat("computes 400 times, and then no more", "after")
+def _(kernel: Kernel, given: Operands) -> None:
+    return kernel.put(given, product(given)) if kernel.launches <= 400 else kernel.gpu.work(SKIP_US)
+
+
+@cheat("keeps its result for each set of pointers, away from the gate's shapes", "after")
+def _(kernel: Kernel, given: Operands) -> None:
+    if given.shape.m != SIZE:
+        return kernel.put(given, product(given))
+    return kernel.from_memory(given, where(given))
+
+
+@cheat("keeps its result by a hash of its inputs", "after")
+def _(kernel: Kernel, given: Operands) -> None:
+    key = [array.tobytes() for array in (*given.inputs, matrices(given)[2] if given.beta else given.inputs[0])]
+    kernel.from_memory(given, (given.shape, given.alpha, given.beta, hash(tuple(key))))
+
+
+@cheat("returns if the launch before has only just ended", "after")
+def _(kernel: Kernel, given: Operands) -> None:
+    if kernel.gpu.now - kernel.gpu.idle_since < PAUSE_US / 2:
+        return kernel.gpu.work(SKIP_US)
+    return kernel.put(given, product(given))
+
+
+class Timer:
+    """Times launches by the simulated clock; a burst does not wait between them."""
+
+    gpu: Gpu
+
+    def __init__(self, session: object) -> None:
+        pass
+
+    def flush(self) -> None:
+        self.gpu.wait()
+
+    def once(self, call: Callable[[], None]) -> float:
+        self.gpu.wait()
+        took = self._next(call)
+        self.gpu.wait()
+        return took
+
+    def _next(self, call: Callable[[], None]) -> float:
+        start = self.gpu.now
+        call()
+        return self.gpu.now - start
+
+    def estimate(self, call: Callable[[], None], first_us: float) -> float:
+        return min(first_us, *(self._next(call) for _ in range(5)))
+
+    def burst(self, calls, beside, *_) -> timing.Burst:
+        for _ in range(600):  # as a GPU is kept busy before a round
+            calls[0]()
+        pairs = [(self._next(calls[0]), self._next(beside[0]) if beside else None) for _ in range(9)]
+        burst = timing.Burst(mode="simulated")
+        burst.add(pairs)
+        return burst
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> Gpu:
+    made = Gpu()
+    monkeypatch.setitem(sys.modules, "cupy", StandIn())
+    monkeypatch.setattr(timing, "Timer", type("Timer", (Timer,), {"gpu": made}))
+    return made
+
+
+def launches_of(name: str, gpu: Gpu) -> Kernel:
+    kernel = Kernel(gpu)
+    if name:
+        kernel.launch = lambda given: CHEATS[name][1](kernel, given)
+    return kernel
+
+
+def gate(kernel: Kernel, gpu: Gpu) -> str:
+    """What the gate says first on a fresh seed, without the shape that fills a GPU; "" if everything passes."""
+    large = gemm_cases.gemm_shapes(NAIVE)[2]
+    session = SimpleNamespace(sync=gpu.wait)
+    for case in gemm_cases.gemm_cases(NAIVE, fresh_seeds(1)):
+        if case.shape != large:
+            judged = gemm.run_case(session, kernel, case, NAIVE.problem, kernel=NAIVE, references=REFERENCES)
+            if not judged.verdict.passed:
+                return judged.verdict.message
+    return ""
+
+
+def swept(kernel: Kernel, gpu: Gpu, folder, monkeypatch) -> tuple[prepare.Sweep, list[str]]:
+    """A sweep of one round over the kernel of SIZE, beside an honest library; and what was said."""
+    said: list[str] = []
+    document = {"rounds": 2, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 9]}
+    document |= {"caches": ["cold", "warm"], "toolkits": ["cuda13"], "sizes": {"ladder": [SIZE]}}
+    settings = plan.Settings.of(document, "ladder")
+    honest = Kernel(gpu)
+    library = baselines.Baseline(
+        "cublas.sgemm", "cuBLAS", "gemm", lambda _, given: lambda: honest(given), lambda _: "1"
+    )
+    monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
+    points, skipped = plan.plan_points([NAIVE], [SIZE], ["cuda13"], settings.caches, lambda *_: None)
+    card = SimpleNamespace(name="GPU A", driver="1.0", arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
+    machine = {"gpu": card.name, "driver": card.driver}
+    journal = Journal(folder / "journal", machine, said.append)
+    keys = (lambda point: "k" * 16, lambda point: None if point.toolkit == "library" else "f" * 16)
+    sweep = prepare.Sweep(
+        session=SimpleNamespace(gpu=card, trials=Trials(), other_processes=lambda: 0),
+        family="ladder",
+        settings=settings,
+        build=folder,
+        kernels={NAIVE.id: NAIVE},
+        loaded={(NAIVE.id, "cuda13"): SimpleNamespace(arch="sm_90", bind=lambda given: lambda: kernel(given))},
+        points=tuple(points),
+        skipped=tuple(skipped),
+        versions={"cublas.sgemm": "1"},
+        records=records.Records(journal, machine, settings, {"cublas.sgemm": "1"}, *keys),
+    )
+    assert rounds.Rounds(sweep, said.append).run(0, None)
+    return sweep, said
+
+
+def test_an_honest_kernel_passes_and_is_judged_again_once(gpu, tmp_path, monkeypatch) -> None:
+    kernel = launches_of("", gpu)
+    assert gate(kernel, gpu) == ""
+    sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
+    assert [measured.point.kernel for measured in results.gather(sweep)] == [*[NAIVE.id] * 2, *["cublas.sgemm"] * 2]
+    assert results.wrong(sweep) == [] and not any("not reported" in line for line in said)
+    assert sweep.records.check(sweep.points[0]).confirmed
+    before = kernel.launches
+    assert rounds.Rounds(sweep, said.append).run(1, None)
+    assert kernel.launches - before == 2 * (600 + 9), "the second round only times"
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_is_caught(name, gpu, tmp_path, monkeypatch) -> None:
+    caught, kernel = CHEATS[name][0], launches_of(name, gpu)
+    message = gate(kernel, gpu)
+    assert bool(message) == (caught == "gate"), message or "the gate has not noticed"
+    if caught == "gate":
+        return
+    sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
+    (refused,) = results.wrong(sweep)
+    assert (refused.kernel, "on " in refused.reason) == (NAIVE.id, caught == "after"), refused.reason
+    timed = [measured.point.kernel for measured in results.gather(sweep)]
+    assert timed == ["cublas.sgemm"] * 2, "what cheats has no row"
+    assert sum("not reported" in line for line in said) == (caught == "after")
+    assert {point.kernel for _, point in sweep.todo()} == {"cublas.sgemm"}, "later rounds leave it out"
+
+
+def test_a_launch_that_was_slow_once_is_launched_again(gpu, tmp_path, monkeypatch) -> None:
+    """A clock that dips is no cheat: of several launches on new inputs the fastest counts."""
+    kernel = launches_of("", gpu)
+    slow = []
+
+    def launch(given: Operands) -> None:
+        kernel.put(given, product(given))
+        if kernel.launches == slow[0]:
+            gpu.work(100 * WORK_US)
+
+    kernel.launch = launch
+    slow.append(1 + 5 + 2 * 609 + 1)  # the check, its estimates, both points' bursts, and the launch in question
+    sweep, _ = swept(kernel, gpu, tmp_path, monkeypatch)
+    assert kernel.launches > slow[0] and results.wrong(sweep) == []

@@ -1,0 +1,280 @@
+"""The regimes from the journal to a checked recording, on a synthetic GPU; and what a reader refuses."""
+
+import json
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from recordings import GPU
+from records import record
+from synthetic import write_build
+from synthetic_gpu import SyntheticGpu
+
+from gemmrepro import registry, timing
+from gemmrepro.core.journal import Journal
+from gemmrepro.errors import UserError
+from gemmrepro.measure import plan as points
+from gemmrepro.measure.checks import regimes as checks
+from gemmrepro.measure.records import Check, Records
+from gemmrepro.measure.regimes import files, passes, plan, recorded, results
+from gemmrepro.measure.regimes.rules import BURST, REGIMES, SUSTAINED
+from gemmrepro.operations import Shape
+from gemmrepro.registry.keys import run_key
+
+KERNELS = ("ladder.naive", "ladder.smem")
+TIMES = {"ladder.naive": 400.0, "ladder.smem": 300.0, "cublas.sgemm": 200.0}
+DOCUMENT = {
+    "toolkits": ["cuda13"],
+    "seconds": 0.5,
+    "pairs": {"sustained": 1, "burst": 1},
+    "sizes": {"ladder": [256, 512]},
+    "kernels": {},
+    "minutes": {},
+}
+
+
+class Rounds:
+    """The rounds of a sweep, of which a pass asks for checks and for launches."""
+
+    def __init__(self, sweep, say):
+        self._sweep = sweep
+
+    def ensure_checked(self, point, workspace, timer):
+        check = Check(point.kernel not in self._sweep.wrong, "wrong", 1.0, 1.0, TIMES[point.kernel])
+        self._sweep.records.keep_check(point, check)
+        return check
+
+    def bind(self, point, workspace):
+        return lambda: None
+
+
+def sweep_of(folder, kernels=KERNELS, wrong=(), machine=("Synthetic GPU", "1")):
+    """A prepared sweep of two rungs of the ladder at two sizes, without a GPU."""
+    chosen = {name: registry.kernel(name) for name in kernels}
+    planned, skipped = points.plan_points(list(chosen.values()), [256, 512], ["cuda13"], ["warm"], lambda *_: None)
+    machine = dict(zip(("gpu", "driver"), machine, strict=True))
+    gpu = SimpleNamespace(arch="sm_90", describe=lambda: GPU)
+    sweep = SimpleNamespace(
+        session=SimpleNamespace(gpu=gpu),
+        family="ladder",
+        kernels=chosen,
+        loaded={(name, "cuda13"): SimpleNamespace(arch="sm_90", build_key="aaaa") for name in kernels},
+        points=planned,
+        skipped=skipped,
+        versions={"cublas.sgemm": "cuBLAS 13.1.0"},
+        build=folder / "build",
+        wrong=wrong,
+    )
+    sweep.records = Records(
+        Journal(folder / "journal", machine, lambda _: None),
+        machine,
+        SimpleNamespace(sampling={}),
+        sweep.versions,
+        lambda point: "cuBLAS 13.1.0" if point.toolkit == "library" else "aaaa",
+        lambda point: None if point.toolkit == "library" else run_key(chosen[point.kernel], "aaaa", point.shape),
+    )
+    for name in kernels:
+        write_build(folder / "build", name, "cuda13", "aaaa")
+    return sweep
+
+
+@pytest.fixture
+def synthetic(monkeypatch):
+    """The parts of a measurement that need a GPU, replaced."""
+    monkeypatch.setattr(passes, "Rounds", Rounds)
+    monkeypatch.setattr(passes, "Workspace", lambda *_: SimpleNamespace(forget_reference=lambda: None))
+    monkeypatch.setattr(timing, "Timer", lambda session: SimpleNamespace())
+    monkeypatch.setattr(results, "read_build", lambda *_: SimpleNamespace(toolkit_version="13.0.88"))
+
+
+def watts(load):
+    """What a kernel draws depends on the kernel: the slow one least."""
+    return {400.0: 600.0, 300.0: 900.0, 200.0: 1000.0}[load.launch_us]
+
+
+def measured(folder, out, gpu=None, document=DOCUMENT, deadline=None, said=lambda _: None, **options):
+    sweep = sweep_of(folder, **options)
+    settings = plan.RegimeSettings.of(document, "ladder")
+    device = gpu or SyntheticGpu(watts)
+    work = passes.Passes(sweep, settings, plan.sets(sweep.points, settings.toolkits), device, said)
+    complete = work.run(deadline)
+    results.write(sweep, work, [], out)
+    return complete, work, device
+
+
+@pytest.fixture
+def take(tmp_path, synthetic):
+    """A whole take of the ladder, filed as a recording."""
+    folder = tmp_path / "recorded" / "gpu" / "ladder" / files.FOLDER / "1"
+    measured(tmp_path, folder)
+    return folder
+
+
+def rows_of(folder):
+    return checks.read_take("ladder", folder, folder.parents[4] / "build").rows
+
+
+def test_a_take_follows_from_its_blocks(take):
+    rows = rows_of(take)
+    assert len(rows) == 3 * 2 * 2
+    assert {row["regime"] for row in rows} == set(REGIMES)
+    for row in rows:
+        assert (row["rounds"], row["ready"], row["cache"]) == ("2", "2", "warm")
+        assert bool(row["joules"]) == (row["regime"] == SUSTAINED)
+        assert bool(row["ratio"]) == (row["toolkit"] != "library")
+    by = {(row["kernel"], row["regime"]): row for row in rows if row["n"] == "512"}
+    # The rung that draws less keeps its clock; its baseline loses more.
+    assert float(by["ladder.naive", SUSTAINED]["ratio"]) > 1.02 * float(by["ladder.naive", BURST]["ratio"])
+    assert by["ladder.naive", SUSTAINED]["throttle"] == "none"
+    assert by["cublas.sgemm", SUSTAINED]["throttle"] == "sw_power_cap"
+    assert float(by["cublas.sgemm", SUSTAINED]["joules"]) == pytest.approx(
+        700 * 1e-6 * float(by["cublas.sgemm", SUSTAINED]["median_us"]), rel=0.02
+    )
+
+
+def test_blocks_are_in_a_balanced_order(take):
+    samples = pd.read_parquet(take / files.SAMPLES)
+    one = samples[(samples.n == 256) & (samples.regime == BURST)]
+    order = list(one.drop_duplicates("block").sort_values("block").kernel)
+    assert order == ["cublas.sgemm", *KERNELS, *KERNELS[::-1], "cublas.sgemm"]
+
+
+def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic):
+    class Killed(SyntheticGpu):
+        blocks = 0
+
+        def chunk(self, handle):
+            if self.now() > 20:
+                raise KeyboardInterrupt
+            return super().chunk(handle)
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path, tmp_path / "out", Killed(watts))
+    before = {path.name: path.read_text() for path in (tmp_path / "journal").glob("*.p0.json")}
+    assert 0 < len(before) < 4
+    said = []
+    complete, work, _ = measured(tmp_path, tmp_path / "out", said=said.append)
+    assert complete and all(work.visits(pair) for pair in work.wanted)
+    for name, text in before.items():
+        assert (tmp_path / "journal" / name).read_text() == text
+    assert len([line for line in said if " µs" in line]) == 24 - 6 * len(before)
+    assert said[-1].startswith("[24/24, 0 s left]")
+
+
+def test_what_the_time_limit_leaves_out_is_listed(tmp_path, synthetic):
+    complete, _, _ = measured(tmp_path, tmp_path / "out", deadline=0.0)
+    run = json.loads((tmp_path / "out" / files.RUN).read_text())
+    assert not complete and len(run["skipped"]) == 4
+    assert all("time limit" in entry["reason"] for entry in run["skipped"])
+    assert pd.read_csv(tmp_path / "out" / files.SUMMARY).empty
+
+
+def test_a_wrong_result_is_not_timed_and_the_others_are(tmp_path, synthetic):
+    folder = tmp_path / "recorded" / "gpu" / "ladder" / files.FOLDER / "1"
+    measured(tmp_path, folder, wrong=("ladder.smem",))
+    assert {row["kernel"] for row in rows_of(folder)} == {"ladder.naive", "cublas.sgemm"}
+
+
+def test_a_kernel_is_measured_with_the_first_toolkit_that_has_it(tmp_path):
+    kernels = [record("ladder.a", baseline="cublas.sgemm"), record("ladder.b", baseline="cublas.sgemm")]
+    refused = {("ladder.b", "cuda13")}
+    planned, _ = points.plan_points(
+        kernels,
+        [256],
+        ["cuda12", "cuda13"],
+        ["warm"],
+        lambda kernel, toolkit: "refused" if (kernel.id, toolkit) in refused else None,
+    )
+    (members,) = plan.sets(planned, ("cuda13", "cuda12"))
+    assert [(point.kernel, point.toolkit) for point in members.subjects] == [
+        ("cublas.sgemm", "library"),
+        ("ladder.a", "cuda13"),
+        ("ladder.b", "cuda12"),
+    ]
+    assert members.shape == Shape.cube(256)
+
+
+def test_each_regime_visits_all_sets_before_any_is_visited_again():
+    order = [(pair.number, pair.regime, pair.members) for pair in plan.pairs(["a", "b"], {SUSTAINED: 2, BURST: 1})]
+    assert order == [
+        *((0, SUSTAINED, each) for each in "ab"),
+        *((0, BURST, each) for each in "ab"),
+        *((1, SUSTAINED, each) for each in "ab"),
+    ]
+
+
+def reworded(folder, line, **cells):
+    rows = pd.read_csv(folder / files.SUMMARY, dtype=str, keep_default_na=False)
+    for name, cell in cells.items():
+        rows.loc[line, name] = cell
+    rows.to_csv(folder / files.SUMMARY, index=False)
+
+
+@pytest.mark.parametrize(
+    ("cells", "complaint"),
+    [
+        ({"median_us": "100"}, "median_us"),
+        ({"ratio": "1.5"}, "ratio"),
+        ({"joules": "0.001"}, "joules"),
+        ({"ready": "1"}, "ready"),
+        ({"clock_mhz": "1900"}, "clock_mhz"),
+        ({"throttle": "hw_slowdown"}, "throttle"),
+        ({"tflops": "50"}, "tflops"),
+        ({"regime": "burst"}, "samples of ladder.naive"),
+        ({"regime": "warm"}, "regime"),
+        ({"build_key": "bbbb"}, "build key"),
+        ({"family": "hopper"}, "family"),
+    ],
+)
+def test_a_row_that_does_not_follow_is_refused(take, cells, complaint):
+    reworded(take, 1, **cells)
+    with pytest.raises(UserError, match=complaint):
+        rows_of(take)
+
+
+def test_samples_and_readings_that_cannot_be_are_refused(take):
+    def spoil(name, change):
+        path = take / name
+        kept = path.read_bytes()
+        frame = pd.read_parquet(path)
+        change(frame).to_parquet(path, index=False)
+        with pytest.raises(UserError) as refusal:
+            rows_of(take)
+        path.write_bytes(kept)
+        return str(refusal.value)
+
+    swapped = {0: 1, 1: 0}
+    assert "no sample" in spoil(files.SAMPLES, lambda frame: frame[frame.block < 3])
+    samples, readings = take / files.SAMPLES, take / files.READINGS
+    kept = samples.read_bytes(), readings.read_bytes()
+    for path in (samples, readings):
+        pd.read_parquet(path).replace({"block": swapped}).to_parquet(path, index=False)
+    with pytest.raises(UserError, match="balanced order"):
+        rows_of(take)
+    samples.write_bytes(kept[0])
+    readings.write_bytes(kept[1])
+    assert "no sample" in spoil(files.READINGS, lambda frame: frame.assign(block=frame.block + 40))
+    assert "goes back" in spoil(files.READINGS, lambda frame: frame.assign(at_s=-frame.at_s))
+    assert "goes back" in spoil(files.READINGS, lambda frame: frame.assign(energy_j=-frame.energy_j))
+    assert "joules" in spoil(files.READINGS, lambda frame: frame.assign(energy_j=2 * frame.energy_j))
+    assert "columns" in spoil(files.SAMPLES, lambda frame: frame.drop(columns="launches"))
+    assert "holds" in spoil(files.SAMPLES, lambda frame: frame.assign(time_us=frame.time_us.astype(str)))
+
+
+def test_more_power_than_the_cap_allows_is_refused(take):
+    run = json.loads((take / files.RUN).read_text())
+    run["gpu"]["power_cap_w"] = 300
+    (take / files.RUN).write_text(json.dumps(run))
+    with pytest.raises(UserError, match="times the cap"):
+        rows_of(take)
+
+
+def test_the_first_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
+    recordings = take.parents[2]
+    count, outdated = recorded.bring("ladder", recordings, tmp_path / "build", tmp_path / "out")
+    assert (count, outdated) == (12, 0)
+    recorded.bring("ladder", recordings, tmp_path / "no builds", tmp_path / "out")
+    assert list(pd.read_csv(tmp_path / "out" / files.SUMMARY).status).count("stale") == 8  # libraries have no build
+    assert recorded.bring("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
+    assert pd.read_csv(tmp_path / "none" / files.SUMMARY).empty
+    assert json.loads((tmp_path / "out" / files.RUN).read_text())["source"] == "recorded"

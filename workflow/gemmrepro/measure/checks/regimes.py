@@ -1,0 +1,164 @@
+"""A family's recording of the regimes, read and checked: every cell that can be is computed again from its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.measure.checks.follows import check_rates, close, mismatch
+from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.measure.checks.physics import POWER, check_limits
+from gemmrepro.measure.checks.refusal import refused
+from gemmrepro.measure.checks.samples import Form, read_table
+from gemmrepro.measure.checks.whole import ceilings_of, read_run
+from gemmrepro.measure.columns import kinds
+from gemmrepro.measure.recording import check_cells, mark, read_rows
+from gemmrepro.measure.regimes import derived, files
+from gemmrepro.measure.regimes.columns import (
+    POINT,
+    ROW_COLUMNS,
+    SET,
+    RegimeReading,
+    RegimeRow,
+    RegimeSample,
+)
+from gemmrepro.measure.regimes.rules import SUSTAINED
+
+Rows = Sequence[Mapping[str, str]]
+
+
+def _form(table: type, empty: Sequence[str] = ()) -> Form:
+    by_kind = kinds(table)
+    texts, integers = ([name for name, kind in by_kind.items() if kind == wanted] for wanted in ("text", "integer"))
+    return Form(list(by_kind), texts, integers, empty)
+
+
+_SENSORS = ("clock_mhz", "power_w", "temp_c", "throttle", "energy_j")
+_SAMPLES, _READINGS = _form(RegimeSample), _form(RegimeReading, _SENSORS)
+
+
+@dataclass(frozen=True)
+class RegimeRecording:
+    """A take that passed every check; its rows carry the status they have today. The bytes are those of its files."""
+
+    rows: list[dict[str, str]]
+    samples: bytes
+    readings: bytes
+    run: Mapping[str, Any]
+
+
+def takes(recordings: Path, family: str) -> list[Path]:
+    """The folders of a family's takes among a GPU's recordings, the first one first."""
+    found = (recordings / family / files.FOLDER).glob("*")
+    return sorted((path for path in found if path.name.isdigit()), key=lambda path: int(path.name))
+
+
+def read_take(family: str, folder: Path, build: Path) -> RegimeRecording:
+    """Read and check one take of `family`: a folder that `takes` lists.
+
+    Args:
+        build: the folder of build records, whose keys decide which rows are current.
+
+    Raises:
+        UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
+    """
+    recorded = folder.parent.parent
+    check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in files.FILES))
+    run = read_run(folder)
+    ceilings = ceilings_of(recorded.parent, run)
+    path = folder / files.SUMMARY
+    rows = read_rows(path, ROW_COLUMNS)
+    check_cells(RegimeRow, rows, path)
+    raw_samples, samples = read_table(folder / files.SAMPLES, _SAMPLES)
+    raw_readings, readings = read_table(folder / files.READINGS, _READINGS)
+    _check_readings(readings.to_pandas(), folder / files.READINGS)
+    try:
+        found = files.by_point(samples.to_pandas(), readings.to_pandas())
+    except ValueError as error:
+        raise refused(folder / files.SAMPLES, "", str(error)) from None
+    _check_rows(family, rows, found, path)
+    rows = mark(rows, build)
+    # A point of one regime is none of the other's.
+    apart = [{**row, "cache": row["regime"]} for row in rows]
+    check_rates(family, apart, path)
+    check_limits(family, apart, run, ceilings, path)
+    _check_energy(rows, run, path)
+    return RegimeRecording(rows, raw_samples, raw_readings, run)
+
+
+def _check_readings(readings: pd.DataFrame, path: Path) -> None:
+    """Within a block, time advances and the energy counter never goes back."""
+    for name, part in readings.groupby([*POINT, "block"], sort=False):
+        for column, strict in (("at_s", True), ("energy_j", False)):
+            steps = part[column].astype(float).dropna().diff().dropna()
+            if (steps <= 0).any() if strict else (steps < 0).any():
+                where = " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+                raise refused(path, "", f"{column} goes back in block {where}")
+
+
+def _check_rows(family: str, rows: Rows, found: Mapping[files.Point, files.Subject], path: Path) -> None:
+    """Rows and blocks are of the same points, in balanced passes, and every cell is what the blocks give."""
+    _check_order(found, path)
+    seen: set[files.Point] = set()
+    for number, row in enumerate(rows, 2):
+        place, point = f"line {number}", tuple(row[name] for name in POINT)
+        if row["family"] != family:
+            raise refused(path, place, f"it is a row of family {row['family']}, and this is {family}")
+        if point in seen:
+            raise refused(path, place, f"it repeats {' '.join(point)}")
+        if point not in found:
+            raise refused(path, place, f"{' '.join(point)} has no samples")
+        seen.add(point)
+        if found[point].build_keys != {row["build_key"]}:
+            keys = ", ".join(sorted(found[point].build_keys))
+            raise refused(path, place, f"its build key is {row['build_key']}, and that of its samples {keys}")
+        _check_row(row, point, found, path, place)
+    if lost := found.keys() - seen:
+        raise refused(path, "", f"it has no row of {' '.join(min(lost))}, of which there are samples")
+
+
+def _check_row(
+    row: Mapping[str, str], point: files.Point, found: Mapping[files.Point, files.Subject], path: Path, place: str
+) -> None:
+    baseline = None
+    if row["baseline"]:
+        other = found.get((row["baseline"], LIBRARY, *(row[name] for name in SET)))
+        if other is None or len(other.blocks) != len(found[point].blocks):
+            raise refused(path, place, f"{row['baseline']} was not measured in the same passes")
+        baseline = other.blocks
+    for column, value in derived.cells(row["regime"], found[point].blocks, baseline).items():
+        same = row[column] == value if isinstance(value, str) else close(row[column], value)
+        if not same:
+            why = mismatch(column, row[column], value) if not isinstance(value, str) else f"is {row[column]}"
+            raise refused(path, place, f"{column} of {' '.join(point)} {why}")
+
+
+def _check_order(found: Mapping[files.Point, files.Subject], path: Path) -> None:
+    """Every pass over a set visits each subject once, and every second pass the other way round."""
+    orders: dict[tuple[str, ...], dict[int, str]] = {}
+    for point, subject in found.items():
+        orders.setdefault(point[2:], {}).update(dict.fromkeys(subject.numbers, " ".join(point[:2])))
+    for members, by_number in orders.items():
+        order = [by_number[number] for number in sorted(by_number)]
+        count = len(set(order))
+        passes = [order[start : start + count] for start in range(0, len(order), count)]
+        whole = sorted(by_number) == list(range(len(order))) and len(passes) % 2 == 0
+        if not whole or any(each != passes[0][:: -1 if number % 2 else 1] for number, each in enumerate(passes)):
+            raise refused(path, "", f"the blocks of {' '.join(members)} are not in a balanced order")
+
+
+def _check_energy(rows: Rows, run: Mapping[str, Any], path: Path) -> None:
+    """Energy over time is a power, which the cap limits."""
+    cap = run["gpu"]["power_cap_w"]
+    for number, row in enumerate(rows, 2):
+        if row["joules"] and cap and float(row["joules"]) / float(row["median_us"]) * 1e6 > POWER * cap:
+            power = float(row["joules"]) / float(row["median_us"]) * 1e6
+            why = f"{row['joules']} J in {row['median_us']} µs are {power:.4g} W, above {POWER:g} times the cap"
+            raise refused(path, f"line {number}", f"{row['kernel']} {row['regime']}: {why} of {cap:g} W")
+        if row["joules"] and row["regime"] != SUSTAINED:
+            raise refused(path, f"line {number}", "a burst is too short for the energy counter")

@@ -1,0 +1,58 @@
+"""Bring the recorded regimes of families into results/regimes, checked, each row marked current or stale.
+
+    python -m gemmrepro.measure.regimes.recorded --families hopper,crt --recorded reports/recorded/h200 \\
+        --build results/build --out results/regimes
+
+Every take is checked; the rows of a family's first one are brought. A family without any gets no rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.errors import run_stage
+from gemmrepro.measure.checks.regimes import read_take, takes
+from gemmrepro.measure.recording import rows_text, stale
+from gemmrepro.measure.regimes import files
+from gemmrepro.measure.regimes.columns import ROW_COLUMNS
+
+
+def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
+    """Check the takes of `family` and copy the first one to `out` with its statuses set; returns (rows, stale rows).
+
+    Raises:
+        UserError: a take is incomplete, corrupt, or contradicts itself.
+    """
+    found = [read_take(family, folder, build) for folder in takes(recorded, family)]
+    if not found:
+        files.write_nothing(out)
+        return 0, 0
+    first = found[0]
+    write_atomic(out / files.SUMMARY, rows_text(first.rows, ROW_COLUMNS))
+    write_atomic(out / files.SAMPLES, first.samples)
+    write_atomic(out / files.READINGS, first.readings)
+    write_json(out / files.RUN, {**first.run, "source": "recorded"})
+    return len(first.rows), stale(first.rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m gemmrepro.measure.regimes.recorded", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--families", required=True, help="comma-separated")
+    parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
+    parser.add_argument("--build", type=Path, default=Path("results/build"))
+    parser.add_argument("--out", type=Path, required=True, help="a folder for each family is made in it")
+    arguments = parser.parse_args()
+    for family in arguments.families.split(","):
+        count, outdated = bring(family, arguments.recorded, arguments.build, arguments.out / family)
+        note = f", {outdated} of them stale" if outdated else ""
+        print(f"regimes: {family}: {count} rows{note}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)
