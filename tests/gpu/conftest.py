@@ -28,6 +28,12 @@ def session() -> device.Session:
         pytest.skip(f"no GPU: {error}")
 
 
+@pytest.fixture(autouse=True)
+def on_the_sessions_stream(session: device.Session) -> None:
+    """CuPy's operations of a test are in order with its launches, whatever stream an earlier test left current."""
+    session.stream.use()
+
+
 @pytest.fixture(scope="session")
 def toolkit() -> str:
     """The toolkit on PATH, cuda12 or cuda13."""

@@ -20,7 +20,7 @@ SHAPE = Shape(200, 136, 1040)
 def reference(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     split = next(step.params for step in kernel.run.steps if step.entry == "split_a")
     rho = exactness.rho(a.shape[1], formats.Format("", split["significant"], 0.0, 0))
-    scales = ("row", "column") if split["vector"] else ("matrix", "matrix")
+    scales = ("row", "column") if split.get("vector") else ("matrix", "matrix")
     parts = [
         splitting.split(x, rho, scale, count=split["s"], step=split["step"])
         for x, scale in zip((a, b), scales, strict=True)
