@@ -266,8 +266,8 @@ def test_registers_and_ways_are_columns_filters_and_rules(full):
     for rule in (*register_rules(), *way_rules()):
         assert f"<dt>{rule[0]}</dt><dd>{rule[1]}</dd>" in html.unescape(full.paper)
     claims_page = full.text["claims.html"]
-    assert 'data-register="article" data-way="measured"' in claims_page
-    assert 'data-register="build" data-way="count"' in claims_page
+    assert '<td>article<span class="where">measured</span></td>' in claims_page
+    assert '<td>build<span class="where">count</span></td>' in claims_page
     for name, words in (("register", REGISTERS), ("way", WAYS)):
         options = "".join(f"<option>{word}</option>" for word in words)
         assert f'<select name="{name}"><option value="">all</option>{options}</select>' in claims_page
@@ -292,7 +292,11 @@ def test_what_articles_get_wrong_is_a_section_after_the_results(tmp_path):
     assert '<a href="#corrections">1 statement is wrong</a>' in text[: text.index('<nav class="contents"')]
     assert f"Marked as wrong, yet found to hold in this run: {right['id']}." in parsed.words
     wrong["correction"] = None
+    whole = (tmp_path / "report" / "corrections.html").read_text()
+    assert "It is &lt;b&gt;half&lt;/b&gt; of that." in whole and "It is not so" not in whole
+    assert wrong["explanation"] in html.unescape(whole)
     assert 'id="corrections"' not in render(tmp_path, world, judged)
+    assert "found no statement wrong" in (tmp_path / "report" / "corrections.html").read_text()
 
 
 def render(root: Path, world: World, judged: dict) -> str:

@@ -20,7 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from gemmrepro.core import paths
-from gemmrepro.core.names import SIZE, SNAKEMAKE
+from gemmrepro.core.names import REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims as declared_claims
@@ -60,7 +60,7 @@ def render(inputs: Inputs) -> dict[str, str]:
         pages[place] = "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
     page("index.html", "index.html.j2")
-    for name in ("claims", "runs", "reproduce"):
+    for name in REPORT_PAGES[1:]:
         page(f"{name}.html", f"{name}.html.j2")
     for family in families:
         page(f"families/{family.name}.html", "family.html.j2", family=family)
