@@ -38,10 +38,17 @@ from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.mechanisms import explained, mechanisms
+from gemmrepro.paper.policy import secured
 from gemmrepro.paper.references import references
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, raised
+
+LOADER = (
+    'document.head.append(Object.assign(document.createElement("script"),'
+    '{src:document.documentElement.dataset.root+"assets/paper.js"}))'
+)
+"""The script in every page but the paper: it loads the one beside them."""
 
 
 def render(inputs: Inputs) -> dict[str, str]:
@@ -76,7 +83,7 @@ def render(inputs: Inputs) -> dict[str, str]:
         page(f"baselines/{baseline.id}.html", "baseline.html.j2", baseline=baseline)
     _exports(inputs, declared)
     inputs.files.text(search_script(inputs.verdicts.claims, families, pages["index.html"]), SEARCH)
-    return bundle.resolved(pages, inputs.files)
+    return {place: secured(text) for place, text in bundle.resolved(pages, inputs.files).items()}
 
 
 def _environment(
@@ -127,6 +134,7 @@ def _of_the_project() -> dict[str, Any]:
     return {
         "style": Markup((TEMPLATES / "paper.css").read_text()),
         "script": Markup((TEMPLATES / "paper.js").read_text()),
+        "loader": Markup(LOADER),
         "marks": MARKS,
         "transfer_words": TRANSFER_WORDS,
         "snakemake": SNAKEMAKE,
