@@ -14,7 +14,7 @@ import pytest
 import gemmrepro
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import bases, builders, cleaning, containers, images, recipes, sif
+from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import all_capabilities, container_environment
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
@@ -253,13 +253,16 @@ class TestLocks:
         (tmp_path / "requirements.txt").write_text("")
         recipe = recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
         packages = {
-            "os": [["gcc", "12"], ["apt", "2.6"]],
-            "python": [["numpy", "2.4"], ["numpy", "2.4"], ["PyYAML", "6"]],
+            kind: [inventory.Entry(name=name, version=version, arch="", licences=[]) for name, version in pairs]
+            for kind, pairs in (
+                ("os", [("gcc", "12"), ("apt", "2.6")]),
+                ("python", [("numpy", "2.4"), ("numpy", "2.4"), ("PyYAML", "6")]),
+            )
         }
         other = {kind: list(reversed(pairs)) for kind, pairs in packages.items()}
         first, second = (
             recipes.lock_record(
-                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.parsed(listing)
+                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.listed(listing)
             )
             for listing in (packages, other)
         )

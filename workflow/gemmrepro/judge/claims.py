@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import yaml
 
 from gemmrepro.core import paths, schemas
@@ -19,6 +18,9 @@ from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
 from gemmrepro.registry import family_names
+
+if TYPE_CHECKING:
+    import jsonschema
 
 __all__ = ["Claim", "load", "load_file", "schema", "uncovered"]
 
