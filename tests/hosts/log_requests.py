@@ -1,4 +1,4 @@
-"""An add-on for mitmproxy: one line a request, so that a trial can show that it went through the proxy, and re-signed."""
+"""An add-on for mitmproxy: one line a request, by which a trial shows that it went through the proxy."""
 
 from __future__ import annotations
 
