@@ -20,7 +20,10 @@ rule report:
             path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/discussion.html.j2")).is_file()
         ],
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
-        declarations=[checked_out("kernels/references.yaml"), checked_out("kernels/mechanisms.yaml")],
+        declarations=[
+            checked_out(path) for path in ("kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff")
+        ],
+        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation")],
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
     output:
