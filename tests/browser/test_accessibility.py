@@ -1,4 +1,4 @@
-"""The pages by axe-core: WCAG 2.2 AA and its best practices, in light, dark and on a phone, with everything unfolded."""
+"""The pages by axe-core: WCAG 2.2 AA and best practices, in light, dark and on a phone, with everything unfolded."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class TestRecipe:
     def test_ours_are_read(self, path):
         recipe = recipes.read_recipe(path)
         assert bases.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
-        # One of Debian's packages alone has no lock of Python's.
+        # Those of Debian's packages alone have no lock of Python's.
         assert recipe.copies == (() if path.stem in ("torchcpu", "pdf") else (f"envs/requirements/{path.stem}.txt",))
 
     def test_the_default_images_share_a_base(self):
