@@ -21,7 +21,9 @@ PLACE = '<meta http-equiv="Content-Security-Policy" content="">'
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
-_ATTRIBUTE = re.compile(r"<[a-zA-Z][^<>]*? (style|on[a-z]+)=")
+_OTHER = r"""\s+(?!style=|on[a-z]+=)[^\s=<>"']+(?:=(?:"[^"]*"|'[^']*'|[^\s<>"']+))?"""
+_ATTRIBUTE = re.compile(rf"<[a-zA-Z][\w-]*(?:{_OTHER})*\s+(style|on[a-z]+)=")
+"""An attribute of a tag, and not what the value of another one says."""
 
 
 def sha256(text: str) -> str:
