@@ -95,6 +95,12 @@ class TestStorage:
         assert builders.builder_command(builder, work)[:3] == [builder, "--root", str(tmp_path / "storage")]
         assert work.environ["BUILDAH_ISOLATION"] == "chroot"
 
+    @pytest.mark.parametrize(("user", "driver"), [(0, ["--storage-driver", "vfs"]), (1000, [])])
+    def test_a_build_in_place_is_a_plain_folder(self, tmp_path, monkeypatch, user, driver):
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+        assert builders.builder_command("buildah", self.work(tmp_path))[5:] == driver
+        assert builders.builder_command("podman", self.work(tmp_path))[5:] == []
+
     def test_podmans_run_folder_has_a_short_path(self, tmp_path):
         with workspace(tmp_path / ("x" * 60), "report", os.environ) as work:
             runroot = Path(builders.builder_command("podman", work)[4])
