@@ -76,6 +76,13 @@
     const [title, command, date, machine] = evidence.experiments[experiment];
     return { title, facts: [["Measured on", machine], ["Date", date]], links: [], command };
   };
+  // What a claim's value was computed from is listed in its row.
+  const origin = (link) => {
+    const place = [...link.parentElement.parentElement.children].indexOf(link.parentElement);
+    const listed = all(".from", link.closest("tr") ?? link)[place];
+    const keys = [...(listed?.childNodes ?? [])].map((each) => each.textContent.trim()).filter(Boolean);
+    return keys.length > 1 ? `from ${keys.join(" and ")}` : "";
+  };
   const show = (link, id) => {
     const { title, facts: told, links, command } = about(id);
     const close = make("button", { type: "button", className: "close" }, "Close");
@@ -85,7 +92,8 @@
     const places = make("p", { className: "places" }, make("a", { href: link.href }, "Samples"));
     for (const [name, href] of links) places.append(make("a", { href }, name));
     const parts = [make("h2", { id: "evidence-title" }, `${link.textContent.trim()}: ${title}`)];
-    if (link.dataset.formula) parts.push(make("p", {}, `Computed: ${link.dataset.formula}`));
+    const formula = link.dataset.formula ?? origin(link);
+    if (formula) parts.push(make("p", {}, `Computed: ${formula}`));
     parts.push(facts(told), places);
     if (command) {
       const button = make("button", { type: "button" }, "Copy");
@@ -115,6 +123,13 @@
     const texts = rows.map((row) => row.textContent.toLowerCase());
     const shown = $("#claims-shown");
     const fields = ["verdict", "register", "way", "article"];
+    for (const row of rows) {
+      const [claim, way, verdict] = row.cells;
+      row.dataset.article = $(".where", claim).textContent.split(", ")[0];
+      row.dataset.register = way.firstChild.textContent;
+      row.dataset.way = $(".where", way).textContent;
+      row.dataset.verdict = verdict.textContent;
+    }
     const judged = new Set(["reproduced", "partly", "not reproduced", "consistent", "contradictory"]);
     const has = (row, name, value) =>
       !value || (name === "verdict" && value === "judged" ? judged.has(row.dataset.verdict) : row.dataset[name] === value);
@@ -201,7 +216,7 @@
         .map((row) => {
           const [claim, , , published, measured, why] = row.cells;
           const { article, register, way, verdict } = row.dataset;
-          const own = [$("code", claim).textContent, article, register, way, verdict, claim.firstChild.textContent];
+          const own = [$("a.where", claim).textContent, article, register, way, verdict, claim.firstChild.textContent];
           return [...own, published.innerText, measured.innerText, why.firstChild.textContent].map(quoted).join(",");
         });
       const blob = new Blob([[header.join(","), ...lines].join("\n") + "\n"], { type: "text/csv" });

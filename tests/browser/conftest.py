@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from looks import DESKTOP, size, theme
 from support import ROOT
 
 UNIT = Path(__file__).resolve().parents[1] / "unit"
@@ -54,6 +55,17 @@ def browser(tmp_path_factory):
     driver.set_script_timeout(30)
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def page(browser):
+    """The browser at desktop width in light mode, with empty logs."""
+    size(browser, DESKTOP)
+    theme(browser, "light")
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get_log("performance")
+    return browser
 
 
 @pytest.fixture(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+PHONE, DESKTOP = 390, 1440
+"""Widths of the screens that pages are looked at on, in CSS pixels."""
+
 CONTRAST = """
 const parse = (text) => {
   const found = text.match(/rgba?\\(([^)]+)\\)/);

@@ -8,45 +8,16 @@ import random
 import re
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 from bundle_links import dead_links, links_to_rows
-from looks import CONTRAST, printed_pages, size, theme
+from looks import CONTRAST, DESKTOP, PHONE, printed_pages, size, theme
+from pages import KINDS, kinds, opened, waited
 
 from gemmrepro.paper import archive
 
-PHONE, DESKTOP = 390, 1440
 FIRST_VIEW = 1_500_000
 """Most bytes of index.html."""
-
-
-@pytest.fixture
-def page(browser):
-    """The browser at desktop width in light mode, with empty logs."""
-    size(browser, DESKTOP)
-    theme(browser, "light")
-    browser.get("about:blank")
-    browser.get_log("browser")
-    browser.get_log("performance")
-    return browser
-
-
-def opened(page, path: Path, fragment: str = ""):
-    page.get("about:blank")
-    page.get(path.as_uri() + (f"#{fragment}" if fragment else ""))
-    return page
-
-
-def kinds(report: Path) -> dict[str, Path]:
-    """A page of each kind."""
-    return {
-        "paper": report / "index.html",
-        "claims": report / "claims.html",
-        "family": report / "families/ladder.html",
-        "kernel": report / "kernels/ladder.smem.html",
-        "baseline": report / "baselines/cublas.sgemm.html",
-    }
 
 
 def shown(page) -> int:
@@ -87,7 +58,7 @@ def arrived(page) -> bool:
     )
 
 
-@pytest.mark.parametrize("kind", ["paper", "claims", "family", "kernel", "baseline"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_opens_without_errors_or_requests(page, report, kind):
     opened(page, kinds(report)[kind])
     assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
@@ -145,10 +116,7 @@ def test_a_click_on_a_number_shows_its_evidence_and_leads_to_its_row(page, repor
             " a.click(); return [a.textContent.trim(), a.href]",
             index,
         )
-        page.execute_async_script(
-            "const done = arguments[0]; const wait = () => document.querySelector('dialog[open]') ? done()"
-            " : setTimeout(wait, 20); wait()"
-        )
+        waited(page, "document.querySelector('dialog[open]')")
         said = page.execute_script("return document.querySelector('dialog[open]').innerText")
         assert number in said
         assert "snakemake" in said or "row-counters" in href, said
@@ -164,10 +132,7 @@ def test_evidence_by_keyboard(page, report):
     opened(page, report / "index.html")
     link = page.execute_script("const a = document.querySelector('a[href*=\"#row-\"]'); a.focus(); return a")
     link.send_keys(Keys.ENTER)
-    page.execute_async_script(
-        "const done = arguments[0]; const wait = () => document.querySelector('dialog[open]') ? done()"
-        " : setTimeout(wait, 20); wait()"
-    )
+    waited(page, "document.querySelector('dialog[open]')")
     page.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert page.execute_script("return !document.querySelector('dialog[open]')")
     assert page.execute_script("return document.activeElement === document.querySelector('a[href*=\"#row-\"]')")
@@ -244,15 +209,12 @@ def test_search_finds_a_kernel(page, report):
 
     opened(page, report / "families/ladder.html")
     page.find_element(By.ID, "search-words").send_keys("warptile")
-    page.execute_async_script(
-        "const done = arguments[0]; const wait = () => document.querySelector('#search-found a') ? done()"
-        " : setTimeout(wait, 20); wait()"
-    )
+    waited(page, "document.querySelector('#search-found a')")
     found = page.execute_script("return [...document.querySelectorAll('#search-found a')].map(a => a.href)")
     assert (report / "kernels/ladder.warptile.html").as_uri() in found
 
 
-@pytest.mark.parametrize("kind", ["paper", "claims", "family", "kernel", "baseline"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_fits_and_is_legible(page, report, kind):
     opened(page, kinds(report)[kind])
     page.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")

@@ -5,7 +5,8 @@
     PYTHONPATH=workflow python tests/campaigns/mutations.py run --survey survey.json --count 300 --out mutants.json
     PYTHONPATH=workflow python tests/campaigns/mutations.py report --out mutants.json
 
-`survey` runs the unit tests once under coverage.py: which test runs which line, and how long each takes. `run` draws
+`survey` runs the unit tests once under coverage.py: which test runs which line, and how long each takes; a test that
+fails without any fault does not count. `run` draws
 faults at random among the lines that some test runs, and runs, per fault, only those tests, the quickest first, in a
 process of its own until one fails. It continues where it stopped. `report` prints what survived.
 
@@ -57,12 +58,20 @@ class Watch:
     """A pytest plugin: names the running test to coverage.py, and times it."""
 
     def __init__(self, measuring: Any) -> None:
-        self.measuring, self.seconds = measuring, {}
+        self.measuring, self.seconds, self.failed = measuring, {}, set()
         self._start = 0.0
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Leaves out what starts a whole run."""
+        items[:] = [item for item in items if not {"default_run", "toolkit"} & set(item.fixturenames)]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._start = time.monotonic()
         self.measuring.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self.seconds[nodeid] = time.monotonic() - self._start
@@ -80,16 +89,32 @@ def survey(arguments: argparse.Namespace) -> int:
     measuring = coverage.Coverage(data_file=data, branch=True, include=[str(LIBRARY / path) for path in modules()])
     watch = Watch(measuring)
     measuring.start()
-    code = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--durations=0", *files], plugins=[watch])
+    code = pytest.main(
+        ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--durations=0", *files], plugins=[watch]
+    )
     measuring.stop()
     measuring.save()
     lines: dict[str, dict[int, list[str]]] = {}
     for path in modules():
         tests = measuring.get_data().contexts_by_lineno(str(LIBRARY / path))
-        lines[str(path)] = {line: sorted(set(found) - {""}) for line, found in tests.items()}
-    Path(arguments.out).write_text(json.dumps({"seconds": watch.seconds, "lines": lines}))
+        lines[str(path)] = {line: sorted(set(found) - watch.failed - {""}) for line, found in tests.items()}
+    Path(arguments.out).write_text(
+        json.dumps({"seconds": watch.seconds, "lines": lines, "failed": sorted(watch.failed)})
+    )
     measuring.report(file=sys.stdout, show_missing=True, skip_covered=False)
     return int(code)
+
+
+def surveyed(paths: list[str]) -> dict[str, Any]:
+    """One or several surveys as one."""
+    whole: dict[str, Any] = {"seconds": {}, "lines": defaultdict(lambda: defaultdict(list))}
+    for path in paths:
+        known = json.loads(Path(path).read_text())
+        whole["seconds"] |= known["seconds"]
+        for module, lines in known["lines"].items():
+            for line, tests in lines.items():
+                whole["lines"][module][line] += tests
+    return whole
 
 
 def drawn(known: dict[str, Any], count: int, seed: int) -> list[tuple[Mutant, list[str]]]:
@@ -171,7 +196,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     assert not any(name.startswith("gemmrepro") for name in sys.modules), "a child imports the mutant afresh"
     os.chdir(ROOT)
-    known = json.loads(Path(arguments.survey).read_text())
+    known = surveyed(arguments.survey)
     path = Path(arguments.out)
     outcome = json.loads(path.read_text()) if path.is_file() else {}
     start = time.monotonic()
@@ -213,7 +238,7 @@ def main() -> int:
     surveying.add_argument("tests", nargs="*", help="files of tests; default: the unit tests")
     surveying.set_defaults(do=survey)
     running = commands.add_parser("run")
-    running.add_argument("--survey", required=True)
+    running.add_argument("--survey", required=True, nargs="+", help="of several files of tests each, or of all")
     running.add_argument("--out", required=True)
     running.add_argument("--count", type=int, default=300)
     running.add_argument("--seed", type=int, default=22)

@@ -9,8 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,22 +31,6 @@ class Made:
     files: tuple[str, ...]
     left: str
     sif: Path
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """Under /tmp, which the overlays share with this machine."""
-    if os.geteuid() or "overlay" not in Path("/proc/filesystems").read_text():
-        pytest.skip("an overlay over this machine needs root and overlayfs")
-    path = Path(tempfile.mkdtemp(prefix="gemmrepro-engines-", dir="/tmp"))
-    path.chmod(0o755)
-    try:
-        trial = subprocess.run([HERE / "overlay", path / "trial", "true"], capture_output=True, text=True)
-        if trial.returncode:
-            pytest.skip(f"no overlay over this machine: {trial.stderr.strip()}")
-        yield path
-    finally:
-        shutil.rmtree(path)
 
 
 def make(builder: str, folder: Path) -> Made:

@@ -277,6 +277,23 @@ def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
 
 
 @pytest.mark.containers
+def test_kernels_listed_together_read_as_each_alone(toolkit, tmp_path):
+    kernels = [registry.kernel(name) for name in ("ladder.naive", "ladder.vector_add")]
+    found = find_toolkit(toolkit)
+    folders = [tmp_path / kernel.id for kernel in kernels]
+    for folder in folders:
+        folder.mkdir()
+    units = [
+        compiling.compile_units(kernel, found, ["80", "90"], 1, folder)
+        for kernel, folder in zip(kernels, folders, strict=True)
+    ]
+    together = compiling.together(units)
+    assert set(together.code) == {unit.path for each in units for unit in each.units}
+    for each in units:
+        assert compiling.inspect(each, together) == compiling.inspect(each, compiling.together([each]))
+
+
+@pytest.mark.containers
 def test_a_build_for_one_architecture_more_keeps_its_key(toolkit):
     keys = {compiling.build(NAIVE, toolkit, archs).record.build_key for archs in (["80"], ["80", "86"])}
     assert len(keys) == 1

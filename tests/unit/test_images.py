@@ -14,7 +14,7 @@ import pytest
 import gemmrepro
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import bases, builders, cleaning, containers, images, recipes, sif
+from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import all_capabilities, container_environment
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
@@ -95,6 +95,12 @@ class TestStorage:
         assert builders.builder_command(builder, work)[:3] == [builder, "--root", str(tmp_path / "storage")]
         assert work.environ["BUILDAH_ISOLATION"] == "chroot"
 
+    @pytest.mark.parametrize(("user", "driver"), [(0, ["--storage-driver", "vfs"]), (1000, [])])
+    def test_a_build_in_place_is_a_plain_folder(self, tmp_path, monkeypatch, user, driver):
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+        assert builders.builder_command("buildah", self.work(tmp_path))[5:] == driver
+        assert builders.builder_command("podman", self.work(tmp_path))[5:] == []
+
     def test_podmans_run_folder_has_a_short_path(self, tmp_path):
         with workspace(tmp_path / ("x" * 60), "report", os.environ) as work:
             runroot = Path(builders.builder_command("podman", work)[4])
@@ -160,8 +166,8 @@ class TestRecipe:
     def test_ours_are_read(self, path):
         recipe = recipes.read_recipe(path)
         assert bases.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
-        # One of Debian's packages alone has no lock of Python's.
-        assert recipe.copies == (() if path.stem == "torchcpu" else (f"envs/requirements/{path.stem}.txt",))
+        # Those of Debian's packages alone have no lock of Python's.
+        assert recipe.copies == (() if path.stem in ("torchcpu", "pdf") else (f"envs/requirements/{path.stem}.txt",))
 
     def test_the_default_images_share_a_base(self):
         # Debian 13 is the first whose PyTorch has torch.compile.
@@ -253,13 +259,16 @@ class TestLocks:
         (tmp_path / "requirements.txt").write_text("")
         recipe = recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
         packages = {
-            "os": [["gcc", "12"], ["apt", "2.6"]],
-            "python": [["numpy", "2.4"], ["numpy", "2.4"], ["PyYAML", "6"]],
+            kind: [inventory.Entry(name=name, version=version, arch="", licences=[]) for name, version in pairs]
+            for kind, pairs in (
+                ("os", [("gcc", "12"), ("apt", "2.6")]),
+                ("python", [("numpy", "2.4"), ("numpy", "2.4"), ("PyYAML", "6")]),
+            )
         }
         other = {kind: list(reversed(pairs)) for kind, pairs in packages.items()}
         first, second = (
             recipes.lock_record(
-                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.parsed(listing)
+                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.listed(listing)
             )
             for listing in (packages, other)
         )

@@ -266,8 +266,8 @@ def test_registers_and_ways_are_columns_filters_and_rules(full):
     for rule in (*register_rules(), *way_rules()):
         assert f"<dt>{rule[0]}</dt><dd>{rule[1]}</dd>" in html.unescape(full.paper)
     claims_page = full.text["claims.html"]
-    assert 'data-register="article" data-way="measured"' in claims_page
-    assert 'data-register="build" data-way="count"' in claims_page
+    assert '<td>article<span class="where">measured</span></td>' in claims_page
+    assert '<td>build<span class="where">count</span></td>' in claims_page
     for name, words in (("register", REGISTERS), ("way", WAYS)):
         options = "".join(f"<option>{word}</option>" for word in words)
         assert f'<select name="{name}"><option value="">all</option>{options}</select>' in claims_page
@@ -292,7 +292,11 @@ def test_what_articles_get_wrong_is_a_section_after_the_results(tmp_path):
     assert '<a href="#corrections">1 statement is wrong</a>' in text[: text.index('<nav class="contents"')]
     assert f"Marked as wrong, yet found to hold in this run: {right['id']}." in parsed.words
     wrong["correction"] = None
+    whole = (tmp_path / "report" / "corrections.html").read_text()
+    assert "It is &lt;b&gt;half&lt;/b&gt; of that." in whole and "It is not so" not in whole
+    assert wrong["explanation"] in html.unescape(whole)
     assert 'id="corrections"' not in render(tmp_path, world, judged)
+    assert "found no statement wrong" in (tmp_path / "report" / "corrections.html").read_text()
 
 
 def render(root: Path, world: World, judged: dict) -> str:
@@ -386,9 +390,9 @@ def test_stale_rows_are_struck_and_labelled(odd):
 
 def test_what_is_missing_is_said(lacking):
     words = lacking.words
-    assert "The profiler was not available" in words
+    assert "ladder: no hardware counters were recorded" in words
     assert "The numerical gate has not been run for today's binaries" in words
-    assert "The article's size, 4096, was not part of this sweep" in words
+    assert "ladder: the article's size, 4096, was not part of this sweep" in words
     assert "This run used no containers" in words
     assert "This family was not measured." in words
     assert "This figure was not drawn." in words
@@ -633,10 +637,9 @@ def test_types_have_a_column_where_there_are_several(whole):
     words = whole.page["families/hopper.html"].words
     assert "cublas.gemm in bf16 at 4096 ran synthetic_bf16_128x256" in words
     assert "cublas.gemm in fp16 at 4096 ran synthetic_fp16_128x256" in words
-    # Both baselines stand in the table with their own speed.
+    # Both baselines stand in the table as fast as they were beside the levels.
     found = re.findall(
-        r'cuBLAS<span class="ci">cublas.gemm</span></a></th><td>(\w+)</td>\s*<td class="n group"><a [^>]*>([\d.]+)',
-        hopper,
+        r'cuBLAS<span class="ci">cublas.gemm</span></a></th><td>(\w+)</td>\s*<td class="n group">([\d.]+)', hopper
     )
     assert dict(found) == {"bf16": "685", "fp16": "666"}
 

@@ -23,6 +23,7 @@ TARGETS = [
     "tune",
     "just_in_time",
     "crate",
+    "sbom",
     "all",
 ]
 

@@ -2,7 +2,7 @@
 
 # Largest image first: a build needs four times its image's size, so the peak on disk is lowest while the others do not
 # exist yet. A build keeps one core busy: with two, two images are built side by side. The image for live measurement comes last; nothing else waits for it.
-for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
+for rank, env in enumerate(["pdf", "torch", "report", "torchcpu", "cuda12", "cuda13"]):
 
     rule:
         # The one rule that cannot run in a container: it calls the host's image builder.
@@ -10,7 +10,7 @@ for rank, env in enumerate(["torch", "report", "torchcpu", "cuda12", "cuda13"]):
             f"image_{env}"
         input:
             recipe=checked_out(f"docker/{env}.Dockerfile"),
-            # The image with Debian's PyTorch has no lock of its own.
+            # Images of Debian's packages alone have no lock of their own.
             requirements=[path for path in [checked_out(f"envs/requirements/{env}.txt")] if Path(path).is_file()],
         output:
             sif=f"resources/images/{env}.sif",

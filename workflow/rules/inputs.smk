@@ -1,4 +1,5 @@
 # What the rules of each stage read: functions of wildcards, apart from the rules as Snakemake's lint asks.
+import shlex
 from dataclasses import dataclass
 
 # The gates of all operations: a kernel's own counts by its protocol.
@@ -85,7 +86,7 @@ def experiment_inputs(source):
 def experiment_command(source):
     def command(wildcards):
         settings = PLAN.experiment_settings(wildcards.family, wildcards.experiment)
-        common = f"--settings '{settings}' --journal results/sweep/experiments/{wildcards.family}"
+        common = f"--settings {shlex.quote(settings)} --journal results/sweep/experiments/{wildcards.family}"
         if source is CPU:
             return common
         toolkits = ",".join(config["sweep"]["toolkits"])

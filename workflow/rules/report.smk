@@ -20,7 +20,10 @@ rule report:
             path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/discussion.html.j2")).is_file()
         ],
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
-        declarations=[checked_out("kernels/references.yaml"), checked_out("kernels/mechanisms.yaml")],
+        declarations=[
+            checked_out(path) for path in ("kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff")
+        ],
+        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation")],
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
     output:
@@ -63,3 +66,24 @@ rule report_zip:
         "Packing the report into {output}"
     shell:
         "python3 -m gemmrepro.paper.archive --report reports --out {output} 2>&1 | tee {log}"
+
+
+rule pdf:
+    # By the engine that the page is tested with, in an image of its own, since a default run needs no browser. Its
+    # sandbox wants namespaces that a container does not give; the page is ours and loads nothing from outside.
+    input:
+        report=rules.report.output,
+        image=in_image("pdf"),
+    output:
+        "reports/gemmrepro.pdf",
+    log:
+        "results/logs/pdf.log",
+    container:
+        image("pdf")
+    shadow:
+        "minimal"
+    message:
+        "Printing the paper to {output}"
+    shell:
+        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=profile"
+        ' --no-pdf-header-footer --print-to-pdf={output} "$PWD/{input.report[0]}" 2>&1 | tee {log}'

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
-from gemmrepro.build.compile import build, wanted_archs
+from gemmrepro.build.compile import Compiled, wanted_archs
 from gemmrepro.build.key import build_key
 from gemmrepro.build.toolkit import Toolkit, run
 from gemmrepro.core import dependencies
@@ -34,29 +33,16 @@ _TOOLS = ("nvcc", "ptxas", "cuobjdump", "nvdisasm", "g++")
 FATBIN, SASS, RECORD = ".fatbin", ".sass", ".json"
 
 
-@dataclass(frozen=True)
-class Made:
-    """The files of a build by suffix, and whether they came from the cache."""
-
-    files: dict[str, bytes]
-    cached: bool
+def found(key: str, kept: Cache) -> dict[str, bytes] | None:
+    """The files of a build by suffix; None if the cache has none."""
+    files = kept.get(key)
+    return files if files and set(files) == {FATBIN, SASS, RECORD} else None
 
 
-def made(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, kept: Cache | None) -> Made:
-    """The build of `kernel` for its targets among `archs`, from the cache or compiled.
-
-    Raises:
-        UserError: see `compile.build`.
-    """
-    key = entry_key(kernel, toolkit, archs) if kept else ""
-    if kept and (files := kept.get(key)) and set(files) == {FATBIN, SASS, RECORD}:
-        return Made(files, True)
-    compiled = build(kernel, toolkit.name, archs, threads)
+def files_of(compiled: Compiled) -> dict[str, bytes]:
+    """The files of a build by suffix."""
     record = json.dumps(compiled.record.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n"
-    files = {FATBIN: compiled.fatbin, SASS: compiled.sass.encode(), RECORD: record.encode()}
-    if kept:
-        kept.put(key, files)
-    return Made(files, False)
+    return {FATBIN: compiled.fatbin, SASS: compiled.sass.encode(), RECORD: record.encode()}
 
 
 def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:

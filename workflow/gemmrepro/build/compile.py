@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from gemmrepro.build import sass
 from gemmrepro.build.compilers import compiler
 from gemmrepro.build.cuobjdump import parse_constants
 from gemmrepro.build.key import build_key
-from gemmrepro.build.listings import Listings
+from gemmrepro.build.listings import Listings, Together
 from gemmrepro.build.ptxas import parse_advisories
 from gemmrepro.build.record import Build, MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit, sha256, shown
@@ -67,48 +67,98 @@ class Compiled:
     record: Build
 
 
+@dataclass(frozen=True)
+class Unit:
+    """A fat binary of one or more entry points, and the compiler's log."""
+
+    kernel: Kernel
+    path: Path
+    log: str
+
+
+@dataclass(frozen=True)
+class Units:
+    """A kernel's fat binaries, to be inspected while the folder exists in which they were compiled.
+
+    Attributes:
+        archs: the architectures that they hold.
+        refused: messages of expected refusals by architecture; None if the source compiled after all.
+    """
+
+    kernel: Kernel
+    toolkit: Toolkit
+    archs: Sequence[str]
+    units: Sequence[Unit]
+    refused: Mapping[str, str | None]
+
+
 def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int = 1) -> Compiled:
     """Compile `kernel` for its targets among `archs`, `threads` of them in parallel, and inspect the result.
 
     Raises:
-        UserError: see `find_toolkit` and `wanted_archs`; or the source is missing or does not compile, or the compiler
-            is expected to refuse all of `archs`.
+        UserError: see `find_toolkit`, `compile_units` and `inspect`.
     """
-    if toolkit_name in names.TOOLKITS and toolkit_name not in kernel.platform.toolkits:
-        raise UserError(
-            f"{kernel.id} is not built by {toolkit_name}; its toolkits: {', '.join(kernel.platform.toolkits)}."
-        )
-    toolkit = find_toolkit(toolkit_name)
+    _check_toolkit(kernel, toolkit_name)
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
+        units = compile_units(kernel, find_toolkit(toolkit_name), archs, threads, Path(folder))
+        return inspect(units, together([units]))
+
+
+def _check_toolkit(kernel: Kernel, name: str) -> None:
+    if name in names.TOOLKITS and name not in kernel.platform.toolkits:
+        raise UserError(f"{kernel.id} is not built by {name}; its toolkits: {', '.join(kernel.platform.toolkits)}.")
+
+
+def compile_units(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, folder: Path) -> Units:
+    """Compile `kernel` for its targets among `archs` into `folder`, `threads` of them in parallel.
+
+    Raises:
+        UserError: see `wanted_archs`; or the toolkit is none of the kernel's, the source is missing or does not
+            compile, or the compiler is expected to refuse all of `archs`.
+    """
+    _check_toolkit(kernel, toolkit.name)
     chosen, unwanted = _without_refused(kernel, toolkit, wanted_archs(kernel, toolkit, archs))
-    fatbin, log = b"", ""
+    refused = _refusals(kernel, unwanted, threads, folder)
+    units = []
+    for number, unit in enumerate(compiler(kernel).units(kernel)):
+        path = folder / str(number) / "kernel.fatbin"
+        path.parent.mkdir()
+        units.append(Unit(unit, path, compiler(unit).compile(unit, toolkit, chosen, threads, path)))
+    return Units(kernel, toolkit, chosen, units, refused)
+
+
+def together(compiled: Iterable[Units]) -> Together:
+    """The binaries of several kernels, whose machine code is listed at once."""
+    return Together([unit.path for units in compiled for unit in units.units])
+
+
+def inspect(compiled: Units, listed: Together) -> Compiled:
+    """What a kernel's fat binaries hold. Raises UserError if the toolkit cannot read one."""
+    kernel, toolkit = compiled.kernel, compiled.toolkit
+    # Several fat binaries are concatenated; `gpu.loaded` splits them again.
+    fatbin = b"".join(unit.path.read_bytes() for unit in compiled.units)
     codes: dict[str, dict[str, MachineCode]] = {}
     functions: dict[str, Mapping[str, sass.Function]] = {}
-    with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
-        refused = _refusals(kernel, unwanted, threads, Path(folder))
-        # Several fat binaries are concatenated; `gpu.loaded` splits them again.
-        for number, unit in enumerate(compiler(kernel).units(kernel)):
-            path = Path(folder) / str(number) / "kernel.fatbin"
-            path.parent.mkdir()
-            unit_log = compiler(unit).compile(unit, toolkit, chosen, threads, path)
-            listings = Listings(path)
-            for code in unit.codes:
-                functions[code.code.entry] = _functions(code, listings)
-                codes[code.code.entry] = _machine_code(code, chosen, unit_log, listings, functions[code.code.entry])
-            fatbin, log = fatbin + path.read_bytes(), log + unit_log
+    for unit in compiled.units:
+        listings = Listings(unit.path, listed)
+        for code in unit.kernel.codes:
+            entry = code.code.entry
+            functions[entry] = _functions(code, listings)
+            codes[entry] = _machine_code(code, compiled.archs, unit.log, listings, functions[entry])
     record = Build(
         kernel=kernel.id,
         toolkit=toolkit.name,
         toolkit_version=toolkit.version,
         build_key=build_key(kernel, toolkit.version),
-        flags=(*compiler(kernel).flags(kernel), *compiler(kernel).target_flags(kernel, chosen)),
+        flags=(*compiler(kernel).flags(kernel), *compiler(kernel).target_flags(kernel, compiled.archs)),
         sources={shown(path): sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
         entry=kernel.code.entry,
-        advisories=tuple(parse_advisories(log)),
+        advisories=tuple(parse_advisories("".join(unit.log for unit in compiled.units))),
         archs=codes[kernel.code.entry],
         variants=codes if len(kernel.codes) > 1 else {},
         packages=compiler(kernel).packages(kernel),
         compiler=kernel.code.compiler,
-        refused={f"sm_{arch}": message for arch, message in refused.items()},
+        refused={f"sm_{arch}": message for arch, message in compiled.refused.items()},
     )
     text = "".join(
         f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{functions[entry][arch].text()}\n"
@@ -144,7 +194,7 @@ def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tupl
     return [arch for arch in archs if arch not in unwanted], unwanted
 
 
-def _refusals(kernel: Kernel, archs: list[str], threads: int, folder: Path) -> dict[str, str | None]:
+def _refusals(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
     if not archs:
         return {}
     scratch = folder / "refused"

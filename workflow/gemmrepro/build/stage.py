@@ -12,17 +12,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from gemmrepro import registry
-from gemmrepro.build.cached import CACHE, CACHE_MB, Made, made
+from gemmrepro.build import cached
+from gemmrepro.build.cached import CACHE, CACHE_MB
+from gemmrepro.build.compile import Units, compile_units, inspect, together
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.cache import Cache
 from gemmrepro.core.files import write_atomic
 from gemmrepro.errors import UserError, run_stage
+
+TOGETHER = 16
+"""Kernels whose machine code is listed at once, since the disassembler is slow to start. A run that is killed loses
+those that were compiled and not yet listed."""
 
 
 def build_all(
@@ -33,22 +43,19 @@ def build_all(
     Raises:
         UserError: after all others are built, with the message of each that failed.
     """
-    # One kernel alone gets the threads for its architectures.
-    inner = threads if len(kernels) == 1 else 1
-    failed: dict[str, UserError] = {}
-    with ThreadPoolExecutor(threads) as pool:
-        started = {pool.submit(_build, name, archs, toolkit, inner, kept, out): name for name, archs in kernels.items()}
-        for future in as_completed(started):
-            try:
-                print(future.result(), flush=True)
-            except UserError as error:
-                failed[started[future]] = error
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as scratch:
+        # One kernel alone gets the threads for its architectures.
+        family = _Family(toolkit, threads if len(kernels) == 1 else 1, kept, out, Path(scratch))
+        with ThreadPoolExecutor(threads) as pool:
+            started = [pool.submit(family.build, name, archs) for name, archs in kernels.items()]
+            for future in as_completed(started):
+                if error := future.exception():
+                    pool.shutdown(cancel_futures=True)
+                    raise error
+        family.finish()
     if kept:
         kept.trim()
-    if failed:
+    if failed := family.failed:
         messages = [_naming(name, str(failed[name])) for name in kernels if name in failed]
         others = len(kernels) - len(failed)
         raise UserError(
@@ -60,21 +67,72 @@ def _naming(name: str, message: str) -> str:
     return message if name in message else f"{name}: {message}"
 
 
-def _build(name: str, archs: Sequence[str], toolkit: Toolkit, threads: int, kept: Cache | None, out: Path) -> str:
-    """Write OUT/<kernel id>.{fatbin,sass,json}, the JSON last; returns a line about it."""
-    started = time.monotonic()
-    result = made(registry.kernel(name), toolkit, archs, threads, kept)
-    for suffix, data in result.files.items():
-        write_atomic(out / f"{name}{suffix}", data)
-    return _summary(name, result, time.monotonic() - started)
+@dataclass(frozen=True)
+class _Waiting:
+    """A compiled kernel whose machine code is not listed yet: what the cache files it under, how long it took."""
+
+    units: Units
+    key: str
+    seconds: float
 
 
-def _summary(name: str, result: Made, seconds: float) -> str:
-    record = json.loads(result.files[".json"])
-    registers = "/".join(str(code["registers"]) for code in record["archs"].values())
-    how = "kept" if result.cached else f"{seconds:.1f} s"
-    toolkit = f"{record['toolkit']} {record['toolkit_version']:10}"
-    return f"{name:24} {toolkit} {record['build_key']}  registers {registers:28} {how}"
+class _Family:
+    """Kernels that are built together; `failed` holds the errors of those that are not."""
+
+    def __init__(self, toolkit: Toolkit, threads: int, kept: Cache | None, out: Path, scratch: Path) -> None:
+        self.failed: dict[str, UserError] = {}
+        self._toolkit, self._threads, self._kept, self._out, self._scratch = toolkit, threads, kept, out, scratch
+        self._waiting: list[_Waiting] = []
+        self._lock = Lock()
+
+    def build(self, name: str, archs: Sequence[str]) -> None:
+        """Take a kernel from the cache or compile it; every `TOGETHER` compiled ones are listed and written."""
+        started = time.monotonic()
+        try:
+            kernel = registry.kernel(name)
+            key = cached.entry_key(kernel, self._toolkit, archs) if self._kept else ""
+            if self._kept and (files := cached.found(key, self._kept)):
+                self._write(name, files, "kept")
+                return
+            folder = self._scratch / name
+            folder.mkdir()
+            units = compile_units(kernel, self._toolkit, archs, self._threads, folder)
+        except UserError as error:
+            self.failed[name] = error
+            return
+        with self._lock:
+            self._waiting.append(_Waiting(units, key, time.monotonic() - started))
+            full = self._waiting if len(self._waiting) == TOGETHER else []
+            if full:
+                self._waiting = []
+        self._list(full)
+
+    def finish(self) -> None:
+        """List and write what is left."""
+        self._list(self._waiting)
+
+    def _list(self, waiting: Sequence[_Waiting]) -> None:
+        listed = together([each.units for each in waiting])
+        for each in waiting:
+            kernel = each.units.kernel
+            try:
+                files = cached.files_of(inspect(each.units, listed))
+            except UserError as error:
+                self.failed[kernel.id] = error
+                continue
+            if self._kept:
+                self._kept.put(each.key, files)
+            self._write(kernel.id, files, f"{each.seconds:.1f} s")
+            shutil.rmtree(self._scratch / kernel.id)
+
+    def _write(self, name: str, files: Mapping[str, bytes], how: str) -> None:
+        """Write OUT/<kernel id>.{fatbin,sass,json}, the JSON last, and a line about it."""
+        for suffix, data in files.items():
+            write_atomic(self._out / f"{name}{suffix}", data)
+        record = json.loads(files[cached.RECORD])
+        registers = "/".join(str(code["registers"]) for code in record["archs"].values())
+        tools = f"{record['toolkit']} {record['toolkit_version']:10}"
+        print(f"{name:24} {tools} {record['build_key']}  registers {registers:28} {how}", flush=True)
 
 
 def _archs(text: str) -> list[str]:

@@ -80,13 +80,15 @@ def shown(path: Path) -> str:
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
 
 
-def run(command: list[str], check: bool = True, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a tool of the toolkit in the repository's root.
+def run(
+    command: list[str], check: bool = True, env: dict[str, str] | None = None, folder: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run a tool of the toolkit in `folder`, by default the repository's root.
 
     Raises:
         UserError: it fails and `check` is set.
     """
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, check=False)
     if check and done.returncode:
         message = (done.stderr or done.stdout).strip()[-800:]
         raise UserError(f"{command[0]} failed ({done.returncode}): {message}; check the toolkit on PATH.")

@@ -52,7 +52,7 @@ class Cache:
         name = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
             with os.fdopen(handle, "wb") as file:
                 file.write(_digest(key, packed).encode() + b"\n" + packed)
             Path(name).chmod(0o644)
@@ -62,9 +62,11 @@ class Cache:
                 _remove(Path(name))
 
     def trim(self) -> None:
-        """Remove the entries that were not used for longest until the rest fits the limit."""
+        """Remove the entries that were not used for longest until the rest fits the limit; other files stay."""
         entries = []
-        for path in self.folder.glob("*/*"):
+        for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
+            if not self._made_here(path):
+                continue
             try:
                 status = path.stat()
             except FileNotFoundError:
@@ -76,6 +78,10 @@ class Cache:
                 break
             _remove(path)
             total -= size
+
+    def _made_here(self, path: Path) -> bool:
+        """Whether `path` is an entry, or what a process that was killed left of one: the folder may be anyone's."""
+        return re.fullmatch(rf"{path.parent.name}[0-9a-f]{{6,}}|\.tmp\w+", path.name) is not None
 
     def _path(self, key: str) -> Path:
         if not re.fullmatch(r"[0-9a-f]{8,}", key):

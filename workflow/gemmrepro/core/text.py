@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import string
+from collections.abc import Mapping, Sequence
 from math import floor, log10
 
 _PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"^(?P<prefix>[KkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle)s?(?P<rate>/s(ec(ond)?)?)?$")
+
+
+def filled_in(text: str, figures: Mapping[str, object]) -> str:
+    """`text` with each {name} replaced by the figure of that name.
+
+    Unlike `str.format` it reads no attributes or items and takes no formats, by which a text could ask for more memory
+    than there is.
+
+    Raises:
+        KeyError: there is no such figure.
+        ValueError: a brace is left open, or a field is no mere name.
+    """
+    parts = []
+    for literal, name, form, conversion in string.Formatter().parse(text):
+        parts.append(literal)
+        if name is not None:
+            if form or conversion or not name.isidentifier():
+                raise ValueError(f"'{{{name}}}' is no name in braces")
+            parts.append(str(figures[name]))
+    return "".join(parts)
 
 
 def convert(value: float, unit: str, to: str) -> float | None:

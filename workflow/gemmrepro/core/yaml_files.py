@@ -21,7 +21,7 @@ def read(path: Path, schema: str) -> Any:
         document = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise UserError(f"{path} is missing; restore it from the repository.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     for wrong in schemas.errors(document, schema):
         where = ".".join(str(part) for part in wrong.absolute_path) or "the top level"

@@ -84,11 +84,13 @@ def builder_command(builder: str, work: Workspace) -> list[str]:
         return [builder]
     # "chroot" needs neither namespaces nor control groups, which restricted machines deny, nor a runtime such as runc.
     work.environ.setdefault("BUILDAH_ISOLATION", "chroot")
-    # A build in place has one layer; as a plain folder it needs no unmounting, which waits for the disk.
-    overlay = "overlay" in Path("/proc/filesystems").read_text().split() and not mounts_containers(builder)
+    overlay = "overlay" in Path("/proc/filesystems").read_text().split()
     work.environ.setdefault("STORAGE_DRIVER", "overlay" if overlay else "vfs")
     runroot = work.short if builder == "podman" else work.path / "run"
-    return [builder, "--root", str(work.path / "storage"), "--runroot", str(runroot)]
+    # A build in place has one layer; as a plain folder it needs no unmounting, which waits for the disk. Given a root,
+    # buildah (1.28) takes the driver from this option alone.
+    driver = ["--storage-driver", "vfs"] if mounts_containers(builder) else []
+    return [builder, "--root", str(work.path / "storage"), "--runroot", str(runroot), *driver]
 
 
 def limit_options(builder: str, proc: Path = Path("/proc")) -> list[str]:

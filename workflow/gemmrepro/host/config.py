@@ -125,9 +125,10 @@ def _regime_problems(config: Mapping[str, Any]) -> Iterator[str]:
     """Kernels that are not timed, and limits of families that do not exist."""
     for family, kernels in config["regimes"]["kernels"].items():
         timed = [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed] if _is_known(family) else []
-        for name in kernels if timed else ():
+        for name in kernels if _is_known(family) else ():
             if name not in timed:
-                yield f"regimes.kernels.{family}: there is no timed kernel {name}; choose among {', '.join(timed)}"
+                known = f"choose among {', '.join(timed)}" if timed else "take the family out"
+                yield f"regimes.kernels.{family}: there is no timed kernel {name}; {known}"
     for key in ("kernels", "minutes"):
         for family in config["regimes"][key]:
             if not _is_known(family):

@@ -2,8 +2,8 @@
 
 The crate follows the profile Provenance Run Crate 0.5 of Workflow Run RO-Crate (https://w3id.org/ro/wfrun/provenance/0.5).
 It holds the report, the verdicts, every table, gate and build record, and the sources and recordings that they come
-from. Binaries, their machine code and the images are not copied: they are named by their SHA-256 (RFC 6920), which
-the same sources give again.
+from. Binaries, their machine code and the images are not copied: they are named by their SHA-256 (RFC 6920). The same
+sources give the same binaries again; an image's file changes with every build and signature.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from gemmrepro.errors import run_stage
 from gemmrepro.host.bases import provide_base
 from gemmrepro.host.builders import find_builder, mounts_containers
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, make_caches
-from gemmrepro.host.recipes import Recipe, lock_record, read_recipe, requirements_sha256
+from gemmrepro.host.recipes import Packages, Recipe, lock_record, read_recipe, requirements_sha256
 from gemmrepro.host.rootfs import build_and_unpack, build_in_place
 from gemmrepro.host.sif import folder_to_sif, list_packages, wrap
 from gemmrepro.host.workspace import DiskFull, Workspace, remove_tree, workspace
@@ -59,7 +59,7 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
             folder_to_sif(root, image_labels(recipe), apptainer, squashed, work)
         remove_tree(work.path / "root")
         wrap(squashed, part, apptainer, work)
-        packages = list_packages(part, work)
+        packages = Packages.listed(list_packages(part, work.environ))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise DiskFull(folder) from None

@@ -12,6 +12,7 @@ from typing import Any
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
+from gemmrepro.host.inventory import Entry
 
 KEYWORDS = ("ARG", "FROM", "RUN", "COPY", "ENV", "LABEL")
 """The instructions that a recipe may use."""
@@ -51,9 +52,9 @@ class Packages:
     python: tuple[tuple[str, str], ...]
 
     @classmethod
-    def parsed(cls, listing: Mapping[str, Iterable[tuple[str, str]]]) -> Packages:
-        """From what `sif.LIST_PACKAGES` prints."""
-        return cls(*(tuple((name, version) for name, version in listing[kind]) for kind in ("os", "python")))
+    def listed(cls, listing: Mapping[str, Iterable[Entry]]) -> Packages:
+        """From what `sif.list_packages` gives."""
+        return cls(*(tuple((each["name"], each["version"]) for each in listing[kind]) for kind in ("os", "python")))
 
 
 def read_recipe(path: Path, root: Path = ROOT) -> Recipe:

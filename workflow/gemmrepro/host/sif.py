@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from gemmrepro.errors import UserError
 from gemmrepro.host.cleaning import EPOCH, clean
 from gemmrepro.host.containers import find_apptainer, fuse_hint
-from gemmrepro.host.recipes import Packages
+from gemmrepro.host.inventory import Entry
 from gemmrepro.host.rootfs import RootFs
 from gemmrepro.host.workspace import Workspace, run
 
 SQUASHFS = ("-comp", "zstd", "-Xcompression-level", "1")
 """Half the size of no compression at little more than its time; gzip, the default, takes ten times as long."""
 
-# Runs inside the image. /opt/unpacked lists packages whose files were taken without installing them.
-LIST_PACKAGES = r"""
-import importlib.metadata, json, pathlib, subprocess
-query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\n"]
-lines = subprocess.run(query, check=True, capture_output=True, text=True).stdout
-unpacked = pathlib.Path("/opt/unpacked")
-lines += unpacked.read_text() if unpacked.exists() else ""
-print(json.dumps({
-    "os": [line.split() for line in lines.splitlines() if line.strip()],
-    "python": [[d.metadata["Name"], d.version] for d in importlib.metadata.distributions()],
-}))
-"""
+INVENTORY = Path(__file__).with_name("inventory.py")
+"""The program that lists an image's packages, inside the image."""
 
 
 def folder_to_sif(root: RootFs, labels: Mapping[str, str], apptainer: str, squashed: Path, work: Workspace) -> None:
@@ -81,16 +73,40 @@ def environment_script(variables: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_packages(sif: Path, work: Workspace) -> Packages:
-    """The packages inside `sif`. Running this also tests that the image works.
+def list_packages(sif: Path, environ: Mapping[str, str]) -> dict[str, list[Entry]]:
+    """The packages inside `sif`, Debian's (`os`) and Python's. Running this also tests that the image works.
 
     Raises:
         UserError: it does not; says what to do where an ordinary user may not mount images.
     """
-    apptainer = find_apptainer(work.environ.get("PATH"))
+    apptainer = find_apptainer(environ.get("PATH"))
     inside = [apptainer, "exec", "--cleanenv", "--no-home", "--pwd", "/", str(sif)]
-    try:
-        listing = run([*inside, "python3", "-c", LIST_PACKAGES], work, quiet=True)
-    except UserError as error:
-        raise UserError(f"{error}{fuse_hint()}") from None
-    return Packages.parsed(json.loads(listing))
+    command = [*inside, "python3", "-c", INVENTORY.read_text()]
+    done = subprocess.run(command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip() or "nothing"
+        raise UserError(f"the packages in {sif} cannot be listed; the image or Apptainer said:\n{said}{fuse_hint()}")
+    return json.loads(done.stdout)
+
+
+def filesystem_sha256(sif: Path, environ: Mapping[str, str]) -> str:
+    """SHA-256 of the root file system in a SIF: what the image is, whoever signed it and whenever it was packed.
+
+    Raises:
+        UserError: Apptainer does not recognize the file as an image.
+    """
+    command = [find_apptainer(environ.get("PATH")), "sif", "list", str(sif)]
+    listing = subprocess.run(command, env=dict(environ), capture_output=True, text=True).stdout
+    found = re.search(r"\|(\d+)-(\d+) *\|FS \(Squashfs/\*System/", listing)
+    if found is None:
+        raise UserError(f"{sif} is no image that Apptainer can read; remove it, and the next run builds it again.")
+    start, left = int(found[1]), int(found[2]) - int(found[1])
+    digest = hashlib.sha256()
+    with sif.open("rb") as file:
+        file.seek(start)
+        while chunk := file.read(min(left, 1 << 20)):
+            digest.update(chunk)
+            left -= len(chunk)
+    if left:
+        raise UserError(f"{sif} is cut short; remove it, and the next run builds it again.")
+    return digest.hexdigest()

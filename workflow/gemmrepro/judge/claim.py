@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gemmrepro.core.text import as_published, format_number
+from gemmrepro.core.text import as_published, filled_in, format_number
 
 ARTICLE, BUILD, PROJECT = "article", "build", "project"
 """The registers: what a claim is about."""
@@ -47,7 +47,7 @@ class Claim:
         """Ids of the kernels that the claim is computed from."""
         compute = self.compute
         if "by" in compute:
-            return tuple(dict.fromkeys(compute["kernel"].format(d=row["d"]) for row in self.published))
+            return tuple(dict.fromkeys(filled_in(compute["kernel"], {"d": row["d"]}) for row in self.published))
         return tuple(compute.get("kernels") or [compute[key] for key in ("kernel", "over") if key in compute])
 
     @property

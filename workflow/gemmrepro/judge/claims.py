@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import yaml
 
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.paths import ROOT, SCHEMAS
+from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
 from gemmrepro.judge.carrying import problems as carrying_problems
 from gemmrepro.judge.claim import ARTICLE, Claim
@@ -19,6 +19,9 @@ from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
 from gemmrepro.registry import family_names
+
+if TYPE_CHECKING:
+    import jsonschema
 
 __all__ = ["Claim", "load", "load_file", "schema", "uncovered"]
 
@@ -102,7 +105,7 @@ def _document(path: Path) -> dict[str, Any]:
     """The file as YAML that fits the schema. Raises UserError."""
     try:
         document: dict[str, Any] = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     errors = sorted(schemas.errors(document, schema()), key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
@@ -177,7 +180,7 @@ def _load_claim(
         problems.append(Problem("compute.over", "a value over itself is 1 everywhere and tests nothing"))
     try:
         return replace(claim, statement=_filled_in(claim)), problems
-    except (KeyError, IndexError, ValueError):
+    except (KeyError, ValueError):
         allowed = "only {value} and {percent} may stand in braces" if rows else "without a figure, no braces"
         return claim, [*problems, Problem("statement", allowed)]
 
@@ -223,9 +226,9 @@ def _look_up(
 
 
 def _filled_in(claim: Claim) -> str:
-    """The statement on one line, with the published figure in it. Raises KeyError, IndexError or ValueError."""
+    """The statement on one line, with the published figure in it. Raises KeyError or ValueError."""
     figures = {} if claim.value is None else {"value": claim.figure, "percent": f"{100 * claim.value:.4g}%"}
-    return " ".join(claim.statement.format(**figures).split())
+    return " ".join(filled_in(claim.statement, figures).split())
 
 
 def load(families: tuple[str, ...] | None = None) -> list[Claim]:

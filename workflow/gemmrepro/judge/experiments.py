@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.text import format_number
+from gemmrepro.core.text import filled_in, format_number
 from gemmrepro.experiments.results import Results, row_key
 from gemmrepro.judge.carrying import unit_factor
 from gemmrepro.judge.claim import Claim
@@ -92,7 +92,7 @@ def _points(claim: Claim) -> Iterator[_Point]:
         return
     for row in claim.published:
         cells = {**(compute.get("where") or {}), **{column: row[column] for column in compute["by"]}}
-        yield _Point(cells, compute["kernel"].format(d=row["d"]), row)
+        yield _Point(cells, filled_in(compute["kernel"], {"d": row["d"]}), row)
 
 
 def _value_at(results: Results, claim: Claim, toolkit: str, point: _Point) -> PointValue | None:

@@ -121,7 +121,7 @@ class Rounds:
         points = [point for point, _ in shortest.values()]
         look = SecondLook(workspace, timer)
         seconds = [
-            Second(partial(self._bind, point, workspace), self._judged_as(point), median)
+            Second(partial(self.bind, point, workspace), self._judged_as(point), median)
             for point, median in shortest.values()
         ]
         for point, message in zip(points, look.judge(seconds), strict=True):

@@ -103,6 +103,11 @@ class ClaimView:
         """The id of its row in the table of claims."""
         return f"claim-{anchor(self.id)}"
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where its published values are printed, each place once."""
+        return tuple(dict.fromkeys(place for row in self.published for place in row.place.split("; ") if place))
+
 
 @dataclass(frozen=True)
 class VerdictsView:

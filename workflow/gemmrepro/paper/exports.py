@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping
 from html import escape
 
+from gemmrepro.judge.rules import VERDICTS
+from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.paper.claims import ClaimView, VerdictsView
 
 CLAIM_COLUMNS = {
@@ -59,21 +62,33 @@ def _row(claim: ClaimView, published: float | None) -> dict[str, object]:
 def claims_schema() -> dict[str, object]:
     """How claims.csv is to be read, as a Table Schema (https://specs.frictionlessdata.io/table-schema/)."""
     numbers = {"published", "expected", "measured", "low", "high", "tolerance"}
-    return {
-        "primaryKey": "id",
-        "fields": [
-            {"name": name, "type": "number" if name in numbers else "string", "description": meaning}
-            for name, meaning in CLAIM_COLUMNS.items()
-        ],
-        "missingValues": [""],
-    }
+    words = {"register": REGISTERS, "way": WAYS, "verdict": VERDICTS}
+    always = {"id", "family", "article", "statement", "explanation", *words}
+
+    def field(name: str) -> dict[str, object]:
+        told = {"required": name in always, "unique": name == "id", "enum": list(words.get(name, ()))}
+        kind = "number" if name in numbers else "string"
+        constraints = {key: value for key, value in told.items() if value}
+        return {"name": name, "type": kind, "description": CLAIM_COLUMNS[name], "constraints": constraints}
+
+    return {"primaryKey": "id", "fields": [field(name) for name in CLAIM_COLUMNS], "missingValues": [""]}
+
+
+def _badge_texts(verdicts: VerdictsView) -> tuple[str, str]:
+    """The two halves of the badge."""
+    held, judged = verdicts.counts["article"]["reproduced"], verdicts.decided
+    return "claims", f"{held} of {judged} hold" if judged else "not measured"
+
+
+def badge_endpoint(verdicts: VerdictsView) -> str:
+    """The badge as JSON for an endpoint of shields.io (https://shields.io/badges/endpoint-badge)."""
+    label, message = _badge_texts(verdicts)
+    return json.dumps({"schemaVersion": 1, "label": label, "message": message, "color": "blue"}) + "\n"
 
 
 def badge(verdicts: VerdictsView) -> str:
     """An SVG that says how many of the articles' judged statements hold."""
-    counts = verdicts.counts["article"]
-    judged = counts["reproduced"] + counts["partly"] + counts["not reproduced"]
-    left, right = "claims", f"{counts['reproduced']} of {judged} hold" if judged else "not measured"
+    left, right = _badge_texts(verdicts)
     widths = [7 * len(text) + 12 for text in (left, right)]
     total, middle = sum(widths), widths[0]
     label = escape(f"{left}: {right}")

@@ -13,6 +13,8 @@ from gemmrepro import registry
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
 from gemmrepro.paper import discussion
+from gemmrepro.paper.accuracy import Accuracies
+from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.inputs import Inputs
@@ -98,7 +100,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         figures=tuple(inputs.figures.get(name, ())),
         experiments=tuple(experiment_view(name, results, inputs) for results in experiments.values()),
         discussion=discussion.render(name, inputs.measured, experiments),
-        table=table_view(family, measured),
+        table=table_view(family, measured, Accuracies.of(inputs.experiments), highest(inputs.measured)),
         rows=_all_rows(name, inputs),
         stale=int((measured.summary["status"] == "stale").sum()),
         has_counters=len(measured.counters) > 0,
@@ -113,9 +115,10 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
 def _all_rows(family: str, inputs: Inputs) -> tuple[NamedRow, ...]:
     kernels = {kernel.id: kernel for kernel in registry.kernels(family)}
     rows = inputs.measured[family].summary
+    ceilings = highest(inputs.measured)
     rows = rows.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
     return tuple(
-        NamedRow(_row_name(kernels.get(row["kernel"]), row), row["kernel"] in kernels, row_view(row))
+        NamedRow(_row_name(kernels.get(row["kernel"]), row), row["kernel"] in kernels, row_view(row, ceilings=ceilings))
         for _, row in rows.iterrows()
     )
 

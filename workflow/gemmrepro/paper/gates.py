@@ -55,7 +55,6 @@ class ToolkitGateView:
 
     name: str
     static: str
-    checks: tuple[CheckView, ...]
     numeric: str
     source: str
     gpu: str | None
@@ -75,12 +74,44 @@ class ToolkitGateView:
 
 
 @dataclass(frozen=True)
+class CaseRowView:
+    """A numerical case of every toolkit that ran it: its largest error by toolkit, None where it did not run."""
+
+    case: CaseView
+    errors: tuple[float | None, ...]
+    passed: bool
+
+
+@dataclass(frozen=True)
 class GateView:
-    """A kernel's gate: ``passed`` if nothing failed; `open` names the statuses of numerical gates without a verdict."""
+    """A kernel's gate: ``passed`` if nothing failed; `open` names the statuses of numerical gates without a verdict.
+
+    `checks` and `cases` are those of all toolkits.
+    """
 
     status: str = "not run"
     toolkits: tuple[ToolkitGateView, ...] = field(default=())
     open: str = ""
+    checks: tuple[CheckView, ...] = field(default=())
+
+    @property
+    def cases(self) -> tuple[CaseRowView, ...]:
+        """The numerical cases; toolkits that ran the same case share its row."""
+        rows: dict[tuple[object, ...], dict[str, CaseView]] = {}
+        for toolkit in self.toolkits:
+            seen: Counter[tuple[object, ...]] = Counter()
+            for case in toolkit.cases:
+                key = (case.name, case.shape, case.inputs, case.alpha, case.beta, case.seed, case.allowed)
+                rows.setdefault((*key, seen[key]), {})[toolkit.name] = case
+                seen[key] += 1
+        return tuple(
+            CaseRowView(
+                case=next(iter(found.values())),
+                errors=tuple(found[each.name].error if each.name in found else None for each in self.toolkits),
+                passed=all(case.passed for case in found.values()),
+            )
+            for found in rows.values()
+        )
 
     @property
     def static_passed(self) -> bool:
@@ -94,24 +125,29 @@ class GateView:
 
 
 def gather_checks(checks: Sequence[Mapping[str, Any]]) -> tuple[CheckView, ...]:
-    """Static checks, one view per check, with the findings of every architecture.
+    """Static checks, one view per check, with the findings of every architecture, by every ``toolkit`` if they say so.
 
     The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ.
     """
     gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-    seen: Counter[tuple[Any, str]] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
     for check in checks:
-        name, arch = str(check.get("check", "")), check.get("arch")
-        gathered.setdefault((name, seen[arch, name]), []).append(check)
-        seen[arch, name] += 1
+        name, target = str(check.get("check", "")), _target(check)
+        gathered.setdefault((name, seen[target, name]), []).append(check)
+        seen[target, name] += 1
     return tuple(_one_check(name, same) for (name, _), same in gathered.items())
+
+
+def _target(check: Mapping[str, Any]) -> str:
+    """The architecture of a check, after its toolkit if it names one."""
+    return " ".join(str(check[key]) for key in ("toolkit", "arch") if check.get(key))
 
 
 def _one_check(name: str, checks: Sequence[Mapping[str, Any]]) -> CheckView:
     archs: dict[str, list[str]] = {}
     for check in checks:
         text = str(check.get("found", "")) + ("" if check.get("passed") else " (fails)")
-        archs.setdefault(text, []).append(str(check.get("arch")))
+        archs.setdefault(text, []).append(_target(check))
     return CheckView(
         check=name,
         why="; ".join(dict.fromkeys(str(check.get("why", "")) for check in checks)),
@@ -151,7 +187,14 @@ def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> GateVi
     )
     # A gate passes as long as nothing failed, so what was not run must be named as well.
     still_open = sorted({toolkit.numeric for toolkit in toolkits if not toolkit.judged})
-    return GateView("passed" if gate.get("passed") else "failed", toolkits, " or ".join(still_open))
+    checks = gather_checks(
+        [
+            {**check, "toolkit": name if len(toolkits) > 1 else None}
+            for name, verdict in sorted((gate.get("toolkits") or {}).items())
+            for check in (verdict.get("static") or {}).get("checks") or []
+        ]
+    )
+    return GateView("passed" if gate.get("passed") else "failed", toolkits, " or ".join(still_open), checks)
 
 
 def _toolkit_view(name: str, verdict: Mapping[str, Any], dtype_out: str) -> ToolkitGateView:
@@ -161,7 +204,6 @@ def _toolkit_view(name: str, verdict: Mapping[str, Any], dtype_out: str) -> Tool
     return ToolkitGateView(
         name=name,
         static="passed" if static.get("passed") else "failed",
-        checks=gather_checks(static.get("checks") or []),
         numeric=numeric.get("status") or "not run",
         source=numeric.get("source") or "none",
         gpu=numeric.get("gpu"),

@@ -1,61 +1,259 @@
-"""What this particular run cannot show."""
+"""What this particular run cannot show: each limit is a predicate over the data, and is printed only where it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from gemmrepro.core.names import SIZE
+from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import NOT_TESTABLE
+from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
+from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
 
-SKIPPED_SHOWN = 8
+SHOWN = 8
+"""How many entries of one kind are printed; the others are counted."""
+
+FULL_CLOCK = 0.98
+"""A row at this share of the GPU's highest clock, or above it, ran at full clock."""
+
+
+GATE_FAILED = "its gate failed"
+"""The reason that a sweep gives for a kernel that it did not time because it computes wrong results."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the limits are predicates over."""
+
+    inputs: Inputs
+    families: Sequence[FamilyView]
+
+    @property
+    def measured(self) -> list[FamilyView]:
+        """The families with rows."""
+        return [family for family in self.families if family.source != "none"]
+
+    @property
+    def products(self) -> list[FamilyView]:
+        """The families of GEMMs with rows."""
+        return [family for family in self.measured if family.table.levels]
+
+    def of(self, family: FamilyView) -> Measurements:
+        """A family's measurements."""
+        return self.inputs.measured[family.name]
+
+    def all_of(self, values: Callable[[Measurements], Iterable[Any]]) -> set[Any]:
+        """What holds of the measured families, without repetition."""
+        return {value for family in self.measured for value in values(self.of(family))}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit: its name, and the sentences that it is, none where it does not hold of the data."""
+
+    name: str
+    sentences: Callable[[Data], Iterator[str]]
 
 
 def limits(inputs: Inputs, families: Sequence[FamilyView]) -> list[str]:
-    """The limits that follow from what was run, measured and recorded, a sentence or two each."""
-    return [
-        *_of_sources(inputs, families),
-        *_of_rows(families),
-        *_of_corrections(inputs),
-        *_of_statements(inputs),
-        *_of_gates(families),
-        *_of_sweeps(inputs, families),
-    ]
+    """The limits that hold of what was run, measured and recorded, the weightiest first."""
+    data = Data(inputs, families)
+    return [sentence for limit in LIMITS for sentence in limit.sentences(data)]
 
 
-def _of_sources(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]:
-    if inputs.verdicts.source in ("recorded", "mixed"):
+def _nothing_measured(data: Data) -> Iterator[str]:
+    if data.inputs.verdicts.source == "none":
+        yield "Nothing was measured: there was neither a usable GPU nor a recording."
+
+
+def _one_gpu_model(data: Data) -> Iterator[str]:
+    names = data.all_of(lambda measured: [measured.gpu] if measured.gpu else [])
+    if len(names) == 1:
+        yield (
+            f"All GPU times come from one model, {next(iter(names))}. Intervals cover the noise of one card in one "
+            "sweep, not other cards of the model, other drivers or other cooling."
+        )
+
+
+def _recorded(data: Data) -> Iterator[str]:
+    if data.inputs.verdicts.source in ("recorded", "mixed"):
         yield (
             "This run used no GPU. Times and numerical gates were recorded earlier on "
-            f"{inputs.verdicts.gpu}; build keys tie each to the binary compiled in this run."
+            f"{data.inputs.verdicts.gpu}; build keys tie each to the binary compiled in this run."
         )
-    if timed_on := _machines_without_a_gpu(families, "live"):
+
+
+def _own_kernels(data: Data) -> Iterator[str]:
+    if data.products and any(claim.published for claim in data.inputs.verdicts.claims):
+        yield (
+            "The kernels follow the articles' descriptions, not their code, so a difference in speed may come from our "
+            "implementation as well as from the hardware."
+        )
+        yield "Published figures have the digits that the articles print; the articles give no intervals."
+
+
+def _one_library(data: Data) -> Iterator[str]:
+    releases = data.all_of(lambda measured: filter(None, [(measured.run.get("libraries") or {}).get("cuBLAS")]))
+    if len(releases) == 1 and data.products:
+        several = len({toolkit for family in data.products for toolkit in family.table.toolkits}) > 1
+        yield (
+            f"Ratios are to cuBLAS {next(iter(releases))}{', whichever toolkit compiled the kernel' if several else ''}"
+            ". The articles used older releases, which chose other kernels, so a ratio may move although the kernel's "
+            "own speed does not."
+        )
+
+
+def _power(data: Data) -> Iterator[str]:
+    slowed = total = 0
+    names = []
+    for family in data.measured:
+        rows, top = data.of(family).summary, (data.of(family).run.get("gpu") or {}).get("clock_max_mhz")
+        if top:
+            capped = rows["throttle"].str.contains("power") & (rows["clock_mhz"] < FULL_CLOCK * top)
+            slowed, total = slowed + int(capped.sum()), total + len(rows)
+            names += [family.name] if capped.any() else []
+    if slowed:
+        yield (
+            f"In {slowed} of {total} rows ({listed(names)}) the power cap held the SM clock below its maximum. Their "
+            "throughputs depend on cooling and on what ran before; alternating launches keep the ratios comparable."
+        )
+
+
+def _bursts(data: Data) -> Iterator[str]:
+    seconds = data.all_of(lambda m: filter(None, [(m.run.get("config") or {}).get("seconds_per_round")]))
+    if seconds:
+        yield (
+            f"A round times a point for at most {max(seconds):g} s. A GPU that runs a kernel for minutes is hotter "
+            "and may clock lower."
+        )
+
+
+def _rounds(data: Data) -> Iterator[str]:
+    by_rounds: dict[int, list[str]] = {}
+    for family in data.measured:
+        rounds = data.of(family).summary["rounds"].dropna()
+        if len(rounds) and rounds.max() < ENOUGH:
+            by_rounds.setdefault(int(rounds.max()), []).append(family.name)
+    for count, names in sorted(by_rounds.items()):
+        yield (
+            f"{count} round{'s' if count != 1 else ''} of sampling stand behind the rows of {listed(names)}: drift "
+            "between rounds is inside the intervals, rarer disturbances are not."
+        )
+
+
+def _few_samples(data: Data) -> Iterator[str]:
+    few = {family.name: int((data.of(family).summary["samples"] < ENOUGH).sum()) for family in data.measured}
+    if count := sum(few.values()):
+        names = listed([name for name, own in few.items() if own])
+        yield (
+            f"{count} {_rows(count)} of {names} {'has' if count == 1 else 'have'} fewer than {ENOUGH} samples and "
+            f"{'is' if count == 1 else 'are'} printed without an interval."
+        )
+
+
+def _regime(data: Data) -> Iterator[str]:
+    for cache, other in (("warm", "cold"), ("cold", "warm")):
+        names = [family.name for family in data.products if set(family.table.caches) == {cache}]
+        if names:
+            yield f"{listed(names)}: timed with a {cache} cache only; nothing here is about a {other} one."
+
+
+def _toolkit(data: Data) -> Iterator[str]:
+    toolkits = {toolkit for family in data.products for toolkit in family.table.toolkits}
+    for one in sorted(toolkits) if len(toolkits) > 1 else ():
+        names = [family.name for family in data.products if set(family.table.toolkits) == {one}]
+        if names:
+            yield f"{listed(names)}: compiled by {one} only."
+
+
+def _counters(data: Data) -> Iterator[str]:
+    """Families of which no counter was recorded, apart from those whose counters no claim and no kernel asks for."""
+    wanting = [family for family in data.products if _wants_counters(data, family)]
+    names = [family.name for family in wanting if not family.has_counters]
+    if names:
+        yield (
+            f"{listed(names)}: no hardware counters were recorded, so memory traffic and stalls are unknown, and "
+            "claims about them are not measured."
+        )
+
+
+def _wants_counters(data: Data, family: FamilyView) -> bool:
+    return any(kernel.evidence is not None for kernel in family.kernels)
+
+
+def _size(data: Data) -> Iterator[str]:
+    names = [family.name for family in data.products if not family.table.has_size]
+    if names:
+        yield (
+            f"{listed(names)}: the article's size, {SIZE}, was not part of this sweep, so claims about it are not "
+            "measured."
+        )
+
+
+def _stale(data: Data) -> Iterator[str]:
+    rows = sum(family.stale for family in data.families)
+    if rows:
+        yield (
+            f"{rows} {_rows(rows)} {'is' if rows == 1 else 'are'} stale: the kernel, its flags or its toolkit changed "
+            "since the recording. They are struck out and support no claim."
+        )
+    rows = sum(experiment.stale for family in data.families for experiment in family.experiments)
+    if rows:
+        yield (
+            f"{rows} {_rows(rows)} of experiments {'is' if rows == 1 else 'are'} stale: a kernel, or what the "
+            "experiment does, changed since the recording. They are struck out and support no claim."
+        )
+
+
+def _gates(data: Data) -> Iterator[str]:
+    unjudged = {
+        kernel.name
+        for family in data.families
+        for kernel in family.kernels
+        if not all(toolkit.judged for toolkit in kernel.gate.toolkits)
+    }
+    if unjudged:
+        yield f"The numerical gate has not been run for today's binaries of {', '.join(sorted(unjudged))}."
+
+
+def _changed_trees(data: Data) -> Iterator[str]:
+    names = [family.name for family in data.measured if "+" in str(data.of(family).run.get("git_commit") or "")]
+    if names:
+        yield (
+            f"{listed(names)}: recorded from a tree with uncommitted changes. Build keys, which hash the sources, "
+            "still tie each row to today's binary."
+        )
+
+
+def _cpu(data: Data) -> Iterator[str]:
+    if timed_on := _machines_without_a_gpu(data, "live"):
         yield (
             f"Experiments that need no GPU were timed in this run on {timed_on}, alongside any other load on that "
             "machine."
         )
-    if recorded_on := _machines_without_a_gpu(families, "recorded"):
+    if recorded_on := _machines_without_a_gpu(data, "recorded"):
         yield f"Experiments that need no GPU were recorded on {recorded_on}."
-    if inputs.verdicts.source == "none":
-        yield "Nothing was measured: there was neither a usable GPU nor a recording."
 
 
-def _machines_without_a_gpu(families: Sequence[FamilyView], source: str) -> str:
+def _machines_without_a_gpu(data: Data, source: str) -> str:
     """The machines on which experiments from this source ran on the CPU, comma-separated; empty if none did."""
     machines = {
         str(experiment.machine)
-        for family in families
+        for family in data.families
         for experiment in family.experiments
         if experiment.on_cpu and experiment.source == source
     }
     return ", ".join(sorted(machines))
 
 
-def _of_corrections(inputs: Inputs) -> Iterator[str]:
-    unfounded = inputs.verdicts.unfounded
+def _unfounded(data: Data) -> Iterator[str]:
+    unfounded = data.inputs.verdicts.unfounded
     if unfounded:
         names = ", ".join(claim.id for claim in unfounded)
         yield (
@@ -64,62 +262,75 @@ def _of_corrections(inputs: Inputs) -> Iterator[str]:
         )
 
 
-def _of_statements(inputs: Inputs) -> Iterator[str]:
+def _untestable(data: Data) -> Iterator[str]:
     """The articles' statements that this machine cannot test, each with its reason while they are few."""
-    untestable = [
-        claim for claim in inputs.verdicts.claims if claim.register == ARTICLE and claim.verdict == NOT_TESTABLE
+    claims = [
+        claim for claim in data.inputs.verdicts.claims if claim.register == ARTICLE and claim.verdict == NOT_TESTABLE
     ]
-    for claim in untestable[:SKIPPED_SHOWN]:
+    for claim in claims[:SHOWN]:
         yield f"Not testable here: {claim.statement} {claim.transfer_reason}"
-    if len(untestable) > SKIPPED_SHOWN:
-        yield f"{len(untestable) - SKIPPED_SHOWN} more statements are not testable here; the table of claims says why."
+    if len(claims) > SHOWN:
+        yield f"{len(claims) - SHOWN} more statements are not testable here; the table of claims says why."
 
 
-def _of_rows(families: Sequence[FamilyView]) -> Iterator[str]:
-    stale = sum(family.stale for family in families)
-    if stale:
-        yield (
-            f"{stale} rows are stale: the kernel, its flags or its toolkit changed after they were recorded. They are "
-            "struck out and support no claim."
-        )
-    if any(not family.has_counters for family in _measured(families)):
-        yield (
-            "The profiler was not available, so there are no hardware counters: load counts come from the machine "
-            "code, memory traffic is unknown, and claims about it are not measured."
-        )
-    stale = sum(experiment.stale for family in families for experiment in family.experiments)
-    if stale:
-        yield (
-            f"{stale} rows of experiments are stale: a kernel, or what the experiment does, changed after they were "
-            "recorded. They are struck out and support no claim."
-        )
-
-
-def _of_gates(families: Sequence[FamilyView]) -> Iterator[str]:
-    open_gates = {
-        kernel.name
-        for family in families
-        for kernel in family.kernels
-        if not all(toolkit.judged for toolkit in kernel.gate.toolkits)
-    }
-    if open_gates:
-        yield f"The numerical gate has not been run for today's binaries of {', '.join(sorted(open_gates))}."
-
-
-def _of_sweeps(inputs: Inputs, families: Sequence[FamilyView]) -> Iterator[str]:
-    if any(not family.table.has_size for family in _measured(families)):
-        yield f"The article's size, {SIZE}, was not part of this sweep, so claims about it are not measured."
-    skipped = [
-        SkippedView.of(entry) for measured in inputs.measured.values() for entry in measured.run.get("skipped") or []
+def _skipped(data: Data) -> Iterator[str]:
+    """What no sweep timed, kernels of one reason together."""
+    entries = [
+        SkippedView.of(entry)
+        for measured in data.inputs.measured.values()
+        for entry in measured.run.get("skipped") or []
     ]
-    for entry in skipped[:SKIPPED_SHOWN]:
-        yield f"{entry.kernel}, built by {entry.toolkit}, was not timed: {entry.reason}"
-    if len(skipped) > SKIPPED_SHOWN:
-        yield f"{len(skipped) - SKIPPED_SHOWN} more were not timed; run.json lists them."
-    if not inputs.locks:
+    kernels: dict[str, list[str]] = {}
+    for entry in entries:
+        kernels.setdefault(entry.reason, []).append(entry.kernel)
+    for reason, repeated in [*kernels.items()][:SHOWN]:
+        names = list(dict.fromkeys(repeated))
+        is_one = len(names) == 1
+        if reason == GATE_FAILED:
+            passed = _pass_now(data, names)
+            now = f", and {'passes' if is_one else 'pass'} it now, untimed" if passed else ""
+            yield f"{listed(names)} failed {'its gate' if is_one else 'their gates'} when the sweep ran{now}."
+        else:
+            yield f"{listed(names)} {'was' if is_one else 'were'} not timed at every size: {reason}."
+    if len(kernels) > SHOWN:
+        yield f"{len(kernels) - SHOWN} more reasons for rows that are missing are in run.json."
+
+
+def _pass_now(data: Data, names: Sequence[str]) -> bool:
+    gates = {kernel.id: kernel.gate for family in data.families for kernel in family.kernels}
+    return all(name in gates and gates[name].numeric_passed for name in names)
+
+
+def _no_containers(data: Data) -> Iterator[str]:
+    if not data.inputs.locks:
         yield "This run used no containers, so only the tool versions listed above are recorded."
 
 
-def _measured(families: Sequence[FamilyView]) -> list[FamilyView]:
-    """The families of GEMMs with rows."""
-    return [family for family in families if family.table.levels and family.source != "none"]
+def _rows(count: int) -> str:
+    return "row" if count == 1 else "rows"
+
+
+LIMITS = (
+    Limit("nothing measured", _nothing_measured),
+    Limit("one model of GPU", _one_gpu_model),
+    Limit("recorded earlier", _recorded),
+    Limit("kernels of our own", _own_kernels),
+    Limit("one release of cuBLAS", _one_library),
+    Limit("clock below its maximum", _power),
+    Limit("short bursts", _bursts),
+    Limit("few rounds", _rounds),
+    Limit("few samples", _few_samples),
+    Limit("one cache state", _regime),
+    Limit("one toolkit", _toolkit),
+    Limit("no counters", _counters),
+    Limit("article's size missing", _size),
+    Limit("stale rows", _stale),
+    Limit("gates not run", _gates),
+    Limit("uncommitted changes", _changed_trees),
+    Limit("experiments on a CPU", _cpu),
+    Limit("unfounded corrections", _unfounded),
+    Limit("untestable statements", _untestable),
+    Limit("kernels not timed", _skipped),
+    Limit("no containers", _no_containers),
+)
+"""Every limit, by weight."""

@@ -19,8 +19,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gemmrepro.core import paths
-from gemmrepro.core.names import SIZE, SNAKEMAKE
+from gemmrepro.core import paths, schemas
+from gemmrepro.core.names import REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims as declared_claims
@@ -30,6 +30,7 @@ from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.paper import bundle, evidence_index, exports
 from gemmrepro.paper.baselines import BaselinePage, baseline_pages
+from gemmrepro.paper.citation import Citation, citation, linked_data
 from gemmrepro.paper.claims import by_article, disagreements, distance
 from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
@@ -38,10 +39,17 @@ from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.mechanisms import explained, mechanisms
+from gemmrepro.paper.policy import secured
 from gemmrepro.paper.references import references
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, raised
+
+LOADER = (
+    'document.head.append(Object.assign(document.createElement("script"),'
+    '{src:document.documentElement.dataset.root+"assets/paper.js"}))'
+)
+"""The script in every page but the paper: it loads the one beside them."""
 
 
 def render(inputs: Inputs) -> dict[str, str]:
@@ -53,6 +61,8 @@ def render(inputs: Inputs) -> dict[str, str]:
     inputs.files.text(evidence_index.evidence_script(families, baselines), evidence_index.SCRIPT)
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
     environment = _environment(inputs, declared, found, families, baselines)
+    cited = _cited(inputs)
+    environment.globals |= {"cited": cited, "linked_data": linked_data(cited, references(), _described(families))}
     pages = {}
 
     def page(place: str, template: str, **own: Any) -> None:
@@ -60,7 +70,7 @@ def render(inputs: Inputs) -> dict[str, str]:
         pages[place] = "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
     page("index.html", "index.html.j2")
-    for name in ("claims", "runs", "reproduce"):
+    for name in REPORT_PAGES[1:]:
         page(f"{name}.html", f"{name}.html.j2")
     for family in families:
         page(f"families/{family.name}.html", "family.html.j2", family=family)
@@ -74,9 +84,9 @@ def render(inputs: Inputs) -> dict[str, str]:
             page(f"kernels/{kernel.id}.html", "kernel.html.j2", family=family, kernel=kernel, **beside)
     for baseline in baselines:
         page(f"baselines/{baseline.id}.html", "baseline.html.j2", baseline=baseline)
-    _exports(inputs, declared)
+    _exports(inputs, declared, cited)
     inputs.files.text(search_script(inputs.verdicts.claims, families, pages["index.html"]), SEARCH)
-    return bundle.resolved(pages, inputs.files)
+    return {place: secured(text) for place, text in bundle.resolved(pages, inputs.files).items()}
 
 
 def _environment(
@@ -127,6 +137,7 @@ def _of_the_project() -> dict[str, Any]:
     return {
         "style": Markup((TEMPLATES / "paper.css").read_text()),
         "script": Markup((TEMPLATES / "paper.js").read_text()),
+        "loader": Markup(LOADER),
         "marks": MARKS,
         "transfer_words": TRANSFER_WORDS,
         "snakemake": SNAKEMAKE,
@@ -161,15 +172,37 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
     }
 
 
-def _exports(inputs: Inputs, declared: Mapping[str, Claim]) -> None:
+def _cited(inputs: Inputs) -> Citation:
+    """How to cite the report: its title names the GPU, its date is that of the measurements."""
+    gpu = inputs.verdicts.gpu
+    return citation(f"GEMM articles, checked{f' on {gpu}' if gpu else ''}", machine_view(inputs.measured, {}).date)
+
+
+def _exports(inputs: Inputs, declared: Mapping[str, Claim], cited: Citation) -> None:
     """Add the files for programs."""
     files = inputs.files
-    files.text(
-        exports.claims_csv(inputs.verdicts, {name: claim.value for name, claim in declared.items()}), "data/claims.csv"
-    )
+    values = {name: claim.value for name, claim in declared.items()}
+    files.text(exports.claims_csv(inputs.verdicts, values), "data/claims.csv")
     files.text(json.dumps(exports.claims_schema(), indent=2) + "\n", "data/claims.schema.json")
+    files.text(json.dumps(schemas.load("verdicts.schema.yaml"), indent=2) + "\n", "data/verdicts.schema.json")
     files.text(exports.badge(inputs.verdicts), "data/badge.svg")
+    files.text(exports.badge_endpoint(inputs.verdicts), "data/badge.json")
+    files.text(cited.bibtex, "data/citation.bib")
     files.add(paths.KERNELS_DIR / "published.csv", "data/published.csv")
+
+
+def _described(families: Sequence[FamilyView]) -> dict[str, str]:
+    """The data that the report offers, for those who look for data: places and what is there."""
+    told = {
+        "data/claims.csv": "every claim with its verdict; claims.schema.json describes the columns",
+        "data/verdicts.json": "every claim with the values and rows behind its verdict; see verdicts.schema.json",
+        "data/published.csv": "every number that the articles print",
+    }
+    for family in families:
+        for link, meaning in ((family.summary_link, "measured rows"), (family.samples_link, "samples")):
+            if link:
+                told[link] = f"{family.title}: {meaning}"
+    return told
 
 
 def placed(family: str, found: Mapping[str, FigureView]) -> list[str]:

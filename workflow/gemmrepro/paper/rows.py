@@ -12,6 +12,8 @@ from markupsafe import Markup
 
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import Measurements, counter_key, row_key
+from gemmrepro.paper.ceilings import ceiling_of
+from gemmrepro.paper.figures.points import BEYOND, counted
 from gemmrepro.paper.text import NONE, anchor, histogram, interval, number, size_text, time_text
 
 SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")
@@ -23,7 +25,11 @@ Samples = Mapping[tuple[str, ...], np.ndarray]
 
 @dataclass(frozen=True)
 class RowView:
-    """A summary row as text; `ratio_value` is the ratio as a number, `anchor` the id of its row of samples."""
+    """A summary row as text; `ratio_value` is the ratio as a number, `anchor` the id of its row of samples.
+
+    Intervals are empty where they come from too few samples, or end above what the GPU can do. `paired` is the rate of
+    the baseline that was timed in alternation with this row, in `rate_unit`.
+    """
 
     anchor: str
     kernel: str
@@ -39,6 +45,7 @@ class RowView:
     ratio: str
     ratio_value: float | None
     ratio_interval: str
+    paired: float | None
     samples: str
     rounds: str
     error: str
@@ -84,12 +91,19 @@ def counter_anchor(row: Mapping[str, Any]) -> str:
     return anchor(f"row counters:{counter_key(row)}")
 
 
-def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView:
-    """A summary row; `times` are its samples in µs."""
-    tflops_low = tflops_high = None
-    if pd.notna(row["tflops"]) and pd.notna(row["ci_low_us"]) and row["ci_low_us"] and pd.notna(row["ci_high_us"]):
-        tflops_low = row["tflops"] * row["median_us"] / row["ci_high_us"]
-        tflops_high = row["tflops"] * row["median_us"] / row["ci_low_us"]
+def row_view(
+    row: Mapping[str, Any], times: np.ndarray | None = None, ceilings: Mapping[str, float] | None = None
+) -> RowView:
+    """A summary row.
+
+    Args:
+        times: its samples in µs.
+        ceilings: TFLOP/s of the GPU's fastest loops by type (`ceilings.highest`).
+    """
+    tflops_low, tflops_high = _tflops_interval(row)
+    possible = tflops_high is None or tflops_high <= BEYOND * ceiling_of(ceilings, row["dtype"])
+    shown = counted(row) and possible
+    rate = row["gbps"] if pd.isna(row["tflops"]) else row["tflops"]
     return RowView(
         anchor=row_anchor(row),
         kernel=row["kernel"],
@@ -98,13 +112,14 @@ def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView
         cache=row["cache"],
         toolkit=row["toolkit"],
         time=time_text(row["median_us"]),
-        time_interval=f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]",
+        time_interval=f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]" if shown else "",
         tflops=number(row["tflops"]),
-        tflops_interval=interval(tflops_low, tflops_high, 4),
+        tflops_interval=interval(tflops_low, tflops_high, 4) if shown else "",
         gbps=number(row["gbps"]),
         ratio=number(row["ratio"]),
         ratio_value=None if pd.isna(row["ratio"]) else float(row["ratio"]),
-        ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4),
+        ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
+        paired=float(rate / row["ratio"]) if pd.notna(rate) and pd.notna(row["ratio"]) and row["ratio"] else None,
         rounds=NONE if pd.isna(row["rounds"]) else str(int(row["rounds"])),
         samples=NONE if pd.isna(row["samples"]) else str(int(row["samples"])),
         error=number(row["err_scaled_max"]),
@@ -115,6 +130,14 @@ def row_view(row: Mapping[str, Any], times: np.ndarray | None = None) -> RowView
         stale=row["status"] == "stale",
         histogram=histogram(times, row["median_us"]) if times is not None else Markup(""),
     )
+
+
+def _tflops_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The interval of the median time as throughput: a longer time is its lower end."""
+    if pd.isna(row["tflops"]) or pd.isna(row["ci_low_us"]) or not row["ci_low_us"] or pd.isna(row["ci_high_us"]):
+        return None, None
+    work = row["tflops"] * row["median_us"]
+    return work / row["ci_high_us"], work / row["ci_low_us"]
 
 
 def counter_view(row: Mapping[str, Any]) -> CounterView:

@@ -20,7 +20,10 @@ class Best:
 
 @dataclass(frozen=True)
 class Headline:
-    """A family's best kernel, and the best of those that its article gives a ratio for, if any was measured."""
+    """A family's best kernel, and the best of those that its article gives a ratio for, if any was measured.
+
+    Of schemes for FP64 the best is the fastest that is no less accurate than DGEMM.
+    """
 
     family: FamilyView
     best: Best
@@ -53,6 +56,8 @@ def _headline(family: FamilyView) -> Headline | None:
     by_first = [
         candidate for candidate in candidates if candidate.row.toolkit == family.table.toolkits[0]
     ] or candidates
+    if family.table.emulates:
+        by_first = [one for one in by_first if one.level.error and one.level.error.as_accurate]
     best = _best(by_first)
     if best is None:
         return None

@@ -10,12 +10,13 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core import names
-from gemmrepro.core.names import LIBRARY, SIZE
+from gemmrepro.core.names import SIZE
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, cubes, select
+from gemmrepro.paper.accuracy import TYPE, Accuracies, ErrorView
 from gemmrepro.paper.claims import PublishedView
 from gemmrepro.paper.rows import RowView, row_view
-from gemmrepro.paper.text import anchor
+from gemmrepro.paper.text import NONE, anchor, number
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import dtypes, level_name
 
@@ -24,7 +25,7 @@ CACHES = ("warm", "cold")
 
 @dataclass(frozen=True)
 class LevelView:
-    """A level: its figures in print, and a cell for each toolkit and cache state."""
+    """A level: its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64."""
 
     name: str
     anchor: str
@@ -32,6 +33,7 @@ class LevelView:
     published_rate: PublishedView | None
     published_ratio: PublishedView | None
     cells: tuple[RowView | None, ...]
+    error: ErrorView | None = None
 
     @property
     def measured(self) -> bool:
@@ -41,12 +43,17 @@ class LevelView:
 
 @dataclass(frozen=True)
 class BaselineView:
-    """A baseline in a type, with a cell for each toolkit and cache state; `ran` is the GPU kernel it launched."""
+    """A baseline in a type; `ran` is the GPU kernel it launched.
+
+    `cells` holds its throughput for each toolkit and cache state as it was timed beside the levels, from the lowest to
+    the highest: a clock that moves during the sweep moves both, so one value beside all levels would mislead.
+    """
 
     id: str
     dtype: str
-    cells: tuple[RowView | None, ...]
+    cells: tuple[str, ...]
     ran: str | None
+    error: ErrorView | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,11 @@ class TableView:
     toolkits: tuple[str, ...]
     levels: tuple[LevelView, ...]
     baselines: tuple[BaselineView, ...]
+
+    @property
+    def emulates(self) -> bool:
+        """Whether the error of any level is known, as that of schemes for FP64 is."""
+        return any(level.error for level in self.levels)
 
     @property
     def _published(self) -> list[PublishedView]:
@@ -90,7 +102,9 @@ def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]
     return {row["metric"]: row for row in own or rows}
 
 
-def table_view(family: registry.Family, measured: Measurements) -> TableView:
+def table_view(
+    family: registry.Family, measured: Measurements, accuracies: Accuracies, ceilings: Mapping[str, float]
+) -> TableView:
     """The table of a family, at the article's size if it was measured, else at the largest that was."""
     compared = ladders.compared(family.name)
     cubic = cubes(measured.summary)
@@ -103,10 +117,10 @@ def table_view(family: registry.Family, measured: Measurements) -> TableView:
         row for row in published_rows() if family.article and row["article"] == family.article and row["n"] == SIZE
     ]
 
-    def cells(kernel: str | None, dtype: str, toolkit: str | None = None) -> tuple[RowView | None, ...]:
+    def cells(kernel: str, dtype: str) -> tuple[RowView | None, ...]:
         of_kernel = select(rows, kernel=kernel, dtype=dtype)
         return tuple(
-            _cell(select(of_kernel, toolkit=toolkit or column, cache=cache)) for column in toolkits for cache in caches
+            _cell(select(of_kernel, toolkit=column, cache=cache), ceilings) for column in toolkits for cache in caches
         )
 
     def level(kernel: registry.Kernel) -> LevelView:
@@ -118,7 +132,18 @@ def table_view(family: registry.Family, measured: Measurements) -> TableView:
             published_rate=PublishedView.of(printed.get("throughput")),
             published_ratio=PublishedView.of(printed.get("ratio_to_cublas")),
             cells=cells(kernel.id, kernel.compute.dtype_in),
+            error=accuracies(kernel.id, size) if kernel.compute.dtype_in == TYPE else None,
         )
+
+    levels = tuple(map(level, compared))
+
+    def beside(baseline: str, dtype: str) -> tuple[str, ...]:
+        own = [
+            shown.cells
+            for kernel, shown in zip(compared, levels, strict=True)
+            if (kernel.timing.baseline, kernel.compute.dtype_in) == (baseline, dtype)
+        ]
+        return tuple(map(_range, zip(*own, strict=True)))
 
     return TableView(
         types=tuple(dtypes(family.name)),
@@ -126,12 +151,27 @@ def table_view(family: registry.Family, measured: Measurements) -> TableView:
         has_size=SIZE in sizes,
         caches=caches,
         toolkits=toolkits,
-        levels=tuple(map(level, compared)),
+        levels=levels,
         baselines=tuple(
-            BaselineView(baseline, dtype, cells(baseline, dtype, LIBRARY), _ran(measured, baseline, dtype, size))
+            BaselineView(
+                id=baseline,
+                dtype=dtype,
+                cells=beside(baseline, dtype),
+                ran=_ran(measured, baseline, dtype, size),
+                error=accuracies(baseline, size) if dtype == TYPE else None,
+            )
             for baseline, dtype in _baselines(compared)
         ),
     )
+
+
+def _range(cells: Iterable[RowView | None]) -> str:
+    """The throughputs of the baseline that these rows were timed with: the lowest and the highest."""
+    rates = [cell.paired for cell in cells if cell and cell.paired and not cell.stale]
+    if not rates:
+        return NONE
+    low, high = number(min(rates)), number(max(rates))
+    return low if low == high else f"{low} to {high}"
 
 
 def _baselines(compared: Iterable[registry.Kernel]) -> Iterator[tuple[str, str]]:
@@ -140,8 +180,8 @@ def _baselines(compared: Iterable[registry.Kernel]) -> Iterator[tuple[str, str]]
     )
 
 
-def _cell(rows: pd.DataFrame) -> RowView | None:
-    return row_view(rows.iloc[-1]) if len(rows) else None
+def _cell(rows: pd.DataFrame, ceilings: Mapping[str, float]) -> RowView | None:
+    return row_view(rows.iloc[-1], ceilings=ceilings) if len(rows) else None
 
 
 def _ran(measured: Measurements, baseline: str, dtype: str, size: int) -> str | None:

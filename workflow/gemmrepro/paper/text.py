@@ -48,6 +48,11 @@ TRANSFER_WORDS = {
 
 BINS = 32
 
+_COLOURED = "k|kc|kd|kn|kr|kt|ow|nb|nc|m|mb|mf|mh|mi|mo|c|c1|cm|ch|s|s1|s2|sc|cp|cpf"
+"""The classes of code that paper.css gives a colour, without their prefix."""
+
+_PLAIN = re.compile(rf'<span class="t-(?!(?:{_COLOURED})")[a-z0-9]+">([^<]*)</span>')
+
 
 @dataclass(frozen=True)
 class LinkView:
@@ -95,9 +100,10 @@ def size_text(row: Mapping[str, Any]) -> str:
 
 
 def highlighted(code: str, language: str = "cuda") -> Markup:
-    """Source code as HTML spans with classes that begin with ``t-``."""
+    """Source code as HTML; what has a colour is in a span whose class begins with ``t-``."""
     formatter = HtmlFormatter(nowrap=True, classprefix="t-")
-    return Markup(highlight(code, get_lexer_by_name(language), formatter).rstrip("\n"))
+    spans = highlight(code, get_lexer_by_name(language), formatter).rstrip("\n")
+    return Markup(_PLAIN.sub(r"\1", spans))
 
 
 def code_spans(text: str) -> Markup:

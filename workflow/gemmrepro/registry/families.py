@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import re
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -50,8 +51,10 @@ def family_names() -> tuple[str, ...]:
 def family_module(name: str) -> ModuleType:
     """The module kernels/<name>/family.py. Raises UserError if there is none."""
     path = paths.KERNELS_DIR / name / "family.py"
-    if not path.is_file():
-        raise UserError(f"there is no kernel family '{name}'; known families: {', '.join(family_names())}.")
+    if not re.fullmatch(r"\w+", name) or not path.is_file():
+        raise UserError(
+            f"there is no kernel family '{' '.join(name.split())}'; known families: {', '.join(family_names())}."
+        )
     return _loaded(path)
 
 
@@ -86,4 +89,4 @@ def kernel(kernel_id: str) -> Kernel:
             return candidate
     known = [candidate.id for candidate in kernels()]
     near = difflib.get_close_matches(kernel_id, known, n=3, cutoff=0.4) or known
-    raise UserError(f"there is no kernel '{kernel_id}'; did you mean {', '.join(near)}?")
+    raise UserError(f"there is no kernel '{' '.join(kernel_id.split())}'; did you mean {', '.join(near)}?")

@@ -108,8 +108,8 @@ def _part(part: ElementTree.Element) -> str:
     if part.tag == _SVG + "rect":
         return f'<rect width="72" height="72" fill="{_value(part.attrib["fill"])}"/>'
     style = dict(_properties(part.attrib["style"]))
-    shown = "".join(f"{name}:{_value(value)};" for name, value in sorted(style.items()))
-    return f'<path d="{_path(part.attrib["d"], 1)}" style="{shown}"/>'
+    shown = "".join(f' {name}="{_value(value)}"' for name, value in sorted(style.items()))
+    return f'<path d="{_path(part.attrib["d"], 1)}"{shown}/>'
 
 
 def _read(element: ElementTree.Element, names: Mapping[str, str]) -> _Node:

@@ -1,0 +1,47 @@
+"""The pages by axe-core: WCAG 2.2 AA and best practices, in light, dark and on a phone, with everything unfolded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from looks import DESKTOP, PHONE, size, theme
+from pages import KINDS, kinds, opened
+
+ROWS = 40
+"""Rows of a table that are looked at. One template writes all of them, and axe takes 20 s for the claims."""
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+AUDIT = """
+const [rules, rows, done] = arguments;
+for (const each of document.querySelectorAll("details")) each.open = true;
+for (const body of document.querySelectorAll("tbody")) [...body.rows].slice(rows).forEach((row) => row.remove());
+axe.run(document, {runOnly: rules, resultTypes: ["violations"], preload: false}).then(
+  ({violations}) => done(violations.map(({id, nodes}) => `${id}: ${nodes[0].html}`)), (error) => done([`${error}`]));
+"""
+
+
+@pytest.fixture(scope="module")
+def axe(validators: Path) -> str:
+    """The text of axe-core."""
+    [found] = (validators.parent / "lib").glob("python*/site-packages/axe_playwright_python/axe.min.js")
+    return found.read_text()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_axe_finds_no_violation(page, report, axe, kind, scheme, width):
+    size(page, width)
+    theme(page, scheme)
+    opened(page, kinds(report)[kind])
+    page.execute_script(axe)
+    assert page.execute_async_script(AUDIT, RULES, ROWS) == []
+
+
+def test_axe_finds_what_is_planted(page, report, axe):
+    opened(page, kinds(report)["kernel"])
+    page.execute_script(axe)
+    page.execute_script("document.querySelector('h1').style.color = '#eee'; document.documentElement.lang = ''")
+    found = page.execute_async_script(AUDIT, RULES, ROWS)
+    assert {each.split(":")[0] for each in found} >= {"color-contrast", "html-has-lang"}

@@ -1,0 +1,41 @@
+"""The policy of the pages in Chromium: they run whole, and what was injected into them does not run."""
+
+from __future__ import annotations
+
+import pytest
+from pages import KINDS, kinds, opened, waited
+
+INJECTED = {
+    "a script": "<script>document.title = 'injected'</script>",
+    "an event handler": '<img src="data:,x" onerror="document.title = \'injected\'">',
+    "a script beside the page": '<script src="injected.js"></script>',
+    "a script in a frame": "<iframe srcdoc=\"<script>parent.document.title = 'injected'</script>\"></iframe>",
+    "a plug-in": '<object data="injected.html" type="text/html"></object>',
+    "another base": '<base href="https://example.org/"><a id="lost" href="claims.html">claims</a>',
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_page_breaks_its_own_policy(page, report, kind):
+    opened(page, kinds(report)[kind])
+    page.execute_script("document.querySelector('.search input').focus()")
+    waited(page, "typeof gemmreproSearch === 'function'")
+    number = "document.querySelector('main a[href*=\"#row-\"]')"
+    if page.execute_script(f"return Boolean({number})"):
+        page.execute_script(f"{number}.click()")
+        waited(page, "document.querySelector('dialog[open]')")
+    assert [each["message"] for each in page.get_log("browser")] == []
+
+
+@pytest.mark.parametrize("what", INJECTED)
+def test_what_is_injected_does_not_run(page, report, tmp_path, what):
+    (tmp_path / "injected.js").write_text("document.title = 'injected'")
+    (tmp_path / "injected.html").write_text("<script>parent.document.title = 'injected'</script>")
+    text = (report / "kernels/ladder.smem.html").read_text()
+    harmed = tmp_path / "harmed.html"
+    harmed.write_text(text.replace('<main id="main">', f'<main id="main">{INJECTED[what]}'))
+    opened(page, harmed)
+    assert page.title and page.title != "injected"
+    assert any("Content Security Policy" in each["message"] for each in page.get_log("browser"))
+    if what == "another base":
+        assert page.execute_script("return document.getElementById('lost').href").startswith("file:")

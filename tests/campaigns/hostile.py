@@ -1,0 +1,336 @@
+"""What a stranger sends: recordings, bundles, claims, names and configurations that attack whoever reads them.
+
+    PYTHONPATH=workflow python tests/campaigns/hostile.py --markdown
+
+Each attack has a channel and tries to run code, to leave its folder, or to use up memory or time. It holds if it is
+refused in one sentence, or does nothing; whatever it does, the file named in CANARY must not appear, and nothing may be
+written outside of its own folder. Scripts in the page are tried in tests/unit/test_hostile.py, forged bundles in
+`fakes.py`. docs/reliability.md has the outcome.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import signal
+import struct
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "workflow")]
+
+import yaml  # noqa: E402
+
+from gemmrepro import registry  # noqa: E402
+from gemmrepro.core import cache  # noqa: E402
+from gemmrepro.core.journal import Journal  # noqa: E402
+from gemmrepro.errors import UserError  # noqa: E402
+from gemmrepro.host import compare, config  # noqa: E402
+from gemmrepro.host.bundles import read_bundle  # noqa: E402
+from gemmrepro.judge import claims, expressions  # noqa: E402
+from gemmrepro.measure.checks.samples import read_samples  # noqa: E402
+from gemmrepro.registry import tuning  # noqa: E402
+
+CANARY = Path(tempfile.gettempdir()) / "gemmrepro-was-here"
+SECONDS = 20
+"""The longest that an attack may keep its reader busy."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`run` hands the attack to its reader, in a folder of its own; `nothing` if the reader need not refuse it."""
+
+    channel: str
+    name: str
+    run: Callable[[Path], object]
+    nothing: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    attack: Attack
+    said: str
+
+    @property
+    def held(self) -> bool:
+        """Refused by the project's own words, or without any effect where that was expected."""
+        return bool(self.said) != bool(self.attack.nothing) and "broke:" not in self.said
+
+
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tried(attack: Attack, outer: Path) -> Outcome:
+    """Try one attack; what it left behind counts as broken."""
+    inner = outer / "inner"
+    inner.mkdir(parents=True)
+    CANARY.unlink(missing_ok=True)
+    try:
+        with _limited(SECONDS):
+            attack.run(inner)
+        said = ""
+    except UserError as error:
+        said = str(error) if "\n" not in str(error) else f"broke: several lines: {error}"
+    except Exception as error:
+        said = f"broke: {type(error).__name__}: {error}"
+    if CANARY.exists() or [path for path in outer.iterdir() if path != inner]:
+        said = "broke: it ran, or wrote outside of its folder"
+    return Outcome(attack, said.replace(str(outer), ""))
+
+
+def _zip(*members: tuple[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def _bundle(data: bytes) -> Callable[[Path], object]:
+    def run(folder: Path) -> object:
+        (folder / "b.zip").write_bytes(data)
+        return read_bundle(folder / "b.zip")
+
+    return run
+
+
+def _lying() -> bytes:
+    """300 MB that say they are 10 bytes."""
+    data = _zip(("ladder/summary.csv", bytes(300 << 20)))
+    size = struct.pack("<I", 300 << 20)
+    return data.replace(size, struct.pack("<I", 10))
+
+
+def _overlapping() -> bytes:
+    """Many entries of the directory that all name one member's data."""
+    data = _zip(("ladder/summary.csv", bytes(200 << 20)))
+    start = data.index(b"PK\x01\x02")
+    end = data.index(b"PK\x05\x06")
+    entry = data[start:end]
+    tail = bytearray(data[end:])
+    struct.pack_into("<HHI", tail, 8, 100, 100, 100 * len(entry))
+    return data[:start] + 100 * entry + bytes(tail)
+
+
+def _parquet(rows: int) -> Callable[[Path], object]:
+    """A file of kilobytes that holds `rows` equal samples."""
+
+    def run(folder: Path) -> object:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from gemmrepro.measure.columns import SAMPLE_COLUMNS
+
+        texts, numbers = ("kernel", "toolkit", "dtype", "cache", "build_key"), ("time_us", "baseline_us")
+        kinds = {n: pa.string() if n in texts else pa.float64() if n in numbers else pa.int64() for n in SAMPLE_COLUMNS}
+        schema = pa.schema(list(kinds.items()))
+        part = 1 << 20
+        values = {n: pa.array(["x" if n in texts else 1.0 if n in numbers else 1] * part, kinds[n]) for n in kinds}
+        table = pa.table(values, schema=schema)
+        with pq.ParquetWriter(folder / "samples.parquet", schema, compression="zstd") as writer:
+            for _ in range(rows // part):
+                writer.write_table(table)
+        return read_samples(folder / "samples.parquet")
+
+    return run
+
+
+def _claims(**changes: Any) -> Callable[[Path], object]:
+    """A genuine file of claims whose first claim is changed."""
+
+    def run(folder: Path) -> object:
+        document = yaml.safe_load((ROOT / "kernels/ladder/claims.yaml").read_text())
+        document["claims"][0] |= changes
+        (folder / "claims.yaml").write_text(yaml.safe_dump(document))
+        loaded = claims.load_file(folder / "claims.yaml", "ladder")
+        return [claim.statement for claim in loaded]
+
+    return run
+
+
+def _yaml(text: str) -> Callable[[Path], object]:
+    def run(folder: Path) -> object:
+        (folder / "claims.yaml").write_text(text)
+        return claims.load_file(folder / "claims.yaml", "ladder")
+
+    return run
+
+
+def _settings(path: str, value: Any) -> Callable[[Path], object]:
+    def run(folder: Path) -> object:
+        document = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+        *outer, last = path.split("/")
+        inner = document
+        for part in outer:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+        return config.check(document)
+
+    return run
+
+
+def _expression(text: str) -> Callable[[Path], object]:
+    def run(folder: Path) -> object:
+        try:
+            return expressions.evaluate(text, {"value": 1.0})
+        except ValueError as error:
+            raise UserError(" ".join(str(error).split())) from None
+
+    return run
+
+
+def _winner(value: Any) -> Callable[[Path], object]:
+    """Tuned constants, which become definitions on the compiler's command line."""
+
+    def run(folder: Path) -> object:
+        tunable = next(one for one in registry.tunables("ladder") if one.id == "ladder.warptile_tuned")
+        known = json.loads(tuning.winners_path("ladder").read_text())
+        first = next(iter(known[tunable.id]["params"]))
+        known[tunable.id]["params"][first] = value
+        (folder / "tuned.json").write_text(json.dumps(known))
+        before, tuning.winners_path = tuning.winners_path, lambda *_: folder / "tuned.json"
+        try:
+            return tuning.tuned(tunable)
+        finally:
+            tuning.winners_path = before
+
+    return run
+
+
+def _foreign_files(folder: Path) -> None:
+    """A configuration that names somebody's folder as the cache of builds: it must not be tidied up."""
+    letters = folder / "letters/2001"
+    letters.parent.mkdir()
+    letters.write_text("dear")
+    (folder / "ab").mkdir()
+    (folder / "ab/thesis").write_text("a thesis")
+    cache.Cache(folder, 0).trim()
+    if not letters.exists() or not (folder / "ab/thesis").exists():
+        raise RuntimeError("it deleted files that it had not made")
+
+
+def _cache_entry(name: str) -> Callable[[Path], object]:
+    """An entry of a shared cache that names a file outside of the build's folder."""
+
+    def run(folder: Path) -> object:
+        key, packed = "ab" * 8, zlib.compress(json.dumps([[name, 1]]).encode() + b"\nx")
+        (folder / "ab").mkdir()
+        (folder / "ab" / key).write_bytes(cache._digest(key, packed).encode() + b"\n" + packed)
+        found = cache.Cache(folder, 1 << 20).get(key) or {}
+        if set(found) == {".fatbin", ".sass", ".json"}:
+            raise RuntimeError("it would be used")
+        return None
+
+    return run
+
+
+def _journal(folder: Path) -> object:
+    """A point's name that is a path."""
+    return Journal(folder / "journal", {}, print).get("../../../../etc/passwd", {})
+
+
+def _kernel(name: str) -> Callable[[Path], object]:
+    return lambda folder: registry.kernel(name)
+
+
+def _compared(text: str) -> Callable[[Path], object]:
+    return lambda folder: compare.side_of(text, folder)
+
+
+CODE = f"__import__('pathlib').Path('{CANARY}').touch()"
+SHELL = f"'; touch {CANARY}; '"
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+
+PASSED = "it is passed on as one argument or variable; tests/unit/test_hostile.py looks at the commands"
+
+ATTACKS = (
+    Attack("bundle", "a member of 300 MB that says it is of 10 bytes", _bundle(_lying())),
+    Attack("bundle", "100 members over the same 200 MB", _bundle(_overlapping())),
+    Attack("bundle", "a name with a NUL", _bundle(_zip(("ladder/summary.csv\0.py", b"")))),
+    Attack("bundle", "a name with full-width dots", _bundle(_zip(("ladder/\uff0e\uff0e/summary.csv", b"")))),
+    Attack("bundle", "a drive letter", _bundle(_zip(("C:/summary.csv", b"")))),
+    Attack("bundle", "a home folder", _bundle(_zip(("~/summary.csv", b"")))),
+    Attack("bundle", "a folder that is a pipe's place", _bundle(_zip(("/dev/stdout", b"")))),
+    Attack("recording", "16 million samples in a small file", _parquet(16 << 20)),
+    Attack("claims", "a YAML tag that calls", _yaml(f"!!python/object/apply:os.system ['touch {CANARY}']")),
+    Attack("claims", "a YAML tag that makes a module", _yaml("!!python/module:os.path")),
+    Attack("claims", "aliases of aliases, 10^11 nodes", _yaml(BOMB)),
+    Attack("claims", "100,000 brackets", _yaml("[" * 100_000)),
+    Attack("claims", "a statement that reads an attribute", _claims(statement="{value.__class__.__mro__}")),
+    Attack("claims", "a statement that reads an item", _claims(statement="{value[0]}")),
+    Attack("claims", "a statement of 10 GB by its format", _claims(statement="{value:>10000000000}")),
+    Attack("claims", "a statement that fills in nested fields", _claims(statement="{value:{value}}")),
+    Attack("claims", "a statement that converts", _claims(statement="{value!r}")),
+    Attack("claims", "a metric that is a path", _claims(compute={"metric": "../../../x"})),
+    Attack("expression", "a call", _expression(CODE)),
+    Attack("expression", "an attribute", _expression("value.__class__")),
+    Attack("expression", "a comprehension", _expression("[value for value in value]")),
+    Attack("expression", "a tower of powers", _expression("9**9**9**9**9")),
+    Attack("expression", "an integer that fills memory", _expression("2**99999999999")),
+    Attack("expression", "200 parentheses", _expression("(" * 190 + "1" + ")" * 190), nothing="it is 1"),
+    Attack("expression", "a walrus", _expression("(value := 2)")),
+    Attack(
+        "configuration", "a setting of an experiment", _settings("experiments/pytorch/training/modes", [SHELL]), PASSED
+    ),
+    Attack("configuration", "a folder of recordings", _settings("recorded_gpu", "../../etc")),
+    Attack("configuration", "a GPU of tuned constants", _settings("tuned_gpu", f"$(touch {CANARY})")),
+    Attack("configuration", "a GPU's name", _settings("gpu", {"name": SHELL, "capability": 90}), PASSED),
+    Attack("configuration", "a family", _settings("families", ["../../x"])),
+    Attack("configuration", "a family's sizes", _settings(f"sweep/sizes/{SHELL}".replace("/tmp/", "-tmp-"), [1024])),
+    Attack("configuration", "a kernel of a family that is not timed", _settings("regimes/kernels/pytorch", [SHELL])),
+    Attack("configuration", "a toolkit", _settings("tune/toolkit", SHELL)),
+    Attack("cache", "somebody else's folder as the cache", _foreign_files, nothing="only entries are removed"),
+    Attack("cache", "an entry with a path", _cache_entry("../../x"), nothing="it is no entry of a build"),
+    Attack("tuned constants", "code in a definition", _winner('128); asm("trap;"')),
+    Attack("tuned constants", "a list", _winner([1, 2])),
+    Attack("tuned constants", "an option", _winner("-include=/etc/passwd")),
+    Attack("name", "a kernel that is a path", _kernel("../../etc/passwd")),
+    Attack("name", "a kernel with a command", _kernel(f"ladder.naive; touch {CANARY}")),
+    Attack("name", "a kernel with a line's end", _kernel("ladder.naive\n")),
+    Attack("name", "a journal's entry that is a path", _journal, nothing="it holds no entry"),
+    Attack("name", "an option of git as a commit", _compared("--output=/tmp/x:reports")),
+    Attack("name", "git's transport as a commit", _compared(f"ext::sh -c touch% {CANARY}:x")),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--markdown", action="store_true", help="print every attack and what was said")
+    arguments = parser.parse_args()
+    os.environ.setdefault("GEMMREPRO_TUNED", "h200")
+    outcomes = []
+    for attack in ATTACKS:
+        with tempfile.TemporaryDirectory() as scratch:
+            outcomes.append(tried(attack, Path(scratch) / "outer"))
+    for outcome in outcomes:
+        if arguments.markdown or not outcome.held:
+            said = outcome.said or f"no effect: {outcome.attack.nothing or 'NOT REFUSED'}"
+            print(f"| {outcome.attack.channel} | {outcome.attack.name} | {said[:300]} |")
+    held = sum(outcome.held for outcome in outcomes)
+    print(f"{len(outcomes)} tried, {held} held")
+    return int(held != len(outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

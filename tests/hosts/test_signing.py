@@ -1,0 +1,84 @@
+"""A signed image: `apptainer sign` and `verify` on one made by our code, with a key that lasts as long as the test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gemmrepro.errors import UserError
+from gemmrepro.host.containers import container_environment, make_caches
+from gemmrepro.host.rootfs import RootFs
+from gemmrepro.host.sif import filesystem_sha256, folder_to_sif, wrap
+from gemmrepro.host.workspace import workspace
+
+pytestmark = pytest.mark.containers
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Where Apptainer keeps its keys and caches: away from this user's."""
+    if shutil.which("apptainer") is None:
+        pytest.skip("apptainer is not on PATH; run the tests as `envs/run pytest`")
+    home = tmp_path / "home"
+    home.mkdir()
+    environ = {**os.environ, **container_environment({}, cache=tmp_path / "cache"), "HOME": str(home)}
+    environ.pop("APPTAINER_CONFIGDIR", None)
+    make_caches(environ)
+    return environ
+
+
+def apptainer(environ: Mapping[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["apptainer", *words], env=dict(environ), capture_output=True, text=True)
+
+
+def small_image(folder: Path, environ: Mapping[str, str]) -> Path:
+    root, sif = folder / "root", folder / "small.sif"
+    (root / "etc").mkdir(parents=True)
+    (root / "etc/greeting").write_text("hello\n" * 1000)
+    with workspace(folder, "small", environ) as work:
+        squashed = work.path / "root.squashfs"
+        folder_to_sif(RootFs(root, {"PATH": "/bin"}), {"title": "small"}, "apptainer", squashed, work)
+        wrap(squashed, sif, "apptainer", work)
+    return sif
+
+
+def sign(environ: Mapping[str, str], sif: Path) -> None:
+    """As docs/images.md says."""
+    key = ["--name", "Test", "--email", "test@example.org", "--comment", "", "--password", "", "--push=false"]
+    made = apptainer(environ, "key", "newpair", "--bit-length", "2048", *key)
+    assert made.returncode == 0, made.stderr
+    signed = apptainer(environ, "sign", sif)
+    assert signed.returncode == 0, signed.stderr
+
+
+def test_an_image_is_signed_and_verified_and_stays_the_image_it_was(tmp_path: Path, environ: dict[str, str]) -> None:
+    sif = small_image(tmp_path, environ)
+    before, bytes_before = filesystem_sha256(sif, environ), sif.read_bytes()
+    assert apptainer(environ, "verify", "--local", sif).returncode != 0, "not signed yet"
+    sign(environ, sif)
+    verified = apptainer(environ, "verify", "--local", sif)
+    assert verified.returncode == 0 and "test@example.org" in verified.stdout, verified.stderr
+    assert sif.read_bytes() != bytes_before, "the signature is in the file"
+    assert filesystem_sha256(sif, environ) == before
+
+    spoiled = bytearray(sif.read_bytes())
+    spoiled[32768 + 200] ^= 1  # in the file system, which begins at 32768
+    sif.write_bytes(spoiled)
+    assert apptainer(environ, "verify", "--local", sif).returncode != 0
+    assert filesystem_sha256(sif, environ) != before
+
+
+def test_what_is_no_image_and_what_is_cut_short_is_said(tmp_path: Path, environ: dict[str, str]) -> None:
+    sif = small_image(tmp_path, environ)
+    whole = sif.read_bytes()
+    sif.write_bytes(whole[:-100])
+    with pytest.raises(UserError, match=r"small\.sif is cut short"):
+        filesystem_sha256(sif, environ)
+    sif.write_bytes(b"not an image")
+    with pytest.raises(UserError, match="no image that Apptainer can read"):
+        filesystem_sha256(sif, environ)

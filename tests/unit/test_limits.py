@@ -1,0 +1,136 @@
+"""A limit is printed where it holds of the data, and only there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gemmrepro.measure.rows import Measurements
+from gemmrepro.paper import limits
+from gemmrepro.paper.ceilings import highest
+from gemmrepro.paper.claims import VerdictsView
+from gemmrepro.paper.rows import row_view
+
+RUN = {
+    "gpu": {"name": "A GPU", "clock_max_mhz": 2000},
+    "libraries": {"cuBLAS": "13.1"},
+    "config": {"seconds_per_round": 0.4},
+}
+
+
+def rows(**cells) -> pd.DataFrame:
+    row = {"throttle": "none", "clock_mhz": 2000.0, "rounds": 7.0, "samples": 50.0}
+    return pd.DataFrame([row | cells])
+
+
+def data(names: dict[str, dict], run: dict | None = None, source: str = "live") -> limits.Data:
+    """Families by name, each with what is not usual of its rows and its view."""
+    families, measured = [], {}
+    for name, own in names.items():
+        own = dict(own)
+        table = SimpleNamespace(
+            levels=["a level"],
+            caches=own.pop("caches", ("cold", "warm")),
+            toolkits=own.pop("toolkits", ("cuda12", "cuda13")),
+            has_size=own.pop("has_size", True),
+        )
+        kernel = SimpleNamespace(
+            id=f"{name}.one",
+            name="L1",
+            evidence=own.pop("evidence", "asked for"),
+            gate=SimpleNamespace(toolkits=[SimpleNamespace(judged=True)], numeric_passed=True),
+        )
+        skipped = own.pop("skipped", [])
+        families.append(
+            SimpleNamespace(
+                name=name,
+                source=source,
+                table=table,
+                has_counters=own.pop("has_counters", True),
+                kernels=[kernel],
+                stale=own.pop("stale", 0),
+                experiments=[],
+            )
+        )
+        measured[name] = Measurements(name, rows(**own), pd.DataFrame(), (run or RUN) | {"skipped": skipped})
+    verdicts = VerdictsView((), "A GPU", source, {})
+    return limits.Data(SimpleNamespace(verdicts=verdicts, measured=measured, locks=["a lock"]), families)
+
+
+def said(of: limits.Data) -> dict[str, list[str]]:
+    return {limit.name: found for limit in limits.LIMITS if (found := list(limit.sentences(of)))}
+
+
+def test_of_a_full_run_only_what_holds_of_every_run_is_said():
+    assert set(said(data({"ladder": {}, "hopper": {}}))) == {
+        "one model of GPU",
+        "one release of cuBLAS",
+        "short bursts",
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "own"),
+    [
+        ("clock below its maximum", {"throttle": "sw_power_cap", "clock_mhz": 1500.0}),
+        ("few rounds", {"rounds": 3.0}),
+        ("few samples", {"samples": 5.0}),
+        ("one cache state", {"caches": ("warm",)}),
+        ("one toolkit", {"toolkits": ("cuda13",)}),
+        ("no counters", {"has_counters": False}),
+        ("article's size missing", {"has_size": False}),
+        ("stale rows", {"stale": 2}),
+        ("kernels not timed", {"skipped": [{"kernel": "cute.one", "toolkit": "cuda12", "reason": "too slow"}]}),
+    ],
+)
+def test_a_limit_names_the_family_that_it_holds_of(limit, own):
+    before, after = (said(data({"ladder": {}, "cute": cells})) for cells in ({}, own))
+    assert limit not in before
+    assert set(after) == {*before, limit}
+    if limit != "stale rows":
+        assert all("cute" in sentence and "ladder" not in sentence for sentence in after[limit])
+
+
+def test_counters_that_nothing_asks_for_are_no_limit():
+    assert "no counters" not in said(data({"ladder": {}, "memory": {"has_counters": False, "evidence": None}}))
+
+
+def test_a_kernel_that_has_since_passed_its_gate_is_said_to_pass():
+    of = data({"ada": {"skipped": [{"kernel": "ada.one", "toolkit": "cuda12", "reason": "its gate failed"}]}})
+    assert said(of)["kernels not timed"] == ["ada.one failed its gate when the sweep ran, and passes it now, untimed."]
+
+
+def test_two_cards_are_no_single_one():
+    of = data({"ladder": {}, "hopper": {}})
+    of.inputs.measured["hopper"].run["gpu"] = {"name": "Another GPU"}
+    assert "one model of GPU" not in said(of)
+
+
+def measured_row(**cells) -> dict:
+    numbers = {"m": 4096, "n": 4096, "k": 4096, "median_us": 200.0, "ci_low_us": 190.0, "ci_high_us": 210.0}
+    numbers |= {"tflops": 687.0, "gbps": np.nan, "ratio": 0.9, "ratio_ci_low": 0.89, "ratio_ci_high": 0.91}
+    numbers |= {"samples": 50, "rounds": 3, "err_scaled_max": 1.0, "clock_mhz": 1500.0, "power_w": 690.0, "temp_c": 60}
+    words = {"kernel": "hopper.wgmma", "family": "hopper", "dtype": "bf16", "cache": "warm", "toolkit": "cuda12"}
+    return numbers | words | {"throttle": "", "status": "current"} | cells
+
+
+def test_five_samples_have_no_interval():
+    shown, hidden = row_view(measured_row()), row_view(measured_row(samples=5))
+    assert shown.time_interval and shown.tflops_interval and shown.ratio_interval
+    assert not (hidden.time_interval or hidden.tflops_interval or hidden.ratio_interval)
+
+
+def test_an_interval_above_the_ceiling_is_not_printed():
+    ceilings = {"bf16": 690.0}
+    assert row_view(measured_row(), ceilings={"bf16": 720.0}).tflops_interval
+    hidden = row_view(measured_row(), ceilings=ceilings)
+    assert not hidden.tflops_interval and not hidden.time_interval
+    assert hidden.ratio_interval == "[0.8900, 0.9100]"  # a ratio has no ceiling
+    assert highest({}) == {}
+
+
+def test_the_baseline_beside_a_row_agrees_with_its_ratio():
+    assert row_view(measured_row()).paired == pytest.approx(687.0 / 0.9)

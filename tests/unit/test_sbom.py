@@ -1,0 +1,205 @@
+"""Bills of materials: what a package says of its licence, which hash is its own, and what is written of both."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from gemmrepro.errors import UserError
+from gemmrepro.host import inventory, licences, package_hashes, sbom
+from gemmrepro.host.inventory import Entry
+from gemmrepro.host.package_hashes import PackageHashes
+
+DEP5 = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Files: *
+License: GPL-2+
+ text
+
+Files: lib/*
+License: Expat
+
+License: GPL-2+
+"""
+DIGESTS = {name: f"{name:x}" * 64 for name in range(1, 6)}
+
+
+class TestInventory:
+    def test_machine_readable_copyright_names_its_licences(self) -> None:
+        assert inventory.debian_licences(DEP5) == ["Expat", "GPL-2+"]
+
+    def test_another_copyright_counts_by_what_it_refers_to(self) -> None:
+        text = "see /usr/share/common-licenses/GPL-2 and `/usr/share/common-licenses/LGPL-2.1'."
+        assert inventory.debian_licences(text) == ["GPL-2", "LGPL-2.1"]
+        assert inventory.debian_licences("Ask the author.") == []
+
+    def test_unpacked_packages_are_listed_with_the_installed_ones(self, tmp_path: Path) -> None:
+        copyright = tmp_path / "usr/share/doc/bash/copyright"
+        copyright.parent.mkdir(parents=True)
+        copyright.write_text(DEP5)
+        (tmp_path / "opt").mkdir()
+        (tmp_path / "opt/unpacked").write_text("nvidia-cuda-toolkit 12.4\n")
+        assert inventory.debian("bash 5.2 amd64\n", tmp_path) == [
+            Entry(name="bash", version="5.2", arch="amd64", licences=["Expat", "GPL-2+"]),
+            Entry(name="nvidia-cuda-toolkit", version="12.4", arch="", licences=[]),
+        ]
+
+    @pytest.mark.parametrize(
+        ("lines", "expected"),
+        [
+            ("License-Expression: MIT OR Apache-2.0\nLicense: long", ["MIT OR Apache-2.0"]),
+            ("License: BSD-3-Clause\nClassifier: License :: OSI Approved :: BSD License", ["BSD-3-Clause"]),
+            (f"License: {'word ' * 30}\nClassifier: License :: OSI Approved :: BSD License", ["BSD License"]),
+            ("Classifier: Topic :: Software", []),
+        ],
+    )
+    def test_a_python_package_says_it_in_one_of_three_places(
+        self, tmp_path: Path, lines: str, expected: list[str]
+    ) -> None:
+        folder = tmp_path / "some_package-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: some-package\nVersion: 1.0\n{lines}\n")
+        (entry,) = inventory.python([importlib.metadata.PathDistribution(folder)])
+        assert entry == Entry(name="some-package", version="1.0", arch="", licences=expected)
+
+
+@pytest.mark.parametrize(
+    ("written", "identifier"),
+    [
+        ("GPL-2+", "GPL-2.0-or-later"),
+        ("LGPL-2.1", "LGPL-2.1-only"),
+        ("GPL-3.0+", "GPL-3.0-or-later"),
+        ("Expat", "MIT"),
+        ("BSD-3-clause", "BSD-3-Clause"),
+        ("GPL-3+ with Bison exception", "GPL-3+ with Bison exception"),
+        ("BSD License", "BSD License"),  # which of them?
+    ],
+)
+def test_names_of_licences_become_spdxs_only_where_they_are_certain(written: str, identifier: str) -> None:
+    assert licences.spdx(written) == identifier
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Path:
+    """Locks of one image: a package with one file, one with two, one of Debian's, one of another release."""
+    for folder in ("nix", "envs/requirements", "docker"):
+        (tmp_path / folder).mkdir(parents=True)
+    files = {"numpy-2.4-cp311-cp311-manylinux_2_28_x86_64.whl": DIGESTS[1], "bash_1%3a5.2+b1_amd64.deb": DIGESTS[2]}
+    sources = {"sha256": files, "environments": {"small": {"python": [next(iter(files))]}}}
+    (tmp_path / "nix/sources.json").write_text(json.dumps(sources))
+    (tmp_path / "envs/requirements/small.txt").write_text(
+        f"numpy==2.4 \\\n    --hash=sha256:{DIGESTS[1]} \\\n    --hash=sha256:{DIGESTS[3]}\n    # via x\n"
+        f"typing-extensions==4.1 ; python_version < '4' \\\n"
+        f"    --hash=sha256:{DIGESTS[4]} \\\n    --hash=sha256:{DIGESTS[5]}\n"
+    )
+    (tmp_path / "docker/small.Dockerfile").write_text(
+        f"ARG NCU_VERSION=2024.1~x\nARG NCU_SHA256={DIGESTS[3]}\n"
+        "RUN apt-get $trixie download nsight-compute-target=$NCU_VERSION\n"
+    )
+    return tmp_path
+
+
+class TestHashes:
+    def test_each_package_has_the_hash_of_the_file_that_was_installed(self, locks: Path) -> None:
+        hashes = PackageHashes.of("small", locks)
+        assert hashes.python("NumPy", "2.4") == (DIGESTS[1],)
+        assert hashes.debian("bash", "1:5.2+b1", "amd64") == DIGESTS[2]
+        assert hashes.debian("nsight-compute-target", "2024.1~x", "") == DIGESTS[3]
+
+    def test_another_version_has_none(self, locks: Path) -> None:
+        hashes = PackageHashes.of("small", locks)
+        assert hashes.python("numpy", "2.5") == ()
+        assert hashes.debian("bash", "1:5.3", "amd64") is None
+
+    def test_all_that_the_lock_allows_where_the_file_is_not_known(self, locks: Path) -> None:
+        assert PackageHashes.of("small", locks).python("typing_extensions", "4.1") == (DIGESTS[4], DIGESTS[5])
+
+    def test_a_file_that_the_images_lock_no_longer_allows_does_not_count(self, locks: Path) -> None:
+        lock = locks / "envs/requirements/small.txt"
+        lock.write_text(lock.read_text().replace(DIGESTS[1], DIGESTS[2]))
+        assert PackageHashes.of("small", locks).python("numpy", "2.4") == (DIGESTS[2], DIGESTS[3])
+
+    def test_the_repositorys_locks_are_read(self) -> None:
+        hashes = PackageHashes.of("cuda13")
+        assert set(hashes.wheels) == set(hashes.allowed), "nix/sources.json names one file of each locked package"
+        toolkit = [package for package in PackageHashes.of("cuda12").apart if package[0] == "nvidia-cuda-toolkit"]
+        assert len(toolkit) == 1
+
+    def test_names_are_compared_as_packaging_does(self) -> None:
+        assert package_hashes.normalized("Typing_.Extensions") == "typing-extensions"
+
+
+ENTRIES = {
+    "os": [
+        Entry(name="bash", version="1:5.2+b1", arch="amd64", licences=["GPL-3+", "odd"]),
+        Entry(name="nsight-compute-target", version="2024.1~x", arch="", licences=[]),
+    ],
+    "python": [
+        Entry(name="NumPy", version="2.4", arch="", licences=["BSD-3-Clause AND MIT"]),
+        Entry(name="numpy", version="2.4", arch="", licences=["BSD-3-Clause AND MIT"]),
+        Entry(name="typing_extensions", version="4.1", arch="", licences=["PSF-2.0"]),
+    ],
+}
+LOCK = {
+    "env": "small",
+    "base": "debian:12-slim (mmdebstrap)",
+    "builder": "buildah",
+    "apptainer": "apptainer 1.4.5",
+    "recipe_sha256": DIGESTS[1],
+    "requirements_sha256": "",
+    **{kind: [{"name": each["name"], "version": each["version"]} for each in ENTRIES[kind]] for kind in ENTRIES},
+}
+
+
+class TestBill:
+    def written(self, locks: Path) -> str:
+        return sbom.as_json(sbom.bill(LOCK, ENTRIES, DIGESTS[5], PackageHashes.of("small", locks)))
+
+    def test_it_fits_cyclonedxs_schema(self, locks: Path) -> None:
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(self.written(locks)) is None
+
+    def test_packages_have_addresses_hashes_and_licences(self, locks: Path) -> None:
+        made = json.loads(self.written(locks))
+        parts = {part["purl"]: part for part in made["components"]}
+        assert set(parts) == {
+            "pkg:deb/debian/bash@1:5.2%2Bb1?arch=amd64&distro=debian-12",
+            "pkg:deb/debian/nsight-compute-target@2024.1~x?arch=amd64",
+            "pkg:pypi/numpy@2.4",
+            "pkg:pypi/typing-extensions@4.1",
+        }
+        bash = parts["pkg:deb/debian/bash@1:5.2%2Bb1?arch=amd64&distro=debian-12"]
+        assert bash["hashes"] == [{"alg": "SHA-256", "content": DIGESTS[2]}]
+        named = [entry["license"] for entry in bash["licenses"]]
+        assert [each.get("id") or each["name"] for each in named] == ["GPL-3.0-or-later", "odd"]
+        assert parts["pkg:pypi/numpy@2.4"]["licenses"][0]["expression"] == "BSD-3-Clause AND MIT"
+        several = parts["pkg:pypi/typing-extensions@4.1"]
+        assert "hashes" not in several
+        assert {each["value"] for each in several["properties"]} == {DIGESTS[4], DIGESTS[5]}
+        image = made["metadata"]["component"]
+        assert image["type"] == "container" and image["hashes"][0]["content"] == DIGESTS[5]
+        (used,) = (each for each in made["dependencies"] if each["ref"] == image["bom-ref"])
+        assert set(used["dependsOn"]) == set(parts)
+
+    def test_it_is_the_same_each_time(self, locks: Path) -> None:
+        assert self.written(locks) == self.written(locks)
+
+
+class TestRefusals:
+    def test_an_image_that_is_not_its_locks_is_refused(self) -> None:
+        sbom.check_lock(LOCK, ENTRIES, Path("small.sif"))
+        newer = {**ENTRIES, "os": [*ENTRIES["os"], Entry(name="zsh", version="5", arch="amd64", licences=[])]}
+        with pytest.raises(UserError, match=r"small.sif is not the image .*zsh 5 is in the image alone"):
+            sbom.check_lock(LOCK, newer, Path("small.sif"))
+        with pytest.raises(UserError, match="in its lock alone"):
+            sbom.check_lock(LOCK, {**ENTRIES, "python": []}, Path("small.sif"))
+
+    def test_without_the_library_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setitem(sys.modules, "cyclonedx", None)
+        paths = [f"--{name}={tmp_path / name}" for name in ("sif", "lock", "out")]
+        with pytest.raises(UserError, match="install cyclonedx-python-lib"):
+            sbom.main(["--env=small", *paths])

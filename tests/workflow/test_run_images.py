@@ -1,0 +1,157 @@
+"""The default run's images: bills of materials, nothing of the host inside, no need of a network, signed or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from support import ROOT, call, snakemake
+
+from gemmrepro.host.containers import container_environment, make_caches
+
+pytestmark = pytest.mark.containers
+
+IMAGES = ROOT / "resources/images"
+DEFAULT = ("cuda12", "cuda13", "report")
+REBUILD = "an older version of the builder made it? Remove resources/images/{env}.sif, and the next run builds it"
+
+CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s+(.*?)\s+-----END CERTIFICATE-----", re.DOTALL)
+
+LARGEST = 1 << 20
+"""Files beyond this size, in bytes, are not searched: they come out of packages, and reading them takes minutes."""
+
+# Arguments: strings to look for. What Apptainer puts over files of the image is left out.
+SEARCH = f"""
+import os, sys
+words = [word.encode() for word in sys.argv[1:]]
+over = {{"/etc/hosts", "/etc/resolv.conf", "/etc/passwd", "/etc/group", "/etc/localtime"}}
+for folder, below, files in os.walk("/"):
+    if folder == "/":
+        below[:] = [name for name in below if name not in ("proc", "sys", "dev", "tmp", "run")]
+    for path in (os.path.join(folder, name) for name in files):
+        if path in over or os.path.islink(path) or not 0 < os.path.getsize(path) <= {LARGEST}:
+            continue
+        with open(path, "rb") as file:
+            data = file.read()
+        for word in words:
+            if word in data:
+                print(path, word.decode())
+"""
+
+
+def tree_of(sif: Path) -> dict[str, str]:
+    """The files in an image: what unsquashfs says of each (mode, owner, size, time), by path."""
+    command = ["unsquashfs", "-o", "32768", "-lln", str(sif)]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return dict(reversed(line.split(" squashfs-root", 1)) for line in listing.splitlines() if " squashfs-root" in line)
+
+
+def in_image(sif: Path, path: str) -> str:
+    command = ["unsquashfs", "-o", "32768", "-cat", str(sif), path]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def execute(sif: Path, *words: str) -> str:
+    """What a command in an image says; it sees nothing of this machine's files or variables."""
+    environ = os.environ | container_environment(os.environ)
+    make_caches(environ)
+    command = ["apptainer", "exec", "--cleanenv", "--contain", "--no-home", "--pwd", "/", str(sif), *words]
+    return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+
+
+def words_of_this_host() -> set[str]:
+    """What would give this machine away in a file: folders, CAs of its own, proxies, its name unless that is short."""
+    environ, added = os.environ, Path("/usr/local/share/ca-certificates").rglob("*.crt")
+    certificates = {body for path in added for body in CERTIFICATE.findall(path.read_text())}
+    # From the middle: first lines are much the same.
+    words = {str(ROOT), *(lines[len(lines) // 2] for lines in map(str.split, certificates))}
+    words |= {name for name in (socket.gethostname(), socket.getfqdn()) if len(name) > 8 and name != "localhost"}
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        words |= {part for part in (environ.get(name), urlsplit(environ.get(name, "")).netloc) if part}
+    home = environ.get("HOME", "")
+    return words | ({f"{home}/"} if home.startswith("/home/") else set())
+
+
+@pytest.mark.parametrize("env", DEFAULT)
+def test_nothing_of_the_host_is_in_an_image(env: str, default_run: str) -> None:
+    sif, hint = IMAGES / f"{env}.sif", REBUILD.format(env=env)
+    tree = tree_of(sif)
+    for folder in ("/root", "/home", "/tmp", "/run", "/var/tmp", "/var/log", "/usr/local/share/ca-certificates"):
+        assert [path for path in tree if path.startswith(f"{folder}/")] == [], hint
+    settings = {path.rpartition("/")[2] for path in tree if path.startswith("/etc/apt/apt.conf.d/")}
+    assert settings <= {"01autoremove", "70debconf", "docker-clean", "docker-gzip-indexes", "docker-no-languages"}, hint
+    for path in ("etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/machine-id"):
+        assert in_image(sif, path) == "", path
+    accounts = [line.split(":") for line in in_image(sif, "etc/passwd").splitlines()]
+    assert [name for name, _, number, *_ in accounts if 1000 <= int(number) < 65534] == [], "users of no package"
+    labels = json.loads(in_image(sif, ".singularity.d/labels.json"))
+    assert {name.rpartition(".")[0] for name in labels} <= {
+        "org.opencontainers.image",
+        "org.opencontainers.image.base",
+    }, hint
+    assert not [value for value in labels.values() if "/" in value], labels
+
+
+@pytest.mark.parametrize("env", DEFAULT)
+def test_an_image_trusts_what_debian_ships_and_no_file_names_the_host(env: str, default_run: str) -> None:
+    sif = IMAGES / f"{env}.sif"
+    bundle = execute(sif, "cat", "/etc/ssl/certs/ca-certificates.crt")
+    shipped = execute(sif, "sh", "-c", "cat /usr/share/ca-certificates/*/*.crt")
+    trusted = set(CERTIFICATE.findall(bundle))
+    assert trusted and trusted == set(CERTIFICATE.findall(shipped))
+    # One word that is there, so that the rest of the answer means something.
+    found = execute(sif, "python3", "-c", SEARCH, *sorted(words_of_this_host()), f"gemmrepro-{env}").splitlines()
+    assert [line.split()[0] for line in found] == ["/.singularity.d/labels.json"], found
+
+
+def test_the_bills_of_materials_fit_their_schema_and_name_nearly_every_hash(default_run: str, tmp_path: Path) -> None:
+    for env in DEFAULT:
+        out = tmp_path / f"{env}.cdx.json"
+        paths = ["--sif", str(IMAGES / f"{env}.sif"), "--lock", str(IMAGES / f"{env}.lock.json"), "--out", str(out)]
+        command = [sys.executable, "-m", "gemmrepro.host.sbom", "--env", env, *paths]
+        written = call(command, PYTHONPATH=str(ROOT / "workflow"))
+        assert written.returncode == 0, written.stdout
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(out.read_text()) is None
+        bill, lock = json.loads(out.read_text()), json.loads((IMAGES / f"{env}.lock.json").read_text())
+        parts = {(part["name"], part["version"]): part for part in bill["components"]}
+        assert set(parts) == {(each["name"], each["version"]) for kind in ("os", "python") for each in lock[kind]}
+        python = {(each["name"], each["version"]) for each in lock["python"]}
+        # pip and setuptools come with Debian's python3-venv.
+        assert {name for name, _ in python if "hashes" not in parts[name, _]} <= {"pip", "setuptools"}
+        unlicensed = [part["purl"] for part in bill["components"] if "licenses" not in part]
+        assert len(unlicensed) <= 0.1 * len(parts), unlicensed
+
+
+def test_a_signed_image_runs_without_a_network(finished: Path) -> None:
+    """A signature changes the file, not the image: nothing is made again, and a job runs, cut off from all networks."""
+    if os.geteuid():
+        pytest.skip("a network namespace of its own needs root")
+    sif = finished / "resources/images/report.sif"
+    shutil.copyfile(sif, sif.with_suffix(".new"))  # the image is linked to the run's own
+    sif.with_suffix(".new").rename(sif)
+    keys = finished / "keys"
+    environ = {"HOME": str(keys), **container_environment(os.environ)}
+    keys.mkdir()
+    make_caches(environ)
+    person = ["--name", "Test", "--email", "test@example.org", "--comment", "", "--password", "", "--push=false"]
+    for words in (["key", "newpair", "--bit-length", "2048", *person], ["sign", str(sif)]):
+        done = call(["apptainer", *words], finished, **environ)
+        assert done.returncode == 0, done.stdout
+    plan = snakemake("--dry-run", "--use-singularity", folder=finished)
+    assert "Nothing to be done" in plan.stdout, plan.stdout[-4000:]
+    gate = finished / "results/gates/ladder.naive.json"
+    gate.unlink()
+    command = ["unshare", "--net", "snakemake", "--cores", "1", "--use-singularity", "results/gates/ladder.naive.json"]
+    run = call(command, finished)
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert json.loads(gate.read_text())["passed"] is True

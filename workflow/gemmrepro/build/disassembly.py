@@ -1,0 +1,62 @@
+"""Machine code of several fat binaries, listed by as few starts of nvdisasm as their targets allow."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from gemmrepro.build import sass
+from gemmrepro.build.cubins import Cubin, Section, Target, merge, read_cubin
+from gemmrepro.build.toolkit import run
+
+_BY_TABLE = ("BRX", "BRXU", "JMX", "JMXU")
+"""Branches to one of several targets, which are listed in another section than the code."""
+
+
+def disassembled(binaries: Iterable[Path]) -> dict[Path, tuple[sass.Function, ...]]:
+    """The functions of each fat binary, in the words of ``cuobjdump -sass``.
+
+    A binary is left out if listing its functions apart from it might change a word or if the toolkit cannot read it:
+    that one is to be listed by itself.
+    """
+    by_target: dict[Target, list[tuple[Path, str, Section]]] = defaultdict(list)
+    for binary in binaries:
+        for cubin in _cubins(binary):
+            by_target[cubin.target] += [(binary, name, code) for name, code in cubin.functions.items()]
+    found: dict[Path, list[sass.Function]] = defaultdict(list)
+    unlisted: set[Path] = set()
+    for target, functions in by_target.items():
+        listed = _listed(target, [code for _, _, code in functions])
+        for place, (binary, name, _) in enumerate(functions):
+            function = listed.get(str(place))
+            if function is None or any(_opcode(instruction) in _BY_TABLE for instruction in function.instructions):
+                unlisted.add(binary)
+            else:
+                found[binary].append(sass.Function(function.arch, name, function.instructions))
+    return {binary: tuple(functions) for binary, functions in found.items() if binary not in unlisted}
+
+
+def _cubins(binary: Path) -> list[Cubin]:
+    """The cubins in a fat binary; none if one of them cannot be read, or if its code is still to be linked."""
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-cubins-") as folder:
+        done = run(["cuobjdump", "-xelf", "all", str(binary.resolve())], check=False, folder=Path(folder))
+        files = sorted(Path(folder).glob("*.cubin"))
+        try:
+            cubins = [read_cubin(file.read_bytes()) for file in files]
+        except ValueError:
+            return []
+    return [] if done.returncode or any(cubin.relocated for cubin in cubins) else cubins
+
+
+def _listed(target: Target, functions: list[Section]) -> dict[str, sass.Function]:
+    """The listings of functions for one target, by their places in the list; none if the toolkit refuses."""
+    with tempfile.NamedTemporaryFile(prefix="gemmrepro-merged-", suffix=".cubin") as file:
+        Path(file.name).write_bytes(merge(target, functions))
+        done = run(["cuobjdump", "-sass", file.name], check=False)
+    return {} if done.returncode else {function.name: function for function in sass.parse(done.stdout)}
+
+
+def _opcode(instruction: sass.Instruction) -> str:
+    return instruction.opcode.split(".", 1)[0]

@@ -1,0 +1,204 @@
+"""The bill of materials of a container image, in CycloneDX: its packages with hashes and licences, from its lock.
+
+``python -m gemmrepro.host.sbom --env report --sif resources/images/report.sif
+--lock resources/images/report.lock.json --out results/sbom/report.cdx.json``
+
+The lock says which packages there are. The image says under which licences, and is refused if it holds others. The
+bill names the image by the SHA-256 of its file system, which no signature changes, and holds no date: the same image
+gives the same bill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemmrepro import __version__
+from gemmrepro.core.files import read_json, write_atomic
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.host.cleaning import EPOCH
+from gemmrepro.host.containers import container_environment, make_caches
+from gemmrepro.host.inventory import Entry
+from gemmrepro.host.licences import spdx
+from gemmrepro.host.package_hashes import PackageHashes, normalized
+from gemmrepro.host.recipes import Packages
+from gemmrepro.host.sif import filesystem_sha256, list_packages
+
+if TYPE_CHECKING:
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.model.component import Component
+
+NAMES = uuid.UUID("6f0cf1a5-4a0b-5d52-9a50-2f0d6f8f1c3e")
+"""The namespace of the bills' serial numbers."""
+
+RELEASES = {"debian:12-slim": "debian-12", "debian:13-slim": "debian-13"}
+"""The release of a base image, as package URLs write it."""
+
+
+def _library() -> None:
+    try:
+        import cyclonedx  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "cyclonedx cannot be imported; start the command through envs/run, or install cyclonedx-python-lib."
+        ) from None
+
+
+def check_lock(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], sif: Path) -> None:
+    """Raise UserError if an image does not hold the packages that its lock lists."""
+    listed = Packages.listed(inventory)
+    for kind, found in (("os", listed.os), ("python", listed.python)):
+        locked = {(each["name"], each["version"]) for each in lock[kind]}
+        if odd := sorted(locked ^ set(found)):
+            where = "its lock alone" if odd[0] in locked else "the image alone"
+            raise UserError(
+                f"{sif} is not the image that its lock describes ({odd[0][0]} {odd[0][1]} is in {where}); remove "
+                "both, and the next run builds the image again."
+            )
+
+
+def debian_component(entry: Entry, hashes: PackageHashes, release: str) -> Component:
+    """A package of Debian's. What was unpacked from another release has no architecture in dpkg's list."""
+    from cyclonedx.model.contact import OrganizationalEntity
+    from packageurl import PackageURL
+
+    qualifiers = {"arch": entry["arch"], "distro": release} if entry["arch"] else {"arch": "amd64"}
+    url = PackageURL("deb", "debian", entry["name"], entry["version"], qualifiers)
+    digest = hashes.debian(entry["name"], entry["version"], entry["arch"])
+    return _component(entry, url, [digest] if digest else [], supplier=OrganizationalEntity(name="Debian"))
+
+
+def python_component(entry: Entry, hashes: PackageHashes) -> Component:
+    """A Python package."""
+    from packageurl import PackageURL
+
+    url = PackageURL("pypi", None, normalized(entry["name"]), entry["version"])
+    return _component(entry, url, hashes.python(entry["name"], entry["version"]))
+
+
+def _component(entry: Entry, url: Any, digests: Sequence[str], **more: Any) -> Component:
+    """A package; where several files may be what was installed, their hashes are properties instead of its hash."""
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.component import Component, ComponentType
+
+    alone = len(digests) == 1
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=entry["name"],
+        version=entry["version"],
+        purl=url,
+        bom_ref=url.to_string(),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digests[0])] if alone else [],
+        properties=[] if alone else [Property(name="gemmrepro:allowed-sha256", value=digest) for digest in digests],
+        licenses=licences(entry["licences"]),
+        **more,
+    )
+
+
+def licences(names: Sequence[str]) -> list[Any]:
+    """CycloneDX's licences: one expression, or identifiers and names side by side."""
+    from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression
+    from cyclonedx.spdx import is_expression, is_supported_id
+
+    declared = LicenseAcknowledgement.DECLARED
+    known = sorted({spdx(name) for name in names})
+    if len(known) == 1 and is_expression(known[0]) and not is_supported_id(known[0]):
+        return [LicenseExpression(known[0], acknowledgement=declared)]
+    return [
+        DisjunctiveLicense(id=name, acknowledgement=declared)
+        if is_supported_id(name)
+        else DisjunctiveLicense(name=name, acknowledgement=declared)
+        for name in known
+    ]
+
+
+def image_component(lock: Mapping[str, Any], digest: str) -> Component:
+    """The image itself, named by its file system."""
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.component import Component, ComponentType
+
+    told = {
+        "base": lock["base"],
+        "builder": lock["builder"],
+        "apptainer": lock.get("apptainer"),
+        "recipe-sha256": lock["recipe_sha256"],
+        "requirements-sha256": lock["requirements_sha256"],
+        "hash-of": "the root file system in the SIF",
+    }
+    return Component(
+        type=ComponentType.CONTAINER,
+        name=f"gemmrepro-{lock['env']}",
+        version=__version__,
+        bom_ref=f"gemmrepro-{lock['env']}",
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+        properties=[Property(name=f"gemmrepro:{name}", value=value) for name, value in told.items() if value],
+    )
+
+
+def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], digest: str, hashes: PackageHashes) -> Bom:
+    """The bill of materials of an image.
+
+    Args:
+        digest: SHA-256 of its file system.
+    """
+    from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.tool import ToolRepository
+
+    image = image_component(lock, digest)
+    release = RELEASES.get(lock["base"].split(" ")[0], "debian")
+    parts = [debian_component(entry, hashes, release) for entry in inventory["os"]]
+    unique = {(normalized(entry["name"]), entry["version"]): entry for entry in inventory["python"]}
+    parts += [python_component(entry, hashes) for entry in unique.values()]
+    library = "cyclonedx-python-lib"
+    tools = [
+        Component(type=ComponentType.APPLICATION, name="gemmrepro", version=__version__),
+        Component(type=ComponentType.LIBRARY, name=library, version=importlib.metadata.version(library)),
+    ]
+    when = datetime.fromtimestamp(
+        EPOCH, UTC
+    )  # the time of the files that a build writes: no two bills differ by theirs
+    metadata = BomMetaData(tools=ToolRepository(components=tools), component=image, timestamp=when)
+    made = Bom(components=parts, metadata=metadata, serial_number=uuid.uuid5(NAMES, digest))
+    made.register_dependency(image, parts)
+    return made
+
+
+def as_json(made: Bom) -> str:
+    """A bill as CycloneDX 1.6 in JSON."""
+    from cyclonedx.output.json import JsonV1Dot6
+
+    return JsonV1Dot6(made).output_as_string(indent=2) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="gemmrepro.host.sbom", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--env", required=True, help="the image's name, such as report")
+    parser.add_argument("--sif", required=True, type=Path, help="the image")
+    parser.add_argument("--lock", required=True, type=Path, help="the list of its packages")
+    parser.add_argument("--out", required=True, type=Path, help="the bill of materials to write, CycloneDX in JSON")
+    args = parser.parse_args(argv)
+
+    _library()
+    environ = {**os.environ, **container_environment(os.environ)}
+    make_caches(environ)
+    lock = read_json(args.lock, "the image's lock file", "build the image again")
+    inventory = list_packages(args.sif, environ)
+    check_lock(lock, inventory, args.sif)
+    made = bill(lock, inventory, filesystem_sha256(args.sif, environ), PackageHashes.of(args.env, ROOT))
+    write_atomic(args.out, as_json(made))
+    licensed = sum(bool(part.licenses) for part in made.components)
+    hashed = sum(bool(part.hashes) for part in made.components)
+    print(f"{args.out}: {len(made.components)} packages, {hashed} with their hash, {licensed} with their licence")
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

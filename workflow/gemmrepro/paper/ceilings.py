@@ -1,0 +1,32 @@
+"""The measured ceilings that no printed interval may exceed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
+from gemmrepro.measure.rows import Measurements
+
+ONE_RATE = ({"fp16", "bf16"},)
+"""Types that a GPU multiplies at one rate, so the fastest loop of any bounds all."""
+
+
+def highest(measured: Mapping[str, Measurements]) -> dict[str, float]:
+    """TFLOP/s of the fastest loop of multiplications alone, by type; a type without one is missing."""
+    ceilings = measured.get(CEILING_FAMILY)
+    if ceilings is None:
+        return {}
+    found: dict[str, float] = {}
+    for dtype in sorted(set(ceilings.summary["dtype"]) - {""}):
+        if known := of_operation(ceilings, "ceiling_flops", dtype):
+            found[dtype] = known[0].value
+    for types in ONE_RATE:
+        if together := [found[dtype] for dtype in types if dtype in found]:
+            found |= dict.fromkeys(types, max(together))
+    return found
+
+
+def ceiling_of(ceilings: Mapping[str, float] | None, dtype: str) -> float:
+    """The ceiling of a type in TFLOP/s; infinite where none was measured."""
+    return (ceilings or {}).get(dtype, math.inf)
