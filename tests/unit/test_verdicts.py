@@ -445,7 +445,7 @@ def test_a_foreign_summary_is_one_line(tmp_path):
 
 
 def in_regime(table: pd.DataFrame, regime: str, faster: float, kernels: tuple[str, ...]) -> pd.DataFrame:
-    """The warm rows of some kernels as they might be in a regime: their ratio to the baseline `faster` times as high."""
+    """The warm rows of some kernels as they might be in a regime, `faster` times as fast."""
     found = table[table["kernel"].isin(kernels) & (table["cache"] == "warm")].copy()
     for column in ("ratio", "ratio_ci_low", "ratio_ci_high", "tflops"):
         found[column] *= faster
