@@ -62,7 +62,12 @@ for family, names in PLAN.figures().items():
                 category="Figures",
                 subcategory=family,
             ),
-            expand("results/figures/{family}/{figure}.{kind}", family=family, figure=names, kind=("csv", "json")),
+            expand(
+                "results/figures/{family}/{figure}.{kind}",
+                family=family,
+                figure=names,
+                kind=("narrow.svg", "csv", "json"),
+            ),
         log:
             f"results/logs/figures/{family}.log",
         container:
