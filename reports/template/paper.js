@@ -17,7 +17,7 @@
 
   // What scrolls sideways is reached by keyboard; what does not is no stop.
   const stops = () =>
-    all(".scroll, .plot, pre").forEach((box) =>
+    all(".scroll, pre").forEach((box) =>
       box.scrollWidth > box.clientWidth + 1 ? (box.tabIndex = 0) : box.removeAttribute("tabindex"),
     );
   addEventListener("resize", stops);

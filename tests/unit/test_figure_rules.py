@@ -13,11 +13,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_text import Box, boxes, faults
+from drawn_text import Box, boxes, faults, size_of
 
 from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import tables
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.figures import catalogue, climb, lines, points, slim, style
 
@@ -28,10 +29,10 @@ BYTES, ELEMENTS = 40_000, 1_200
 
 @pytest.fixture(scope="module")
 def drawings() -> Iterator[dict[str, style.Drawing]]:
-    """The figures of the sweeps' rows and of the layouts, family by family."""
+    """The figures of the sweeps' rows, of the layouts and of the articles' tables, family by family."""
     found = {}
     for family in FAMILIES:
-        names = registry.family(family).figures
+        names = (*registry.family(family).figures, *(name for name in tables.declared(family)))
         drawn = catalogue.draw(load(RECORDED, family), load(RECORDED, "ceilings"), names)
         found |= {f"{family}/{name}": drawing for name, drawing in drawn.items()}
     yield found
@@ -40,11 +41,21 @@ def drawings() -> Iterator[dict[str, style.Drawing]]:
 
 @pytest.fixture(scope="module")
 def svgs(drawings) -> dict[str, str]:
-    return {name: catalogue.svg_of(drawing) for name, drawing in drawings.items()}
+    """Both widths of each figure."""
+    wide = {name: catalogue.svg_of(drawing) for name, drawing in drawings.items()}
+    return wide | {f"{name}.narrow": catalogue.svg_of(each, each.narrow) for name, each in drawings.items()}
 
 
 def test_no_text_leaves_a_figure_or_meets_another(svgs):
     assert {name: found for name, svg in svgs.items() if (found := faults(svg))} == {}
+
+
+def test_the_smallest_letters_are_legible_on_a_phone(svgs):
+    """At 300 pixels, the width of a column on a screen of 390, letters are 10 pixels high."""
+    narrow = {name: svg for name, svg in svgs.items() if name.endswith(".narrow")}
+    assert len(narrow) == len(svgs) / 2
+    for name, svg in narrow.items():
+        assert min(box.size for box in boxes(svg)) * 300 / size_of(svg)[0] >= 10, name
 
 
 def test_figures_are_small(svgs):

@@ -360,8 +360,8 @@ def test_data_for_programs(full):
 
 
 def test_svg_colours_follow_the_page(full):
-    plots = re.findall(r'<div class="plot".*?</svg></div>', full.text["families/ladder.html"], re.DOTALL)
-    assert len(plots) == len(set(figure_names("ladder")) - set(experiments.figures("ladder"))) > 0
+    plots = re.findall(r'<div class="(?:wide|narrow)">.*?</svg></div>', full.text["families/ladder.html"], re.DOTALL)
+    assert len(plots) == 2 * len(set(figure_names("ladder")) - set(experiments.figures("ladder"))) > 0
     for plot in plots:
         assert "var(--ink)" in plot and "var(--paper)" in plot
         assert not re.search(r"#1b1f26|#0072b2|#ffffff", plot, re.IGNORECASE)

@@ -442,3 +442,49 @@ def test_a_foreign_summary_is_one_line(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1 and "has no column" in done.stderr
+
+
+def in_regime(table: pd.DataFrame, regime: str, faster: float, kernels: tuple[str, ...]) -> pd.DataFrame:
+    """The warm rows of some kernels as they might be in a regime, `faster` times as fast."""
+    found = table[table["kernel"].isin(kernels) & (table["cache"] == "warm")].copy()
+    for column in ("ratio", "ratio_ci_low", "ratio_ci_high", "tflops"):
+        found[column] *= faster
+    return found.assign(regime=regime)
+
+
+def test_a_claim_is_judged_in_its_articles_regime_where_that_was_measured(tmp_path):
+    world = World(tmp_path).write()
+    measured = rows.load(world.measure, "ladder")
+    gates = evidence.load_gates(world.gates, [kernel.id for kernel in registry.kernels("ladder")])
+    (claim,) = [each for each in claims.load(("ladder",)) if each.id == "ladder.ratio.L7"]
+    regimes = {
+        "sustained": in_regime(measured.summary, "sustained", 1.1, ("ladder.warptile",)),
+        "burst": in_regime(measured.summary, "burst", 0.5, ("ladder.warptile",)),
+    }
+    plain = judging.judge(claim, evidence.Evidence(measured, gates, world.build))
+    assert plain.regime == "in_turn" and not plain.beside and "sustained" not in plain.explanation
+    whole = evidence.Evidence(measured, gates, world.build, regimes=regimes)
+
+    entry = judging.judge(claim, whole)
+    assert entry.regime == "sustained" and list(entry.beside) == ["in_turn", "burst"]
+    assert entry.exhibits[0].value.value == pytest.approx(1.1 * plain.exhibits[0].value.value)
+    assert entry.exhibits[0].value.sources[0].endswith("/warm/sustained")
+    assert "Judged sustained; in turn" in entry.explanation and "in bursts" in entry.explanation
+    document = entry.as_json()["regime"]
+    assert (document["article"], document["judged"]) == ("sustained", "sustained")
+    assert document["beside"]["burst"]["value"] == pytest.approx(0.5 * plain.exhibits[0].value.value)
+
+    # An article that does not say, and one whose regime was not measured, are judged in turn; the others stand beside.
+    for regime in ("not stated", "profiled"):
+        other = judging.judge(replace(claim, regime=regime), whole)
+        assert other.regime == "in_turn" and list(other.beside) == ["sustained", "burst"]
+        assert other.verdict == plain.verdict
+
+
+def test_a_regime_without_rows_of_all_that_is_compared_counts_for_nothing(tmp_path):
+    world = World(tmp_path).write()
+    measured = rows.load(world.measure, "ladder")
+    (claim,) = [each for each in claims.load(("ladder",)) if each.id == "ladder.ratio.L7"]
+    regimes = {"sustained": in_regime(measured.summary, "sustained", 1.1, ("ladder.naive",))}
+    entry = judging.judge(claim, evidence.Evidence(measured, {}, world.build, regimes=regimes))
+    assert entry.regime == "in_turn" and not entry.beside

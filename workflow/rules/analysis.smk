@@ -14,6 +14,7 @@ rule verdicts:
         chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
         schema=checked_out("workflow/schemas/claims.schema.yaml"),
         measurements=PLAN.measurements(FAMILIES),
+        regimes=PLAN.regimes(),
         experiments=PLAN.experiment_files(FAMILIES),
         gates=PLAN.gates_in(FAMILIES),
         records=PLAN.builds_in(FAMILIES),
@@ -37,7 +38,8 @@ rule verdicts:
         "Judging the published claims"
     shell:
         "python3 -m gemmrepro.judge.verdicts --measure results/measure --gates results/gates --build results/build"
-        " --families {params.families} --experiments results/experiments --out {output} 2>&1 | tee {log}"
+        " --families {params.families} --experiments results/experiments --regimes results/regimes --out {output}"
+        " 2>&1 | tee {log}"
 
 
 for family, names in PLAN.figures().items():
@@ -60,7 +62,12 @@ for family, names in PLAN.figures().items():
                 category="Figures",
                 subcategory=family,
             ),
-            expand("results/figures/{family}/{figure}.{kind}", family=family, figure=names, kind=("csv", "json")),
+            expand(
+                "results/figures/{family}/{figure}.{kind}",
+                family=family,
+                figure=names,
+                kind=("narrow.svg", "csv", "json"),
+            ),
         log:
             f"results/logs/figures/{family}.log",
         container:

@@ -37,6 +37,7 @@ from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import MANIFEST
 from gemmrepro.measure.checks.physics import CEILINGS
 from gemmrepro.measure.recording import FILES, RUN, SUMMARY
+from gemmrepro.measure.regimes.places import FILES as REGIME_FILES
 from gemmrepro.registry import keys
 
 

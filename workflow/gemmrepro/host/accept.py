@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gemmrepro import experiments
@@ -24,8 +24,10 @@ from gemmrepro.host.bundles import Bundle, check_signature, read_bundle
 from gemmrepro.measure.checks.gates import GATES, check_gates
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.checks.physics import CEILINGS
+from gemmrepro.measure.checks.regimes import read_take
 from gemmrepro.measure.checks.whole import read_whole
 from gemmrepro.measure.recording import RUN, SUMMARY
+from gemmrepro.measure.regimes.places import takes
 
 
 def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False, stale: bool = False) -> Path:
@@ -74,21 +76,27 @@ def check_family(family: str, folder: Path, build: Path, stale: bool) -> None:
         UserError: names the first thing that is wrong.
     """
     if (folder / SUMMARY).is_file() or (folder / RUN).is_file():
-        rows = read_whole(family, folder, build).rows
-        old = [row for row in rows if row["status"] == "stale"]
-        if old and not stale:
-            raise UserError(
-                f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
-                f"{old[0]['kernel']} {old[0]['toolkit']} with build key {old[0]['build_key'][:40]}; build what was "
-                "measured, or give --stale to file them as stale."
-            )
+        _check_current(family, read_whole(family, folder, build).rows, build, stale)
     else:
         check_gates(family, folder / GATES)
+    for take in takes(folder.parent, family):
+        _check_current(family, read_take(family, take, build).rows, build, stale)
     declared = {experiment.name: experiment for experiment in experiments.declared(family)}
     for path in sorted((folder / experiments.RECORDINGS).glob("*")):
         if path.stem not in declared:
             raise UserError(f"{family} declares no experiment {path.stem}.")
         read_checked(family, declared[path.stem], folder.parent, build)
+
+
+def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, stale: bool) -> None:
+    """Raises UserError if rows are stale, unless they may be."""
+    old = [row for row in rows if row["status"] == "stale"]
+    if old and not stale:
+        raise UserError(
+            f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
+            f"{old[0]['kernel']} {old[0]['toolkit']} with build key {old[0]['build_key'][:40]}; build what was "
+            "measured, or give --stale to file them as stale."
+        )
 
 
 def _exchange(new: Path, target: Path, aside: Path) -> None:

@@ -28,6 +28,7 @@ from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import digest
 from gemmrepro.measure.checks.physics import CEILINGS
 from gemmrepro.measure.recording import FILES, RUN
+from gemmrepro.measure.regimes import places
 
 INDEX = "bundle.json"
 
@@ -38,7 +39,11 @@ MOST_BYTES, MOST_MEMBERS = 256 << 20, 2000
 """Limits on a bundle: of its file and of all its members unfolded, and their number. All H200 recordings take 12 MB."""
 
 _FILE = "|".join(map(re.escape, (*FILES, GATES)))
-_MEMBER = re.compile(rf"[a-z0-9_]{{1,64}}/({_FILE}|{experiments.RECORDINGS}/[a-z0-9_]{{1,64}}\.(csv|json))")
+_TAKE = "|".join(map(re.escape, places.FILES))
+_MEMBER = re.compile(
+    rf"[a-z0-9_]{{1,64}}/({_FILE}|{experiments.RECORDINGS}/[a-z0-9_]{{1,64}}\.(csv|json)"
+    rf"|{places.FOLDER}/[0-9]{{1,3}}/({_TAKE}))"
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 

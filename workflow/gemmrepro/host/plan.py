@@ -21,7 +21,9 @@ from gemmrepro.experiments import Experiment
 from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.gpu_probe import HostGpu
+from gemmrepro.measure.checks.manifest import MANIFEST
 from gemmrepro.measure.recording import FILES
+from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
 
@@ -129,6 +131,24 @@ class Plan:
 
     def measurements(self, families: Iterable[str]) -> list[str]:
         return [f"results/measure/{family}/{name}" for family in families for name in FILES]
+
+    @cached_property
+    def regime_families(self) -> list[str]:
+        """The families that have rows of the regimes: those with sizes if they are measured here, else with takes."""
+        sizes = self.config["regimes"]["sizes"]
+        if self.live:
+            return [family for family in self.families if sizes.get(family)]
+        return [family for family in self.families if self.recorded_takes(family)]
+
+    def recorded_takes(self, family: str) -> list[str]:
+        """The files of a family's committed takes, and the manifest that lists them."""
+        folder = Path(self.recordings)
+        found = [f"{take}/{name}" for take in places.takes(folder, family) for name in places.FILES]
+        return [*found, f"{folder}/{family}/{MANIFEST}"] if found else []
+
+    def regimes(self) -> list[str]:
+        """The rows of the regimes, of every family that has some."""
+        return [f"results/regimes/{family}/{name}" for family in self.regime_families for name in places.FILES]
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Experiment, ...]]:

@@ -4,6 +4,7 @@
     workflow/scripts/record --families ladder --sizes ladder=256,1024 --rounds 2 --toolkits cuda13
     workflow/scripts/record --missing                    what has no current row; the other rows stay
     workflow/scripts/record --bundle mine.zip            the same, and one file to send (python -m gemmrepro accept)
+    workflow/scripts/record --regimes --no-sweep --experiments none      sustained and in bursts, one more take
     workflow/scripts/record --budget 540                 stop in time for a job limit; run again to continue
     workflow/scripts/record --families ada --no-sweep --experiments accumulation      one experiment and no times
 
@@ -50,6 +51,7 @@ from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.prepare import timed_kernels
 from gemmrepro.measure.recording import FILES, SUMMARY
+from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
 say = sayer("record")
@@ -74,6 +76,7 @@ class Request:
         regate: whether to judge kernels that already have a verdict.
         sweep: whether to measure times.
         missing: whether to time only kernels without current rows, and to keep the rows of the others.
+        regimes: whether to measure the regimes too, as one more take.
         deadline: on the clock of time.monotonic; None without a budget.
     """
 
@@ -89,6 +92,7 @@ class Request:
     regate: bool
     sweep: bool
     missing: bool
+    regimes: bool
     deadline: float | None
 
     @property
@@ -149,6 +153,7 @@ class Family:
         self.swept = request.sweep and bool(self.timed)
         self.measured = request.work / "measure" / name
         self.experimented = request.work / "experiments" / name
+        self.take = self._next_take() if request.regimes else None
 
     def record(self) -> None:
         """Record the family. Raises Unsuccessful if a stage fails."""
@@ -156,6 +161,8 @@ class Family:
         self._gate()
         if self.swept:
             self._sweep()
+        if self.take is not None:
+            self._measure_regimes(self.take)
         if self.experiments:
             self._experiment()
         self._file()
@@ -166,6 +173,12 @@ class Family:
         sizes = sweep["sizes"].get(self.name, [])
         recorded = self._recordings / self.name
         return merge.missing(self.name, self.request.toolkits, sizes, sweep["caches"], recorded, self.request.build)
+
+    def _next_take(self) -> int | None:
+        """The number of the take of the regimes that is recorded now; None where the family has no sizes in them."""
+        regimes = read_json(self.request.config, "the configuration", "record again")["regimes"]
+        there = [int(path.name) for path in places.takes(self._recordings, self.name)]
+        return max(there, default=0) + 1 if regimes["sizes"].get(self.name) else None
 
     def _guests(self) -> list[Kernel]:
         """Kernels of other families that the experiments also run, if they are built."""
@@ -244,6 +257,13 @@ class Family:
         chosen = ["--kernels", ",".join(self.timed)] if self.request.missing else []
         _succeed(stage("measure.sweep", *self._common(), *places, *chosen))
 
+    def _measure_regimes(self, take: int) -> None:
+        work = self.request.work
+        # A take is a measurement of its own: nothing of another one's journal counts.
+        places = ["--journal", str(work / "sweep" / "regimes" / self.name / str(take))]
+        out = ["--out", str(work / "regimes" / self.name)]
+        _succeed(stage("measure.regimes.stage", *self._common(), *places, *out))
+
     def _experiment(self) -> None:
         journal = self.request.work / "sweep" / "experiments" / self.name
         chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.request.toolkits)]
@@ -260,6 +280,9 @@ class Family:
         for name in self.experiments:
             for file in (f"{name}.csv", f"{name}.json"):
                 write_atomic(target / experiments.RECORDINGS / file, (self.experimented / file).read_bytes())
+        for file in places.FILES if self.take is not None else ():
+            taken = (self.request.work / "regimes" / self.name / file).read_bytes()
+            write_atomic(target / places.FOLDER / str(self.take) / file, taken)
         verdicts = {
             kernel.id: read_json(self.request.numeric / f"{kernel.id}.json", "a verdict", "record again")
             for kernel in self.kernels
@@ -386,6 +409,7 @@ def requested(options: argparse.Namespace, start: float) -> Request:
         regate=options.regate,
         sweep=not options.no_sweep,
         missing=options.missing,
+        regimes=options.regimes,
         deadline=start + options.budget if options.budget else None,
     )
     if options.fresh:
@@ -414,6 +438,7 @@ def _options() -> argparse.Namespace:
     add("--jobs", type=int, default=jobs, help="kernels to gate at a time (default %(default)s)")
     add("--no-counters", action="store_true", help="do not run ncu")
     add("--no-sweep", action="store_true", help="gates and experiments only; file no times")
+    add("--regimes", action="store_true", help="also measure kernels sustained and in bursts, as one more take")
     add("--missing", action="store_true", help="time only kernels without current rows; keep the others'")
     add("--experiments", help="run these only, comma-separated; 'none' for none; default: all")
     add(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro.core.text import as_published, filled_in, format_number
+from gemmrepro.measure.regimes.rules import NOT_STATED
 
 ARTICLE, BUILD, PROJECT = "article", "build", "project"
 """The registers: what a claim is about."""
@@ -18,7 +19,8 @@ class Claim:
 
     `compute` holds the keys of its metric, as gemmrepro.judge.metrics defines them. `published` is empty where the
     article gives no figure: for a statement about machine code, and for what goes beyond the article. `covered_by` is
-    the id of the claim that judges the same in other units; `correction` what is true instead of a wrong statement.
+    the id of the claim that judges the same in other units; `correction` what is true instead of a wrong statement;
+    `regime` how the article measured, by its program or its text.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Claim:
     register: str = ARTICLE
     covered_by: str | None = None
     correction: str | None = None
+    regime: str = NOT_STATED
 
     @property
     def metric(self) -> str:

@@ -18,6 +18,7 @@ from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
+from gemmrepro.measure.regimes.rules import NOT_STATED
 from gemmrepro.registry import family_names
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def _load_claim(
         register=entry.get("register", ARTICLE),
         covered_by=entry.get("covered_by"),
         correction=" ".join(entry["correction"].split()) if "correction" in entry else None,
+        regime=entry.get("regime", document["judge"].get("regime", NOT_STATED)),
     )
     if problems:
         return claim, problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ class NotMeasured(Exception):
 class Evidence:
     """The evidence that a family's claims are judged on.
 
-    `gates` holds the gate verdicts by kernel id; `ceilings` the measurements of the family of micro-kernels.
+    `gates` holds the gate verdicts by kernel id; `ceilings` the measurements of the family of micro-kernels; `regimes`
+    the rows of the regimes that have some, in place of those in turn.
     """
 
     measured: Measurements
@@ -77,6 +78,13 @@ class Evidence:
     build_dir: Path
     experiments: Mapping[str, Results] = field(default_factory=dict)
     ceilings: Measurements | None = None
+    regimes: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    def within(self, regime: str) -> Evidence:
+        """The same evidence with the rows of a regime; without any, its own."""
+        if regime not in self.regimes:
+            return self
+        return replace(self, measured=replace(self.measured, summary=self.regimes[regime]))
 
     def toolkits(self, preferred: Sequence[str]) -> list[str]:
         """`preferred`, with the toolkits that have current rows of the family first."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,18 @@ from gemmrepro.experiments import results as experiment_results
 from gemmrepro.judge import carrying, claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
 from gemmrepro.judge.claim import Claim
-from gemmrepro.judge.evidence import Evidence, NotMeasured, load_gates
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, load_gates
 from gemmrepro.judge.metrics import METRICS, Exhibit, OtherToolkitsOnly, expected, not_judged
 from gemmrepro.judge.rules import COVERED, NOT_MEASURED, NOT_TESTABLE, VERDICTS, Verdict
 from gemmrepro.judge.ways import REGISTERS, way_of
+from gemmrepro.measure.regimes import rows as regime_rows
+from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, load
 
 SCHEMA = 2
 """The version of verdicts.json: since 2 its counts are by register."""
+
+_IN_WORDS = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
 
 _PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype", "place")
 
@@ -31,6 +35,7 @@ class Judgement:
 
     `toolkit` built the kernels that it was judged on; None where nothing was measured, or no toolkit was needed.
     `expected` is the published figure carried over to this GPU by rates, in the measured unit; None where it is not.
+    `regime` is the one it was judged in; `beside` holds its value in the others that have rows.
     """
 
     claim: Claim
@@ -39,6 +44,8 @@ class Judgement:
     exhibits: tuple[Exhibit, ...] = ()
     toolkit: str | None = None
     expected: float | None = None
+    regime: str = IN_TURN
+    beside: Mapping[str, Value] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The claim's entry in verdicts.json. Its command measures what is missing and judges again."""
@@ -60,6 +67,11 @@ class Judgement:
             "partly": dict(claim.partly),
             "expected": self.expected,
             "judged_on": self.toolkit,
+            "regime": {
+                "article": claim.regime,
+                "judged": self.regime,
+                "beside": {regime: value.as_json() for regime, value in self.beside.items()},
+            },
             "verdict": self.verdict,
             "measured": [exhibit.as_json() for exhibit in self.exhibits],
             "explanation": self.explanation,
@@ -97,6 +109,7 @@ def judge(claim: Claim, evidence: Evidence) -> Judgement:
     if claim.covered_by:
         return _judge_covered(claim, evidence)
     metric = METRICS[claim.metric]
+    regime, evidence, beside = _in_regimes(claim, evidence)
     try:
         readings = metric.read(claim, evidence)
         machine = metric.machine(claim, evidence)
@@ -105,10 +118,34 @@ def judge(claim: Claim, evidence: Evidence) -> Judgement:
         return _judge_unmeasured(claim, evidence, reason)
     untestable = metric.untestable(claim, readings, machine)
     verdict = Verdict(NOT_TESTABLE, untestable) if untestable else metric.judge(claim, readings)
-    explanation = metric.explain(claim, readings, verdict, evidence)
+    explanation = metric.explain(claim, readings, verdict, evidence) + _regime_note(regime, beside)
     exhibits = tuple(metric.exhibits(claim, readings, evidence))
     figure = expected(claim, readings) if readings.carried is not None and claim.tolerance is not None else None
-    return Judgement(claim, verdict.kind, explanation, exhibits, readings.judged.toolkit, figure)
+    return Judgement(claim, verdict.kind, explanation, exhibits, readings.judged.toolkit, figure, regime, beside)
+
+
+def _in_regimes(claim: Claim, evidence: Evidence) -> tuple[str, Evidence, dict[str, Value]]:
+    """The regime that a claim is judged in, its evidence, and the claim's value in each of the others.
+
+    That is the article's regime, where there are current rows of all that the claim compares; else in turn.
+    """
+    metric = METRICS[claim.metric]
+    values = {}
+    for regime in (IN_TURN, *evidence.regimes) if metric.of_rows and evidence.regimes else ():
+        try:
+            values[regime] = metric.read(claim, evidence.within(regime)).judged.value
+        except NotMeasured:
+            continue
+    judged = claim.regime if claim.regime in values else IN_TURN
+    return judged, evidence.within(judged), {regime: value for regime, value in values.items() if regime != judged}
+
+
+def _regime_note(regime: str, beside: Mapping[str, Value]) -> str:
+    """A sentence on the regimes; '' where there are only rows in turn."""
+    if not beside:
+        return ""
+    others = ", ".join(f"{_IN_WORDS[name]} {value.text()}" for name, value in beside.items())
+    return f" Judged {_IN_WORDS[regime]}; {others}."
 
 
 def _judge_covered(claim: Claim, evidence: Evidence) -> Judgement:
@@ -143,6 +180,7 @@ def judge_all(
     families: tuple[str, ...] | None = None,
     load_claims: Callable[[tuple[str, ...] | None], list[Claim]] = claims.load,
     experiments_dir: Path | None = None,
+    regimes_dir: Path | None = None,
 ) -> Judgements:
     """Every claim's verdict, and the measurements behind them. Raises UserError for a corrupt input file."""
     all_claims = load_claims(families)
@@ -153,6 +191,7 @@ def judge_all(
         ids = {kernel.id for kernel in registry.kernels(family)}
         ids |= {kernel for results_of_one in results.values() for kernel in results_of_one.experiment.kernels}
         gates = load_gates(gates_dir, sorted(ids))
-        evidence[family] = Evidence(load(measure_dir, family), gates, Path(build_dir), results, ceilings)
+        regimes = regime_rows.load(regimes_dir, family).by_regime()
+        evidence[family] = Evidence(load(measure_dir, family), gates, Path(build_dir), results, ceilings, regimes)
     entries = tuple(judge(claim, evidence[claim.family]) for claim in all_claims)
     return Judgements(entries, tuple(of_family.measured for of_family in evidence.values()))

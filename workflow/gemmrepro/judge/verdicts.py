@@ -24,11 +24,12 @@ def main() -> int:
     parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
     parser.add_argument("--families", help="only these, separated by commas; default: all with a claims.yaml")
     parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
+    parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     families = tuple(arguments.families.split(",")) if arguments.families else None
     folders = (arguments.measure, arguments.gates, arguments.build)
-    judged = judge_all(*folders, families, experiments_dir=arguments.experiments)
+    judged = judge_all(*folders, families, experiments_dir=arguments.experiments, regimes_dir=arguments.regimes)
     write_json(arguments.out, judged.as_json())
     width = max((len(entry.claim.id) for entry in judged.entries), default=0)
     for entry in judged.entries:

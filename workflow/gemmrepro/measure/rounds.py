@@ -105,10 +105,10 @@ class Rounds:
             shortest[point] = float(np.median(measured.times))
             place = f"[{done + count:{len(str(self._sweep.total))}}/{self._sweep.total}] round {group.number + 1}"
             self._say(f"{place} {point!s:44} {_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}")
-        self._confirm(shortest, workspace, timer)
+        self.confirm(shortest, workspace, timer)
         return True
 
-    def _confirm(self, medians: Mapping[Point, float], workspace: Workspace, timer: timing.Timer) -> None:
+    def confirm(self, medians: Mapping[Point, float], workspace: Workspace, timer: timing.Timer) -> None:
         """Judge again, on other inputs, the kernels that were just timed, unless that was done; `medians` are in µs."""
         records = self._sweep.records
         shortest: dict[tuple[Any, ...], tuple[Point, float]] = {}

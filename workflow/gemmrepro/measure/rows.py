@@ -65,7 +65,7 @@ class Measurements:
             ) from None
 
 
-def _read_table(path: Path, table: type) -> pd.DataFrame:
+def read_table(path: Path, table: type) -> pd.DataFrame:
     """A CSV with at least the columns of `table`.
 
     Text is read as str ('' when empty), whole numbers as Int64, others as float.
@@ -115,8 +115,8 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
     samples = folder / "samples.parquet"
     return Measurements(
         family=family,
-        summary=_read_table(folder / "summary.csv", Row),
-        counters=_read_table(folder / "counters.csv", CounterRow),
+        summary=read_table(folder / "summary.csv", Row),
+        counters=read_table(folder / "counters.csv", CounterRow),
         run=run,
         samples_path=samples if samples.is_file() else None,
     )
@@ -153,8 +153,9 @@ def toolkit_of(measured: Measurements) -> str | None:
 
 
 def row_key(row: Mapping[str, Any]) -> str:
-    """The name of a summary row: kernel, toolkit, type, shape and cache state."""
-    return f"{row['kernel']}/{row['toolkit']}/{row['dtype']}/{row['m']}x{row['n']}x{row['k']}/{row['cache']}"
+    """The name of a summary row: kernel, toolkit, type, shape, cache state, and the regime where it is not in turn."""
+    use = f"/{row['regime']}" if "regime" in row else ""
+    return f"{row['kernel']}/{row['toolkit']}/{row['dtype']}/{row['m']}x{row['n']}x{row['k']}/{row['cache']}{use}"
 
 
 def counter_key(row: Mapping[str, Any]) -> str:

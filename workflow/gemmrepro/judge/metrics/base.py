@@ -113,6 +113,10 @@ class Metric(Protocol):
     def claim_schema(self) -> str:
         """The definition in claims.schema.yaml that a claim with this metric must match."""
 
+    @property
+    def of_rows(self) -> bool:
+        """Whether its values come from times of launches, which differ between regimes."""
+
     def check(self, claim: Claim) -> list[Problem]:
         """The problems of a claim that fits the schemas."""
 
@@ -193,6 +197,7 @@ class FigureMetric:
     rule: str
     claim_schema: ClassVar[str] = PUBLISHED_FIGURE
     way: ClassVar[str] = "measured"
+    of_rows: ClassVar[bool] = False
 
     @property
     def compute_schema(self) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -61,6 +61,8 @@ def require(row: pd.Series, *columns: str) -> None:
 @dataclass(frozen=True)
 class KernelMetric(FigureMetric):
     """A quantity that one kernel has at one size."""
+
+    of_rows: ClassVar[bool] = True
 
     def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
         return (self.of_kernel(claim.compute["kernel"], claim, evidence, toolkit),)
@@ -194,6 +196,7 @@ class CeilingShare(KernelMetric):
 class Counter(KernelMetric):
     """A hardware counter of one launch, over that of `over` if given; it may have been read for one toolkit only."""
 
+    of_rows = False
     claim_schema = QUOTIENT
 
     @property

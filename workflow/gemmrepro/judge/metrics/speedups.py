@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -19,6 +19,8 @@ from gemmrepro.measure.rows import row_key
 @dataclass(frozen=True)
 class Speedup(FigureMetric):
     """Time of `over` divided by time of `kernel`."""
+
+    of_rows: ClassVar[bool] = True
 
     claim_schema = PUBLISHED_QUOTIENT
 

@@ -18,7 +18,7 @@ from gemmrepro.measure.checks.samples import Form, read_table
 from gemmrepro.measure.checks.whole import ceilings_of, read_run
 from gemmrepro.measure.columns import kinds
 from gemmrepro.measure.recording import check_cells, mark, read_rows
-from gemmrepro.measure.regimes import derived, files
+from gemmrepro.measure.regimes import derived, files, places
 from gemmrepro.measure.regimes.columns import (
     POINT,
     ROW_COLUMNS,
@@ -52,12 +52,6 @@ class RegimeRecording:
     run: Mapping[str, Any]
 
 
-def takes(recordings: Path, family: str) -> list[Path]:
-    """The folders of a family's takes among a GPU's recordings, the first one first."""
-    found = (recordings / family / files.FOLDER).glob("*")
-    return sorted((path for path in found if path.name.isdigit()), key=lambda path: int(path.name))
-
-
 def read_take(family: str, folder: Path, build: Path) -> RegimeRecording:
     """Read and check one take of `family`: a folder that `takes` lists.
 
@@ -68,19 +62,19 @@ def read_take(family: str, folder: Path, build: Path) -> RegimeRecording:
         UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
     """
     recorded = folder.parent.parent
-    check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in files.FILES))
+    check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in places.FILES))
     run = read_run(folder)
     ceilings = ceilings_of(recorded.parent, run)
-    path = folder / files.SUMMARY
+    path = folder / places.SUMMARY
     rows = read_rows(path, ROW_COLUMNS)
     check_cells(RegimeRow, rows, path)
-    raw_samples, samples = read_table(folder / files.SAMPLES, _SAMPLES)
-    raw_readings, readings = read_table(folder / files.READINGS, _READINGS)
-    _check_readings(readings.to_pandas(), folder / files.READINGS)
+    raw_samples, samples = read_table(folder / places.SAMPLES, _SAMPLES)
+    raw_readings, readings = read_table(folder / places.READINGS, _READINGS)
+    _check_readings(readings.to_pandas(), folder / places.READINGS)
     try:
         found = files.by_point(samples.to_pandas(), readings.to_pandas())
     except ValueError as error:
-        raise refused(folder / files.SAMPLES, "", str(error)) from None
+        raise refused(folder / places.SAMPLES, "", str(error)) from None
     _check_rows(family, rows, found, path)
     rows = mark(rows, build)
     # A point of one regime is none of the other's.

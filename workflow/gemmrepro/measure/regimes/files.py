@@ -15,12 +15,8 @@ from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.tables import csv_text
 from gemmrepro.measure.regimes.columns import POINT, READING_COLUMNS, ROW_COLUMNS, SAMPLE_COLUMNS
 from gemmrepro.measure.regimes.derived import Taken
+from gemmrepro.measure.regimes.places import READINGS, RUN, SAMPLES, SUMMARY
 from gemmrepro.measure.regimes.rules import Reading
-
-SUMMARY, SAMPLES, READINGS, RUN = FILES = ("summary.csv", "samples.parquet", "readings.parquet", "run.json")
-
-FOLDER = "regimes"
-"""The folder of takes within a family's recording: regimes/1, regimes/2, … The rows of the first one are judged."""
 
 Point = tuple[str, ...]
 """The cells of POINT as text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,9 @@ class Passes:
                 self._report(pair, visits[-1], progress.step(), time.monotonic() - began)
             else:
                 progress.step()
+        if pair.regime == SUSTAINED:
+            medians = {members.subjects[visit.subject]: _median(visit.block) for visit in visits}
+            self._rounds.confirm(medians, workspace, self._timer)
         return visits
 
     def _load(self, point: Point, workspace: Workspace, estimate_us: float) -> Load:
@@ -146,9 +150,12 @@ class Passes:
 
     def _report(self, pair: Pair, visit: Visit, place: str, spent: float) -> None:
         point, block = pair.members.subjects[visit.subject], visit.block
-        times = sorted(chunk.time_us for chunk in block.chunks)
         state = {True: "steady", False: "not steady"} if pair.regime == SUSTAINED else {True: "rested", False: "warm"}
         self._say(
-            f"{place} {pair.regime:9} {point.kernel} {point.toolkit} {pair.members}: {times[len(times) // 2]:.2f} µs, "
+            f"{place} {pair.regime:9} {point.kernel} {point.toolkit} {pair.members}: {_median(block):.2f} µs, "
             f"{state[block.ready]} after {block.waited_s:.1f} s, {spent:.1f} s in all"
         )
+
+
+def _median(block: Block) -> float:
+    return statistics.median(chunk.time_us for chunk in block.chunks)

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.errors import run_stage
-from gemmrepro.measure.checks.regimes import read_take, takes
+from gemmrepro.measure.checks.regimes import read_take
 from gemmrepro.measure.recording import rows_text, stale
-from gemmrepro.measure.regimes import files
+from gemmrepro.measure.regimes import files, places
 from gemmrepro.measure.regimes.columns import ROW_COLUMNS
+from gemmrepro.measure.regimes.spread import Take, summary
 
 
 def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
@@ -26,15 +27,15 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
     Raises:
         UserError: a take is incomplete, corrupt, or contradicts itself.
     """
-    found = [read_take(family, folder, build) for folder in takes(recorded, family)]
+    found = [read_take(family, folder, build) for folder in places.takes(recorded, family)]
     if not found:
         files.write_nothing(out)
         return 0, 0
-    first = found[0]
-    write_atomic(out / files.SUMMARY, rows_text(first.rows, ROW_COLUMNS))
-    write_atomic(out / files.SAMPLES, first.samples)
-    write_atomic(out / files.READINGS, first.readings)
-    write_json(out / files.RUN, {**first.run, "source": "recorded"})
+    first, cards = found[0], summary([Take.of(take.run, take.rows) for take in found])
+    write_atomic(out / places.SUMMARY, rows_text(first.rows, ROW_COLUMNS))
+    write_atomic(out / places.SAMPLES, first.samples)
+    write_atomic(out / places.READINGS, first.readings)
+    write_json(out / places.RUN, {**first.run, "source": "recorded", **cards})
     return len(first.rows), stale(first.rows)
 
 

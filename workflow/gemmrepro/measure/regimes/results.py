@@ -23,6 +23,7 @@ from gemmrepro.measure.regimes import derived, files
 from gemmrepro.measure.regimes.columns import READING_COLUMNS, SAMPLE_COLUMNS, RegimeRow
 from gemmrepro.measure.regimes.passes import Passes, Visit
 from gemmrepro.measure.regimes.plan import Set
+from gemmrepro.measure.results import wrong
 from gemmrepro.registry import Kernel
 
 LEFT_OUT = "the time limit ended before all its passes"
@@ -38,7 +39,8 @@ def write(sweep: Sweep, passes: Passes, skipped: Sequence[Skipped], out: Path) -
             left.append(f"{pair.members} {pair.regime}, pair {pair.number + 1}")
             continue
         key = pair.members, pair.regime
-        for visit in visits:
+        # Those that were judged wrong, before or after they were timed, have no rows.
+        for visit in (each for each in visits if sweep.records.passed(pair.members.subjects[each.subject])):
             number = counts.get(key, 0)
             counts[key] = number + 1
             subject = _subject(pair.members, pair.regime, visit, number)
@@ -55,7 +57,7 @@ def write(sweep: Sweep, passes: Passes, skipped: Sequence[Skipped], out: Path) -
         if _point(members, regime, point) in found
     ]
     limits = [Skipped(sweep.family, "", f"{LEFT_OUT}: {place}") for place in left]
-    files.write(out, rows, *frames, _run(sweep, passes, [*skipped, *limits]))
+    files.write(out, rows, *frames, _run(sweep, passes, [*skipped, *wrong(sweep), *limits]))
     return len(rows)
 
 

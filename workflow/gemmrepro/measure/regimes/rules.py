@@ -19,6 +19,9 @@ SUSTAINED, BURST = REGIMES = ("sustained", "burst")
 IN_TURN = "in_turn"
 """The regime of a sweep: a kernel alternates with its baseline launch by launch."""
 
+PROFILED, NOT_STATED = "profiled", "not stated"
+"""How else an article may have measured: launch by launch under a profiler, or it does not say."""
+
 KELVIN = 1.0
 """The change of temperature that counts as none, in °C: NVML's readings are whole degrees."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -35,6 +36,7 @@ from gemmrepro.paper.figures.style import (
     plain,
     stale_note,
 )
+from gemmrepro.paper.figures.widths import WIDE, Page, both, legend
 from gemmrepro.registry import Kernel, ladders
 
 SIZES = (4096, 8192, 16384)
@@ -42,7 +44,6 @@ SIZES = (4096, 8192, 16384)
 STEP = 0.27
 """Inches per level."""
 
-LEGEND_COLUMNS = 3
 
 _DASHES: tuple[Dash, ...] = ((0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
@@ -145,7 +146,8 @@ class Climb:
 def draw(measured: Measurements, ceilings: Measurements | None) -> Drawing:
     """A panel per size with a bar per level and the cuBLAS timed in turn with it; lines across it are ceilings."""
     climb = selection(measured, ceilings)
-    return Drawing(paint(climb), title(climb), caption(climb), alt(climb), climb.rows, table(climb), climb.stale)
+    wide, narrow = both(partial(paint, climb))
+    return Drawing(wide, title(climb), caption(climb), alt(climb), climb.rows, table(climb), climb.stale, narrow)
 
 
 def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
@@ -207,30 +209,20 @@ def _levels(rows: pd.DataFrame, kernels: Sequence[Kernel], toolkit: str, highest
             yield Level(ladders.level_name(kernel), point, row["ratio"], row["clock_mhz"], row["power_w"])
 
 
-def paint(climb: Climb) -> Figure:
-    """Draw it."""
-    height = STEP * len(climb.labels) + 1.95
-    figure, panels = plt.subplots(1, len(climb.panels), figsize=(7.6, height), sharey=True, sharex=True, squeeze=False)
-    for axes, panel in zip(panels[0], climb.panels, strict=True):
+def paint(climb: Climb, page: Page = WIDE) -> Figure:
+    """Draw it, the panels beside each other or, in the narrow figure, one below the other."""
+    shape = (len(climb.panels), 1) if page.narrow else (1, len(climb.panels))
+    height = shape[0] * (STEP * len(climb.labels) + 0.7) + 1.25
+    figure, panels = plt.subplots(*shape, figsize=(page.width, height), sharey=True, sharex=True, squeeze=False)
+    for axes, panel in zip(panels.flat, climb.panels, strict=True):
         _paint_panel(axes, panel, climb)
+        axes.tick_params(axis="x", labelbottom=True)
     first = panels[0][0]
     first.set_yticks(range(len(climb.labels)), climb.labels)
     first.set_ylim(len(climb.labels) - 0.45, -0.55)
     first.set_xlim(0, 1.04 * climb.reach)
-    handles = _legend(climb)
-    lines = -(-len(handles) // LEGEND_COLUMNS)
-    if handles:
-        figure.legend(
-            handles=handles,
-            loc="upper left",
-            ncols=LEGEND_COLUMNS,
-            bbox_to_anchor=(0.0, 1.0),
-            borderaxespad=0.3,
-            handlelength=2.2,
-        )
     sns.despine(figure, left=True)
-    inches = figure.get_size_inches()[1]
-    figure.tight_layout(rect=(0, 0, 1, 1 - (0.12 + 0.2 * lines) / inches), w_pad=1.0)
+    figure.tight_layout(rect=(0, 0, 1, legend(figure, _legend(climb), page)), w_pad=1.0)
     return figure
 
 
@@ -276,7 +268,7 @@ def _bar(axes: Axes, place: int, point: Point, colour: str, reach: float, twins_
         error = [[max(0.0, value - point.low)], [max(0.0, point.high - value)]]
         axes.errorbar(value, place, xerr=error, color=INK, capsize=2, linewidth=1, zorder=4.5)
     # Inside the bar where there is room for it, else beside it.
-    inside = value > 0.3 * reach
+    inside = value > 0.22 * reach
     axes.annotate(
         # Right of a twin's mark, the number could be mistaken for the twin's.
         format_number(value) + (" untuned" if not inside and twins_end > value else ""),
@@ -284,7 +276,6 @@ def _bar(axes: Axes, place: int, point: Point, colour: str, reach: float, twins_
         (4 if inside else 8, -0.5),
         textcoords="offset points",
         va="center",
-        fontsize=9,
         color=PAPER if inside and not point.stale else INK,
         fontweight="bold" if colour == LAST else "normal",
         zorder=6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -31,6 +32,7 @@ from gemmrepro.paper.figures.style import (
     stale_note,
     written,
 )
+from gemmrepro.paper.figures.widths import WIDE, Page, both, names_above, wrapped
 
 LINE = 0.235
 """Inches of height per dot."""
@@ -84,7 +86,8 @@ class DotChart:
 def draw(family: str, dots: Dots, results: Results) -> Drawing:
     """One figure of an experiment."""
     chart = selection(family, dots, results)
-    return Drawing(paint(chart), title(chart), caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
+    wide, narrow = both(partial(paint, chart))
+    return Drawing(wide, title(chart), caption(chart), alt(chart), chart.rows, table(chart), chart.stale, narrow)
 
 
 def selection(family: str, dots: Dots, results: Results) -> DotChart:
@@ -126,13 +129,14 @@ def _of_kernel(rows: pd.DataFrame, kernel: str, results: Results) -> pd.Series:
     return (rows["kernel"] == kernel) & rows["toolkit"].isin((results.toolkit, LIBRARY))
 
 
-def paint(chart: DotChart) -> Figure:
-    """Draw it."""
+def paint(chart: DotChart, page: Page = WIDE) -> Figure:
+    """Draw it; the narrow figure names a category above its dot."""
     dots = chart.declared
-    heights = [len(dots.categories) * LINE + 0.35] * len(chart.panels)
-    figure, grid = plt.subplots(len(chart.panels), 1, figsize=(7.6, sum(heights) + 0.6), sharex=True, squeeze=False)
+    heights = [len(dots.categories) * page.pick(LINE, 1.7 * LINE) + 0.35] * len(chart.panels)
+    size = (page.width, sum(heights) + 0.6)
+    figure, grid = plt.subplots(len(chart.panels), 1, figsize=size, sharex=True, squeeze=False)
     for axes, panel in zip(grid[:, 0], chart.panels, strict=True):
-        axes.set_title(panel.title, loc="left")
+        axes.set_title(wrapped(panel.title, page), loc="left")
         if not panel.measured:
             empty(axes, "not measured")
         for dot in panel.dots:
@@ -143,7 +147,9 @@ def paint(chart: DotChart) -> Figure:
     low, high = _limits(chart)
     for axes in grid[:, 0]:
         axes.set_xlim(low, high)
-    figure.supxlabel(dots.x_label, fontsize=10, color=INK)
+        if page.narrow:
+            names_above(axes, list(dots.categories.values()))
+    figure.supxlabel(wrapped(dots.x_label, page), fontsize=page.letters, color=INK)
     sns.despine(figure)
     figure.tight_layout(h_pad=0.8)
     return figure
@@ -195,7 +201,6 @@ def _label(axes: Axes, x: float, y: float, text: str) -> None:
         (7, -0.5),
         textcoords="offset points",
         va="center",
-        fontsize=9,
         color=INK,
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6},
         zorder=5,

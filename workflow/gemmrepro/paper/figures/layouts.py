@@ -10,6 +10,7 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from matplotlib.patches import Rectangle
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.paper.figures.style import INK, PUBLISHED, Drawing, empty
+from gemmrepro.paper.figures.widths import Page, both
 
 FILE = Path("layouts") / "layouts.csv"
 
@@ -188,14 +190,25 @@ def _drawing(
     widths: Sequence[int] | None = None,
 ) -> Drawing:
     known = any(panel.text for panel in panels)
-    figure: Figure
-    figure, grid = plt.subplots(1, len(panels), figsize=size, squeeze=False, width_ratios=widths)
-    for axes, panel in zip(grid.flat, panels, strict=True):
-        _paint(axes, panel)
-    figure.tight_layout()
+    wide, narrow = both(partial(_grids, panels, size, widths))
     if not known:
         caption, alt = "No layouts were printed.", "Grid of cells without data: CuTe printed no layouts of this family."
-    return Drawing(figure, title, caption, alt, [], table, False)
+    return Drawing(wide, title, caption, alt, [], table, False, narrow)
+
+
+def _grids(panels: Sequence[Panel], size: tuple[float, float], widths: Sequence[int] | None, page: Page) -> Figure:
+    """The panels beside each other or, in the narrow figure, one below the other."""
+    figure: Figure
+    if page.narrow:
+        rows = [1 + max((row for row, _ in panel.text), default=8) for panel in panels]
+        height = sum(0.145 * count + 0.75 for count in rows)
+        figure, grid = plt.subplots(len(panels), 1, figsize=(page.width, height), squeeze=False, height_ratios=rows)
+    else:
+        figure, grid = plt.subplots(1, len(panels), figsize=size, squeeze=False, width_ratios=widths)
+    for axes, panel in zip(grid.flat, panels, strict=True):
+        _paint(axes, panel, page)
+    figure.tight_layout()
+    return figure
 
 
 def runs(panel: Panel) -> Iterator[tuple[int, int, int]]:
@@ -222,7 +235,7 @@ def shaded(panel: Panel) -> list[tuple[int, int, int, int]]:
     return sorted(found)
 
 
-def _paint(axes: Axes, panel: Panel) -> None:
+def _paint(axes: Axes, panel: Panel, page: Page) -> None:
     axes.grid(False)
     axes.set_title(panel.title, loc="left", color=INK)
     if not panel.text:
@@ -234,7 +247,7 @@ def _paint(axes: Axes, panel: Panel) -> None:
     axes.hlines(range(rows + 1), 0, columns, color=PUBLISHED, linewidth=0.3)
     axes.vlines(range(columns + 1), 0, rows, color=PUBLISHED, linewidth=0.3)
     axes.set(xlim=(0, columns), ylim=(0, rows))
-    size = 9 if columns <= SLOTS else 6.2
+    size = page.letters if page.narrow else 9 if columns <= SLOTS else 6.2
     for row, column, width in runs(panel):
         if not (text := panel.text[row, column]):
             continue

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -39,9 +40,10 @@ from gemmrepro.paper.figures.style import (
     stale_note,
     written,
 )
+from gemmrepro.paper.figures.widths import WIDE, Page, both, legend
 
-COLUMNS, LEGEND_COLUMNS = 2, 3
-"""At most this many panels, and entries of the legend, side by side, so that a small screen can show their text."""
+COLUMNS = 2
+"""At most this many panels side by side."""
 
 ALONE = 6.4
 """Width in inches of a figure of one panel."""
@@ -143,7 +145,8 @@ def look(number: int) -> Look:
 def draw(family: str, lines: Lines, results: Results) -> Drawing:
     """One figure of an experiment."""
     chart = selection(family, lines, results)
-    return Drawing(paint(chart), title(chart), caption(chart), alt(chart), chart.rows, table(chart), chart.stale)
+    wide, narrow = both(partial(paint, chart))
+    return Drawing(wide, title(chart), caption(chart), alt(chart), chart.rows, table(chart), chart.stale, narrow)
 
 
 def selection(family: str, lines: Lines, results: Results) -> LineChart:
@@ -200,14 +203,13 @@ def _leading_zeros(rows: pd.DataFrame, lines: Lines) -> float | None:
     return largest
 
 
-def paint(chart: LineChart) -> Figure:
+def paint(chart: LineChart, page: Page = WIDE) -> Figure:
     """Draw it."""
     lines = chart.declared
-    down = -(-len(chart.panels) // COLUMNS)
-    width = min(COLUMNS, len(chart.panels))
-    figure, grid = plt.subplots(
-        down, width, figsize=(3.8 * width if width > 1 else ALONE, 2.35 * down + 1.0), sharex=True, squeeze=False
-    )
+    width = min(int(page.pick(COLUMNS, 1)), len(chart.panels))
+    down = -(-len(chart.panels) // width)
+    page = replace(page, width=min(page.width, 3.8 * width if width > 1 else ALONE))
+    figure, grid = plt.subplots(down, width, figsize=(page.width, 2.35 * down + 1.0), sharex=True, squeeze=False)
     for place, (axes, panel) in enumerate(zip(grid.flat, chart.panels, strict=False)):
         _paint_panel(axes, panel, chart)
         if place >= len(chart.panels) - width:
@@ -216,23 +218,11 @@ def paint(chart: LineChart) -> Figure:
     for spare in grid.flat[len(chart.panels) :]:
         spare.set_visible(False)
     handles = [_handle(number, name) for number, name in chart.legend]
-    columns = LEGEND_COLUMNS if figure.get_figwidth() > ALONE else LEGEND_COLUMNS - 1
-    rows_of_legend = -(-len(handles) // columns)
-    if handles:
-        figure.legend(
-            handles=handles,
-            loc="upper left",
-            ncols=columns,
-            bbox_to_anchor=(0, 1),
-            borderaxespad=0.3,
-            handlelength=2.6,
-        )
     sns.despine(figure)
-    # A longer legend makes the figure higher; the panels keep their size.
-    inches = figure.get_size_inches()[1] + 0.2 * max(0, rows_of_legend - 2)
-    figure.set_figheight(inches)
-    top = 1 - (0.12 + 0.2 * rows_of_legend) / inches
-    figure.supylabel(lines.y_label, y=top / 2, fontsize=10, color=INK)
+    # A legend makes the figure higher; the panels keep their size.
+    figure.set_figheight(figure.get_figheight() + page.pick(0.1, 0.16) * max(0, len(handles) - 3))
+    top = legend(figure, handles, page)
+    figure.supylabel(lines.y_label, y=top / 2, fontsize=page.letters, color=INK)
     figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.2, h_pad=0.8)
     return figure
 
@@ -257,7 +247,7 @@ def _paint_panel(axes: Axes, panel: Panel, chart: LineChart) -> None:
         empty(axes, lines.zero)
     elif panel.zeros_to:
         zeros = f"{lines.zero}\nup to {lines.x_label} = {plain(panel.zeros_to)}"
-        axes.text(0.04, 0.5, zeros, transform=axes.transAxes, va="center", color=INK, fontsize=9.5)
+        axes.text(0.04, 0.5, zeros, transform=axes.transAxes, va="center", color=INK)
     _scale(axes, lines.x_scale)
     _ticks(axes, chart.xs, lines.x_scale)
     _limits(axes, chart.xs, lines.x_scale)

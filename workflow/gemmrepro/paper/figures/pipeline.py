@@ -6,14 +6,17 @@ begins with tile t: a copy has `stages` - 1 steps, and the wait before a step is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from gemmrepro import registry
 from gemmrepro.paper.figures.style import INK, PAPER, SERIES, Drawing, empty
+from gemmrepro.paper.figures.widths import Page, both
 from gemmrepro.registry import Kernel
 
 TILES = 6
@@ -55,16 +58,7 @@ def draw(family: str) -> Drawing:
     """A panel for each number of stages: a bar for each copy and each multiplication, by steps."""
     kernels = shown(family)
     heights = [1 + kernel.params.get("stages", 1) for kernel in kernels] or [1]
-    figure, grid = plt.subplots(
-        len(heights), 1, figsize=(7.6, 0.42 * sum(heights) + 1.0), squeeze=False, height_ratios=heights
-    )
-    if not kernels:
-        empty(grid.flat[0], "no kernel of an article")
-    for axes, kernel in zip(grid.flat, kernels, strict=False):
-        _panel(axes, kernel)
-    if kernels:
-        grid.flat[-1].set_xlabel("step")
-    figure.tight_layout()
+    wide, narrow = both(partial(_paint, kernels, heights))
     caption = (
         "What the stages of shared memory hold, step by step: the copy of a tile of A and B (hatched, from its request "
         "to the wait for it) and its multiplication (filled). With one stage the tensor cores rest while a tile is "
@@ -85,7 +79,20 @@ def draw(family: str) -> Drawing:
     ]
     words = ", ".join(f"{kernel.id} {kernel.params.get('stages', 1)}" for kernel in kernels)
     alt = f"Bars of copies and multiplications by stage and step; stages: {words}." if kernels else "Bars without data."
-    return Drawing(figure, "The pipeline", caption, alt, [], table, False)
+    return Drawing(wide, "The pipeline", caption, alt, [], table, False, narrow)
+
+
+def _paint(kernels: Sequence[Kernel], heights: Sequence[int], page: Page) -> Figure:
+    size = (page.width, 0.42 * sum(heights) + 1.0)
+    figure, grid = plt.subplots(len(heights), 1, figsize=size, squeeze=False, height_ratios=heights)
+    if not kernels:
+        empty(grid.flat[0], "no kernel of an article")
+    for axes, kernel in zip(grid.flat, kernels, strict=False):
+        _panel(axes, kernel)
+    if kernels:
+        grid.flat[-1].set_xlabel("step")
+    figure.tight_layout()
+    return figure
 
 
 def _panel(axes: Axes, kernel: Kernel) -> None:

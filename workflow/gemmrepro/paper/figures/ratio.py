@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -35,10 +36,11 @@ from gemmrepro.paper.figures.style import (
     stale_note,
     value_label,
 )
+from gemmrepro.paper.figures.widths import WIDE, Page, both, legend
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import dtypes, how_made, level_name, twins
 
-BAR, GAP = 0.19, 0.14
+BAR, GAP, NAME = 0.19, 0.14, 0.17
 """Inches: a bar, and the space between two steps."""
 
 
@@ -129,7 +131,9 @@ def draw(measured: Measurements) -> Drawing:
     The article's rungs in other types stand before the others.
     """
     ratios = selection(measured)
-    return Drawing(paint(ratios), title(ratios), caption(ratios), alt(ratios), ratios.rows, table(ratios), ratios.stale)
+    wide, narrow = both(partial(paint, ratios))
+    said = title(ratios), caption(ratios), alt(ratios)
+    return Drawing(wide, *said, ratios.rows, table(ratios), ratios.stale, narrow)
 
 
 def selection(measured: Measurements) -> Ratios:
@@ -183,13 +187,18 @@ def _values(rows: pd.DataFrame, kernel: str) -> tuple[tuple[str, Point], ...]:
     return tuple((row["toolkit"], ratio_point(row)) for _, row in measured.iterrows())
 
 
-def paint(ratios: Ratios) -> Figure:
-    """Draw it."""
+def paint(ratios: Ratios, page: Page = WIDE) -> Figure:
+    """Draw it; the narrow figure names a level above its bars."""
     count = sum(len(group.bars) + (group.published is not None) for group in ratios.groups)
-    figure, axes = plt.subplots(figsize=(7.6, count * BAR + len(ratios.groups) * GAP + 1.2))
+    name = page.pick(0, NAME)
+    height = count * BAR + len(ratios.groups) * (GAP + name) + 1.2
+    figure, axes = plt.subplots(figsize=(page.width, height))
     ticks: list[float] = []
     y = 0.0
     for group in ratios.groups:
+        if page.narrow:
+            axes.text(0, y + 0.6 * NAME, f" {group.label}", va="center", color=INK)
+        y += name
         top = y
         if group.published is not None:
             _published_bar(axes, y + BAR / 2, group.published)
@@ -200,24 +209,14 @@ def paint(ratios: Ratios) -> Figure:
         ticks.append((top + y) / 2)
         y += GAP
     axes.axvline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
-    axes.set_yticks(ticks, [group.label for group in ratios.groups])
+    axes.set_yticks(ticks, ["" if page.narrow else group.label for group in ratios.groups])
     axes.set_ylim(max(y, 0.5), -GAP)
     axes.set_xlim(0, (1.24 if ratios.stale else 1.14) * ratios.reach)
-    axes.set_xlabel("speed relative to cuBLAS (1 = equal; higher is better)")
+    axes.set_xlabel("speed relative to cuBLAS" + ("" if page.narrow else " (1 = equal; higher is better)"))
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
-    if handles := _legend(ratios):
-        figure.legend(
-            handles=handles,
-            loc="upper left",
-            ncols=len(handles),
-            bbox_to_anchor=(0.0, 1.0),
-            borderaxespad=0.3,
-            columnspacing=1.4,
-            handlelength=1.6,
-        )
     sns.despine(ax=axes, left=True)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / figure.get_size_inches()[1]))
+    figure.tight_layout(rect=(0, 0, 1, legend(figure, _legend(ratios), page, 5)))
     return figure
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -40,9 +41,10 @@ from gemmrepro.paper.figures.style import (
     plain,
     stale_note,
 )
+from gemmrepro.paper.figures.widths import WIDE, Page, both, legend
 from gemmrepro.registry import Kernel, ladders
 
-COLUMNS, LEGEND_COLUMNS = 2, 3
+COLUMNS = 2
 
 PUBLISHED_DASH: Dash = (0, (4, 2))
 TUNED_DASH: Dash = (0, (5, 2))
@@ -124,7 +126,8 @@ def published_ratios(family: str) -> dict[str, list[Claim]]:
 def draw(measured: Measurements) -> Drawing:
     """Ratio to the baseline against size, warm; above 1 the kernel is faster."""
     shown = selection(measured)
-    return Drawing(paint(shown), title(shown), caption(shown), alt(shown), shown.rows, table(shown), shown.stale)
+    wide, narrow = both(partial(paint, shown))
+    return Drawing(wide, title(shown), caption(shown), alt(shown), shown.rows, table(shown), shown.stale, narrow)
 
 
 def selection(measured: Measurements) -> Sizes:
@@ -181,11 +184,11 @@ def _looks(family: str) -> dict[str, Look]:
     }
 
 
-def paint(shown: Sizes) -> Figure:
+def paint(shown: Sizes, page: Page = WIDE) -> Figure:
     """Draw it."""
-    columns = min(COLUMNS, len(shown.panels))
+    columns = min(int(page.pick(COLUMNS, 1)), len(shown.panels))
     down = math.ceil(len(shown.panels) / columns)
-    figure, grid = plt.subplots(down, columns, figsize=(7.6, 2.4 * down + 0.9), squeeze=False)
+    figure, grid = plt.subplots(down, columns, figsize=(page.width, 2.4 * down + 0.9), squeeze=False)
     for axes, panel in zip(grid.flat, shown.panels, strict=False):
         for curve in panel.curves:
             if curve.published:
@@ -198,11 +201,7 @@ def paint(shown: Sizes) -> Figure:
     for axes in grid[:, 0]:
         axes.set_ylabel("speed relative to cuBLAS")
     sns.despine(figure)
-    handles = _legend(shown)
-    if handles:
-        figure.legend(handles=handles, loc="upper left", ncols=LEGEND_COLUMNS, borderaxespad=0.3, columnspacing=1.4)
-    top = 1 - 0.2 * math.ceil(len(handles) / LEGEND_COLUMNS) / figure.get_size_inches()[1]
-    figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.6, h_pad=1.4)
+    figure.tight_layout(rect=(0, 0, 1, legend(figure, _legend(shown), page)), w_pad=1.6, h_pad=1.4)
     return figure
 
 

@@ -63,6 +63,7 @@ def main() -> int:
             out.mkdir(parents=True, exist_ok=True)
             drawing.figure.savefig(out / f"{name}.png", dpi=110)
         write_atomic(out / f"{name}.svg", catalogue.svg_of(drawing))
+        write_atomic(out / f"{name}.narrow.svg", catalogue.svg_of(drawing, drawing.narrow))
         write_atomic(out / f"{name}.csv", catalogue.csv_of(drawing))
         write_json(out / f"{name}.json", described(family, name, drawing, of_experiment.get(name, measured)))
     return 0

@@ -206,7 +206,7 @@ def stale_note(stale: bool) -> str:
 
 def empty(axes: Axes, text: str) -> None:
     """Write in the middle of a panel why it is empty."""
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK, fontsize=11)
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK)
 
 
 def value_label(axes: Axes, x: float, y: float, text: str, weight: str = "normal", gap: float = 4) -> None:
@@ -218,7 +218,6 @@ def value_label(axes: Axes, x: float, y: float, text: str, weight: str = "normal
         textcoords="offset points",
         va="center",
         fontweight=weight,
-        fontsize=9.5,
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.8},
         zorder=6,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -37,6 +38,7 @@ from gemmrepro.paper.figures.style import (
     stale_note,
     written,
 )
+from gemmrepro.paper.figures.widths import WIDE, Page, both, legend, names_above, wrapped
 
 COLUMNS, LEGEND_COLUMNS = 2, 3
 PRINTED_DASH: Dash = (0, (4, 2))
@@ -95,27 +97,30 @@ def draw(
     marks = tuple(mark for mark in table.marks(Numbers(measured, ceilings, results)) if mark.printed or mark.measured)
     rows = results.get(table.experiment, measured) if table.experiment else measured
     chart = Chart(table, origin(rows), marks)
-    return Drawing(paint(chart), title(chart), caption(chart), alt(chart), chart.rows, lines(chart), chart.stale)
+    wide, narrow = both(partial(paint, chart))
+    return Drawing(wide, title(chart), caption(chart), alt(chart), chart.rows, lines(chart), chart.stale, narrow)
 
 
-def paint(chart: Chart) -> Figure:
+def paint(chart: Chart, page: Page = WIDE) -> Figure:
     """Draw it."""
-    return _down_the_side(chart) if chart.named else _along_the_axis(chart)
+    return _down_the_side(chart, page) if chart.named else _along_the_axis(chart, page)
 
 
-def _along_the_axis(chart: Chart) -> Figure:
+def _along_the_axis(chart: Chart, page: Page) -> Figure:
     """Panels of curves against size."""
-    columns = min(COLUMNS, len(chart.panels))
+    columns = min(int(page.pick(COLUMNS, 1)), len(chart.panels))
     down = math.ceil(len(chart.panels) / columns)
-    figure, grid = plt.subplots(down, columns, figsize=(7.6 if columns > 1 else 6.4, 2.4 * down + 0.9), squeeze=False)
+    page = replace(page, width=min(page.width, 7.6 if columns > 1 else 6.4))
+    figure, grid = plt.subplots(down, columns, figsize=(page.width, 2.4 * down + 0.9), squeeze=False)
     for axes, (panel, marks) in zip(grid.flat, chart.panels, strict=False):
         for place, series in enumerate(chart.series):
             own = sorted((mark for mark in marks if mark.series == series), key=lambda mark: float(mark.x))
             _curves(axes, own, SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)])
         _finish(axes, panel, chart, sorted({float(mark.x) for mark in marks}))
+        axes.set_title(wrapped(panel.title, page), loc="left")
     for axes in grid.flat[len(chart.panels) :]:
         axes.set_visible(False)
-    _legend(figure, _handles(chart))
+    _finished(figure, chart, page)
     return figure
 
 
@@ -149,7 +154,6 @@ def _xy(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]
 
 
 def _finish(axes: Axes, panel: Panel, chart: Chart, xs: Sequence[float]) -> None:
-    axes.set_title(panel.title, loc="left")
     axes.set_ylabel(panel.label)
     axes.set_xlabel(chart.declared.x_label)
     if chart.declared.ticks == "log2":
@@ -178,18 +182,20 @@ def _tick(value: float, _position: int | None = None) -> str:
     return f"{digits} · 10{raised(int(power))}" if power and value < 1e-4 and digits != "1" else plain(value)
 
 
-def _down_the_side(chart: Chart) -> Figure:
-    """Panels one below the other, a line for each name: hollow marks as published, filled ones as measured."""
-    heights = [len({mark.x for mark in marks}) * LINE + 0.75 for _, marks in chart.panels]
-    figure, grid = plt.subplots(
-        len(heights), 1, figsize=(7.6, sum(heights) + 0.7), squeeze=False, height_ratios=heights
-    )
+def _down_the_side(chart: Chart, page: Page) -> Figure:
+    """Panels one below the other, a line for each name: hollow marks as published, filled ones as measured.
+
+    The numbers stand to the right; in the narrow figure, name and numbers stand above the marks.
+    """
+    heights = [len({mark.x for mark in marks}) * page.pick(LINE, 2.2 * LINE) + 0.75 for _, marks in chart.panels]
+    size = (page.width, sum(heights) + 0.7)
+    figure, grid = plt.subplots(len(heights), 1, figsize=size, squeeze=False, height_ratios=heights)
     for axes, (panel, marks) in zip(grid[:, 0], chart.panels, strict=True):
         names = list(dict.fromkeys(str(mark.x) for mark in marks))
         for mark in marks:
             _line(axes, mark, names.index(str(mark.x)), chart)
-        axes.set_title(panel.title, loc="left")
-        axes.set_xlabel(panel.label)
+        axes.set_title(wrapped(panel.title, page), loc="left")
+        axes.set_xlabel(wrapped(panel.label, page))
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
@@ -202,12 +208,27 @@ def _down_the_side(chart: Chart) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
         if panel.line is not None:
             axes.axvline(panel.line, color=INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1.5)
-        if names:
+        if names and page.narrow:
+            names_above(axes, names, [_numbers(chart, marks, name) for name in names])
+        elif names:
             _write_beside(axes, chart, marks, names)
         else:
             empty(axes, "not measured")
-    _legend(figure, _handles(chart))
+    _finished(figure, chart, page)
     return figure
+
+
+def _numbers(chart: Chart, marks: Sequence[Mark], name: str) -> str:
+    """The numbers of a name in a line: of each chip of the article, then the measured one."""
+    parts = []
+    for mark in marks:
+        if str(mark.x) == name:
+            for hardware in chart.hardware:
+                if values := [printed.value for printed in mark.printed if printed.hardware == hardware]:
+                    short = hardware.removeprefix("NVIDIA ")
+                    parts.append(f"{short} {' to '.join(format_number(value, 3) for value in values)}")
+            parts.append(f"here {format_number(mark.measured.value, 3) if mark.measured else 'not measured'}")
+    return ", ".join(parts)
 
 
 def _line(axes: Axes, mark: Mark, y: int, chart: Chart) -> None:
@@ -293,12 +314,11 @@ def _hollow(label: str, marker: str, dash: Any) -> Line2D:
     )
 
 
-def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:
+def _finished(figure: Figure, chart: Chart, page: Page) -> None:
+    """Give a figure its legend and final places."""
     sns.despine(figure)
-    columns = LEGEND_COLUMNS if len(handles) != 4 else 2
-    if handles:
-        figure.legend(handles=handles, loc="upper left", ncols=columns, borderaxespad=0.3, columnspacing=1.4)
-    top = 1 - 0.2 * math.ceil(len(handles) / columns) / figure.get_size_inches()[1]
+    handles = _handles(chart)
+    top = legend(figure, handles, page, LEGEND_COLUMNS if len(handles) != 4 else 2)
     figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.6, h_pad=1.2)
 
 

@@ -9,6 +9,7 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -23,9 +24,12 @@ from gemmrepro.core.text import format_number
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.figures.style import INK, Drawing, empty, finding
+from gemmrepro.paper.figures.widths import WIDE, Page, both
 from gemmrepro.registry import Tunable
 
 COLUMNS = 3
+NAME = 18
+"""Most letters of a panel's name in a line of the narrow figure."""
 
 ON_DARK, ON_LIGHT = "#fdfdfd", "#141414"
 """Text on a cell; no colours of `style.COLOURS`, which the report replaces."""
@@ -96,7 +100,8 @@ def draw(measured: Measurements) -> Drawing:
     """A panel per tunable of the family that has tiles `bm` x `bn` and a table: rows of a tile down, columns across."""
     searches = selection(measured.family)
     title = "Best speed per tile size, from the search"
-    return Drawing(paint(searches), title, caption(searches), alt(searches), [], table(searches), False)
+    wide, narrow = both(partial(paint, searches))
+    return Drawing(wide, title, caption(searches), alt(searches), [], table(searches), False, narrow)
 
 
 def selection(family: str) -> list[Search]:
@@ -105,26 +110,28 @@ def selection(family: str) -> list[Search]:
     return [search for tunable in tiled if (search := read(tunable))]
 
 
-def paint(searches: Sequence[Search]) -> Figure:
-    """Draw them."""
-    down = max(1, math.ceil(len(searches) / COLUMNS))
-    figure, panels = plt.subplots(down, COLUMNS, figsize=(7.6, 2.3 * down + 0.5), squeeze=False)
+def paint(searches: Sequence[Search], page: Page = WIDE) -> Figure:
+    """Draw them; the narrow figure has no hints."""
+    columns = int(page.pick(COLUMNS, 2))
+    down = max(1, math.ceil(len(searches) / columns))
+    height = page.pick(2.3, 1.6) * down + 0.5
+    figure, panels = plt.subplots(down, columns, figsize=(page.width, height), squeeze=False)
     # Every panel has its own scale, because cuBLAS, the denominator, is slow in some types.
     shares = [best.ratio / search.top for search in searches for best in search.tiles.values()]
     for axes, search in zip(panels.flat, searches, strict=False):
-        _panel(axes, search, min(shares))
+        _panel(axes, search, min(shares), page)
     for axes in panels.flat[len(searches) :]:
         axes.set_axis_off()
     if not searches:
         empty(panels.flat[0], "not searched")
     else:
-        figure.supxlabel("columns of the tile", fontsize=10, color=INK)
-        figure.supylabel("rows of the tile", fontsize=10, color=INK)
+        figure.supxlabel("columns of the tile", fontsize=page.letters, color=INK)
+        figure.supylabel("rows of the tile", fontsize=page.letters, color=INK)
     figure.tight_layout(w_pad=1.0, h_pad=1.2)
     return figure
 
 
-def _panel(axes: Axes, search: Search, lowest: float) -> None:
+def _panel(axes: Axes, search: Search, lowest: float, page: Page) -> None:
     """One heat map; colours run from `lowest` of the panel's best to that best."""
     rows, columns = search.tunable.space["bm"], search.tunable.space["bn"]
     grid = np.full((len(rows), len(columns)), np.nan)
@@ -132,7 +139,10 @@ def _panel(axes: Axes, search: Search, lowest: float) -> None:
     for (bm, bn), best in search.tiles.items():
         place = rows.index(bm), columns.index(bn)
         hints = [name.format(best.params[hint]) for hint, name in HINTS.items() if best.params.get(hint, 0) > 1]
-        grid[place], text[place] = best.ratio, "\n".join([f"{best.ratio:.2f}", " ".join(hints)]).strip()
+        grid[place], text[place] = (
+            best.ratio,
+            "\n".join([f"{best.ratio:.2f}", "" if page.narrow else " ".join(hints)]).strip(),
+        )
     sns.heatmap(
         grid,
         ax=axes,
@@ -143,12 +153,16 @@ def _panel(axes: Axes, search: Search, lowest: float) -> None:
         vmax=search.top,
         cbar=False,
         linewidths=0.8,
-        annot_kws={"fontsize": 7.5},
+        annot_kws={"fontsize": page.pick(7.5, page.letters)},
         xticklabels=columns,
         yticklabels=rows,
     )
     _colour_text(axes, len(columns))
-    axes.set_title(search.name, loc="left", color=INK)
+    name = search.name
+    if page.narrow and len(name) > NAME:
+        cut = name.rindex("_", 0, NAME)
+        name = f"{name[:cut]}\n{name[cut:]}"
+    axes.set_title(name, loc="left", color=INK)
     axes.tick_params(length=0)
     axes.grid(False)
     axes.set_yticklabels(axes.get_yticklabels(), rotation=0)

@@ -13,9 +13,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import row_key
-from gemmrepro.paper.figures.findings.parts import End, Inputs, Page, both, label_ends
+from gemmrepro.paper.figures.findings.parts import End, Inputs, label_ends
 from gemmrepro.paper.figures.lines import size
 from gemmrepro.paper.figures.style import MARKERS, SERIES, Drawing, between_decades, empty, finding, origin, plain
+from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY, EXPERIMENT = "ada", "accumulation"
 LAWS = {"normal": "N(0, 1)", "uniform": "uniform in [0, 1)"}

@@ -11,8 +11,9 @@ from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, Page, both, legend_above, names_down
+from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, legend_above, names_down
 from gemmrepro.paper.figures.style import INK, PAPER, PUBLISHED, SERIES, Drawing, empty, finding
+from gemmrepro.paper.figures.widths import Page, both
 
 KINDS = {
     **{verdict: colour for verdict, (colour, _) in HOLDS.items()},

@@ -13,8 +13,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.rows import select
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both
+from gemmrepro.paper.figures.findings.parts import Inputs
 from gemmrepro.paper.figures.style import BAD, FIRST, GOOD, INK, SERIES, Drawing, empty, finding, origin, plain, written
+from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY, EXPERIMENT, DGEMM = "ozaki", "products", "cublas.gemm"
 SIZES = (16384, 8192, 4096)

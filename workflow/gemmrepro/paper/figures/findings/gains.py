@@ -11,18 +11,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Mark
-from gemmrepro.paper.figures.findings.parts import (
-    Inputs,
-    Page,
-    both,
-    column,
-    legend_above,
-    names_down,
-    pair,
-    pair_handles,
-    short,
-)
+from gemmrepro.paper.figures.findings.parts import Inputs, column, legend_above, names_down, pair, pair_handles, short
 from gemmrepro.paper.figures.style import INK, PUBLISHED, Drawing, empty, finding, plain
+from gemmrepro.paper.figures.widths import Page, both
 
 TABLES = {
     ("memory", "histogram_versions", "speed"): "histogram v{}",

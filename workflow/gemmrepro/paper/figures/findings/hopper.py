@@ -12,9 +12,10 @@ from matplotlib.lines import Line2D
 from gemmrepro.core.text import format_number
 from gemmrepro.measure.rows import cubes, select, toolkit_of
 from gemmrepro.paper.figures import climb
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both, legend_above, names_down
+from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down
 from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import INK, MARKERS, PUBLISHED, SERIES, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.widths import Page, both
 from gemmrepro.registry import ladders
 
 FAMILY = "hopper"

@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from gemmrepro.measure.rows import select, toolkit_of
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both, column, legend_above, names_down
+from gemmrepro.paper.figures.findings.parts import Inputs, column, legend_above, names_down
 from gemmrepro.paper.figures.style import FIRST, GRID, INK, PAPER, SERIES, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.widths import Page, both
 from gemmrepro.registry import ladders
 
 FAMILY, SIZE, WARP = "ladder", 4096, 32

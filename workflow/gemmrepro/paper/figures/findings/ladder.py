@@ -9,19 +9,10 @@ from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import as_published, format_number
 from gemmrepro.paper.figures import ratio
-from gemmrepro.paper.figures.findings.parts import (
-    Inputs,
-    Page,
-    both,
-    column,
-    legend_above,
-    names_down,
-    pair,
-    pair_handles,
-    short,
-)
+from gemmrepro.paper.figures.findings.parts import Inputs, column, legend_above, names_down, pair, pair_handles, short
 from gemmrepro.paper.figures.ratio import Bar, Group, Ratios
 from gemmrepro.paper.figures.style import INK, LAST, PUBLISHED, TUNED, Drawing, empty, finding
+from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY = "ladder"
 

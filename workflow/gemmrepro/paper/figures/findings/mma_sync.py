@@ -14,9 +14,10 @@ from gemmrepro.core.text import format_number
 from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.measure.rows import cubes, select, toolkit_of
 from gemmrepro.paper.figures import ratio
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both, legend_above, names_down, pair, pair_handles
+from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down, pair, pair_handles
 from gemmrepro.paper.figures.points import ratio_point
 from gemmrepro.paper.figures.style import BAD, INK, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.widths import Page, both
 
 FAMILIES, CEILING = ("ada", "cute"), "ceilings.mma_f16"
 

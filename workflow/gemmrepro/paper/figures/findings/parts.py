@@ -1,8 +1,8 @@
-"""What the paper's own figures share: what they are drawn from, their two widths, and pairs of marks."""
+"""What the paper's own figures share: what they are drawn from, pairs of marks, and labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.paper.figures.numbers import Numbers
 from gemmrepro.paper.figures.style import BAD, FAIR, FIRST, GOOD, INK, PAPER, PUBLISHED, spread
+from gemmrepro.paper.figures.widths import Page
 
 HOLDS = {"reproduced": (GOOD, "o"), "partly": (FAIR, "D"), "not reproduced": (BAD, "X")}
 """Colour and marker of the verdicts on what was judged here."""
@@ -51,39 +52,6 @@ class Inputs:
     def gpu(self) -> str:
         """The GPU of the measurements, without its maker."""
         return (self.verdicts.gpu or "this GPU").removeprefix("NVIDIA ")
-
-
-@dataclass(frozen=True)
-class Page:
-    """A width in inches, and the size of its letters in points.
-
-    The narrow one is shown 300 pixels wide and more, where its letters are 10 pixels high.
-    """
-
-    width: float
-    letters: float
-
-    @property
-    def narrow(self) -> bool:
-        return self.width < 5
-
-    def pick(self, wide: float, narrow: float) -> float:
-        """One of two numbers."""
-        return narrow if self.narrow else wide
-
-
-WIDE, NARROW = Page(7.6, 9.5), Page(3.3, 8.0)
-
-
-def both(paint: Callable[[Page], Figure]) -> tuple[Figure, Figure]:
-    """A figure in both widths."""
-    figures = []
-    for page in (WIDE, NARROW):
-        sizes = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-        look: dict[Any, Any] = {**dict.fromkeys(sizes, page.letters), "axes.titlesize": page.letters + 0.5}
-        with matplotlib.rc_context(look):
-            figures.append(paint(page))
-    return figures[0], figures[1]
 
 
 def legend_above(figure: Figure, handles: Sequence[Line2D], columns: int) -> float:

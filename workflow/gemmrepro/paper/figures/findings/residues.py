@@ -14,9 +14,10 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.rows import cubes, select, toolkit_of
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both, legend_above, names_down
+from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down
 from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import BAD, GOOD, INK, MARKERS, SERIES, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY, DGEMM, ACCURACY = "crt", "cublas.gemm", "accuracy"
 SPEEDS = {

@@ -14,8 +14,9 @@ from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number
 from gemmrepro.measure.rows import cubes, row_key, select, toolkit_of
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both, legend_above
+from gemmrepro.paper.figures.findings.parts import Inputs, legend_above
 from gemmrepro.paper.figures.style import FIRST, INK, LAST, PUBLISHED, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.widths import Page, both
 from gemmrepro.registry import ladders
 
 FAMILY, SIZE = "ladder", 4096

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from gemmrepro.paper.figures import ratio
-from gemmrepro.paper.figures.findings.parts import End, Inputs, Page, both, label_ends
+from gemmrepro.paper.figures.findings.parts import End, Inputs, label_ends
 from gemmrepro.paper.figures.style import FIRST, INK, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY = "ladder"
 

@@ -11,8 +11,9 @@ from matplotlib.ticker import FuncFormatter
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Mark
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both, legend_above, pair_handles
+from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, pair_handles
 from gemmrepro.paper.figures.style import FIRST, INK, PAPER, PUBLISHED, Drawing, empty, finding, plain
+from gemmrepro.paper.figures.widths import Page, both
 
 PANELS = {
     "speed": ("speed relative to cuBLAS FP64", False),

@@ -12,8 +12,9 @@ from matplotlib.patches import Rectangle
 from gemmrepro import registry
 from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.paper.figures.findings.parts import Inputs, Page, both
+from gemmrepro.paper.figures.findings.parts import Inputs
 from gemmrepro.paper.figures.style import FIRST, GRID, INK, PAPER, PUBLISHED, Drawing, finding
+from gemmrepro.paper.figures.widths import Page, both
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from matplotlib.lines import Line2D
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.paper.claims import ClaimView
-from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, Page, both, legend_above, names_down
+from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, legend_above, names_down
 from gemmrepro.paper.figures.style import GRID, INK, Drawing, empty, finding
+from gemmrepro.paper.figures.widths import Page, both
 
 REACH = 4.0
 """The axis ends at factors of two to this power; what lies beyond is drawn at its end, as a triangle."""

@@ -1,0 +1,101 @@
+"""How far takes agree: two on the same card, and two cards of a model.
+
+A take is a family's whole measurement in the regimes; `gpu.card` in its run.json tells cards apart. What is compared is
+the median of a row. Between cards, a card's value is the mean of its takes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gemmrepro.measure.regimes.columns import POINT
+from gemmrepro.measure.regimes.rules import REGIMES
+
+Point = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Take:
+    """One take: its card, and the median of each row in µs."""
+
+    card: str
+    medians: Mapping[Point, float]
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any], rows: Iterable[Mapping[str, str]]) -> Take:
+        """From run.json and the rows of a summary, as text."""
+        medians = {tuple(row[name] for name in POINT): float(row["median_us"]) for row in rows}
+        return cls(run["gpu"].get("card", ""), medians)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Relative differences of medians in one regime.
+
+    Attributes:
+        rows: how many rows were compared.
+        middle, largest: the median of their differences, and the largest.
+        at: the row with the largest.
+    """
+
+    rows: int
+    middle: float
+    largest: float
+    at: str
+
+
+def repeated(found: Sequence[Take], regime: str) -> Spread | None:
+    """How far takes on the same card are apart, a row's two most distant ones; None where no card has two."""
+    apart: dict[Point, float] = {}
+    for same in _by_card(found):
+        for point, difference in _differences(same, regime).items():
+            apart[point] = max(difference, apart.get(point, 0.0))
+    return _spread(apart)
+
+
+def between_cards(found: Sequence[Take], regime: str) -> Spread | None:
+    """How far cards are apart, a row's two most distant ones; None with takes of one card."""
+    by_card = []
+    for card in _by_card(found):
+        shared = set.intersection(*({*medians} for medians in card))
+        by_card.append({point: statistics.fmean(medians[point] for medians in card) for point in shared})
+    return _spread(_differences(by_card, regime))
+
+
+def _by_card(found: Sequence[Take]) -> list[list[Mapping[Point, float]]]:
+    cards = dict.fromkeys(take.card for take in found)
+    return [[take.medians for take in found if take.card == card] for card in cards]
+
+
+def _differences(medians_of: Sequence[Mapping[Point, float]], regime: str) -> dict[Point, float]:
+    if len(medians_of) < 2:
+        return {}
+    shared = set.intersection(*({*medians} for medians in medians_of))
+    apart = {}
+    for point in sorted(shared):
+        if point[-1] == regime:
+            values = [medians[point] for medians in medians_of]
+            apart[point] = max(values) / min(values) - 1
+    return apart
+
+
+def _spread(apart: Mapping[Point, float]) -> Spread | None:
+    if not apart:
+        return None
+    worst = max(apart, key=lambda point: apart[point])
+    return Spread(len(apart), statistics.median(apart.values()), apart[worst], " ".join(worst))
+
+
+def summary(found: Sequence[Take]) -> dict[str, Any]:
+    """Takes, cards, and the spreads by regime, as JSON has them."""
+    spreads = {
+        regime: {
+            name: None if spread is None else asdict(spread)
+            for name, spread in (("repeated", repeated(found, regime)), ("between_cards", between_cards(found, regime)))
+        }
+        for regime in REGIMES
+    }
+    return {"takes": len(found), "cards": len({take.card for take in found}), "spread": spreads}

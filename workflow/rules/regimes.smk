@@ -1,0 +1,57 @@
+# Kernels sustained and in bursts: from this machine's GPU, or from the committed takes.
+
+if PLAN.live:
+
+    rule measure_regimes:
+        input:
+            unpack(measured_from),
+            image=in_image("torch"),
+        output:
+            expand("results/regimes/{{family}}/{name}", name=REGIME_FILES),
+        log:
+            "results/logs/regimes/{family}.log",
+        container:
+            image("torch")
+        resources:
+            gpu=1,
+        params:
+            folder=subpath(output[0], parent=True),
+            run=lambda wildcards: read_of("run", wildcards.family),
+            code=code("measure.regimes.stage"),
+        message:
+            "Measuring {wildcards.family} sustained and in bursts (finished passes survive an interruption)"
+        shell:
+            "python3 -m gemmrepro.measure.regimes.stage --family {wildcards.family} --config results/config.json"
+            " --build results/build --gates results/gates --journal results/sweep/regimes/{wildcards.family}"
+            " --out {params.folder} 2>&1 | tee {log}"
+
+elif PLAN.regime_families:
+
+    rule recorded_regimes:
+        input:
+            records=PLAN.builds_in(PLAN.regime_families),
+            takes=[path for family in PLAN.regime_families for path in PLAN.recorded_takes(family)],
+            ceilings=PLAN.recorded(CEILINGS, SUMMARY, RUN),
+            schemas=RECORDING_SCHEMAS,
+            image=in_image("report"),
+        output:
+            PLAN.regimes(),
+        log:
+            "results/logs/regimes/recorded.log",
+        container:
+            image("report")
+        params:
+            families=",".join(PLAN.regime_families),
+            recordings=PLAN.recordings,
+            run=[read_of("drawn", family) for family in PLAN.regime_families],
+            code=code("measure.regimes.recorded"),
+        message:
+            "Checking the recorded regimes of {params.families}"
+        shell:
+            "python3 -m gemmrepro.measure.regimes.recorded --families {params.families} --recorded {params.recordings}"
+            " --build results/build --out results/regimes 2>&1 | tee {log}"
+
+
+rule regimes:
+    input:
+        PLAN.regimes(),
