@@ -139,6 +139,12 @@
         shellHook = "export PATH=${programs}/bin:$PATH";
       };
 
+      # nix fmt: Python and Snakemake files.
+      formatter.${system} = build "gemmrepro-format" ./nix/format.sh {
+        root = roots.host;
+        enter = ./nix/enter.sh;
+      };
+
       apps.${system}.default = { type = "app"; program = "${programs}/bin/gemmrepro"; };
     };
 }
