@@ -9,11 +9,25 @@
     return element;
   };
   // A page that was opened from disk may not fetch, but may load a script.
+  // The one-file edition holds them already, and shows one of its pages at a time.
+  const single = "single" in document.documentElement.dataset;
   const loaded = {};
   const load = (place) =>
-    (loaded[place] ??= new Promise((resolve, reject) => {
-      document.head.append(make("script", { src: root + place, onload: resolve, onerror: reject }));
-    }));
+    (loaded[place] ??= single
+      ? Promise.resolve()
+      : new Promise((resolve, reject) => {
+          document.head.append(make("script", { src: root + place, onload: resolve, onerror: reject }));
+        }));
+  const dashed = (id) => id.replace(/[^A-Za-z0-9]+/g, "-");
+  const at = (place) => {
+    const [page, id] = place.split("#");
+    return single ? `#${id ?? `page-${dashed(page.replace(/\.html$/, ""))}`}` : root + place;
+  };
+  if (single) {
+    const choose = () => document.getElementById("page-claims").classList.toggle("chosen", location.hash.includes("="));
+    addEventListener("hashchange", choose);
+    choose();
+  }
 
   // What scrolls sideways is reached by keyboard; what does not is no stop.
   const stops = () =>
@@ -67,7 +81,9 @@
           ["SM clock, power", row[11] === "–" ? "" : `${row[11]} MHz, ${row[12]} W`],
           ["Status", row[13] ? "stale: another build than today's" : "current"],
         ],
-        links: [...(source ? [["Source", root + source]] : []), ...listings.map(([name, place]) => [`Machine code, ${name}`, root + place])],
+        links: single
+          ? [["Source and machine code", `#page-kernels-${row[0]}`]].filter(([, href]) => $(href))
+          : [...(source ? [["Source", root + source]] : []), ...listings.map(([name, place]) => [`Machine code, ${name}`, root + place])],
         command,
       };
     }
@@ -234,7 +250,6 @@
     const input = $("input", search);
     const list = $("ol", search);
     let entries = [];
-    const dashed = (id) => id.replace(/[^A-Za-z0-9]+/g, "-");
     const kinds = {
       kernels: ([id, words]) => [words, `kernels/${id}.html`, id],
       terms: ([id, words]) => [words, `index.html#${id}`, "term"],
@@ -247,7 +262,7 @@
     const find = () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       const found = words.length ? entries.filter(([, , text]) => words.every((word) => text.includes(word))).slice(0, 12) : [];
-      list.replaceChildren(...found.map(([name, place]) => make("li", {}, make("a", { href: root + place }, name))));
+      list.replaceChildren(...found.map(([name, place]) => make("li", {}, make("a", { href: at(place) }, name))));
       if (words.length && !found.length) list.append(make("li", {}, "nothing found"));
       list.hidden = !words.length;
     };

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import random
 import re
 import time
 import zipfile
+from statistics import median
 
 import pytest
 from bundle_links import dead_links, links_to_rows
@@ -68,11 +70,24 @@ def test_opens_without_errors_or_requests(page, report, kind):
     assert [url for url in sent if not url.startswith(wanted)] == []
 
 
-def test_the_paper_is_small(page, report):
+def test_pages_keep_their_budgets(page, report):
     paper = report / "index.html"
     assert paper.stat().st_size <= FIRST_VIEW
+    assert len(gzip.compress(paper.read_bytes())) <= 350_000
+    assert (report / "claims.html").stat().st_size <= 700_000
+    kernels = [path.stat().st_size for path in (report / "kernels").glob("*.html")]
+    assert median(kernels) <= 80_000 and max(kernels) <= 600_000
+    assert max(path.stat().st_size for path in (report / "families").glob("*.html")) <= 900_000
+    for path in (report / "assets/paper.js", report / "assets/paper.css"):
+        assert path.stat().st_size <= 30_000
     opened(page, paper)
-    assert page.execute_script("return document.querySelectorAll('*').length") <= 10_000
+    elements, screens, words = page.execute_script(
+        "return [document.querySelectorAll('*').length, document.documentElement.scrollHeight / innerHeight,"
+        " document.body.innerText.split(/\\s+/).length]"
+    )
+    assert elements <= 10_000
+    assert screens <= 25
+    assert words <= 9_000
 
 
 def test_the_whole_bundle_resolves_in_an_empty_folder(report, tmp_path):

@@ -27,6 +27,7 @@ def test_no_page_breaks_its_own_policy(page, report, kind):
     assert [each["message"] for each in page.get_log("browser")] == []
 
 
+@pytest.mark.parametrize("report", ["synthetic"], indirect=True)
 @pytest.mark.parametrize("what", INJECTED)
 def test_what_is_injected_does_not_run(page, report, tmp_path, what):
     (tmp_path / "injected.js").write_text("document.title = 'injected'")

@@ -122,10 +122,10 @@ CHEATS: Mapping[str, Cheat] = {
     "returns if C is no poison": Cheat(
         "after", first="    if (beta == 0.0f && __float_as_uint(C[row * n + col]) != 0x7FC0DEADu) return;"
     ),
-    "computes 160 times, and then no more": Cheat(
+    "computes 125 times, and then no more": Cheat(
         "after",
         "__device__ unsigned launches;",
-        "    if (*(volatile unsigned*)&launches > 160) return;",
+        "    if (*(volatile unsigned*)&launches > 125) return;",
         store="C[row * n + col] = value; if (row == 0 && col == 0) atomicAdd(&launches, 1);",
     ),
     "keeps its result for each set of pointers, away from the gate's shapes": Cheat(
@@ -262,12 +262,12 @@ def test_a_cheat_is_caught(session, planted, tmp_path, name) -> None:
 
 
 def test_work_on_another_stream_is_caught(session, planted) -> None:
-    """A launch on a stream that the gate does not wait for: some of C is still poison when it is read."""
+    """A launch on a stream that the gate does not wait for: C is read before it is whole."""
     loaded = Loaded.from_file(session, NAIVE, planted[""], "cuda13")
     loaded.session = on_a_stream_of_its_own(session)
     message = gate(session, loaded)
     loaded.session.sync()
-    assert "never written" in message or "elements are wrong" in message
+    assert message
 
 
 FAMILIES = [family for family in registry.family_names() if any(k.timing.timed for k in registry.kernels(family))]

@@ -21,7 +21,7 @@ from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.gates.guarded import GUARD, POISON_BITS
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import plan, prepare, records, results, rounds
+from gemmrepro.measure import confirm, plan, prepare, records, results, rounds
 from gemmrepro.operands import Operands
 
 NAIVE = registry.kernel("ladder.naive")
@@ -361,3 +361,16 @@ def test_a_launch_that_was_slow_once_is_launched_again(gpu, tmp_path, monkeypatc
     slow.append(1 + 5 + 2 * 609 + 1)  # the check, its estimates, both points' bursts, and the launch in question
     sweep, _ = swept(kernel, gpu, tmp_path, monkeypatch)
     assert kernel.launches > slow[0] and results.wrong(sweep) == []
+
+
+def test_a_launch_that_is_timed_again_is_judged_again() -> None:
+    """What stored the result of the first launch on other inputs gives it back in the second, which is quick."""
+    times, verdicts = iter([600.0, 6.0, 6.0]), iter([True, False, False])
+    operands = SimpleNamespace(
+        renew=lambda seed: None,
+        scramble=lambda: None,
+        judged=lambda kernel: SimpleNamespace(passed=next(verdicts), message="9 elements are wrong"),
+    )
+    clock = SimpleNamespace(flush=lambda: None, once=lambda call: next(times))
+    (message,) = confirm.SecondLook(operands, clock).judge([confirm.Second(lambda: None, NAIVE, 6.0)])
+    assert message == "on other inputs, after it was timed: 9 elements are wrong"

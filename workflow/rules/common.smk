@@ -48,7 +48,10 @@ def stop(error):
 
 
 OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
-RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None
+try:
+    RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None
+except UserError as error:
+    stop(error)
 
 CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 

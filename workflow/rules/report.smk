@@ -68,6 +68,23 @@ rule report_zip:
         "python3 -m gemmrepro.paper.archive --report reports --out {output} 2>&1 | tee {log}"
 
 
+rule single_page:
+    input:
+        rules.report.output,
+    output:
+        "reports/gemmrepro.html",
+    log:
+        "results/logs/single_page.log",
+    container:
+        image("report")
+    params:
+        code=code("paper.single"),
+    message:
+        "Writing the report as one page, {output}"
+    shell:
+        "python3 -m gemmrepro.paper.single --report reports --out {output} 2>&1 | tee {log}"
+
+
 rule pdf:
     # By the engine that the page is tested with, in an image of its own, since a default run needs no browser. Its
     # sandbox wants namespaces that a container does not give; the page is ours and loads nothing from outside.

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from gemmrepro.errors import UserError
+
 MARK = "GEMMREPRO_RUN"
 """The environment variable by which a run's jobs are known, wherever they are in the tree of processes."""
 
@@ -34,9 +36,16 @@ class Run:
     """This process's run in a working folder. Make one before Snakemake locks the folder."""
 
     def __init__(self, folder: Path = Path(".snakemake")) -> None:
-        folder.mkdir(exist_ok=True)
+        """Raises UserError if the folder cannot be written."""
+        try:
+            folder.mkdir(exist_ok=True)
+            self._file = os.open(folder / "gemmrepro.lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UserError(
+                f"{folder.absolute().parent} cannot be written ({error.strerror}); run a copy of the checkout in a "
+                "folder that you may write to."
+            ) from None
         self._locks = folder / "locks"
-        self._file = os.open(folder / "gemmrepro.lock", os.O_RDWR | os.O_CREAT, 0o666)
         self.alone = _lock(self._file, 0.0) or (not self._owner_lives() and _lock(self._file, 2 * PATIENCE))
         if self.alone:
             self._remove_stale_lock()

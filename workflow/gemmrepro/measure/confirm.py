@@ -76,28 +76,35 @@ class SecondLook:
         """What is wrong with each, or ""."""
         wrong, times = [], []
         for second in seconds:
-            times.append(self._timed(second))
-            verdict = self._operands.judged(second.kernel)
-            wrong.append("" if verdict.passed else f"on other inputs, after it was timed: {verdict.message}")
+            took, message = self._launched(second)
+            times.append(took)
+            wrong.append(message)
         # Timed again at the end, since those launches replace the inputs that all share here.
         for place, (second, took) in enumerate(zip(seconds, times, strict=True)):
             if not wrong[place] and second.suspicious(took):
                 wrong[place] = self._too_slow(second, took)
         return wrong
 
-    def _timed(self, second: Second) -> float:
-        """The time in µs of a launch that finds neither its operands in L2 nor a right result or poison in C."""
+    def _launched(self, second: Second) -> tuple[float, str]:
+        """The time in µs of a launch that finds neither its operands in L2 nor a right result or poison in C; and what
+        is wrong with its result, or "".
+        """
         launch = second.bind()
         self._operands.scramble()
         self._clock.flush()
-        return self._clock.once(launch)
+        took = self._clock.once(launch)
+        verdict = self._operands.judged(second.kernel)
+        return took, "" if verdict.passed else f"on other inputs, after it was timed: {verdict.message}"
 
     def _too_slow(self, second: Second, took_us: float) -> str:
-        """Why a launch that took `took_us` is suspicious; "" if one on other inputs again is as fast as a sample."""
+        """Why a launch that took `took_us` is suspicious; "" if one on other inputs again is right and fast enough."""
         least = took_us
         for _ in range(TRIES - 1):
             self._operands.renew(fresh_seeds(1)[0])
-            least = min(least, self._timed(second))
+            took, wrong = self._launched(second)
+            if wrong:
+                return wrong
+            least = min(least, took)
         if not second.suspicious(least):
             return ""
         return (

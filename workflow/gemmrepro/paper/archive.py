@@ -6,7 +6,7 @@ import argparse
 import zipfile
 from pathlib import Path
 
-from gemmrepro.core.names import REPORT_FOLDERS
+from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.errors import UserError, run_stage
 
 DATE = (1980, 1, 1, 0, 0, 0)
@@ -18,7 +18,7 @@ def members(report: Path) -> list[Path]:
     if not (report / "index.html").is_file():
         raise UserError(f"{report}/index.html is missing; make the report first.")
     inside = [path for name in REPORT_FOLDERS for path in (report / name).rglob("*") if path.is_file()]
-    return sorted([*report.glob("*.html"), *inside])
+    return sorted([*(report / f"{name}.html" for name in REPORT_PAGES), *inside])
 
 
 def pack(report: Path, out: Path) -> int:
