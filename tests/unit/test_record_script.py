@@ -19,6 +19,7 @@ from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
 from gemmrepro.host import record as script
 from gemmrepro.measure.recording import FILES
+from gemmrepro.measure.regimes import places
 
 GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
 
@@ -52,6 +53,8 @@ class Stages:
                 (out / f"{name}.json").write_text(json.dumps(verdict))
         for name in FILES if module == "measure.sweep" else ():
             (out / name).write_text("rows")
+        for name in places.FILES if module == "measure.regimes.stage" else ():
+            (out / name).write_text(f"take with {given['--journal']}")
         for name in given["--name"].split(",") if module == "experiments.run" else ():
             (out / f"{name}.csv").write_text("rows")
             (out / f"{name}.json").write_text("{}")
@@ -175,3 +178,15 @@ def test_the_script_runs_by_itself_and_refuses_what_is_no_configuration(tmp_path
     answer = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=tmp_path)
     assert answer.returncode == 1 and "none.yaml is missing" in answer.stderr and "Traceback" not in answer.stderr
     assert not [*tmp_path.iterdir()]
+
+
+def test_each_recording_of_the_regimes_is_a_take_of_its_own(record, tmp_path):
+    for take in ("1", "2"):
+        assert record("--families=crt", "--regimes", "--no-sweep", "--experiments=none") == 0
+        folder = tmp_path / "out" / "h200" / "crt" / places.FOLDER / take
+        assert {path.name for path in folder.iterdir()} == set(places.FILES)
+        assert (folder / places.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
+    assert record.stages.named() == ["measure.regimes.stage"]
+    # A family without sizes in the regimes has no take.
+    assert record("--families=ozaki", "--regimes", "--no-sweep", "--experiments=none") == 0
+    assert not (tmp_path / "out" / "h200" / "ozaki" / places.FOLDER).exists()

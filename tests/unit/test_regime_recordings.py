@@ -12,6 +12,7 @@ from synthetic_gpu import SyntheticGpu
 
 from gemmrepro import registry, timing
 from gemmrepro.core.journal import Journal
+from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.errors import UserError
 from gemmrepro.measure import plan as points
 from gemmrepro.measure.checks import regimes as checks
@@ -294,3 +295,11 @@ def test_the_first_take_is_brought_and_a_family_without_one_has_no_rows(take, tm
     assert recorded.bring("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
     assert pd.read_csv(tmp_path / "none" / places.SUMMARY).empty
     assert json.loads((tmp_path / "out" / places.RUN).read_text())["source"] == "recorded"
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(RECORDINGS.glob(f"*/*/{places.FOLDER}/*")), ids=lambda path: "/".join(path.parts[-4:])
+)
+def test_the_committed_takes_pass_every_check(folder):
+    take = checks.read_take(folder.parents[1].name, folder, folder / "no builds")
+    assert take.rows and take.run["gpu"]["card"]

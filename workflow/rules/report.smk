@@ -14,6 +14,7 @@ rule report:
         sass=PLAN.builds_in(FAMILIES, "sass"),
         sources=sorted(set(relative(kernel.source_path for kernel in KERNELS.values()))),
         measurements=PLAN.measurements(FAMILIES),
+        regimes=PLAN.regimes(),
         experiments=PLAN.experiment_files(FAMILIES),
         figures=rules.figures.input,
         discussions=[
@@ -47,7 +48,7 @@ rule report:
     shell:
         "python3 -m gemmrepro.paper.page --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
-        " --experiments results/experiments"
+        " --experiments results/experiments --regimes results/regimes"
         " --out reports 2>&1 | tee {log}"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from gemmrepro import stats, timing
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.names import LIBRARY
+from gemmrepro.core.progress import Progress
 from gemmrepro.gpu import baselines
 from gemmrepro.measure.confirm import Second, SecondLook
 from gemmrepro.measure.plan import Point
@@ -68,7 +69,7 @@ class Rounds:
             whether the round is complete; False if `deadline` passed before.
         """
         todo = self._sweep.todo()
-        done = self._sweep.total - len(todo)
+        progress = Progress(self._sweep.total, self._sweep.total - len(todo))
         todo = [(number, point) for number, point in todo if number == only]
         if not todo:
             return True
@@ -76,12 +77,11 @@ class Rounds:
             self._say("another process has this GPU open; if it computes, that will show in these times")
         timer = timing.Timer(self._sweep.session)
         for group in groups(todo):
-            if passed(deadline) or not self._run_group(group, timer, deadline, done):
+            if passed(deadline) or not self._run_group(group, timer, deadline, progress):
                 return False
-            done += len(group.points)
         return True
 
-    def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, done: int) -> bool:
+    def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, progress: Progress) -> bool:
         """Measure the points of a group in random order; False if the deadline passed before the last one."""
         workspace = Workspace(self._sweep.session, group.problem, group.shape, fresh_seeds(1)[0])
         checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in group.points}
@@ -93,17 +93,18 @@ class Rounds:
         points = list(group.points)
         random.Random(self._sweep.session.gpu.pci_bus + str(time.time_ns())).shuffle(points)
         shortest: dict[Point, float] = {}
-        for count, point in enumerate(points, 1):
+        for point in points:
             if passed(deadline):
                 return False
             check, baseline = checks[point.subject], libraries.get(point.baseline or "")
             if not check.passed or (baseline is not None and not baseline.passed):
+                progress.step()
                 continue
             start, estimates = time.monotonic(), (check.estimate_us, baseline.estimate_us if baseline else None)
             measured = self._measure(point, workspace, timer, estimates)
             self._sweep.records.keep_round(point, group.number, measured)
             shortest[point] = float(np.median(measured.times))
-            place = f"[{done + count:{len(str(self._sweep.total))}}/{self._sweep.total}] round {group.number + 1}"
+            place = f"{progress.step()} round {group.number + 1}"
             self._say(f"{place} {point!s:44} {_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}")
         self.confirm(shortest, workspace, timer)
         return True

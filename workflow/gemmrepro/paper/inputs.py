@@ -15,6 +15,8 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
+from gemmrepro.measure.regimes.rows import Regimes
+from gemmrepro.measure.regimes.rows import load as load_regimes
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
@@ -30,7 +32,7 @@ class Inputs:
     """The inputs of the report.
 
     Attributes:
-        measured, figures, experiments: by family; `experiments` then by name.
+        measured, figures, experiments, regimes: by family; `experiments` then by name.
         gates: gate verdicts by kernel id.
         builds: build records by kernel id and toolkit.
         findings: the paper's own figures by name.
@@ -51,6 +53,7 @@ class Inputs:
     build_dir: Path
     gates_dir: Path
     experiments: Mapping[str, Mapping[str, Results]] = field(default_factory=dict)
+    regimes: Mapping[str, Regimes] = field(default_factory=dict)
 
 
 def read_inputs(arguments: argparse.Namespace) -> Inputs:
@@ -82,4 +85,5 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         build_dir=arguments.build,
         gates_dir=arguments.gates,
         experiments=found,
+        regimes={name: load_regimes(arguments.regimes, name) for name in families},
     )

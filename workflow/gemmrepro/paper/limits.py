@@ -15,6 +15,7 @@ from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
+from gemmrepro.paper.regimes import cards_sentence
 
 SHOWN = 8
 """How many entries of one kind are printed; the others are counted."""
@@ -79,6 +80,13 @@ def _one_gpu_model(data: Data) -> Iterator[str]:
             f"All GPU times come from one model, {next(iter(names))}. Intervals cover the noise of one card in one "
             "sweep, not other cards of the model, other drivers or other cooling."
         )
+
+
+def _cards(data: Data) -> Iterator[str]:
+    """How far takes of the regimes agree, on one card and from card to card."""
+    for regimes in data.inputs.regimes.values():
+        if sentence := cards_sentence(regimes):
+            yield sentence
 
 
 def _recorded(data: Data) -> Iterator[str]:
@@ -313,6 +321,7 @@ def _rows(count: int) -> str:
 LIMITS = (
     Limit("nothing measured", _nothing_measured),
     Limit("one model of GPU", _one_gpu_model),
+    Limit("takes and cards", _cards),
     Limit("recorded earlier", _recorded),
     Limit("kernels of our own", _own_kernels),
     Limit("one release of cuBLAS", _one_library),

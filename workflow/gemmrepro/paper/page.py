@@ -41,6 +41,7 @@ from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.mechanisms import explained, mechanisms
 from gemmrepro.paper.policy import secured
 from gemmrepro.paper.references import references
+from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, raised
@@ -124,6 +125,7 @@ def _environment(
         "locks": inputs.locks,
         "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
+        "regimes": regime_lines(inputs.measured, inputs.regimes),
         **_of_claims(inputs, declared),
         **_of_the_project(),
     }
@@ -238,6 +240,7 @@ def main() -> int:
     parser.add_argument("--figures", type=Path, required=True, help="folder with one folder of figures per family")
     parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
     parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
+    parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report; index.html begins it")
     arguments = parser.parse_args()

@@ -1,0 +1,107 @@
+"""The best kernel of each family in each regime, for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from gemmrepro.measure.regimes.rows import Regimes
+from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, cubes, is_current
+
+SHOWN = (IN_TURN, SUSTAINED, BURST)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The kernel with the best ratio to its baseline in one regime.
+
+    `joules` is the energy of a product in J, `library_joules` the baseline's; None where they were not counted.
+    """
+
+    kernel: str
+    rung: str
+    ratio: float
+    clock_mhz: float | None
+    joules: float | None = None
+    library_joules: float | None = None
+
+
+@dataclass(frozen=True)
+class RegimeLine:
+    """One family at one type and size; `winners` by regime, None where it has no rows."""
+
+    family: str
+    dtype: str
+    n: int
+    kernels: int
+    winners: Mapping[str, Winner | None]
+
+    @property
+    def flips(self) -> bool:
+        """Whether another kernel wins in another regime."""
+        return len({winner.kernel for winner in self.winners.values() if winner}) > 1
+
+
+def regime_lines(measured: Mapping[str, Measurements], regimes: Mapping[str, Regimes]) -> list[RegimeLine]:
+    """A line for each family, type and size with current rows in the regimes.
+
+    Only kernels that were measured in the regimes compete in turn, too, with the same toolkit's binary.
+    """
+    lines = []
+    for family, found in regimes.items():
+        rows = cubes(found.summary[is_current(found.summary)])
+        alike = rows[rows["toolkit"] != "library"].groupby(["dtype", "dtype_out", "layout", "n"], sort=False)
+        for (dtype, _, _, n), part in alike:
+            own = set(zip(part["kernel"], part["toolkit"], strict=True))
+            summary = measured[family].summary
+            turned = summary[(summary["n"] == n) & (summary["cache"] == "warm") & is_current(summary)]
+            in_turn = cubes(turned[[pair in own for pair in zip(turned["kernel"], turned["toolkit"], strict=True)]])
+            winners = {IN_TURN: _best(in_turn, rows)}
+            for regime in (SUSTAINED, BURST):
+                winners[regime] = _best(part[part["regime"] == regime], rows)
+            kernels = len({kernel for kernel, _ in own})
+            lines.append(RegimeLine(family, str(dtype), int(n), kernels, winners))
+    return lines
+
+
+def _best(rows: pd.DataFrame, every: pd.DataFrame) -> Winner | None:
+    rows = rows[rows["ratio"].notna()]
+    if rows.empty:
+        return None
+    best = rows.loc[rows["ratio"].idxmax()]
+    library = None
+    if "regime" in best:
+        same = every["kernel"] == best["baseline"]
+        for column in ("dtype", "dtype_out", "layout", "n", "regime"):
+            same &= every[column] == best[column]
+        library = every[same]["joules"].dropna()
+    return Winner(
+        kernel=best["kernel"],
+        rung=best["rung"],
+        ratio=float(best["ratio"]),
+        clock_mhz=_number(best["clock_mhz"]),
+        joules=_number(best.get("joules")),
+        library_joules=None if library is None or library.empty else float(library.iloc[0]),
+    )
+
+
+def _number(cell: Any) -> float | None:
+    return None if cell is None or pd.isna(cell) else float(cell)
+
+
+def cards_sentence(found: Regimes) -> str:
+    """How far takes on one card, and cards, are apart, as sentences; '' where there is one take of one card."""
+    spreads = found.run.get("spread") or {}
+    parts = [
+        f"{where} {words} {spread['middle']:.1%} (median of {spread['rows']} rows), at most {spread['largest']:.1%}"
+        for where, name in (("two takes on one card", "repeated"), ("two cards", "between_cards"))
+        for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
+        if (spread := (spreads.get(regime) or {}).get(name))
+    ]
+    if not parts:
+        return ""
+    return f"{found.family}: how far times of the same row are apart: {'; '.join(parts)}."
