@@ -11,7 +11,7 @@ rule compare:
         PLAN.measurements(FAMILIES) if "results/measure" in COMPARED.values() else [],
         image=in_image("report"),
     output:
-        report(
+        figure=report(
             "results/compare/changes.svg",
             caption="../report/figure.rst",
             category="Comparison",
@@ -23,10 +23,11 @@ rule compare:
     container:
         image("report")
     params:
-        **COMPARED,
+        before=lambda wildcards: COMPARED["before"],
+        after=lambda wildcards: COMPARED["after"],
         code=code("host.compare"),
     message:
         "Comparing {params.after} with {params.before}"
     shell:
-        "python3 -m gemmrepro compare {params.before} {params.after} --csv {output.table} --figure {output[0]}"
+        "python3 -m gemmrepro compare {params.before} {params.after} --csv {output.table} --figure {output.figure}"
         " > {output.text} 2> {log} || test $? = 3 || {{ cat {log} >&2; exit 1; }}"
