@@ -42,7 +42,7 @@ elif PLAN.regime_families:
             image("report")
         params:
             families=",".join(PLAN.regime_families),
-            recordings=PLAN.recordings,
+            recordings=lambda wildcards: PLAN.recordings,
             run=[read_of("drawn", family) for family in PLAN.regime_families],
             code=code("measure.regimes.recorded"),
         message:
