@@ -21,6 +21,7 @@ for name in proc dev sys run tmp root opt srv mnt usr/local/bin etc/alternatives
 echo 'root:x:0:0:root:/root:/bin/sh' > $out/etc/passwd
 echo 'root:x:0:' > $out/etc/group
 [ -e $out/bin/sh ] || ln -s dash $out/bin/sh
+[ ! -e $out/usr/bin/which.debianutils ] || ln -sf which.debianutils $out/usr/bin/which
 [ ! -e $out/usr/bin/mawk ] || ln -sf mawk $out/usr/bin/awk
 [ ! -e $out/usr/bin/g++ ] || { ln -sf g++ $out/usr/bin/c++; ln -sf gcc $out/usr/bin/cc; }
 [ ! -d $out/usr/share/ca-certificates ] ||
