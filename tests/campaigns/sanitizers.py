@@ -2,13 +2,14 @@
 
     PYTHONPATH=workflow python tests/campaigns/sanitizers.py run --out sanitizers.json --seconds 600
     PYTHONPATH=workflow python tests/campaigns/sanitizers.py run --out sanitizers.json --kernels 'ada.*' 'memory.*'
-    PYTHONPATH=workflow python tests/campaigns/sanitizers.py report --out sanitizers.json
+    PYTHONPATH=workflow python tests/campaigns/sanitizers.py report --out sanitizers.json --record recorded.json
 
 Needs a GPU, built binaries and compute-sanitizer. Several processes run at a time, each over a few kernels; where one
 finds something, or does not end, its kernels run again one by one. The outcome is written after each, under the build
 key of the binary, and what it holds is not run again. Inputs come from the host and arrays are allocations of their
 own, so that only the kernel under test is instrumented, and no array lies in the allocation of another.
 
+`tests/campaigns/recorded/sanitizers-h200.json` is the outcome on an H200, by kernel and toolkit with the build key;
 docs/reliability.md says what each tool cannot see.
 """
 
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,9 +227,22 @@ def run(arguments: argparse.Namespace) -> int:
     return report(arguments)
 
 
+def by_kernel(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The outcome by kernel and toolkit: build key, shapes, and for each tool "clean" or what it said."""
+    recorded: dict[str, Any] = {}
+    for entry, one in sorted(found.items()):
+        kernel, toolkit, build_key, tool = entry.split(":")
+        place = recorded.setdefault(kernel, {}).setdefault(toolkit, {})
+        place |= {"build_key": build_key, "shapes": " ".join(one["shapes"])}
+        place[tool] = one["outcome"] if one["outcome"] == "clean" else [one["outcome"], *one["said"]]
+    return recorded
+
+
 def report(arguments: argparse.Namespace) -> int:
     """Print the outcome by tool, and everything that is not clean; 1 if there is any."""
     found = json.loads(arguments.out.read_text())["found"] if arguments.out.is_file() else {}
+    if getattr(arguments, "record", None):
+        write_json(arguments.record, by_kernel(found))
     tally = Counter((entry.rsplit(":", 1)[1], one["outcome"]) for entry, one in found.items())
     for (tool, outcome), number in sorted(tally.items()):
         print(f"{tool:9} {outcome:11} {number}")
@@ -253,6 +267,7 @@ def main() -> int:
     running.add_argument("--batch", type=int, default=8, help="kernels in a process")
     reporting = commands.add_parser("report")
     reporting.add_argument("--out", type=Path, required=True)
+    reporting.add_argument("--record", type=Path, help="write it by kernel to this file, too")
     launching = commands.add_parser("launch")
     launching.add_argument("--build", type=Path, required=True)
     launching.add_argument("targets", nargs="+", metavar="KERNEL:TOOLKIT:MxNxK")

@@ -276,24 +276,31 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
 RACE = re.compile(r"Race reported between \w+ access at (\w+)\+0x(\w+)\s+=+\s+and \w+ access at \w+\+0x(\w+)")
 
 
+ALARMED = ("cut", "pinned", "tma")
+"""Entries of the ladder for which racecheck warns although there is no race."""
+
+
 def races(report: str, build: Path, arch: str) -> list[tuple[str, str, str]]:
     """Entry and both addresses of every race reported, but for one false alarm.
 
-    Thread 0 of ladder.cut makes an mbarrier and is the first to arrive at it, in this order. The tool takes the making,
-    an instruction of the whole warp, for another thread's. The same pair elsewhere may be a race.
+    Thread 0 of the kernels in `ALARMED` makes an mbarrier and is the first to arrive at it, in this order. The tool
+    takes the making, an instruction of the whole warp, for another thread's. The same pair elsewhere may be a race.
     """
     false = ("SYNCS.EXCH.64", "SYNCS.ARRIVE.TRANS64")
-    listing = subprocess.run(["cuobjdump", "-sass", build / "ladder.cut.fatbin"], capture_output=True, text=True).stdout
-    opcodes = {
-        f"{instruction.address:x}": instruction.opcode
-        for function in sass.parse(listing)
-        if (function.name, function.arch) == ("cut", arch)
-        for instruction in function.instructions
-    }
+    opcodes = {}
+    for entry in ALARMED:
+        binary = build / f"ladder.{entry}.fatbin"
+        listing = subprocess.run(["cuobjdump", "-sass", binary], capture_output=True, text=True).stdout
+        opcodes[entry] = {
+            f"{instruction.address:x}": instruction.opcode
+            for function in sass.parse(listing)
+            if (function.name, function.arch) == (entry, arch)
+            for instruction in function.instructions
+        }
     return [
         (entry, first, second)
         for entry, first, second in RACE.findall(report)
-        if entry != "cut" or (opcodes.get(first), opcodes.get(second)) != false
+        if entry not in ALARMED or (opcodes[entry].get(first), opcodes[entry].get(second)) != false
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from campaigns import sanitizers
+from support import ROOT
 from synthetic import write_build
 
 from gemmrepro import registry
@@ -78,3 +79,23 @@ def test_what_was_found_is_kept_by_kernel_and_not_run_again(tool, tmp_path, caps
     assert sanitizers.run(arguments) == 1
     assert tool.read_text().splitlines() == commands
     assert "memcheck  clean       2" in capsys.readouterr().out
+
+
+RECORDED = json.loads((ROOT / "tests/campaigns/recorded/sanitizers-h200.json").read_text())
+
+
+def test_the_recorded_outcome_is_clean_but_for_one_known_warning() -> None:
+    """Racecheck takes the making of an mbarrier by thread 0 for another thread's (tests/gpu/test_gpu_gate.py)."""
+    known = {("ladder.cut", "racecheck"), ("ladder.pinned", "racecheck"), ("ladder.tma", "racecheck")}
+    found = set()
+    for kernel, toolkits in RECORDED.items():
+        for judged in toolkits.values():
+            assert set(judged) == {"build_key", "shapes", *sanitizers.TOOLS}, kernel
+            found |= {(kernel, tool) for tool in sanitizers.TOOLS if judged[tool] != "clean"}
+    assert found == known
+    said = [judged["racecheck"] for name, _ in known for judged in RECORDED[name].values()]
+    assert all("(0 errors, " in " ".join(words) for words in said if words != "clean")
+
+
+def test_every_family_with_kernels_of_its_own_is_among_the_recorded() -> None:
+    assert {name.split(".")[0] for name in RECORDED} == set(registry.family_names())
