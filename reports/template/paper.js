@@ -138,7 +138,18 @@
     const rows = all("tr", body);
     const texts = rows.map((row) => row.textContent.toLowerCase());
     const shown = $("#claims-shown");
-    const fields = ["verdict", "register", "way", "article"];
+    // A choice of GPU or regime is offered where there are several.
+    const present = (name) => form.elements[name];
+    const fields = ["verdict", "register", "way", "article", "gpu"].filter(present);
+    const named = [...fields, ...["words", "sort", "regime"].filter(present)];
+    const switchRegime = () => {
+      const chosen = form.elements.regime?.value;
+      for (const row of rows) {
+        const values = all("[data-regime]", row);
+        const has = values.some((each) => each.dataset.regime === chosen);
+        for (const each of values) each.hidden = has && each.dataset.regime !== chosen;
+      }
+    };
     for (const row of rows) {
       const [claim, way, verdict] = row.cells;
       row.dataset.article = $(".where", claim).textContent.split(", ")[0];
@@ -168,6 +179,7 @@
           option.textContent = `${option.dataset.name} (${others.filter((row) => has(row, name, option.value)).length})`;
         }
       }
+      switchRegime();
       shown.value = `${count} of ${rows.length} claims shown`;
       $("#claims-none").hidden = count > 0;
     };
@@ -181,15 +193,14 @@
         // A claim that the filters hide: show all.
         const found = target();
         if (found?.closest("tr[hidden]")) {
-          form.elements.verdict.value = form.elements.register.value = "";
-          form.elements.way.value = form.elements.article.value = form.elements.words.value = "";
+          for (const name of named) form.elements[name].value = "";
           apply();
           found.scrollIntoView();
         }
         return;
       }
       const chosen = new URLSearchParams(location.hash.slice(1));
-      for (const name of [...fields, "words", "sort"]) {
+      for (const name of named) {
         form.elements[name].value = chosen.get(name) ?? (name === "verdict" && !location.hash ? "judged" : "");
       }
       order();
@@ -197,7 +208,7 @@
     };
     const write = () => {
       const chosen = new URLSearchParams();
-      for (const name of [...fields, "words", "sort"]) if (form.elements[name].value) chosen.set(name, form.elements[name].value);
+      for (const name of named) if (form.elements[name].value) chosen.set(name, form.elements[name].value);
       if (!chosen.has("verdict")) chosen.set("verdict", "");
       return `#${chosen}`;
     };
@@ -218,7 +229,7 @@
     form.addEventListener("reset", (event) => {
       event.preventDefault();
       clearTimeout(typing);
-      for (const name of [...fields, "words", "sort"]) form.elements[name].value = "";
+      for (const name of named) form.elements[name].value = "";
       order();
       apply();
       location.hash = "#verdict=";

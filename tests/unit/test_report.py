@@ -490,6 +490,7 @@ def test_disagreements_compare_figures_only():
                 **{"id": name, "family": name.split(".")[0], "verdict": verdict, "tolerance": tolerance},
                 **{"measured": [measured], "statement": statement, "kernels": [name], "published": []},
                 **{"judged_on": "cuda12", "transfer": {"kind": "ratio", "why": ""}},
+                "regime": {"article": "not stated", "judged": "in_turn", "beside": {}},
                 **{"register": register, "way": "measured", "covered_by": None, "correction": None},
                 **{"expected": expected},
             }

@@ -14,6 +14,7 @@ from gemmrepro.core.text import as_published
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED, RIGHT, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
+from gemmrepro.measure.regimes.rules import IN_TURN
 from gemmrepro.paper.text import anchor, number
 
 Place = Callable[[str, str], str | None]
@@ -75,7 +76,7 @@ class MeasuredView:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """One claim and its verdict."""
+    """One claim and its verdict; `regime` is the one it was judged in, `beside` its value in the others."""
 
     id: str
     family: str
@@ -97,6 +98,8 @@ class ClaimView:
     transfer_reason: str
     explanation: str
     command: str
+    regime: str = IN_TURN
+    beside: tuple[tuple[str, MeasuredView], ...] = ()
 
     @property
     def anchor(self) -> str:
@@ -125,6 +128,12 @@ class VerdictsView:
     def articles(self) -> list[str]:
         """The articles that the claims come from, in alphabetical order."""
         return sorted({claim.article for claim in self.claims})
+
+    @property
+    def regimes(self) -> list[str]:
+        """The regimes that claims have values in, if any has one in more than its own."""
+        found = {regime for claim in self.claims for regime, _ in claim.beside}
+        return sorted(found | {claim.regime for claim in self.claims if claim.beside})
 
     @property
     def decided(self) -> int:
@@ -183,6 +192,10 @@ def claim_view(entry: Mapping[str, Any], place: Place = nowhere) -> ClaimView:
         transfer_reason=entry["transfer"]["why"],
         explanation=entry["explanation"],
         command=entry["command"],
+        regime=entry["regime"]["judged"],
+        beside=tuple(
+            (regime, _measured_view(entry, value, 0, place)) for regime, value in entry["regime"]["beside"].items()
+        ),
     )
 
 

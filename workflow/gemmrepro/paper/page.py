@@ -162,6 +162,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
         "stated": stated,
         "statements": sum(stated.values()) - stated[COVERED],
         "gpu": verdicts.gpu,
+        "gpus": {name: measured.gpu for name, measured in inputs.measured.items() if measured.gpu},
         "by_article": by_article(verdicts.claims),
         "disagreements": disagreements(verdicts.claims, {name: claim.value for name, claim in declared.items()}),
         "distances": {
