@@ -97,14 +97,14 @@ rule figures_paper:
         image=in_image("report"),
     output:
         report(
-            expand("results/figures/paper/{figure}.svg", figure=findings.names(FAMILIES)),
+            expand("results/figures/paper/{figure}.svg", figure=findings.drawn(FAMILIES)),
             caption="../report/figure.rst",
             category="Figures",
             subcategory="paper",
         ),
         expand(
             "results/figures/paper/{figure}.{kind}",
-            figure=findings.names(FAMILIES),
+            figure=findings.drawn(FAMILIES),
             kind=("narrow.svg", "csv", "json"),
         ),
     log:
@@ -132,4 +132,4 @@ rule figures_paper:
 rule figures:
     input:
         [f"results/figures/{family}/{figure}.svg" for family, names in PLAN.figures().items() for figure in names],
-        [f"results/figures/paper/{figure}.svg" for figure in findings.names(FAMILIES)],
+        [f"results/figures/paper/{figure}.svg" for figure in findings.drawn(FAMILIES)],

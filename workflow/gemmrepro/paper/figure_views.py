@@ -55,8 +55,11 @@ class FigureView:
 
 
 def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
-    """The family's figures in `folder`; their SVG and CSV go to `files`."""
-    return [_read_figure(folder / family, family, name, files) for name in figure_names(family)]
+    """The family's figures in `folder`, that of its article's statements first; their SVG and CSV go to `files`."""
+    own = [_read_figure(folder / family, family, name, files) for name in figure_names(family)]
+    if family not in findings.STATED:
+        return own
+    return [_read_figure(folder / findings.FOLDER, findings.FOLDER, findings.stated_in(family), files), *own]
 
 
 def read_findings(folder: Path, families: Sequence[str], files: Files) -> dict[str, FigureView]:

@@ -31,7 +31,20 @@ FINDINGS: Mapping[str, tuple[str, ...]] = {
 }
 """The figures in the order of the paper, and the families without which there is none."""
 
+STATED = ("ladder", "ada", "cute", "cutile", "memory", "pytorch", "ozaki")
+"""The families of an article, of whose statements a figure compares published and measured, on the family's page."""
+
 
 def names(families: Sequence[str]) -> list[str]:
     """The figures that can be drawn of these families."""
     return [name for name, needed in FINDINGS.items() if set(needed) <= set(families)]
+
+
+def stated_in(family: str) -> str:
+    """What the figure of a family's statements is called."""
+    return f"stated_{family}"
+
+
+def drawn(families: Sequence[str]) -> list[str]:
+    """The figures of the paper, and those of the statements of these families."""
+    return [*names(families), *(stated_in(family) for family in STATED if family in families)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gemmrepro.paper.figures.findings import (
+    STATED,
     accumulation,
     articles,
     frontier,
@@ -19,6 +20,8 @@ from gemmrepro.paper.figures.findings import (
     shares,
     slices,
     stages,
+    stated,
+    stated_in,
     statements,
     types,
 )
@@ -47,4 +50,6 @@ PAINTERS: Mapping[str, Callable[[Inputs], Drawing]] = {
 def draw(inputs: Inputs) -> dict[str, Drawing]:
     """The figures of the families that there are rows of."""
     set_style()
-    return {name: PAINTERS[name](inputs) for name in names(list(inputs.measured))}
+    shown = list(inputs.measured)
+    own = {name: PAINTERS[name](inputs) for name in names(shown)}
+    return own | {stated_in(family): stated.draw(inputs, family) for family in STATED if family in shown}
