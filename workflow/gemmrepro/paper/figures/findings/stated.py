@@ -106,7 +106,7 @@ def _paint(shown: Sequence[Statement], page: Page, inputs: Inputs) -> Figure:
         for verdict, (colour, marker) in HOLDS.items()
     ]
     figure.tight_layout(rect=(0, 0, page.pick(0.71, 1), legend(figure, handles, page)))
-    if not page.narrow:
+    if shown and not page.narrow:
         _column(axes, 0.84, ["print", *(printed(one.claim, inputs) for one in shown)], PUBLISHED)
         _column(axes, 0.99, ["here", *(here(one.claim) for one in shown)], INK)
     return figure
