@@ -67,8 +67,12 @@ CASES = (
     Case("HOME that does not exist", set={"HOME": "/nonexistent"}),
     Case("TMPDIR that does not exist", set={"TMPDIR": "/nonexistent/tmp"}),
     Case("umask 077", before="umask 077;"),
-    Case("no locale, ASCII alone", set={"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}),
-    Case("an ordinary user", user=True),
+    Case("no locale", set={"LC_ALL": "POSIX"}),
+    Case(
+        "ASCII alone",
+        set={"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        refused=r"^gemmrepro: this shell reads text as .*; run `export LC_ALL=C.UTF-8`",
+    ),
     Case("a read-only checkout", read_only=True, refused=r"^gemmrepro: .*cannot be written .*; run a copy"),
     Case(
         "a read-only checkout, by envs/run",

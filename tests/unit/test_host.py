@@ -8,6 +8,7 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import slots
+from gemmrepro.host.encoding import check_encoding
 from gemmrepro.host.gpu_probe import HostGpu, find_gpus
 from gemmrepro.host.target import VARIABLE, Target, resolve, resolve_measure
 
@@ -114,3 +115,10 @@ def test_a_job_on_another_model_than_planned_is_refused(monkeypatch):
     slots.check_expected("NVIDIA A100")
     with pytest.raises(UserError, match=r"NVIDIA H200.*gpu\.name: NVIDIA A100"):
         slots.check_expected("NVIDIA H200")
+
+
+def test_a_shell_that_does_not_read_utf8_is_told_how_to() -> None:
+    check_encoding()
+    check_encoding("UTF8")
+    with pytest.raises(UserError, match=r"reads text as ANSI_X3\.4-1968, .*; run `export LC_ALL=C\.UTF-8`"):
+        check_encoding("ANSI_X3.4-1968")

@@ -19,6 +19,7 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.host.config
+import gemmrepro.host.encoding
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
@@ -49,6 +50,7 @@ def stop(error):
 
 OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
 try:
+    gemmrepro.host.encoding.check_encoding()
     RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None
 except UserError as error:
     stop(error)
