@@ -1,5 +1,8 @@
 """What the report says of the regimes, and how far takes and cards are apart."""
 
+from dataclasses import replace
+
+import jinja2
 import pandas as pd
 import pytest
 
@@ -8,7 +11,9 @@ from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements
+from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.regimes import cards_sentence, regime_lines
+from gemmrepro.paper.text import number
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts
@@ -88,3 +93,19 @@ def test_the_limits_say_how_far_takes_and_cards_are_apart():
     assert "two cards sustained" in sentence and "bursts" not in sentence
     assert cards_sentence(Regimes("hopper", nothing, spread.summary(takes[:1]))) == ""
     assert cards_sentence(Regimes("hopper", nothing)) == ""
+
+
+def test_the_table_of_the_report_has_a_row_for_each_line():
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["number"] = number
+    environment.globals["scroll"] = environment.get_template("macros.j2").module.scroll
+    template = environment.get_template("sections/regimes.j2")
+    (line,) = regime_lines(*measured())
+    gap = replace(line, winners={**line.winners, BURST: None})
+    text = template.render(regimes=[line, gap])
+    assert text.count("<tr>") == 1 + 2
+    assert text.count("hopper.lockstep: 1.020") == 2 and text.count("hopper.lockstep: 1.050") == 1
+    assert text.count("0.140, 0.150") == 2
+    assert "<table>" not in template.render(regimes=[])
