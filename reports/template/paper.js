@@ -67,55 +67,126 @@
     for (const [name, value] of pairs) if (value && value !== "–") list.append(make("dt", {}, name), make("dd", {}, value));
     return list;
   };
+  // The longest of the names that the id begins with: one name may begin another.
+  const named = (names, id) =>
+    names.filter((each) => id.startsWith(`${each}-`)).sort((a, b) => b.length - a.length)[0];
+  // The one-file edition has pages, and no files beside them.
+  const files = (pairs) => (single ? [] : pairs.filter(([, place]) => place).map(([name, place]) => [name, root + place]));
+  const of_kernel = ([, source, listings, command, page, samples]) => ({
+    links: [
+      ["Samples", at(page)],
+      ...files([["All samples (Parquet)", samples], ["Source", source], ...listings.map(([name, place]) => [`Machine code, ${name}`, place])]),
+      ...(single && source ? [["Source and machine code", at(page)]] : []),
+      ...(source ? [] : [["What the library launched", at(page)]]),
+    ],
+    command,
+    needs: command.includes("measure=live"),
+  });
+  const caches = {
+    warm: "warm: the same operands again and again, in alternation with the baseline",
+    cold: "cold: L2 evicted before each launch, in alternation with the baseline",
+  };
   const about = (id) => {
     const row = evidence.rows[id];
     if (row) {
-      const [title, source, listings, command] = evidence.kernels[row[0]];
+      const kernel = evidence.kernels[row[0]];
+      const few = row[3] || row[9] === "–" ? "; the interval covers the median at 95%" : "; too few, or too wide, for an interval";
       return {
-        title: `${title}: ${row[1]}`,
+        ...of_kernel(kernel),
+        page: kernel[4],
+        title: `${kernel[0]}: ${row[1]}`,
+        value: row[7] === "–" ? `${row[4]} ${row[5]}` : `${row[4]} ${row[5]}, ratio ${row[7]}`,
         facts: [
+          ["Regime", caches[row[14]]],
           ["Median time", `${row[2]} ${row[3]}`],
-          [row[5], `${row[4]} ${row[6]}`],
+          [row[5], row[4] === "–" ? "" : `${row[4]} ${row[6]}`],
           ["Speed relative to the baseline", row[7] === "–" ? "" : `${row[7]} ${row[8]}`],
-          ["Samples", `${row[9]}${row[10] === "–" ? "" : ` in ${row[10]} rounds`}; the interval covers the median at 95%`],
+          ["Samples", `${row[9]}${row[10] === "–" ? "" : ` in ${row[10]} rounds`}${few}`],
           ["SM clock, power", row[11] === "–" ? "" : `${row[11]} MHz, ${row[12]} W`],
           ["Status", row[13] ? "stale: another build than today's" : "current"],
         ],
-        links: single
-          ? [["Source and machine code", `#page-kernels-${row[0]}`]].filter(([, href]) => $(href))
-          : [...(source ? [["Source", root + source]] : []), ...listings.map(([name, place]) => [`Machine code, ${name}`, root + place])],
-        command,
       };
     }
-    const experiment = Object.keys(evidence.experiments).find((each) => id.startsWith(each.replace("experiment-", "row-") + "-"));
-    if (!experiment) return { title: "Evidence", facts: [], links: [], command: "" };
-    const [title, command, date, machine] = evidence.experiments[experiment];
-    return { title, facts: [["Measured on", machine], ["Date", date]], links: [], command };
+    if (id.startsWith("row-counters-")) {
+      const found = named(Object.keys(evidence.kernels), id.slice("row-counters-".length));
+      const kernel = evidence.kernels[found];
+      if (kernel) {
+        const [toolkit, size, ...metric] = id.slice(`row-counters-${found}-`.length).split("-");
+        const facts = [["Regime", `one profiled launch at ${size}, built by ${toolkit}`]];
+        return { ...of_kernel(kernel), page: kernel[4], title: `${kernel[0]}: ${metric.join(".")}`, value: "", facts };
+      }
+    }
+    const own = named(Object.keys(evidence.experiments).map((each) => each.replace("experiment-", "row-")), id);
+    if (!own) return null;
+    const [title, command, date, machine, page, csv, source, kernels] = evidence.experiments[own.replace("row-", "experiment-")];
+    const place = Number(id.slice(own.length + 1));
+    const found = Object.keys(kernels).find((each) => kernels[each].includes(place));
+    const kernel = evidence.kernels[found];
+    const listings = kernel ? of_kernel(kernel).links.filter(([name]) => /^(Source|Machine code)/.test(name)) : [];
+    return {
+      title: `${title}: ${kernel ? kernel[0] : found}`,
+      value: "",
+      page,
+      facts: [["Measured on", machine], ["Date", date], ["Regime", "as the experiment’s program times or counts it"], ["Machine code", kernel ? "" : "of a library, which is not ours to show"]],
+      links: [
+        ["Row", at(`${page}#${id}`)],
+        ...files([["All rows (CSV)", csv], ["Program of the experiment", source]]),
+        ...listings,
+      ],
+      command,
+      needs: command.includes("measure=live"),
+    };
   };
-  // What a claim's value was computed from is listed in its row.
+  // What a claim's value was computed from is listed in its row, and the rule by its metric.
   const origin = (link) => {
+    const row = link.closest("#claims-table tr");
+    if (!row) return { formula: link.dataset.formula, from: (link.dataset.from || "").split(" ").filter(Boolean) };
     const place = [...link.parentElement.parentElement.children].indexOf(link.parentElement);
-    const listed = all(".from", link.closest("tr") ?? link)[place];
-    const keys = [...(listed?.childNodes ?? [])].map((each) => each.textContent.trim()).filter(Boolean);
-    return keys.length > 1 ? `from ${keys.join(" and ")}` : "";
+    const listed = all(".from", row)[place];
+    const from = listed ? all("a", listed).map((each) => decodeURIComponent(each.hash.slice(1))) : [];
+    return { formula: evidence.rules[evidence.claims[row.id]], from };
   };
-  const show = (link, id) => {
-    const { title, facts: told, links, command } = about(id);
+  const of_figure = (id) => {
+    const [title, command, csv, rows] = evidence.figures[id];
+    return {
+      title,
+      facts: [["Drawn from", `${rows.length} rows`]],
+      links: [...files([["Numbers (CSV)", csv]]), ...(about(rows[0] ?? "")?.links ?? []).filter(([name]) => /^(Source|Program|Machine code|What)/.test(name))],
+      rows,
+      command,
+      needs: false,
+    };
+  };
+  const operands = (ids) => {
+    const list = make("ol", { className: "operands" });
+    for (const id of ids.slice(0, 40)) {
+      const row = about(id);
+      if (row) list.append(make("li", {}, make("a", { href: at(`${row.page}#${id}`) }, row.title), row.value ? `: ${row.value}` : ""));
+    }
+    if (ids.length > 40) list.append(make("li", {}, `and ${ids.length - 40} more`));
+    return list;
+  };
+  const show = (text, id, { href, link }) => {
+    const { formula, from } = link ? origin(link) : { from: [] };
+    const told = id in evidence.figures ? of_figure(id) : about(id);
+    if (!told) return (location.href = href || `#${id}`);
+    href ||= told.page ? at(`${told.page}#${id}`) : `#${id}`;
     const close = make("button", { type: "button", className: "close" }, "Close");
     close.addEventListener("click", () => box.close());
     const address = make("button", { type: "button" }, "Copy link");
-    address.addEventListener("click", () => copy(link.href, address));
-    const places = make("p", { className: "places" }, make("a", { href: link.href }, "Samples"));
-    for (const [name, href] of links) places.append(make("a", { href }, name));
-    const parts = [make("h2", { id: "evidence-title" }, `${link.textContent.trim()}: ${title}`)];
-    const formula = link.dataset.formula ?? origin(link);
-    if (formula) parts.push(make("p", {}, `Computed: ${formula}`));
-    parts.push(facts(told), places);
-    if (command) {
+    address.addEventListener("click", () => copy(new URL(href, location.href).href, address));
+    const places = make("p", { className: "places" });
+    for (const [name, to] of told.links) places.append(make("a", { href: name === "Samples" ? href : to }, name));
+    const parts = [make("h2", { id: "evidence-title" }, `${text}: ${told.title}`)];
+    const rows = from.length ? from : told.rows || [];
+    if (formula) parts.push(make("p", { className: "formula" }, `Computed: ${formula}`));
+    if (rows.length) parts.push(operands(rows));
+    parts.push(facts(told.facts), places);
+    if (told.command) {
       const button = make("button", { type: "button" }, "Copy");
-      button.addEventListener("click", () => copy(command, button));
-      const shown = make("pre", { tabIndex: 0 }, make("code", {}, command));
-      parts.push(make("p", {}, "Measure it again, on a machine with a GPU: ", button), shown);
+      button.addEventListener("click", () => copy(told.command, button));
+      const shown = make("pre", { tabIndex: 0 }, make("code", {}, told.command));
+      parts.push(make("p", {}, told.needs ? "Measure it again, on a machine with a GPU: " : "Make it again: ", button), shown);
     }
     parts.push(make("p", { className: "places" }, address, close));
     box.replaceChildren(...parts);
@@ -123,12 +194,25 @@
     box.showModal();
   };
   box.addEventListener("click", (event) => event.target === box && box.close());
+  const asked = (target) => {
+    const link = target.closest?.('a[href*="#row-"]');
+    if (link) {
+      return [link.textContent.trim(), decodeURIComponent(link.hash.slice(1)), { href: link.href, link }];
+    }
+    if (target.closest?.("a, button, summary")) return null;
+    const cell = target.closest?.("td.n");
+    const line = cell?.closest('tr[id^="row-"], tr[data-row]');
+    const row = line?.dataset.row || line?.id;
+    const drawn = cell?.closest("[data-figure]")?.dataset.figure;
+    const id = row || drawn;
+    return id && /\d/.test(cell.textContent) ? [cell.textContent.trim(), id, {}] : null;
+  };
   document.addEventListener("click", (event) => {
-    const link = event.target.closest?.('a[href*="#row-"]');
-    if (!link || box.contains(link) || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    if (box.contains(event.target) || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    const found = asked(event.target);
+    if (!found || getSelection().toString()) return;
     event.preventDefault();
-    const id = decodeURIComponent(link.hash.slice(1));
-    load("data/evidence.js").then(() => show(link, id), () => (location.href = link.href));
+    load("data/evidence.js").then(() => show(...found), () => (location.href = found[2].href || `#${found[1]}`));
   });
 
   // Claims: the choice is in the address, so that it can be sent, reloaded and gone back from.

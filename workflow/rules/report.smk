@@ -18,7 +18,10 @@ rule report:
         experiments=PLAN.experiment_files(FAMILIES),
         figures=rules.figures.input,
         discussions=[
-            path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/discussion.html.j2")).is_file()
+            path
+            for family in FAMILIES
+            for name in ("discussion", "finding")
+            if Path(path := checked_out(f"kernels/{family}/{name}.html.j2")).is_file()
         ],
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
         declarations=[

@@ -20,9 +20,9 @@ _REGISTERS = {
 _WAYS = {
     MEASURED: "The value is measured here and compared with the published one, by the rule of its metric.",
     SHARE: (
-        "The same share of the chip is expected: the published value over a rate of the article's chip by its data "
-        "sheet, and the measured value over that rate here, which a ceiling of this GPU measured, or else its data "
-        "sheet gives. For a time the relation is inverted."
+        "The same share of the chip is expected. There it is the published value over a rate of the article's chip, "
+        "by its data sheet; here the measured value over that rate of this GPU, by a measured ceiling or else its data "
+        "sheet. For a time the relation is inverted."
     ),
     MODEL: (
         "The published ratio times the quotient of two rates here, over that quotient on the article's chip, is "

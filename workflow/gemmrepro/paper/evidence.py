@@ -11,6 +11,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select, toolkit_of
+from gemmrepro.paper.rows import counter_anchor, row_anchor
 from gemmrepro.paper.text import BY, NONE, LinkView, anchor, number
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import level_name
@@ -18,11 +19,12 @@ from gemmrepro.registry.ladders import level_name
 
 @dataclass(frozen=True)
 class CellView:
-    """A speed or a counter."""
+    """A speed or a counter; `anchor` is the id of its row."""
 
     text: str
     value: float
     stale: bool
+    anchor: str
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,13 @@ class LineView:
         here, before = self.here, self.before
         if not here or not before or here.stale or before.stale or not before.value:
             return NONE
-        return f"{BY} {number(here.value / before.value)}"
+        factor = number(here.value / before.value)
+        return "the same" if float(factor.replace(",", "")) == 1 else f"{BY} {factor}"
+
+    @property
+    def formula(self) -> str:
+        """How `change` is computed; empty where it is not a factor."""
+        return f"{self.here.text} ÷ {self.before.text}" if self.here and self.before and BY in self.change else ""
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,13 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
     size = _size(counters, kernel, before)
     rows = select(cubes(measured.summary), toolkit=toolkit, n=size, cache="warm")
 
-    lines = [LineView("", "speed, warm", *(_speed(rows, side, "tflops", " TFLOP/s") for side in (kernel, before)))]
-    if kernel.timing.baseline and (
+    speed, earlier_speed = (_speed(rows, side, "tflops", " TFLOP/s") for side in (kernel, before))
+    paired = kernel.timing.baseline and (
         before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)
-    ):
-        # Both were timed in alternation with the same baseline, so a clock that changes cancels.
+    )
+    lines = [LineView("", "speed, warm", speed, None if paired else earlier_speed)]
+    if paired:
+        # Both were timed in alternation with the same baseline, so a clock that changes cancels: it is their gain.
         meaning = "speed relative to the baseline, timed in alternation"
         lines.append(LineView("", meaning, *(_speed(rows, side, "ratio", "") for side in (kernel, before))))
     scope = ", over all launches of a run" if kernel.run.steps else ""
@@ -102,7 +112,8 @@ def _cell(row: pd.Series | None, column: str, write: Callable[[float], str]) -> 
     if row is None or pd.isna(row[column]):
         return None
     value = float(row[column])
-    return CellView(write(value), value, row["status"] == "stale")
+    place = counter_anchor(row) if column == "value" else row_anchor(row)
+    return CellView(write(value), value, row["status"] == "stale", place)
 
 
 def _speed(rows: pd.DataFrame, kernel: registry.Kernel | None, column: str, unit: str) -> CellView | None:

@@ -6,39 +6,68 @@ A page that was opened from disk may not fetch a JSON file, but may load a scrip
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.paper.baselines import BaselinePage
+from gemmrepro.paper.experiments import ExperimentView
 from gemmrepro.paper.family import FamilyView
+from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.kernel import KernelView
 from gemmrepro.paper.rows import RowView
+from gemmrepro.paper.text import anchor
 
 SCRIPT = "data/evidence.js"
 """Its place in the bundle."""
 
 
-def evidence_script(families: Sequence[FamilyView], baselines: Sequence[BaselinePage]) -> str:
-    """The script: ``gemmreproEvidence({kernels: …, rows: …, experiments: …})``."""
+def evidence_script(
+    families: Sequence[FamilyView],
+    baselines: Sequence[BaselinePage],
+    findings: Mapping[str, FigureView],
+    metrics: Mapping[str, str],
+) -> str:
+    """The script: ``gemmreproEvidence({kernels, rows, experiments, figures, claims, rules})``.
+
+    A kernel is its title, source, listings, command, page and samples; the pages' script unpacks the others.
+
+    Args:
+        metrics: the metric of each claim by its id on the page.
+    """
     kernels: dict[str, Any] = {}
     rows: dict[str, Any] = {}
     experiments: dict[str, Any] = {}
+    figures = {figure.anchor: _figure(figure) for figure in findings.values()}
     for family in families:
-        command = f"{SNAKEMAKE} --config measure=live --force results/measure/{family.name}/summary.csv"
+        page, samples = f"families/{family.name}.html", family.samples_link or ""
         for kernel in family.kernels:
-            kernels[kernel.anchor] = [kernel.heading, _source(kernel), _listings(kernel), command]
+            own = f"kernels/{kernel.id}.html"
+            command = _measure(family.name) if kernel.timed else _gate(kernel.id)
+            kernels[kernel.anchor] = [kernel.heading, _source(kernel), _listings(kernel), command, own, samples]
             rows |= _rows(kernel.anchor, kernel.rows)
-        for each in family.experiments:
-            experiments[each.anchor] = [each.title, each.command, each.date, each.machine]
+        experiments |= {each.anchor: _experiment(each, page) for each in family.experiments}
+        figures |= {figure.anchor: _figure(figure) for figure in family.figures}
+    links = {family.name: family.samples_link or "" for family in families}
     for baseline in baselines:
         for part in baseline.families:
             key = f"{baseline.anchor}-{part.family}"
-            command = f"{SNAKEMAKE} --config measure=live --force results/measure/{part.family}/summary.csv"
-            kernels[key] = [f"{baseline.id}, timed with {part.family}", "", [], command]
+            title, own = f"{baseline.id}, timed with {part.family}", f"baselines/{baseline.id}.html"
+            kernels[key] = [title, "", [], _measure(part.family), own, links.get(part.family, "")]
             rows |= _rows(key, part.rows)
-    told = {"kernels": kernels, "rows": rows, "experiments": experiments}
+    rules = {word: rule.replace("`", "") for word, rule in metric_rules()}
+    told = {"kernels": kernels, "rows": rows, "experiments": experiments, "figures": figures}
+    told |= {"claims": dict(metrics), "rules": rules}
     return f"gemmreproEvidence({json.dumps(told, separators=(',', ':'), ensure_ascii=False)});\n"
+
+
+def _measure(family: str) -> str:
+    return f"{SNAKEMAKE} --config measure=live --force results/measure/{family}/summary.csv"
+
+
+def _gate(kernel: str) -> str:
+    return f"{SNAKEMAKE} --force results/gates/{kernel}.json"
 
 
 def _source(kernel: KernelView) -> str:
@@ -49,12 +78,25 @@ def _listings(kernel: KernelView) -> list[list[str]]:
     return [[toolkit, place] for toolkit, place in kernel.code.listings.items()]
 
 
+def _experiment(each: ExperimentView, page: str) -> list[Any]:
+    """Title, command, date, machine, page, rows as CSV, the program's source, and the kernel of each row."""
+    kernels: dict[str, list[int]] = {}
+    for row in each.rows:
+        kernels.setdefault(anchor(row.kernel), []).append(int(row.anchor.rsplit("-", 1)[1]))
+    return [each.title, each.command, each.date, each.machine, page, each.link or "", each.source_link or "", kernels]
+
+
+def _figure(figure: FigureView) -> list[Any]:
+    """Title, command, CSV, and the ids of the rows that it draws."""
+    return [figure.title, figure.command, figure.csv or "", list(figure.rows)]
+
+
 def _rows(kernel: str, rows: Iterable[RowView]) -> dict[str, list[Any]]:
     return {
         row.anchor: [
             *(kernel, f"{row.dtype} {row.size}, {row.cache}, {row.toolkit}", row.time, row.time_interval),
             *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples, row.rounds),
-            *(row.clock, row.power, int(row.stale)),
+            *(row.clock, row.power, int(row.stale), row.cache),
         ]
         for row in rows
     }

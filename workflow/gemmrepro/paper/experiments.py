@@ -11,6 +11,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY, SNAKEMAKE
 from gemmrepro.experiments import Column
+from gemmrepro.experiments.declarations import path_of
 from gemmrepro.experiments.results import Results
 from gemmrepro.paper.claims import experiment_anchor, experiment_row_anchor
 from gemmrepro.paper.inputs import Inputs
@@ -53,7 +54,10 @@ class SkippedView:
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """An experiment: its question, where it ran, and its rows by one toolkit, out of `total`."""
+    """An experiment: its question, where it ran, and its rows by one toolkit, out of `total`.
+
+    `link` leads to all rows as CSV, `source_link` to the program that runs it.
+    """
 
     name: str
     anchor: str
@@ -71,6 +75,7 @@ class ExperimentView:
     skipped: tuple[SkippedView, ...]
     link: str | None
     command: str
+    source_link: str | None = None
 
 
 def experiment_view(family: str, results: Results, inputs: Inputs) -> ExperimentView:
@@ -104,6 +109,7 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> Experiment
         skipped=tuple(SkippedView.of(entry) for entry in results.run.get("skipped") or []),
         link=inputs.files.add(results.path, f"data/experiments/{family}/{experiment.name}.csv"),
         command=experiment_command(family, results),
+        source_link=inputs.files.add(path_of(family), f"data/sources/{family}/{path_of(family).name}"),
     )
 
 

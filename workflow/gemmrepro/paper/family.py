@@ -58,6 +58,7 @@ class FamilyView:
     figures: tuple[FigureView, ...]
     experiments: tuple[ExperimentView, ...]
     discussion: Markup | None
+    finding: Markup | None
     table: TableView
     rows: tuple[NamedRow, ...]
     stale: int
@@ -100,6 +101,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         figures=tuple(inputs.figures.get(name, ())),
         experiments=tuple(experiment_view(name, results, inputs) for results in experiments.values()),
         discussion=discussion.render(name, inputs.measured, experiments),
+        finding=discussion.render(name, inputs.measured, experiments, discussion.FINDING) or None,
         table=table_view(family, measured, Accuracies.of(inputs.experiments), highest(inputs.measured)),
         rows=_all_rows(name, inputs),
         stale=int((measured.summary["status"] == "stale").sum()),

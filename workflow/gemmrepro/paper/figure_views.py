@@ -36,6 +36,8 @@ class FigureView:
         table: the numbers drawn, by `columns`.
         number: its place among the figures of the report; 0 before they are counted.
         key: whether the paper itself shows it where its family has no finding.
+        keys, rows: the rows that it draws, by their keys and by their ids on the pages.
+        links: for each line of `table` the ids of the rows that hold its numbers, by column.
     """
 
     name: str
@@ -52,6 +54,13 @@ class FigureView:
     table: tuple[Mapping[str, Any], ...] = ()
     number: int = 0
     key: bool = False
+    keys: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    links: tuple[Mapping[str, str], ...] = ()
+
+    def link_of(self, line: int, column: str) -> str:
+        """The id of the row that holds the number in this cell of `table`; empty if no single row does."""
+        return self.links[line].get(column, "") if self.links else ""
 
 
 def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
@@ -91,6 +100,7 @@ def _read_figure(folder: Path, family: str, name: str, files: Files) -> FigureVi
         csv=_csv(about["columns"], about["table"], files, f"data/figures/{family}/{name}.csv"),
         columns=tuple(about["columns"]),
         key=name in KEY,
+        keys=tuple(about["rows"]),
         table=tuple(about["table"]),
     )
 

@@ -20,6 +20,7 @@ from gemmrepro.measure.regimes.rows import load as load_regimes
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
+from gemmrepro.paper.figure_cells import Cells, link_figures
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
 from gemmrepro.paper.locks import LockView, read_locks
 from gemmrepro.paper.places import Places
@@ -70,13 +71,19 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
     found = {name: results.load(arguments.experiments, name) for name in families}
     files = Files()
     files.add(arguments.verdicts, "data/verdicts.json")
+    places = Places.of(measured, found, {kernel.id for kernel in kernels})
+    figures, findings = link_figures(
+        {name: read_figures(arguments.figures, name, files) for name in families},
+        read_findings(arguments.figures, families, files),
+        Cells.of(measured, found, places),
+    )
     return Inputs(
-        verdicts=read_verdicts(arguments.verdicts, Places.of(measured, found, {kernel.id for kernel in kernels})),
+        verdicts=read_verdicts(arguments.verdicts, places),
         measured=measured,
         gates=load_gates(arguments.gates, [kernel.id for kernel in kernels]),
         builds=builds,
-        figures={name: read_figures(arguments.figures, name, files) for name in families},
-        findings=read_findings(arguments.figures, families, files),
+        figures=figures,
+        findings=findings,
         locks=read_locks(arguments.images),
         config=config,
         families=families,

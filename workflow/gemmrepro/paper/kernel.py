@@ -14,11 +14,12 @@ from gemmrepro.experiments.results import Results
 from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import experiment_anchor
 from gemmrepro.paper.diff import DiffView, diff_view
-from gemmrepro.paper.evidence import EvidenceView, evidence_view
+from gemmrepro.paper.evidence import EvidenceView, LineView, evidence_view
 from gemmrepro.paper.experiments import experiment_command
 from gemmrepro.paper.gates import GateView, gate_view
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine_code import MachineCodeView, machine_code
+from gemmrepro.paper.prediction import prediction
 from gemmrepro.paper.rows import CounterView, RowView, Samples, counter_view, row_view, times_of
 from gemmrepro.paper.text import LinkView, anchor, highlighted
 from gemmrepro.registry.ladders import heading, level_name, original
@@ -48,7 +49,7 @@ class KernelView:
     """A kernel's section: what it is, how it was judged, what it compiled to, how fast it ran, and how to redo that.
 
     `scheme` is true of a kernel whose error bound includes one of its own; `multiple_of` maps axes to the step that
-    its sizes must keep.
+    its sizes must keep; `expected` is what its source says that its author expected before it was measured.
     """
 
     id: str
@@ -73,6 +74,19 @@ class KernelView:
     experiments: tuple[LinkView, ...]
     commands: tuple[CommandView, ...]
     diff: DiffView | None
+    expected: str
+
+    @property
+    def gain(self) -> LineView | None:
+        """Its speed and that of the kernel before it, relative to their baseline if they have one in common."""
+        lines = self.evidence.lines if self.evidence and self.evidence.before else ()
+        return next((line for line in lines if not line.name and line.before), None)
+
+    @property
+    def counter(self) -> LineView | None:
+        """The first counter that explains the gain."""
+        lines = self.evidence.lines if self.evidence else ()
+        return next((line for line in lines if line.name and line.here), None)
 
 
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> KernelView:
@@ -109,6 +123,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         ),
         commands=tuple(_commands(kernel, inputs)),
         diff=diff_view(kernel),
+        expected=prediction(kernel.source_path.read_text()) if kernel.source_path.is_file() else "",
     )
 
 

@@ -28,6 +28,7 @@ from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
+from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import bundle, evidence_index, exports
 from gemmrepro.paper.baselines import BaselinePage, baseline_pages
 from gemmrepro.paper.citation import Citation, citation, linked_data
@@ -35,6 +36,7 @@ from gemmrepro.paper.claims import by_article, disagreements, distance
 from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
+from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
@@ -42,6 +44,7 @@ from gemmrepro.paper.mechanisms import explained, mechanisms
 from gemmrepro.paper.policy import secured
 from gemmrepro.paper.references import references
 from gemmrepro.paper.regimes import regime_lines
+from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, raised
@@ -59,8 +62,10 @@ def render(inputs: Inputs) -> dict[str, str]:
     baselines = baseline_pages(inputs)
     for name in ("paper.css", "paper.js"):
         inputs.files.add(TEMPLATES / name, f"assets/{name}")
-    inputs.files.text(evidence_index.evidence_script(families, baselines), evidence_index.SCRIPT)
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
+    metrics = {f"claim-{anchor(name)}": claim.metric for name, claim in declared.items()}
+    script = evidence_index.evidence_script(families, baselines, found, metrics)
+    inputs.files.text(script, evidence_index.SCRIPT)
     environment = _environment(inputs, declared, found, families, baselines)
     cited = _cited(inputs)
     environment.globals |= {"cited": cited, "linked_data": linked_data(cited, references(), _described(families))}
@@ -171,6 +176,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
             if (far := distance(claim, declared[claim.id].value if claim.id in declared else None)) is not None
         },
         "figures": {name: claim.figure for name, claim in declared.items()},
+        "few": {row_anchor(row) for family in inputs.measured.values() for row in _few_samples(family)},
         "mechanisms": explained(verdicts.claims, mechanisms()),
     }
 
@@ -179,6 +185,11 @@ def _cited(inputs: Inputs) -> Citation:
     """How to cite the report: its title names the GPU, its date is that of the measurements."""
     gpu = inputs.verdicts.gpu
     return citation(f"GEMM articles, checked{f' on {gpu}' if gpu else ''}", machine_view(inputs.measured, {}).date)
+
+
+def _few_samples(family: Measurements) -> list[Any]:
+    """The rows whose interval comes from too few samples to be printed."""
+    return [row for row in family.summary.to_dict("records") if not counted(row)]
 
 
 def _exports(inputs: Inputs, declared: Mapping[str, Claim], cited: Citation) -> None:

@@ -133,8 +133,8 @@ _METRICS: tuple[Metric, ...] = (
         "experiment",
         "",
         "The column `value` of an experiment for `kernel`, over that for `over` where it is given, lies with its "
-        "interval within the stated bounds or near the published value at every point, partly at more than half of "
-        "them; with a tolerance it is one figure, compared as any other.",
+        "interval within the stated bounds or near the published value at every point. Partly means at more than half "
+        "of them. With a tolerance it is one figure, compared as any other.",
     ),
     SourceLength(
         "lines",

@@ -31,6 +31,9 @@ from gemmrepro.paper.discussion.sources import Sources
 
 FILE = "discussion.html.j2"
 
+FINDING = "finding.html.j2"
+"""A sentence for the abstract: what a family found, empty where this run does not bear it out."""
+
 
 def functions(sources: Sources) -> dict[str, Any]:
     """The names that a fragment sees."""
@@ -50,6 +53,7 @@ def functions(sources: Sources) -> dict[str, Any]:
         "registered": ladder.registered,
         # What was measured.
         "tflops": measured.tflops,
+        "beside": measured.beside,
         "ratio": measured.ratio,
         "speedup": measured.speedup,
         "ahead": measured.ahead,
@@ -67,20 +71,23 @@ def functions(sources: Sources) -> dict[str, Any]:
         "percent": live.percent,
         "quotient": live.quotient,
         "product": live.product,
+        "as_fast": live.as_fast,
         "share": live.share,
         "listed": lambda words: listed([*map(str, words)]),
     }
 
 
 def render(
-    family: str, measured: Mapping[str, Measurements], results: Mapping[str, Results] | None = None
+    family: str, measured: Mapping[str, Measurements], results: Mapping[str, Results] | None = None, file: str = FILE
 ) -> Markup | None:
-    """The family's discussion as HTML, or None where it has none; `results` are its experiments'.
+    """The family's discussion as HTML, or another `file` of its kind; None where it has none.
+
+    `results` are its experiments'.
 
     Raises:
         UserError: the fragment is not a template, or asks for something that does not exist.
     """
-    path = paths.KERNELS_DIR / family / FILE
+    path = paths.KERNELS_DIR / family / file
     if not path.is_file():
         return None
     where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from gemmrepro.core.text import format_number
@@ -11,12 +11,19 @@ from gemmrepro.core.text import format_number
 
 @dataclass(frozen=True)
 class Live:
-    """A number in the text: its text, its value, and the anchor of its samples. Unknown without a value."""
+    """A number in the text: its text, its value, and the anchor of its samples. Unknown without a value.
+
+    Of a computed number `formula` says from what, and `rows` are the ids of all rows behind it.
+    `printed` marks what an article prints.
+    """
 
     text: str = ""
     value: float | None = None
     link: str | None = None
     stale: bool = False
+    formula: str = ""
+    rows: tuple[str, ...] = ()
+    printed: bool = False
 
     @property
     def known(self) -> bool:
@@ -27,8 +34,26 @@ class Live:
         if self.value is None:
             return '<span class="muted">not measured</span>'
         text = escape(self.text)
-        text = f'<a href="#{self.link}">{text}</a>' if self.link else text
+        text = f'<a href="#{self.link}"{self._computed}>{text}</a>' if self.link else text
+        text = f"<span data-published>{text}</span>" if self.printed else text
         return f'<s class="stale">{text}</s><span class="flag">stale</span>' if self.stale else text
+
+    @property
+    def _computed(self) -> str:
+        """The attributes that tell how the number was computed."""
+        if not self.formula:
+            return ""
+        return f' data-formula="{escape(self.formula)}" data-from="{" ".join(self.rows)}"'
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The ids of the rows behind it."""
+        return self.rows or ((self.link,) if self.link else ())
+
+    @property
+    def term(self) -> str:
+        """The number as a term of a formula."""
+        return f"({self.formula})" if self.formula else self.text
 
     def __str__(self) -> str:
         return self.__html__()
@@ -80,19 +105,33 @@ def share(a: Live, b: Live) -> Live:
     return _divided(a, b, lambda value: f"{100 * value:.0f}%")
 
 
+def as_fast(times: Live) -> Live:
+    """``1.06 times as fast``, or ``just as fast`` where a speedup is 1 in the digits that the text prints."""
+    text = times.text.removesuffix(" times")
+    if times.value is not None and text == format_number(1.0, len(text.replace(".", "").lstrip("0"))):
+        return replace(times, text="just as fast")
+    return replace(times, text=f"{text} times as fast") if times.value is not None else times
+
+
 def product(a: Live, b: Live, unit: str = "", scale: float = 1.0) -> Live:
     """a b scale."""
     if a.value is None or b.value is None:
         return UNKNOWN
-    return _combined(a, b, a.value * b.value * scale, lambda value: with_unit(format_number(value), unit))
+    formula = f"{a.term} \N{MULTIPLICATION SIGN} {b.term}" + (
+        f" \N{MULTIPLICATION SIGN} {scale:g}" if scale != 1 else ""
+    )
+    return _combined(a, b, a.value * b.value * scale, lambda value: with_unit(format_number(value), unit), formula)
 
 
 def _divided(a: Live, b: Live, write: Callable[[float], str]) -> Live:
     if a.value is None or not b.value:
         return UNKNOWN
-    return _combined(a, b, a.value / b.value, write)
+    if b.value == 1 and not b.link:  # the same number in other words
+        return replace(a, text=write(a.value), stale=a.stale or b.stale)
+    return _combined(a, b, a.value / b.value, write, f"{a.term} \N{DIVISION SIGN} {b.term}")
 
 
-def _combined(a: Live, b: Live, value: float, write: Callable[[float], str]) -> Live:
+def _combined(a: Live, b: Live, value: float, write: Callable[[float], str], formula: str) -> Live:
     """A number computed from two: it links to the samples of the first that has any, and is stale if either is."""
-    return Live(write(value), value, a.link or b.link, a.stale or b.stale)
+    rows = tuple(dict.fromkeys((*a.behind, *b.behind)))
+    return Live(write(value), value, a.link or b.link, a.stale or b.stale, formula, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -30,6 +30,11 @@ class Measured:
     def tflops(self, kernel: str, n: int = SIZE, cache: str = "warm", dtype: str | None = None) -> Live:
         """Throughput of a kernel, or of the family's baseline (in `dtype`)."""
         return self._cell("tflops", lambda x: f"{format_number(x)} TFLOP/s", kernel, n, cache, dtype)
+
+    def beside(self, kernel: str, n: int = SIZE, cache: str = "warm") -> Live:
+        """Throughput of the baseline that was timed in alternation with a kernel, in TFLOP/s."""
+        own, ratio = self.tflops(kernel, n, cache), self.ratio(kernel, n, cache)
+        return quotient(own, ratio, "TFLOP/s")
 
     def ratio(self, kernel: str, n: int = SIZE, cache: str = "warm") -> Live:
         """Speed relative to the baseline."""
@@ -58,7 +63,7 @@ class Measured:
         )
         speed = self.ratio if common else self.tflops
         times = quotient(speed(kernel, n, cache), speed(base, n, cache))
-        return Live(f"{times.text} times", times.value, times.link, times.stale) if times.value else times
+        return replace(times, text=f"{times.text} times") if times.value else times
 
     def ahead(self, kernel: str, base: str, n: int = SIZE, cache: str = "warm") -> int:
         """1 if the 95% interval of a kernel's ratio to their baseline is above that of `base`, -1 if below, else 0."""

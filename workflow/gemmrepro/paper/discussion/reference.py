@@ -14,6 +14,7 @@ from gemmrepro.judge import ceilings
 from gemmrepro.judge.published import published_rows
 from gemmrepro.paper.discussion.live import UNKNOWN, Live
 from gemmrepro.paper.discussion.sources import Sources
+from gemmrepro.paper.text import anchor
 from gemmrepro.registry.ladders import dtypes
 
 
@@ -30,7 +31,9 @@ class Reference:
         ceiling = ceilings.measured_ceiling(measured, kernel) if measured else None
         if ceiling is None:
             return UNKNOWN
-        return Live(f"{format_number(ceiling.value)} {ceiling.unit}", ceiling.value, self.sources.link(kernel))
+        known = "" if ceiling.key.startswith(f"{ceilings.CEILING_FAMILY}.") else f"{ceilings.CEILING_FAMILY}/"
+        link = anchor(f"row {known}{ceiling.key}") if self.sources.link(kernel) else None
+        return Live(f"{format_number(ceiling.value)} {ceiling.unit}", ceiling.value, link)
 
     def peak(self, dtype: str | None = None, clock: Live | float | None = None) -> Live:
         """The computed peak of the GPU's cores in TFLOP/s, at its highest clock or at `clock` (MHz)."""
@@ -71,5 +74,5 @@ class Reference:
             raise UserError(f"published.csv has {len(rows)} rows of {article}: {question}; name one.")
         value = rows[0]["value"]
         if rows[0]["unit"] == "GFLOP/s":
-            return Live(f"{format_number(value / 1e3)} TFLOP/s", value / 1e3)
-        return Live(as_published(value), value)
+            return Live(f"{format_number(value / 1e3)} TFLOP/s", value / 1e3, printed=True)
+        return Live(as_published(value), value, printed=True)

@@ -1,0 +1,99 @@
+"""The measured numbers of a report's pages, and how a reader comes from one to its evidence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+NUMBERS = """
+const digits = /\\d/;
+const cells = [...document.querySelectorAll('main td.n, header td.n')].filter(
+  (each) => digits.test(each.textContent) && !each.closest('[data-published], [data-counts], .diff') &&
+    !each.querySelector('[data-published], a[href*="claims.html#verdict="]'));
+const links = [...document.querySelectorAll('main a[href*="#row-"], header a[href*="#row-"]')].filter(
+  (each) => digits.test(each.textContent) && !each.closest('td.n'));
+return [...cells, ...links];
+"""
+"""Script: the cells of numeric columns, and the linked numbers of the text.
+
+What an article prints is no measurement; neither are counts of verdicts, and drawings of how a kernel works.
+"""
+
+FIND = "const found = (() => {" + NUMBERS + "})();"
+
+COUNT = FIND + "return found.length;"
+
+CLICK = (
+    FIND
+    + """
+const [cell, done] = [found[arguments[0]], arguments[1]];
+for (let each = cell.closest('details'); each; each = each.parentElement.closest('details')) each.open = true;
+const row = cell.closest('tr'); if (row) row.hidden = false;
+const link = cell.matches('a') ? cell : cell.querySelector('a[href]');
+const before = location.href;
+const said = () => {
+  const box = document.querySelector('dialog[open]');
+  if (box) return {
+    text: cell.textContent.trim(), words: box.innerText,
+    links: [...box.querySelectorAll('.places a, .operands a')].map((a) => [a.textContent, a.href]),
+    command: box.querySelector('pre')?.textContent || ''};
+  return null;
+};
+(link || cell).click();
+let tries = 0;
+const wait = () => {
+  const found = said();
+  if (found) return done(found);
+  if (++tries < 40 && (!link || location.href === before)) return setTimeout(wait, 25);
+  done({text: cell.textContent.trim(), place: link ? link.href : location.href, links: [], command: ''});
+};
+wait();
+"""
+)
+"""Script: what a click on a number shows, or where it leads."""
+
+COMMAND = re.compile(r"snakemake .*--(force|config)\b.*results/")
+
+KINDS = ("samples", "source", "machine code", "command")
+
+
+def evidence(said: dict, report: Path) -> set[str]:
+    """Which of KINDS one more click at most reaches, from what a click on a number shows."""
+    if "place" in said:
+        return _on_page(said["place"], report)
+    found = {"command"} if COMMAND.search(said["command"]) else set()
+    for name, link in said["links"]:
+        if not _exists(link, report):
+            return set()
+        if re.match("Samples|Row|Numbers|All rows", name) or "#row-" in link:
+            found.add("samples")
+        if re.match("Source|Program", name):
+            found.add("source")
+        if name.startswith("Machine code"):
+            found.add("machine code")
+        if "launched" in name:  # a library: its source and machine code are not ours to show
+            found |= {"source", "machine code"}
+        if "/kernels/" in link and "#row-" in link:  # a kernel's page has all of them
+            found |= {"source", "machine code"}
+    return found | ({"machine code"} if "of a library" in said["words"] else set())
+
+
+def _exists(link: str, report: Path) -> bool:
+    place, _, fragment = link.partition("#")
+    path = Path(re.sub("^file://", "", place))
+    if not path.is_file() or not path.is_relative_to(report):
+        return False
+    return not fragment or path.suffix != ".html" or f'id="{fragment}"' in path.read_text()
+
+
+def _on_page(place: str, report: Path) -> set[str]:
+    """What a kernel's page has below the number itself."""
+    path = Path(re.sub("^file://|#.*", "", place))
+    text = path.read_text() if path.is_file() and path.is_relative_to(report) else ""
+    has = {
+        "samples": 'id="samples-' in text,
+        "source": 'id="source-' in text,
+        "machine code": 'id="code-' in text,
+        "command": "snakemake" in text,
+    }
+    return {kind for kind in KINDS if has[kind]}

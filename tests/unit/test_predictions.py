@@ -1,0 +1,33 @@
+"""What was expected of a kernel is read from its source."""
+
+from __future__ import annotations
+
+from gemmrepro import registry
+from gemmrepro.paper.prediction import prediction
+
+CUDA = """// Level H2.
+//
+// New:        tiles.
+// Expected:   half of the loads,
+//             1.5 times as fast.
+// Takes:      any size.
+
+// Expected:   not this one.
+"""
+
+
+def test_the_paragraph_ends_with_the_next_label():
+    assert prediction(CUDA) == "half of the loads, 1.5 times as fast."
+
+
+def test_a_docstring_is_read_as_a_comment_is():
+    assert prediction('"""A kernel.\n\nExpected:   near\n            cuBLAS.\n"""\nimport x\n') == "near cuBLAS."
+
+
+def test_a_source_without_one_says_nothing():
+    assert prediction("// Level L1.\n\n__global__ void f() {}\n") == ""
+
+
+def test_every_rung_of_hopper_has_one():
+    rungs = [kernel for kernel in registry.kernels("hopper") if kernel.story.evidence]
+    assert rungs and all(prediction(kernel.source_path.read_text()) for kernel in rungs)
