@@ -226,9 +226,10 @@
     const present = (name) => form.elements[name];
     const fields = ["verdict", "register", "way", "article", "gpu"].filter(present);
     const named = [...fields, ...["words", "sort", "regime"].filter(present)];
+    const several = form.elements.regime ? rows.filter((row) => $("[data-regime]", row)) : [];
     const switchRegime = () => {
       const chosen = form.elements.regime?.value;
-      for (const row of rows) {
+      for (const row of several) {
         const values = all("[data-regime]", row);
         const has = values.some((each) => each.dataset.regime === chosen);
         for (const each of values) each.hidden = has && each.dataset.regime !== chosen;
@@ -267,7 +268,10 @@
       shown.value = `${count} of ${rows.length} claims shown`;
       $("#claims-none").hidden = count > 0;
     };
+    let ordered = "";
     const order = () => {
+      if (form.elements.sort.value === ordered) return;
+      ordered = form.elements.sort.value;
       const far = (row) => Number(row.dataset.distance || -1);
       const sorted = form.elements.sort.value === "distance" ? [...rows].sort((a, b) => far(b) - far(a)) : rows;
       body.append(...sorted);
@@ -336,7 +340,6 @@
     all("[data-copy]", body).forEach((button) => button.addEventListener("click", () => copy(button.dataset.copy, button)));
     form.hidden = false;
     read();
-    if (!location.hash) apply();
   }
 
   // Search over claims, kernels and terms.

@@ -106,5 +106,5 @@ rule pdf:
     message:
         "Printing the paper to {output}"
     shell:
-        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=profile"
+        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --log-level=3 --user-data-dir=profile"
         ' --no-pdf-header-footer --print-to-pdf={output} "$PWD/{input.report[0]}" 2>&1 | tee {log}'
