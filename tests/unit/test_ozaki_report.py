@@ -115,7 +115,7 @@ def test_the_frontier_joins_the_cuts_of_fast_mode(results):
     drawn = figure_lines.draw("ozaki", lines, results["products"])
     shown = {name for row in drawn.table for name in row}
     assert "bf16, d = 9 to 5" in shown and "cuBLAS, FP64" not in shown
-    axes = drawn.figure.axes[1]
+    (axes,) = drawn.figure.axes
     assert axes.get_xscale() == "log" and len(axes.lines[0].get_xdata()) == 5
     assert len(drawn.rows) == 5  # the cuts at 16384; no other row has a ratio
 

@@ -102,6 +102,11 @@ def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]
     return {row["metric"]: row for row in own or rows}
 
 
+def _in_print(family: registry.Family) -> list[dict[str, Any]]:
+    """What the family's article prints at SIZE."""
+    return [row for row in published_rows() if family.article and row["article"] == family.article and row["n"] == SIZE]
+
+
 def table_view(
     family: registry.Family, measured: Measurements, accuracies: Accuracies, ceilings: Mapping[str, float]
 ) -> TableView:
@@ -113,9 +118,7 @@ def table_view(
     rows = select(cubic if compared else measured.summary, n=size)
     caches = tuple(cache for cache in CACHES if (rows["cache"] == cache).any())
     toolkits = tuple(toolkit for toolkit in names.TOOLKITS if (rows["toolkit"] == toolkit).any())
-    published = [
-        row for row in published_rows() if family.article and row["article"] == family.article and row["n"] == SIZE
-    ]
+    published = _in_print(family)
 
     def cells(kernel: str, dtype: str) -> tuple[RowView | None, ...]:
         of_kernel = select(rows, kernel=kernel, dtype=dtype)

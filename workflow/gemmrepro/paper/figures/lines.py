@@ -220,8 +220,10 @@ def paint(chart: LineChart, page: Page = WIDE) -> Figure:
     handles = [_handle(number, name) for number, name in chart.legend]
     sns.despine(figure)
     # A legend makes the figure higher; the panels keep their size.
-    figure.set_figheight(figure.get_figheight() + page.pick(0.1, 0.16) * max(0, len(handles) - 3))
-    top = legend(figure, handles, page)
+    height = figure.get_figheight()
+    above = (1 - legend(figure, handles, page)) * height
+    figure.set_figheight(height - 0.4 + above)
+    top = 1 - above / figure.get_figheight()
     figure.supylabel(lines.y_label, y=top / 2, fontsize=page.letters, color=INK)
     figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.2, h_pad=0.8)
     return figure
