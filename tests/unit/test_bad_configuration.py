@@ -40,6 +40,10 @@ def changed(key: str, value: Any) -> dict[str, Any]:
 
 
 WRONG: list[tuple[str, Any, str, str]] = [
+    ("regimes.kernels.hopper", ["hopper.nonesuch"], "there is no timed kernel hopper.nonesuch", "hopper.lockstep"),
+    ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes", "choose among ada"),
+    ("regimes.sizes", {"nonesuch": [1]}, "regimes.sizes", "choose among"),
+    ("regimes.pairs.sustained", -1, "regimes.pairs.sustained", ""),
     # key, value, what the message names, the remedy
     ("measure", "sometimes", "measure must be", "one of auto, live, recorded"),
     ("measure", None, "measure must be", "one of auto, live, recorded"),
