@@ -17,6 +17,8 @@ from support import copy_sources, snakemake
 
 from gemmrepro import experiments, registry
 from gemmrepro.core import names
+from gemmrepro.core.paths import RECORDINGS
+from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
 RECORDED = ("--config", "measure=recorded")
@@ -25,6 +27,8 @@ FOLDERS = {f"reports/{name}" for name in names.REPORT_FOLDERS}
 
 EVERY = registry.kernels()
 FAMILIES = registry.family_names()
+TAKEN = {family for family in FAMILIES if places.takes(RECORDINGS / "h200", family)}
+"""The families whose kernels were also measured sustained and in bursts; one job reads all of them."""
 ALL_FIGURES = {f"figures_{family}": 1 for family in FAMILIES if experiments.figure_names(family)}
 REPORT = {"report": 1}
 VERDICTS = {"verdicts": 1, "figures_paper": 1} | REPORT
@@ -43,7 +47,8 @@ def gates(kernels: list[Kernel]) -> dict[str, int]:
 def rows(*families: str) -> dict[str, int]:
     """The rows of some families, and what reads rows. The ceilings stand in every figure of a roofline."""
     drawn = ALL_FIGURES if "ceilings" in families else {f"figures_{family}": 1 for family in families}
-    return {"measure": len(families)} | {name: 1 for name in drawn if name in ALL_FIGURES} | VERDICTS
+    taken = {"recorded_regimes": 1} if TAKEN & {*families} else {}
+    return {"measure": len(families)} | taken | {name: 1 for name in drawn if name in ALL_FIGURES} | VERDICTS
 
 
 def with_op(*operations: str) -> list[Kernel]:
@@ -183,6 +188,13 @@ EDITS = [
         gates(list(registry.kernels("ladder"))) | rows("ladder"),
     ),
     Edit("recorded rows", "reports/recorded/h200/ladder/summary.csv", "\n", "\n\n", rows("ladder")),
+    Edit(
+        "a recorded take",
+        "reports/recorded/h200/hopper/regimes/1/summary.csv",
+        "\n",
+        "\n\n",
+        {"recorded_regimes": 1} | VERDICTS,
+    ),
     Edit("a column's least value", f"{LIBRARY}/measure/columns.py", "least=1)", "least=2)", OF_EVERY_FAMILY),
     Edit("the schema of a run", "workflow/schemas/run.schema.yaml", "\n", "\n# An edit.\n", OF_EVERY_FAMILY),
     # Claims, figures and the paper.
