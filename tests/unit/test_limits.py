@@ -57,7 +57,7 @@ def data(names: dict[str, dict], run: dict | None = None, source: str = "live") 
         )
         measured[name] = Measurements(name, rows(**own), pd.DataFrame(), (run or RUN) | {"skipped": skipped})
     verdicts = VerdictsView((), "A GPU", source, {})
-    return limits.Data(SimpleNamespace(verdicts=verdicts, measured=measured, locks=["a lock"]), families)
+    return limits.Data(SimpleNamespace(verdicts=verdicts, measured=measured, regimes={}, locks=["a lock"]), families)
 
 
 def said(of: limits.Data) -> dict[str, list[str]]:
