@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import limits
 from gemmrepro.paper.ceilings import highest
@@ -70,6 +71,16 @@ def test_of_a_full_run_only_what_holds_of_every_run_is_said():
         "one release of cuBLAS",
         "short bursts",
     }
+
+
+def test_short_bursts_name_the_families_that_were_timed_on_a_hot_gpu_too():
+    of = data({"ladder": {}, "hopper": {}})
+    of.inputs.regimes = {
+        "ladder": Regimes("ladder", pd.DataFrame({"regime": []})),
+        "hopper": Regimes("hopper", pd.DataFrame({"regime": ["sustained", "burst"]})),
+    }
+    (sentence,) = next(limit for limit in limits.LIMITS if limit.name == "short bursts").sentences(of)
+    assert sentence.endswith("; some kernels of hopper were timed on a hot GPU, too.")
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,10 @@ def _power(data: Data) -> Iterator[str]:
 def _bursts(data: Data) -> Iterator[str]:
     seconds = data.all_of(lambda m: filter(None, [(m.run.get("config") or {}).get("seconds_per_round")]))
     if seconds:
+        also = listed([name for name, regimes in data.inputs.regimes.items() if len(regimes.of("sustained"))])
         yield (
             f"A round times a point for at most {max(seconds):g} s. A GPU that runs a kernel for minutes is hotter "
-            "and may clock lower."
+            f"and may clock lower{f'; some kernels of {also} were timed on a hot GPU, too' if also else ''}."
         )
 
 
