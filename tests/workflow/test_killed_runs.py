@@ -56,6 +56,8 @@ class Started:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                # Tests that run under nohup would pass on that SIGHUP is ignored.
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             )
         running = tools / "running"
         until(lambda: running.exists() or self.process.poll() is not None, "no job has begun")

@@ -99,10 +99,10 @@ rule pdf:
         "reports/gemmrepro.pdf",
     log:
         "results/logs/pdf.log",
-    container:
-        image("pdf")
     shadow:
         "minimal"
+    container:
+        image("pdf")
     message:
         "Printing the paper to {output}"
     shell:
