@@ -89,8 +89,9 @@ def test_the_limits_say_how_far_takes_and_cards_are_apart():
     takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
     nothing = pd.DataFrame(columns=ROW_COLUMNS)
     sentence = cards_sentence(Regimes("hopper", nothing, spread.summary(takes)))
-    assert "two takes on one card sustained 1.0% (median of 1 rows), at most 1.0%" in sentence
-    assert "two cards sustained" in sentence and "bursts" not in sentence
+    first = "Two takes on one card (hopper, sustained): times of the same row differ by 1.0% (median of 1 rows), "
+    assert sentence.startswith(f"{first}at most by 1.0%. Two cards (hopper, sustained): ")
+    assert "bursts" not in sentence
     assert cards_sentence(Regimes("hopper", nothing, spread.summary(takes[:1]))) == ""
     assert cards_sentence(Regimes("hopper", nothing)) == ""
 

@@ -97,9 +97,9 @@ def cards_sentence(found: Regimes) -> str:
     """How far takes on one card, and cards, are apart, as sentences; '' where there is one take of one card."""
     spreads = found.run.get("spread") or {}
     parts = [
-        f"{found.family}, {where} {words}: times of the same row differ by {spread['middle']:.1%} "
+        f"{where} ({found.family}, {words}): times of the same row differ by {spread['middle']:.1%} "
         f"(median of {spread['rows']} rows), at most by {spread['largest']:.1%}."
-        for where, name in (("two takes on one card", "repeated"), ("two cards", "between_cards"))
+        for where, name in (("Two takes on one card", "repeated"), ("Two cards", "between_cards"))
         for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
         if (spread := (spreads.get(regime) or {}).get(name))
     ]
