@@ -63,7 +63,7 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
     """The summary row of a point."""
     point = measured.point
     kernel = sweep.kernels.get(point.kernel)
-    flops, moved = operands.work(kernel or _compared_with(sweep, point), point.shape)
+    flops, moved = operands.work(kernel or compared_with(sweep, point), point.shape)
     check = sweep.records.check(point) or Check(passed=True)
     level = derived.time_cells(measured.times)
     ratio = derived.ratio_cells(measured.times, measured.baseline) if point.baseline else {}
@@ -92,7 +92,7 @@ def summary_row(sweep: Sweep, measured: Measured) -> Row:
     )
 
 
-def _compared_with(sweep: Sweep, point: Point) -> Kernel:
+def compared_with(sweep: Sweep, point: Point) -> Kernel:
     """A kernel that is compared with this baseline on this problem."""
     wanted = (point.kernel, point.problem)
     return next(kernel for kernel in sweep.kernels.values() if (kernel.timing.baseline, kernel.problem) == wanted)

@@ -23,8 +23,7 @@ from gemmrepro.measure.regimes import derived, files
 from gemmrepro.measure.regimes.columns import READING_COLUMNS, SAMPLE_COLUMNS, RegimeRow
 from gemmrepro.measure.regimes.passes import Passes, Visit
 from gemmrepro.measure.regimes.plan import Set
-from gemmrepro.measure.results import wrong
-from gemmrepro.registry import Kernel
+from gemmrepro.measure.results import compared_with, wrong
 
 LEFT_OUT = "the time limit ended before all its passes"
 
@@ -123,7 +122,7 @@ def _row(sweep: Sweep, members: Set, regime: str, point: Point, found: dict[file
         compared = found.get(_point(members, regime, other))
         baseline = compared.blocks if compared else None
     cells = derived.cells(regime, blocks, baseline)
-    flops, moved = operands.work(kernel or _compared_with(sweep, point), point.shape)
+    flops, moved = operands.work(kernel or compared_with(sweep, point), point.shape)
     check = sweep.records.check(point) or Check(passed=True)
     return RegimeRow(
         **_place(members, regime, point),
@@ -140,11 +139,6 @@ def _row(sweep: Sweep, members: Set, regime: str, point: Point, found: dict[file
         **rates.rate_cells(cells["median_us"], flops, moved),
         **cells,
     )
-
-
-def _compared_with(sweep: Sweep, point: Point) -> Kernel:
-    wanted = (point.kernel, point.problem)
-    return next(kernel for kernel in sweep.kernels.values() if (kernel.timing.baseline, kernel.problem) == wanted)
 
 
 def _run(sweep: Sweep, passes: Passes, skipped: Sequence[Skipped]) -> dict[str, Any]:
