@@ -15,6 +15,7 @@ from gemmrepro.core.journal import Journal
 from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.errors import UserError
 from gemmrepro.measure import plan as points
+from gemmrepro.measure import results as sweep_results
 from gemmrepro.measure.checks import regimes as checks
 from gemmrepro.measure.records import Check, Records
 from gemmrepro.measure.regimes import passes, places, plan, recorded, results
@@ -93,7 +94,7 @@ def synthetic(monkeypatch):
     monkeypatch.setattr(passes, "Rounds", Rounds)
     monkeypatch.setattr(passes, "Workspace", lambda *_: SimpleNamespace(forget_reference=lambda: None))
     monkeypatch.setattr(timing, "Timer", lambda session: SimpleNamespace())
-    monkeypatch.setattr(results, "read_build", lambda *_: SimpleNamespace(toolkit_version="13.0.88"))
+    monkeypatch.setattr(sweep_results, "read_build", lambda *_: SimpleNamespace(toolkit_version="13.0.88"))
 
 
 def watts(load):

@@ -1,4 +1,4 @@
-"""Tables of measurements as CSV."""
+"""Tables of measurements as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def csv_text(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> str:
@@ -21,4 +24,11 @@ def csv_text(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
+    return buffer.getvalue()
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    """A table as the bytes of a Parquet file."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, compression="zstd")
     return buffer.getvalue()

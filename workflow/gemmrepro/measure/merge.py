@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
+from gemmrepro.core.tables import parquet
 from gemmrepro.measure.checks.refusal import POINT
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Point, plan_points
@@ -99,9 +99,7 @@ def _samples(measured: Path, recorded: Path, kept: set[tuple[str, ...]]) -> byte
     old = old.merge(stay, on=list(POINT), how="inner")
     frames = [frame for frame in (old, pd.read_parquet(measured / SAMPLES)) if len(frame)]
     together = pd.concat(frames, ignore_index=True) if frames else pd.read_parquet(measured / SAMPLES)
-    buffer = io.BytesIO()
-    together.to_parquet(buffer, index=False, compression="zstd")
-    return buffer.getvalue()
+    return parquet(together)
 
 
 def _counters(measured: Path, recorded: Path, build: Path) -> list[dict[str, str]]:

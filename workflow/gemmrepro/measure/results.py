@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from gemmrepro.build.record import read_build
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.provenance import git_commit, libraries
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.gpu import baselines
 from gemmrepro.measure import derived, profiler
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
@@ -139,24 +138,37 @@ def wrong(sweep: Sweep) -> list[Skipped]:
     ]
 
 
-def manifest(sweep: Sweep, results: Sequence[Measured], profile: bool) -> dict[str, Any]:
-    """run.json: the circumstances of the sweep (workflow/schemas/run.schema.yaml)."""
-    modes: dict[str, list[str]] = {}
-    for result in results:
-        modes.setdefault(next(iter(result.rounds.values())).mode, []).append(str(result.point))
+def circumstances(
+    sweep: Sweep, binaries: Iterable[tuple[str, str]], config: Mapping[str, Any], skipped: Iterable[Skipped]
+) -> dict[str, Any]:
+    """What run.json says of any measurement on this GPU (workflow/schemas/run.schema.yaml).
+
+    Args:
+        binaries: kernel and toolkit of those that were launched.
+    """
     return {
         "source": "live",
         "gpu": sweep.session.gpu.describe(),
         "libraries": libraries(sweep.versions),
         "toolkits": {
             toolkit: read_build(sweep.kernels[kernel], sweep.build, toolkit).toolkit_version
-            for kernel, toolkit in sweep.loaded
+            for kernel, toolkit in binaries
         },
-        "baseline_kernels": baseline_kernels(sweep) if profile else {},
         "git_commit": git_commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "config": sweep.settings.document,
-        "skipped": [asdict(entry) for entry in (*sweep.skipped, *wrong(sweep))],
+        "config": config,
+        "skipped": [asdict(entry) for entry in skipped],
+    }
+
+
+def manifest(sweep: Sweep, results: Sequence[Measured], profile: bool) -> dict[str, Any]:
+    """run.json of a sweep."""
+    modes: dict[str, list[str]] = {}
+    for result in results:
+        modes.setdefault(next(iter(result.rounds.values())).mode, []).append(str(result.point))
+    return {
+        **circumstances(sweep, sweep.loaded, sweep.settings.document, (*sweep.skipped, *wrong(sweep))),
+        "baseline_kernels": baseline_kernels(sweep) if profile else {},
         "timing_modes": modes,
     }
 
@@ -184,9 +196,7 @@ def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
     results = gather(sweep)
     rows = [asdict(summary_row(sweep, result)) for result in results]
     write_atomic(out / SUMMARY, csv_text(rows, SUMMARY_COLUMNS))
-    buffer = io.BytesIO()
-    samples_frame(sweep, results).to_parquet(buffer, index=False, compression="zstd")
-    write_atomic(out / SAMPLES, buffer.getvalue())
+    write_atomic(out / SAMPLES, parquet(samples_frame(sweep, results)))
     write_json(out / RUN, manifest(sweep, results, profile))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro.core.files import write_atomic, write_json
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.measure.regimes.columns import POINT, READING_COLUMNS, ROW_COLUMNS, SAMPLE_COLUMNS
 from gemmrepro.measure.regimes.derived import Taken
 from gemmrepro.measure.regimes.places import READINGS, RUN, SAMPLES, SUMMARY
@@ -20,13 +19,6 @@ from gemmrepro.measure.regimes.rules import Reading
 
 Point = tuple[str, ...]
 """The cells of POINT as text."""
-
-
-def parquet(frame: pd.DataFrame) -> bytes:
-    """A table as the bytes of a Parquet file."""
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, compression="zstd")
-    return buffer.getvalue()
 
 
 def write(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro import operands
-from gemmrepro.build.record import read_build
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.provenance import git_commit, libraries
 from gemmrepro.gpu import baselines
 from gemmrepro.measure import derived as rates
 from gemmrepro.measure.plan import Point, Skipped
@@ -23,7 +20,7 @@ from gemmrepro.measure.regimes import derived, files
 from gemmrepro.measure.regimes.columns import READING_COLUMNS, SAMPLE_COLUMNS, RegimeRow
 from gemmrepro.measure.regimes.passes import Passes, Visit
 from gemmrepro.measure.regimes.plan import Set
-from gemmrepro.measure.results import compared_with, wrong
+from gemmrepro.measure.results import circumstances, compared_with, wrong
 
 LEFT_OUT = "the time limit ended before all its passes"
 
@@ -142,20 +139,7 @@ def _row(sweep: Sweep, members: Set, regime: str, point: Point, found: dict[file
 
 
 def _run(sweep: Sweep, passes: Passes, skipped: Sequence[Skipped]) -> dict[str, Any]:
-    """run.json, as of a sweep (workflow/schemas/run.schema.yaml)."""
+    """run.json, as of a sweep."""
     used = {point[:2] for members in passes.members for point in (each.subject for each in members.subjects)}
-    return {
-        "source": "live",
-        "gpu": sweep.session.gpu.describe(),
-        "libraries": libraries(sweep.versions),
-        "toolkits": {
-            toolkit: read_build(sweep.kernels[kernel], sweep.build, toolkit).toolkit_version
-            for kernel, toolkit in sorted(used)
-            if toolkit != LIBRARY
-        },
-        "baseline_kernels": {},
-        "git_commit": git_commit(),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "config": dict(passes.settings.document),
-        "skipped": [asdict(entry) for entry in skipped],
-    }
+    binaries = sorted(name for name in used if name[1] != LIBRARY)
+    return {**circumstances(sweep, binaries, dict(passes.settings.document), skipped), "baseline_kernels": {}}
