@@ -2,7 +2,8 @@
 
 A run holds a lock of the operating system on a file in .snakemake, which ends with it. A guard process shares that
 lock, and ends the run's jobs when the run has died. So Snakemake's own lock counts only while somebody holds the file;
-the next run, which waits for the guard, removes it otherwise.
+the next run, which waits for the guard, removes it otherwise. The guard also notes what finished jobs wrote
+(`finished_outputs`), which the next run compares with what it finds.
 
     python -m gemmrepro.host.killed_runs MARK      the guard: waits for the end of standard input, then ends jobs
 """
@@ -24,12 +25,19 @@ from pathlib import Path
 from types import FrameType
 
 from gemmrepro.errors import UserError
+from gemmrepro.host.finished_outputs import FinishedOutputs
 
 MARK = "GEMMREPRO_RUN"
 """The environment variable by which a run's jobs are known, wherever they are in the tree of processes."""
 
 PATIENCE = 5.0
-"""Seconds that jobs have to end by themselves; as many again until the next run no longer waits for their guard."""
+"""Seconds that jobs have to end by themselves, and their guard to end; the next run waits for both."""
+
+INTERVAL = 2.0
+"""Seconds between the guard's looks at what has finished."""
+
+NAMED = 10
+"""Damaged outputs that are named; more are counted."""
 
 
 class Run:
@@ -45,17 +53,18 @@ class Run:
                 f"{folder.absolute().parent} cannot be written ({error.strerror}); run a copy of the checkout in a "
                 "folder that you may write to."
             ) from None
-        self._locks = folder / "locks"
-        self.alone = _lock(self._file, 0.0) or (not self._owner_lives() and _lock(self._file, 2 * PATIENCE))
+        self._folder, self._locks = folder, folder / "locks"
+        self.alone = _lock(self._file, 0.0) or (not self._owner_lives() and _lock(self._file, 3 * PATIENCE))
         if self.alone:
             self._remove_stale_lock()
             self._sign()
+            self._say_what_differs()
         _hang_up_ends_cleanly()
 
     def start(self) -> None:
         """Have this run's jobs end with it, however it ends. Call it before the first job."""
         # A dry run may have held the file for a moment.
-        self.alone = self.alone or _lock(self._file, 2 * PATIENCE)
+        self.alone = self.alone or _lock(self._file, 3 * PATIENCE)
         if self.alone:
             self._sign()
         os.environ[MARK] = secrets.token_hex(8)
@@ -95,6 +104,13 @@ class Run:
         for path in stale:
             path.unlink(missing_ok=True)
         _say(f"the last run here (process {process}) was killed; its lock is removed, and this run goes on from there.")
+
+    def _say_what_differs(self) -> None:
+        found = FinishedOutputs(self._folder).check()
+        for sentence in found[:NAMED]:
+            _say(sentence)
+        if len(found) > NAMED:
+            _say(f"{len(found) - NAMED} more outputs were lost or damaged; they are made again.")
 
 
 def _say(text: str) -> None:
@@ -162,8 +178,21 @@ def main() -> None:
     """The guard."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    ended = threading.Event()
+    notes = threading.Thread(target=_note_outputs, args=[ended], daemon=True)
+    notes.start()
     sys.stdin.buffer.read()
     end_jobs(sys.argv[1])
+    ended.set()
+    notes.join(PATIENCE)
+
+
+def _note_outputs(ended: threading.Event) -> None:
+    """Note finished outputs until the run has ended, and once more then."""
+    outputs = FinishedOutputs()
+    while not ended.wait(INTERVAL):
+        outputs.add()
+    outputs.add()
 
 
 if __name__ == "__main__":
