@@ -19,6 +19,7 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.host.config
+import gemmrepro.host.disk_space
 import gemmrepro.host.encoding
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
@@ -51,6 +52,8 @@ def stop(error):
 OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
 try:
     gemmrepro.host.encoding.check_encoding()
+    if OWN and workflow.is_main_process:
+        gemmrepro.host.disk_space.check()
     RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None
 except UserError as error:
     stop(error)
@@ -99,6 +102,11 @@ MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
 onstart:
     if RUN:
         RUN.start()
+
+
+onerror:
+    for sentence in gemmrepro.host.disk_space.full_disks() if RUN else []:
+        print(f"gemmrepro: {sentence}", file=sys.stderr)
 
 
 wildcard_constraints:
