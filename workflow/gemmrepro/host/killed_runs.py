@@ -59,6 +59,10 @@ class Run:
             self._remove_stale_lock()
             self._sign()
             self._say_what_differs()
+        elif (owner := self._owner()) and any(self._locks.glob("*.lock")):
+            _say(
+                f"another run (process {owner[1]} on {owner[0]}) is at work here; until it ends, you can only plan here."
+            )
         _hang_up_ends_cleanly()
 
     def start(self) -> None:

@@ -1,0 +1,164 @@
+"""A scratch checkout that runs the pipeline in its containers, and what its runs left there."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = "campaign.yaml"
+FEWER = "measure: recorded\nfamilies: [ladder, memory, crt, ceilings]\n"
+"""Four families, so that a run takes two minutes: with a report, experiments, and articles of three kinds."""
+
+MADE = ("results", "reports", "resources/images", "resources/cache/build")
+NO_OUTPUTS = ("results/logs/", "reports/recorded/", "reports/template/")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run's exit code and all that it said."""
+
+    code: int
+    said: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What the project said, not Snakemake."""
+        return [line for line in self.said.splitlines() if line.startswith("gemmrepro: ")]
+
+    @property
+    def tail(self) -> str:
+        return "\n".join(self.said.splitlines()[-30:])
+
+
+class Checkout:
+    """What is committed, in `folder`, with the images and finished builds of another checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make(self, images: Path = ROOT) -> None:
+        subprocess.run(["git", "clone", "-q", f"file://{ROOT}", self.folder], check=True, capture_output=True)
+        for name in ("resources/images", "resources/cache/build"):
+            # The time of a copy is now: newer than the recipes.
+            shutil.copytree(images / name, self.folder / name, copy_function=shutil.copyfile)
+        for image in self.folder.glob("resources/images/*.sif"):
+            image.chmod(0o755)
+        (self.folder / SETTINGS).write_text(FEWER)
+
+    def command(self, *arguments: str) -> list[str]:
+        return ["snakemake", "--use-singularity", "--cores", "2", "--configfile", SETTINGS, "--", *arguments]
+
+    def run(self, *arguments: str, **environment: str) -> Ended:
+        with self.start(*arguments, **environment) as process:
+            said, _ = process.communicate(timeout=3600)
+        return Ended(process.returncode, said)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """A run in a process group of its own, whose output is in its standard output."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )
+
+    def interrupted(self) -> set[str]:
+        """The outputs that Snakemake will make again."""
+        top = self.folder / ".snakemake/incomplete"
+        paths = [path for path in top.rglob("*") if path.is_file()]
+        texts = ["".join(part.lstrip("@") for part in path.relative_to(top).parts) for path in paths]
+        return {base64.urlsafe_b64decode(text).decode() for text in texts}
+
+    def outputs(self) -> dict[str, tuple[int, str]]:
+        """Time and SHA-256 of every finished output, and of the builds in the cache, by path."""
+        unfinished, found = self.interrupted(), {}
+        for top in MADE:
+            for path in sorted((self.folder / top).rglob("*")):
+                name = path.relative_to(self.folder).as_posix()
+                hidden = any(part.startswith(".") for part in path.relative_to(self.folder).parts)
+                if hidden or not path.is_file() or name.startswith(NO_OUTPUTS):
+                    continue
+                if not any(name == output or name.startswith(f"{output}/") for output in unfinished):
+                    # A build in the cache is touched when it is used; an image takes too long to hash each time.
+                    time = 0 if "cache" in name else path.stat().st_mtime_ns
+                    found[name] = (time, "" if path.suffix in (".sif", ".tar") else _sha256(path))
+        return found
+
+    def remove(self, *patterns: str) -> None:
+        for pattern in patterns:
+            for path in self.folder.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def changed(before: dict[str, tuple[int, str]], after: dict[str, tuple[int, str]]) -> list[str]:
+    """What was finished before and is lost, other, or made again."""
+    return sorted(name for name, state in before.items() if after.get(name) != state)
+
+
+def plain(path: Path) -> str:
+    """A file's content without dates, times and durations."""
+    text = path.read_bytes().decode(errors="replace")
+    return re.sub(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|\+00:00)?)?|\b\d+(\.\d+)? (s|min)\b", "…", text)
+
+
+def results_of(folder: Path) -> dict[str, str]:
+    """What a run is for, without dates: its binaries, verdicts, rows, figures and pages, by path."""
+    found = {}
+    for pattern in ("results/**/*", "reports/*.html", "reports/*/**/*"):
+        for path in sorted(folder.glob(pattern)):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and not path.name.startswith(".") and not name.startswith(NO_OUTPUTS):
+                found[name] = hashlib.sha256(plain(path).encode()).hexdigest()
+    return found
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def below(process: int) -> Iterator[int]:
+    """The processes that `process` started, and those that they did."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(folder.name))
+    waiting = [process]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            waiting.append(child)
+            yield child
+
+
+def command_of(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def need_root(*programs: str) -> bool:
+    """Whether this can run; says what is missing otherwise."""
+    missing = [name for name in ("git", "snakemake", "apptainer", *programs) if shutil.which(name) is None]
+    if missing or os.geteuid():
+        print(f"this needs root, and {', '.join(missing) or 'nothing else'}", file=sys.stderr)
+    return not missing and not os.geteuid()
