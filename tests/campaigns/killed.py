@@ -71,8 +71,8 @@ class Kill:
 class Watched:
     """A run whose output is read as it comes."""
 
-    def __init__(self, checkout: Checkout, target: str) -> None:
-        self.process = checkout.start(target)
+    def __init__(self, checkout: Checkout, target: str, **environment: str) -> None:
+        self.process = checkout.start(target, **environment)
         self._said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -25,13 +25,13 @@ def check(folders: Sequence[str] = WRITTEN) -> None:
 
 
 def full_disks(least: float = FULL, folders: Sequence[str] = WRITTEN) -> Iterator[str]:
-    """A sentence for each disk with less than `least` bytes, or hardly a file, left."""
+    """A sentence for each disk with less than `least` bytes left."""
     said = set()
     for name in (*folders, os.environ.get("TMPDIR", "/tmp")):
         folder = next(path for path in (Path(name).absolute(), *Path(name).absolute().parents) if path.exists())
         status, device = os.statvfs(folder), folder.stat().st_dev
         left = status.f_bavail * status.f_frsize
-        if device in said or (left >= least and (status.f_favail > 100 or not status.f_files)):
+        if device in said or left >= least:
             continue
         said.add(device)
         yield (

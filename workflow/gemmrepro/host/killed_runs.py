@@ -36,7 +36,7 @@ PATIENCE = 5.0
 INTERVAL = 2.0
 """Seconds between the guard's looks at what has finished."""
 
-NAMED = 10
+NAMED = 20
 """Damaged outputs that are named; more are counted."""
 
 
@@ -60,9 +60,8 @@ class Run:
             self._sign()
             self._say_what_differs()
         elif (owner := self._owner()) and any(self._locks.glob("*.lock")):
-            _say(
-                f"another run (process {owner[1]} on {owner[0]}) is at work here; until it ends, you can only plan here."
-            )
+            host, process = owner
+            _say(f"another run (process {process} on {host}) is at work here; until it ends, you can only plan here.")
         _hang_up_ends_cleanly()
 
     def start(self) -> None:
@@ -95,6 +94,7 @@ class Run:
     def _sign(self) -> None:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
+        os.fsync(self._file)  # Snakemake's lock may outlast a power cut; so must the name of whose it was
 
     def _remove_stale_lock(self) -> None:
         stale = list(self._locks.glob("*.lock"))
