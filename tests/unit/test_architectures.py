@@ -84,3 +84,12 @@ def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):
         (tmp_path / family).mkdir()
         (tmp_path / family / "run.json").write_text(text)
     assert architectures.recorded_capability(tmp_path) == 86
+
+
+def test_pytorchs_image_is_for_what_calls_pytorch_where_its_family_is_configured():
+    every = Plan(CONFIG, "recorded", None)
+    called = every.experiments_with_pytorch
+    assert {"training", "gelu", "histogram", "e5m2"} <= called
+    assert called.isdisjoint(each.name for each in every.experiments["hopper"] + every.experiments["ozaki"])
+    without = [family for family in CONFIG["families"] if family != "pytorch"]
+    assert Plan(CONFIG | {"families": without}, "recorded", None).experiments_with_pytorch == set()

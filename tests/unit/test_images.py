@@ -248,6 +248,15 @@ class TestLocks:
             if line and not line.startswith("#"):
                 assert re.match(r"[A-Za-z0-9._-]+", line)[0] in pinned, f"{line} is not in the lock"
 
+    def test_both_images_for_measuring_have_the_same_libraries(self):
+        """A baseline is the same cuBLAS in either, so that rows of both can be compared."""
+        pattern = re.compile(r"^([a-z0-9-]+)==([^ \\]+)", re.MULTILINE)
+        measure, torch = (
+            dict(pattern.findall((ROOT / f"envs/requirements/{env}.txt").read_text())) for env in ("measure", "torch")
+        )
+        assert {name: torch.get(name, version) for name, version in measure.items()} == measure
+        assert "nvidia-cublas" in torch and "torch" not in measure
+
     def test_cuda13_compiler_is_of_one_version(self):
         lock = (ROOT / "envs/requirements/cuda13.txt").read_text()
         parts = ("nvcc", "crt", "runtime", "nvrtc", "cuobjdump", "nvdisasm", "tileiras")

@@ -76,6 +76,7 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     query.chmod(0o755)
     plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert plan.returncode == 0, plan.stdout
+    assert "Building the container image measure" in plan.stdout
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
     assert "Measuring ladder: sweep " in plan.stdout

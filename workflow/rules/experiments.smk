@@ -1,7 +1,7 @@
 # Declared measurements that are not sweeps. They run on the GPU where there is one, and are taken from the recordings
 # otherwise; those that need no GPU run on the CPU in the default run too, unless recordings are asked for.
 
-for source in [LIVE] if PLAN.live else [CPU] if PLAN.runs_on_cpu_here else []:
+for source in [LIVE, PYTORCH] if PLAN.live else [CPU] if PLAN.runs_on_cpu_here else []:
 
     rule:
         name:

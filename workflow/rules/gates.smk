@@ -6,13 +6,13 @@ if PLAN.live:
         input:
             binaries=lambda wildcards: PLAN.builds_of(kernel_of(wildcards), "fatbin"),
             records=lambda wildcards: PLAN.builds_of(kernel_of(wildcards)),
-            image=in_image("torch"),
+            image=in_image("measure"),
         output:
             "results/gates/numeric/{kernel}.json",
         log:
             "results/logs/gates/numeric/{kernel}.log",
         container:
-            image("torch")
+            image("measure")
         resources:
             gpu=1,
         params:

@@ -36,8 +36,13 @@ class Source:
     threads: int = 1
 
 
-ANY = "[a-z0-9_]+"
-LIVE = Source("experiment", ANY, "torch", "run", "on the GPU", gpu=1)
+# PyTorch's image is several GB: only the experiments that call PyTorch run in it.
+WITH_PYTORCH = PLAN.experiments_with_pytorch
+OTHERS = {each.name for every in PLAN.experiments.values() for each in every} - WITH_PYTORCH
+LIVE = Source("experiment", "|".join(sorted(OTHERS)) or "-", "measure", "run", "on the GPU", gpu=1)
+PYTORCH = Source(
+    "experiment_with_pytorch", "|".join(sorted(WITH_PYTORCH)) or "-", "torch", "run", "on the GPU, with PyTorch", gpu=1
+)
 # All cores: a concurrent job would disturb the measurement.
 CPU = Source(
     "experiment_on_cpu", ON_CPU or "-", "torchcpu", "run", "on the CPU", threads=workflow.resource_settings.cores or 1

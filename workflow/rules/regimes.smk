@@ -5,13 +5,13 @@ if PLAN.live:
     rule measure_regimes:
         input:
             unpack(measured_from),
-            image=in_image("torch"),
+            image=in_image("measure"),
         output:
             expand("results/regimes/{{family}}/{name}", name=REGIME_FILES),
         log:
             "results/logs/regimes/{family}.log",
         container:
-            image("torch")
+            image("measure")
         resources:
             gpu=1,
         params:

@@ -18,7 +18,7 @@ rule settings:
 rule measure:
     input:
         unpack(measured_from),
-        image=in_image("torch" if PLAN.live else "report"),
+        image=in_image("measure" if PLAN.live else "report"),
     output:
         report(
             "results/measure/{family}/summary.csv",
@@ -30,7 +30,7 @@ rule measure:
     log:
         "results/logs/measure/{family}.log",
     container:
-        image("torch" if PLAN.live else "report")
+        image("measure" if PLAN.live else "report")
     resources:
         gpu=1 if PLAN.live else 0,
     params:

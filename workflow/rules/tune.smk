@@ -51,14 +51,14 @@ if PLAN.live:
     rule tune_measure:
         input:
             candidates="results/tune/build/{tunable}/candidates.json",
-            image=in_image("torch"),
+            image=in_image("measure"),
         output:
             winner="results/tune/{tunable}.json",
             table="results/tune/{tunable}.csv",
         log:
             "results/logs/tune/{tunable}.log",
         container:
-            image("torch")
+            image("measure")
         resources:
             gpu=1,
         params:
@@ -76,11 +76,11 @@ if PLAN.live:
     rule tune:
         input:
             results=expand("results/tune/{tunable}.json", tunable=list(TUNABLES)),
-            image=in_image("torch"),
+            image=in_image("measure"),
         log:
             "results/logs/tune/install.log",
         container:
-            image("torch")
+            image("measure")
         message:
             "Writing the winners to kernels/*/tuned/"
         shell:

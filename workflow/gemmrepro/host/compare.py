@@ -5,33 +5,40 @@
     python -m gemmrepro compare results/measure results/measure --toolkits cuda12,cuda13
     python -m gemmrepro compare A B --csv changes.csv --figure changes.svg
 
-A side is a folder of families, each with its summary.csv and run.json, or COMMIT:FOLDER of this repository. The exit
-code is 0 if no row is SLOWER, and 3 otherwise.
+A side is a folder of families, each with its summary.csv, samples.parquet and run.json, or COMMIT:FOLDER of this
+repository. Where samples are missing, the rows' intervals decide. The exit code is 0 if no row is SLOWER, and 3
+otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.names import RESTORE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
+from gemmrepro.measure.checks.samples import PointSamples, read_samples
 from gemmrepro.measure.columns import SUMMARY_COLUMNS
-from gemmrepro.measure.comparison import BAND, FASTER, SLOWER, VERDICTS, Change, by_point, compared
-from gemmrepro.measure.recording import RUN, SUMMARY, check_rows, read_rows
+from gemmrepro.measure.comparison import BAND, FASTER, SLOWER, UNCLEAR, VERDICTS, Change, Point, Rounds, Run, compared
+from gemmrepro.measure.recording import RUN, SAMPLES, SUMMARY, check_rows, read_rows
 
 SLOWER_CODE = 3
 """The exit code if a row is slower."""
 
-COLUMNS = ("family", "point", "verdict", "by", "time", "time_low", "time_high", "cycles")
+COLUMNS = ("family", "point", "verdict", "by", "time", "time_low", "time_high", "cycles", "least")
 
 MOST_DRAWN = 120
 """Rows of a figure: those that changed most."""
@@ -39,9 +46,10 @@ MOST_DRAWN = 120
 
 @dataclass(frozen=True)
 class Side:
-    """One family of one run: its rows, and the GPU that they were measured on."""
+    """One family of one run: its rows, their rounds where it has samples, and the GPU that they were measured on."""
 
     rows: Sequence[Mapping[str, str]]
+    rounds: Mapping[Point, Rounds]
     gpu: str
 
 
@@ -55,10 +63,30 @@ def read_side(folder: Path) -> dict[str, Side]:
     for path in folders:
         if rows := _rows(path / SUMMARY):
             run = read_json(path / RUN, "the recording", RESTORE)
-            sides[path.name] = Side(rows, run["gpu"]["name"])
+            sides[path.name] = Side(rows, _rounds(path / SAMPLES), run["gpu"]["name"])
     if not sides:
         raise UserError(f"{folder} holds no run: no folder of a family with rows in its {SUMMARY}.")
     return sides
+
+
+def rounds_of(samples: PointSamples) -> Rounds:
+    """The rounds of a point as they are compared."""
+    times = [math.log(float(np.median(part))) for part in samples.times]
+    if samples.baseline is None:
+        return Rounds(times)
+    pairs = zip(samples.baseline, samples.times, strict=True)
+    return Rounds(times, [math.log(float(np.median(other / own))) for other, own in pairs])
+
+
+def _rounds(path: Path) -> dict[Point, Rounds]:
+    """The rounds behind a summary, none where its samples are missing or of another version of the project."""
+    if not path.is_file():
+        return {}
+    try:
+        return {point: rounds_of(samples) for point, samples in read_samples(path)[1].items()}
+    except UserError as error:
+        print(f"gemmrepro: {error} The intervals of the rows decide.", file=sys.stderr)
+        return {}
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -84,7 +112,7 @@ def side_of(text: str, scratch: Path) -> Path:
         return Path(text)
     listed = _git(text, "ls-tree", "-r", "--name-only", "--full-tree", "--end-of-options", commit, path)
     for name in listed.decode().splitlines():
-        if name.endswith((f"/{SUMMARY}", f"/{RUN}")):
+        if name.endswith((f"/{SUMMARY}", f"/{SAMPLES}", f"/{RUN}")):
             write_atomic(scratch / name, _git(text, "show", "--end-of-options", f"{commit}:{name}"))
     return scratch / path
 
@@ -106,7 +134,7 @@ def changes(
         if family in after:
             new = after[family]
             first, second = toolkits or (None, None)
-            sides = by_point(old.rows, first), by_point(new.rows, second)
+            sides = Run.of(old.rows, old.rounds, first), Run.of(new.rows, new.rounds, second)
             if these := compared(*sides, same_gpu=old.gpu == new.gpu):
                 found[family] = these
     if not found:
@@ -120,13 +148,22 @@ def lines(found: Mapping[str, Sequence[Change]], every: bool) -> list[str]:
     for family, these in found.items():
         for change in sorted(these, key=lambda one: one.time.value):
             if every or change.verdict in (FASTER, SLOWER):
-                cycles = "" if change.cycles is None else f"  cycles {100 * (change.cycles - 1):+.2f} %"
-                ends = f"[{100 * (change.time.low - 1):+.2f}, {100 * (change.time.high - 1):+.2f}]"
-                shift = f"time {100 * (change.time.value - 1):+.2f} % {ends}"
-                out.append(f"{change.verdict:7} {_name(change):64} {shift} by {change.by}{cycles}")
+                out.append(_line(change))
         counts = Counter(change.verdict for change in these)
-        out.append(f"{family}: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS))
+        told = f"{family}: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+        found_by = [change.least for change in these if change.verdict == UNCLEAR and change.least is not None]
+        if found_by:
+            told += f"; unclear rows would show a slowdown of {100 * statistics.median(found_by):.1f} % (median)"
+        out.append(told)
     return out
+
+
+def _line(change: Change) -> str:
+    cycles = "" if change.cycles is None else f"  cycles {100 * (change.cycles - 1):+.2f} %"
+    ends = f"[{100 * (change.time.low - 1):+.2f}, {100 * (change.time.high - 1):+.2f}]"
+    shift = f"time {100 * (change.time.value - 1):+.2f} % {ends}"
+    least = "" if change.least is None else f"  would find {100 * change.least:.2f} %"
+    return f"{change.verdict:7} {_name(change):64} {shift} by {change.by}{cycles}{least}"
 
 
 def _name(change: Change) -> str:
@@ -139,6 +176,7 @@ def _table(found: Mapping[str, Sequence[Change]]) -> str:
             **{"family": family, "point": _name(change), "verdict": change.verdict, "by": change.by},
             **{"time": change.time.value, "time_low": change.time.low, "time_high": change.time.high},
             "cycles": change.cycles,
+            "least": change.least,
         }
         for family, these in found.items()
         for change in these

@@ -26,6 +26,9 @@ from gemmrepro.measure.recording import FILES
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
+PYTORCH = "torch"
+"""PyTorch's package."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -154,6 +157,18 @@ class Plan:
     def experiments(self) -> dict[str, tuple[Experiment, ...]]:
         """The declared experiments by family."""
         return {family: experiments.declared(family) for family in self.families}
+
+    @property
+    def experiments_with_pytorch(self) -> set[str]:
+        """The names of experiments that run in PyTorch's image.
+
+        Those that need PyTorch; and, where such are configured at all, those that compare something with it. Without
+        the family that needs it a run leaves PyTorch's side of them out, and the image unbuilt.
+        """
+        every = [experiment for of_family in self.experiments.values() for experiment in of_family]
+        needed = {experiment.name for experiment in every if PYTORCH in experiment.packages}
+        compared = {each.name for each in every if any(name.partition(".")[0] == PYTORCH for name in each.libraries)}
+        return needed | compared if needed else set()
 
     @property
     def runs_on_cpu_here(self) -> bool:

@@ -2,31 +2,59 @@
 
 A kernel's time drifts with the clock, and so does the time of its baseline, which was sampled in turn with it. Where
 both runs compare a row with the same library on the same GPU, the quotient of their ratios is therefore what decides;
-elsewhere it is the quotient of the times. A difference counts only if
+elsewhere it is the quotient of the times. What is compared are the rounds' medians, as logarithms: by a t test whose
+variance is a row's own combined with that of all rows (`gemmrepro.measure.scatter`). A difference counts only if
 
-- the two 95% intervals do not overlap, and
-- the cycles, time x clock, say so too: a run at a lower clock is no slower kernel. Of times the intervals scaled to
-  cycles may not overlap either; beside a ratio, in which the clock cancels, only the direction must be the same.
+- its interval of `CONFIDENCE` excludes none, and
+- the cycles, time x clock, do not contradict: a run at a lower clock is no slower kernel. Of times, the interval scaled
+  to cycles must exclude none, too. A ratio, in which the clock cancels, is only contradicted by cycles that differ from
+  it by more than `CYCLES`: then it is the baseline that changed.
 
-A row is the same if the intervals overlap and no change beyond `BAND` is compatible with them. What is neither is
-unclear.
+A row is the same if a change beyond `BAND` is excluded, in either direction with `EXCLUDED`. What is neither is
+unclear: `Change.least` is the slowdown that these measurements would find. Where a side has no samples, its intervals
+decide: a difference counts if they do not overlap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.stats import Interval
+from gemmrepro.measure.scatter import Prior, Shift, pooled, shift
+from gemmrepro.stats import REPEATABILITY, Interval
 
 SAME, FASTER, SLOWER, UNCLEAR = VERDICTS = ("SAME", "FASTER", "SLOWER", "UNCLEAR")
 
 BAND = 0.02
 """The largest relative change of time that still counts as none."""
 
+CYCLES = 0.1
+"""How far a kernel's cycles may be from what a ratio says, as a logarithm: from one recorded session to another, cycles
+of the same binary differ by up to that at 19 of 20 points, since NVML's clock is that of a moment between launches."""
+
+CONFIDENCE = 0.997
+"""Of the interval that decides. Rounds are few and their scatter is not normal: tests/campaigns/comparing.py has what
+comes of it, which is to be at most 1 % of false alarms."""
+
+EXCLUDED = 0.95
+"""How sure it must be that a row that is the same changed by no more than BAND."""
+
+POWER = 0.95
+"""The probability with which a slowdown of `Change.least` is found."""
+
 Point = tuple[str, ...]
 _POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
+_TOOLKIT = _POINT.index("toolkit")
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The rounds of a row: logarithms of the median time in µs, and of the median ratio where there is a baseline."""
+
+    times: Sequence[float]
+    ratios: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,8 +65,9 @@ class Change:
         point: the cells that name the row; without the toolkit where two toolkits are compared.
         verdict: SAME, FASTER, SLOWER or UNCLEAR.
         by: what decided, "ratio" or "time".
-        time: the relative time, after over before, with the least and the most that both intervals allow.
+        time: the relative time, after over before, with its interval.
         cycles: the relative number of cycles, after over before; None if a clock is unknown.
+        least: the smallest relative slowdown that would be found with the probability POWER; None without samples.
     """
 
     point: Point
@@ -46,74 +75,147 @@ class Change:
     by: str
     time: Interval
     cycles: float | None
+    least: float | None = None
 
 
-def by_point(rows: Iterable[Mapping[str, str]], toolkit: str | None = None) -> dict[Point, Mapping[str, str]]:
-    """Rows of a summary by point.
+@dataclass(frozen=True)
+class Run:
+    """One family of one run: rows, and rounds where it has samples, by point."""
 
-    Args:
-        toolkit: the only one whose rows are taken, under points without a toolkit; None: all, with it.
-    """
-    if toolkit is None:
-        return {tuple(row[name] for name in _POINT): row for row in rows}
-    names = [name for name in _POINT if name != "toolkit"]
-    return {tuple(row[name] for name in names): row for row in rows if row["toolkit"] == toolkit}
+    rows: Mapping[Point, Mapping[str, str]]
+    rounds: Mapping[Point, Rounds]
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Mapping[str, str]],
+        rounds: Mapping[Point, Rounds] | None = None,
+        toolkit: str | None = None,
+    ) -> Run:
+        """From the rows of a summary, and from rounds under points with the toolkit.
+
+        Args:
+            toolkit: the only one whose rows are taken, under points without a toolkit; None: all, with it.
+        """
+        rounds = rounds or {}
+        if toolkit is None:
+            return cls({tuple(row[name] for name in _POINT): row for row in rows}, rounds)
+        names = [name for name in _POINT if name != "toolkit"]
+        return cls(
+            {tuple(row[name] for name in names): row for row in rows if row["toolkit"] == toolkit},
+            {
+                (*point[:_TOOLKIT], *point[_TOOLKIT + 1 :]): each
+                for point, each in rounds.items()
+                if point[_TOOLKIT] == toolkit
+            },
+        )
 
 
-def compared(
-    before: Mapping[Point, Mapping[str, str]], after: Mapping[Point, Mapping[str, str]], same_gpu: bool
-) -> list[Change]:
+def compared(before: Run, after: Run, same_gpu: bool) -> list[Change]:
     """What became of the rows that both runs have.
 
     Args:
         same_gpu: whether both ran on the same kind of GPU, so that ratios and cycles are of the same thing.
     """
-    old, new = (
-        {row["kernel"]: row["build_key"] for row in rows.values() if row["toolkit"] == LIBRARY}
-        for rows in (before, after)
-    )
+    shared = [point for point in before.rows if point in after.rows]
+    paired = {point: same_gpu and _alike(before, after, point) for point in shared}
+    levels = {point: both for point in shared if (both := _levels(before.rounds, after.rounds, point, paired[point]))}
+    # A ratio scatters less than a time: each learns from its like.
+    priors = {
+        kind: Prior.of(*zip(*found, strict=True)) if found else Prior()
+        for kind in (True, False)
+        for found in [[pooled(*both) for point, both in levels.items() if paired[point] is kind]]
+    }
     changes = []
-    for point, row in before.items():
-        if point in after:
-            library = row["baseline"]
-            alike = old.get(library) == new.get(library) and after[point]["baseline"] == library
-            paired = same_gpu and bool(library) and alike and row["toolkit"] != LIBRARY
-            changes.append(change(point, row, after[point], paired, same_gpu))
+    for point in shared:
+        rows = before.rows[point], after.rows[point]
+        cycles = _cycles(*rows) if same_gpu else None
+        if point in levels and (moved := _moved(levels[point], priors[paired[point]], paired[point])):
+            changes.append(by_rounds(point, moved, paired[point], cycles))
+        else:
+            changes.append(by_intervals(point, *rows, paired[point], cycles))
     return changes
 
 
-def change(
-    point: Point, before: Mapping[str, str], after: Mapping[str, str], paired: bool, same_gpu: bool = True
+def _alike(before: Run, after: Run, point: Point) -> bool:
+    """Whether both runs compare a row with the same version of the same library, and it is none itself."""
+    old, new = (
+        {row["kernel"]: row["build_key"] for row in run.rows.values() if row["toolkit"] == LIBRARY}
+        for run in (before, after)
+    )
+    row, later = before.rows[point], after.rows[point]
+    library = row["baseline"]
+    same = old.get(library) == new.get(library) and later["baseline"] == library
+    return bool(library) and same and row["toolkit"] != LIBRARY
+
+
+def _levels(
+    before: Mapping[Point, Rounds], after: Mapping[Point, Rounds], point: Point, paired: bool
+) -> tuple[Sequence[float], Sequence[float]] | None:
+    """The rounds of both sides as logarithms of a relative time, None where a side has none."""
+    sides = before.get(point), after.get(point)
+    found = []
+    for side in sides:
+        values = None if side is None else side.ratios if paired else side.times
+        if not values:
+            return None
+        # The ratio is the baseline's time over the kernel's.
+        found.append([-value for value in values] if paired else list(values))
+    return found[0], found[1]
+
+
+def _moved(levels: tuple[Sequence[float], Sequence[float]], prior: Prior, paired: bool) -> Shift | None:
+    try:
+        return shift(*levels, prior, 0.0 if paired else REPEATABILITY)
+    except ValueError:
+        return None
+
+
+def by_rounds(point: Point, moved: Shift, paired: bool, cycles: float | None) -> Change:
+    """The verdict on a row of whose rounds' logarithms the shift is known."""
+    half = moved.half_width(CONFIDENCE)
+    time = Interval(*(math.exp(moved.value + part) for part in (0.0, -half, half)))
+    sure = abs(moved.value) + moved.half_width(2 * EXCLUDED - 1) <= math.log1p(BAND)
+    counted = None if cycles is None else _cycles_of(time, cycles, paired)
+    least = math.expm1(moved.least(CONFIDENCE, POWER))
+    return Change(point, verdict(time, counted, sure), "ratio" if paired else "time", time, cycles, least)
+
+
+def by_intervals(
+    point: Point, before: Mapping[str, str], after: Mapping[str, str], paired: bool, cycles: float | None
 ) -> Change:
-    """What became of one row; `paired` if its ratio to the baseline decides."""
+    """The verdict on a row by its intervals alone; `paired` if its ratio to the baseline decides."""
     if paired:
         first, second = (_interval(row, "ratio_ci_low", "ratio", "ratio_ci_high") for row in (before, after))
-        # The ratio is the baseline's time over the kernel's: the later one stands below.
         relative = _quotient(first, second)
     else:
         first, second = (_interval(row, "ci_low_us", "median_us", "ci_high_us") for row in (before, after))
         relative = _quotient(second, first)
-    cycles = _cycles(before, after) if same_gpu else None
-    # A ratio is of two times at the same clock; a time by itself must also stand out as cycles.
     counted = None if cycles is None else _cycles_of(relative, cycles, paired)
     return Change(point, verdict(relative, counted), "ratio" if paired else "time", relative, cycles)
 
 
-def verdict(relative: Interval, cycles: Interval | None = None) -> str:
-    """The verdict on a relative time and on relative cycles, each with what both intervals allow."""
+def verdict(relative: Interval, cycles: Interval | None = None, same: bool | None = None) -> str:
+    """The verdict on a relative time and on relative cycles.
+
+    Args:
+        same: whether a change beyond BAND is excluded; None: whether the interval of the time excludes it.
+    """
     parts = [part for part in (relative, cycles) if part is not None]
     if all(part.low > 1 for part in parts):
         return SLOWER
     if all(part.high < 1 for part in parts):
         return FASTER
-    same = 1 / (1 + BAND) <= relative.low <= 1 <= relative.high <= 1 + BAND
+    if same is None:
+        same = 1 / (1 + BAND) <= relative.low <= 1 <= relative.high <= 1 + BAND
     return SAME if same else UNCLEAR
 
 
-def _cycles_of(relative: Interval, cycles: float, paired: bool) -> Interval:
-    """Relative cycles with their interval: the time's, scaled; beside a ratio their direction alone counts."""
+def _cycles_of(relative: Interval, cycles: float, paired: bool) -> Interval | None:
+    """Relative cycles with their interval: the time's, scaled; None beside a ratio that they do not contradict."""
     if paired:
-        return Interval(cycles, cycles, cycles)
+        against = abs(math.log(cycles / relative.value)) > CYCLES
+        return Interval(1.0, 1.0, 1.0) if against else None
     scale = cycles / relative.value
     return Interval(cycles, scale * relative.low, scale * relative.high)
 

@@ -1,0 +1,34 @@
+# Live measurement: CuPy and cuBLAS for the baselines, cuda.core to launch kernels, Nsight Compute for counters.
+# Only a machine with a GPU builds it.                  docker build -f docker/measure.Dockerfile .
+ARG BASE=debian:12-slim
+FROM ${BASE}
+LABEL org.opencontainers.image.title="gemmrepro-measure" org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.description="Live measurement: CuPy, cuBLAS, cuda.core and Nsight Compute"
+
+# Nsight Compute's command line, from Debian 13's non-free: unpacked, since it needs none of its dependencies.
+ARG NCU_VERSION=2024.1.1.4~12.4.1-2
+ARG NCU_SHA256=e3c38f3f24e8b08dd389616991f698ee3550131dc79a9887736bf476444fde13
+RUN apt-get update -qq \
+ && apt-get install -y -qq --no-install-recommends python3 python3-venv \
+ && mkdir /tmp/ncu && cd /tmp/ncu \
+ && mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1) \
+ && echo "deb $mirror trixie non-free" > trixie.list \
+ && trixie="-o Dir::Etc::SourceList=/tmp/ncu/trixie.list -o Dir::Etc::SourceParts=-" \
+ && apt-get $trixie update -qq \
+ && apt-get $trixie download nsight-compute-target=$NCU_VERSION \
+ && echo "$NCU_SHA256  $(ls *.deb)" | sha256sum --check \
+ && dpkg -x *.deb / \
+ && ln -s /usr/lib/x86_64-linux-gnu/nsight-compute/target/*/ncu /usr/local/bin/ncu \
+ && echo "nsight-compute-target $NCU_VERSION" > /opt/unpacked \
+ && rm -rf /tmp/ncu /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+
+# The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
+# Compiled modules refer to their source by its hash, not its time, so that two builds make the same files.
+COPY envs/requirements/measure.txt /opt/requirements.txt
+RUN --mount=type=secret,id=ca_bundle,target=/run/ca_bundle.crt \
+    if [ -s /run/ca_bundle.crt ]; then export PIP_CERT=/run/ca_bundle.crt; fi \
+ && python3 -m venv /opt/venv \
+ && /opt/venv/bin/pip install --quiet --no-compile --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt \
+ && /opt/venv/bin/python -m compileall -q -f --invalidation-mode unchecked-hash /opt/venv/lib
+
+ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
