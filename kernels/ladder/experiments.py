@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Experiment, Lines
+from gemmrepro.experiments import Clocks, Column, Experiment, Lines
 
 MIB = 1 << 20
 ADD, CPU = "ladder.vector_add", "numpy.add"
@@ -334,6 +334,7 @@ LATENCY = Experiment(
     ),
     points=_latency_points,
     measure=_measure_latency,
+    clocks=Clocks("cycles", "ns", "hops"),
     figures=(
         Lines(
             name="latency",

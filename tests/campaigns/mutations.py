@@ -1,138 +1,89 @@
 """Puts small faults into the code that judges, measures and gates, and counts those that no test notices.
 
-    pip install coverage
-    PYTHONPATH=workflow python tests/campaigns/mutations.py survey --out survey.json
-    PYTHONPATH=workflow python tests/campaigns/mutations.py run --survey survey.json --count 300 --out mutants.json
+    python tests/campaigns/surveys.py survey --out survey.json           # with coverage.py: see there
+    PYTHONPATH=workflow python tests/campaigns/mutations.py run --survey survey.json --out mutants.json
+    PYTHONPATH=workflow python tests/campaigns/mutations.py run --survey survey.json --out mutants.json --again
+    PYTHONPATH=workflow python tests/campaigns/mutations.py confirm --out mutants.json
     PYTHONPATH=workflow python tests/campaigns/mutations.py report --out mutants.json
 
-`survey` runs the unit tests once under coverage.py: which test runs which line, and how long each takes; a test that
-fails without any fault does not count. `run` draws
-faults at random among the lines that some test runs, and runs, per fault, only those tests, the quickest first, in a
-process of its own until one fails. It continues where it stopped. `report` prints what survived.
+`run` draws DRAWN faults per package by a fixed seed from all possible ones, whether a test reaches them or not, and
+tries each in a process of its own: first the tests that run its line, the quickest first, until one fails; then, if
+none does, other tests of the module. It continues where it stopped. `--again` tries those that survived with tests
+written since (`--tests`, or a newer survey); what the first pass found is kept. `confirm` runs every test that noticed
+a fault once more without any: one that fails then has noticed nothing. `report` prints counts and survivors.
 
-A fault counts as noticed if a test fails, if none can be collected any more, or if the tests take ten times as long.
-`docs/reliability.md` has the outcome.
+A fault counts as noticed if a test fails, if the tests cannot be collected any more, or if they take ten times as long.
+`docs/reliability.md` has the outcome, `recorded/mutants.json` every fault.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
 import os
 import random
+import resource
 import signal
 import sys
+import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "workflow"), str(ROOT / "tests/unit")]
 
 from campaigns.mutants import Mutant, mutants, source_of  # noqa: E402
+from campaigns.surveys import LIBRARY, modules, package_of, surveyed  # noqa: E402
 
-LIBRARY = ROOT / "workflow"
-JUDGING = ("gates/*.py", "judge/**/*.py", "measure/**/*.py", "stats.py", "timing.py")
-"""What decides a verdict or a number."""
+DRAWN = {"gates": 65, "judge": 65, "measure": 65, "stats": 10, "timing": 15}
+"""How many faults are drawn per package."""
 
-SLOW = ("crt", "cutile", "kernels", "plants_caught", "tune", "build", "images", "nix_sources", "report", "figures")
-"""Unit tests that are left out: minutes each, and of other code."""
+SEED = 22
 
-QUICK = 45.0
-"""Seconds that the tests of one fault may take; slower ones are left out."""
+QUICK = 12.0
+"""Seconds of the survey that the tests of one fault may take in a pass; slower ones are left out."""
 
+MEMORY = 6 << 30
+"""Bytes of data that the tests of one fault may hold."""
 
-def modules() -> list[Path]:
-    """The modules under test, relative to the library."""
-    found = [path for pattern in JUDGING for path in sorted((LIBRARY / "gemmrepro").glob(pattern))]
-    return [path.relative_to(LIBRARY) for path in found]
+NOTICED = ("noticed", "timeout")
 
 
-class Watch:
-    """A pytest plugin: names the running test to coverage.py, and times it."""
-
-    def __init__(self, measuring: Any) -> None:
-        self.measuring, self.seconds, self.failed = measuring, {}, set()
-        self._start = 0.0
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Leaves out what starts a whole run."""
-        items[:] = [item for item in items if not {"default_run", "toolkit"} & set(item.fixturenames)]
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._start = time.monotonic()
-        self.measuring.switch_context(nodeid)
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.failed:
-            self.failed.add(report.nodeid)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self.seconds[nodeid] = time.monotonic() - self._start
-        self.measuring.switch_context("")
-
-
-def survey(arguments: argparse.Namespace) -> int:
-    """Run the unit tests once; write which of them runs which line, and the branches that none takes."""
-    import coverage
-    import pytest
-
-    names = {f"test_{name}.py" for name in SLOW}
-    files = arguments.tests or [str(path) for path in (ROOT / "tests/unit").glob("test_*.py") if path.name not in names]
-    data = str(Path(arguments.out).with_suffix(".coverage"))
-    measuring = coverage.Coverage(data_file=data, branch=True, include=[str(LIBRARY / path) for path in modules()])
-    watch = Watch(measuring)
-    measuring.start()
-    code = pytest.main(
-        ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--durations=0", *files], plugins=[watch]
-    )
-    measuring.stop()
-    measuring.save()
-    lines: dict[str, dict[int, list[str]]] = {}
+def possible() -> dict[str, list[tuple[str, Mutant]]]:
+    """All mutants by package, each with a name that does not depend on lines."""
+    found: dict[str, list[tuple[str, Mutant]]] = defaultdict(list)
     for path in modules():
-        tests = measuring.get_data().contexts_by_lineno(str(LIBRARY / path))
-        lines[str(path)] = {line: sorted(set(found) - watch.failed - {""}) for line, found in tests.items()}
-    Path(arguments.out).write_text(
-        json.dumps({"seconds": watch.seconds, "lines": lines, "failed": sorted(watch.failed)})
-    )
-    measuring.report(file=sys.stdout, show_missing=True, skip_covered=False)
-    return int(code)
-
-
-def surveyed(paths: list[str]) -> dict[str, Any]:
-    """One or several surveys as one."""
-    whole: dict[str, Any] = {"seconds": {}, "lines": defaultdict(lambda: defaultdict(list))}
-    for path in paths:
-        known = json.loads(Path(path).read_text())
-        whole["seconds"] |= known["seconds"]
-        for module, lines in known["lines"].items():
-            for line, tests in lines.items():
-                whole["lines"][module][line] += tests
-    return whole
-
-
-def drawn(known: dict[str, Any], count: int, seed: int) -> list[tuple[Mutant, list[str]]]:
-    """`count` mutants on lines that a test runs, with those tests, the quickest first."""
-    seconds, found = known["seconds"], []
-    for path in modules():
-        lines = known["lines"].get(str(path), {})
+        seen: Counter[str] = Counter()
         for mutant in mutants(path, LIBRARY):
-            tests = sorted(lines.get(str(mutant.line), []), key=lambda test: seconds.get(test, 0.0))
-            if tests:
-                found.append((mutant, tests))
-    return random.Random(seed).sample(found, min(count, len(found)))
+            name = f"{path}: {mutant.function}: {mutant.kind}"
+            seen[name] += 1
+            found[package_of(str(path))].append((f"{name} ({seen[name]})" if seen[name] > 1 else name, mutant))
+    return found
 
 
-def affordable(tests: list[str], seconds: dict[str, float]) -> list[str]:
-    """The quickest tests that take QUICK seconds together; always one."""
+def drawn(seed: int) -> list[str]:
+    """The names of the sample, in an order that mixes the packages."""
+    chooser, names = random.Random(seed), []
+    for package, found in sorted(possible().items()):
+        names += [name for name, _ in chooser.sample(found, DRAWN[package])]
+    chooser.shuffle(names)
+    return names
+
+
+def affordable(tests: set[str], seconds: dict[str, float]) -> list[str]:
+    """The quickest tests that take QUICK seconds together, the quickest first; at least one."""
     total, chosen = 0.0, []
-    for test in tests:
+    for test in sorted(tests, key=lambda test: (seconds.get(test, 0.0), test)):
         total += seconds.get(test, 0.0)
         if chosen and total > QUICK:
             break
@@ -156,100 +107,207 @@ class Planted(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._source, str(self._path), "exec"), module.__dict__)
 
 
-def tried(mutant: Mutant, tests: list[str], limit: float) -> str:
-    """What becomes of a mutant: "noticed", "survived" or "timeout"; judged in a child process."""
-    child = os.fork()
-    if not child:
-        os.setsid()
-        signal.alarm(int(limit))
-        code = 1
-        with contextlib.suppress(BaseException):
-            code = _judged(mutant, tests)
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what a test has left running
-    if os.WIFSIGNALED(status):
-        return "timeout" if os.WTERMSIG(status) == signal.SIGALRM else "noticed"
-    return "survived" if os.WEXITSTATUS(status) == 0 else "noticed"
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The functions inside a compiled module, in its order."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _codes(inner)
 
 
-def _judged(mutant: Mutant, tests: list[str]) -> int:
+def exchange(mutant: Mutant) -> None:
+    """Give the functions of a module that is imported already the code with the fault.
+
+    Raises:
+        ValueError: a function would close over other variables than it does.
+    """
+    path = LIBRARY / mutant.path
+    sources = (ast.unparse(ast.parse(path.read_text())), source_of(mutant, LIBRARY))
+    pairs = zip(*(_codes(compile(source, str(path), "exec")) for source in sources), strict=True)
+    changed = {old.co_qualname: new for old, new in pairs if old != new}
+    for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
+        code = function.__code__
+        if code.co_filename == str(path) and code.co_qualname in changed:
+            function.__code__ = changed[code.co_qualname]
+
+
+class FirstFailure:
+    """A pytest plugin: writes down which tests fail."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            with Path(self._path).open("a") as file:
+                file.write(f"{report.nodeid}\n")
+
+
+def tried(mutant: Mutant | None, tests: list[str], limit: float, afresh: bool = True) -> tuple[str, list[str]]:
+    """What becomes of a mutant ("noticed", "survived" or "timeout"), judged in a child, and the tests that failed.
+
+    With no mutant, every test is run. `afresh` imports the library with the fault in it, in place of exchanging the
+    code of functions that were imported: for what runs as modules are imported, or as tests are collected.
+    """
+    with tempfile.NamedTemporaryFile(mode="r") as failures:
+        child = os.fork()
+        if not child:
+            os.setsid()
+            code = 1
+            with contextlib.suppress(BaseException):
+                code = _judged(mutant, tests, failures.name, afresh)
+            os._exit(code)
+        status = _waited(child, limit)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what a test has left running
+        failed = failures.read().splitlines()
+    if status is None:
+        return "timeout", []
+    return ("survived" if os.waitstatus_to_exitcode(status) == 0 else "noticed"), failed
+
+
+def _waited(child: int, limit: float) -> int | None:
+    """The status of a child that ends within `limit` seconds; None of one that had to be stopped."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def _judged(mutant: Mutant | None, tests: list[str], failures: str, afresh: bool) -> int:
     """pytest's exit code on the mutant."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    if mutant and not afresh:
+        try:
+            exchange(mutant)
+        except ValueError:
+            afresh = True
+    if afresh:
+        for name, module in list(sys.modules.items()):
+            ours = str(getattr(module, "__file__", None) or "")
+            if ours.startswith(f"{ROOT}/") and not ours.startswith(str(ROOT / "tests/campaigns/mut")):
+                del sys.modules[name]
+    if mutant and afresh:
+        name = ".".join(mutant.path.with_suffix("").parts).removesuffix(".__init__")
+        sys.meta_path.insert(0, Planted(name, LIBRARY / mutant.path, source_of(mutant, LIBRARY)))
+    return _pytest([*(["-x"] if mutant else []), *tests], [FirstFailure(failures)])
+
+
+def _pytest(words: list[str], plugins: list[Any]) -> int:
+    """pytest's exit code; what it prints is dropped."""
     import pytest
 
-    name = ".".join(mutant.path.with_suffix("").parts).removesuffix(".__init__")
-    sys.meta_path.insert(0, Planted(name, LIBRARY / mutant.path, source_of(mutant, LIBRARY)))
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 1)
-    os.dup2(sink, 2)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--durations=0", "--tb=no"]
-    return int(pytest.main([*options, *tests]))
+    sys.stdout.flush()
+    kept = [os.dup(stream) for stream in (0, 1, 2)]
+    sink = os.open(os.devnull, os.O_RDWR)
+    try:
+        for stream in (0, 1, 2):
+            os.dup2(sink, stream)
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--durations=0", "--tb=no"]
+        return int(pytest.main([*options, *words], plugins=plugins))
+    finally:
+        for stream, copy in zip((0, 1, 2), kept, strict=True):
+            os.dup2(copy, stream)
+
+
+def _warmed(files: set[str]) -> None:
+    """Import what every child needs: the library, and `files` of tests, whose parameters are drawn once."""
+    os.chdir(ROOT)
+    _pytest(["--collect-only", *sorted(files)], [])
+
+
+def _passes(mutant: Mutant, known: dict[str, Any], extra: list[str]) -> list[list[str]]:
+    """The tests of each pass: new ones, those that run the line, and others that run some line of the module."""
+    lines, seconds = known["lines"].get(str(mutant.path), {}), known["seconds"]
+    near = set(lines.get(str(mutant.line), []))
+    every = {test for tests in lines.values() for test in tests}
+    chosen = [extra, affordable(near, seconds), affordable(every - near, seconds)]
+    return [tests for tests in chosen if tests]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Try the mutants that the outcome lacks."""
-    import pandas  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
-    import pytest  # noqa: F401
-    import yaml  # noqa: F401
-
-    assert not any(name.startswith("gemmrepro") for name in sys.modules), "a child imports the mutant afresh"
-    os.chdir(ROOT)
-    known = surveyed(arguments.survey)
-    path = Path(arguments.out)
+    """Try the mutants of the sample that the outcome lacks."""
+    known, path = surveyed(arguments.survey), Path(arguments.out)
+    _warmed({test.split("::")[0] for test in (*known["seconds"], *arguments.tests)})
     outcome = json.loads(path.read_text()) if path.is_file() else {}
+    where = {name: mutant for found in possible().values() for name, mutant in found}
     start = time.monotonic()
-    mine = drawn(known, arguments.count, arguments.seed)[arguments.part :: arguments.parts]
-    for mutant, tests in mine:
-        if time.monotonic() - start > arguments.seconds:
-            break
-        if mutant.name in outcome and not (arguments.again and outcome[mutant.name] == "survived"):
+    for name in drawn(SEED)[arguments.part :: arguments.parts]:
+        before = outcome.get(name)
+        if before and not (arguments.again and before["now"] == "survived"):
             continue
-        chosen = affordable(tests, known["seconds"])
-        limit = 30 + 10 * sum(known["seconds"].get(test, 0.0) for test in chosen)
-        outcome[mutant.name] = tried(mutant, chosen, limit)
-        print(f"{outcome[mutant.name]:9} {mutant.function}: {mutant.name}", flush=True)
+        if time.monotonic() - start > arguments.seconds or (arguments.only and arguments.only not in name):
+            continue
+        now, by = "survived", ""
+        for tests in _passes(where[name], known, arguments.tests if arguments.again else []):
+            limit = 60 + 10 * sum(known["seconds"].get(test, 0.0) for test in tests)
+            afresh = where[name].line in known["imported"][str(where[name].path)]
+            now, failed = tried(where[name], tests, limit, afresh)
+            if now == "noticed" and not failed:  # nothing could be collected: because of the fault?
+                now = "noticed" if tried(None, tests, limit)[0] == "survived" else "not judged"
+            if now != "survived":
+                by = failed[0] if failed else ""
+                break
+        outcome[name] = {"first": before["first"] if before else now, "now": now, "by": by}
+        print(f"{now:9} line {where[name].line} of {name}", flush=True)
         path.write_text(json.dumps(outcome, indent=1) + "\n")
     return 0
 
 
-def report(arguments: argparse.Namespace) -> int:
-    """Print how many were noticed, by package, and the survivors."""
-    outcomes: dict[str, str] = {}
-    for path in arguments.out:
+def _together(paths: list[str]) -> dict[str, dict[str, str]]:
+    outcomes: dict[str, dict[str, str]] = {}
+    for path in paths:
         outcomes |= json.loads(Path(path).read_text())
-    packages: dict[str, list[str]] = defaultdict(list)
+    return outcomes
+
+
+def confirm(arguments: argparse.Namespace) -> int:
+    """Run the tests that noticed something without a fault; print those that fail."""
+    os.chdir(ROOT)
+    tests = sorted({each["by"] for each in _together(arguments.out).values() if each["by"]})
+    outcome, failed = tried(None, tests, 3600)
+    print(f"{len(tests)} tests without a fault: {len(failed)} fail", *failed, sep="\n  ")
+    return int(outcome != "survived")
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Print how many were noticed, by package, in the first pass and now, and the survivors."""
+    outcomes, packages = _together(arguments.out), defaultdict(list)
     for name, outcome in outcomes.items():
-        packages[name.split(":")[0].split("/")[1].removesuffix(".py")].append(outcome)
-    for package, found in sorted(packages.items()):
-        print(f"{package:8} {len(found):4} tried, {sum(one != 'survived' for one in found):4} noticed")
-    survivors = [name for name, outcome in outcomes.items() if outcome == "survived"]
-    print(f"all      {len(outcomes):4} tried, {len(outcomes) - len(survivors):4} noticed")
-    print("\n".join(sorted(survivors)))
+        packages[package_of(name.split(":")[0])].append(outcome)
+    everything = {package: len(found) for package, found in possible().items()}
+    for package, found in [*sorted(packages.items()), ("all", list(outcomes.values()))]:
+        first, now = (sum(each[when] in NOTICED for each in found) for when in ("first", "now"))
+        of = everything.get(package, sum(everything.values()))
+        print(f"{package:8} {of:5} possible {len(found):4} tried {first:4} noticed at first {now:4} now", end=" ")
+        print(f"{now / len(found):.1%}")
+    print("timeouts:", sum(each["now"] == "timeout" for each in outcomes.values()))
+    print(*sorted(name for name, outcome in outcomes.items() if outcome["now"] == "survived"), sep="\n")
     return 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(required=True)
-    surveying = commands.add_parser("survey")
-    surveying.add_argument("--out", required=True)
-    surveying.add_argument("tests", nargs="*", help="files of tests; default: the unit tests")
-    surveying.set_defaults(do=survey)
     running = commands.add_parser("run")
     running.add_argument("--survey", required=True, nargs="+", help="of several files of tests each, or of all")
     running.add_argument("--out", required=True)
-    running.add_argument("--count", type=int, default=300)
-    running.add_argument("--seed", type=int, default=22)
     running.add_argument("--part", type=int, default=0, help="which part of the mutants, counted from 0")
     running.add_argument("--parts", type=int, default=1)
     running.add_argument("--seconds", type=float, default=1e9, help="begin no mutant after so long")
+    running.add_argument("--only", default="", help="mutants with this text in their names")
     running.add_argument("--again", action="store_true", help="try survivors again")
+    running.add_argument("--tests", nargs="*", default=[], help="with --again: tests that no survey knows")
     running.set_defaults(do=run)
-    reporting = commands.add_parser("report")
-    reporting.add_argument("--out", required=True, nargs="+")
-    reporting.set_defaults(do=report)
+    for name, do in (("confirm", confirm), ("report", report)):
+        command = commands.add_parser(name)
+        command.add_argument("--out", required=True, nargs="+")
+        command.set_defaults(do=do)
     arguments = parser.parse_args()
     return int(arguments.do(arguments))
 

@@ -370,8 +370,45 @@ def test_the_committed_recordings_are_whole(path):
     declared = experiments.experiment(family, name)
     if about["declared"] == experiments.fingerprint(declared):
         rows = read_rows(path.with_suffix(".csv"), declared.header)
-        check_rows(declared, rows, path)
+        check_rows(declared, rows, path, (about["gpu"] or {}).get("clock_max_mhz", 0.0))
         assert rows and {row["status"] for row in rows} == {"current"}
+
+
+LATENCY = ROOT / "reports/recorded/h200/ladder/experiments/latency.csv"
+
+
+@pytest.mark.parametrize(
+    ("cells", "word"),
+    [
+        ({"cycles": "2.01"}, ""),  # half of the highest clock: a GPU may be slowed down
+        ({"cycles": "4.2"}, "clock of 2064 MHz, and this GPU's is at most 1980 MHz"),
+        ({"cycles": "0.00403"}, "hardly below 198 MHz"),
+        ({"ns": "0.00203"}, "cannot be"),
+        ({"ns": "2035"}, "cannot be"),
+        ({"ns": "0"}, "must be positive"),
+        ({"cycles": "-4", "ns": "-2"}, "must be positive"),
+        ({"hops": "0"}, "must be positive"),
+        ({"cycles": "4.2", "hops": "256"}, ""),  # 521 ns, which the timer may count in one step
+        ({"cycles": "40", "ns": ""}, ""),
+    ],
+)
+def test_clocks_that_a_probe_reads_itself_are_held_against_each_other(cells, word):
+    declared = experiments.experiment("ladder", "latency")
+    row = read_rows(LATENCY, declared.header)[0]
+    assert row["kernel"] == "ceilings.chain"
+    rows = [row | cells]
+    check_rows(declared, rows, LATENCY)  # of a GPU whose highest clock is not known
+    if word:
+        with pytest.raises(UserError, match=f"line 2 of .*{word}"):
+            check_rows(declared, rows, LATENCY, 1980)
+    else:
+        check_rows(declared, rows, LATENCY, 1980)
+
+
+def test_clocks_in_columns_that_are_not_there_are_refused(sums):
+    declared = replace(sums, clocks=experiments.Clocks("cycles", "ns", "hops"))
+    with pytest.raises(UserError, match="no column 'cycles'"):
+        experiments.declarations._check_columns(declared, "here")
 
 
 def _replace(path: Path, text: str, other: str) -> None:

@@ -2,12 +2,14 @@
 
 - `declarations`: what an experiment is, and which ones ``kernels/<family>/experiments.py`` declares. What a family may
   import is handed on from there by this package.
+- `clocks`: what is checked of clocks that kernels read themselves.
 - `tables`: the article's tables as figures, which ``kernels/<family>/tables.py`` declares.
 - `run`: the stage that runs them on the GPU or the CPU at hand.
 - `recorded`: the stage that takes them from a recording instead.
 - `results`: reads what either left, for verdicts, figures and report.
 """
 
+from gemmrepro.experiments.clocks import Clocks
 from gemmrepro.experiments.declarations import (
     FILE,
     RECORDINGS,
@@ -30,6 +32,7 @@ from gemmrepro.experiments.tables import Mark, Measured, Numbers, Panel, Printed
 __all__ = [
     "FILE",
     "RECORDINGS",
+    "Clocks",
     "Column",
     "Dots",
     "Experiment",

@@ -17,8 +17,15 @@ from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.measure.recording import CurrentKeys, read_rows, with_status
 
 
-def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -> None:
-    """Check every row against its columns, and that none occurs twice. Raises UserError, naming the line."""
+def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, highest: float = 0.0) -> None:
+    """Check every row against its columns and its clocks, and that none occurs twice.
+
+    Args:
+        highest: the GPU's highest SM clock in MHz; 0 if unknown.
+
+    Raises:
+        UserError: names the first line that cannot be, and why.
+    """
     seen: set[tuple[str, ...]] = set()
     for number, row in enumerate(rows, 2):
         if (cells := tuple(row.values())) in seen:
@@ -37,6 +44,8 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path) -
                     f"line {number} of the recording {path} is corrupt: {column.name} is '{cell}', which is no "
                     f"{column.kind}; {RESTORE}."
                 ) from None
+        if experiment.clocks and (wrong := experiment.clocks.complaint(row, highest)):
+            raise UserError(f"line {number} of the recording {path} cannot be: {wrong}; {RESTORE}.")
 
 
 def mark(
@@ -86,5 +95,5 @@ def read_checked(
             raise
         rows = []
     if same:
-        check_rows(experiment, rows, table)
+        check_rows(experiment, rows, table, (run["gpu"] or {}).get("clock_max_mhz") or 0.0)
     return mark(rows, build, run["run_keys"], same), run

@@ -23,6 +23,7 @@ from gemmrepro.core import paths
 from gemmrepro.core.loading import load_module
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
+from gemmrepro.experiments.clocks import Clocks
 
 FILE = "experiments.py"
 
@@ -120,6 +121,8 @@ class Experiment:
             them; rows stay comparable.
         device: what it runs on, "gpu" or "cpu".
         packages: required Python packages; if one is missing, nothing is run.
+        clocks: the columns of clocks that its kernels read themselves, if any; held against each other when they are
+            read from a recording.
         folder: where it is declared; filled in when it is read.
         points: the parts that it is split into, each a flat dict; takes `parameters`.
         measure: measures one point; gets a gemmrepro.experiments.run.Context and yields rows made by its `row`.
@@ -140,6 +143,7 @@ class Experiment:
     settings: Mapping[str, Any] = field(default_factory=dict)
     device: str = "gpu"
     packages: tuple[str, ...] = ()
+    clocks: Clocks | None = None
     folder: Path | None = None
 
     @property
@@ -191,6 +195,9 @@ def _check_columns(experiment: Experiment, where: str) -> None:
         for end in (column.low, column.high):
             if end:
                 experiment.column(end)
+    if experiment.clocks:
+        for name in (experiment.clocks.cycles, experiment.clocks.nanoseconds, experiment.clocks.steps):
+            experiment.column(name)
 
 
 def _check_device(experiment: Experiment, where: str) -> None:
