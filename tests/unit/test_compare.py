@@ -195,6 +195,16 @@ def test_an_interval_of_rounds_covers_as_often_as_it_says():
     assert found.count(SLOWER) + found.count(FASTER) <= 9
 
 
+def test_another_algorithm_of_the_library_leaves_the_time_to_decide(runs, capsys):
+    for side, algorithm in (("a", "cublasGemmEx"), ("b", "cublasLt algorithm 66")):
+        path = runs / side / "ladder" / "run.json"
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps({**document, "baseline_algorithms": {"cublas.sgemm 512": algorithm}}))
+    assert run(runs, "--all") == compare.SLOWER_CODE
+    by = {line.split()[4]: line for line in capsys.readouterr().out.splitlines() if "ladder.naive" in line}
+    assert "by time" in by["512"] and "by ratio" in by["256"]
+
+
 def test_a_side_without_samples_is_compared_by_its_intervals(runs, capsys):
     (runs / "a" / "ladder" / "samples.parquet").unlink()
     assert run(runs, "--all") == compare.SLOWER_CODE

@@ -81,6 +81,20 @@ def test_the_heuristic_is_asked_once_for_a_problem_and_shape(library, lt):
     assert len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 2
 
 
+def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
+    library.status["cublasLtMatmulAlgoConfigGetAttribute"] = 0
+    told = lt.described(HALF, SHAPE, 8)
+    assert len(told) == 3 and told[0].startswith("cublasLt algorithm 0 tile 0 split-K 0 ")
+    read = library.named("cublasLtMatmulAlgoConfigGetAttribute")
+    assert [arguments[1].value for arguments in read] == 3 * list(range(9))
+    assert all(arguments[3].value == ctypes.sizeof(arguments[2]._obj) for arguments in read)
+    library.status["cublasLtMatmulAlgoConfigGetAttribute"] = cublas.NOT_SUPPORTED
+    assert lt.described(HALF, SHAPE, 8) == ["cublasLt"] * 3
+    session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={"cublasLt": lt})
+    assert baselines.algorithm_name(session, "cublas.gemm", HALF, SHAPE, 0) == "cublasGemmEx"
+    assert baselines.algorithm_name(session, "cublas.gemm", HALF, SHAPE, 3) == "cublasLt"
+
+
 def test_types_and_layout_are_as_asked_for(library, lt):
     lt.candidates(operands(), 8)
     layouts = [[value.value for value in arguments[1:]] for arguments in library.named("cublasLtMatrixLayoutCreate")]

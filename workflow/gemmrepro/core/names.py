@@ -52,3 +52,8 @@ REPORT_PAGES = ("index", "claims", "corrections", "reproduce", "runs")
 
 REPORT_FOLDERS = ("assets", "baselines", "data", "families", "kernels")
 """The folders beside them, which hold nothing else."""
+
+
+def baseline_at(baseline: str, dtype: str, n: object) -> str:
+    """A baseline at a size in run.json: "<baseline> <n>" for fp32, else "<baseline> <dtype> <n>"."""
+    return f"{baseline} {n}" if dtype == "fp32" else f"{baseline} {dtype} {n}"

@@ -1,7 +1,7 @@
-"""Lists the GPU kernels that baselines launch, with PyTorch's profiler.
+"""Lists the GPU kernels that baselines launch, with PyTorch's profiler, or with CUPTI where there is no PyTorch.
 
     python -m gemmrepro.gpu.baseline_kernels \\
-        --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256, 256, 256]'
+        --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256, 256, 256, null]'
 
 Profiling affects the whole process, so a sweep runs this as a child process (`baselines.gpu_kernel_names`).
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.core.files import write_json
 from gemmrepro.errors import UserError, run_stage
@@ -19,30 +20,70 @@ from gemmrepro.gpu import baselines, device
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Problem, Shape
 
+Wanted = tuple[str, Problem, Shape, int | None]
+"""Baseline, problem, shape, and the number of the algorithm that a trial chose; None if there is no choice."""
 
-def _profile(wanted: Sequence[tuple[str, Problem, Shape]]) -> dict[str, str]:
+
+def _profiler() -> Callable[[Callable[[], None]], list[str]]:
+    """A function that lists the kernels that a call launches, by PyTorch's profiler, or else by CUPTI."""
     try:
         import torch
         from torch.profiler import ProfilerActivity, profile
-    except ImportError as error:
-        raise UserError(f"PyTorch cannot be imported ({error}); it is only needed for the kernels' names.") from None
-    session = device.open_gpu()
+    except ImportError:
+        return _cupti()
 
+    def kernels(call: Callable[[], None]) -> list[str]:
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
+            call()
+            torch.cuda.synchronize()
+        return [event.name for event in record.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+
+    return kernels
+
+
+def _cupti() -> Callable[[Callable[[], None]], list[str]]:
+    try:
+        from cupti import cupti
+    except ImportError as error:
+        raise UserError(
+            f"neither PyTorch nor CUPTI can be imported ({error}); they are only needed for the kernels' names."
+        ) from None
+    kind, seen = cupti.ActivityKind.CONCURRENT_KERNEL, list[str]()
+
+    def completed(activities: Sequence[Any]) -> None:
+        seen.extend(each.name for each in activities if each.kind == kind)
+
+    def kernels(call: Callable[[], None]) -> list[str]:
+        cupti.activity_flush_all(1)
+        seen.clear()
+        call()
+        cupti.activity_flush_all(1)
+        return list(seen)
+
+    cupti.activity_register_callbacks(lambda: (8 << 20, 0), completed)
+    cupti.activity_enable(kind)
+    return kernels
+
+
+def _profile(wanted: Sequence[Wanted]) -> dict[str, str]:
+    kernels = _profiler()
+    session = device.open_gpu()
     names: dict[str, str] = {}
-    for name, problem, shape in wanted:
+    for name, problem, shape, chosen in wanted:
         entry = baselines.baseline(name)
         inputs, output = random(problem, shape, shape.n)
+        if chosen is not None:
+            session.trials.take(problem, shape, chosen, name)
         call = entry.bind(session, Operands(problem, shape, tuple(inputs), output))
         call()
         session.sync()
-        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as record:
-            call()
+
+        def finished(launch: Callable[[], None] = call) -> None:
+            launch()
             session.sync()
-            torch.cuda.synchronize()
-        seen = [event.name for event in record.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-        if seen:
-            kind = "" if problem.dtype_in == "fp32" else f" {problem.dtype_in}"
-            names[f"{name}{kind} {shape.n}"] = " + ".join(dict.fromkeys(seen))
+
+        if seen := kernels(finished):
+            names[baselines.place(name, problem, shape)] = " + ".join(dict.fromkeys(seen))
     return names
 
 
@@ -55,18 +96,19 @@ def main() -> int:
         nargs="+",
         required=True,
         metavar="JSON",
-        help="print the GPU kernels that run for lists of baseline, op, dtype in, dtype out, layout, m, n and k",
+        help="print the GPU kernels behind lists of baseline, op, types in and out, layout, m, n, k and algorithm",
     )
     parser.add_argument("--out", type=Path, help="write them to this file too")
     arguments = parser.parse_args()
     wanted = []
     for item in arguments.names:
         try:
-            name, *problem, m, n, k = json.loads(item)
-            wanted.append((name, Problem(*problem), Shape(int(m), int(n), int(k))))
+            name, *problem, m, n, k, chosen = json.loads(item)
+            shape = Shape(int(m), int(n), int(k))
+            wanted.append((name, Problem(*problem), shape, None if chosen is None else int(chosen)))
         except (ValueError, TypeError):
             raise UserError(
-                f"'{item}' is not a list of baseline, op, dtype in, dtype out, layout, m, n and k."
+                f"'{item}' is not a list of baseline, op, dtype in, dtype out, layout, m, n, k and algorithm."
             ) from None
         baselines.baseline(name)
     names = _profile(wanted)

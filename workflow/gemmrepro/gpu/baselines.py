@@ -23,6 +23,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
+from gemmrepro.core.names import baseline_at
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
@@ -77,7 +78,7 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
     Raises:
         UserError: the library does not support these types or this layout.
     """
-    sums = {FAST: Sums.FAST, HALF_SUMS: Sums.HALF}.get(name, Sums.USUAL)
+    sums = _sums(name)
     calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, sums))
     if operands.problem.dtype_in not in LT_ONLY:
         calls.insert(0, opened(session).gemm_ex(operands, sums))
@@ -95,17 +96,44 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
     return calls[chosen]
 
 
+def _sums(name: str) -> Sums:
+    return {FAST: Sums.FAST, HALF_SUMS: Sums.HALF}.get(name, Sums.USUAL)
+
+
+def algorithm_name(session: device.Session, name: str, problem: Problem, shape: Shape, chosen: int) -> str:
+    """What runs behind a number that a trial chose: ``cublasGemmEx``, or cublasLt's algorithm with its tile.
+
+    What cublasGemmEx chooses itself cuBLAS does not tell; `gpu_kernel_names` finds its kernel.
+    """
+    own = [] if problem.dtype_in in LT_ONLY else ["cublasGemmEx"]
+    return [*own, *opened_lt(session).described(problem, shape, LT_CANDIDATES, _sums(name))][chosen]
+
+
+def _batch(session: device.Session, call: Callable[[], None], launches: int) -> Callable[[], None]:
+    """`launches` of `call` as one graph.
+
+    Launched one by one, a short GEMM takes as long as the host needs to launch it, whichever algorithm it is.
+    """
+    session.stream.begin_capture()
+    try:
+        for _ in range(launches):
+            call()
+    finally:
+        graph = session.stream.end_capture()
+    graph.upload(session.stream)
+    return partial(graph.launch, session.stream)
+
+
 def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     """Index of the fastest of `calls`, launched alternately so that clock drift affects all of them equally."""
     import cupy
 
     trial_ms = session.trials.milliseconds
 
-    def sample(call: Callable[[], None], launches: int) -> tuple[Any, Any]:
+    def sample(call: Callable[[], None]) -> tuple[Any, Any]:
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
         first.record(session.stream)
-        for _ in range(launches):
-            call()
+        call()
         last.record(session.stream)
         return first, last
 
@@ -114,7 +142,7 @@ def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
 
     for call in calls:
         call()
-    once = [sample(call, 1) for call in calls]
+    once = [sample(call) for call in calls]
     session.sync()
     least = max(1e-3, min(elapsed(pair) for pair in once))
     # Warm up first: the ranking at the sustained clock may differ from that at an idle GPU's clock.
@@ -123,7 +151,8 @@ def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     session.sync()
     launches = max(1, round(TRIAL_SAMPLE_MS / least))
     rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(trial_ms / (launches * least * len(calls)))))
-    samples = [[sample(call, launches) for call in calls] for _ in range(rounds)]
+    batches = calls if launches == 1 else [_batch(session, call, launches) for call in calls]
+    samples = [[sample(batch) for batch in batches] for _ in range(rounds)]
     session.sync()
     columns = zip(*samples, strict=True)
     medians = [statistics.median(elapsed(pair) for pair in column) for column in columns]
@@ -233,21 +262,25 @@ def baseline(name: str) -> Baseline:
     return BASELINES[name]
 
 
-def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, Shape]]) -> dict[str, str]:
+def place(name: str, problem: Problem, shape: Shape) -> str:
+    """A baseline at a size as run.json names it."""
+    return baseline_at(name, problem.dtype_in, shape.n)
+
+
+def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, Shape, int | None]]) -> dict[str, str]:
     """The GPU kernel that each baseline launches at each size, found by a child process.
 
     Profiling affects the whole process and would slow down timed launches.
 
     Args:
-        wanted: (baseline id, problem, shape).
+        wanted: (baseline id, problem, shape, the algorithm that its trial chose; None: the child makes a trial).
 
     Returns:
-        names by "<baseline> <n>" for fp32, else "<baseline> <dtype> <n>"; empty, with the reason on stderr, if
-        PyTorch's profiler cannot be used.
+        names by `place`; empty, with the reason on stderr, if there is no profiler.
     """
     if not wanted:
         return {}
-    items = [json.dumps([name, *astuple(problem), *astuple(shape)]) for name, problem, shape in wanted]
+    items = [json.dumps([name, *astuple(problem), *astuple(shape), chosen]) for name, problem, shape, chosen in wanted]
     command = [sys.executable, "-m", "gemmrepro.gpu.baseline_kernels", "--names", *items]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "workflow")
     if answer.returncode != 0:

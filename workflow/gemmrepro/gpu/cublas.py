@@ -57,6 +57,13 @@ LT_TRANSA, LT_TRANSB, LT_FAST_ACCUM = 3, 4, 25
 LT_MAX_WORKSPACE = 1
 """cublasLtMatmulPreferenceAttributes_t."""
 
+LT_ALGORITHM = (
+    *(("algorithm", 0, ctypes.c_int32), ("tile", 1, ctypes.c_uint32), ("split-K", 2, ctypes.c_int32)),
+    *(("reduction", 3, ctypes.c_uint32), ("swizzle", 4, ctypes.c_uint32), ("custom", 5, ctypes.c_uint32)),
+    *(("stages", 6, ctypes.c_uint32), ("inner", 7, ctypes.c_uint16), ("cluster", 8, ctypes.c_uint16)),
+)
+"""cublasLtMatmulAlgoConfigAttributes_t: what tells algorithms apart, its number, and the type of its value."""
+
 MATH_MODES = {"default": 0, "tf32": 3, "fp64 emulated": 8}
 """cublasMath_t values. "tf32" exists for tests that the gate rejects it; "fp64 emulated" computes fp64 products from
 8-bit integers (cuBLAS 13.0.2 and later)."""
@@ -370,6 +377,22 @@ class CublasLt:
             kept = (alpha, beta, plan)
             calls.append(_repeatable("cublasLtMatmul", self._library.cublasLtMatmul, arguments, kept))
         return calls
+
+    def described(self, problem: Problem, shape: Shape, most: int, sums: Sums = Sums.USUAL) -> list[str]:
+        """What `candidates` are, as the library numbers it: ``cublasLt algorithm 66 tile 20 split-K 1 ...``."""
+        return [self._configuration(result) for result in self._plan(problem, shape, most, sums).algorithms]
+
+    def _configuration(self, result: _HeuristicResult) -> str:
+        parts = []
+        for name, attribute, kind in LT_ALGORITHM:
+            value, written = kind(), ctypes.c_size_t()
+            size = ctypes.c_size_t(ctypes.sizeof(value))
+            algorithm = ctypes.byref(result.algo)
+            read = self._library.cublasLtMatmulAlgoConfigGetAttribute
+            # An older library does not know all of them.
+            if read(algorithm, ctypes.c_int(attribute), ctypes.byref(value), size, ctypes.byref(written)) == 0:
+                parts.append(f"{name} {value.value}")
+        return " ".join(["cublasLt", *parts])
 
 
 def opened(session: OnStream, math: str = "default") -> Cublas:

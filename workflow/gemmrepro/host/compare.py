@@ -46,11 +46,12 @@ MOST_DRAWN = 120
 
 @dataclass(frozen=True)
 class Side:
-    """One family of one run: its rows, their rounds where it has samples, and the GPU that they were measured on."""
+    """One family of one run: its rows, their rounds where it has samples, the GPU, and the baselines' algorithms."""
 
     rows: Sequence[Mapping[str, str]]
     rounds: Mapping[Point, Rounds]
     gpu: str
+    algorithms: Mapping[str, str]
 
 
 def read_side(folder: Path) -> dict[str, Side]:
@@ -63,7 +64,9 @@ def read_side(folder: Path) -> dict[str, Side]:
     for path in folders:
         if rows := _rows(path / SUMMARY):
             run = read_json(path / RUN, "the recording", RESTORE)
-            sides[path.name] = Side(rows, _rounds(path / SAMPLES), run["gpu"]["name"])
+            sides[path.name] = Side(
+                rows, _rounds(path / SAMPLES), run["gpu"]["name"], run.get("baseline_algorithms", {})
+            )
     if not sides:
         raise UserError(f"{folder} holds no run: no folder of a family with rows in its {SUMMARY}.")
     return sides
@@ -134,7 +137,10 @@ def changes(
         if family in after:
             new = after[family]
             first, second = toolkits or (None, None)
-            sides = Run.of(old.rows, old.rounds, first), Run.of(new.rows, new.rounds, second)
+            sides = (
+                Run.of(old.rows, old.rounds, first, old.algorithms),
+                Run.of(new.rows, new.rounds, second, new.algorithms),
+            )
             if these := compared(*sides, same_gpu=old.gpu == new.gpu):
                 found[family] = these
     if not found:

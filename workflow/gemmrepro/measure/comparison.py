@@ -1,9 +1,10 @@
 """Compares two runs row by row: is a kernel faster, slower, the same, or can these measurements not say?
 
 A kernel's time drifts with the clock, and so does the time of its baseline, which was sampled in turn with it. Where
-both runs compare a row with the same library on the same GPU, the quotient of their ratios is therefore what decides;
-elsewhere it is the quotient of the times. What is compared are the rounds' medians, as logarithms: by a t test whose
-variance is a row's own combined with that of all rows (`gemmrepro.measure.scatter`). A difference counts only if
+both runs compare a row with the same algorithm of the same library on the same GPU, the quotient of their ratios is
+therefore what decides; elsewhere it is the quotient of the times. What is compared are the rounds' medians, as
+logarithms: by a t test whose variance is a row's own combined with that of all rows (`gemmrepro.measure.scatter`). A
+difference counts only if
 
 - its interval of `CONFIDENCE` excludes none, and
 - the cycles, time x clock, do not contradict: a run at a lower clock is no slower kernel. Of times, the interval scaled
@@ -19,9 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gemmrepro.core.names import LIBRARY
+from gemmrepro.core.names import LIBRARY, baseline_at
 from gemmrepro.measure.scatter import Prior, Shift, pooled, shift
 from gemmrepro.stats import REPEATABILITY, Interval
 
@@ -80,10 +81,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Run:
-    """One family of one run: rows, and rounds where it has samples, by point."""
+    """One family of one run: rows, and rounds where it has samples, by point.
+
+    `algorithms` are those of the baselines, by `baseline_at`, where they were recorded.
+    """
 
     rows: Mapping[Point, Mapping[str, str]]
     rounds: Mapping[Point, Rounds]
+    algorithms: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -91,15 +96,17 @@ class Run:
         rows: Iterable[Mapping[str, str]],
         rounds: Mapping[Point, Rounds] | None = None,
         toolkit: str | None = None,
+        algorithms: Mapping[str, str] | None = None,
     ) -> Run:
         """From the rows of a summary, and from rounds under points with the toolkit.
 
         Args:
             toolkit: the only one whose rows are taken, under points without a toolkit; None: all, with it.
         """
+        algorithms = algorithms or {}
         rounds = rounds or {}
         if toolkit is None:
-            return cls({tuple(row[name] for name in _POINT): row for row in rows}, rounds)
+            return cls({tuple(row[name] for name in _POINT): row for row in rows}, rounds, algorithms)
         names = [name for name in _POINT if name != "toolkit"]
         return cls(
             {tuple(row[name] for name in names): row for row in rows if row["toolkit"] == toolkit},
@@ -108,6 +115,7 @@ class Run:
                 for point, each in rounds.items()
                 if point[_TOOLKIT] == toolkit
             },
+            algorithms,
         )
 
 
@@ -138,7 +146,10 @@ def compared(before: Run, after: Run, same_gpu: bool) -> list[Change]:
 
 
 def _alike(before: Run, after: Run, point: Point) -> bool:
-    """Whether both runs compare a row with the same version of the same library, and it is none itself."""
+    """Whether both runs compare a row with the same version of the same library, and it is none itself.
+
+    Where both say which algorithm the library ran, it must be the same one.
+    """
     old, new = (
         {row["kernel"]: row["build_key"] for row in run.rows.values() if row["toolkit"] == LIBRARY}
         for run in (before, after)
@@ -146,6 +157,9 @@ def _alike(before: Run, after: Run, point: Point) -> bool:
     row, later = before.rows[point], after.rows[point]
     library = row["baseline"]
     same = old.get(library) == new.get(library) and later["baseline"] == library
+    if before.algorithms and after.algorithms and library:
+        place = baseline_at(library, row["dtype"], row["n"])
+        same &= before.algorithms.get(place) == after.algorithms.get(place)
     return bool(library) and same and row["toolkit"] != LIBRARY
 
 

@@ -137,6 +137,7 @@ def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[
     return {
         **new,
         "baseline_kernels": {**old["baseline_kernels"], **new["baseline_kernels"]},
+        "baseline_algorithms": {**old.get("baseline_algorithms", {}), **new.get("baseline_algorithms", {})},
         "toolkits": {**old["toolkits"], **new["toolkits"]},
         "skipped": [*new.get("skipped", []), *skipped],
         "timing_modes": modes,

@@ -24,7 +24,7 @@ from gemmrepro.measure.plan import Point, Skipped
 from gemmrepro.measure.prepare import Sweep
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY
 from gemmrepro.measure.records import Check, Round
-from gemmrepro.operations import shape_of
+from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.keys import run_key
 
@@ -157,7 +157,27 @@ def circumstances(
         "git_commit": git_commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "config": config,
+        "baseline_algorithms": baseline_algorithms(sweep),
         "skipped": [asdict(entry) for entry in skipped],
+    }
+
+
+def _chosen(sweep: Sweep) -> dict[tuple[str, Problem, Shape], int | None]:
+    """The libraries' calls, each with the number of the algorithm that its trial chose; None if it has no choice."""
+    found: dict[tuple[str, Problem, Shape], int | None] = {}
+    for point in sweep.points:
+        if point.toolkit == LIBRARY:
+            check = sweep.records.check(point)
+            found[point.kernel, point.problem, point.shape] = check.algorithm if check else None
+    return found
+
+
+def baseline_algorithms(sweep: Sweep) -> dict[str, str]:
+    """What the trials chose: the algorithm behind each library call that has a choice."""
+    return {
+        baselines.place(name, problem, shape): baselines.algorithm_name(sweep.session, name, problem, shape, chosen)
+        for (name, problem, shape), chosen in _chosen(sweep).items()
+        if chosen is not None
     }
 
 
@@ -175,9 +195,8 @@ def manifest(sweep: Sweep, results: Sequence[Measured], profile: bool) -> dict[s
 
 def baseline_kernels(sweep: Sweep) -> dict[str, str]:
     """Names of the GPU kernels behind the baselines, from the journal or by asking the profiler once."""
-    library = [point for point in sweep.points if point.toolkit == LIBRARY]
-    wanted = list(dict.fromkeys((point.kernel, point.problem, point.shape) for point in library))
-    named = [[name, str(problem), shape.n] for name, problem, shape in wanted]
+    wanted = [(*call, chosen) for call, chosen in _chosen(sweep).items()]
+    named = [[name, str(problem), shape.n, chosen] for name, problem, shape, chosen in wanted]
     records = sweep.records
     identity = {**records.machine, "versions": dict(sweep.versions), "wanted": named}
     names = records.journal.get("baseline-kernels", identity)

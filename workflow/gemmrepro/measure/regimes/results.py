@@ -20,7 +20,7 @@ from gemmrepro.measure.regimes import derived, files
 from gemmrepro.measure.regimes.columns import READING_COLUMNS, SAMPLE_COLUMNS, RegimeRow
 from gemmrepro.measure.regimes.passes import Passes, Visit
 from gemmrepro.measure.regimes.plan import Set
-from gemmrepro.measure.results import circumstances, compared_with, wrong
+from gemmrepro.measure.results import baseline_kernels, circumstances, compared_with, wrong
 
 LEFT_OUT = "the time limit ended before all its passes"
 
@@ -142,4 +142,7 @@ def _run(sweep: Sweep, passes: Passes, skipped: Sequence[Skipped]) -> dict[str, 
     """run.json, as of a sweep."""
     used = {point[:2] for members in passes.members for point in (each.subject for each in members.subjects)}
     binaries = sorted(name for name in used if name[1] != LIBRARY)
-    return {**circumstances(sweep, binaries, dict(passes.settings.document), skipped), "baseline_kernels": {}}
+    return {
+        **circumstances(sweep, binaries, dict(passes.settings.document), skipped),
+        "baseline_kernels": baseline_kernels(sweep),
+    }
