@@ -7,8 +7,8 @@
     PYTHONPATH=workflow python tests/campaigns/mutations.py report --out mutants.json
 
 `run` draws DRAWN faults per package by a fixed seed from all possible ones, whether a test reaches them or not, and
-tries each in a process of its own: first the tests that run its line, the quickest first, until one fails; then, if
-none does, other tests of the module. It continues where it stopped. `--again` tries those that survived with tests
+tries each in a process of its own: the tests that run its line, the quickest first, until one fails; with `--wide` then
+other tests of the module. It continues where it stopped. `--again` tries those that survived once more, with tests
 written since (`--tests`, or a newer survey); what the first pass found is kept. `confirm` runs every test that noticed
 a fault once more without any: one that fails then has noticed nothing. `report` prints counts and survivors.
 
@@ -50,7 +50,7 @@ DRAWN = {"gates": 65, "judge": 65, "measure": 65, "stats": 10, "timing": 15}
 
 SEED = 22
 
-QUICK = 12.0
+QUICK = 8.0
 """Seconds of the survey that the tests of one fault may take in a pass; slower ones are left out."""
 
 MEMORY = 6 << 30
@@ -221,12 +221,12 @@ def _warmed(files: set[str]) -> None:
     _pytest(["--collect-only", *sorted(files)], [])
 
 
-def _passes(mutant: Mutant, known: dict[str, Any], extra: list[str]) -> list[list[str]]:
-    """The tests of each pass: new ones, those that run the line, and others that run some line of the module."""
+def _passes(mutant: Mutant, known: dict[str, Any], extra: list[str], wide: bool) -> list[list[str]]:
+    """The tests of each pass: those given; those that run the line; `wide`, others that run some line of the module."""
     lines, seconds = known["lines"].get(str(mutant.path), {}), known["seconds"]
     near = set(lines.get(str(mutant.line), []))
     every = {test for tests in lines.values() for test in tests}
-    chosen = [extra, affordable(near, seconds), affordable(every - near, seconds)]
+    chosen = [extra, affordable(near, seconds), affordable(every - near, seconds) if wide else []]
     return [tests for tests in chosen if tests]
 
 
@@ -244,8 +244,8 @@ def run(arguments: argparse.Namespace) -> int:
         if time.monotonic() - start > arguments.seconds or (arguments.only and arguments.only not in name):
             continue
         now, by = "survived", ""
-        for tests in _passes(where[name], known, arguments.tests if arguments.again else []):
-            limit = 60 + 10 * sum(known["seconds"].get(test, 0.0) for test in tests)
+        for tests in _passes(where[name], known, arguments.tests, arguments.wide):
+            limit = 30 + 10 * sum(known["seconds"].get(test, 0.0) for test in tests)
             afresh = where[name].line in known["imported"][str(where[name].path)]
             now, failed = tried(where[name], tests, limit, afresh)
             if now == "noticed" and not failed:  # nothing could be collected: because of the fault?
@@ -302,7 +302,8 @@ def main() -> int:
     running.add_argument("--seconds", type=float, default=1e9, help="begin no mutant after so long")
     running.add_argument("--only", default="", help="mutants with this text in their names")
     running.add_argument("--again", action="store_true", help="try survivors again")
-    running.add_argument("--tests", nargs="*", default=[], help="with --again: tests that no survey knows")
+    running.add_argument("--tests", nargs="*", default=[], help="tests that are tried first")
+    running.add_argument("--wide", action="store_true", help="try other tests of the module, too")
     running.set_defaults(do=run)
     for name, do in (("confirm", confirm), ("report", report)):
         command = commands.add_parser(name)
