@@ -115,20 +115,27 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(inner)
 
 
-def exchange(mutant: Mutant) -> None:
-    """Give the functions of a module that is imported already the code with the fault.
+class Functions:
+    """The functions of the library that are imported, by file. Made before children are forked: see `gc.freeze`."""
 
-    Raises:
-        ValueError: a function would close over other variables than it does.
-    """
-    path = LIBRARY / mutant.path
-    sources = (ast.unparse(ast.parse(path.read_text())), source_of(mutant, LIBRARY))
-    pairs = zip(*(_codes(compile(source, str(path), "exec")) for source in sources), strict=True)
-    changed = {old.co_qualname: new for old, new in pairs if old != new}
-    for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
-        code = function.__code__
-        if code.co_filename == str(path) and code.co_qualname in changed:
-            function.__code__ = changed[code.co_qualname]
+    def __init__(self) -> None:
+        self._of: dict[str, list[FunctionType]] = defaultdict(list)
+        for function in [one for one in gc.get_objects() if isinstance(one, FunctionType)]:
+            self._of[function.__code__.co_filename].append(function)
+
+    def exchange(self, mutant: Mutant) -> None:
+        """Give the functions of a module the code with the fault.
+
+        Raises:
+            ValueError: a function would close over other variables than it does.
+        """
+        path = LIBRARY / mutant.path
+        sources = (ast.unparse(ast.parse(path.read_text())), source_of(mutant, LIBRARY))
+        pairs = zip(*(_codes(compile(source, str(path), "exec")) for source in sources), strict=True)
+        changed = {old.co_qualname: new for old, new in pairs if old != new}
+        for function in self._of[str(path)]:
+            if function.__code__.co_qualname in changed:
+                function.__code__ = changed[function.__code__.co_qualname]
 
 
 class FirstFailure:
@@ -143,11 +150,16 @@ class FirstFailure:
                 file.write(f"{report.nodeid}\n")
 
 
-def tried(mutant: Mutant | None, tests: list[str], limit: float, afresh: bool = True) -> tuple[str, list[str]]:
+def tried(
+    mutant: Mutant | None, tests: list[str], limit: float, functions: Functions | None = None
+) -> tuple[str, list[str]]:
     """What becomes of a mutant ("noticed", "survived" or "timeout"), judged in a child, and the tests that failed.
 
-    With no mutant, every test is run. `afresh` imports the library with the fault in it, in place of exchanging the
-    code of functions that were imported: for what runs as modules are imported, or as tests are collected.
+    With no mutant, every test is run.
+
+    Args:
+        functions: whose code is exchanged; None: the child imports the library with the fault in it, for what runs as
+            modules are imported or as tests are collected.
     """
     with tempfile.NamedTemporaryFile(mode="r") as failures:
         child = os.fork()
@@ -155,7 +167,7 @@ def tried(mutant: Mutant | None, tests: list[str], limit: float, afresh: bool = 
             os.setsid()
             code = 1
             with contextlib.suppress(BaseException):
-                code = _judged(mutant, tests, failures.name, afresh)
+                code = _judged(mutant, tests, failures.name, functions)
             os._exit(code)
         status = _waited(child, limit)
         with contextlib.suppress(ProcessLookupError):
@@ -179,20 +191,13 @@ def _waited(child: int, limit: float) -> int | None:
     return None
 
 
-def _judged(mutant: Mutant | None, tests: list[str], failures: str, afresh: bool) -> int:
+def _judged(mutant: Mutant | None, tests: list[str], failures: str, functions: Functions | None) -> int:
     """pytest's exit code on the mutant."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    if mutant and not afresh:
-        try:
-            exchange(mutant)
-        except ValueError:
-            afresh = True
-    if afresh:
-        for name, module in list(sys.modules.items()):
-            ours = str(getattr(module, "__file__", None) or "")
-            if ours.startswith(f"{ROOT}/") and not ours.startswith(str(ROOT / "tests/campaigns/mut")):
-                del sys.modules[name]
-    if mutant and afresh:
+    if mutant and functions:
+        functions.exchange(mutant)
+    elif mutant:
+        assert not any(name.startswith("gemmrepro") for name in sys.modules), "the mutant is imported here"
         name = ".".join(mutant.path.with_suffix("").parts).removesuffix(".__init__")
         sys.meta_path.insert(0, Planted(name, LIBRARY / mutant.path, source_of(mutant, LIBRARY)))
     return _pytest([*(["-x"] if mutant else []), *tests], [FirstFailure(failures)])
@@ -215,10 +220,24 @@ def _pytest(words: list[str], plugins: list[Any]) -> int:
             os.dup2(copy, stream)
 
 
-def _warmed(files: set[str]) -> None:
-    """Import what every child needs: the library, and `files` of tests, whose parameters are drawn once."""
-    os.chdir(ROOT)
+def _warmed(files: set[str]) -> Functions:
+    """Import what most children need: the library, and `files` of tests, whose parameters are drawn once."""
     _pytest(["--collect-only", *sorted(files)], [])
+    functions = Functions()
+    gc.collect()
+    gc.freeze()  # or else every child's garbage collector writes to all memory
+    return functions
+
+
+def _imports() -> None:
+    """Import what every child needs and no fault is in."""
+    import jsonschema  # noqa: F401
+    import pandas  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import pytest  # noqa: F401
+    import scipy.stats  # noqa: F401
+
+    os.chdir(ROOT)
 
 
 def _passes(mutant: Mutant, known: dict[str, Any], extra: list[str], wide: bool) -> list[list[str]]:
@@ -232,31 +251,46 @@ def _passes(mutant: Mutant, known: dict[str, Any], extra: list[str], wide: bool)
 
 def run(arguments: argparse.Namespace) -> int:
     """Try the mutants of the sample that the outcome lacks."""
+    _imports()
     known, path = surveyed(arguments.survey), Path(arguments.out)
-    _warmed({test.split("::")[0] for test in (*known["seconds"], *arguments.tests)})
     outcome = json.loads(path.read_text()) if path.is_file() else {}
     where = {name: mutant for found in possible().values() for name, mutant in found}
-    start = time.monotonic()
-    for name in drawn(SEED)[arguments.part :: arguments.parts]:
-        before = outcome.get(name)
-        if before and not (arguments.again and before["now"] == "survived"):
-            continue
-        if time.monotonic() - start > arguments.seconds or (arguments.only and arguments.only not in name):
-            continue
-        now, by = "survived", ""
-        for tests in _passes(where[name], known, arguments.tests, arguments.wide):
-            limit = 30 + 10 * sum(known["seconds"].get(test, 0.0) for test in tests)
-            afresh = where[name].line in known["imported"][str(where[name].path)]
-            now, failed = tried(where[name], tests, limit, afresh)
-            if now == "noticed" and not failed:  # nothing could be collected: because of the fault?
-                now = "noticed" if tried(None, tests, limit)[0] == "survived" else "not judged"
-            if now != "survived":
-                by = failed[0] if failed else ""
-                break
-        outcome[name] = {"first": before["first"] if before else now, "now": now, "by": by}
-        print(f"{now:9} line {where[name].line} of {name}", flush=True)
-        path.write_text(json.dumps(outcome, indent=1) + "\n")
+    end = time.monotonic() + arguments.seconds
+    names = [
+        name
+        for name in drawn(SEED)[arguments.part :: arguments.parts]
+        if arguments.only in name and (name not in outcome or (arguments.again and outcome[name]["now"] not in NOTICED))
+    ]
+    # First what is imported with its fault, while nothing of the library is.
+    at_import = [name for name in names if where[name].line in known["imported"][str(where[name].path)]]
+    later = [name for name in names if name not in at_import]
+    for names in (at_import, later):
+        files = {test.split("::")[0] for test in (*known["seconds"], *arguments.tests)}
+        functions = _warmed(files) if names is later and later else None
+        for name in names:
+            if time.monotonic() > end:
+                return 0
+            before = outcome.get(name)
+            passes = _passes(where[name], known, arguments.tests, arguments.wide)
+            now, by = _outcome(where[name], passes, known["seconds"], functions)
+            outcome[name] = {"first": before["first"] if before else now, "now": now, "by": by}
+            print(f"{now:9} line {where[name].line} of {name}", flush=True)
+            path.write_text(json.dumps(outcome, indent=1) + "\n")
     return 0
+
+
+def _outcome(
+    mutant: Mutant, passes: list[list[str]], seconds: dict[str, float], functions: Functions | None
+) -> tuple[str, str]:
+    """What becomes of a mutant, and the test that noticed it."""
+    for tests in passes:
+        limit = 30 + 10 * sum(seconds.get(test, 0.0) for test in tests)
+        now, failed = tried(mutant, tests, limit, functions)
+        if now == "noticed" and not failed and tried(None, tests, limit, functions)[0] != "survived":
+            now = "not judged"  # nothing can be collected, and not because of the fault
+        if now != "survived":
+            return now, failed[0] if failed else ""
+    return "survived", ""
 
 
 def _together(paths: list[str]) -> dict[str, dict[str, str]]:
@@ -287,7 +321,7 @@ def report(arguments: argparse.Namespace) -> int:
         print(f"{package:8} {of:5} possible {len(found):4} tried {first:4} noticed at first {now:4} now", end=" ")
         print(f"{now / len(found):.1%}")
     print("timeouts:", sum(each["now"] == "timeout" for each in outcomes.values()))
-    print(*sorted(name for name, outcome in outcomes.items() if outcome["now"] == "survived"), sep="\n")
+    print(*sorted(name for name, outcome in outcomes.items() if outcome["now"] not in NOTICED), sep="\n")
     return 0
 
 

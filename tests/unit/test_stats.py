@@ -134,3 +134,34 @@ def test_samples_that_all_read_the_same_are_known_to_a_tick():
     assert stats.resolution([7.0, 7.0]) == 0.0
     ratio = stats.ratio_interval([[10.0] * 8] * 2, [[20.0] * 8] * 2, ticks=(0.1, 0.4))
     assert ratio.low == pytest.approx(0.5 * (1 - 0.03)) and ratio.high == pytest.approx(0.5 * (1 + 0.03))
+
+
+def test_intervals_that_touch_overlap_and_others_do_not():
+    a, b, c = stats.Interval(1, 0.5, 1.5), stats.Interval(2, 1.5, 2.5), stats.Interval(3, 2.6, 3.5)
+    assert a.overlaps(b) and b.overlaps(a)
+    assert not b.overlaps(c) and not c.overlaps(b)
+    assert a.relative_width == 1.0 and stats.Interval(4.0, 3.0, 6.0).relative_width == 0.75
+    assert stats.Interval(0.0, -1.0, 1.0).relative_width == math.inf
+
+
+def test_what_has_too_few_values_is_refused_or_of_no_width():
+    with pytest.raises(ValueError, match="at least one sample"):
+        stats.median_ranks(0)
+    with pytest.raises(ValueError, match="at least two values"):
+        stats.t_quantile(0)
+    assert stats.mean_interval([4.0]) == stats.Interval(4.0, 4.0, 4.0)
+    two = stats.mean_interval([4.0, 6.0])
+    assert two.value == 5.0 and two.high - 5.0 == pytest.approx(12.7062, rel=1e-5) == 5.0 - two.low
+
+
+def test_a_round_of_one_sample_counts_as_a_round():
+    two = stats.rounds_interval([[10.0], [12.0]])
+    assert two.value == 11.0 and two.high == pytest.approx(11 + 12.7062, rel=1e-5) and two.low == 0.0
+    margins = stats.rounds_interval([[100.0]], tick=0.5, repeatability=0.01)
+    assert (margins.low, margins.high) == (98.5, 101.5)
+
+
+def test_a_ratio_is_the_baselines_time_over_the_kernels():
+    assert stats.ratio_interval([[30.0]], [[10.0]]).value == 3.0
+    widened = stats.ratio_interval([[30.0]], [[10.0]], ticks=(3.0, 2.0))
+    assert (widened.low, widened.high) == (pytest.approx(3 * 0.7), pytest.approx(3 * 1.3))

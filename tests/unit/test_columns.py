@@ -1,0 +1,24 @@
+"""What a cell of a table may hold, as text and in the JSON schema."""
+
+from __future__ import annotations
+
+from gemmrepro.measure.columns import About, Column
+
+
+def test_what_a_cell_may_hold():
+    number = Column("x", "number", False, About("", least=0.0, above=None))
+    assert number.allows("0") and number.allows("2.5") and not number.allows("-1") and not number.allows("")
+    assert not number.allows("nan") and not number.allows("inf") and not number.allows("much")
+    above = Column("x", "number", True, About("", above=0.0))
+    assert above.allows("") and above.allows("0.1") and not above.allows("0")
+    whole = Column("n", "integer", False, About("", least=1))
+    assert whole.allows("4096") and not whole.allows("04096") and not whole.allows("1.5") and not whole.allows("0")
+    text = Column("t", "text", False, About("", among=("a", "b")))
+    assert text.allows("a") and not text.allows("c") and not text.allows("")
+    pattern = Column("t", "text", False, About("", pattern="^[ab]+$"))
+    assert pattern.allows("ab") and not pattern.allows("abc")
+    assert text.schema == {"enum": ["a", "b"]}
+    assert whole.schema["type"] == "integer" and whole.schema["minimum"] == 1 and "minLength" not in whole.schema
+    assert above.schema["type"] == ["number", "null"] and above.schema["exclusiveMinimum"] == 0.0
+    assert Column("t", "text", False, About("")).schema["minLength"] == 1
+    assert Column("t", "text", True, About("")).schema["type"] == ["string", "null"]

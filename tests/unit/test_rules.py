@@ -1,0 +1,305 @@
+"""The rules that turn values into verdicts at their edges, and the arithmetic and rates that they rest on."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gemmrepro.core import paths
+from gemmrepro.errors import UserError
+from gemmrepro.judge import chips, experiments, rules
+from gemmrepro.judge.ceilings import computed_peak
+from gemmrepro.judge.evidence import Value
+from gemmrepro.judge.experiments import PointValue
+from gemmrepro.judge.expressions import evaluate, names_in
+from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED
+
+
+def value(middle: float, low: float | None = None, high: float | None = None, label: str = "k, 4096, cuda12") -> Value:
+    return Value(label, middle, middle if low is None else low, middle if high is None else high, "ratio", ())
+
+
+def said(verdict: rules.Verdict) -> str:
+    return f"{verdict.kind}: {verdict.reason}"
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [
+        (1.0049, "within half a percent of it"),
+        (0.9951, "within half a percent of it"),
+        (1.006, "1% higher"),
+        (0.9, "10% lower"),
+        (1.99, "99% higher"),
+        (2.0, "2.0 times higher"),
+        (0.5, "2.0 times lower"),
+        (0.51, "49% lower"),
+        (0.2, "5.0 times lower"),
+    ],
+)
+def test_a_difference_in_words(measured, words):
+    assert rules.difference(measured, 1.0) == words
+
+
+@pytest.mark.parametrize(
+    ("one", "published", "tolerance", "partly", "says"),
+    [
+        (value(3), 3, 0, {}, "reproduced: exactly so"),
+        (value(3, 2.9, 3), 3, 0, {}, "not reproduced: not exactly so"),
+        (value(4), 3, 0, {"within_factor": 2}, "partly: not exactly so, but within a factor of 2"),
+        (value(1.1, 1.1, 1.1), 1.0, 0.1, {}, "reproduced: inside the tolerance of ±10%"),
+        (value(1.2, 1.1, 1.3), 1.0, 0.1, {}, "reproduced: its interval reaches the tolerance of ±10%"),
+        (value(1.0, 0.8, 1.2), 1.0, 0.1, {}, "so it decides nothing about the size"),
+        (value(1.2, 1.15, 1.3), 1.0, 0.1, {}, "not reproduced: outside the tolerance of ±10%"),
+        (value(2.0), 4.0, 0.1, {"within_factor": 2}, "but within a factor of 2"),
+        (value(8.0), 4.0, 0.1, {"within_factor": 2}, "but within a factor of 2"),
+        (value(8.1), 4.0, 0.1, {"within_factor": 2}, "and off by more than 2 times"),
+        (value(1.3, 1.1, 1.4), 2.0, 0.1, {"same_side_of": 1}, "but above 1 as published"),
+        (value(1.3, 1.0, 1.4), 2.0, 0.1, {"same_side_of": 1}, "and not above 1"),
+        (value(0.8, 0.7, 0.9), 0.3, 0.1, {"same_side_of": 1}, "but below 1 as published"),
+        (value(0.8, 0.7, 1.0), 0.3, 0.1, {"same_side_of": 1}, "and not below 1"),
+        (value(9.0), 2.0, 0.1, {"same_side_of": 1, "within_factor": 2}, "not reproduced: outside"),
+        (value(-1.0), -1.0, 0.1, {}, "reproduced: inside"),
+    ],
+)
+def test_a_value_against_its_published_one(one, published, tolerance, partly, says):
+    assert says in said(rules.judge_value(one, published, tolerance, partly))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bounds", "kind"),
+    [
+        (1.01, 1.2, {}, REPRODUCED),
+        (1.0, 1.2, {}, NOT),
+        (0.8, 1.0, {}, NOT),
+        (0.8, 0.9, {}, NOT),
+        (1.6, 1.9, {"least": 1.5}, REPRODUCED),
+        (1.5, 1.9, {"least": 1.5}, PARTLY),
+        (1.6, 2.0, {"least": 1.5, "most": 2.0}, REPRODUCED),
+        (1.6, 2.1, {"least": 1.5, "most": 2.0}, PARTLY),
+        (1.1, 1.9, {"most": 2.0}, REPRODUCED),
+        (1.0, 1.9, {"most": 2.0}, NOT),
+    ],
+)
+def test_a_gain(low, high, bounds, kind):
+    assert rules.judge_faster(value((low + high) / 2, low, high), **bounds).kind == kind
+
+
+def test_a_slower_one_and_one_that_is_neither_are_told_apart():
+    assert rules.judge_faster(value(0.8, 0.7, 0.9)).reason == "it is the slower one"
+    assert rules.judge_faster(value(1.0, 0.9, 1.0)).reason == "the interval holds 1, so no difference shows"
+
+
+def test_an_order_names_the_pairs_that_break_it():
+    a, b, c = (value(x, x - 0.1, x + 0.1, f"{name}, 4096") for name, x in (("a", 1), ("b", 2), ("c", 3)))
+    assert said(rules.judge_order([a, b], [1, 2])) == (
+        "reproduced: both are in the published order with intervals apart"
+    )
+    assert "all 2 neighbouring pairs are" in rules.judge_order([a, b, c], [1, 2, 3]).reason
+    wrong = rules.judge_order([a, c, b], [1, 2, 3])
+    assert said(wrong) == "not reproduced: 1 of 2 neighbouring pairs are in the published order; not so c and b"
+    touching = value(1.2, 1.1, 1.3, "d, 4096")
+    assert rules.judge_order([a, touching], [1, 2]).kind == NOT, "intervals that touch are not apart"
+
+
+def counted(number: float, build: str) -> Value:
+    return Value(f"k, {build}", number, number, number, "count", ())
+
+
+@pytest.mark.parametrize(
+    ("counts", "least", "most", "says"),
+    [
+        ((4, 4), 4, None, "reproduced: 4 of X stand in each of 2 builds, where at least 4 should"),
+        ((4, 6), 4, 6, "reproduced: 4 to 6 of X stand in each of 2 builds, where 4 to 6 should"),
+        ((3, 6), 4, None, "not reproduced: at least 4 of X should stand in every build; found 3 (sm_0)"),
+        ((4, 7), 4, 6, "found 7 (sm_1)"),
+        ((0, 0), 0, 0, "reproduced: none of X stands in any of 2 builds, as it should be"),
+        ((0, 1), 0, 0, "not reproduced: none of X should stand in every build; found 1 (sm_1)"),
+        ((5,), 4, None, "reproduced: 5 of X stand in the build for sm_0"),
+    ],
+)
+def test_counts_of_instructions(counts, least, most, says):
+    values = [counted(number, f"sm_{place}") for place, number in enumerate(counts)]
+    assert says in said(rules.judge_counts(values, "X", least, most))
+
+
+@pytest.mark.parametrize(
+    ("one", "bounds", "says"),
+    [
+        (2, {"least": 2}, "reproduced: at least 2, as stated"),
+        (1.9, {"least": 2}, "not reproduced: not at least 2"),
+        (2, {"most": 2}, "reproduced: at most 2, as stated"),
+        (2.1, {"least": 1, "most": 2}, "not reproduced: not at least 1 and at most 2"),
+        (7, {"least": 7, "most": 7}, "reproduced: exactly 7, as stated"),
+    ],
+)
+def test_bounds_of_a_value(one, bounds, says):
+    assert said(rules.judge_bounds(one, bounds)) == says
+
+
+@pytest.mark.parametrize(
+    ("one", "least", "most", "kind"),
+    [
+        (2.0, 2.0, 3.0, REPRODUCED),
+        (3.0, 2.0, 3.0, REPRODUCED),
+        (1.5, 2.0, 3.0, PARTLY),
+        (0.9, 2.0, 3.0, NOT),
+        (0.9, 0.2, 0.5, PARTLY),
+        (0.9, 0.2, 1.0, REPRODUCED),
+        (1.1, 0.2, 1.0, NOT),
+        (1.1, 0.2, 0.5, NOT),
+    ],
+)
+def test_a_quotient_against_a_range(one, least, most, kind):
+    verdict = rules.judge_range(one, least, most)
+    assert verdict.kind == kind and verdict.reason
+
+
+# Values of experiments at points
+
+
+def point(middle: float, low: float, high: float, **more) -> PointValue:
+    return PointValue("k, cuda12", middle, low, high, "u", (), "k 64", **more)
+
+
+@pytest.mark.parametrize(
+    ("one", "bounds", "inside"),
+    [
+        (point(2, 1.9, 2.1), {"above": 1.9}, False),
+        (point(2, 1.9, 2.1), {"above": 1.8}, True),
+        (point(2, 1.9, 2.1), {"least": 1.9}, True),
+        (point(2, 1.9, 2.1), {"least": 1.95}, False),
+        (point(2, 1.9, 2.1), {"most": 2.1}, True),
+        (point(2, 1.9, 2.1), {"most": 2.05}, False),
+        (point(2, 1.9, 2.1, published=2.0), {"near": 0.05}, True),
+        (point(2, 1.9, 2.1, published=2.1), {"near": 0.05}, False),
+        (point(2, 1.0, 4.0, published=2.0), {"factor": 2}, True),
+        (point(2, 0.9, 4.0, published=2.0), {"factor": 2}, False),
+        (point(2, 1.0, 4.1, published=2.0), {"factor": 2}, False),
+        (point(2, 1.9, 2.1, published=9.0, expected=2.0), {"near": 0.05}, True),
+        (point(2, 1.9, 2.1, published=2.0, expected=9.0), {"near": 0.05}, False),
+        (point(2, 2.0, 2.0, published=2.0), {"near": 0}, True),
+    ],
+)
+def test_whether_a_point_lies_within_its_bounds(one, bounds, inside):
+    assert experiments.within_bounds(one, bounds) == inside
+
+
+@pytest.mark.parametrize(
+    ("compute", "words"),
+    [
+        ({"near": 0.05}, "within 5 % of the published value"),
+        ({"near": 0}, "as published"),
+        ({"factor": 2}, "within a factor of 2 of the published value"),
+        ({"above": 1, "most": 3}, "above 1 and at most 3"),
+        ({"least": 2}, "at least 2"),
+        ({}, ""),
+    ],
+)
+def test_bounds_in_words(compute, words):
+    assert experiments.bounds_text(compute) == words
+
+
+def test_points_are_described_with_their_published_values_or_as_a_range():
+    near = {"value": "ms", "kernel": "k", "by": ["n"], "near": 0.1}
+    pair = [point(2, 2, 2, published=2.0), point(4, 4, 4, published=8.0)]
+    assert experiments.describe(pair, 0, near) == (
+        "ms of k is within 10 % of the published value at 1 of 2 points: "
+        "2.00 (published 2.00) at k 64; 4.00 (published 8.00) at k 64"
+    )
+    carried = [point(2, 2, 2, published=4.0, expected=2.0)]
+    assert "of the expected value at 1 of 1 points: 2.00 (published 4.00, expected here 2.00)" in experiments.describe(
+        carried, 0, near
+    )
+    assert experiments.describe(pair, 0, {"value": "ms", "kernel": "k", "by": ["n"]}).startswith("ms of k is 2.00 (")
+    many = [point(float(x), x, x) for x in range(1, 8)]
+    text = experiments.describe(many, 1, {"value": "ms", "kernel": "k", "most": 1})
+    assert "at most 1 at 1 of 7 points, from 1.00 (k 64) to 7.00 (k 64); not so at k 64: 2.00" in text
+    assert text.count("k 64: ") == 4 and text.endswith(" and 2 more; at 1 more neither errs at all")
+
+
+# Arithmetic
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [("2 + 3 * 4", 14.0), ("(2 - 5) / 4", -0.75), ("-n ** 2", -9.0), ("+n", 3.0), ("2 ** 0.5", math.sqrt(2))],
+)
+def test_arithmetic(expression, result):
+    assert evaluate(expression, {"n": 3.0}) == pytest.approx(result)
+
+
+@pytest.mark.parametrize(
+    ("expression", "word"),
+    [
+        ("1 / (n - 3)", "divides by zero"),
+        ("10.0 ** 400", "too large"),
+        ("(-1) ** 0.5", "no finite number"),
+        ("1e308 * 10", "no finite number"),
+        ("m", "there is no 'm' among n"),
+        ("True", "holds 'True'"),
+        ("'a'", "only numbers"),
+        ("n if n else 1", "only numbers"),
+        ("n // 2", "holds 'FloorDiv'"),
+        ("n +", "is not arithmetic"),
+        ("1" + " + 1" * 100, "at most 400 characters"),
+    ],
+)
+def test_what_is_no_arithmetic_is_refused_in_words(expression, word):
+    with pytest.raises(ValueError, match=word):
+        evaluate(expression, {"n": 3.0})
+
+
+def test_an_expression_of_400_characters_is_read():
+    assert evaluate("1" + " + 1" * 99 + "  ", {}) == 100.0
+    assert names_in("a * b + a") == {"a", "b"}
+
+
+# Rates
+
+
+def chip(**figures: tuple[float, str]) -> chips.Chip:
+    return chips.Chip("C", 90, (), (), figures)
+
+
+def test_cycles_and_shared_memory_follow_from_sms_and_clock():
+    whole = chip(sms=(100, "sheet"), clock=(1500, "sheet"), fp32=(30.0, "paper"))
+    assert whole.rate("fp32") == chips.Rate("fp32", 30.0, "TFLOP/s", "paper")
+    assert whole.rate("cycles") == chips.Rate("cycles", 150.0, "Gcycle/s", "sheet")
+    assert whole.rate("shared") == chips.Rate("shared", 19_200.0, "GB/s", "sheet")
+    assert whole.rate("dram") is None
+    for part in (chip(sms=(100, "s")), chip(clock=(1500, "s")), chip()):
+        assert part.rate("cycles") is None and part.rate("shared") is None
+
+
+CHIPS = """
+chips:
+  card:
+    capability: 90
+    documents: {sheet: https://example.org/sheet}
+    rates: {%s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rates", "word"),
+    [("fp31: [1.0, sheet]", "there is no rate 'fp31'"), ("fp32: [1.0, paper]", "there is no document 'paper'")],
+)
+def test_a_chip_with_an_unknown_rate_or_document_is_refused(tmp_path, monkeypatch, rates, word):
+    (tmp_path / chips.FILE).write_text(CHIPS % rates)
+    monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path)
+    with pytest.raises(UserError, match=word):
+        chips.chips()
+
+
+def test_a_peak_is_computed_from_facts_of_the_gpu_or_not_at_all():
+    gpu = {"compute_capability": "9.0", "clock_max_mhz": 2000, "sm_count": 100}
+    peak, formula = computed_peak(gpu, "fp32")
+    assert peak == pytest.approx(100 * 256 * 2000 / 1e6) and formula.startswith("100 SMs at 256 operations")
+    for missing in gpu:
+        assert computed_peak({**gpu, missing: None}, "fp32") is None
+    assert computed_peak(gpu, "fp12") is None and computed_peak(None, "fp32") is None

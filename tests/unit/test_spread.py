@@ -1,0 +1,22 @@
+"""How far takes of one card, and cards, are apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmrepro.measure.regimes.spread import Take, between_cards, repeated
+
+
+def take(card: str, **medians: float) -> Take:
+    return Take(card, {(name, "sustained"): number for name, number in medians.items()})
+
+
+def test_takes_of_a_card_and_cards_are_held_apart():
+    found = [take("a", x=100.0, y=10.0), take("a", x=103.0, y=10.1), take("b", x=110.0, y=10.05, z=1.0)]
+    again = repeated(found, "sustained")
+    assert (again.rows, again.at) == (2, "x sustained")
+    assert again.largest == pytest.approx(0.03) and again.middle == pytest.approx(0.02)
+    cards = between_cards(found, "sustained")
+    assert cards.rows == 2 and cards.largest == pytest.approx(110 / 101.5 - 1)
+    assert repeated(found, "burst") is None and between_cards(found[:2], "sustained") is None
+    assert repeated(found[1:], "sustained") is None

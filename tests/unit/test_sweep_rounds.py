@@ -1,0 +1,115 @@
+"""Rounds of a sweep in processes of their own, and launches of the regimes: what is asked of whom, in which order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmrepro.measure import sweep
+from gemmrepro.measure.regimes.blocks import Load
+from gemmrepro.measure.regimes.gpu_device import GpuDevice
+
+FOLDERS = {name: Path(name) for name in ("config", "build", "gates", "journal", "out")}
+
+
+class Processes:
+    """Takes the place of subprocess.run: what was started, and the exit code of each round."""
+
+    def __init__(self, **codes: int) -> None:
+        self.commands: list[list[str]] = []
+        self.codes = codes
+
+    def __call__(self, command: list[str]) -> SimpleNamespace:
+        self.commands.append(command)
+        number = command[command.index("--round") + 1]
+        return SimpleNamespace(returncode=self.codes.get(f"r{number}", 0))
+
+    @property
+    def rounds(self) -> list[str]:
+        return [command[command.index("--round") + 1] for command in self.commands]
+
+
+def run(monkeypatch, processes: Processes, todo, total=6, kernels=None, deadline=None) -> int:
+    monkeypatch.setattr(subprocess, "run", processes)
+    one = SimpleNamespace(todo=lambda: todo, total=total)
+    return sweep.run_rounds(one, Namespace(family="ladder", kernels=kernels, **FOLDERS), deadline)
+
+
+def test_every_round_with_something_left_runs_once_in_order(monkeypatch, capfd):
+    processes = Processes()
+    assert run(monkeypatch, processes, [(0, "a"), (0, "b"), (2, "a")]) == 0
+    assert processes.rounds == ["0", "2"]
+    assert "3 of 6 rounds of points are in the journal already" in "".join(capfd.readouterr())
+    assert processes.commands[0][:3] == [sys.executable, "-m", "gemmrepro.measure.sweep"]
+    words = processes.commands[0]
+    assert {words[words.index(f"--{name}") + 1] for name in FOLDERS} == set(FOLDERS)
+    assert "--kernels" not in words and "--budget" not in words
+
+
+def test_a_round_that_fails_is_the_last(monkeypatch, capfd):
+    processes = Processes(r1=9)
+    assert run(monkeypatch, processes, [(0, "a"), (1, "a"), (2, "a")], total=3) == 9
+    assert processes.rounds == ["0", "1"]
+    assert "journal already" not in "".join(capfd.readouterr()), "nothing was measured before"
+
+
+def test_chosen_kernels_and_what_is_left_of_the_time_are_handed_on(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    for deadline, budget in ((112.5, "12.5"), (90.0, "0.0")):
+        processes = Processes()
+        assert run(monkeypatch, processes, [(0, "a")], kernels="ladder.naive", deadline=deadline) == 0
+        (words,) = processes.commands
+        assert words[words.index("--kernels") + 1] == "ladder.naive"
+        assert words[words.index("--budget") + 1] == budget
+
+
+# The regimes' GPU
+
+
+class Event:
+    def __init__(self) -> None:
+        self.at: float | None = None
+        self.done, self.waited = False, False
+
+    def record(self, stream) -> None:
+        self.at = stream.launched
+
+    def synchronize(self) -> None:
+        self.done = self.waited = True
+
+
+@pytest.fixture
+def gpu(monkeypatch) -> SimpleNamespace:
+    cuda = SimpleNamespace(Event=Event, get_elapsed_time=lambda first, last: (last.at - first.at) * 0.1)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    stream = SimpleNamespace(launched=0)
+    sensors = {"clock_mhz": 1980.0, "power_w": 300.0, "temp_c": 40.0, "throttle": 0}
+    return SimpleNamespace(stream=stream, energy=lambda: 5.0, sensors=lambda: sensors)
+
+
+def test_a_chunk_is_the_time_between_its_events_by_launch(gpu):
+    device = GpuDevice(gpu)
+
+    def call() -> None:
+        gpu.stream.launched += 1
+
+    queued = device.queue(Load(call=call, launches=4, launch_us=1.0), 3)
+    assert gpu.stream.launched == 3 and not device.finished(queued)
+    chunk = device.chunk(queued)
+    assert queued.last.waited and device.finished(queued)
+    # 0.1 ms a call, four launches each.
+    assert chunk.launches == 12 and chunk.time_us == pytest.approx(25.0)
+    queued.last.waited = False
+    assert device.chunk(queued).time_us == chunk.time_us and not queued.last.waited, "it waits for what runs alone"
+
+
+def test_a_reading_holds_sensors_and_energy(gpu):
+    reading = GpuDevice(gpu).read()
+    assert (reading.clock_mhz, reading.power_w, reading.temp_c, reading.throttle) == (1980.0, 300.0, 40.0, 0)
+    assert reading.energy_j == 5.0 and reading.at_s <= time.monotonic()
