@@ -1,0 +1,187 @@
+"""Verdicts of the numerical gate: which binaries are judged, what is filed, and what a verdict may be used for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from numpy_cupy import NumpyCupy
+from synthetic import write_build
+
+from gemmrepro import registry
+from gemmrepro.errors import UserError
+from gemmrepro.gates import combined, numeric
+from gemmrepro.gates.compare import Verdict
+from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.operations import Gates
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.operations import Shape
+
+NAIVE = registry.kernel("ladder.naive")
+GPU = SimpleNamespace(name="G", driver="D")
+
+
+class Says(Gate):
+    """A gate of two cases, of which the second fails where it is told to."""
+
+    message = ""
+    broken = ""
+
+    def cases(self, session, kernel, launch, seeds):
+        launch("operands")
+        case = Case(Shape.cube(8), 1.0, 0.0, "normal", seeds[0])
+        yield Judged(case, Verdict(True, 3.0, 0.0, ""), 2.0**-20)
+        if self.broken:
+            raise UserError(self.broken)
+        yield Judged(case, Verdict(not self.message, None, None, self.message), 2.0**-20)
+
+    def judge(self, operands, reference, kernel=None):
+        raise NotImplementedError
+
+
+class Session:
+    gpu = GPU
+
+    def __init__(self, lost: bool = False) -> None:
+        self._lost = lost
+
+    def sync(self) -> None:
+        if self._lost:
+            raise UserError("the context is lost")
+
+
+@pytest.fixture
+def gates(monkeypatch) -> Gates:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    monkeypatch.setattr(Says, "message", "")
+    monkeypatch.setattr(Says, "broken", "")
+    launched: list[str] = []
+    bind = lambda operands, part: lambda: launched.append(part.id)  # noqa: E731
+
+    def built(session, kernel, build: Path, toolkit: str):
+        if toolkit == "cuda12":
+            raise UserError("it has no code for this GPU")
+        return SimpleNamespace(kernel=kernel, build_key="bbbb", bind=bind)
+
+    monkeypatch.setattr(Loaded, "built", built)
+    return Gates({"gemm": Says})
+
+
+def test_every_binary_that_was_built_is_judged_or_says_why_not(gates, tmp_path):
+    write_build(tmp_path, NAIVE.id, "cuda12", "aaaa")
+    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
+    found = numeric.gate(Session(), NAIVE, tmp_path, [7], gates)
+    assert (found["kernel"], found["gpu"], found["driver"]) == (NAIVE.id, "G", "D")
+    assert found["toolkits"]["cuda12"] == {
+        "status": "not run",
+        "build_key": "aaaa",
+        "gate_key": gate_key(NAIVE, "aaaa"),
+        "reason": "it has no code for this GPU",
+        "cases": [],
+    }
+    judged = found["toolkits"]["cuda13"]
+    assert (judged["status"], judged["reason"], len(judged["cases"])) == ("passed", "", 2)
+    assert (judged["build_key"], judged["gate_key"]) == ("bbbb", gate_key(NAIVE, "bbbb"))
+    assert "cuda13 passed    2 cases, worst" in numeric.summary_line(found)
+    assert "it has no code for this GPU" in numeric.summary_line(found)
+
+
+def test_a_kernel_that_one_toolkit_built_is_judged_there_alone(gates, tmp_path):
+    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
+    assert list(numeric.gate(Session(), NAIVE, tmp_path, [7], gates)["toolkits"]) == ["cuda13"]
+    with pytest.raises(UserError, match=r"there is no build of ladder\.coalesced .* run the build stage first"):
+        numeric.gate(Session(), registry.kernel("ladder.coalesced"), tmp_path, [7], gates)
+
+
+def test_a_wrong_case_fails_the_binary_and_so_does_one_that_breaks_the_gpu(gates, tmp_path, monkeypatch):
+    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
+    monkeypatch.setattr(Says, "message", "wrong")
+    judged = numeric.gate(Session(), NAIVE, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    assert judged["status"] == "failed" and judged["reason"] == "1 of 2 cases failed; 8x8x8 normal: wrong"
+    monkeypatch.setattr(Says, "broken", "the launch failed")
+    judged = numeric.gate(Session(), NAIVE, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    assert (judged["status"], judged["reason"], len(judged["cases"])) == ("failed", "the launch failed", 1)
+
+
+def test_a_summary_shows_the_worst_share_of_the_bound():
+    def line(*errors: tuple[float | None, float], reason: str = "") -> str:
+        cases = [{"err_scaled_max": error, "gamma": gamma} for error, gamma in errors]
+        verdict = {"status": "passed", "cases": cases, "reason": reason}
+        return numeric.summary_line({"kernel": NAIVE.id, "toolkits": {"cuda13": verdict}})
+
+    # In units of 2^-24, of which the bound allows gamma / 2^-24.
+    assert "2 cases, worst  50.0% of the bound" in line((2.0, 4 * 2.0**-24), (1.0, 4 * 2.0**-24))
+    assert "1 cases, worst   0.0% of the bound" in line((None, 4 * 2.0**-24))
+    assert line((1.0, 0.0), reason="because").endswith("worst   0.0% of the bound | because")
+
+
+def test_a_context_is_usable_unless_waiting_for_it_fails():
+    assert numeric.usable(Session()) and not numeric.usable(Session(lost=True))
+
+
+def test_who_exceeds_the_time_fails_with_every_toolkit_that_was_built(tmp_path, monkeypatch):
+    monkeypatch.setattr(numeric.device, "described", lambda: {"name": "G", "driver": "D"})
+    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
+    found = numeric.unfinished(NAIVE, tmp_path, "it did not end")
+    assert list(found["toolkits"]) == ["cuda13"] and found["toolkits"]["cuda13"]["status"] == "failed"
+    assert found["toolkits"]["cuda13"]["reason"] == "it did not end"
+
+
+# What a verdict may be used for
+
+
+def judged_as(status: str, toolkit: str = "cuda13", build: str = "bbbb", gate: str | None = None) -> dict:
+    gate = gate_key(NAIVE, build) if gate is None else gate
+    verdict = {"status": status, "build_key": build, "gate_key": gate, "reason": None, "cases": []}
+    return {"kernel": NAIVE.id, "gpu": "G", "toolkits": {toolkit: verdict}}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "says"),
+    [
+        (judged_as("passed"), "passed", ""),
+        (judged_as("failed"), "failed", ""),
+        (judged_as("passed", toolkit="cuda12"), "not run", "no verdict for cuda13"),
+        (judged_as("passed", build="cccc"), "stale", "build cccc was judged, today's is bbbb"),
+        (judged_as("passed", gate="0" * 16), "stale", "its launch or its gate has changed since"),
+        (judged_as("not run", build="cccc", gate="0" * 16), "not run", ""),
+    ],
+)
+def test_a_verdict_counts_for_the_run_that_was_judged(verdict, status, says):
+    source = combined.NumericSource(verdict, "live")
+    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", source)
+    assert found.status == status and says in found.reason
+
+
+def test_without_a_verdict_the_reason_is_that_of_the_source():
+    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", combined.NumericSource(None, "none", "no GPU"))
+    assert (found.status, found.source, found.reason) == ("not run", "none", "no GPU")
+
+
+def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
+    write_build(tmp_path / "build", NAIVE.id, "cuda13", "bbbb")
+    with pytest.raises(UserError, match="there is no toolkit 'cuda11'; known toolkits: cuda12, cuda13"):
+        combined.gate(NAIVE, tmp_path / "build", ["cuda13", "cuda11"], None, None)
+    lone = registry.kernel("cutile.matmul_fp16")
+    with pytest.raises(UserError, match=r"is built by cuda13 and by none of cuda12; name one of its toolkits"):
+        combined.gate(lone, tmp_path / "build", ["cuda12"], None, None)
+    source = combined._numeric_source(NAIVE, None, tmp_path)
+    assert source.verdict is None and source.missing == f"no recorded gates of family ladder on {tmp_path.name}"
+    (tmp_path / "ladder").mkdir()
+    (tmp_path / "ladder" / "gates.json").write_text(json.dumps([1]))
+    with pytest.raises(UserError, match=r"the recorded gates .* are corrupt \(no object\)"):
+        combined._numeric_source(NAIVE, None, tmp_path)
+
+
+def test_a_build_record_of_another_kernel_or_of_no_architecture_is_refused(tmp_path):
+    write_build(tmp_path, "ladder.coalesced", "cuda13", "bbbb")
+    (tmp_path / "cuda13" / "ladder.coalesced.json").rename(tmp_path / "cuda13" / "ladder.naive.json")
+    with pytest.raises(UserError, match="is of another kernel or toolkit"):
+        combined.gate(NAIVE, tmp_path, ["cuda13"], None, None)
+    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
+    with pytest.raises(UserError, match="holds no architecture"):
+        combined.gate(NAIVE, tmp_path, ["cuda13"], None, None)
