@@ -1,0 +1,94 @@
+"""The bounds of the gate as numbers, worked out from the formulas of its documentation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from gemmrepro.gates import bounds
+from gemmrepro.operations import Problem, Shape
+
+U = 2.0**-24
+
+
+def problem(dtype_in: str, dtype_out: str = "fp32") -> Problem:
+    return Problem("gemm", dtype_in, dtype_out, "row,row,row")
+
+
+def test_a_short_sum_is_bounded_by_its_worst_case_and_a_long_one_by_what_is_likely():
+    assert bounds.gamma(1) == pytest.approx(4 * U / (1 - 4 * U), rel=1e-12)
+    n, u = 4096 + 3, 2.0**-24
+    likely = math.exp(9 * math.sqrt(n) * u + n * u * u / (1 - u)) - 1
+    assert bounds.gamma(4096) == pytest.approx(likely, rel=1e-6) and likely < n * u
+    assert bounds.gamma(10, unit=0.1) < math.inf, "the worst case is beyond all bounds, the likely one is not"
+
+
+def test_the_bound_of_each_type_of_operands():
+    assert bounds.bound(problem("int8", "int32"), 1000) == 0.0
+    assert bounds.bound(problem("fp64", "fp64"), 500) == 2 * bounds.gamma(500, 2.0**-53)
+    assert bounds.bound(problem("fp32"), 500) == bounds.gamma(500)
+    for dtype, terms, unit in (
+        ("fp16", 64 + 2 * 4, 2.0**-23),
+        ("bf16", 64 + 2 * 4, 2.0**-23),
+        ("tf32", 64 + 2 * 16, 2.0**-23),
+        ("fp8_e4m3", 64 + 2 * 2, 2.0**-13),
+    ):
+        lost = terms * unit
+        assert bounds.bound(problem(dtype), 64) == pytest.approx(lost / (1 - lost), rel=1e-12)
+    assert bounds.tensor_core_gamma(8192, "fp8_e4m3") == math.inf
+
+
+@pytest.mark.parametrize(
+    ("limit", "dtype", "allowed"),
+    [
+        (None, "fp32", None),
+        (1e-6, "fp8_e4m3", None),
+        (4 * U, "fp32", 4.0),
+        (2.0**-11, "fp16", 2.0),
+        (2.0**-8, "bf16", 2.0),
+        (0.0, "fp16", 0.0),
+        (2.0**-52, "fp64", 2.0),
+    ],
+)
+def test_what_is_allowed_in_units_of_the_output(limit, dtype, allowed):
+    found = bounds.allowed_error(limit, dtype)
+    assert found == (None if allowed is None else pytest.approx(allowed))
+
+
+@pytest.mark.parametrize(
+    ("k", "alpha", "dtype", "accumulator", "allowance"),
+    [
+        (5, 1.0, "fp32", "fp32", 4 * 2.0**-149),
+        (5, -3.0, "fp32", "fp32", 12 * 2.0**-149),
+        (5, 0.5, "fp32", "fp32", 4 * 2.0**-149),
+        (5, 2.0, "fp64", "fp64", 8 * 2.0**-1074),
+        (5, 2.0, "int32", "fp32", 0.0),
+        (5, 1.0, "fp16", "fp32", 4 * 2.0**-149 + 0.5 * 2.0**-24),
+        (17, 1.0, "fp16", "fp16", 10 * 2.0**-149 + 0.5 * 2.0**-24 + 1.5 * 2.0**-24),
+        (17, 1.0, "fp32", "fp16", 10 * 2.0**-149 + 1.5 * 2.0**-24),
+    ],
+)
+def test_what_rounding_to_subnormals_may_add(k, alpha, dtype, accumulator, allowance):
+    assert bounds.underflow_allowance(k, alpha, dtype, accumulator) == pytest.approx(allowance, rel=1e-12)
+
+
+def test_sums_kept_in_fp16_are_bounded_block_by_block():
+    a, b = np.array([[1.0, 2.0, -4.0]]).repeat(8, axis=1), np.ones((24, 1))
+    # Blocks of 8 add up to 8, 24 and -8.
+    plain = bounds.half_sums(a, b)
+    unit = 2.0**-11
+    assert plain.error[0, 0] == pytest.approx((8 + 24 + 8) * unit * (1 + unit) ** 3)
+    assert plain.reach[0, 0] == 24
+    anew = bounds.half_sums(a, b, promoted=8)
+    assert anew.error[0, 0] == pytest.approx((8 + 16 + 32) * unit * (1 + unit))
+    assert anew.reach[0, 0] == 32
+    two = bounds.half_sums(a, b, promoted=16)
+    assert two.error[0, 0] == pytest.approx((8 + 24 + 32) * unit * (1 + unit) ** 2)
+
+
+def test_the_chance_that_a_right_kernel_fails():
+    assert bounds.failure_probability(Shape(1, 1, 1)) == pytest.approx(2 * math.exp(-81 / 2), rel=1e-5)
+    assert bounds.failure_probability(Shape(2, 3, 4)) == pytest.approx(48 * math.exp(-81 / 2), rel=1e-5)
+    assert bounds.failure_probability(Shape(2, 3, 4), unit=0.99) == 1.0

@@ -1,0 +1,130 @@
+"""Which elements of a result are right, and what is said of their errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmrepro.gates import compare
+from gemmrepro.gates.bounds import UNIT_ROUNDOFF
+from gemmrepro.gates.compare import bit_for_bit, reference_gemm
+
+INF, NAN = float("inf"), float("nan")
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def judged(got: float, want: float, size: float = 1.0, bound: float = 0.25, **options) -> bool:
+    """Whether one element passes, among others that do."""
+    result = np.array([[1.0, got], [2.0, 3.0]], np.float32 if options.get("dtype", "fp32") == "fp32" else np.float16)
+    reference = np.array([[1.0, want], [2.0, 3.0]])
+    scale = np.array([[1.0, size], [2.0, 3.0]])
+    verdict = compare.compare(result, reference, scale, bound, **options)
+    assert verdict.passed == (not verdict.message)
+    if verdict.message:
+        assert verdict.message.startswith("1 of 4 elements are wrong; the first is C[0,1] = ")
+    return verdict.passed
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "options", "passed"),
+    [
+        (1.25, 1.0, {}, True),
+        (1.2501, 1.0, {}, False),
+        (0.7499, 1.0, {}, False),
+        (1.5, 1.0, {"size": 2.0}, True),
+        (1.5001, 1.0, {"size": 2.0}, False),
+        (1.375, 1.0, {"underflow": 0.125}, True),
+        (1.376, 1.0, {"underflow": 0.125}, False),
+        (1.375, 1.0, {"scheme": 0.125}, True),
+        (1.376, 1.0, {"scheme": 0.125}, False),
+        (0.0, 0.0, {"size": 0.0, "underflow": 1.0, "scheme": 1.0}, True),
+        (0.5, 0.0, {"size": 0.0, "underflow": 1.0, "scheme": 1.0}, False),  # where every product is zero, so is the sum
+        (NAN, NAN, {}, True),
+        (1.0, NAN, {}, False),
+        (INF, NAN, {}, False),
+        (NAN, 1.0, {}, False),
+        (INF, INF, {"size": INF}, True),
+        (-INF, INF, {"size": INF}, False),
+        (LARGEST, INF, {"size": INF}, False),
+        (INF, 2 * LARGEST, {}, True),
+        (-INF, 2 * LARGEST, {}, False),
+        (-INF, -2 * LARGEST, {}, True),
+        (LARGEST, 2 * LARGEST, {}, False),
+        # Within the bound of the largest number both outcomes are right.
+        (INF, 1.0001 * LARGEST, {"size": LARGEST, "bound": 0.001}, True),
+        (LARGEST, 1.0001 * LARGEST, {"size": LARGEST, "bound": 0.001}, True),
+        (-INF, 1.0001 * LARGEST, {"size": LARGEST, "bound": 0.001}, False),
+        (INF, 0.99 * LARGEST, {"size": LARGEST, "bound": 0.001}, False),
+        (INF, LARGEST, {"size": 0.0, "bound": 0.0}, False),
+    ],
+)
+def test_an_element(got, want, options, passed):
+    assert judged(got, want, **options) == passed
+
+
+def test_sums_that_overflow_on_the_way_may_be_infinite():
+    reach = np.array([[1.0, 1e5], [2.0, 3.0]])
+    assert judged(INF, 100.0, dtype="fp16", reach=reach, bound=1e-3)
+    assert not judged(-INF, 100.0, dtype="fp16", reach=reach, bound=1e-3)
+    assert not judged(INF, 100.0, dtype="fp16", bound=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_a_narrow_result_is_rounded_once_more(dtype):
+    unit = UNIT_ROUNDOFF[dtype]
+    allowed = compare._allowed(np.array([8.0, INF]), np.array([2.0, INF]), 0.0, 0.25, 0.0, dtype)
+    assert allowed[0] == pytest.approx(0.5 + unit * 8.5)
+    assert compare._allowed(np.array([8.0]), np.array([2.0]), 0.0, 0.25, 0.0, "fp32")[0] == 0.5
+
+
+def test_errors_are_the_largest_in_units_of_each_elements_scale():
+    reference = np.array([[1.0, 0.001, 0.0], [4.0, 5.0, 6.0]])
+    scale = np.array([[1.0, 0.001, 0.0], [4.0, 5.0, 60.0]])
+    result = reference.astype(np.float64).copy()
+    result[0, 1] += 0.001 * 3 * UNIT_ROUNDOFF["fp64"] * 4
+    verdict = compare.compare(result, reference, scale, 1.0, dtype="fp64")
+    assert verdict.err_scaled_max == pytest.approx(12, rel=0.05), "small scales count as large ones do"
+    result = reference.copy()
+    result[1, 2] += 3.0
+    verdict = compare.compare(result, reference, scale, 1.0, dtype="fp64", rows=1)
+    assert verdict.err_scaled_max == pytest.approx(0.05 / UNIT_ROUNDOFF["fp64"])
+    assert verdict.err_fro == pytest.approx(3.0 / np.sqrt((reference**2).sum()))
+    less = compare.compare(result, reference, scale, 1.0, dtype="fp64", underflow=1.0)
+    assert less.err_scaled_max == pytest.approx(2.0 / 60 / UNIT_ROUNDOFF["fp64"]), "beyond what underflow explains"
+
+
+def test_no_errors_are_said_of_what_is_not_finite_or_has_no_products():
+    nothing = compare.compare(np.array([[INF]]), np.array([[INF]]), np.array([[INF]]), 1.0, dtype="fp64")
+    assert nothing.passed and nothing.err_scaled_max is None and nothing.err_fro is None
+    zero = compare.compare(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), 1.0, dtype="fp64")
+    assert zero.passed and zero.err_scaled_max is None and zero.err_fro is None
+
+
+def test_the_first_wrong_element_is_named_whatever_the_blocks():
+    reference = np.arange(12.0).reshape(6, 2)
+    result = reference.copy()
+    result[3, 1], result[5, 0] = 99.0, NAN
+    for rows in (1, 2, 4, 100):
+        verdict = compare.compare(result, reference, np.ones((6, 2)), 0.1, dtype="fp64", rows=rows)
+        assert verdict.message == "2 of 12 elements are wrong; the first is C[3,1] = 99, expected 7"
+    with pytest.raises(ValueError, match="shapes differ"):
+        compare.compare(result[:5], reference, np.ones((6, 2)), 0.1)
+    with pytest.raises(ValueError, match="shapes differ"):
+        compare.compare(result, reference, np.ones((5, 2)), 0.1)
+
+
+def test_bits_are_compared_and_not_values():
+    zero, negative = np.array([0.0, 1.0], np.float32), np.array([-0.0, 1.0], np.float32)
+    assert bit_for_bit(zero, zero.copy()).passed and bit_for_bit(zero, zero.copy()).err_scaled_max == 0.0
+    wrong = bit_for_bit(zero, negative)
+    assert (wrong.passed, wrong.err_scaled_max, wrong.message) == (False, None, "1 elements are wrong")
+
+
+def test_what_alpha_or_beta_of_zero_leaves_unread():
+    a, b, c = np.array([[1.0, -2.0]]), np.array([[3.0], [4.0]]), np.array([[10.0]])
+    product, size = reference_gemm(a, b, 2.0, -0.5, c)
+    assert (product[0, 0], size[0, 0]) == (2 * -5 - 5, 2 * 11 + 5)
+    bad = np.full_like(c, NAN)
+    assert reference_gemm(a, b, 1.0, 0.0, bad)[0][0, 0] == -5
+    assert reference_gemm(a * NAN, b, 0.0, 2.0, c)[0][0, 0] == 20
+    assert reference_gemm(a, b, 0.1, 0.0, bad)[0][0, 0] == float(np.float32(0.1)) * -5, "scalars are fp32"
