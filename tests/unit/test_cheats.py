@@ -7,8 +7,9 @@ as CUDA kernels are in tests/gpu/test_gpu_cheats.py.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -374,3 +375,49 @@ def test_a_launch_that_is_timed_again_is_judged_again() -> None:
     clock = SimpleNamespace(flush=lambda: None, once=lambda call: next(times))
     (message,) = confirm.SecondLook(operands, clock).judge([confirm.Second(lambda: None, NAIVE, 6.0)])
     assert message == "on other inputs, after it was timed: 9 elements are wrong"
+
+
+def test_a_round_ends_at_its_deadline_and_goes_on_where_it_stopped(gpu, tmp_path, monkeypatch) -> None:
+    kernel = launches_of("", gpu)
+    sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
+    left = len(sweep.todo())
+    assert left == 4, "kernel and library, cold and warm, of the second round"
+    assert not rounds.Rounds(sweep, said.append).run(1, time.monotonic() - 1)
+    assert len(sweep.todo()) == left
+    clock = iter([0.0, 0.0, 99.0])
+    monkeypatch.setattr(rounds, "passed", lambda deadline: next(clock) > deadline)
+    assert not rounds.Rounds(sweep, said.append).run(1, 50.0)
+    assert len(sweep.todo()) == left - 1, "one point was measured before the time was up"
+
+
+def test_a_finished_round_opens_no_timer_and_other_processes_are_said(gpu, tmp_path, monkeypatch) -> None:
+    sweep, said = swept(launches_of("", gpu), gpu, tmp_path, monkeypatch)
+    monkeypatch.setattr(timing, "Timer", None)
+    assert rounds.Rounds(sweep, said.append).run(0, time.monotonic() - 1), "nothing is left of it"
+    monkeypatch.setattr(timing, "Timer", type("Timer", (Timer,), {"gpu": gpu}))
+    assert not any("another process" in line for line in said)
+    sweep.session.other_processes = lambda: 1
+    assert rounds.Rounds(sweep, said.append).run(1, time.monotonic() + 3600)
+    assert sum("another process has this GPU open" in line for line in said) == 1
+    measured = [line for line in said if "round 2" in line]
+    assert len(measured) == 4 and all("9 samples" in line and "simulated" in line for line in measured)
+    assert all(" ratio 1" in line for line in measured), "beside the library, whose own rows check the method"
+
+
+def test_nothing_is_timed_beside_a_library_that_is_wrong(gpu, tmp_path, monkeypatch) -> None:
+    kernel = launches_of("", gpu)
+    sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
+    library = next(point for point in sweep.points if point.toolkit == "library")
+    check = sweep.records.check(library)
+    sweep.records.keep_check(library, replace(check, passed=False, message="9 elements are wrong"))
+    before = kernel.launches
+    assert rounds.Rounds(sweep, said.append).run(1, None)
+    assert kernel.launches == before and not [line for line in said if "round 2" in line]
+
+
+def test_points_of_a_round_share_a_group_by_problem_and_shape() -> None:
+    points, _ = plan.plan_points([NAIVE], [256, 512], ["cuda13"], ("cold", "warm"), lambda *_: None)
+    found = rounds.groups([(number, point) for number in (1, 0) for point in points])
+    assert [(group.number, group.shape.n) for group in found] == [(0, 256), (0, 512), (1, 256), (1, 512)]
+    assert all(len(group.points) == 4 and group.baselines == ["cublas.sgemm"] for group in found)
+    assert rounds.passed(time.monotonic() - 1) and not rounds.passed(time.monotonic() + 99) and not rounds.passed(None)
