@@ -31,6 +31,12 @@ def cluster(tmp_path: Path) -> Iterator[Overlay]:
         pytest.skip(str(reason))
 
 
+def said(folder: Path) -> str:
+    """What each job of a cluster's run printed, by its log: Snakemake only says that one failed."""
+    logs = sorted((folder / ".snakemake/slurm_logs").rglob("*.log"))
+    return "".join(f"--- {log.relative_to(folder)}\n{log.read_text(errors='replace')[-3000:]}\n" for log in logs)
+
+
 @pytest.mark.containers
 @pytest.mark.timeout(1200)
 def test_the_shipped_profile_runs_gpu_jobs_and_builds_on_a_cluster(finished: Path, cluster: Overlay) -> None:
@@ -48,7 +54,7 @@ def test_the_shipped_profile_runs_gpu_jobs_and_builds_on_a_cluster(finished: Pat
     )
     jobs = slurm.jobs(cluster)
 
-    assert run.returncode == 0, run.stdout[-6000:]
+    assert run.returncode == 0, said(finished) + run.stdout[-3000:]
     assert {job["JobState"] for job in jobs} == {"COMPLETED"}
     on_gpu = {job["Comment"] for job in jobs if "gpu" in job.get("TresPerJob", "") + job.get("TresPerNode", "")}
     others = {job["Comment"] for job in jobs} - on_gpu
