@@ -29,14 +29,15 @@
     choose();
   }
 
-  // What scrolls sideways is reached by keyboard; what does not is no stop.
-  const stops = () =>
-    all(".scroll, pre").forEach((box) =>
-      box.scrollWidth > box.clientWidth + 1 ? (box.tabIndex = 0) : box.removeAttribute("tabindex"),
-    );
-  addEventListener("resize", stops);
-  addEventListener("toggle", stops, true);
-  stops();
+  // What scrolls sideways is reached by keyboard; what does not is no stop. A box is asked once it is laid out: to ask
+  // one in a closed section would lay it out as well.
+  if (typeof ResizeObserver !== "undefined") {
+    const sized = new ResizeObserver((changes) => {
+      const scrolls = changes.map(({ target: box }) => [box, box.scrollWidth > box.clientWidth + 1]);
+      for (const [box, does] of scrolls) does ? (box.tabIndex = 0) : box.removeAttribute("tabindex");
+    });
+    all(".scroll, pre").forEach((box) => sized.observe(box));
+  }
 
   // A link into a closed section opens it.
   const target = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
@@ -46,7 +47,8 @@
     for (let each = found?.closest("details:not([open])"); each; each = each.parentElement.closest("details:not([open])")) {
       each.open = changed = true;
     }
-    if (changed) found.scrollIntoView();
+    // Rows out of sight have estimated heights until they are near.
+    if (changed || found?.closest(".claims, .every")) found.scrollIntoView();
   };
   addEventListener("hashchange", reveal);
   reveal();

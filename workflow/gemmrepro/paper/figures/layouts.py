@@ -235,6 +235,26 @@ def shaded(panel: Panel) -> list[tuple[int, int, int, int]]:
     return sorted(found)
 
 
+def uprights(panel: Panel, rows: int, columns: int) -> list[tuple[int, int, int]]:
+    """Column, first row and end of each upright line between cells: none crosses a text that several cells share."""
+    shared = {
+        (row, inner)
+        for row, column, width in runs(panel)
+        if panel.text[row, column]
+        for inner in range(column + 1, column + width)
+    }
+    found: list[tuple[int, int, int]] = []
+    for column in range(columns + 1):
+        for row in range(rows):
+            if (row, column) in shared:
+                continue
+            if found and found[-1][0] == column and found[-1][2] == row:
+                found[-1] = (column, found[-1][1], row + 1)
+            else:
+                found.append((column, row, row + 1))
+    return found
+
+
 def _paint(axes: Axes, panel: Panel, page: Page) -> None:
     axes.grid(False)
     axes.set_title(panel.title, loc="left", color=INK)
@@ -245,7 +265,8 @@ def _paint(axes: Axes, panel: Panel, page: Page) -> None:
     for shade, row, column, width in shaded(panel):
         axes.add_patch(Rectangle((column, row), width, 1, facecolor=SHADES[shade % len(SHADES)], linewidth=0))
     axes.hlines(range(rows + 1), 0, columns, color=PUBLISHED, linewidth=0.3)
-    axes.vlines(range(columns + 1), 0, rows, color=PUBLISHED, linewidth=0.3)
+    for column, first, last in uprights(panel, rows, columns):
+        axes.vlines(column, first, last, color=PUBLISHED, linewidth=0.3)
     axes.set(xlim=(0, columns), ylim=(0, rows))
     size = page.letters if page.narrow else 9 if columns <= SLOTS else 6.2
     for row, column, width in runs(panel):
