@@ -34,12 +34,19 @@ const lines = (path) => {
   }
   return found;
 };
+// A colour of the page as the browser writes it.
+const colour = (name) => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = `var(--${name})`;
+  const seen = getComputedStyle(probe).color;
+  probe.remove();
+  return seen;
+};
+const [grid, paper] = [colour("grid"), colour("paper")];
 const found = [];
 for (const svg of document.querySelectorAll("figure svg")) {
   if (!svg.checkVisibility() || !svg.viewBox.baseVal?.width) continue;
   const name = `${svg.id || svg.closest("figure").id}`, {width, height} = svg.viewBox.baseVal;
-  const grid = getComputedStyle(document.documentElement).getPropertyValue("--grid").trim();
-  const paint = make_paint(grid), paper = make_paint(getComputedStyle(document.documentElement).getPropertyValue("--paper").trim());
   const parts = [...svg.querySelectorAll("path, text, use, rect")].filter((each) => !each.closest("defs"));
   const texts = parts.filter((each) => each.tagName === "text" && each.textContent.trim());
   const boxes = texts.map((each) => corners(each, svg));
@@ -48,8 +55,8 @@ for (const svg of document.querySelectorAll("figure svg")) {
   for (const path of parts.filter((each) => each.tagName === "path")) {
     const style = getComputedStyle(path), place = parts.indexOf(path);
     if (style.fill === paper) patches.push([path, place]);
-    if (style.fill === "none" && style.stroke !== "none" && style.stroke !== paint) {
-      for (const [p, q] of lines(path)) ruled.push([[p, [q[0], p[1]], q, [p[0], q[1]]].map(([x, y]) => ({x, y})), place, p, q]);
+    if (style.fill === "none" && style.stroke !== "none" && style.stroke !== grid) {
+      for (const ends of lines(path)) ruled.push([place, ...ends]);
     }
   }
   texts.forEach((text, i) => {
@@ -62,7 +69,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
         found.push(`${name}: “${said}” meets “${texts[j].textContent.trim()}”`);
       }
     }
-    for (const [line, below, p, q] of ruled) {
+    for (const [below, p, q] of ruled) {
       const wide = [{x: p[0] - SLACK, y: p[1] - SLACK}, {x: q[0] + SLACK, y: p[1] - SLACK},
                     {x: q[0] + SLACK, y: q[1] + SLACK}, {x: p[0] - SLACK, y: q[1] + SLACK}];
       if (!meet(box, wide, [...axes(box), [1, 0], [0, 1]])) continue;
@@ -79,13 +86,3 @@ return [...new Set(found)];
 """
 """Texts that leave their figure or meet another, and reference lines that cross one; a text on a patch of paper that
 hides the line is no fault."""
-
-FAULTS = (
-    """
-const make_paint = (colour) => {
-  const probe = document.createElement("i"); probe.style.color = colour; document.body.append(probe);
-  const seen = getComputedStyle(probe).color; probe.remove(); return seen;
-};
-"""
-    + FAULTS
-)

@@ -21,6 +21,9 @@ from gemmrepro.paper import archive
 FIRST_VIEW = 1_500_000
 """Most bytes of index.html."""
 
+ELEMENTS, LAID_OUT, OF_A_FIGURE = 25_000, 5_000, 1_200
+"""Most elements of a page, of those that it lays out at once, and of an inline SVG: what keeps a page from blocking."""
+
 
 def shown(page) -> int:
     return page.execute_script(
@@ -88,6 +91,26 @@ def test_pages_keep_their_budgets(page, report):
     assert elements <= 10_000
     assert screens <= 25
     assert words <= 9_000
+
+
+def test_a_page_lays_out_little_of_itself(page, report):
+    """Closed sections and rows out of sight wait, so that a slow phone is not blocked: the pages' sizes, not times."""
+    kernels = sorted((report / "kernels").glob("*.html"), key=lambda path: path.stat().st_size)[-3:]
+    others = [*report.glob("*.html"), *(report / "families").glob("*.html")]
+    for path in (*others, *kernels):
+        opened(page, path)
+        elements, shown, cells, largest = page.execute_script(
+            "const all = [...document.body.querySelectorAll('*')], sight = {contentVisibilityAuto: true};"
+            "const cells = (t) => [...t.querySelectorAll('td')].filter(each => each.checkVisibility(sight)).length;"
+            "const most = (found) => Math.max(0, ...found);"
+            "return [all.length, all.filter(each => each.checkVisibility(sight)).length,"
+            " most([...document.querySelectorAll('table')].map(cells)),"
+            " most([...document.querySelectorAll('svg')].map(each => each.querySelectorAll('*').length))]"
+        )
+        assert elements <= ELEMENTS, path
+        assert shown <= LAID_OUT, path
+        assert cells <= LAID_OUT / 4, path
+        assert largest <= OF_A_FIGURE, path
 
 
 def test_the_whole_bundle_resolves_in_an_empty_folder(report, tmp_path):
