@@ -42,6 +42,59 @@ rule verdicts:
         " 2>&1 | tee {log}"
 
 
+# Another GPU's recordings, judged by themselves, for the page that shows GPUs side by side.
+for gpu in PLAN.other_gpus:
+
+    rule:
+        name:
+            f"verdicts_on_{gpu}"
+        input:
+            PLAN.recorded_on(gpu),
+            claims=rules.verdicts.input.claims,
+            calculations=rules.verdicts.input.calculations,
+            published=rules.verdicts.input.published,
+            chips=rules.verdicts.input.chips,
+            schemas=[rules.verdicts.input.schema, *RECORDING_SCHEMAS],
+            records=PLAN.builds_in(FAMILIES),
+            image=in_image("report"),
+        output:
+            f"results/gpus/{gpu}/verdicts.json",
+            folders=[directory(f"results/gpus/{gpu}/{name}") for name in ("measure", "regimes", "experiments", "gates")],
+        log:
+            f"results/logs/gpus/{gpu}.log",
+        container:
+            image("report")
+        params:
+            folder=f"results/gpus/{gpu}",
+            recordings=os.path.dirname(PLAN.recordings) + f"/{gpu}",
+            families=FAMILIES,
+            listed=",".join(FAMILIES),
+            experiments=[f"{family}={','.join(each.name for each in PLAN.experiments[family])}" for family in FAMILIES],
+            kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in KERNELS.values()],
+            registered=[read_of("drawn", family) for family in FAMILIES],
+            declared=[file_hash(path) for path in DECLARED],
+            code=code(
+                "judge.verdicts", "measure.recorded", "measure.regimes.recorded", "experiments.recorded", "gates.stage"
+            ),
+        message:
+            "Judging the claims on {params.recordings}"
+        shell:
+            "( set -e; for family in {params.families}; do"
+            " python3 -m gemmrepro.measure.recorded --family $family --recorded {params.recordings}"
+            " --build results/build --out {params.folder}/measure/$family; done;"
+            " python3 -m gemmrepro.measure.regimes.recorded --families {params.listed} --recorded {params.recordings}"
+            " --build results/build --out {params.folder}/regimes;"
+            " mkdir -p {params.folder}/experiments;"
+            ' for each in {params.experiments}; do test "${{each#*=}}" = "" || python3 -m gemmrepro.experiments.recorded'
+            ' --family "${{each%%=*}}" --names "${{each#*=}}" --recorded {params.recordings} --build results/build'
+            ' --out {params.folder}/experiments/"${{each%%=*}}"; done;'
+            " python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
+            " --recorded {params.recordings} --out {params.folder}/gates;"
+            " python3 -m gemmrepro.judge.verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
+            " --build results/build --families {params.listed} --experiments {params.folder}/experiments"
+            " --regimes {params.folder}/regimes --out {output[0]} ) 2>&1 | tee {log}"
+
+
 for family, names in PLAN.figures().items():
 
     rule:

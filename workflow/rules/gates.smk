@@ -2,29 +2,36 @@
 
 if PLAN.live:
 
+    # One job a family: a process and a container for each of 200 kernels would take longer than their judgement. A kernel
+    # that hangs or breaks the GPU's context fails by itself.
     rule gate_numeric:
         input:
-            binaries=lambda wildcards: PLAN.builds_of(kernel_of(wildcards), "fatbin"),
-            records=lambda wildcards: PLAN.builds_of(kernel_of(wildcards)),
+            binaries=lambda wildcards: [
+                path for kernel in PLAN.together(wildcards.family) for path in PLAN.builds_of(kernel, "fatbin")
+            ],
+            records=lambda wildcards: [
+                path for kernel in PLAN.together(wildcards.family) for path in PLAN.builds_of(kernel)
+            ],
             image=in_image("measure"),
         output:
-            "results/gates/numeric/{kernel}.json",
+            directory("results/gates/numeric/{family}"),
         log:
-            "results/logs/gates/numeric/{kernel}.log",
+            "results/logs/gates/numeric/{family}.log",
         container:
             image("measure")
         resources:
             gpu=1,
         params:
             seeds=config["gates"]["seeds"],
-            registered=lambda wildcards: read_of("judged", wildcards.kernel),
-            protocol=lambda wildcards: protocol_of(kernel_of(wildcards).compute.op),
+            kernels=lambda wildcards: [f"--kernel={kernel.id}" for kernel in PLAN.together(wildcards.family)],
+            registered=lambda wildcards: [read_of("judged", kernel.id) for kernel in PLAN.together(wildcards.family)],
+            protocol=lambda wildcards: [protocol_of(kernel.compute.op) for kernel in PLAN.together(wildcards.family)],
             code=code("gates.numeric", without=JUDGES),
         message:
-            "Checking the numbers of {wildcards.kernel} on the GPU"
+            "Checking the numbers of {wildcards.family} on the GPU"
         shell:
-            "python3 -m gemmrepro.gates.numeric --kernel {wildcards.kernel} --build results/build"
-            " --seeds {params.seeds} --out {output} 2>&1 | tee {log}"
+            "python3 -m gemmrepro.gates.numeric {params.kernels} --build results/build"
+            " --seeds {params.seeds} --out-dir {output} 2>&1 | tee {log}"
 
 
 for family in FAMILIES:
@@ -36,11 +43,7 @@ for family in FAMILIES:
             f"gate_{family}"
         input:
             records=[path for kernel in together for path in PLAN.builds_of(kernel)],
-            numeric=(
-                [f"results/gates/numeric/{kernel.id}.json" for kernel in together]
-                if PLAN.live
-                else PLAN.recorded(family, "gates.json")
-            ),
+            numeric=(f"results/gates/numeric/{family}" if PLAN.live else PLAN.recorded(family, "gates.json")),
             image=in_image("report"),
         output:
             report(
@@ -56,7 +59,7 @@ for family in FAMILIES:
         params:
             kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in together],
             family=family,
-            evidence="--numeric results/gates/numeric" if PLAN.live else f"--recorded {PLAN.recordings}",
+            evidence=f"--numeric results/gates/numeric/{family}" if PLAN.live else f"--recorded {PLAN.recordings}",
             registered=[read_of("judged", kernel.id) for kernel in together],
             protocol=[protocol_of(kernel.compute.op) for kernel in together],
             code=code("gates.stage", without=JUDGES),

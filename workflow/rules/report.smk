@@ -28,6 +28,7 @@ rule report:
             checked_out(path) for path in ("kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff")
         ],
         schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation")],
+        others=expand("results/gpus/{gpu}/verdicts.json", gpu=PLAN.other_gpus),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
     output:
@@ -46,13 +47,13 @@ rule report:
         registered=[read_of("told", family) for family in FAMILIES],
         declared=[file_hash(path) for path in DECLARED],
         code=code("paper.page"),
+        gpus="--gpus results/gpus" if PLAN.other_gpus else "",
     message:
         "Writing {output[0]} and the pages beside it"
     shell:
         "python3 -m gemmrepro.paper.page --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
-        " --experiments results/experiments --regimes results/regimes"
-        " --out reports 2>&1 | tee {log}"
+        " --experiments results/experiments --regimes results/regimes {params.gpus} --out reports 2>&1 | tee {log}"
 
 
 rule report_zip:

@@ -47,7 +47,7 @@ COMMAND = f"{SNAKEMAKE} --force results/verdicts.json"
 SIZE = 4096
 """The default size of figures and tables, and of most numbers in the articles."""
 
-REPORT_PAGES = ("index", "claims", "corrections", "reproduce", "runs")
+REPORT_PAGES = ("index", "claims", "corrections", "gpus", "reproduce", "runs")
 """The report's own pages, in ``reports/``."""
 
 REPORT_FOLDERS = ("assets", "baselines", "data", "families", "kernels")

@@ -22,7 +22,7 @@ from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.measure.checks.manifest import MANIFEST
-from gemmrepro.measure.recording import FILES
+from gemmrepro.measure.recording import FILES, SUMMARY
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
@@ -59,6 +59,22 @@ class Plan:
     def recordings(self) -> str:
         """The folder of recordings that are used when nothing is measured live."""
         return checked_out(f"reports/recorded/{self.config['recorded_gpu']}")
+
+    @cached_property
+    def other_gpus(self) -> list[str]:
+        """The other folders of recordings that hold rows of the configured families: the report shows them beside."""
+        own = Path(self.recordings)
+        return sorted(
+            folder.name
+            for folder in own.parent.iterdir()
+            if folder.is_dir()
+            and (self.live or folder.name != own.name)
+            and any((folder / family / SUMMARY).is_file() for family in self.families)
+        )
+
+    def recorded_on(self, gpu: str) -> list[str]:
+        """Every committed file of one GPU's recordings."""
+        return sorted(str(path) for path in (Path(self.recordings).parent / gpu).rglob("*") if path.is_file())
 
     @property
     def toolkits(self) -> list[str]:

@@ -37,6 +37,9 @@ _WAYS = {
     NONE: "No run on this hardware can test it; the claim says why.",
 }
 
+ON_ANY_GPU = (COUNT, CONSISTENT, COVERED, NONE)
+"""Ways whose verdicts are the same on every GPU."""
+
 REGISTERS = tuple(_REGISTERS)
 WAYS = tuple(_WAYS)
 

@@ -22,6 +22,7 @@ from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.figure_cells import Cells, link_figures
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
+from gemmrepro.paper.gpus import Gpu, read_others
 from gemmrepro.paper.locks import LockView, read_locks
 from gemmrepro.paper.places import Places
 
@@ -37,6 +38,7 @@ class Inputs:
         gates: gate verdicts by kernel id.
         builds: build records by kernel id and toolkit.
         findings: the paper's own figures by name.
+        others: other GPUs whose recordings were judged by themselves.
         files: what the pages link to.
     """
 
@@ -55,6 +57,7 @@ class Inputs:
     gates_dir: Path
     experiments: Mapping[str, Mapping[str, Results]] = field(default_factory=dict)
     regimes: Mapping[str, Regimes] = field(default_factory=dict)
+    others: Sequence[Gpu] = ()
 
 
 def read_inputs(arguments: argparse.Namespace) -> Inputs:
@@ -93,4 +96,5 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         gates_dir=arguments.gates,
         experiments=found,
         regimes={name: load_regimes(arguments.regimes, name) for name in families},
+        others=read_others(arguments.gpus, families),
     )

@@ -37,6 +37,7 @@ from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.figures.points import counted
+from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
@@ -131,6 +132,7 @@ def _environment(
         "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
         "regimes": regime_lines(inputs.measured, inputs.regimes),
+        "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),
         **_of_the_project(),
     }
@@ -179,6 +181,11 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
         "few": {row_anchor(row) for family in inputs.measured.values() for row in _few_samples(family)},
         "mechanisms": explained(verdicts.claims, mechanisms()),
     }
+
+
+def _side_by_side(inputs: Inputs) -> SideBySide:
+    own = Gpu(inputs.verdicts.gpu or "not measured", inputs.measured, inputs.verdicts)
+    return side_by_side(own, inputs.others, inputs.regimes)
 
 
 def _cited(inputs: Inputs) -> Citation:
@@ -253,6 +260,7 @@ def main() -> int:
     parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
     parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
     parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
+    parser.add_argument("--gpus", type=Path, help="folder with one folder of judged recordings per other GPU")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report; index.html begins it")
     arguments = parser.parse_args()

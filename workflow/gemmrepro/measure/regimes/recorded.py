@@ -18,7 +18,7 @@ from gemmrepro.measure.checks.regimes import read_take
 from gemmrepro.measure.recording import rows_text, stale
 from gemmrepro.measure.regimes import files, places
 from gemmrepro.measure.regimes.columns import ROW_COLUMNS
-from gemmrepro.measure.regimes.spread import Take, summary
+from gemmrepro.measure.regimes.spread import Take, by_card, summary
 
 
 def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
@@ -31,7 +31,8 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
     if not found:
         files.write_nothing(out)
         return 0, 0
-    first, cards = found[0], summary([Take.of(take.run, take.rows) for take in found])
+    takes = [Take.of(take.run, take.rows) for take in found]
+    first, cards = found[0], summary(takes) | {"by_card": by_card(takes)}
     write_atomic(out / places.SUMMARY, rows_text(first.rows, ROW_COLUMNS))
     write_atomic(out / places.SAMPLES, first.samples)
     write_atomic(out / places.READINGS, first.readings)

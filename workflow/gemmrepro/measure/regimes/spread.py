@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gemmrepro.measure.regimes.columns import POINT
@@ -19,16 +19,19 @@ Point = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Take:
-    """One take: its card, and the median of each row in µs."""
+    """One take: its card, the median of each row in µs, and its ratio to the baseline where it has one."""
 
     card: str
     medians: Mapping[Point, float]
+    ratios: Mapping[Point, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Mapping[str, Any], rows: Iterable[Mapping[str, str]]) -> Take:
         """From run.json and the rows of a summary, as text."""
+        rows = list(rows)
         medians = {tuple(row[name] for name in POINT): float(row["median_us"]) for row in rows}
-        return cls(run["gpu"].get("card", ""), medians)
+        ratios = {tuple(row[name] for name in POINT): float(row["ratio"]) for row in rows if row.get("ratio")}
+        return cls(run["gpu"].get("card", ""), medians, ratios)
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,26 @@ def _spread(apart: Mapping[Point, float]) -> Spread | None:
         return None
     worst = max(apart, key=lambda point: apart[point])
     return Spread(len(apart), statistics.median(apart.values()), apart[worst], " ".join(worst))
+
+
+def by_card(found: Sequence[Take]) -> dict[str, Any]:
+    """Every row that all cards have, with the mean time and ratio of each card's takes; {} with takes of one card."""
+    cards = list(dict.fromkeys(take.card for take in found))
+    if len(cards) < 2:
+        return {}
+    shared = set.intersection(*({*take.medians} for take in found))
+    rows = []
+    for point in (each for each in found[0].medians if each in shared):
+        of_card = [[take for take in found if take.card == card] for card in cards]
+        ratios = [[take.ratios[point] for take in takes if point in take.ratios] for takes in of_card]
+        rows.append(
+            {
+                "point": dict(zip(POINT, point, strict=True)),
+                "times_us": [statistics.fmean(take.medians[point] for take in takes) for takes in of_card],
+                "ratios": [statistics.fmean(each) if each else None for each in ratios],
+            }
+        )
+    return {"cards": cards, "rows": rows}
 
 
 def summary(found: Sequence[Take]) -> dict[str, Any]:

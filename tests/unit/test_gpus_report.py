@@ -1,0 +1,105 @@
+"""The page of GPUs side by side: a second GPU's recordings, and cards of one model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import jinja2
+import pandas as pd
+import pytest
+from synthetic import World
+from test_report import Page, call, verdicts
+
+from gemmrepro.measure.regimes import spread
+from gemmrepro.measure.regimes.columns import POINT
+from gemmrepro.measure.regimes.rows import Regimes
+from gemmrepro.measure.rows import load
+from gemmrepro.paper.claims import VerdictsView, read_verdicts
+from gemmrepro.paper.gpus import Gpu, SideBySide, read_others, side_by_side
+from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.paper.text import MARKS, number
+
+FAMILIES = ("ladder", "ceilings")
+
+
+def judged(world: World) -> World:
+    """A synthetic GPU's rows with the verdicts on them, as the stages leave them."""
+    world.write()
+    inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build]
+    call(verdicts, *inputs, "--families", ",".join(FAMILIES), "--out", world.root / "verdicts.json")
+    return world
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> SideBySide:
+    """The synthetic GPU, and another whose level 7 is half as fast and which has no ceilings."""
+    root = tmp_path_factory.mktemp("gpus")
+    own = judged(World(root / "own", samples=False, sizes=(4096, 8192)))
+    slow = {"ladder.warptile": 0.45}
+    other = World(root / "others" / "b", samples=False, sizes=(4096,), gpu="Other GPU", ratios=slow, ceilings=False)
+    judged(other)
+    shutil.rmtree(other.gates)
+    measured = {name: load(own.measure, name) for name in FAMILIES}
+    verdicts_here = read_verdicts(own.root / "verdicts.json")
+    others = read_others(root / "others", FAMILIES)
+    return side_by_side(Gpu(verdicts_here.gpu or "", measured, verdicts_here), others, {})
+
+
+def test_each_gpu_has_its_own_verdicts_ratios_and_ceilings(two):
+    assert two.several and two.names == ("Synthetic GPU", "Other GPU")
+    lines = {line.kernel: line for line in two.kernels}
+    tiled = lines["ladder.warptile"]
+    assert tiled.n == 4096, "the largest size that both have"
+    own, other = tiled.on
+    assert own and other and other.ratio == pytest.approx(0.5 * own.ratio, rel=0.02)
+    assert own.share is not None and 0 < own.share < 1 and other.share is None
+    by_claim = {line.claim.id: line for line in two.claims}
+    ratio = by_claim["ladder.ratio.L7"]
+    assert ratio.on[1] and ratio.on[1].judged[0].value == pytest.approx(other.ratio, rel=0.02)
+    assert {line.claim.way for line in two.claims}.isdisjoint({"count", "consistent", "none"})
+
+
+def page(shown: SideBySide) -> str:
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True)
+    environment.filters["number"] = number
+    environment.globals |= {"marks": MARKS, "side_by_side": shown, "machine": {"commit": None}, "loader": ""}
+    macros = {
+        name: macro for name, macro in vars(environment.get_template("macros.j2").module).items() if name[0] != "_"
+    }
+    return environment.get_template("gpus.html.j2").render(place="gpus.html", **macros)
+
+
+def test_the_page_has_a_column_for_each_gpu(two):
+    text = page(two)
+    parsed = Page(text)
+    assert text.count('<th scope="col">Other GPU</th>') == 1 and "Other GPU: ratio" in text
+    assert len(parsed.ids) == len(set(parsed.ids))
+    rows = text.split('id="kernels-by-gpu"')[1]
+    assert rows.count("<tr>") == 1 + len(two.kernels)
+    assert '<a href="gpus.html"' in text
+
+
+def test_cards_of_one_model_are_shown_by_their_takes():
+    def take(card: str, time: float) -> spread.Take:
+        rows = [
+            {**dict.fromkeys(POINT, "x"), "kernel": name, "n": "4096", "regime": "sustained"}
+            | {"median_us": str(scale * time), "ratio": ratio}
+            for name, scale, ratio in (("cublas.gemm", 2.0, ""), ("hopper.by_size", 1.0, "2"))
+        ]
+        return spread.Take.of({"gpu": {"card": card}}, rows)
+
+    assert spread.by_card([take("a", 100.0), take("a", 101.0)]) == {}
+    found = spread.by_card([take("a", 100.0), take("a", 102.0), take("b", 111.1)])
+    run = json.loads(json.dumps({"by_card": found}))
+    shown = side_by_side(
+        Gpu("One GPU", {}, VerdictsView((), "One GPU", "none", {})),
+        [],
+        {"hopper": Regimes("hopper", pd.DataFrame(), run)},
+    )
+    [(family, cards, lines)] = shown.cards
+    assert (family, cards) == ("hopper", 2) and lines[1].times == (101.0, 111.1) and lines[1].ratios == (2.0, 2.0)
+    assert lines[0].apart == pytest.approx(0.1) and lines[0].ratios == (None, None)
+    text = page(shown)
+    assert "This report has one GPU, One GPU." in text and "2 cards of one model: hopper" in text
+    assert text.count("10.0%") == 2

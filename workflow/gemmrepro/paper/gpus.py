@@ -1,0 +1,205 @@
+"""GPUs side by side: each claim's verdict on each, each kernel's ratio to that GPU's own baseline and ceiling.
+
+The first GPU is the one that the report is about; the others' recordings were judged by themselves, in a folder each
+that holds what the report's own results hold (`measure`, `verdicts.json`). Cards of one model are told apart by the
+takes of the regimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import registry
+from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
+from gemmrepro.judge.ways import ON_ANY_GPU
+from gemmrepro.measure.regimes.rows import Regimes
+from gemmrepro.measure.rows import Measurements, cubes, is_current, load
+from gemmrepro.paper.ceilings import highest
+from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
+
+VERDICTS = "verdicts.json"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU: its name, what was measured on it by family, and how the claims were judged there."""
+
+    name: str
+    measured: Mapping[str, Measurements]
+    verdicts: VerdictsView
+
+
+@dataclass(frozen=True)
+class ClaimLine:
+    """One claim, and its entry on each GPU; None where it was not judged."""
+
+    claim: ClaimView
+    on: tuple[ClaimView | None, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether GPUs disagree on the verdict."""
+        return len({each.verdict for each in self.on if each}) > 1
+
+
+@dataclass(frozen=True)
+class Level:
+    """How fast a kernel is on one GPU: relative to its baseline there, and as a share of the ceiling measured there."""
+
+    ratio: float | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """One kernel at the largest size that all GPUs that ran it have in common, on each GPU."""
+
+    family: str
+    kernel: str
+    rung: str
+    dtype: str
+    n: int
+    on: tuple[Level | None, ...]
+
+
+@dataclass(frozen=True)
+class CardLine:
+    """A row of the regimes on each card of a model: medians in µs, ratios, and how far the times are apart."""
+
+    family: str
+    kernel: str
+    n: str
+    regime: str
+    times: tuple[float, ...]
+    ratios: tuple[float | None, ...]
+
+    @property
+    def apart(self) -> float:
+        return max(self.times) / min(self.times) - 1
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """What the page of GPUs shows; `cards` are numbered, since their hashes tell a reader nothing."""
+
+    names: tuple[str, ...]
+    claims: tuple[ClaimLine, ...]
+    kernels: tuple[KernelLine, ...]
+    cards: tuple[tuple[str, int, tuple[CardLine, ...]], ...]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one GPU."""
+        return len(self.names) > 1
+
+
+def read_others(folder: Path | None, families: Sequence[str]) -> list[Gpu]:
+    """The other GPUs, each from a folder of `folder`. Raises UserError if one is corrupt."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        if (path / VERDICTS).is_file():
+            measured = {name: load(path / "measure", name) for name in families}
+            verdicts = read_verdicts(path / VERDICTS)
+            found.append(Gpu(verdicts.gpu or path.name, measured, verdicts))
+    return found
+
+
+def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> SideBySide:
+    """The report's own GPU beside the others, and the cards of its takes."""
+    gpus = [own, *others]
+    several = len(gpus) > 1
+    return SideBySide(
+        names=tuple(gpu.name for gpu in gpus),
+        claims=tuple(_claims(gpus)) if several else (),
+        kernels=tuple(_kernels(gpus)) if several else (),
+        cards=tuple(_cards(regimes)),
+    )
+
+
+def _claims(gpus: Sequence[Gpu]) -> list[ClaimLine]:
+    """The claims that depend on the GPU: not those that count machine code or compare an article with itself."""
+    by_gpu = [{claim.id: claim for claim in gpu.verdicts.claims} for gpu in gpus]
+    return [
+        ClaimLine(claim, tuple(of_gpu.get(claim.id) for of_gpu in by_gpu))
+        for claim in gpus[0].verdicts.claims
+        if claim.way not in ON_ANY_GPU
+    ]
+
+
+def _kernels(gpus: Sequence[Gpu]) -> list[KernelLine]:
+    lines = []
+    limits = [_ceilings(gpu) for gpu in gpus]
+    for family in (name for name in gpus[0].measured if name != CEILING_FAMILY):
+        by_gpu = [_warm(gpu.measured.get(family)) for gpu in gpus]
+        for kernel in registry.kernels(family):
+            rows = [of_gpu.get(kernel.id, {}) for of_gpu in by_gpu]
+            sizes = [set(each) for each in rows if each]
+            common = set.intersection(*sizes) if sizes else set()
+            if common:
+                n = max(common)
+                on = tuple(
+                    _level(each[n], own, kernel.compute.dtype_in) if n in each else None
+                    for each, own in zip(rows, limits, strict=True)
+                )
+                lines.append(KernelLine(family, kernel.id, kernel.rung, kernel.compute.dtype_in, n, on))
+    return lines
+
+
+def _warm(measured: Measurements | None) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """The current rows with a warm cache by kernel and size, of the first toolkit that has one."""
+    found: dict[str, dict[int, Mapping[str, Any]]] = {}
+    if measured is None or measured.summary.empty:
+        return found
+    summary = cubes(measured.summary)
+    rows = summary[is_current(summary) & (summary["cache"] == "warm")].to_dict("records")
+    for row in sorted(rows, key=lambda row: _rank(row["toolkit"])):
+        if row["ratio"] == row["ratio"] and row["ratio"] is not None:
+            found.setdefault(row["kernel"], {}).setdefault(int(row["n"]), row)
+    return found
+
+
+def _rank(toolkit: str) -> int:
+    return TOOLKIT_ORDER.index(toolkit) if toolkit in TOOLKIT_ORDER else len(TOOLKIT_ORDER)
+
+
+def _ceilings(gpu: Gpu) -> dict[str, float]:
+    """The ceilings measured on a GPU: TFLOP/s by type, and GB/s under ``bytes``."""
+    found = dict(highest(gpu.measured))
+    ceilings = gpu.measured.get(CEILING_FAMILY)
+    if ceilings is not None and (known := of_operation(ceilings, "ceiling_bytes")):
+        found["bytes"] = known[0].value
+    return found
+
+
+def _level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> Level:
+    share = None
+    for column, ceiling in (("tflops", dtype), ("gbps", "bytes")):
+        value = row[column]
+        if share is None and value == value and value is not None and ceiling in ceilings:
+            share = float(value) / ceilings[ceiling]
+    return Level(float(row["ratio"]), share)
+
+
+def _cards(regimes: Mapping[str, Regimes]) -> list[tuple[str, int, tuple[CardLine, ...]]]:
+    """The families of which several cards have takes, the number of cards, and their rows."""
+    found = []
+    for family, each in regimes.items():
+        rows = (each.run.get("by_card") or {}).get("rows") or ()
+        lines = tuple(
+            CardLine(
+                family,
+                row["point"]["kernel"],
+                row["point"]["n"],
+                row["point"]["regime"],
+                tuple(row["times_us"]),
+                tuple(row["ratios"]),
+            )
+            for row in rows
+        )
+        if lines:
+            found.append((family, len(lines[0].times), lines))
+    return found
