@@ -32,7 +32,9 @@ def page(browser):
 
 def pages(report: Path) -> list[Path]:
     """The pages with measured numbers: all but that of the machines."""
-    return [path for path in sorted(report.rglob("*.html")) if path.name not in ("gpus.html", "runs.html", "reproduce.html")]
+    return [
+        path for path in sorted(report.rglob("*.html")) if path.name not in ("gpus.html", "runs.html", "reproduce.html")
+    ]
 
 
 def test_a_hundred_random_numbers_lead_to_samples_source_machine_code_and_command(page, report):
