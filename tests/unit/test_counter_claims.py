@@ -50,6 +50,12 @@ def test_a_counter_that_was_not_read_supports_nothing(judged):
     assert judged(counters=wrong_unit, value="fma", least=1)["verdict"] == rules.NOT_MEASURED
 
 
+def test_a_quotient_by_nothing_supports_nothing(judged):
+    entry = judged(counters=FMA, value="fma / (n - 4096)", least=0)
+    assert entry["verdict"] == rules.NOT_MEASURED
+    assert "counters of ada.scalar, 'fma / (n - 4096)' divides by zero" in entry["explanation"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
