@@ -11,7 +11,8 @@ from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments import Column
 from gemmrepro.judge import carrying, experiments
 from gemmrepro.judge.chips import Rate
-from gemmrepro.judge.evidence import NotMeasured
+from gemmrepro.judge.evidence import Evidence, NotMeasured
+from gemmrepro.judge.metrics.base import expected
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132}
 
@@ -155,3 +156,47 @@ def test_a_value_without_an_interval_is_its_own():
     (value,), _ = experiments.point_values(found, claim({"where": {"n": 64}}), "cuda13")
     assert (value.ci_low, value.value, value.ci_high, value.unit) == (2.0, 2.0, 2.0, "ms")
     assert value.label == "n 64, cuda13" and value.sources == ("f/e/k/cuda13/64",)
+
+
+# Units and counters
+
+
+def test_what_is_expected_is_in_the_measured_unit():
+    def readings(unit: str) -> SimpleNamespace:
+        return SimpleNamespace(judged=SimpleNamespace(value=SimpleNamespace(unit=unit)), carried=None)
+
+    published = SimpleNamespace(value=2000.0, unit="GFLOP/s", id="f.x")
+    assert expected(published, readings("TFLOP/s")) == pytest.approx(2.0)
+    assert expected(published, readings("GFLOP/s")) == 2000.0
+    carried = readings("TFLOP/s")
+    carried.carried = SimpleNamespace(factor=lambda unit: {"GFLOP/s": 1.5}[unit])
+    assert expected(published, carried) == pytest.approx(3.0)
+    with pytest.raises(ValueError, match=r"f\.x has no published figure"):
+        expected(SimpleNamespace(value=None, unit="", id="f.x"), carried)
+
+
+def counter(metric: str, kernel: str = "k", n: int = 4096, toolkit: str = "cuda13", **more) -> dict:
+    place = {"kernel": kernel, "toolkit": toolkit, "m": n, "n": n, "k": n, "metric": metric}
+    return place | {"value": 7.0, "unit": "byte", "status": "current", "build_key": "b"} | more
+
+
+def test_a_counter_is_of_its_kernel_toolkit_metric_and_size(tmp_path):
+    rows = [counter("m"), counter("o"), counter("m", kernel="j"), counter("m", toolkit="cuda12"), counter("m", n=256)]
+    measured = SimpleNamespace(counters=pd.DataFrame(rows), family="f")
+    given = Evidence(measured=measured, gates={}, build_dir=tmp_path)
+    value = given.counter("k", 4096, "m", "cuda13", "KB")
+    assert (value.value, value.unit, value.label) == (pytest.approx(0.007), "KB", "k, 4096, cuda13")
+    with pytest.raises(NotMeasured, match="which is not a multiple of inst"):
+        given.counter("k", 4096, "m", "cuda13", "inst")
+    for kernel, n, metric, toolkit in (
+        ("i", 4096, "m", "cuda13"),
+        ("k", 512, "m", "cuda13"),
+        ("k", 256, "o", "cuda13"),
+        ("j", 4096, "o", "cuda13"),
+        ("j", 4096, "m", "cuda12"),
+    ):
+        with pytest.raises(NotMeasured, match=f"there is no row of counter {metric} for {kernel} at {n}"):
+            given.counter(kernel, n, metric, toolkit, "byte")
+    failed = Evidence(measured=measured, gates={"k": {"passed": False}}, build_dir=tmp_path)
+    with pytest.raises(NotMeasured, match="k failed its gate, so its rows count for nothing"):
+        failed.counter("k", 4096, "m", "cuda13", "byte")

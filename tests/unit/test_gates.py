@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from records import record as make
 
 from gemmrepro import registry
 from gemmrepro.build.compile import build
@@ -49,6 +50,23 @@ def test_real_machine_code_passes(record, tmp_path):
     checks = result["toolkits"]["cuda13"]["static"]["checks"]
     assert {check["arch"] for check in checks} == {"sm_86", "sm_90", "every target"}
     assert all(set(check) == {"arch", "check", "why", "expected", "found", "passed"} for check in checks)
+
+
+def test_what_was_expected_of_an_opcode_is_said():
+    expects = (
+        registry.Expect("FFMA", "a", least=2),
+        registry.Expect("LDS", "b", 3, 3),
+        registry.Expect("BAR", "c", 1, 2),
+        registry.Expect("STL", "d", least=0, most=0, archs=("86",)),
+    )
+    checks = static._opcode_checks(make("ladder.x", expects=expects), "sm_90", {"FFMA": 2, "LDS": 4, "BAR": 0})
+    assert [(check.expected, check.found, check.passed) for check in checks] == [
+        ("at least 2", "2", True),
+        ("3", "4", False),
+        ("1 to 2", "0", False),
+    ]
+    (most,) = static._opcode_checks(make("ladder.x", expects=expects[3:]), "sm_86", {"STL": 1})
+    assert (most.expected, most.passed) == ("0", False)
 
 
 def rename(instructions, old, new):

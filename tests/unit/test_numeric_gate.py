@@ -76,6 +76,20 @@ def test_what_is_wrong_beside_the_numbers_is_said() -> None:
     assert "a race" in judged(race)
 
 
+def test_a_product_has_every_case_and_sizes_that_are_refused(monkeypatch) -> None:
+    of_seed = lambda kernel, seeds: [Case(Shape(128, 128, 16), 1.0, 0.0, "normal", seed) for seed in seeds]  # noqa: E731
+    monkeypatch.setattr(gemm, "gemm_cases", of_seed)
+    monkeypatch.setattr(gemm, "large_cases", lambda kernel, seeds: of_seed(kernel, seeds)[:1])
+    tiled, plain = registry.kernel("ladder.warptile"), registry.kernel("ladder.naive")
+    cases = list(gemm.Gemm().cases(SESSION, tiled, right, [3, 4]))
+    assert [one.case.seed for one in cases] == [3, 4, 0, 0, 0] and all(one.verdict.passed for one in cases)
+    assert {str(one.case.shape) for one in cases[2:]} == {"257x256x32", "256x257x32", "256x256x33"}
+    assert [one.case.seed for one in gemm.Gemm().cases(SESSION, plain, right, [3, 4])] == [3, 4], "it refuses no size"
+    assert [one.case.seed for one in gemm.Gemm().large_cases(SESSION, plain, right, [3, 4])] == [3]
+    wrong = list(gemm.Gemm().cases(SESSION, tiled, lambda given: None, [3]))
+    assert "elements were never written" in wrong[0].verdict.message
+
+
 def test_c_is_poisoned_before_every_launch_and_given_where_beta_reads_it() -> None:
     seen = []
 

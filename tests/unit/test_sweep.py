@@ -134,6 +134,17 @@ def test_what_must_not_be_timed_is_left_out_with_the_reason():
     assert skipped == [plan.Skipped("ladder.a", "cuda13", "its gate failed")]
 
 
+def test_a_kernel_is_timed_as_its_own_toolkits_build_it_and_up_to_its_size():
+    kernels = [make("a", toolkits=("cuda13",)), make("b", timed_to=256)]
+    points, skipped = plan.plan_points(kernels, [256, 512], ["cuda12", "cuda13"], ["warm"], lambda *_: None)
+    timed = {(point.kernel, point.toolkit, point.shape.n) for point in points if point.toolkit != "library"}
+    assert timed == {("ladder.a", "cuda13", n) for n in (256, 512)} | {
+        ("ladder.b", toolkit, 256) for toolkit in ("cuda12", "cuda13")
+    }
+    assert {(one.kernel, one.toolkit) for one in skipped} == {("ladder.b", "cuda12"), ("ladder.b", "cuda13")}
+    assert all("takes seconds; it is timed up to 256" in one.reason for one in skipped)
+
+
 def test_a_size_that_a_rung_cannot_take_is_left_out_by_name():
     tiled = make("tiled", multiple_of={"m": 128})
     points, skipped = plan.plan_points([make("a"), tiled], [100], ["cuda13"], ["warm"], lambda *_: None)

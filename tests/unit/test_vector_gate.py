@@ -94,6 +94,47 @@ def test_bins_that_a_histogram_does_not_take_are_refused_by_name():
         record.check(Shape(1, 8, 257))
 
 
+def test_every_size_that_is_refused_and_every_one_after_it_has_a_case():
+    record = kernel("histogram", "int32", at_most={"k": 256}, gate_shapes=(Shape(1, 77, 200),))
+
+    def launch(operands: Operands) -> None:
+        record.check(operands.shape)
+        right_counts(np.asarray(operands.inputs[0]), operands.shape, operands.output)
+
+    judged = list(Gates().of("histogram").cases(SESSION, record, launch, [5, 6]))
+    refused = [one.case.shape.k for one in judged if one.case.inputs == "refused size"]
+    assert refused == [bins for bins in vectors.BINS if bins > 256] * 2
+    own = [one.case.inputs for one in judged if one.case.shape == Shape(1, 77, 200)]
+    assert own == ["uniform", "some outside"] * 2
+    assert all(one.verdict.passed for one in judged)
+
+    def takes_all(operands: Operands) -> None:
+        if operands.inputs:
+            launch(operands)
+
+    judged = Gates().of("histogram").cases(SESSION, record, takes_all, [5])
+    assert {one.verdict.message for one in judged if not one.verdict.passed} == {
+        f"1x{vectors.LENGTHS[-2]}x{bins} should be refused" for bins in vectors.BINS if bins > 256
+    }
+
+
+def test_the_input_of_a_vector_operation_must_stay_as_it_is():
+    def run(ids, shape, output):
+        right_counts(ids, shape, output)
+        ids[-1] += 1
+
+    said = failures(kernel("histogram", "int32"), run)
+    assert said and all("the input was overwritten" in message for message in said)
+
+
+def test_a_sum_of_small_integers_must_be_exact():
+    def run(values, shape, output):
+        output[0] = values.sum() * np.float32(1 + 2.0**-23)
+
+    said = failures(kernel("reduce", "fp32"), run)
+    assert any("the sum of small integers is" in message for message in said)
+
+
 def test_sums_in_any_order_pass_and_halves_do_not():
     record = kernel("reduce", "fp32")
 
