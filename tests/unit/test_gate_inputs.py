@@ -241,6 +241,9 @@ def test_the_shapes_of_the_three_kinds_of_kernels() -> None:
     assert (step["m"], step["n"], step["k"]) == (128, 128, 16)
     assert sizes(in_tiles) == ["128x128x16", "256x384x80", "384x128x16", "128x512x64", "128x128x2048"]
     assert (str(middling), str(large)) == ("256x128x64", "1024x1152x1024")
+    in_sixteens, middling, large = gemm_shapes(registry.kernel("hopper.wgmma"))
+    tails = ["1x8x8", "3x136x72", "65x72x64", "200x136x72", "129x264x8", "300x408x520", "96x160x2048"]
+    assert (sizes(in_sixteens), str(middling), str(large)) == (tails, "200x136x72", "3000x2240x1016")
 
 
 # Inputs of operations on vectors

@@ -14,7 +14,7 @@ from gemmrepro.measure.checks.gates import check_gates
 from gemmrepro.measure.checks.manifest import check_manifest, write_manifest
 from gemmrepro.measure.checks.physics import Ceilings, check_limits
 from gemmrepro.measure.checks.samples import read_samples
-from gemmrepro.measure.checks.whole import read_whole
+from gemmrepro.measure.checks.whole import ceilings_of, read_whole
 
 KERNEL, LIBRARY = pair()
 
@@ -235,3 +235,12 @@ def test_the_manifest_finds_what_changed_since(folder):
     (folder / "run.json").unlink()
     with pytest.raises(UserError, match=r"run\.json is listed and missing"):
         read(folder)
+
+
+def test_ceilings_are_those_of_the_same_gpu(tmp_path):
+    assert ceilings_of(tmp_path, RUN_JSON) == Ceilings(), "none were recorded"
+    write(tmp_path / "ceilings", [KERNEL, LIBRARY])
+    assert (ceilings_of(tmp_path, RUN_JSON).fp32 or 0) > 0
+    assert ceilings_of(tmp_path, {**RUN_JSON, "gpu": {**RUN_JSON["gpu"], "name": "another"}}) == Ceilings()
+    (tmp_path / "ceilings" / "run.json").unlink()
+    assert ceilings_of(tmp_path, RUN_JSON) == Ceilings()
