@@ -14,6 +14,7 @@ from numpy_cupy import NumpyCupy
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import ceilings
+from gemmrepro.gates.gate import Judged
 from gemmrepro.gates.operations import Gates
 from gemmrepro.operands import Operands
 
@@ -30,15 +31,23 @@ def numpy_for_cupy(monkeypatch):
 
 def failures(name: str, run: Loop) -> list[str]:
     """Messages of the cases that a loop fails; all cases of the gate are run."""
+    return [one.verdict.message for one in judged(name, run) if not one.verdict.passed]
+
+
+def errors(name: str, run: Loop) -> list[float | None]:
+    return [one.verdict.err_scaled_max for one in judged(name, run)]
+
+
+def judged(name: str, run: Loop) -> list[Judged]:
     kernel = registry.kernel(f"ceilings.{name}")
 
     def launch(operands: Operands) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             run(operands.output, operands.alpha, operands.beta, operands.iterations)
 
-    judged = list(Gates().of(kernel.compute.op).cases(SESSION, kernel, launch, [1]))
-    assert len(judged) >= 4
-    return [one.verdict.message for one in judged if not one.verdict.passed]
+    found = list(Gates().of(kernel.compute.op).cases(SESSION, kernel, launch, [1]))
+    assert len(found) >= 4
+    return found
 
 
 def fma(p, q, r) -> np.ndarray:
@@ -112,6 +121,9 @@ def nothing(out, a, b, iterations) -> None:
 
 def test_the_shears_of_the_source_pass():
     assert failures("ffma", shears()) == []
+    growing = [error for error in errors("ffma", shears()) if error is not None]
+    assert len(growing) == 2, "of the rotations there is nothing to compare"
+    assert 0.001 < max(growing) < 4 * 32 * 2, "in units of fp32's roundoff"
 
 
 @pytest.mark.parametrize(
@@ -163,14 +175,14 @@ def test_a_loop_without_an_emulation_is_refused():
 def test_what_the_sweep_judges_is_untouched_or_small():
     kernel = registry.kernel("ceilings.ffma")
 
-    def judged(values: np.ndarray) -> bool:
+    def small(values: np.ndarray) -> bool:
         operands = Operands(kernel.problem, ceilings._SHAPE, (), values)
         return Gates().of(kernel.compute.op).judge(operands, None).passed
 
     poison = np.array([0x7FC0DEAD], np.uint32).view(np.float32)
-    assert judged(poison) and judged(np.array([-9e5], np.float32))
+    assert small(poison) and small(np.array([-9e5], np.float32))
     for bad in (1e6, -2e6, float("nan")):
-        assert not judged(np.array([bad], np.float32))
+        assert not small(np.array([bad], np.float32))
 
 
 # Tensor cores: elements are a hash of where they stand.

@@ -15,6 +15,8 @@ from gemmrepro.measure.checks.manifest import check_manifest, write_manifest
 from gemmrepro.measure.checks.physics import Ceilings, check_limits
 from gemmrepro.measure.checks.samples import read_samples
 from gemmrepro.measure.checks.whole import ceilings_of, read_whole
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.recording import COUNTERS, FILES, RUN, SAMPLES, SUMMARY, read_rows, write_nothing
 
 KERNEL, LIBRARY = pair()
 
@@ -171,6 +173,29 @@ def test_no_rate_is_above_what_the_same_recording_measures(folder):
         check_limits("ladder", rows, RUN_JSON, Ceilings.of([copied], RUN_JSON), path)
 
 
+@pytest.mark.parametrize(
+    ("capability", "arch", "runs"),
+    [
+        ("9.0", "sm_90a", True),
+        ("8.9", "sm_86", True),
+        ("8.6", "sm_89", False),
+        ("10.0", "sm_100a", True),
+        ("10.3", "sm_100", True),
+        ("10.0", "sm_103", False),
+        ("10.0", "sm_90", False),
+        ("12.0", "sm_120f", True),
+    ],
+)
+def test_code_runs_on_its_major_version_and_no_earlier_minor(folder, capability, arch, runs):
+    row = {**read(folder).rows[1], "arch": arch}
+    run = {**RUN_JSON, "gpu": {**RUN_JSON["gpu"], "compute_capability": capability}}
+    if runs:
+        check_limits("ladder", [row], run, Ceilings(), folder / "summary.csv")
+    else:
+        with pytest.raises(UserError, match=f"{arch} does not run on compute capability {capability}"):
+            check_limits("ladder", [row], run, Ceilings(), folder / "summary.csv")
+
+
 def test_a_kernel_is_paired_with_the_baseline_that_was_timed(folder):
     write(folder, [KERNEL, pair(library_us=20)[1]])
     with pytest.raises(UserError, match=r"cublas\.sgemm takes 6\.\d+ µs beside it and (19|20)\.?\d* µs in its own row"):
@@ -244,3 +269,11 @@ def test_ceilings_are_those_of_the_same_gpu(tmp_path):
     assert ceilings_of(tmp_path, {**RUN_JSON, "gpu": {**RUN_JSON["gpu"], "name": "another"}}) == Ceilings()
     (tmp_path / "ceilings" / "run.json").unlink()
     assert ceilings_of(tmp_path, RUN_JSON) == Ceilings()
+
+
+def test_a_family_that_was_not_measured_has_its_four_files_and_no_row(tmp_path):
+    write_nothing(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(FILES)
+    assert read_rows(tmp_path / SUMMARY, SUMMARY_COLUMNS) == read_rows(tmp_path / COUNTERS, COUNTER_COLUMNS) == []
+    assert list(pd.read_parquet(tmp_path / SAMPLES).columns) == SAMPLE_COLUMNS
+    assert json.loads((tmp_path / RUN).read_text()) == {"source": "none"}

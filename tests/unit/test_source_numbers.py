@@ -132,3 +132,13 @@ def test_the_program_lists_what_no_row_covers(article, capsys, monkeypatch):
     monkeypatch.delenv(coverage.FOLDER, raising=False)
     with pytest.raises(coverage.UserError, match="Name the sources"):
         coverage.main([])
+
+
+def test_sections_of_a_line_begin_one_behind_the_other(tmp_path):
+    path = tmp_path / "009_x.txt"
+    path.write_text("aa 5\naa 6\n")
+    sections = [Section("009", line, "a", "x", f"{line}{part}") for line in (1, 2) for part in "fg"]
+    found = [(number.section, number.line, number.text) for number in coverage.numbers_of(path, sections)]
+    assert found == [("1g", 1, "5"), ("2g", 2, "6")]
+    with pytest.raises(coverage.UserError, match="line 1: no 'a' for third"):
+        coverage.numbers_of(path, [*sections[:2], Section("009", 1, "a", "x", "third")])
