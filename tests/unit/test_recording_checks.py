@@ -90,6 +90,8 @@ def _swap_rounds(samples):
         (lambda s: s.assign(baseline_us=np.where(s["index"] == 3, np.nan, s["baseline_us"])), "have no partner"),
         (lambda s: s.assign(baseline_us=np.inf), "a baseline's time is not positive"),
         (lambda s: s.assign(time_us=s["time_us"].astype(str)), "time_us holds"),
+        (lambda s: s.assign(time_us=None), "time_us holds null"),
+        (lambda s: s.assign(baseline_us=s["baseline_us"].astype(str)), "baseline_us holds"),
         (lambda s: s[s["index"] != 5], "not counted from 0"),
         (lambda s: pd.concat([s, s.tail(1)]), "not counted from 0"),
         (lambda s: pd.concat([s, s.head(12)]), "in several places"),
