@@ -50,9 +50,6 @@ DRAWN = {"gates": 65, "judge": 65, "measure": 65, "stats": 10, "timing": 15}
 
 SEED = 22
 
-QUICK = 8.0
-"""Seconds of the survey that the tests of one fault may take in a pass; slower ones are left out."""
-
 MEMORY = 6 << 30
 """Bytes of data that the tests of one fault may hold."""
 
@@ -80,12 +77,12 @@ def drawn(seed: int) -> list[str]:
     return names
 
 
-def affordable(tests: set[str], seconds: dict[str, float]) -> list[str]:
-    """The quickest tests that take QUICK seconds together, the quickest first; at least one."""
+def affordable(tests: set[str], seconds: dict[str, float], most: float) -> list[str]:
+    """The quickest tests that take `most` seconds together, the quickest first; at least one."""
     total, chosen = 0.0, []
     for test in sorted(tests, key=lambda test: (seconds.get(test, 0.0), test)):
         total += seconds.get(test, 0.0)
-        if chosen and total > QUICK:
+        if chosen and total > most:
             break
         chosen.append(test)
     return chosen
@@ -213,7 +210,7 @@ def _pytest(words: list[str], plugins: list[Any]) -> int:
     try:
         for stream in (0, 1, 2):
             os.dup2(sink, stream)
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--durations=0", "--tb=no"]
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--durations=0", "--tb=no", "--assert=plain"]
         return int(pytest.main([*options, *words], plugins=plugins))
     finally:
         for stream, copy in zip((0, 1, 2), kept, strict=True):
@@ -240,12 +237,13 @@ def _imports() -> None:
     os.chdir(ROOT)
 
 
-def _passes(mutant: Mutant, known: dict[str, Any], extra: list[str], wide: bool) -> list[list[str]]:
-    """The tests of each pass: those given; those that run the line; `wide`, others that run some line of the module."""
+def _passes(mutant: Mutant, known: dict[str, Any], arguments: argparse.Namespace) -> list[list[str]]:
+    """The tests of each pass: those given; those that run the line; with --wide others that run the module."""
     lines, seconds = known["lines"].get(str(mutant.path), {}), known["seconds"]
     near = set(lines.get(str(mutant.line), []))
     every = {test for tests in lines.values() for test in tests}
-    chosen = [extra, affordable(near, seconds), affordable(every - near, seconds) if wide else []]
+    chosen = [arguments.tests, affordable(near, seconds, arguments.quick)]
+    chosen.append(affordable(every - near, seconds, arguments.quick) if arguments.wide else [])
     return [tests for tests in chosen if tests]
 
 
@@ -256,10 +254,11 @@ def run(arguments: argparse.Namespace) -> int:
     outcome = json.loads(path.read_text()) if path.is_file() else {}
     where = {name: mutant for found in possible().values() for name, mutant in found}
     end = time.monotonic() + arguments.seconds
+    names = [name for name in (outcome if arguments.again else drawn(SEED)) if name in where and arguments.only in name]
     names = [
         name
-        for name in drawn(SEED)[arguments.part :: arguments.parts]
-        if arguments.only in name and (name not in outcome or (arguments.again and outcome[name]["now"] not in NOTICED))
+        for name in names[arguments.part :: arguments.parts]
+        if name not in outcome or (arguments.again and outcome[name]["now"] != "noticed")
     ]
     # First what is imported with its fault, while nothing of the library is.
     at_import = [name for name in names if where[name].line in known["imported"][str(where[name].path)]]
@@ -271,7 +270,7 @@ def run(arguments: argparse.Namespace) -> int:
             if time.monotonic() > end:
                 return 0
             before = outcome.get(name)
-            passes = _passes(where[name], known, arguments.tests, arguments.wide)
+            passes = _passes(where[name], known, arguments)
             now, by = _outcome(where[name], passes, known["seconds"], functions)
             outcome[name] = {"first": before["first"] if before else now, "now": now, "by": by}
             print(f"{now:9} line {where[name].line} of {name}", flush=True)
@@ -335,6 +334,9 @@ def main() -> int:
     running.add_argument("--parts", type=int, default=1)
     running.add_argument("--seconds", type=float, default=1e9, help="begin no mutant after so long")
     running.add_argument("--only", default="", help="mutants with this text in their names")
+    running.add_argument(
+        "--quick", type=float, default=8.0, help="seconds, by the survey, of a fault's tests in a pass"
+    )
     running.add_argument("--again", action="store_true", help="try survivors again")
     running.add_argument("--tests", nargs="*", default=[], help="tests that are tried first")
     running.add_argument("--wide", action="store_true", help="try other tests of the module, too")

@@ -12,6 +12,7 @@ from gemmrepro.experiments import Column
 from gemmrepro.judge import carrying, experiments
 from gemmrepro.judge.chips import Rate
 from gemmrepro.judge.evidence import Evidence, NotMeasured
+from gemmrepro.judge.metrics import loads
 from gemmrepro.judge.metrics.base import expected
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132}
@@ -200,3 +201,13 @@ def test_a_counter_is_of_its_kernel_toolkit_metric_and_size(tmp_path):
     failed = Evidence(measured=measured, gates={"k": {"passed": False}}, build_dir=tmp_path)
     with pytest.raises(NotMeasured, match="k failed its gate, so its rows count for nothing"):
         failed.counter("k", 4096, "m", "cuda13", "byte")
+
+
+def test_loads_are_counted_by_thread_and_step_of_k(tmp_path):
+    """A warp's instruction counts for its 32 threads; n^2 outputs take n steps each."""
+    rows = [counter(loads.LOADS_COUNTER, value=2.0 * 4096**3 / 32, unit="inst")]
+    given = Evidence(SimpleNamespace(counters=pd.DataFrame(rows), family="f"), {}, tmp_path)
+    one = loads._of_kernel(given, "k", 4096, "cuda13")
+    assert (one.value, one.unit, one.label) == (pytest.approx(2.0), "K", "k, 4096, cuda13, counted")
+    with pytest.raises(NotMeasured, match="and there is no build record of k by cuda12"):
+        loads._of_kernel(given, "k", 4096, "cuda12")

@@ -175,6 +175,17 @@ def test_no_rate_is_above_what_the_same_recording_measures(folder):
         check_limits("ladder", rows, RUN_JSON, Ceilings.of([copied], RUN_JSON), path)
 
 
+def test_a_ceiling_is_below_what_the_sms_issue(folder):
+    """100 SMs at 1980 MHz: 50.7 TFLOP/s in fp32, with a margin of 5 %."""
+    row = {**read(folder).rows[0], "family": "ceilings", "kernel": "ceilings.ffma", "gbps": "", "clock_mhz": "1980"}
+    path = folder / "summary.csv"
+    for rate in ("50", "53.2"):
+        check_limits("ceilings", [{**row, "tflops": rate}], RUN_JSON, Ceilings(), path)
+    for rate in ("53.3", "1000"):
+        with pytest.raises(UserError, match=r"TFLOP/s are above 50\.69 TFLOP/s, what 100 SMs issue"):
+            check_limits("ceilings", [{**row, "tflops": rate}], RUN_JSON, Ceilings(), path)
+
+
 @pytest.mark.parametrize(
     ("capability", "arch", "runs"),
     [
