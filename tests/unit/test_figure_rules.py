@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from colour_difference import VISION, ciede2000, lab
 from drawn_text import Box, boxes, faults, size_of
 
 from gemmrepro import registry
@@ -20,7 +21,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import catalogue, climb, lines, points, slim, style
+from gemmrepro.paper.figures import catalogue, climb, layouts, lines, points, slim, style
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 FAMILIES = ("ladder", "hopper", "ada", "cute", "cutile", "ozaki", "crt")
@@ -108,24 +109,41 @@ def test_eight_series_differ_by_marker_and_dash_and_a_ninth_is_refused():
         lines.look(8)
 
 
-_DEUTERAN = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]])
-"""Machado, Oliveira and Fernandes, 2009: linear RGB as seen without the green cones."""
+APART = 12
+"""Least CIEDE2000 difference of two colours of a figure."""
 
 
-def _lab(colour: str) -> np.ndarray:
-    """CIE L*a*b* of a colour as a deuteranope sees it."""
-    srgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    seen = np.clip(_DEUTERAN @ np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4), 0, 1)
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
-    x, y, z = np.cbrt(np.maximum(xyz / [0.9505, 1.0, 1.089], 1e-9))
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+def test_the_difference_of_colours_is_that_of_the_published_pairs():
+    pairs = [  # of Sharma, Wu and Dalal's table 1
+        ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
+        ((50, -1, 2), (50, 0, 0), 2.3669),
+        ((50, 2.49, -0.001), (50, -2.49, 0.0011), 7.2195),
+        ((60.2574, -34.0099, 36.2677), (60.4626, -34.1751, 39.4387), 1.2644),
+        ((22.7233, 20.0904, -46.6940), (23.0331, 14.9730, -42.5619), 2.0373),
+        ((2.0776, 0.0795, -1.1350), (0.9033, -0.0636, -0.5514), 0.9082),
+    ]
+    for one, two, difference in pairs:
+        assert ciede2000(np.array(one), np.array(two)) == pytest.approx(difference, abs=1e-4)
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_colours_differ_without_green_cones(dark):
-    shown = [style.COLOURS[colour].dark if dark else colour for colour in style.SERIES]
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize("page", ["light", "dark", "cells"])
+def test_any_two_colours_are_told_apart(page, vision):
+    """On either page, with all cones and without the green or the red: series, what was published, ink; and cells."""
+    drawn = (*style.SERIES, style.PUBLISHED, style.INK)
+    shown = {"light": drawn, "dark": [style.COLOURS[each].dark for each in drawn], "cells": layouts.SHADES}[page]
     for a, b in combinations(shown, 2):
-        assert np.linalg.norm(_lab(a) - _lab(b)) >= 12, (a, b)
+        assert ciede2000(lab(a, vision), lab(b, vision)) >= APART, (a, b)
+
+
+def test_figures_use_these_colours_alone(svgs):
+    """But for the scale of a map of tiles, which is continuous and has its numbers in its cells."""
+    known = {*style.COLOURS, *layouts.SHADES, layouts.ON_CELL}
+    used = {
+        name: {each.lower() for each in re.findall(r"#[0-9a-f]{6}\b", svg.split("@media")[0])}
+        for name, svg in svgs.items()
+    }
+    assert {name: more for name, found in used.items() if (more := found - known) and "tiles" not in name} == {}
 
 
 def test_text_that_overlaps_or_leaves_is_found():
@@ -145,15 +163,15 @@ def test_slimming_keeps_marks_and_joins_neighbours():
     <path d="M 4 5 &#10;L 6 7" style="fill: none; stroke: #1b1f26" clip-path="url(#p1)"/></g>
     <defs><path id="m1" d="M 0 3 L 3 0 L 0 0 z"/>
     <path id="m2" d="M 0 3 L 3 0 L 0 0 z"/><path id="m3" d="M 2 0 L -2 0"/></defs>
-    <use xlink:href="#m1" x="1" y="2" style="fill: #0072b2"/>
-    <use xlink:href="#m2" x="3.14159" y="2" style="fill: #0072b2"/>
-    <use xlink:href="#m3" x="1" y="2" style="stroke: #0072b2"/><text x="1" y="2" style="font-size: 9px">A &lt; B</text>
+    <use xlink:href="#m1" x="1" y="2" style="fill: #1c6799"/>
+    <use xlink:href="#m2" x="3.14159" y="2" style="fill: #1c6799"/>
+    <use xlink:href="#m3" x="1" y="2" style="stroke: #1c6799"/><text x="1" y="2" style="font-size: 9px">A &lt; B</text>
     </g></svg>"""
     small = slim.slim(svg, "A title", "What it says")
     assert 'd="M0 1.2L2 3M4 5L6 7"' in small and small.count("<clipPath") == 1
     assert small.count('<path id="') == 1 and small.count("<use ") == 2 and 'x="3.1"' in small
     assert 'd="M3 2L-1 2"' in small and "A &lt; B</text>" in small
     assert "<title>A title</title>" in small and "<desc>What it says</desc>" in small
-    assert "stroke:var(--ink,#1b1f26)" in small and "--series-1:#56a8e8" in small
+    assert "stroke:var(--ink,#1b1f26)" in small and "--series-1:#2c80ff" in small
     with pytest.raises(UserError, match="is no SVG"):
         slim.slim("<p>", "one", "")

@@ -363,7 +363,7 @@ def test_svg_colours_follow_the_page(full):
     assert len(plots) == 2 * len(set(figure_names("ladder")) - set(experiments.figures("ladder"))) > 0
     for plot in plots:
         assert "var(--ink)" in plot and "var(--paper)" in plot
-        assert not re.search(r"#1b1f26|#0072b2|#ffffff", plot, re.IGNORECASE)
+        assert not re.search(r"#1b1f26|#1c6799|#ffffff", plot, re.IGNORECASE)
 
 
 def test_a_rung_that_was_not_measured_is_said_to_be(full):

@@ -33,8 +33,8 @@ SLOTS = 8
 """Chunks of a line of shared memory of 128 bytes, all 32 banks."""
 WARP = 32
 
-SHADES = ("#f3d9b1", "#bcd9ee", "#cfe8cf", "#ecc9dc", "#e4e0f3", "#fff2b3", "#d9d9d9", "#f6c3b7")
-"""Colours of cells, light enough for `ON_CELL` on a dark page too."""
+SHADES = ("#eabc77", "#aab8c0", "#ecfdc4", "#d8b3f5", "#ebe7ff", "#ffff6b", "#e7e7de", "#daab9f")
+"""Colours of cells, light enough for `ON_CELL` on a dark page too, and as far apart as those of `style.SERIES`."""
 ON_CELL = "#141414"
 
 

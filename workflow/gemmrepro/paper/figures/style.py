@@ -35,10 +35,11 @@ class Colour:
 
 
 INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
-PUBLISHED = "#7d848f"
+PUBLISHED = "#6f7a80"
 
-SERIES = ("#0072b2", "#d55e00", "#00936b", "#c4679f", "#16233f", "#8a5a00", "#5b2a86", "#3591c9")
-"""The Okabe-Ito palette, darkened where it is too faint on white, its yellow and black replaced; see `MARKERS`."""
+SERIES = ("#1c6799", "#dc660c", "#28956a", "#da6daa", "#00214c", "#724d09", "#39249b", "#1695f8")
+"""The palette of Okabe and Ito, its yellow and black replaced, moved until any two of it, `PUBLISHED` and `INK` are a
+CIEDE2000 difference of 12 apart to every eye: with all cones, without the green, and without the red; see `MARKERS`."""
 
 GOOD, FAIR, BAD = SERIES[2], SERIES[5], SERIES[1]
 """What holds, what holds in part, and what does not."""
@@ -46,13 +47,13 @@ GOOD, FAIR, BAD = SERIES[2], SERIES[5], SERIES[1]
 FIRST, LAST, TUNED, OTHER_TYPE = SERIES[0], SERIES[1], SERIES[2], SERIES[3]
 """A step; the last step of a ladder; the same source, tuned; the same source in another type."""
 
-_DARK = ("#56a8e8", "#f08a3c", "#3fbf98", "#e6a3c8", "#b9c6ff", "#d9b26a", "#8a5fe0", "#b5ecff")
+_DARK = ("#2c80ff", "#ed812a", "#49b792", "#de99bf", "#89abff", "#ecc681", "#7657a8", "#9fd9fc")
 
 COLOURS = {
     INK: Colour("ink", "#e4e7ec"),
     GRID: Colour("grid", "#3a424e"),
     PAPER: Colour("paper", "#181c23"),
-    PUBLISHED: Colour("published", "#8b94a1"),
+    PUBLISHED: Colour("published", "#81868e"),
     **{
         colour: Colour(f"series-{place}", dark)
         for place, (colour, dark) in enumerate(zip(SERIES, _DARK, strict=True), start=1)
