@@ -39,7 +39,7 @@ RECORDED = ROOT / "reports/recorded/h200"
 GOALS = {SUSTAINED: 0.010, BURST: 0.025}
 """How far two takes of a row may be apart."""
 
-SETTINGS = ((0.4, 1), (0.5, 2), (1.0, 2), (1.0, 4), (1.0, 6), (1.0, 8), (2.0, 6))
+SETTINGS = ((0.4, 1), (0.5, 1), (0.5, 2), (1.0, 2), (1.0, 4), (1.0, 6), (1.0, 8), (2.0, 6))
 """Seconds of a sustained block, and pairs of passes, for which takes are predicted."""
 
 POWER_CAP = 0x4
