@@ -78,6 +78,33 @@ def test_a_listed_architecture_is_compiled_and_no_other():
     assert "hopper.sketch" not in plan.kernels
 
 
+def test_a_family_compiled_once_has_machine_code_of_one_toolkit_and_build_keys_of_all():
+    plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "recorded", None)
+    base = registry.kernel("cute.base")
+    assert plan.builds_of(base) == ["results/build/cuda12/cute.base.json", "results/build/cuda13/cute.base.json"]
+    assert plan.builds_of(base, "fatbin") == ["results/build/cuda12/cute.base.fatbin"]
+    assert (plan.wanted(base, "cuda12"), plan.wanted(base, "cuda13")) == ("cute.base=90", "cute.base=")
+    only_cuda13 = registry.kernel("cute.dsl_serpentine")
+    assert plan.builds_of(only_cuda13, "sass") == ["results/build/cuda13/cute.dsl_serpentine.sass"]
+    counted = registry.kernel("cute.article_three_stages")  # a claim counts its instructions
+    assert plan.wanted(counted, "cuda13") == "cute.article_three_stages=80,90"
+    assert plan.compiling(registry.kernel("ada.scalar")) == ["cuda12", "cuda13"]
+
+
+def test_whatever_is_measured_is_compiled_with_every_toolkit():
+    plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "live", HostGpu("NVIDIA H200", 90, ""))
+    assert all(plan.compiling(kernel) == plan.toolkits_of(kernel) for kernel in plan.kernels_of("cute"))
+
+
+def test_the_toolkit_that_compiles_is_the_first_that_is_used():
+    base = registry.kernel("cute.base")
+    for toolkits in (["cuda13", "cuda12"], ["cuda13"]):
+        sweep = CONFIG["sweep"] | {"toolkits": toolkits}
+        assert Plan(CONFIG | {"sweep": sweep}, "recorded", None).compiling(base) == ["cuda13"]
+    built = {"cuda12": [], "cuda13": [90]}
+    assert Plan(CONFIG | {"build": built}, "recorded", None).compiling(base) == ["cuda13"]
+
+
 def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):
     assert architectures.recorded_capability(tmp_path) is None
     for family, text in (("ada", "{"), ("crt", json.dumps({"gpu": {"compute_capability": "8.6"}}))):

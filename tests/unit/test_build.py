@@ -341,6 +341,24 @@ def test_command_line_writes_three_files_and_nothing_else(toolkit, tmp_path):
 
 
 @pytest.mark.containers
+def test_a_kernel_without_architectures_gets_the_build_key_and_no_machine_code(toolkit, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    (tmp_path / "ladder.naive.fatbin").write_bytes(b"of an earlier run")
+    command = ["python3", "-m", "gemmrepro.build.stage", "--toolkit", toolkit, "--out", str(tmp_path), "--kernels"]
+    done = subprocess.run([*command, "ladder.naive="], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ladder.naive.json"]
+    record = Build.from_json(read_json(tmp_path / "ladder.naive.json", "the build record", ""), tmp_path)
+    built = compiling.build(NAIVE, toolkit, ["80"]).record
+    assert record.archs == {}
+    assert (record.build_key, record.sources, record.toolkit_version) == (
+        built.build_key,
+        built.sources,
+        built.toolkit_version,
+    )
+
+
+@pytest.mark.containers
 def test_what_a_killed_job_compiled_is_kept_and_a_failure_does_not_lose_the_others(toolkit, tmp_path):
     kernels = ["ladder.vector_add=80", "ladder.naive=80", "ladder.coalesced=80"]
     command = ["python3", "-u", "-m", "gemmrepro.build.stage", "--toolkit", toolkit, "--cache", str(tmp_path / "cache")]

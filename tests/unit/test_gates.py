@@ -16,6 +16,7 @@ from gemmrepro.gates import stage as gates_stage
 from gemmrepro.gates import static
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.gates.stage import gate, summary_line
+from gemmrepro.paper.gates import gate_view
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
 WARPTILE = registry.kernel("ladder.warptile")
@@ -67,6 +68,31 @@ def test_what_was_expected_of_an_opcode_is_said():
     ]
     (most,) = static._opcode_checks(make("ladder.x", expects=expects[3:]), "sm_86", {"STL": 1})
     assert (most.expected, most.passed) == ("0", False)
+
+
+def test_a_toolkit_that_did_not_compile_has_no_static_verdict_and_its_recording_counts_by_its_key(record, tmp_path):
+    key, gate_of = record["build_key"], gate_key(WARPTILE, record["build_key"])
+    write(record, tmp_path)
+    write(record | {"toolkit": "cuda12", "archs": {}, "advisories": []}, tmp_path)
+    judged = {"status": "passed", "build_key": key, "gate_key": gate_of, "reason": "", "cases": CASES}
+    numeric = tmp_path / "numeric.json"
+    numeric.write_text(json.dumps({"gpu": "NVIDIA H200", "toolkits": {"cuda12": judged, "cuda13": judged}}))
+    result = gate(WARPTILE, tmp_path, ["cuda12", "cuda13"], numeric, None)
+    assert result["passed"]
+    assert result["toolkits"]["cuda12"]["static"] == {"passed": None, "checks": []}
+    assert result["toolkits"]["cuda12"]["numeric"]["status"] == "passed"
+    assert "cuda12 not compiled" in summary_line(result)
+    view = gate_view(result)
+    assert [(toolkit.static, toolkit.compiled) for toolkit in view.toolkits] == [
+        ("not compiled", False),
+        ("passed", True),
+    ]
+    assert view.static_passed and view.numeric_passed
+
+
+def test_a_kernel_that_nothing_compiled_cannot_be_judged(record, tmp_path):
+    with pytest.raises(UserError, match=r"no toolkit compiled ladder\.warptile"):
+        judge(record | {"archs": {}, "advisories": []}, tmp_path)
 
 
 def rename(instructions, old, new):

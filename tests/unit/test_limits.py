@@ -42,6 +42,7 @@ def data(names: dict[str, dict], run: dict | None = None, source: str = "live") 
             id=f"{name}.one",
             name="L1",
             evidence=own.pop("evidence", "asked for"),
+            code=SimpleNamespace(uncompiled=own.pop("uncompiled", ())),
             gate=SimpleNamespace(toolkits=[SimpleNamespace(judged=True)], numeric_passed=True),
         )
         skipped = own.pop("skipped", [])
@@ -94,6 +95,7 @@ def test_short_bursts_name_the_families_that_were_timed_on_a_hot_gpu_too():
         ("no counters", {"has_counters": False}),
         ("article's size missing", {"has_size": False}),
         ("stale rows", {"stale": 2}),
+        ("not compiled", {"uncompiled": ("cuda13",)}),
         ("kernels not timed", {"skipped": [{"kernel": "cute.one", "toolkit": "cuda12", "reason": "too slow"}]}),
     ],
 )

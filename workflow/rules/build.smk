@@ -1,5 +1,6 @@
 # One job per family and toolkit: for each kernel a fat binary, its disassembly, and a record with the build key. Kernels
-# that the cache holds are not compiled again, so an edit of one recompiles that one alone.
+# that the cache holds are not compiled again, so an edit of one recompiles that one alone. What the run reads no machine
+# code of gets a record with the build key and no more (`compiled_once` in the configuration).
 
 
 for family in FAMILIES:
@@ -18,7 +19,7 @@ for family in FAMILIES:
                 [
                     f"results/build/{toolkit}/{kernel.id}.{suffix}"
                     for kernel in together
-                    for suffix in ("fatbin", "sass", "json")
+                    for suffix in (("fatbin", "sass", "json") if toolkit in PLAN.compiling(kernel) else ("json",))
                 ],
             log:
                 f"results/logs/build/{toolkit}/{family}.log",
@@ -26,7 +27,7 @@ for family in FAMILIES:
                 image(toolkit)
             threads: 8
             params:
-                kernels=[f"{kernel.id}={','.join(PLAN.architectures(kernel, toolkit))}" for kernel in together],
+                kernels=[PLAN.wanted(kernel, toolkit) for kernel in together],
                 toolkit=toolkit,
                 family=family,
                 registered=[read_of("compiled", kernel.id) for kernel in together],

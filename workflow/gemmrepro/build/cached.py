@@ -13,6 +13,7 @@ from functools import cache
 
 from gemmrepro.build.compile import Compiled, wanted_archs
 from gemmrepro.build.key import build_key
+from gemmrepro.build.record import Build
 from gemmrepro.build.toolkit import Toolkit, run
 from gemmrepro.core import dependencies
 from gemmrepro.core.cache import Cache
@@ -41,8 +42,12 @@ def found(key: str, kept: Cache) -> dict[str, bytes] | None:
 
 def files_of(compiled: Compiled) -> dict[str, bytes]:
     """The files of a build by suffix."""
-    record = json.dumps(compiled.record.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n"
-    return {FATBIN: compiled.fatbin, SASS: compiled.sass.encode(), RECORD: record.encode()}
+    return {FATBIN: compiled.fatbin, SASS: compiled.sass.encode(), RECORD: written(compiled.record)}
+
+
+def written(record: Build) -> bytes:
+    """A build record as its file holds it."""
+    return (json.dumps(record.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:

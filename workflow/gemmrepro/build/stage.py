@@ -3,6 +3,7 @@
     python -m gemmrepro.build.stage --kernel ladder.naive --toolkit cuda13 --archs 80,86,90 --out results/build/cuda13
     python -m gemmrepro.build.stage --kernels ladder.naive=90 ladder.smem=86,90 --toolkit cuda13 --out ...
 
+A kernel without architectures (`--kernels cute.base=`) is not compiled: its record has a build key and no machine code.
 nvcc, cuobjdump and nvdisasm come from PATH; for other compilers, so do ptxas and fatbinary, which assemble and pack.
 What a cache (`--cache`) holds is not compiled again. A kernel that does not compile does not keep the others from it.
 """
@@ -25,6 +26,7 @@ from gemmrepro import registry
 from gemmrepro.build import cached
 from gemmrepro.build.cached import CACHE, CACHE_MB
 from gemmrepro.build.compile import Units, compile_units, inspect, together
+from gemmrepro.build.keyed import keyed
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.cache import Cache
 from gemmrepro.core.files import write_atomic
@@ -90,6 +92,9 @@ class _Family:
         started = time.monotonic()
         try:
             kernel = registry.kernel(name)
+            if not archs:
+                self._write(name, {cached.RECORD: cached.written(keyed(kernel, self._toolkit))}, "not compiled")
+                return
             key = cached.entry_key(kernel, self._toolkit, archs) if self._kept else ""
             if self._kept and (files := cached.found(key, self._kept)):
                 self._write(name, files, "kept")
@@ -126,7 +131,9 @@ class _Family:
             shutil.rmtree(self._scratch / kernel.id)
 
     def _write(self, name: str, files: Mapping[str, bytes], how: str) -> None:
-        """Write OUT/<kernel id>.{fatbin,sass,json}, the JSON last, and a line about it."""
+        """Write OUT/<kernel id>.{fatbin,sass,json}, the JSON last, and a line about it; remove those not in `files`."""
+        for suffix in {cached.FATBIN, cached.SASS} - set(files):
+            (self._out / f"{name}{suffix}").unlink(missing_ok=True)
         for suffix, data in files.items():
             write_atomic(self._out / f"{name}{suffix}", data)
         record = json.loads(files[cached.RECORD])
@@ -151,7 +158,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="gemmrepro.build", description=str(__doc__).split("\n", 1)[0])
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--kernel", help="kernel id, such as ladder.naive")
-    which.add_argument("--kernels", nargs="+", metavar="ID=ARCHS", help="several, with their architectures")
+    which.add_argument(
+        "--kernels",
+        nargs="+",
+        metavar="ID=ARCHS",
+        help="several, with their architectures; without, only the build key",
+    )
     parser.add_argument("--toolkit", required=True, help="cuda12 or cuda13; must be the one on PATH")
     parser.add_argument("--archs", default="", help="architectures of --kernel, comma-separated: 80,86,90")
     parser.add_argument("--threads", type=int, default=1, help="kernels compiled at a time (default 1)")

@@ -106,7 +106,10 @@ def gate(
         )
     source = _numeric_source(kernel, numeric, recorded)
     judged = {toolkit: _of_toolkit(kernel, builds, toolkit, source) for toolkit in chosen}
-    passed = all(gates["static"]["passed"] and gates["numeric"]["status"] != "failed" for gates in judged.values())
+    static = [gates["static"]["passed"] for gates in judged.values()]
+    if not any(verdict is not None for verdict in static):
+        raise UserError(f"no toolkit compiled {kernel.id}, so there is no machine code to judge; {_REBUILD}.")
+    passed = False not in static and all(gates["numeric"]["status"] != "failed" for gates in judged.values())
     return {"kernel": kernel.id, "toolkits": judged, "passed": passed}
 
 
@@ -121,13 +124,17 @@ def _of_toolkit(kernel: registry.Kernel, builds: Path, toolkit: str, source: Num
         ) from None
     return {
         "build_key": key,
-        "static": {"passed": all(check.passed for check in checks), "checks": [check.to_json() for check in checks]},
+        # None: this run did not compile it with this toolkit.
+        "static": {
+            "passed": all(check.passed for check in checks) if checks else None,
+            "checks": [check.to_json() for check in checks],
+        },
         "numeric": numeric,
     }
 
 
 def _static_gate(kernel: registry.Kernel, path: Path, toolkit: str) -> tuple[str, list[Check]]:
-    """The build key of a build record, and its checks."""
+    """The build key of a build record, and its checks; none if the kernel was not compiled."""
     build = Build.from_json(read_json(path, "the build record", _REBUILD), path)
     if build.kernel != kernel.id or build.toolkit != toolkit:
         raise UserError(f"the build record {path} is of another kernel or toolkit; {_REBUILD}.")
@@ -135,8 +142,6 @@ def _static_gate(kernel: registry.Kernel, path: Path, toolkit: str) -> tuple[str
         checks = checks_of(kernel, build)
     except KeyError as error:
         raise UserError(f"the build record {path} is corrupt (no {error}); {_REBUILD}.") from None
-    if not checks:
-        raise UserError(f"the build record {path} holds no architecture; {_REBUILD}.")
     return build.build_key, checks
 
 
@@ -150,7 +155,8 @@ def summary_line(result: dict[str, Any]) -> str:
         text = numeric["status"]
         if numeric["status"] in ("passed", "failed"):
             text += f" {numeric['source']} {numeric['gpu'] or ''}".rstrip()
-        parts.append(f"{toolkit} static {good:>3}/{len(checks):<3} numeric {text:28}")
+        static = f"static {good:>3}/{len(checks):<3}" if checks else "not compiled  "
+        parts.append(f"{toolkit} {static} numeric {text:28}")
     for toolkit, gates in result["toolkits"].items():
         bad = [check for check in gates["static"]["checks"] if not check["passed"]]
         if bad:

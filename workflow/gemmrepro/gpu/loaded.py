@@ -83,6 +83,11 @@ class Binary:
 def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserError:
     """Why a kernel has no machine code for `gpu`, and what to do."""
     number = gpu.arch.removeprefix("sm_")
+    if not archs:
+        return UserError(
+            f"{kernel.id} was not compiled with {toolkit}; take {kernel.family} out of compiled_once in the "
+            "configuration and build again."
+        )
     if any(number in refusal.archs for refusal in kernel.promises.refusals):
         return UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
     if kernel.platform.targets:

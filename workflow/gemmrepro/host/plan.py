@@ -131,9 +131,26 @@ class Plan:
             if toolkit in kernel.platform.toolkits and registry.targets(kernel, self.architectures(kernel, toolkit))
         ]
 
+    def compiling(self, kernel: Kernel) -> list[str]:
+        """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
+
+        All of them, unless its family is in `compiled_once`, nothing is measured, and no claim counts its machine code.
+        """
+        toolkits = self.toolkits_of(kernel)
+        if self.live or kernel.family not in self.config.get("compiled_once", ()) or kernel.id in self._counted:
+            return toolkits
+        first = [toolkit for toolkit in self.config["sweep"]["toolkits"] if toolkit in toolkits]
+        return first[:1] or toolkits
+
     def builds_of(self, kernel: Kernel, suffix: str = "json") -> list[str]:
-        """Build records (or binaries) of one kernel, one per toolkit."""
-        return [f"results/build/{toolkit}/{kernel.id}.{suffix}" for toolkit in self.toolkits_of(kernel)]
+        """Build records of one kernel, one per toolkit, or other files of those that compile it."""
+        toolkits = self.toolkits_of(kernel) if suffix == "json" else self.compiling(kernel)
+        return [f"results/build/{toolkit}/{kernel.id}.{suffix}" for toolkit in toolkits]
+
+    def wanted(self, kernel: Kernel, toolkit: str) -> str:
+        """A kernel and its architectures, as the build stage takes them: "cute.base=90"; none if not compiled."""
+        archs = self.architectures(kernel, toolkit) if toolkit in self.compiling(kernel) else []
+        return f"{kernel.id}={','.join(archs)}"
 
     def builds_in(self, families: Iterable[str], suffix: str = "json") -> list[str]:
         """The same for every kernel of some families."""

@@ -10,6 +10,11 @@ from typing import Any
 from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.paper.text import BY
 
+NOT_COMPILED = "not compiled"
+"""The static gate of a kernel that this run did not compile with a toolkit."""
+
+_STATIC = {True: "passed", False: "failed", None: NOT_COMPILED}
+
 
 @dataclass(frozen=True)
 class FoundView:
@@ -51,7 +56,10 @@ class CaseView:
 
 @dataclass(frozen=True)
 class ToolkitGateView:
-    """A kernel's verdicts in one toolkit; `numeric` is ``passed``, ``failed``, ``stale`` or ``not run``."""
+    """A kernel's verdicts in one toolkit.
+
+    `static` is ``passed``, ``failed``, or ``not compiled``; `numeric` ``passed``, ``failed``, ``stale`` or ``not run``.
+    """
 
     name: str
     static: str
@@ -66,6 +74,11 @@ class ToolkitGateView:
     def failed(self) -> tuple[CaseView, ...]:
         """The cases that failed."""
         return tuple(case for case in self.cases if not case.passed)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether this run compiled the kernel with the toolkit."""
+        return self.static != NOT_COMPILED
 
     @property
     def judged(self) -> bool:
@@ -115,8 +128,9 @@ class GateView:
 
     @property
     def static_passed(self) -> bool:
-        """Whether the static gate passed in every toolkit that has it."""
-        return bool(self.toolkits) and all(toolkit.static == "passed" for toolkit in self.toolkits)
+        """Whether the static gate passed in every toolkit that compiled the kernel."""
+        verdicts = {toolkit.static for toolkit in self.toolkits if toolkit.compiled}
+        return verdicts == {"passed"}
 
     @property
     def numeric_passed(self) -> bool:
@@ -203,7 +217,7 @@ def _toolkit_view(name: str, verdict: Mapping[str, Any], dtype_out: str) -> Tool
     worst = numeric.get("worst")
     return ToolkitGateView(
         name=name,
-        static="passed" if static.get("passed") else "failed",
+        static=_STATIC[static.get("passed")],
         numeric=numeric.get("status") or "not run",
         source=numeric.get("source") or "none",
         gpu=numeric.get("gpu"),

@@ -153,8 +153,10 @@ def _experiments_of(kernel: registry.Kernel, inputs: Inputs) -> list[tuple[str, 
 def _commands(kernel: registry.Kernel, inputs: Inputs) -> Iterator[CommandView]:
     for toolkit in names.TOOLKITS:
         if toolkit in kernel.platform.toolkits:
+            made = inputs.builds.get(kernel.id, {}).get(toolkit)
+            every = "--config 'compiled_once=[]' " if made and not made.archs else ""
             record = f"results/build/{toolkit}/{kernel.id}.json"
-            yield CommandView(f"Compile it with {toolkit}", f"{SNAKEMAKE} --force {record}")
+            yield CommandView(f"Compile it with {toolkit}", f"{SNAKEMAKE} {every}--force {record}")
     yield CommandView("Run its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json")
     if kernel.timing.timed:
         rows = f"results/measure/{kernel.family}/summary.csv"

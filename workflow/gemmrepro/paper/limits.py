@@ -97,6 +97,17 @@ def _recorded(data: Data) -> Iterator[str]:
         )
 
 
+def _not_compiled(data: Data) -> Iterator[str]:
+    for family in data.families:
+        alone = [kernel for kernel in family.kernels if kernel.code.uncompiled]
+        toolkits = sorted({toolkit for kernel in alone for toolkit in kernel.code.uncompiled})
+        if alone:
+            yield (
+                f"{family.name}: {len(alone)} of {len(family.kernels)} kernels were not compiled by {listed(toolkits)} "
+                "in this run. Their rows are tied to what they would be compiled from: source, flags and compiler."
+            )
+
+
 def _own_kernels(data: Data) -> Iterator[str]:
     if data.products and any(claim.published for claim in data.inputs.verdicts.claims):
         yield (
@@ -324,6 +335,7 @@ LIMITS = (
     Limit("one model of GPU", _one_gpu_model),
     Limit("takes and cards", _cards),
     Limit("recorded earlier", _recorded),
+    Limit("not compiled", _not_compiled),
     Limit("kernels of our own", _own_kernels),
     Limit("one release of cuBLAS", _one_library),
     Limit("clock below its maximum", _power),

@@ -71,7 +71,7 @@ class MachineCodeView:
     """A kernel's builds and main loops; `several` if its source has more than one entry point.
 
     `columns` are the headings of the builds' counts, `build_keys` are by toolkit, and so are the
-    `listings` of the whole machine code.
+    `listings` of the whole machine code. `uncompiled` are the toolkits that have a build key alone.
     """
 
     columns: tuple[str, ...]
@@ -80,6 +80,7 @@ class MachineCodeView:
     build_keys: Mapping[str, str]
     several: bool
     listings: Mapping[str, str]
+    uncompiled: tuple[str, ...] = ()
 
 
 def opcode_columns(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
@@ -126,6 +127,9 @@ def machine_code(kernel: registry.Kernel, inputs: Inputs) -> MachineCodeView:
         build_keys={toolkit: record.build_key for toolkit, record in records.items()},
         listings=_listings(kernel, records, inputs),
         several=any(len(by_entry) > 1 for by_entry in entries.values()),
+        uncompiled=tuple(
+            toolkit for toolkit, by_entry in entries.items() if not any(archs for archs in by_entry.values())
+        ),
     )
 
 

@@ -35,7 +35,7 @@ class SharedBytes(FigureMetric):
 def shared_bytes(evidence: Evidence, kernel_id: str, n: int, toolkit: str) -> int:
     """Shared memory of a block, static and dynamic, in bytes. Raises NotMeasured."""
     record = evidence.build(kernel_id, toolkit)
-    if record is None:
+    if record is None or not record.archs:
         raise NotMeasured(f"there is no build record of {kernel_id} by {toolkit}")
     kernel = registry.kernel(kernel_id)
     static = max((code.shared_bytes for code in record.archs.values()), default=0)
