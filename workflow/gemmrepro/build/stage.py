@@ -139,7 +139,8 @@ class _Family:
         record = json.loads(files[cached.RECORD])
         registers = "/".join(str(code["registers"]) for code in record["archs"].values())
         tools = f"{record['toolkit']} {record['toolkit_version']:10}"
-        print(f"{name:24} {tools} {record['build_key']}  registers {registers:28} {how}", flush=True)
+        found = f"registers {registers:28} {how}" if registers else how
+        print(f"{name:24} {tools} {record['build_key']}  {found}", flush=True)
 
 
 def _archs(text: str) -> list[str]:
