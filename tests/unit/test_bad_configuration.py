@@ -102,6 +102,8 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("build.cuda13", [], "sweep.toolkits: cuda13 is not built", "take it out"),
     ("build", {"cuda12": [], "cuda13": []}, "build: no toolkit", "such as [90]"),
     ("build", {}, "build", "1 or more keys"),
+    ("compiled_once", ["snake"], 'compiled_once: there is no kernel family "snake"', "choose among ada,"),
+    ("compiled_once", "cute", "compiled_once", "a list in brackets"),
     ("build.cuda14", [90], '"cuda14" in build', "choose among cuda12, cuda13"),
     ("gates.seeds", 10**9, "gates.seeds", "at most 1000"),
     ("gates.seeds", 0, "gates.seeds", "at least 1"),

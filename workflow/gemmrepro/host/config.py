@@ -77,7 +77,10 @@ def _gpu_problems(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _architecture_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Architectures that the toolkit cannot compile for, and candidates of a toolkit that is not built."""
+    """Architectures that the toolkit cannot compile for, unknown families, and candidates of a toolkit not built."""
+    for name in config.get("compiled_once", ()):
+        if not _is_known(name):
+            yield f"compiled_once: {_unknown(name)}"
     for toolkit, wanted in config["build"].items():
         for architecture in wanted if isinstance(wanted, list) else ():
             if architecture not in COMPILED[toolkit]:
