@@ -244,7 +244,7 @@
       row.dataset.way = $(".where", way).textContent;
       row.dataset.verdict = verdict.textContent;
     }
-    const judged = new Set(["reproduced", "partly", "not reproduced", "consistent", "contradictory"]);
+    const judged = new Set(["reproduced", "partly", "undecided", "not reproduced", "consistent", "contradictory"]);
     const has = (row, name, value) =>
       !value || (name === "verdict" && value === "judged" ? judged.has(row.dataset.verdict) : row.dataset[name] === value);
     for (const select of all("select", form)) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +11,16 @@ import jsonschema
 import pytest
 import yaml
 
-from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro import experiments
+from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.judge import check_claims, claims
 from gemmrepro.judge.metrics import METRICS, metric_rules
+from gemmrepro.judge.ways import way_of
+from gemmrepro.measure.regimes import places
+from gemmrepro.measure.regimes.rules import REGIMES
+from gemmrepro.measure.regimes.spread import Take, between_cards
 from gemmrepro.registry import family_names
 
 FILES = sorted(path for path in KERNELS_DIR.glob("*/claims.yaml") if path.parent.name in family_names())
@@ -199,3 +206,41 @@ def test_the_command_line_checks_all_claims_and_prints_the_schema(monkeypatch, c
     monkeypatch.setattr("sys.argv", ["check_claims", "--schema"])
     assert check_claims.main() == 0
     assert yaml.safe_load(capsys.readouterr().out) == claims.schema()
+
+
+def between_recorded_cards() -> list[float]:
+    """How far cards of one model are apart at most, by family and regime."""
+    found = []
+    for gpu in (ROOT / "reports" / "recorded").iterdir():
+        for family in family_names():
+            folders = places.takes(gpu, family)
+            read = [
+                Take.of(
+                    json.loads((each / places.RUN).read_text()),
+                    csv.DictReader((each / places.SUMMARY).read_text().splitlines()),
+                )
+                for each in folders
+            ]
+            spreads = [between_cards(read, regime) for regime in REGIMES]
+            found += [spread.largest for spread in spreads if spread is not None]
+    return found
+
+
+def of_times(claim: claims.Claim) -> bool:
+    """Whether a claim compares times of this GPU, or what follows from them, with a published figure."""
+    if claim.tolerance is None or way_of(claim) not in ("measured", "share", "model"):
+        return False
+    if claim.metric != "experiment":
+        return METRICS[claim.metric].of_rows
+    experiment = experiments.experiment(claim.family, claim.compute["experiment"])
+    units = ("s", "ms", "us", "\N{MICRO SIGN}s", "TFLOP/s", "GB/s", "TB/s")
+    return experiment.device == "gpu" and experiment.column(claim.compute["value"]).unit in units
+
+
+def test_a_tolerance_is_wider_than_cards_of_one_model_differ():
+    """Else a claim could hold on one card and not on the next."""
+    spread = between_recorded_cards()
+    assert spread, "no family was recorded on two cards"
+    compared = [claim for claim in claims.load() if of_times(claim)]
+    assert len(compared) > 100
+    assert {claim.id: claim.tolerance for claim in compared if claim.tolerance <= max(spread)} == {}

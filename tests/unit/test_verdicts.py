@@ -27,6 +27,7 @@ from gemmrepro.judge.rules import (
     NOT_TESTABLE,
     PARTLY,
     REPRODUCED,
+    UNDECIDED,
     judge_faster,
     judge_order,
     judge_value,
@@ -51,12 +52,16 @@ def value(x: float, low: float | None = None, high: float | None = None) -> Valu
     ("measured", "partly", "verdict"),
     [
         (value(1.2, 1.19, 1.21), {}, REPRODUCED),
-        (value(1.28, 1.24, 1.30), {}, REPRODUCED),  # overlaps the edge at 1.25
+        (value(1.28, 1.24, 1.30), {}, UNDECIDED),  # crosses the edge at 1.25
+        (value(1.20, 1.15, 1.26), {}, UNDECIDED),
+        (value(1.28, 1.24, 1.30), {"within_factor": 2}, REPRODUCED),  # else partly right
+        (value(1.28, 1.24, 1.30), {"within_factor": 1.28}, UNDECIDED),
         (value(1.28, 1.26, 1.30), {}, NOT),
         (value(1.28, 1.26, 1.30), {"within_factor": 2}, PARTLY),
         (value(2.1, 2.0, 2.2), {"within_factor": 2}, NOT),
-        (value(1.0, 0.2, 1.9), {}, NOT),  # so wide that it decides nothing
-        (value(1.0, 0.2, 1.9), {"within_factor": 2}, PARTLY),
+        (value(1.0, 0.2, 1.9), {}, UNDECIDED),  # so wide that it decides nothing
+        (value(1.0, 0.2, 1.9), {"within_factor": 2}, UNDECIDED),
+        (value(1.0, 0.6, 1.9), {"within_factor": 2}, PARTLY),
     ],
 )
 def test_value_rule(measured, partly, verdict):
@@ -67,7 +72,8 @@ def test_value_rule(measured, partly, verdict):
     ("measured", "published", "verdict"),
     [
         (value(3.0, 2.9, 3.1), 1.5, PARTLY),
-        (value(1.01, 0.99, 1.03), 1.5, NOT),
+        (value(1.01, 0.99, 1.03), 1.5, NOT),  # a gain or none, but in no case the published one
+        (value(1.1, 0.99, 1.3), 1.5, UNDECIDED),
         (value(0.8, 0.79, 0.81), 1.5, NOT),
         (value(0.3, 0.29, 0.31), 0.7, PARTLY),
         (value(1.2, 1.19, 1.21), 0.7, NOT),
@@ -83,6 +89,9 @@ def test_order_rule():
     assert judge_order(rising, [4, 3, 2, 1]).kind == NOT
     touching = [*rising[:3], value(3.05, 2.95, 3.2)]
     assert judge_order(touching, [1, 2, 3, 4]).kind == PARTLY
+    assert judge_order(touching[2:], [3, 4]).kind == judge_order(touching[2:], [4, 3]).kind == UNDECIDED
+    assert judge_order([*rising[:2], *touching[2:]][1:], [2, 3, 4]).kind == UNDECIDED
+    assert judge_order([value(1), value(1)], [1, 2]).kind == NOT  # counts that are equal
     assert judge_order(rising[:2], [2, 1]).kind == NOT
 
 
@@ -292,9 +301,13 @@ def test_of_two_published_times_the_quotient_is_that_of_speeds(steps_of_cute):
 
 def test_which_kernel_is_faster_needs_no_figure(steps_of_cute):
     entry = steps_of_cute["cute.epilogue"]
-    assert entry["measured"][0]["unit"] == "ratio" and entry["verdict"] in (NOT, REPRODUCED)
+    assert entry["measured"][0]["unit"] == "ratio" and entry["verdict"] in (NOT, UNDECIDED, REPRODUCED)
     assert judge_faster(value(1.1, 1.05, 1.2)).kind == REPRODUCED
-    assert judge_faster(value(1.1, 0.99, 1.2)).kind == NOT
+    assert judge_faster(value(1.1, 0.99, 1.2)).kind == UNDECIDED
+    assert judge_faster(value(0.9, 0.85, 0.99)).kind == NOT
+    assert judge_faster(value(1.5, 1.2, 1.8), least=2).kind == PARTLY
+    assert judge_faster(value(1.5, 0.9, 1.9), least=2).kind == NOT
+    assert judge_faster(value(1.5, 0.9, 2.1), least=2).kind == UNDECIDED
 
 
 def test_shared_memory_is_read_from_build_and_launch(steps_of_cute):

@@ -168,17 +168,25 @@ def _why_absent(results: Results, kernel: str, toolkit: str, what: str) -> str:
 
 def within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
     """Whether the value, with its whole interval, lies within the claim's bounds, or near its published one."""
+    above, least, most = _bounds(value, compute)
+    return bool(value.ci_low > above and value.ci_low >= least and value.ci_high <= most)
+
+
+def may_be_within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
+    """Whether some value of the interval lies there."""
+    above, least, most = _bounds(value, compute)
+    return bool(value.ci_high > above and value.ci_high >= least and value.ci_low <= most)
+
+
+def _bounds(value: PointValue, compute: Mapping[str, Any]) -> tuple[float, float, float]:
+    """(what the value must be above, its least, its most), infinite where the claim sets no bound."""
     wanted = value.published if value.expected is None else value.expected
     if wanted is not None and ("near" in compute or "factor" in compute):
         share = compute.get("near", 0.0)
         factor = compute.get("factor", 1.0)
         least, most = sorted((wanted * (1 - share) / factor, wanted * (1 + share) * factor))
-        return bool(least <= value.ci_low and value.ci_high <= most)
-    return bool(
-        value.ci_low > compute.get("above", -math.inf)
-        and value.ci_low >= compute.get("least", -math.inf)
-        and value.ci_high <= compute.get("most", math.inf)
-    )
+        return -math.inf, least, most
+    return compute.get("above", -math.inf), compute.get("least", -math.inf), compute.get("most", math.inf)
 
 
 def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:

@@ -21,8 +21,8 @@ from gemmrepro.measure.regimes import rows as regime_rows
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, load
 
-SCHEMA = 2
-"""The version of verdicts.json: since 2 its counts are by register."""
+SCHEMA = 3
+"""The version of verdicts.json: since 2 its counts are by register, since 3 a claim can be undecided."""
 
 _IN_WORDS = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
 

@@ -11,20 +11,26 @@ from itertools import pairwise
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.evidence import Value
 
-REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
+REPRODUCED, PARTLY, UNDECIDED, NOT = "reproduced", "partly", "undecided", "not reproduced"
 CONSISTENT, CONTRADICTORY, COVERED = "consistent", "contradictory", "covered"
 NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
 
 _RULES = {
     REPRODUCED: (
-        "The 95% interval overlaps the published value widened by the claim's tolerance and is no wider than that "
-        "band; a claim without such a value holds wherever its metric looks."
+        "The 95% interval lies within the claim's tolerance of the published value, or overlaps it where every other "
+        "value of the interval would be partly right; it is no wider than that band. A claim without such a value "
+        "holds wherever its metric looks."
     ),
     PARTLY: (
         "Outside the tolerance, but the claim's weaker condition holds: a gain is still a gain, or the value lies "
         "within a stated factor; of an order or of many points, more than half hold."
     ),
-    NOT: "Neither.",
+    UNDECIDED: (
+        "The 95% interval holds values that would be reproduced and values that would not be: it crosses the edge of "
+        "the tolerance, or 1 for a gain, and no weaker condition covers the rest. More samples could decide it. Of an "
+        "order or of many points: all could hold, and at most half are sure to."
+    ),
+    NOT: "Neither: every value in the interval fails, or none in it would be reproduced.",
     CONSISTENT: "The article's own numbers agree within the digits that it prints. Nothing was measured.",
     CONTRADICTORY: "The article's own numbers contradict each other, whatever the hardware.",
     COVERED: "Another claim judges the same in other units; the value is shown and not counted.",
@@ -36,6 +42,9 @@ _RULES = {
 }
 
 VERDICTS = tuple(_RULES)
+
+DECIDED = (REPRODUCED, PARTLY, NOT)
+"""What a measurement or a count can decide."""
 
 RIGHT, WRONG = (REPRODUCED, CONSISTENT), (NOT, CONTRADICTORY)
 """The verdicts that find a statement right, and those that find it wrong."""
@@ -94,6 +103,9 @@ def judge_value(value: Value, published: float, tolerance: float, partly: Mappin
     low, high = sorted((published * (1 - tolerance), published * (1 + tolerance)))
     band = f"±{100 * tolerance:g}%"
     overlaps = value.ci_low <= high and value.ci_high >= low
+    outside = [end for end in (value.ci_low, value.ci_high) if not low <= end <= high]
+    if overlaps and any(_fails(end, published, partly) for end in outside):
+        return Verdict(UNDECIDED, f"its interval crosses the edge of the tolerance of {band}")
     if overlaps and value.ci_high - value.ci_low <= high - low:
         inside = low <= value.value <= high
         reason = f"inside the tolerance of {band}" if inside else f"its interval reaches the tolerance of {band}"
@@ -103,6 +115,15 @@ def judge_value(value: Value, published: float, tolerance: float, partly: Mappin
     else:
         reason = f"outside the tolerance of {band}"
     return _judge_weaker(value, published, partly, reason)
+
+
+def _fails(number: float, published: float, partly: Mapping[str, float]) -> bool:
+    """Whether a value outside the tolerance misses the claim's weaker conditions, too."""
+    if not partly:
+        return True
+    pivot, factor = partly.get("same_side_of"), partly.get("within_factor")
+    wrong_side = pivot is not None and (number <= pivot if published > pivot else number >= pivot)
+    return wrong_side or (factor is not None and not published / factor <= number <= published * factor)
 
 
 def _judge_weaker(value: Value, published: float, partly: Mapping[str, float], missed: str) -> Verdict:
@@ -135,35 +156,51 @@ def judge_faster(value: Value, least: float | None = None, most: float | None = 
         return _judge_gain(value, 1.0 if least is None else least, most)
     if value.ci_low > 1:
         return Verdict(REPRODUCED, "the whole interval is above 1")
-    if value.ci_high < 1:
-        return Verdict(NOT, "it is the slower one")
-    return Verdict(NOT, "the interval holds 1, so no difference shows")
+    if value.ci_high > 1:
+        return Verdict(UNDECIDED, "the interval holds 1, so either may be the faster one")
+    return Verdict(NOT, "it is the slower one")
 
 
 def _judge_gain(value: Value, least: float, most: float | None) -> Verdict:
     """A gain between two bounds; on the right side of 1, yet outside them, it is PARTLY right."""
     wanted = f"above {least:g}" if most is None else f"{least:g} to {most:g}"
-    if value.ci_low > least and (most is None or value.ci_high <= most):
+    top = math.inf if most is None else most
+    if value.ci_low > least and value.ci_high <= top:
         return Verdict(REPRODUCED, f"the whole interval is {wanted}")
     if value.ci_low > 1:
         return Verdict(PARTLY, f"faster, but not by {wanted}")
+    if value.ci_high > least and value.ci_low <= top:
+        return Verdict(UNDECIDED, f"the interval holds values {wanted} and values that are no gain")
     return Verdict(NOT, f"the interval is not {wanted}")
 
 
 def judge_order(values: Sequence[Value], published: Sequence[float]) -> Verdict:
     """An order: neighbours in the published order, intervals disjoint. Both sequences are of the same kernels."""
-    wrong = []
+    wrong, unclear = [], []
     for (a, published_a), (b, published_b) in pairwise(zip(values, published, strict=True)):
         low, high = (a, b) if published_a < published_b else (b, a)
-        if not low.ci_high < high.ci_low:
-            wrong.append(f"{a.name} and {b.name}")
+        if low.ci_high < high.ci_low:
+            continue
+        open_yet = low.ci_low < high.ci_high
+        (unclear if open_yet else wrong).append(f"{a.name} and {b.name}")
     pairs = len(values) - 1
-    if not wrong:
+    right = pairs - len(wrong) - len(unclear)
+    if right == pairs:
         which = "both are" if pairs == 1 else f"all {pairs} neighbouring pairs are"
         return Verdict(REPRODUCED, f"{which} in the published order with intervals apart")
-    right = pairs - len(wrong)
-    reason = f"{right} of {pairs} neighbouring pairs are in the published order; not so {', '.join(wrong)}"
-    return Verdict(PARTLY if right > pairs / 2 else NOT, reason)
+    reason = f"{right} of {pairs} neighbouring pairs are in the published order"
+    reason += f"; not so {', '.join(wrong)}" if wrong else ""
+    reason += f"; intervals overlap of {', '.join(unclear)}" if unclear else ""
+    return Verdict(of_many(right, len(unclear), pairs), reason)
+
+
+def of_many(right: int, unclear: int, total: int) -> str:
+    """The verdict on a statement about `total` points, of which `right` hold for sure and `unclear` may."""
+    if right == total:
+        return REPRODUCED
+    if right > total / 2:
+        return PARTLY
+    return UNDECIDED if right + unclear == total else NOT
 
 
 def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | None) -> Verdict:

@@ -12,7 +12,7 @@ from typing import Any
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published
 from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED, RIGHT, VERDICTS, WRONG, difference
+from gemmrepro.judge.rules import DECIDED, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.measure.regimes.rules import IN_TURN
 from gemmrepro.paper.text import anchor, number
@@ -138,7 +138,12 @@ class VerdictsView:
     @property
     def decided(self) -> int:
         """How many of the articles' statements were decided by measurement or by count."""
-        return sum(self.counts[ARTICLE][verdict] for verdict in (REPRODUCED, PARTLY, NOT))
+        return sum(self.counts[ARTICLE][verdict] for verdict in DECIDED)
+
+    @property
+    def undecided(self) -> int:
+        """How many of the articles' statements were measured, with intervals too wide to decide."""
+        return self.counts[ARTICLE][UNDECIDED]
 
     @property
     def corrections(self) -> list[ClaimView]:

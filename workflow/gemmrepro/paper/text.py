@@ -24,6 +24,7 @@ BY = "\N{MULTIPLICATION SIGN}"
 MARKS = {
     "reproduced": "✓",
     "partly": "◐",
+    "undecided": "≈",
     "not reproduced": "✗",
     "consistent": "=",
     "contradictory": "≠",

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gemmrepro import experiments
+from gemmrepro.core.text import format_number
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.carrying import unit_factor
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
-from gemmrepro.judge.experiments import PointValue, combinations, describe, point_values, within_bounds
+from gemmrepro.judge.experiments import (
+    PointValue,
+    combinations,
+    describe,
+    may_be_within_bounds,
+    point_values,
+    within_bounds,
+)
 from gemmrepro.judge.metrics.base import (
     TEXT,
     Exhibit,
@@ -27,7 +35,7 @@ from gemmrepro.judge.metrics.base import (
     on_hardware,
     unknown_kernels,
 )
-from gemmrepro.judge.rules import NOT, NOT_TESTABLE, PARTLY, REPRODUCED, Verdict, difference
+from gemmrepro.judge.rules import NOT_TESTABLE, UNDECIDED, Verdict, difference, of_many
 
 _COMPUTE_KEYS = {
     "experiment": TEXT,
@@ -124,8 +132,8 @@ class ExperimentColumn(FigureMetric):
             return super().judge(claim, readings)
         values = _expected_points(claim, readings)
         inside = sum(within_bounds(value, claim.compute) for value in values)
-        kind = REPRODUCED if inside == len(values) else PARTLY if inside > len(values) / 2 else NOT
-        return Verdict(kind, f"{inside} of {len(values)} points")
+        unclear = sum(may_be_within_bounds(value, claim.compute) for value in values) - inside
+        return Verdict(of_many(inside, unclear, len(values)), f"{inside} of {len(values)} points")
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         machine = self.machine(claim, evidence) or "this machine"
@@ -133,7 +141,8 @@ class ExperimentColumn(FigureMetric):
             values = _expected_points(claim, readings)
             text = describe(values, readings.judged.exact, claim.compute)
             carried = f" {_carried(claim, readings)}." if readings.carried is not None else ""
-            return f"On {machine} {text}.{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
+            open_yet = f" {_crossing(values, claim)}" if verdict.kind == UNDECIDED else ""
+            return f"On {machine} {text}.{open_yet}{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
         value = readings.judged.value
         text = f"Published {claim.figure_with_unit}{on_hardware(claim)}; measured {value.text()} on {machine}"
         text += f" ({value.label})" if value.label else ""
@@ -178,6 +187,17 @@ def _expected_points(claim: Claim, readings: Readings) -> list[PointValue]:
         return values
     factor = readings.carried.factor(str(claim.published[0]["unit"]))
     return [value if value.published is None else replace(value, expected=value.published * factor) for value in values]
+
+
+def _crossing(values: Sequence[PointValue], claim: Claim) -> str:
+    """The intervals that hold values within the claim's bounds and values outside of them, as a sentence."""
+    compute = claim.compute
+    parts = [
+        f"[{format_number(value.ci_low)}, {format_number(value.ci_high)}]" + (f" at {value.point}" if value.point else "")
+        for value in values
+        if may_be_within_bounds(value, compute) and not within_bounds(value, compute)
+    ]
+    return f"The interval crosses the bound: {'; '.join(parts)}."
 
 
 def _carried(claim: Claim, readings: Readings) -> str:

@@ -28,6 +28,7 @@ from gemmrepro.paper.discussion.ladder import Ladder
 from gemmrepro.paper.discussion.measured import Measured
 from gemmrepro.paper.discussion.reference import Reference
 from gemmrepro.paper.discussion.sources import Sources
+from gemmrepro.paper.discussion.table import table
 
 FILE = "discussion.html.j2"
 
@@ -73,6 +74,7 @@ def functions(sources: Sources) -> dict[str, Any]:
         "product": live.product,
         "as_fast": live.as_fast,
         "share": live.share,
+        "table": table,
         "listed": lambda words: listed([*map(str, words)]),
     }
 

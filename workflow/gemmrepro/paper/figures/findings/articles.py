@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.rules import DECIDED
 from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, legend_above, names_down
 from gemmrepro.paper.figures.style import INK, PAPER, PUBLISHED, SERIES, Drawing, empty, finding
 from gemmrepro.paper.figures.widths import Page, both
@@ -72,8 +73,8 @@ def _paint(counts: dict[str, Counter[str]], page: Page) -> Figure:
 
 
 def _shares(counts: dict[str, Counter[str]]) -> dict[str, float]:
-    """Of each article with five judged statements or more, the share that holds."""
-    judged = {article: sum(found[kind] for kind in HOLDS) for article, found in counts.items()}
+    """Of each article with five decided statements or more, the share that holds."""
+    judged = {article: sum(found[kind] for kind in DECIDED) for article, found in counts.items()}
     return {article: counts[article]["reproduced"] / total for article, total in judged.items() if total >= 5}
 
 
@@ -82,7 +83,7 @@ def _title(counts: dict[str, Counter[str]]) -> str:
     if not shares:
         return "Verdicts by article: nothing was judged"
     best, worst = max(shares, key=lambda name: shares[name]), min(shares, key=lambda name: shares[name])
-    return f"{best} fares best, {worst} worst: {shares[best]:.0%} and {shares[worst]:.0%} of the judged statements hold"
+    return f"{best} fares best, {worst} worst: {shares[best]:.0%} and {shares[worst]:.0%} of the decided statements hold"
 
 
 def _alt(counts: dict[str, Counter[str]]) -> str:
@@ -91,4 +92,4 @@ def _alt(counts: dict[str, Counter[str]]) -> str:
         return "Stacked bars of verdicts by article, without data: nothing was judged."
     order = sorted(shares, key=lambda name: -shares[name])
     each = listed([f"{name} {shares[name]:.0%}" for name in order])
-    return finding(f"Share of the judged statements that hold, by article: {each}.")
+    return finding(f"Share of the decided statements that hold, by article: {each}.")

@@ -21,7 +21,7 @@ from gemmrepro.paper.figures.numbers import Numbers
 from gemmrepro.paper.figures.style import BAD, FAIR, FIRST, GOOD, INK, PAPER, PUBLISHED, spread
 from gemmrepro.paper.figures.widths import Page
 
-HOLDS = {"reproduced": (GOOD, "o"), "partly": (FAIR, "D"), "not reproduced": (BAD, "X")}
+HOLDS = {"reproduced": (GOOD, "o"), "partly": (FAIR, "D"), "undecided": (FIRST, "s"), "not reproduced": (BAD, "X")}
 """Colour and marker of the verdicts on what was judged here."""
 
 

@@ -45,7 +45,8 @@ def draw(inputs: Inputs, family: str) -> Drawing:
         far = max(shown, key=lambda one: abs(one.log))
         alt = finding(
             f"Of {len(shown)} statements of {article} with one number {counts['reproduced']} hold, {counts['partly']} "
-            f"hold in part and {counts['not reproduced']} do not.",
+            f"hold in part and {counts['not reproduced']} do not"
+            + (f"; {counts['undecided']} are undecided." if counts["undecided"] else "."),
             f"Farthest: {called(far.claim)}, {printed(far.claim, inputs)} in print, {here(far.claim)} here.",
         )
     table: list[dict[str, object]] = [

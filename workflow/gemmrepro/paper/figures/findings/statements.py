@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.rules import DECIDED
 from gemmrepro.paper.claims import ClaimView
 from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, legend_above, names_down
 from gemmrepro.paper.figures.style import GRID, INK, Drawing, empty, finding
@@ -60,12 +61,12 @@ def draw(inputs: Inputs) -> Drawing:
     shown = compared(inputs)
     wide, narrow = both(lambda page: _paint(shown, page))
     counts = Counter(claim.verdict for claim in judged(inputs))
-    total = sum(counts.values())
+    total = sum(counts[kind] for kind in DECIDED)
     title = "Measured over published: nothing was judged"
     if total:
-        title = f"Of {total} judged statements {counts['reproduced']} hold on {inputs.gpu}"
+        title = f"Of {total} decided statements {counts['reproduced']} hold on {inputs.gpu}"
     alt = _alt(shown, counts, inputs.gpu)
-    return Drawing(wide, title, _caption(shown, total), alt, [], _table(shown), False, narrow)
+    return Drawing(wide, title, _caption(shown, sum(counts.values())), alt, [], _table(shown), False, narrow)
 
 
 def _paint(shown: list[Statement], page: Page) -> Figure:
@@ -95,7 +96,7 @@ def _paint(shown: list[Statement], page: Page) -> Figure:
         Line2D([], [], linestyle="", color=colour, marker=marker, markersize=size, label=verdict)
         for verdict, (colour, marker) in HOLDS.items()
     ]
-    figure.tight_layout(rect=(0, 0, 1, legend_above(figure, handles, 3)))
+    figure.tight_layout(rect=(0, 0, 1, legend_above(figure, handles, int(page.pick(4, 2)))))
     return figure
 
 
@@ -131,8 +132,8 @@ def _alt(shown: list[Statement], counts: Counter[str], gpu: str) -> str:
         return "Dot strip of measured over published values by article, without data: nothing was judged."
     middle = sorted(one.over for one in shown)[len(shown) // 2]
     return finding(
-        f"Of {sum(counts.values())} judged statements {counts['reproduced']} hold on {gpu}, {counts['partly']} hold in "
-        f"part and {counts['not reproduced']} do not.",
+        f"Of {sum(counts[kind] for kind in DECIDED)} decided statements {counts['reproduced']} hold on {gpu}, "
+        f"{counts['partly']} hold in part and {counts['not reproduced']} do not.",
         f"Of the {len(shown)} that compare one number the middle one measures {format_number(middle)} times the "
         "published value.",
     )
