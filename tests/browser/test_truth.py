@@ -150,15 +150,18 @@ def test_generated_sentences_say_something(report):
     assert vain == {}
 
 
-def test_the_paper_reads_easily(report):
-    """T3: of the whole paper; its results are prose and figures, its tables are left out."""
-    texts = prose.paragraphs(report / "index.html")
-    sentences = [each for text in texts for each in prose.sentences(text)]
-    counts = [prose.words(each) for each in sentences]
-    assert sum(map(prose.words, texts)) <= 9_000
-    assert sum(counts) / len(counts) <= 22
-    assert [each for each in sentences if prose.words(each) > 40] == []
-    assert prose.per_hundred_words(texts) <= 8
+def test_the_paper_and_its_pages_read_easily(report):
+    """T3: of the paper, of the claims' page and of every family's; tables and figures are left out."""
+    assert sum(map(prose.words, prose.paragraphs(report / "index.html"))) <= 9_000
+    families = [path for path in (report / "families").glob("*.html") if not path.stem.endswith("-rows")]
+    assert families
+    for path in (report / "index.html", report / "claims.html", *sorted(families)):
+        texts = prose.paragraphs(path)
+        sentences = [each for text in texts for each in prose.sentences(text)]
+        counts = [prose.words(each) for each in sentences]
+        assert sum(counts) / len(counts) <= 22, path.name
+        assert [each for each in sentences if prose.words(each) > 40] == [], path.name
+        assert prose.per_hundred_words(texts) <= 8, path.name
 
 
 def test_the_abstract_names_findings(report):

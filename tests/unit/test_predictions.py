@@ -28,6 +28,11 @@ def test_a_source_without_one_says_nothing():
     assert prediction("// Level L1.\n\n__global__ void f() {}\n") == ""
 
 
-def test_every_rung_of_hopper_has_one():
-    rungs = [kernel for kernel in registry.kernels("hopper") if kernel.story.evidence]
-    assert rungs and all(prediction(kernel.source_path.read_text()) for kernel in rungs)
+def test_every_rung_that_is_told_has_one():
+    """In its source, or, where that is recorded as it is, in the kernel's record."""
+    rungs = [kernel for family in registry.family_names() for kernel in registry.kernels(family)]
+    told = [kernel for kernel in rungs if kernel.story.evidence]
+    lacking = [
+        kernel.id for kernel in told if not (kernel.story.expected or prediction(kernel.source_path.read_text()))
+    ]
+    assert told and lacking == []

@@ -123,8 +123,15 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         ),
         commands=tuple(_commands(kernel, inputs)),
         diff=diff_view(kernel),
-        expected=prediction(kernel.source_path.read_text()) if kernel.source_path.is_file() else "",
+        expected=_expected(kernel),
     )
+
+
+def _expected(kernel: registry.Kernel) -> str:
+    """What was expected of a kernel before it was measured, as its record or its source says; else nothing."""
+    if kernel.story.expected or not kernel.source_path.is_file():
+        return kernel.story.expected
+    return prediction(kernel.source_path.read_text())
 
 
 def source_view(kernel: registry.Kernel, inputs: Inputs) -> SourceView:

@@ -158,6 +158,7 @@ class Story:
         published_system: the article's name for it, a system in published.csv.
         idea: the rung's new idea, one sentence.
         evidence: hardware counters that explain its gain over the previous rung.
+        expected: what was expected of it before it was measured, where its source does not say so.
         gain_over: id of the kernel that its gain is measured against, if not the default (`ladders.before`).
     """
 
@@ -165,4 +166,5 @@ class Story:
     published_system: str | None = None
     idea: str = ""
     evidence: tuple[str, ...] = ()
+    expected: str = ""
     gain_over: str = ""

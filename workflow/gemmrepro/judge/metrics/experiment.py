@@ -193,7 +193,7 @@ def _crossing(values: Sequence[PointValue], claim: Claim) -> str:
     """The intervals that hold values within the claim's bounds and values outside of them, as a sentence."""
     compute = claim.compute
     parts = [
-        f"[{format_number(value.ci_low)}, {format_number(value.ci_high)}]" + (f" at {value.point}" if value.point else "")
+        f"[{format_number(value.ci_low)}, {format_number(value.ci_high)}]{f' at {value.point}' if value.point else ''}"
         for value in values
         if may_be_within_bounds(value, compute) and not within_bounds(value, compute)
     ]

@@ -12,13 +12,13 @@ from gemmrepro.paper.discussion.live import Live
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
     """Numbers under a caption, as HTML: a row for each of `rows`, named by its first cell.
 
-    A row without any known number is left out, and so is a table without rows. Texts are escaped unless they are
+    A row without any number is left out, and so is a table without rows. Texts are escaped unless they are
     Markup.
 
     Args:
         head: the columns' headings, the first one over the rows' names.
     """
-    lines = [_row(row) for row in rows if any(isinstance(cell, Live) and cell.known for cell in row)]
+    lines = [_row(row) for row in rows if any(isinstance(cell, Live) and cell.value is not None for cell in row)]
     if not lines:
         return Markup("")
     first, *others = head

@@ -83,7 +83,7 @@ def _title(counts: dict[str, Counter[str]]) -> str:
     if not shares:
         return "Verdicts by article: nothing was judged"
     best, worst = max(shares, key=lambda name: shares[name]), min(shares, key=lambda name: shares[name])
-    return f"{best} fares best, {worst} worst: {shares[best]:.0%} and {shares[worst]:.0%} of the decided statements hold"
+    return f"{best} fares best, {worst} worst: {shares[best]:.0%} and {shares[worst]:.0%} of decided statements hold"
 
 
 def _alt(counts: dict[str, Counter[str]]) -> str:
