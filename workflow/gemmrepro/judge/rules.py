@@ -176,7 +176,8 @@ def _judge_gain(value: Value, least: float, most: float | None) -> Verdict:
 
 def judge_order(values: Sequence[Value], published: Sequence[float]) -> Verdict:
     """An order: neighbours in the published order, intervals disjoint. Both sequences are of the same kernels."""
-    wrong, unclear = [], []
+    wrong: list[str] = []
+    unclear: list[str] = []
     for (a, published_a), (b, published_b) in pairwise(zip(values, published, strict=True)):
         low, high = (a, b) if published_a < published_b else (b, a)
         if low.ci_high < high.ci_low:
