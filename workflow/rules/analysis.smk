@@ -145,6 +145,7 @@ rule figures_paper:
         verdicts="results/verdicts.json",
         measurements=PLAN.measurements(FAMILIES),
         experiments=PLAN.experiment_files(FAMILIES),
+        regimes=PLAN.regimes(),
         published=checked_out("kernels/published.csv"),
         chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
         image=in_image("report"),
@@ -178,7 +179,8 @@ rule figures_paper:
         "Drawing the paper's own figures"
     shell:
         "python3 -m gemmrepro.paper.figures.findings.stage --verdicts {input.verdicts} --measure results/measure"
-        " --experiments results/experiments --families {params.families} --out results/figures/paper"
+        " --experiments results/experiments --regimes results/regimes --families {params.families}"
+        " --out results/figures/paper"
         " 2>&1 | tee {log}"
 
 

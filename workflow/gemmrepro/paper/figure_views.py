@@ -64,11 +64,10 @@ class FigureView:
 
 
 def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
-    """The family's figures in `folder`, that of its article's statements first; their SVG and CSV go to `files`."""
-    own = [_read_figure(folder / family, family, name, files) for name in figure_names(family)]
-    if family not in findings.STATED:
-        return own
-    return [_read_figure(folder / findings.FOLDER, findings.FOLDER, findings.stated_in(family), files), *own]
+    """The family's figures in `folder`, those of statements and regimes first; their SVG and CSV go to `files`."""
+    place = findings.FOLDER
+    first = [_read_figure(folder / place, place, name, files) for name in findings.on_page_of(family)]
+    return [*first, *(_read_figure(folder / family, family, name, files) for name in figure_names(family))]
 
 
 def read_findings(folder: Path, families: Sequence[str], files: Files) -> dict[str, FigureView]:

@@ -35,6 +35,10 @@ STATED = ("ladder", "ada", "cute", "cutile", "memory", "pytorch", "ozaki")
 """The families of an article, of whose statements a figure compares published and measured, on the family's page."""
 
 
+REGIMES = ("hopper", "crt")
+"""The families whose kernels are measured in the regimes, too, with a figure of that on the family's page."""
+
+
 def names(families: Sequence[str]) -> list[str]:
     """The figures that can be drawn of these families."""
     return [name for name, needed in FINDINGS.items() if set(needed) <= set(families)]
@@ -45,6 +49,12 @@ def stated_in(family: str) -> str:
     return f"stated_{family}"
 
 
+def on_page_of(family: str) -> list[str]:
+    """The figures of the paper's own that stand on a family's page."""
+    stated = [stated_in(family)] if family in STATED else []
+    return [*stated, *([f"regimes_{family}"] if family in REGIMES else [])]
+
+
 def drawn(families: Sequence[str]) -> list[str]:
-    """The figures of the paper, and those of the statements of these families."""
-    return [*names(families), *(stated_in(family) for family in STATED if family in families)]
+    """The figures of the paper, and those of the statements and of the regimes of these families."""
+    return [*names(families), *(name for family in families for name in on_page_of(family))]

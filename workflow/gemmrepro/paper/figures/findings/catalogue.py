@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gemmrepro.paper.figures.findings import (
+    REGIMES,
     STATED,
     accumulation,
     articles,
@@ -15,6 +16,7 @@ from gemmrepro.paper.figures.findings import (
     ladder,
     mma_sync,
     names,
+    regimes,
     residues,
     row,
     shares,
@@ -52,4 +54,9 @@ def draw(inputs: Inputs) -> dict[str, Drawing]:
     set_style()
     shown = list(inputs.measured)
     own = {name: PAINTERS[name](inputs) for name in names(shown)}
-    return own | {stated_in(family): stated.draw(inputs, family) for family in STATED if family in shown}
+    for family in shown:
+        if family in STATED:
+            own[stated_in(family)] = stated.draw(inputs, family)
+        if family in REGIMES:
+            own[f"regimes_{family}"] = regimes.draw(inputs, family)
+    return own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib
@@ -15,6 +15,7 @@ from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import Results
 from gemmrepro.experiments.tables import Mark
 from gemmrepro.experiments.tables import declared as tables_of
+from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.paper.figures.numbers import Numbers
@@ -34,12 +35,14 @@ class Inputs:
         published: the published figure that each statement is compared with, by its id.
         measured: rows of the sweep by family.
         results: experiments by family and name.
+        regimes: rows of the regimes by family, of those that have some.
     """
 
     verdicts: VerdictsView
     published: Mapping[str, float | None]
     measured: Mapping[str, Measurements]
     results: Mapping[str, Mapping[str, Results]]
+    regimes: Mapping[str, Regimes] = field(default_factory=dict)
 
     def marks(self, family: str, table: str) -> list[Mark]:
         """The marks of an article's table that have a number; none where the family was left out."""

@@ -11,6 +11,7 @@ from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import run_stage
 from gemmrepro.experiments import results
 from gemmrepro.judge import claims
+from gemmrepro.measure.regimes import rows as regime_rows
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import read_verdicts
 from gemmrepro.paper.figures.catalogue import csv_of, json_value, svg_of
@@ -37,13 +38,14 @@ def described(name: str, drawing: Drawing, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def read(verdicts: Path, measure: Path, experiments: Path, families: list[str]) -> Inputs:
+def read(verdicts: Path, measure: Path, experiments: Path, regimes: Path | None, families: list[str]) -> Inputs:
     """The inputs of the figures of these families."""
     return Inputs(
         verdicts=read_verdicts(verdicts),
         published={claim.id: claim.value for claim in claims.load(tuple(families))},
         measured={name: load(measure, name) for name in families},
         results={name: results.load(experiments, name) for name in families},
+        regimes={name: regime_rows.load(regimes, name) for name in families},
     )
 
 
@@ -54,10 +56,12 @@ def main() -> int:
     parser.add_argument(
         "--experiments", type=Path, required=True, help="folder with a folder of experiments per family"
     )
+    parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
     parser.add_argument("--families", required=True, help="separated by commas")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    inputs = read(arguments.verdicts, arguments.measure, arguments.experiments, arguments.families.split(","))
+    folders = (arguments.verdicts, arguments.measure, arguments.experiments, arguments.regimes)
+    inputs = read(*folders, arguments.families.split(","))
     for name, drawing in catalogue.draw(inputs).items():
         write_atomic(arguments.out / f"{name}.svg", svg_of(drawing))
         if drawing.narrow:
