@@ -103,7 +103,9 @@ def tile(family: str) -> Drawing:
         f"In {spread} of {len(rows)} rows of a tile the eight chunks of 16 bytes lie in eight different eighths of the "
         "banks, so that a row is copied without bank conflicts."
     )
-    return _drawing("The swizzled layout of shared memory", [panel], caption, alt, table, (5.4, 4.6))
+    free = spread == len(rows) > 0
+    words = "is copied without bank conflicts" if free else f"is without bank conflicts in {spread} of {len(rows)}"
+    return _drawing(f"Swizzled, every row of a tile {words}", [panel], caption, alt, table, (5.4, 4.6))
 
 
 def copy(family: str) -> Drawing:
@@ -126,7 +128,14 @@ def copy(family: str) -> Drawing:
         f"ldmatrix of a 32 x 16 tile: a lane names rows with {named} elements in all and receives {got}, most of them "
         "from rows that other lanes name."
     )
-    return _drawing("From shared memory to registers", panels, caption, alt, _table(layouts, "ldmatrix"), (7.6, 6.4))
+    return _drawing(
+        "With ldmatrix a lane receives elements of rows that other lanes name",
+        panels,
+        caption,
+        alt,
+        _table(layouts, "ldmatrix"),
+        (7.6, 6.4),
+    )
 
 
 def mma(family: str) -> Drawing:
@@ -144,7 +153,15 @@ def mma(family: str) -> Drawing:
     )
     held = [max(Counter(cell.thread for cell in layouts.get(f"mma: {name}", ())).values(), default=0) for name in "ABC"]
     alt = "Of the tiled mma a lane holds {} elements of A, {} of B and {} of C, in pairs of columns.".format(*held)
-    return _drawing("The tiled mma", panels, caption, alt, _table(layouts, "mma"), (7.6, 6.6), widths=(1, 1, 2))
+    return _drawing(
+        "A lane of the tiled mma holds {} elements of A, {} of B, {} of C".format(*held),
+        panels,
+        caption,
+        alt,
+        _table(layouts, "mma"),
+        (7.6, 6.6),
+        widths=(1, 1, 2),
+    )
 
 
 def _held(title: str, cells: Sequence[Cell], label: str) -> Panel:
@@ -192,6 +209,7 @@ def _drawing(
     known = any(panel.text for panel in panels)
     wide, narrow = both(partial(_grids, panels, size, widths))
     if not known:
+        title = "Layouts of CuTe: none were printed"
         caption, alt = "No layouts were printed.", "Grid of cells without data: CuTe printed no layouts of this family."
     return Drawing(wide, title, caption, alt, [], table, False, narrow)
 

@@ -79,7 +79,16 @@ def draw(family: str) -> Drawing:
     ]
     words = ", ".join(f"{kernel.id} {kernel.params.get('stages', 1)}" for kernel in kernels)
     alt = f"Bars of copies and multiplications by stage and step; stages: {words}." if kernels else "Bars without data."
-    return Drawing(wide, "The pipeline", caption, alt, [], table, False, narrow)
+    return Drawing(wide, _title(kernels), caption, alt, [], table, False, narrow)
+
+
+def _title(kernels: Sequence[Kernel]) -> str:
+    """The finding: how many steps a copy may take with the most stages."""
+    most = max((kernel.params.get("stages", 1) for kernel in kernels), default=0)
+    if not most:
+        return "Copies and multiplications by stage: no kernel of an article"
+    steps = "no step" if most == 1 else f"{most - 1} step{'s' if most > 2 else ''}"
+    return f"With {most} stages a copy has {steps} of multiplication to hide behind"
 
 
 def _paint(kernels: Sequence[Kernel], heights: Sequence[int], page: Page) -> Figure:

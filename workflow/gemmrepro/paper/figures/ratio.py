@@ -22,6 +22,7 @@ from gemmrepro.core.names import SIZE, TOOLKIT_ORDER
 from gemmrepro.core.text import as_published, format_number, listed
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.paper.accuracy import TYPE
 from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import (
     FIRST,
@@ -43,18 +44,23 @@ from gemmrepro.registry.ladders import dtypes, how_made, level_name, twins
 BAR, GAP, NAME = 0.19, 0.14, 0.17
 """Inches: a bar, and the space between two steps."""
 
+ERRORS = "Error: of the timed product, relative in the Frobenius norm. "
+"""What the caption says of schemes of FP64."""
+
 
 @dataclass(frozen=True)
 class Bar:
     """A kernel: `how` it is made of the step's source (`ladders.how_made`), and its values by toolkit, in file order.
 
-    Bars show the values of `toolkit`; those of another are diamonds.
+    Bars show the values of `toolkit`; those of another are diamonds. `error` is the relative error of its result in the
+    Frobenius norm, of schemes of FP64 alone, which differ in it.
     """
 
     name: str
     how: str
     toolkit: str | None
     values: tuple[tuple[str, Point], ...]
+    error: float | None = None
 
     @property
     def drawn(self) -> list[Point]:
@@ -114,6 +120,11 @@ class Ratios:
         return [point.key for bar in self.bars for _, point in bar.values]
 
     @property
+    def errors(self) -> bool:
+        """Whether its bars have errors."""
+        return any(bar.error is not None for bar in self.bars)
+
+    @property
     def made(self) -> list[str]:
         """How bars differ from the main ladder's: "" first, "tuned", a type; in the order of their first bars."""
         return sorted(dict.fromkeys(bar.how for bar in self.bars), key=bool)
@@ -155,7 +166,9 @@ def selection(measured: Measurements) -> Ratios:
         kernels = [kernel, *(twin for twin in twins(kernel) if (rows["kernel"] == twin.id).any())]
         type_of_its_own = "" if kernel in main else kernel.compute.dtype_in
         bars = tuple(
-            Bar(level_name(made), how_made(made) or type_of_its_own, toolkit, _values(rows, made.id))
+            Bar(
+                level_name(made), how_made(made) or type_of_its_own, toolkit, _values(rows, made.id), _error(rows, made)
+            )
             for made in kernels
         )
         groups.append(Group(ladders.label(kernel), of_article["value"] if of_article else None, bars))
@@ -187,6 +200,12 @@ def _values(rows: pd.DataFrame, kernel: str) -> tuple[tuple[str, Point], ...]:
     return tuple((row["toolkit"], ratio_point(row)) for _, row in measured.iterrows())
 
 
+def _error(rows: pd.DataFrame, kernel: registry.Kernel) -> float | None:
+    """The error of a scheme of FP64; None of other kernels, and where it was not measured."""
+    found = rows.loc[(rows["kernel"] == kernel.id) & rows["err_fro"].notna(), "err_fro"]
+    return float(found.iloc[-1]) if kernel.compute.dtype_in == TYPE and len(found) else None
+
+
 def paint(ratios: Ratios, page: Page = WIDE) -> Figure:
     """Draw it; the narrow figure names a level above its bars."""
     count = sum(len(group.bars) + (group.published is not None) for group in ratios.groups)
@@ -211,7 +230,8 @@ def paint(ratios: Ratios, page: Page = WIDE) -> Figure:
     axes.axvline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
     axes.set_yticks(ticks, ["" if page.narrow else group.label for group in ratios.groups])
     axes.set_ylim(max(y, 0.5), -GAP)
-    axes.set_xlim(0, (1.24 if ratios.stale else 1.14) * ratios.reach)
+    room = (1.24 if ratios.stale else 1.14) + (page.pick(0.26, 0.45) if ratios.errors else 0)
+    axes.set_xlim(0, room * ratios.reach)
     axes.set_xlabel("speed relative to cuBLAS" + ("" if page.narrow else " (1 = equal; higher is better)"))
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
@@ -249,6 +269,7 @@ def _bar(axes: Axes, y: float, bar: Bar) -> None:
         # Right of everything that is drawn at this height.
         ends = [shown.value for _, shown in bar.values] + ([] if math.isnan(point.high) else [point.high])
         text = format_number(point.value) + (" stale" if point.stale else "")
+        text += f", error {bar.error:.1e}" if bar.error is not None else ""
         value_label(axes, max(ends), y, text, weight="bold", gap=7)
 
 
@@ -285,6 +306,7 @@ def caption(ratios: Ratios) -> str:
     return (
         f"Speed of each level relative to cuBLAS, {listed(ratios.types)}, M = N = K = {ratios.size}, warm cache. "
         f"{hatched}{_fills(ratios)}{diamond}. "
+        f"{ERRORS if ratios.errors else ''}"
         f"{'Each type is compared with cuBLAS in the same type. ' if len(ratios.types) > 1 else ''}"
         f"{ratios.origin}{f' The size {ratios.published_size} was not measured.' if elsewhere else ''}"
         f"{stale_note(ratios.stale)}"
@@ -313,7 +335,9 @@ def title(ratios: Ratios) -> str:
     found = best(ratios)
     if not found:
         return f"Ratio to cuBLAS at {ratios.size}, {listed(ratios.types)}: not measured"
-    return f"{found[0].name} is the fastest level, at {format_number(found[1].value)} of cuBLAS ({ratios.size})"
+    error = found[0].error
+    told = f", with an error of {error:.1e}" if error is not None else ""
+    return f"{found[0].name} is the fastest level, at {format_number(found[1].value)} of cuBLAS ({ratios.size}){told}"
 
 
 def alt(ratios: Ratios) -> str:
@@ -356,5 +380,7 @@ def _cells(bar: Bar, published: float | None) -> Iterator[tuple[str, Any]]:
     for toolkit, point in bar.values:
         yield f"measured, {toolkit}", point.value
         if toolkit == bar.toolkit:
+            if bar.error is not None:
+                yield "error", bar.error
             yield "95% interval", [point.low, point.high]
             yield "stale", point.stale

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -99,9 +100,8 @@ def read(tunable: Tunable) -> Search | None:
 def draw(measured: Measurements) -> Drawing:
     """A panel per tunable of the family that has tiles `bm` x `bn` and a table: rows of a tile down, columns across."""
     searches = selection(measured.family)
-    title = "Best speed per tile size, from the search"
     wide, narrow = both(partial(paint, searches))
-    return Drawing(wide, title, caption(searches), alt(searches), [], table(searches), False, narrow)
+    return Drawing(wide, title(searches), caption(searches), alt(searches), [], table(searches), False, narrow)
 
 
 def selection(family: str) -> list[Search]:
@@ -195,6 +195,17 @@ def caption(searches: Sequence[Search]) -> str:
         "(occ). Lighter cells are closer to the best of their panel. An empty cell has no candidate: its accumulators "
         "or its stages do not fit."
     )
+
+
+def title(searches: Sequence[Search]) -> str:
+    """The finding: whether one tile is the best of all searches."""
+    if not searches:
+        return "Best speed per tile size: not searched"
+    wins = Counter(search.fastest for search in searches)
+    (rows, columns), count = wins.most_common(1)[0]
+    if count == len(searches):
+        return f"Tiles of {rows} x {columns} are the fastest in every search"
+    return f"No tile is best for all: {rows} x {columns} wins {count} of {len(searches)} searches"
 
 
 def alt(searches: Sequence[Search]) -> str:
