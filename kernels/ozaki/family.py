@@ -568,7 +568,7 @@ KERNELS = (
     ),
     _Fused("bf16", 9, WIDE, by_diagonal=True, hints="", spills=("120",)).kernel(
         "O4",
-        "One launch per p + q, bf16, d = 9",
+        "One launch per diagonal, bf16, d = 9",
         "Persistent blocks walk one pair after the other together; sums go through memory to be added.",
         "ozaki.fused_bf16_d9",
         name="diagonal_bf16_d9",
