@@ -157,7 +157,7 @@ def test_no_two_statements_of_one_verdict_hide_each_other(inputs, drawn):
     shown = statements.compared(inputs)
     assert len(shown) == 60 and len(drawn["statements"].table) == 60
     assert [one.over for one in shown] == pytest.approx([10 ** ((i - 30) / 15) for i in range(60)])
-    assert drawn["statements"].title == "Of 60 judged statements 20 hold on H200"
+    assert drawn["statements"].title == "Of 60 decided statements 20 hold on H200"
 
 
 def test_without_rows_findings_say_so(inputs, tmp_path: Path):
