@@ -16,7 +16,7 @@ from gemmrepro.measure.regimes.columns import POINT
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
-from gemmrepro.paper.gpus import Gpu, SideBySide, read_others, side_by_side
+from gemmrepro.paper.gpus import Gpu, SideBySide, level, read_others, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.text import MARKS, number
 
@@ -58,6 +58,13 @@ def test_each_gpu_has_its_own_verdicts_ratios_and_ceilings(two):
     ratio = by_claim["ladder.ratio.L7"]
     assert ratio.on[1] and ratio.on[1].judged[0].value == pytest.approx(other.ratio, rel=0.02)
     assert {line.claim.way for line in two.claims}.isdisjoint({"count", "consistent", "none"})
+
+
+def test_a_share_is_of_the_ceiling_that_limits():
+    row = {"ratio": 1.0, "tflops": 30.0, "gbps": 900.0}
+    assert level(row, {"fp32": 60.0, "bytes": 3000.0}, "fp32").share == 0.5
+    assert level(row, {"bytes": 3000.0}, "fp64").share is None, "no ceiling of that type"
+    assert level({**row, "tflops": float("nan")}, {"bytes": 3000.0}, "fp32").share == 0.3
 
 
 def page(shown: SideBySide) -> str:

@@ -142,7 +142,7 @@ def _kernels(gpus: Sequence[Gpu]) -> list[KernelLine]:
             if common:
                 n = max(common)
                 on = tuple(
-                    _level(each[n], own, kernel.compute.dtype_in) if n in each else None
+                    level(each[n], own, kernel.compute.dtype_in) if n in each else None
                     for each, own in zip(rows, limits, strict=True)
                 )
                 lines.append(KernelLine(family, kernel.id, kernel.rung, kernel.compute.dtype_in, n, on))
@@ -175,13 +175,12 @@ def _ceilings(gpu: Gpu) -> dict[str, float]:
     return found
 
 
-def _level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> Level:
-    share = None
-    for column, ceiling in (("tflops", dtype), ("gbps", "bytes")):
-        value = row[column]
-        if share is None and value == value and value is not None and ceiling in ceilings:
-            share = float(value) / ceilings[ceiling]
-    return Level(float(row["ratio"]), share)
+def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> Level:
+    """A row's ratio, and its share of its type's ceiling; where it only moves bytes, that of the best copy."""
+    computes = row["tflops"] is not None and row["tflops"] == row["tflops"]
+    value, ceiling = (row["tflops"], dtype) if computes else (row["gbps"], "bytes")
+    known = ceiling in ceilings and value is not None and value == value
+    return Level(float(row["ratio"]), float(value) / ceilings[ceiling] if known else None)
 
 
 def _cards(regimes: Mapping[str, Regimes]) -> list[tuple[str, int, tuple[CardLine, ...]]]:
