@@ -263,15 +263,15 @@ def run(arguments: argparse.Namespace) -> int:
     # First what is imported with its fault, while nothing of the library is.
     at_import = [name for name in names if where[name].line in known["imported"][str(where[name].path)]]
     later = [name for name in names if name not in at_import]
+    passes = {name: _passes(where[name], known, arguments) for name in names}
     for names in (at_import, later):
-        files = {test.split("::")[0] for test in (*known["seconds"], *arguments.tests)}
+        files = {test.split("::")[0] for name in names for tests in passes[name] for test in tests}
         functions = _warmed(files) if names is later and later else None
         for name in names:
             if time.monotonic() > end:
                 return 0
             before = outcome.get(name)
-            passes = _passes(where[name], known, arguments)
-            now, by = _outcome(where[name], passes, known["seconds"], functions)
+            now, by = _outcome(where[name], passes[name], known["seconds"], functions)
             outcome[name] = {"first": before["first"] if before else now, "now": now, "by": by}
             print(f"{now:9} line {where[name].line} of {name}", flush=True)
             path.write_text(json.dumps(outcome, indent=1) + "\n")

@@ -13,10 +13,11 @@ and lists the others.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,35 @@ def surveyed(paths: list[str]) -> dict[str, Any]:
     return whole
 
 
+ON_A_GPU = (
+    "gates/gemm.py: judge",
+    "gates/gemm.py: _half_sums",
+    "gates/gemm.py: _half_sums_of",
+    "measure/compilation_check.py: check",
+    "measure/compilations.py: just_in_time",
+    "measure/compilations.py: codes",
+    "measure/counters.py: _launch",
+    "measure/regimes/passes.py: _load",
+    "measure/results.py: manifest",
+    "measure/results.py: baseline_kernels",
+)
+"""Functions that need a GPU, a profiler or cuTile's compiler: tests/gpu runs them."""
+
+
+def why_untaken(path: str, line: int) -> str:
+    """Why no unit test takes a branch on a line of a module."""
+    tree = ast.parse((LIBRARY / path).read_text())
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    if not around or around[0].name == "main":
+        return "a command line: tests run it as a process, where nothing is counted"
+    names = {f"{path.removeprefix('gemmrepro/')}: {node.name}" for node in around}
+    return "needs a GPU, a profiler or cuTile: tests/gpu" if names & set(ON_A_GPU) else "no unit test takes it"
+
+
 def branches(arguments: argparse.Namespace) -> int:
     """Print and write how many branches the surveyed tests take, and those that none takes."""
     import coverage
@@ -159,6 +189,7 @@ def branches(arguments: argparse.Namespace) -> int:
     measuring = coverage.Coverage(data_file=None, branch=True, include=[str(LIBRARY / path) for path in modules()])
     measuring.combine([_data(path) for path in arguments.survey], keep=True)
     found: dict[str, Any] = {"packages": {}, "untaken": {}}
+    reasons: Counter[tuple[str, str]] = Counter()
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for path in modules():
         analysis = measuring._analyze(str(LIBRARY / path))
@@ -170,12 +201,18 @@ def branches(arguments: argparse.Namespace) -> int:
         for line, targets in sorted(analysis.missing_branch_arcs().items()):
             for target in targets:
                 to = "leaves" if target < 0 else source[target - 1].strip()
-                found["untaken"].setdefault(str(path), []).append(f"{line}: {source[line - 1].strip()} -> {to}")
+                why = why_untaken(str(path), line)
+                reasons[package_of(str(path)), why] += 1
+                text = f"{line}: {source[line - 1].strip()} -> {to}"
+                found["untaken"].setdefault(str(path), {}).setdefault(why, []).append(text)
     found["packages"] = {name: {"branches": all_, "taken": taken} for name, (all_, taken) in sorted(totals.items())}
     for name, (all_, taken) in sorted(totals.items()):
         print(f"{name:8} {taken:5} of {all_:5} branches, {taken / all_:.1%}" if all_ else f"{name:8} no branch")
-    for name, untaken in found["untaken"].items():
-        print(name, *untaken, sep="\n  ")
+    for (package, why), number in sorted(reasons.items()):
+        print(f"{package:8} {number:5} untaken: {why}")
+    for name, by_reason in found["untaken"].items():
+        for why, untaken in by_reason.items():
+            print(f"{name}, {why}:", *untaken, sep="\n  ")
     if arguments.out:
         Path(arguments.out).write_text(json.dumps(found, indent=1) + "\n")
     return 0

@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 
 from gemmrepro.core.names import LIBRARY
+from gemmrepro.errors import UserError
 from gemmrepro.experiments import Column
-from gemmrepro.judge import carrying, experiments
+from gemmrepro.judge import carrying, claims, experiments
+from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.judge.chips import Rate
 from gemmrepro.judge.evidence import Evidence, NotMeasured
-from gemmrepro.judge.metrics import loads
+from gemmrepro.judge.metrics import loads, rows
 from gemmrepro.judge.metrics.base import expected
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132}
@@ -211,3 +213,58 @@ def test_loads_are_counted_by_thread_and_step_of_k(tmp_path):
     assert (one.value, one.unit, one.label) == (pytest.approx(2.0), "K", "k, 4096, cuda13, counted")
     with pytest.raises(NotMeasured, match="and there is no build record of k by cuda12"):
         loads._of_kernel(given, "k", 4096, "cuda12")
+
+
+def test_a_figure_is_text_with_the_articles_digits_or_none_at_all():
+    every = claims.load(("ladder", "ada"))
+    unpublished = [one for one in every if one.value is None]
+    assert unpublished and {one.figure for one in unpublished} == {""}
+    ratio = next(one for one in every if one.id == "ladder.ratio.L7")
+    assert (ratio.figure, ratio.figure_with_unit) == ("0.937", "0.937")
+    of_speed = next(one for one in every if one.unit == "GFLOP/s")
+    assert of_speed.figure_with_unit == f"{of_speed.figure} GFLOP/s"
+
+
+# What cannot be, and why
+
+
+def shared(**more: object) -> SimpleNamespace:
+    row = {"unit": "GFLOP/s", "value": 1.0}
+    usual = {"transfer": {"kind": "share", "of": "fp32"}, "published": (row,), "partly": {}, "of_two": False}
+    return SimpleNamespace(**{**usual, "hardware": "NVIDIA A6000", "id": "f.x", **more})
+
+
+@pytest.mark.parametrize(
+    ("one", "says"),
+    [
+        (shared(), []),
+        (shared(published=()), [("published", "only a published value carries over by rates")]),
+        (shared(of_two=True), [("transfer", "a quotient of two rows has no share of one rate; use the kind model")]),
+        (shared(hardware="Card X"), [("transfer", "chips.yaml has no chip that published.csv calls 'Card X'")]),
+        (shared(partly={"same_side_of": 1}), [("partly.same_side_of", "has no meaning for a share")]),
+        (shared(transfer={"kind": "ratio"}), []),
+    ],
+)
+def test_what_is_wrong_with_a_share_is_said(one, says):
+    assert carrying.problems(one) == says
+
+
+def test_a_share_in_words():
+    rate, one = Rate("fp32", 40.0, "TFLOP/s", "sheet"), shared()
+    assert carrying._share(10_000.0, "GFLOP/s", rate, one).startswith("0.250 of the 40.00 TFLOP/s of fp32")
+    assert carrying._share(80.0, "GB/s", rate, one).startswith("2.00 GB/s for each TFLOP/s of 40.00 TFLOP/s of fp32")
+    worked = shared(transfer={"kind": "share", "of": "fp32", "work": "2 * n"}, published=({"n": 10_000.0, "d": None},))
+    assert carrying._share(1.0, "ns", rate, worked).startswith("0.500 of the 40.00 TFLOP/s")
+
+
+def test_a_kernel_that_measures_no_ceiling_is_refused():
+    with pytest.raises(UserError, match=r"ceilings\.chain measures no ceiling"):
+        measured_ceiling(SimpleNamespace(), "ceilings.chain")
+
+
+def test_cells_that_a_metric_needs_must_be_there():
+    given = {"kernel": "k", "toolkit": "cuda13", "dtype": "fp32", "m": 1, "n": 2, "k": 3, "cache": "warm"}
+    row = pd.Series({**given, "tflops": None, "ratio": float("nan"), "gbps": 1.0})
+    rows.require(row, "gbps")
+    with pytest.raises(NotMeasured, match="has no tflops, ratio"):
+        rows.require(row, "tflops", "ratio", "gbps")
