@@ -62,6 +62,7 @@ class Watch:
         self.measuring, self.seconds, self.failed = measuring, {}, set()
         self.users: dict[str, set[str]] = defaultdict(set)
         self._start, self._contexts = 0.0, [""]
+        self._waited: dict[str, float] = {}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
@@ -74,12 +75,14 @@ class Watch:
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         """What a fixture of several tests runs counts for all of them."""
-        shared = fixturedef.scope != "function"
+        shared, start = fixturedef.scope != "function", time.monotonic()
         self._contexts.append(_fixture(fixturedef) if shared else self._contexts[-1])
         self.measuring.switch_context(self._contexts[-1])
         try:
             return (yield)
         finally:
+            if shared:  # a test that is run alone waits for it as well
+                self._waited[_fixture(fixturedef)] = time.monotonic() - start
             self._contexts.pop()
             self.measuring.switch_context(self._contexts[-1])
 
@@ -95,6 +98,14 @@ class Watch:
         self.seconds[nodeid] = time.monotonic() - self._start
         self._contexts = [""]
         self.measuring.switch_context("")
+
+    def alone(self) -> dict[str, float]:
+        """Seconds of each test with the fixtures that it shares."""
+        shared: dict[str, float] = defaultdict(float)
+        for name, seconds in self._waited.items():
+            for test in self.users[name]:
+                shared[test] += seconds
+        return {test: seconds + shared[test] for test, seconds in self.seconds.items()}
 
     def tests(self, contexts: list[str]) -> list[str]:
         """The tests that pass behind names of tests and fixtures."""
@@ -133,7 +144,7 @@ def survey(arguments: argparse.Namespace) -> int:
         found = measuring.get_data().contexts_by_lineno(str(LIBRARY / path))
         lines[str(path)] = {line: watch.tests(contexts) for line, contexts in found.items()}
         imported[str(path)] = sorted(line for line, contexts in found.items() if "" in contexts)
-    known = {"seconds": watch.seconds, "lines": lines, "imported": imported, "failed": sorted(watch.failed)}
+    known = {"seconds": watch.alone(), "lines": lines, "imported": imported, "failed": sorted(watch.failed)}
     Path(arguments.out).write_text(json.dumps(known))
     return int(code)
 
