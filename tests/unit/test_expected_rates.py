@@ -11,10 +11,10 @@ from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Column
 from gemmrepro.judge import carrying, claims, experiments
-from gemmrepro.judge.ceilings import measured_ceiling
+from gemmrepro.judge.ceilings import measured_ceiling, of_operation
 from gemmrepro.judge.chips import Rate
-from gemmrepro.judge.evidence import Evidence, NotMeasured
-from gemmrepro.judge.metrics import loads, rows
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
+from gemmrepro.judge.metrics import METRICS, loads, rows
 from gemmrepro.judge.metrics.base import expected
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132}
@@ -257,6 +257,24 @@ def test_a_share_in_words():
     assert carrying._share(1.0, "ns", rate, worked).startswith("0.500 of the 40.00 TFLOP/s")
 
 
+def test_ceilings_of_an_operation_are_the_highest_first():
+    place = {"toolkit": "cuda13", "dtype": "fp32", "m": 1, "n": 1, "k": 1, "cache": "warm", "gbps": None}
+    place |= {"clock_mhz": 1980.0, "power_w": None, "status": "current"}
+    found = [("ceilings.ffma", 60.0), ("ceilings.ffma", 59.0), ("ceilings.ffma_rrr", 61.0), ("ceilings.mma_f16", 640.0)]
+    table = [{**place, "kernel": kernel, "tflops": rate} for kernel, rate in found]
+    table.append({**table[0], "tflops": 99.0, "status": "stale"})
+    measured = SimpleNamespace(summary=pd.DataFrame(table))
+    highest = of_operation(measured, "ceiling_flops", "fp32")
+    assert [(one.kernel, one.value, one.unit) for one in highest] == [
+        ("ceilings.ffma_rrr", 61.0, "TFLOP/s"),
+        ("ceilings.ffma", 60.0, "TFLOP/s"),
+    ]
+    assert highest[0].kernel in highest[0].key and (highest[0].clock_mhz, highest[0].power_w) == (1980.0, None)
+    assert of_operation(measured, "ceiling_bytes") == []
+    ceiling = measured_ceiling(measured, "ceilings.ffma")
+    assert ceiling is not None and ceiling.value == 60.0 and measured_ceiling(measured, "ceilings.wgmma") is None
+
+
 def test_a_kernel_that_measures_no_ceiling_is_refused():
     with pytest.raises(UserError, match=r"ceilings\.chain measures no ceiling"):
         measured_ceiling(SimpleNamespace(), "ceilings.chain")
@@ -268,3 +286,14 @@ def test_cells_that_a_metric_needs_must_be_there():
     rows.require(row, "gbps")
     with pytest.raises(NotMeasured, match="has no tflops, ratio"):
         rows.require(row, "tflops", "ratio", "gbps")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(24_576.0, "Calculated 24,576 (n), "), (0.12345, "Calculated 0.123 (n), ")]
+)
+def test_a_whole_number_that_was_calculated_is_shown_with_all_its_digits(number, words):
+    value = Value("n", number, number, number, "count", ())
+    readings = SimpleNamespace(judged=SimpleNamespace(value=value))
+    verdict = SimpleNamespace(reason="as stated")
+    text = METRICS["calculated"].explain(SimpleNamespace(tolerance=None), readings, verdict, None)
+    assert text == f"{words}as stated. No GPU was used."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -439,6 +440,7 @@ def test_what_is_covered_is_shown_and_not_counted(tmp_path):
     assert (covered["verdict"], covered["way"]) == (COVERED, "covered")
     assert covered["explanation"].startswith("ladder.x.ratio judges this in other units")
     assert covered["measured"][0]["value"] == pytest.approx(44100, rel=0.05)
+    assert re.search(r"not counted again\. Measured: 4[0-9],[0-9]{3}[^.]* GFLOP/s\.$", covered["explanation"])
 
 
 @pytest.mark.parametrize(
