@@ -1,6 +1,6 @@
 """Which unit test runs which line of the code that judges, measures and gates, and which branches none takes.
 
-    python -m pip install --target coverage-packages -r tests/campaigns/requirements.txt
+    python -m pip install --target coverage-packages coverage==7.17.3
     export PYTHONPATH=workflow:coverage-packages
     python tests/campaigns/surveys.py survey --out survey.json
     python tests/campaigns/surveys.py branches --survey survey.json --out branches.json
