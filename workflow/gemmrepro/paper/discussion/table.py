@@ -16,13 +16,13 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -
     Markup.
 
     Args:
-        head: the columns' headings, the first one over the rows' names.
+        head: the columns' headings, the first one over the rows' names; it may be empty.
     """
     lines = [_row(row) for row in rows if any(isinstance(cell, Live) and cell.value is not None for cell in row)]
     if not lines:
         return Markup("")
     first, *others = head
-    headings = Markup('<th scope="col">{}</th>').format(first)
+    headings = Markup('<th scope="col">{}</th>').format(first) if first else Markup("<td></td>")
     headings += Markup("").join(Markup('<th scope="col" class="n">{}</th>').format(each) for each in others)
     label = Markup(escape(caption)).striptags()
     return Markup(
