@@ -177,11 +177,11 @@ def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
         combined._numeric_source(NAIVE, None, tmp_path)
 
 
-def test_a_build_record_of_another_kernel_or_of_no_architecture_is_refused(tmp_path):
+def test_a_build_record_of_another_kernel_or_of_no_machine_code_is_refused(tmp_path):
     write_build(tmp_path, "ladder.coalesced", "cuda13", "bbbb")
     (tmp_path / "cuda13" / "ladder.coalesced.json").rename(tmp_path / "cuda13" / "ladder.naive.json")
     with pytest.raises(UserError, match="is of another kernel or toolkit"):
         combined.gate(NAIVE, tmp_path, ["cuda13"], None, None)
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    with pytest.raises(UserError, match="holds no architecture"):
+    with pytest.raises(UserError, match=r"no toolkit compiled ladder\.naive, so there is no machine code to judge"):
         combined.gate(NAIVE, tmp_path, ["cuda13"], None, None)

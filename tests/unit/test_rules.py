@@ -13,7 +13,7 @@ from gemmrepro.judge.ceilings import computed_peak
 from gemmrepro.judge.evidence import Value
 from gemmrepro.judge.experiments import PointValue
 from gemmrepro.judge.expressions import evaluate, names_in
-from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED
+from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED, UNDECIDED
 
 
 def value(middle: float, low: float | None = None, high: float | None = None, label: str = "k, 4096, cuda12") -> Value:
@@ -52,8 +52,17 @@ def test_a_difference_in_words(measured, words):
         (value(3, 2.9, 3), 3, 0, {}, "not reproduced: not exactly so"),
         (value(4), 3, 0, {"within_factor": 2}, "partly: not exactly so, but within a factor of 2"),
         (value(1.1, 1.1, 1.1), 1.0, 0.1, {}, "reproduced: inside the tolerance of ±10%"),
-        (value(1.2, 1.1, 1.3), 1.0, 0.1, {}, "reproduced: its interval reaches the tolerance of ±10%"),
-        (value(1.0, 0.8, 1.2), 1.0, 0.1, {}, "so it decides nothing about the size"),
+        (
+            value(1.2, 1.1, 1.3),
+            1.0,
+            0.1,
+            {"within_factor": 2},
+            "reproduced: its interval reaches the tolerance of ±10%",
+        ),
+        (value(1.2, 1.1, 1.3), 1.0, 0.1, {}, "undecided: its interval crosses the edge of the tolerance of ±10%"),
+        (value(1.0, 0.8, 1.2), 1.0, 0.1, {"within_factor": 2}, "so it decides nothing about the size, but within"),
+        (value(1.0, 0.8, 1.2), 1.0, 0.1, {}, "undecided: its interval crosses"),
+        (value(1.0, 0.8, 1.2), 1.0, 0.1, {"within_factor": 1.1}, "undecided: its interval crosses"),
         (value(1.2, 1.15, 1.3), 1.0, 0.1, {}, "not reproduced: outside the tolerance of ±10%"),
         (value(2.0), 4.0, 0.1, {"within_factor": 2}, "but within a factor of 2"),
         (value(8.0), 4.0, 0.1, {"within_factor": 2}, "but within a factor of 2"),
@@ -74,7 +83,7 @@ def test_a_value_against_its_published_one(one, published, tolerance, partly, sa
     ("low", "high", "bounds", "kind"),
     [
         (1.01, 1.2, {}, REPRODUCED),
-        (1.0, 1.2, {}, NOT),
+        (1.0, 1.2, {}, UNDECIDED),
         (0.8, 1.0, {}, NOT),
         (0.8, 0.9, {}, NOT),
         (1.6, 1.9, {"least": 1.5}, REPRODUCED),
@@ -82,7 +91,10 @@ def test_a_value_against_its_published_one(one, published, tolerance, partly, sa
         (1.6, 2.0, {"least": 1.5, "most": 2.0}, REPRODUCED),
         (1.6, 2.1, {"least": 1.5, "most": 2.0}, PARTLY),
         (1.1, 1.9, {"most": 2.0}, REPRODUCED),
-        (1.0, 1.9, {"most": 2.0}, NOT),
+        (1.0, 1.9, {"most": 2.0}, UNDECIDED),
+        (0.8, 1.0, {"most": 2.0}, NOT),
+        (0.9, 1.5, {"least": 1.5}, NOT),
+        (0.9, 1.6, {"least": 1.5}, UNDECIDED),
     ],
 )
 def test_a_gain(low, high, bounds, kind):
@@ -91,7 +103,8 @@ def test_a_gain(low, high, bounds, kind):
 
 def test_a_slower_one_and_one_that_is_neither_are_told_apart():
     assert rules.judge_faster(value(0.8, 0.7, 0.9)).reason == "it is the slower one"
-    assert rules.judge_faster(value(1.0, 0.9, 1.0)).reason == "the interval holds 1, so no difference shows"
+    assert rules.judge_faster(value(1.0, 0.9, 1.0)).reason == "it is the slower one"
+    assert rules.judge_faster(value(1.0, 0.9, 1.1)).reason == "the interval holds 1, so either may be the faster one"
 
 
 def test_an_order_names_the_pairs_that_break_it():
@@ -103,7 +116,12 @@ def test_an_order_names_the_pairs_that_break_it():
     wrong = rules.judge_order([a, c, b], [1, 2, 3])
     assert said(wrong) == "not reproduced: 1 of 2 neighbouring pairs are in the published order; not so c and b"
     touching = value(1.2, 1.1, 1.3, "d, 4096")
-    assert rules.judge_order([a, touching], [1, 2]).kind == NOT, "intervals that touch are not apart"
+    assert said(rules.judge_order([a, touching], [1, 2])) == (
+        "undecided: 0 of 1 neighbouring pairs are in the published order; intervals overlap of a and d"
+    ), "intervals that touch are not apart"
+    assert rules.judge_order([b, a], [1, 2]).kind == NOT
+    kinds = [rules.of_many(*counts) for counts in ((3, 0, 3), (2, 0, 3), (1, 1, 3), (1, 2, 3), (0, 0, 3), (1, 0, 2))]
+    assert kinds == [REPRODUCED, PARTLY, NOT, UNDECIDED, NOT, NOT]
 
 
 def counted(number: float, build: str) -> Value:
