@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FAULTS = r"""
-const LONG = 40;  // units of the picture: a legend's sample of a line is shorter
+const SHORT = 5;  // units of the picture: ticks and the ends of an interval are shorter
 const SLACK = 0.5;
 const corners = (text, svg) => {
   const box = text.getBBox(), size = parseFloat(getComputedStyle(text).fontSize), y = text.y.baseVal[0]?.value ?? 0;
@@ -20,19 +20,23 @@ const meet = (one, two, sides) => sides.every((axis) => {
   const [a, b] = [shadow(one, axis), shadow(two, axis)];
   return Math.min(Math.max(...a), Math.max(...b)) - Math.max(Math.min(...a), Math.min(...b)) > SLACK;
 });
-// The straight lines of a path along either axis, each as a thin box.
-const lines = (path) => {
-  const found = [];
-  for (const part of path.getAttribute("d").split("M").slice(1)) {
-    const points = part.split("L").map((each) => each.trim().split(/[ ,]+/).map(Number));
-    for (let i = 1; i < points.length; i++) {
-      const [[a, b], [c, d]] = [points[i - 1], points[i]];
-      const along = Math.max(Math.abs(c - a), Math.abs(d - b)), across = Math.min(Math.abs(c - a), Math.abs(d - b));
-      if (!(along >= LONG && across < 0.2)) continue;
-      found.push([[Math.min(a, c), Math.min(b, d)], [Math.max(a, c), Math.max(b, d)]]);
-    }
+// The strokes of a path: its ends in pairs.
+const strokes = (path) => path.getAttribute("d").split("M").slice(1).flatMap((part) => {
+  const points = part.split("L").map((each) => each.trim().split(/[ ,]+/).map(Number));
+  return points.slice(1).map(([x, y], i) => [{x: points[i][0], y: points[i][1]}, {x, y}]);
+}).filter(([p, q]) => Math.hypot(q.x - p.x, q.y - p.y) >= SHORT);
+// Five points of a stroke inside a text's box.
+const inside = ([p, q], box) => {
+  let [from, to] = [0, 1];
+  for (const axis of ["x", "y"]) {
+    const step = q[axis] - p[axis], ends = box.map((each) => each[axis]);
+    const cut = [Math.min(...ends), Math.max(...ends)].map((edge) => (edge - p[axis]) / step).sort((a, b) => a - b);
+    if (step) [from, to] = [Math.max(from, cut[0]), Math.min(to, cut[1])];
   }
-  return found;
+  return [0.1, 0.3, 0.5, 0.7, 0.9].map((part) => {
+    const at = from + part * (to - from);
+    return new DOMPoint(p.x + at * (q.x - p.x), p.y + at * (q.y - p.y));
+  });
 };
 // A colour of the page as the browser writes it.
 const colour = (name) => {
@@ -56,7 +60,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
     const style = getComputedStyle(path), place = parts.indexOf(path);
     if (style.fill === paper) patches.push([path, place]);
     if (style.fill === "none" && style.stroke !== "none" && style.stroke !== grid) {
-      for (const ends of lines(path)) ruled.push([place, ...ends]);
+      for (const ends of strokes(path)) ruled.push([place, ends]);
     }
   }
   texts.forEach((text, i) => {
@@ -69,16 +73,12 @@ for (const svg of document.querySelectorAll("figure svg")) {
         found.push(`${name}: “${said}” meets “${texts[j].textContent.trim()}”`);
       }
     }
-    for (const [below, p, q] of ruled) {
-      const wide = [{x: p[0] - SLACK, y: p[1] - SLACK}, {x: q[0] + SLACK, y: p[1] - SLACK},
-                    {x: q[0] + SLACK, y: q[1] + SLACK}, {x: p[0] - SLACK, y: q[1] + SLACK}];
-      if (!meet(box, wide, [...axes(box), [1, 0], [0, 1]])) continue;
-      const x = box.map((each) => each.x), y = box.map((each) => each.y);
-      const at = svg.createSVGPoint();
-      at.x = p[0] === q[0] || q[1] - p[1] > q[0] - p[0] ? p[0] : (Math.min(...x) + Math.max(...x)) / 2;
-      at.y = q[1] - p[1] > q[0] - p[0] ? (Math.min(...y) + Math.max(...y)) / 2 : p[1];
-      const hidden = patches.some(([patch, above]) => above > below && above < place && patch.isPointInFill(at));
-      if (!hidden) found.push(`${name}: a line crosses “${said}”`);
+    for (const [below, ends] of ruled) {
+      if (!meet(box, ends, [...axes(box), ...axes([...ends, ends[0]])])) continue;
+      const shown = (point) => !patches.some(
+        ([patch, above]) => above > below && above < place && patch.isPointInFill(point),
+      );
+      if (inside(ends, box).some(shown)) found.push(`${name}: a line crosses “${said}”`);
     }
   });
 }

@@ -133,8 +133,9 @@ def _aside(one: Scheme) -> tuple[tuple[float, float], Literal["left", "center", 
     if one.marker in "sD":
         return (0, -13), "center"
     if one.label in ("d = 9", "d = 8"):
-        return ((3, 12), "right") if one.label == "d = 9" else ((-3, 12), "left")
-    return (8, 6 if one.marker == "o" else 0), "left"
+        return ((3, 12), "right") if one.label == "d = 9" else ((6, 9), "left")
+    # Below the line that joins the slices.
+    return (8, {"o": 6, "^": -4}.get(one.marker, 0)), "left"
 
 
 def _winners(schemes: list[Scheme]) -> list[Scheme]:

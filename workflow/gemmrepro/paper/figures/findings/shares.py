@@ -59,7 +59,7 @@ def _shares(inputs: Inputs) -> tuple[Mapping[str, tuple[float, float]], list[str
 def _paint(found: Mapping[str, tuple[float, float]], page: Page, hardware: str, gpu: str) -> Figure:
     figure, axes = plt.subplots(figsize=(page.width, 2.9))
     axes.set_xticks([0, 1], [hardware, gpu])
-    axes.set_xlim(-0.12, 1.06)
+    axes.set_xlim(-page.pick(0.12, 0.3), 1.06)
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set_ylabel("share of the chip's fp32 rate")
     if not found:
@@ -69,9 +69,9 @@ def _paint(found: Mapping[str, tuple[float, float]], page: Page, hardware: str, 
     for colour, (there, here) in zip(looks, found.values(), strict=True):
         axes.plot([0, 1], [there, here], "o-", color=colour, linewidth=2, markersize=6)
         above = there == max(value for value, _ in found.values())
-        axes.annotate(
-            f"{there:.0%}", (0, there), (0, 8 if above else -14), textcoords="offset points", ha="center", color=colour
-        )
+        # Left of the upper line, which rises.
+        place, side = ((-4, 4), "right") if above else ((0, -14), "center")
+        axes.annotate(f"{there:.0%}", (0, there), place, textcoords="offset points", ha=side, color=colour)
     values = [value for both_ends in found.values() for value in both_ends]
     axes.set_ylim(min(values) - 0.08, max(values) + 0.06)
     sns.despine(figure)
