@@ -15,10 +15,15 @@ const axes = (shape) => shape.slice(0, 2).map((p, i) => {
   const q = shape[i + 1], length = Math.hypot(q.x - p.x, q.y - p.y) || 1;
   return [(q.x - p.x) / length, (q.y - p.y) / length];
 });
+// Along a stroke, and across it.
+const both = ([p, q]) => {
+  const [[x, y]] = axes([p, q, p]);
+  return [[x, y], [-y, x]];
+};
 const shadow = (shape, [x, y]) => shape.map((p) => p.x * x + p.y * y);
-const meet = (one, two, sides) => sides.every((axis) => {
+const meet = (one, two, sides, slack = SLACK) => sides.every((axis) => {
   const [a, b] = [shadow(one, axis), shadow(two, axis)];
-  return Math.min(Math.max(...a), Math.max(...b)) - Math.max(Math.min(...a), Math.min(...b)) > SLACK;
+  return Math.min(Math.max(...a), Math.max(...b)) - Math.max(Math.min(...a), Math.min(...b)) > slack;
 });
 // The strokes of a path: its ends in pairs.
 const strokes = (path) => path.getAttribute("d").split("M").slice(1).flatMap((part) => {
@@ -74,7 +79,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
       }
     }
     for (const [below, ends] of ruled) {
-      if (!meet(box, ends, [...axes(box), ...axes([...ends, ends[0]])])) continue;
+      if (!meet(box, ends, [...axes(box), ...both(ends)], -1e-6)) continue;
       const shown = (point) => !patches.some(
         ([patch, above]) => above > below && above < place && patch.isPointInFill(point),
       );
