@@ -2,7 +2,7 @@
 
     PYTHONPATH=workflow envs/run python tests/campaigns/killed.py --folder /tmp/killed --out killed.json
 
-Needs root, built images, and room for a copy of them. A scratch checkout makes the report of four
+Needs root, built images, and room for a copy of them. A scratch checkout makes the report of two
 families; then the outputs of one stage after the other are removed, and the runs that make them again are killed: the
 whole process group, Snakemake alone, one job, one container, or one tool (a compiler, an image builder's). At the end
 the results must equal those of the run that nobody disturbed. docs/reliability.md has the outcome.
@@ -41,13 +41,13 @@ class Stage:
 
 STAGES = (
     Stage("resources/images/report.sif", ("resources/images/report.*",), 6, 50),
-    Stage("build", ("results/build", "resources/cache/build/*"), 14, 25),
+    Stage("build", ("results/build", "resources/cache/build/*"), 12, 20),
     Stage("gates", ("results/gates",), 6, 8),
     Stage("sweep", ("results/measure",), 6, 10),
     Stage("experiments", ("results/experiments",), 5, 8),
     Stage("verdicts", ("results/verdicts.json",), 5, 8),
     Stage("figures", ("results/figures",), 6, 15),
-    Stage("report", ("reports/*.html", "reports/kernels", "reports/families"), 8, 25),
+    Stage("report", ("reports/*.html", "reports/kernels", "reports/families"), 6, 15),
 )
 
 VICTIMS = ("process group", "tool", "Snakemake", "container", "job")

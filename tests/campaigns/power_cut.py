@@ -25,16 +25,16 @@ from gemmrepro.host.finished_outputs import NAME
 KINDS = (
     ("image", "resources/images/report.sif"),
     ("lock of an image", "resources/images/report.lock.json"),
-    ("build record", "results/build/cuda13/ladder.smem.json"),
-    ("binary", "results/build/cuda13/ladder.naive.fatbin"),
+    ("build record", "results/build/cuda13/memory.copy_scalar_float.json"),
+    ("binary", "results/build/cuda13/ceilings.ffma.fatbin"),
     ("machine code", "results/build/cuda12/memory.copy_once_half.sass"),
-    ("gate", "results/gates/ladder.smem.json"),
-    ("rows", "results/measure/ladder/summary.csv"),
-    ("samples", "results/measure/crt/samples.parquet"),
-    ("description of a run", "results/measure/memory/run.json"),
-    ("experiment", "results/experiments/crt/*.csv"),
+    ("gate", "results/gates/memory.copy_once_half.json"),
+    ("rows", "results/measure/memory/summary.csv"),
+    ("samples", "results/measure/memory/samples.parquet"),
+    ("description of a run", "results/measure/ceilings/run.json"),
+    ("experiment", "results/experiments/memory/*.csv"),
     ("verdicts", "results/verdicts.json"),
-    ("figure", "results/figures/ladder/*.svg"),
+    ("figure", "results/figures/paper/*.svg"),
     ("data of a figure", "results/figures/memory/*.csv"),
     ("paper", "reports/index.html"),
     ("page of a kernel", "reports/kernels/*.html"),
@@ -129,10 +129,10 @@ def damaged(checkout: Checkout, damage: Damage, kinds: dict[str, str], before: d
     """Damage one file of each kind, run, and look at each."""
     for path in kinds.values():
         spoil(checkout.folder / path, damage)
-    record = record_of(checkout, "results/figures/crt/" + _figure(checkout))
+    record = record_of(checkout, "results/figures/memory/" + _figure(checkout))
     if damage.name != "edited":  # an edited record of Snakemake's is as good as any other
         spoil(record, damage)
-        kinds = kinds | {"record of Snakemake's": "results/figures/crt/" + _figure(checkout)}
+        kinds = kinds | {"record of Snakemake's": "results/figures/memory/" + _figure(checkout)}
     if damage.keeps_time:
         restart(checkout)
     ended = checkout.run()
@@ -144,7 +144,7 @@ def damaged(checkout: Checkout, damage: Damage, kinds: dict[str, str], before: d
 
 
 def _figure(checkout: Checkout) -> str:
-    return min(path.name for path in (checkout.folder / "results/figures/crt").glob("*.svg"))
+    return min(path.name for path in (checkout.folder / "results/figures/memory").glob("*.svg"))
 
 
 def cache_entries(checkout: Checkout) -> Iterator[Case]:

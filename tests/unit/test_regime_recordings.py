@@ -1,10 +1,12 @@
 """The regimes from the journal to a checked recording, on a synthetic GPU; and what a reader refuses."""
 
 import json
+import random
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from campaigns.killed_measurement import killed
 from recordings import GPU
 from records import record
 from synthetic import write_build
@@ -88,13 +90,17 @@ def sweep_of(folder, kernels=KERNELS, wrong=(), cheats=(), machine=("Synthetic G
     return sweep
 
 
-@pytest.fixture
-def synthetic(monkeypatch):
-    """The parts of a measurement that need a GPU, replaced."""
+def replace_gpu(monkeypatch):
+    """Replace the parts of a measurement that need a GPU."""
     monkeypatch.setattr(passes, "Rounds", Rounds)
     monkeypatch.setattr(passes, "Workspace", lambda *_: SimpleNamespace(forget_reference=lambda: None))
     monkeypatch.setattr(timing, "Timer", lambda session: SimpleNamespace())
     monkeypatch.setattr(sweep_results, "read_build", lambda *_: SimpleNamespace(toolkit_version="13.0.88"))
+
+
+@pytest.fixture
+def synthetic(monkeypatch):
+    replace_gpu(monkeypatch)
 
 
 def watts(load):
@@ -169,6 +175,12 @@ def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic):
         assert (tmp_path / "journal" / name).read_text() == text
     assert len([line for line in said if " µs" in line]) == 24 - 6 * len(before)
     assert said[-1].startswith("[24/24, 0 s left]")
+
+
+def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
+    """SIGKILL of a real process at two random moments; tests/campaigns/killed_measurement.py tries more."""
+    _, lost = killed(tmp_path, 2, 0.5, random.Random(7))
+    assert lost == []
 
 
 def test_what_the_time_limit_leaves_out_is_listed(tmp_path, synthetic):
