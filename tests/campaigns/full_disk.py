@@ -127,6 +127,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="a scratch checkout with a finished run")
     parser.add_argument("--images", type=Path, default=ROOT, help="a checkout whose images are built")
+    parser.add_argument("--without", default="", help="a folder to leave out, such as resources/images")
     parser.add_argument("--case", type=int, help="try this one alone, in this process")
     parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
     arguments = parser.parse_args()
@@ -143,6 +144,8 @@ def main() -> int:
     assert ended.code == 0, ended.tail
     outcomes = []
     for number, case in enumerate(CASES):
+        if case.folder == arguments.without:
+            continue
         command = [sys.executable, __file__, "--folder", checkout.folder, "--case", str(number)]
         # Private mounts go with the process; what a run made on them is made again by the next case's run.
         done = subprocess.run(["unshare", "--mount", *command], capture_output=True, text=True)

@@ -72,7 +72,7 @@ class Watched:
     """A run whose output is read as it comes."""
 
     def __init__(self, checkout: Checkout, target: str, **environment: str) -> None:
-        self.process = checkout.start(target, **environment)
+        self._checkout, self.process = checkout, checkout.start(target, **environment)
         self._said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -121,7 +121,7 @@ class Watched:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(900)
         self._reader.join(30)
-        return Ended(self.process.returncode, self.said)
+        return self._checkout.ended(self.process.returncode, self.said)
 
 
 def hit(run: Watched, victim: str, dice: random.Random) -> tuple[str, str]:
@@ -175,6 +175,7 @@ def killed(checkout: Checkout, stage: Stage, dice: random.Random) -> Iterator[Ki
         kill = kill_once(checkout, stage, victim, dice)
         if kill is None:
             checkout.remove(*stage.makes)
+            last = None  # that run said it
             continue
         if last in ("process group", "Snakemake") and not any("was killed" in line for line in kill.said):
             kill.wrong.append("it did not say that the last run was killed")
@@ -198,7 +199,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not need_root():
         return 1
-    checkout, dice = Checkout(arguments.folder.resolve()), random.Random(arguments.seed)
+    checkout = Checkout(arguments.folder.resolve())
     if not arguments.folder.exists():
         checkout.make(arguments.images)
     ended = checkout.run()
@@ -207,7 +208,7 @@ def main() -> int:
     for stage in STAGES:
         if arguments.only not in ("", stage.target):
             continue
-        for kill in killed(checkout, stage, dice):
+        for kill in killed(checkout, stage, random.Random(f"{arguments.seed} {stage.target}")):
             kills.append(kill)
             held = "held" if not kill.wrong else f"NOT HELD: {kill.wrong[:3]}"
             print(f"{len(kills):3} {kill.stage} {kill.victim} after {kill.after} s: {held}", flush=True)

@@ -61,7 +61,11 @@ class Checkout:
     def run(self, *arguments: str, **environment: str) -> Ended:
         with self.start(*arguments, **environment) as process:
             said, _ = process.communicate(timeout=3600)
-        return Ended(process.returncode, said)
+        return self.ended(process.returncode, said)
+
+    def ended(self, code: int, said: str) -> Ended:
+        """What a run said, without the place of this checkout."""
+        return Ended(code, said.replace(f"{self.folder}/", ""))
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """A run in a process group of its own, whose output is in its standard output."""
