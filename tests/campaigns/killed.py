@@ -26,6 +26,7 @@ from pathlib import Path
 
 from runs import ROOT, Checkout, Ended, below, changed, command_of, need_root, results_of
 
+from gemmrepro.core.names import REPORT_FOLDERS
 from gemmrepro.host.killed_runs import MARK, marked
 
 
@@ -47,7 +48,7 @@ STAGES = (
     Stage("experiments", ("results/experiments",), 5, 8),
     Stage("verdicts", ("results/verdicts.json",), 5, 8),
     Stage("figures", ("results/figures",), 6, 15),
-    Stage("report", ("reports/*.html", "reports/kernels", "reports/families"), 6, 15),
+    Stage("report", ("reports/*.html", *(f"reports/{folder}" for folder in REPORT_FOLDERS)), 6, 15),
 )
 
 VICTIMS = ("process group", "tool", "Snakemake", "container", "job")

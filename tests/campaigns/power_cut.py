@@ -147,27 +147,6 @@ def _figure(checkout: Checkout) -> str:
     return min(path.name for path in (checkout.folder / "results/figures/memory").glob("*.svg"))
 
 
-def cache_entries(checkout: Checkout) -> Iterator[Case]:
-    """Damage builds in the cache, and have them used: an entry that is not what was written counts as none."""
-    before = results_of(checkout.folder)
-    for damage in DAMAGES:
-        entries = [path for path in (checkout.folder / "resources/cache/build").glob("*/*") if path.is_file()]
-        for entry in entries:
-            spoil(entry, damage)
-        checkout.remove("results/build/cuda13/memory.*")
-        ended = checkout.run("results/build/cuda13/memory.copy_once_half.json")
-        now = results_of(checkout.folder)
-        same = all(now.get(name) == state for name, state in before.items() if "build/cuda13/memory" in name)
-        kept = sum(path.stat().st_size > 0 for path in entries if path.exists())
-        yield Case(
-            damage.name,
-            "build in the cache",
-            f"{len(entries)} entries",
-            f"{kept} compiled again",
-            same and not ended.code,
-        )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="a scratch checkout with a finished run")
@@ -194,9 +173,6 @@ def main() -> int:
         for case in damaged(checkout, damage, kinds, before):
             cases.append(case)
             print(f"{case.damage}: {case.kind}: {'held' if case.held else 'NOT HELD'}: {case.said}", flush=True)
-    for case in cache_entries(checkout):
-        cases.append(case)
-        print(f"{case.damage}: {case.kind}: {'held' if case.held else 'NOT HELD'}: {case.said}", flush=True)
     now = results_of(checkout.folder)
     other = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     held = sum(case.held for case in cases)

@@ -45,6 +45,7 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._failed: set[str] = set()
 
     def make(self, images: Path = ROOT) -> None:
         subprocess.run(["git", "clone", "-q", f"file://{ROOT}", self.folder], check=True, capture_output=True)
@@ -64,7 +65,9 @@ class Checkout:
         return self.ended(process.returncode, said)
 
     def ended(self, code: int, said: str) -> Ended:
-        """What a run said, without the place of this checkout."""
+        """What a run said, without the place of this checkout. The outputs of its failed jobs count as unfinished."""
+        failed = re.findall(r"^Error in rule .*(?:\n .*)*?\n    output: (.*)", said, re.MULTILINE)
+        self._failed = {name.strip() for names in failed for name in names.split(",")}
         return Ended(code, said.replace(f"{self.folder}/", ""))
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -91,7 +94,7 @@ class Checkout:
 
     def outputs(self) -> dict[str, tuple[int, str]]:
         """Time and SHA-256 of every finished output, and of the builds in the cache, by path."""
-        unfinished, found = self.interrupted(), {}
+        unfinished, found = self.interrupted() | self._failed, {}
         for top in MADE:
             for path in sorted((self.folder / top).rglob("*")):
                 name = path.relative_to(self.folder).as_posix()

@@ -1,0 +1,98 @@
+"""SIGKILL at random moments of an image's build: the next build starts over by itself and makes the same image.
+
+    PYTHONPATH=workflow envs/run python tests/campaigns/killed_image.py --folder /tmp/image --kills 6
+
+Needs root and a network. It builds `tests/hosts/small.Dockerfile`, kills the build itself or one of its tools, and then
+ends what they started, as the guard of a run does (`gemmrepro.host.killed_runs`). docs/reliability.md has the outcome.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from runs import ROOT, below, command_of, need_root
+
+from gemmrepro.host.killed_runs import MARK, end_jobs
+
+TOOLS = ("buildah", "buildah-chroot-exec", "mksquashfs", "apt-get", "dpkg", "tar", "apptainer", "cp")
+
+
+def start(folder: Path, mark: str) -> subprocess.Popen[bytes]:
+    sif, lock = folder / "small.sif", folder / "small.lock.json"
+    recipe = ROOT / "tests/hosts/small.Dockerfile"
+    made = ["--env", "small", "--recipe", recipe, "--sif", sif, "--lock", lock]
+    with (folder / "log").open("a") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gemmrepro.host.images", *made],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "workflow"), MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def kill(folder: Path, victim: str, seconds: float) -> str:
+    """Kill a build after some seconds; returns what was hit, or "" if it had ended before."""
+    mark = secrets.token_hex(8)
+    process = start(folder, mark)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+        return ""
+    tools = [one for one in below(process.pid) if Path(command_of(one).split(" ")[0]).name in TOOLS]
+    hit = tools[-1] if victim == "tool" and tools else process.pid
+    said = command_of(hit)[:60] if hit != process.pid else "the build"
+    with suppress(ProcessLookupError):
+        os.kill(hit, signal.SIGKILL)
+    time.sleep(1)
+    process.kill()
+    process.wait()
+    end_jobs(mark)
+    return said
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where the image is built; a base image may be there"
+    )
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=60, help="the latest moment of a kill")
+    parser.add_argument("--seed", type=int, default=22)
+    arguments = parser.parse_args()
+    if not need_root("buildah"):
+        return 1
+    folder, dice = arguments.folder.resolve(), random.Random(arguments.seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / "small.lock.json"
+    if not lock.exists():
+        assert start(folder, "none").wait() == 0, (folder / "log").read_text()[-2000:]
+    undisturbed, wrong = json.loads(lock.read_text()), []
+    (folder / "small.sif").unlink()
+    lock.unlink()
+    for number in range(arguments.kills):
+        after = dice.uniform(0, arguments.seconds)
+        hit = kill(folder, ("stage", "tool")[number % 2], after)
+        half = [path.name for path in (folder / "small.sif", lock) if hit and path.exists()]
+        wrong += half
+        print(f"{number + 1} {hit or 'it had ended'} after {after:.0f} s: {half or 'no half-made image'}", flush=True)
+    code = start(folder, "none").wait()
+    left = sorted(path.name for path in folder.glob(".build-*"))
+    same = code == 0 and json.loads(lock.read_text()) == undisturbed
+    print(f"{arguments.kills} kills; the last build ended with {code}, the same image: {same}, left behind: {left}")
+    return int(bool(wrong) or not same or bool(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
