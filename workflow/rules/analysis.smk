@@ -66,7 +66,7 @@ for gpu in PLAN.other_gpus:
             image("report")
         params:
             folder=f"results/gpus/{gpu}",
-            recordings=os.path.dirname(PLAN.recordings) + f"/{gpu}",
+            recordings=os.path.join(os.path.dirname(PLAN.recordings), gpu),
             families=FAMILIES,
             listed=",".join(FAMILIES),
             experiments=[f"{family}={','.join(each.name for each in PLAN.experiments[family])}" for family in FAMILIES],

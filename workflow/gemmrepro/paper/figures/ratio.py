@@ -36,6 +36,7 @@ from gemmrepro.paper.figures.style import (
     origin,
     stale_note,
     value_label,
+    written,
 )
 from gemmrepro.paper.figures.widths import WIDE, Page, both, legend
 from gemmrepro.registry import ladders
@@ -339,7 +340,7 @@ def title(ratios: Ratios) -> str:
     if not found:
         return f"Ratio to cuBLAS at {ratios.size}, {listed(ratios.types)}: not measured"
     error = found[0].error
-    told = f", with an error of {error:.1e}" if error is not None else ""
+    told = f", with an error of {written(error)}" if error is not None else ""
     return f"{found[0].name} is the fastest level, at {format_number(found[1].value)} of cuBLAS ({ratios.size}){told}"
 
 
