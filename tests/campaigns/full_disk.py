@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from killed import STAGES, Watched
-from runs import ROOT, Checkout, Ended, changed, need_root, results_of
+from runs import ROOT, Checkout, Ended, changed, finished, need_root, results_of
 
 ROOM = 48 << 20
 """Bytes that a file system has left once the folder's content is on it: enough for a run to begin."""
@@ -136,15 +136,12 @@ def main() -> int:
     arguments = parser.parse_args()
     if not need_root("unshare", "mount"):
         return 1
-    checkout = Checkout(arguments.folder.resolve())
     if arguments.case is not None:
+        checkout = Checkout(arguments.folder.resolve())
         outcome = tried(checkout, CASES[arguments.case], results_of(checkout.folder))
         print(json.dumps(asdict(outcome)))
         return 0
-    if not arguments.folder.exists():
-        checkout.make(arguments.images)
-    ended = checkout.run()
-    assert ended.code == 0, ended.tail
+    checkout = finished(arguments.folder, arguments.images)
     outcomes = []
     for number, case in enumerate(CASES):
         if case.folder == arguments.without:

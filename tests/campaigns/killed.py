@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from runs import ROOT, Checkout, Ended, below, changed, command_of, need_root, results_of
+from runs import ROOT, Checkout, Ended, below, changed, command_of, finished, need_root, results_of
 
 from gemmrepro.core.names import REPORT_FOLDERS
 from gemmrepro.host.killed_runs import MARK, marked
@@ -200,11 +200,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not need_root():
         return 1
-    checkout = Checkout(arguments.folder.resolve())
-    if not arguments.folder.exists():
-        checkout.make(arguments.images)
-    ended = checkout.run()
-    assert ended.code == 0, ended.tail
+    checkout = finished(arguments.folder, arguments.images)
     undisturbed, kills = results_of(checkout.folder), list[Kill]()
     for stage in STAGES:
         if arguments.only not in ("", stage.target):

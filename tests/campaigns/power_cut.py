@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from runs import ROOT, Checkout, need_root, results_of
+from damages import emptied, halved, zeros
+from runs import ROOT, Checkout, finished, need_root, results_of
 
 from gemmrepro.host.finished_outputs import NAME
 
@@ -41,18 +42,6 @@ KINDS = (
     ("configuration", "results/config.json"),
 )
 """What a run makes: a kind, and the file of that kind to damage."""
-
-
-def emptied(data: bytes) -> bytes:
-    return b""
-
-
-def halved(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def zeros(data: bytes) -> bytes:
-    return bytes(len(data))
 
 
 def edited(data: bytes) -> bytes:
@@ -156,11 +145,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not need_root():
         return 1
-    checkout = Checkout(arguments.folder.resolve())
-    if not arguments.folder.exists():
-        checkout.make(arguments.images)
-    ended = checkout.run()
-    assert ended.code == 0, ended.tail
+    checkout = finished(arguments.folder, arguments.images)
     before = results_of(checkout.folder)
     left_out = arguments.without.split(",")
     kinds = {

@@ -113,6 +113,16 @@ class Checkout:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def finished(folder: Path, images: Path) -> Checkout:
+    """A scratch checkout in `folder` after a whole run; made with the images of another one, if it is not there."""
+    checkout = Checkout(folder.resolve())
+    if not folder.exists():
+        checkout.make(images)
+    ended = checkout.run()
+    assert ended.code == 0, ended.tail
+    return checkout
+
+
 def changed(before: dict[str, tuple[int, str]], after: dict[str, tuple[int, str]]) -> list[str]:
     """What was finished before and is lost, other, or made again."""
     return sorted(name for name, state in before.items() if after.get(name) != state)

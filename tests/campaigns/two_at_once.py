@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from killed import STAGES, Watched
-from runs import ROOT, Checkout, need_root, results_of
+from runs import ROOT, Checkout, finished, need_root, results_of
 
 from gemmrepro.core.files import write_atomic
 from gemmrepro.measure.checks.manifest import MANIFEST, write_manifest
@@ -121,11 +121,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if not need_root():
         return 1
-    checkout, dice = Checkout(arguments.folder.resolve()), random.Random(22)
-    if not arguments.folder.exists():
-        checkout.make(arguments.images)
-    ended = checkout.run()
-    assert ended.code == 0, ended.tail
+    checkout, dice = finished(arguments.folder, arguments.images), random.Random(22)
     expected, pairs = results_of(checkout.folder), list[Pair]()
     for _ in range(arguments.times):
         for target in ("build", "figures"):

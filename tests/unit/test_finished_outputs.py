@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from campaigns.damages import emptied, halved, zeros
 
 from gemmrepro.host.finished_outputs import NAME, FinishedOutputs
 
@@ -49,18 +50,6 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         finish(tmp_path, name)
     run.add()
     return tmp_path
-
-
-def emptied(data: bytes) -> bytes:
-    return b""
-
-
-def halved(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def zeros(data: bytes) -> bytes:
-    return bytes(len(data))
 
 
 def flipped(data: bytes) -> bytes:

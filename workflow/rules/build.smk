@@ -1,6 +1,6 @@
 # One job per family and toolkit: for each kernel a fat binary, its disassembly, and a record with the build key. Kernels
-# that the cache holds are not compiled again, so an edit of one recompiles that one alone. What the run reads no machine
-# code of gets a record with the build key and no more (`compiled_once` in the configuration).
+# that the cache holds are not compiled again, so an edit of one recompiles that one alone. A kernel whose machine
+# code the run does not read gets only a record with its build key (`compiled_once` in the configuration).
 
 
 for family in FAMILIES:

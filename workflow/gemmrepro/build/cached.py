@@ -17,6 +17,7 @@ from gemmrepro.build.record import Build
 from gemmrepro.build.toolkit import Toolkit, run
 from gemmrepro.core import dependencies
 from gemmrepro.core.cache import Cache
+from gemmrepro.core.files import json_text
 from gemmrepro.core.trees import digest
 from gemmrepro.registry import Kernel, keys
 
@@ -47,7 +48,7 @@ def files_of(compiled: Compiled) -> dict[str, bytes]:
 
 def written(record: Build) -> bytes:
     """A build record as its file holds it."""
-    return (json.dumps(record.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+    return json_text(record.to_json()).encode()
 
 
 def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:

@@ -29,9 +29,14 @@ def write_atomic(path: Path | str, data: bytes | str) -> None:
         raise
 
 
+def json_text(value: Any) -> str:
+    """`value` as stable, diffable JSON: sorted keys, two-space indent, a newline at the end."""
+    return json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
 def write_json(path: Path | str, value: Any) -> None:
-    """Write `value` as stable, diffable JSON (sorted keys, two-space indent), atomically."""
-    write_atomic(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    """Write `value` as `json_text`, atomically."""
+    write_atomic(path, json_text(value))
 
 
 def read_json(path: Path | str, what: str, remedy: str) -> Any:

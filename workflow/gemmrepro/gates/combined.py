@@ -107,7 +107,7 @@ def gate(
     source = _numeric_source(kernel, numeric, recorded)
     judged = {toolkit: _of_toolkit(kernel, builds, toolkit, source) for toolkit in chosen}
     static = [gates["static"]["passed"] for gates in judged.values()]
-    if not any(verdict is not None for verdict in static):
+    if all(verdict is None for verdict in static):
         raise UserError(f"no toolkit compiled {kernel.id}, so there is no machine code to judge; {_REBUILD}.")
     passed = False not in static and all(gates["numeric"]["status"] != "failed" for gates in judged.values())
     return {"kernel": kernel.id, "toolkits": judged, "passed": passed}

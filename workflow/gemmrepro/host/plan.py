@@ -62,7 +62,7 @@ class Plan:
 
     @cached_property
     def other_gpus(self) -> list[str]:
-        """The other folders of recordings that hold rows of the configured families: the report shows them beside."""
+        """The other recordings that hold rows of the configured families: the report shows the GPUs side by side."""
         own = Path(self.recordings)
         return sorted(
             folder.name
