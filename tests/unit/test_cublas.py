@@ -2,8 +2,10 @@
 
 import ctypes
 import gc
+import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gemmrepro.errors import UserError
@@ -16,35 +18,67 @@ HALF = Problem("gemm", "fp16", "fp32", "row,col,row")
 SHAPE = Shape(48, 40, 24)
 
 
+class Status(Exception):
+    """As nvmath's own: it has the library's status."""
+
+    def __init__(self, status):
+        super().__init__(f"status {status}")
+        self.status = status
+
+
 class Library:
-    """Counts what is made and destroyed, and keeps the arguments of the other calls."""
+    """nvmath's bindings as far as they are used: counts what is made and destroyed, keeps the calls."""
+
+    cuBLASLtError = Status
+    # cublasLtMatmulHeuristicResult_t
+    matmul_heuristic_result_dtype = np.dtype(
+        [("algo", "<u8", 8), ("workspace_size", "<u8"), ("state", "<i4"), ("waves", "<f4"), ("reserved", "<i4", 4)]
+    )
 
     def __init__(self):
         self.alive, self.made, self.calls, self.ways, self.status = set(), 0, [], 3, {}
-        self.keeps_mode, self.mode = False, None
+        self.attributes, self.scalars, self.keeps_mode, self.mode = {}, [], False, None
 
     def __getattr__(self, name):
         def call(*arguments):
-            if name.endswith("Create"):
-                self.made += 1
-                arguments[0]._obj.value = self.made
-                if name != "cublasLtCreate":
-                    self.alive.add(self.made)
-            elif name.endswith("Destroy"):
-                self.alive.remove(arguments[0].value)
-            elif name == "cublasSetMathMode":
-                self.mode = arguments[1].value
-            elif name == "cublasGetMathMode" and self.keeps_mode:
-                arguments[1]._obj.value = self.mode
-            elif name == "cublasLtMatmulAlgoGetHeuristic":
-                arguments[-1]._obj.value = self.ways
             self.calls.append((name, arguments))
-            return self.status.get(name, 0)
+            if name in self.status:
+                raise Status(self.status[name])
+            if name.endswith("_create"):
+                self.made += 1
+                self.alive.add(self.made)
+                return self.made
+            if name.endswith("_destroy"):
+                self.alive.remove(arguments[0])
+            elif name.endswith("_set_attribute"):
+                _, attribute, address, size = arguments
+                self.attributes[attribute] = read(address, f"<i{size}")
+            elif name == "set_math_mode":
+                self.mode = arguments[1]
+            elif name == "get_math_mode":
+                return self.mode if self.keeps_mode else -1
+            elif name == "matmul_algo_get_heuristic":
+                write(arguments[-1], self.ways)
+            return {"create": 7, "get_version": 130500}.get(name)
 
+        call.__name__ = name
         return call
 
     def named(self, name):
         return [arguments for called, arguments in self.calls if called == name]
+
+
+def memory(address, size):
+    """The bytes at an address, which the library is given as a number."""
+    return (ctypes.c_char * size).from_address(address)
+
+
+def read(address, kind):
+    return np.frombuffer(memory(address, np.dtype(kind).itemsize), kind)[0]
+
+
+def write(address, value):
+    np.frombuffer(memory(address, 4), "<i4")[0] = value
 
 
 def operands(problem=HALF, base=0):
@@ -55,7 +89,7 @@ def operands(problem=HALF, base=0):
 @pytest.fixture
 def library(monkeypatch):
     fake = Library()
-    monkeypatch.setattr(cublas, "_load", lambda name: fake)
+    monkeypatch.setattr(cublas, "_binding", lambda name: fake)
     monkeypatch.setattr(cublas, "_workspace", lambda: SimpleNamespace(data=SimpleNamespace(ptr=0)))
     return fake
 
@@ -70,15 +104,13 @@ def test_the_heuristic_is_asked_once_for_a_problem_and_shape(library, lt):
     made = library.made
     second = lt.candidates(operands(base=1 << 20), 8)
     assert len(first) == len(second) == 3
-    assert library.made == made and len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 1
+    assert library.made == made and len(library.named("matmul_algo_get_heuristic")) == 1
     for call in (*first, *second):
         call()
     # B comes first for a column-major library, and each call has its own arrays.
-    assert [arguments[3].value for arguments in library.named("cublasLtMatmul")] == [2 << 12] * 3 + [
-        (2 << 12) + (1 << 20)
-    ] * 3
+    assert [arguments[3] for arguments in library.named("matmul")] == [2 << 12] * 3 + [(2 << 12) + (1 << 20)] * 3
     lt.candidates(operands(Problem("gemm", "bf16", "bf16", "row,row,row")), 8)
-    assert len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 2
+    assert len(library.named("matmul_algo_get_heuristic")) == 2
 
 
 def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
@@ -97,40 +129,37 @@ def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
 
 def test_types_and_layout_are_as_asked_for(library, lt):
     lt.candidates(operands(), 8)
-    layouts = [[value.value for value in arguments[1:]] for arguments in library.named("cublasLtMatrixLayoutCreate")]
+    layouts = [list(arguments) for arguments in library.named("matrix_layout_create")]
     fp16, fp32, k, m, n = 2, 0, SHAPE.k, SHAPE.m, SHAPE.n
     assert layouts == [[fp16, k, n, k], [fp16, k, m, k], [fp32, n, m, n]]
     library.calls.clear()
     lt.candidates(operands(Problem("gemm", "bf16", "bf16", "row,row,row")), 8)
-    layouts = [[value.value for value in arguments[1:]] for arguments in library.named("cublasLtMatrixLayoutCreate")]
+    layouts = [list(arguments) for arguments in library.named("matrix_layout_create")]
     assert layouts == [[14, n, k, n], [14, k, m, k], [14, n, m, n]]
 
 
 def test_fast_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
     problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
     lt.candidates(operands(problem), 8)
-    assert cublas.LT_FAST_ACCUM not in [given[1].value for given in library.named("cublasLtMatmulDescSetAttribute")]
+    assert cublas.LT_FAST_ACCUM not in library.attributes
     lt.candidates(operands(problem), 8, cublas.Sums.FAST)
-    attributes = {given[1].value: given[2]._obj.value for given in library.named("cublasLtMatmulDescSetAttribute")}
-    assert attributes[cublas.LT_FAST_ACCUM] == 1
-    assert len(library.named("cublasLtMatmulAlgoGetHeuristic")) == 2
+    assert library.attributes[cublas.LT_FAST_ACCUM] == 1
+    assert len(library.named("matmul_algo_get_heuristic")) == 2
 
 
 def test_sums_in_fp16_are_asked_for_with_factors_in_fp16(library, lt):
     problem, fp16 = Problem("gemm", "fp16", "fp16", "col,row,row"), 2
     (call, *_) = lt.candidates(operands(problem), 8, cublas.Sums.HALF)
-    ((_, compute, scale),) = library.named("cublasLtMatmulDescCreate")
-    assert (compute.value, scale.value) == (cublas.COMPUTE_16F, fp16)
+    assert library.named("matmul_desc_create") == [(cublas.COMPUTE_16F, fp16)]
     call()
-    (arguments,) = library.named("cublasLtMatmul")
-    assert (arguments[2]._obj.value, arguments[7]._obj.value) == (0x3C00, 0), "1 and 0 as fp16"
+    (arguments,) = library.named("matmul")
+    assert (read(arguments[2], "<u2"), read(arguments[7], "<u2")) == (0x3C00, 0), "1 and 0 as fp16"
 
 
 def test_an_m_major_a_is_a_transposed_second_matrix(library, lt):
     lt.candidates(operands(Problem("gemm", "fp16", "fp16", "col,row,row")), 8)
-    transposed = {given[1].value: given[2]._obj.value for given in library.named("cublasLtMatmulDescSetAttribute")}
-    assert (transposed[cublas.LT_TRANSA], transposed[cublas.LT_TRANSB]) == (cublas.OP_N, cublas.OP_T)
-    layouts = [[value.value for value in arguments[2:]] for arguments in library.named("cublasLtMatrixLayoutCreate")]
+    assert [library.attributes[side] for side in (cublas.LT_TRANSA, cublas.LT_TRANSB)] == [cublas.OP_N, cublas.OP_T]
+    layouts = [list(arguments[1:]) for arguments in library.named("matrix_layout_create")]
     k, m, n = SHAPE.k, SHAPE.m, SHAPE.n
     assert layouts == [[n, k, n], [m, k, m], [n, m, n]], "rows, columns and leading dimension, column-major"
 
@@ -157,14 +186,14 @@ def test_what_was_made_is_destroyed(library, lt):
 
 
 def test_nothing_stays_of_a_question_that_failed(library, lt):
-    library.status["cublasLtMatmulAlgoGetHeuristic"] = 7
-    with pytest.raises(UserError, match="cublasLtMatmulAlgoGetHeuristic failed with cuBLAS status 7"):
+    library.status["matmul_algo_get_heuristic"] = 7
+    with pytest.raises(UserError, match=r"asking cublasLt for algorithms failed \(status 7\)"):
         lt.candidates(operands(), 8)
     assert not library.alive
 
 
 def test_no_way_is_no_error(library, lt):
-    library.status["cublasLtMatmulAlgoGetHeuristic"] = cublas.NOT_SUPPORTED
+    library.status["matmul_algo_get_heuristic"] = cublas.NOT_SUPPORTED
     library.ways = 0
     assert lt.candidates(operands(), 8) == []
 
@@ -176,43 +205,66 @@ def test_a_handle_that_keeps_another_math_mode_is_refused(library):
 
 def test_a_call_that_fails_says_so(library, lt):
     call = lt.candidates(operands(), 8)[0]
-    library.status["cublasLtMatmul"] = 14
-    with pytest.raises(UserError, match="cublasLtMatmul failed with status 14"):
+    library.status["matmul"] = 14
+    with pytest.raises(UserError, match=r"matmul of cuBLAS failed \(status 14\)"):
         call()
 
 
-def test_the_result_of_the_heuristic_is_laid_out_as_in_the_header():
-    assert ctypes.sizeof(cublas._HeuristicResult) == 96
+def test_an_algorithm_that_cannot_run_is_left_out_and_the_others_keep_their_places(library, lt, monkeypatch):
+    whole = np.zeros
+    monkeypatch.setattr(cublas.np, "zeros", lambda count, kind: refused(whole(count, kind)))
+
+    def refused(made):
+        if made.dtype == library.matmul_heuristic_result_dtype:
+            made["state"][1] = 15
+        return made
+
+    for call in lt.candidates(operands(), 8):
+        call()
+    first, second = (arguments[12] for arguments in library.named("matmul"))
+    assert second - first == 2 * library.matmul_heuristic_result_dtype.itemsize
+
+
+def test_without_nvmath_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    with pytest.raises(UserError, match="install nvmath-python"):
+        cublas.Cublas(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
+
+
+def test_without_the_library_it_says_what_to_install(library):
+    library.status["create"] = 1
+    for opened in (cublas.Cublas, cublas.CublasLt):
+        with pytest.raises(UserError, match="nvidia-cublas or the CUDA toolkit is installed"):
+            opened(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
 
 
 TYPES = [
     # problem, its operands' and output's cudaDataType_t, cublasComputeType_t, type of alpha
-    (Problem("gemm", "tf32", "fp32"), 0, 0, 77, ctypes.c_float),
-    (Problem("gemm", "fp64", "fp64"), 1, 1, 70, ctypes.c_double),
-    (Problem("gemm", "int8", "int32", "row,col,row"), 3, 10, 72, ctypes.c_int32),
-    (Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), 28, 2, 68, ctypes.c_float),
-    (Problem("gemm", "bf16", "bf16"), 14, 14, 68, ctypes.c_float),
+    (Problem("gemm", "tf32", "fp32"), 0, 0, 77, "<f4"),
+    (Problem("gemm", "fp64", "fp64"), 1, 1, 70, "<f8"),
+    (Problem("gemm", "int8", "int32", "row,col,row"), 3, 10, 72, "<i4"),
+    (Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), 28, 2, 68, "<f4"),
+    (Problem("gemm", "bf16", "bf16"), 14, 14, 68, "<f4"),
 ]
 BY_TYPE = {"argnames": ("problem", "kind", "out", "compute", "scalar"), "argvalues": TYPES}
 
 
 @pytest.mark.parametrize(**BY_TYPE, ids=lambda value: value.dtype_in if isinstance(value, Problem) else "")
-def test_every_type_is_summed_and_scaled_in_its_own(library, lt, monkeypatch, problem, kind, out, compute, scalar):
-    scales = {ctypes.c_double: 1, ctypes.c_int32: 10, ctypes.c_float: 0}
+def test_every_type_is_summed_and_scaled_in_its_own(library, lt, problem, kind, out, compute, scalar):
+    scales = {"<f8": 1, "<i4": 10, "<f4": 0}
     (call, *_) = lt.candidates(operands(problem), 8)
     call()
-    ((_, computed, scaled),) = library.named("cublasLtMatmulDescCreate")
-    assert (computed.value, scaled.value) == (compute, scales[scalar])
-    assert [layout[1].value for layout in library.named("cublasLtMatrixLayoutCreate")] == [kind, kind, out]
-    ((_, _, alpha, *_, beta, _, _, _, _, _, _, _, _),) = library.named("cublasLtMatmul")
-    assert isinstance(alpha._obj, scalar) and alpha._obj.value == 1 and beta._obj.value == 0
+    assert library.named("matmul_desc_create") == [(compute, scales[scalar])]
+    assert [layout[0] for layout in library.named("matrix_layout_create")] == [kind, kind, out]
+    ((_, _, alpha, *_, beta, _, _, _, _, _, _, _, _),) = library.named("matmul")
+    assert (read(alpha, scalar), read(beta, scalar)) == (1, 0)
     library.calls.clear()
-    monkeypatch.setattr(library, "status", {})
-    handle = cublas.Cublas.__new__(cublas.Cublas)
-    handle._library, handle._handle = library, ctypes.c_void_p()
+    library.keeps_mode = True
+    handle = cublas.Cublas(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
     handle.gemm_ex(operands(problem))()
-    ((*_, computed, _),) = library.named("cublasGemmEx")
-    assert computed.value == compute
+    ((*_, computed, _),) = library.named("gemm_ex")
+    assert computed == compute
+    assert handle.version == "13.5.0"
 
 
 def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):

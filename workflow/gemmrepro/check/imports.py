@@ -27,7 +27,7 @@ FACE = (
 OPEN_PACKAGE = "gemmrepro.ozaki"
 """A package whose modules are also public: the mathematics of two families."""
 
-GPU_PACKAGES = frozenset({"cupy", "torch", "cutlass", "cuda", "triton", "nvidia"})
+GPU_PACKAGES = frozenset({"cupy", "torch", "cutlass", "cuda", "triton", "nvidia", "nvmath"})
 """Packages that only some containers have, so a family imports them inside functions."""
 
 

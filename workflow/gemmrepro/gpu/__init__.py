@@ -2,6 +2,6 @@
 
 - `device`, `lock`: the GPU, its stream and sensors, and its exclusive or shared use.
 - `loaded`: fat binaries, loaded and launched.
-- `cublas`, `baselines`, `baseline_kernels`, `trials`: cuBLAS through ctypes, all baselines, and their algorithms.
+- `cublas`, `baselines`, `baseline_kernels`, `trials`: cuBLAS by nvmath-python, all baselines, and their algorithms.
 - `l2_window`, `dlpack`: L2 persistence, and element types for DLPack.
 """

@@ -1,4 +1,4 @@
-"""libcublas and libcublasLt through ctypes, for row-major arrays.
+"""libcublas and libcublasLt through nvmath-python's bindings, for row-major arrays.
 
 CuPy's binding does not work during stream capture, which the CUDA graphs of short launches need. Row-major C = AB is
 passed as the column-major C' = B'A', so that nothing is transposed. A handle's math mode is set to the default and read
@@ -10,10 +10,10 @@ once per problem and shape, since it takes longer than a small GEMM; its descrip
 
 from __future__ import annotations
 
-import ctypes
+import importlib
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -83,15 +83,12 @@ class OnStream(Protocol):
     libraries: dict[str, Any]
 
 
-def _load(name: str) -> ctypes.CDLL:
+def _binding(name: str) -> Any:
+    """nvmath's bindings of a library, which is loaded from CuPy's environment or the CUDA toolkit on first use."""
     try:
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
-    except Exception as error:
-        raise UserError(
-            f"lib{name} cannot be loaded ({error}); install nvidia-cublas in CuPy's environment, or the CUDA toolkit."
-        ) from None
+        return importlib.import_module(f"nvmath.bindings.{name}")
+    except ImportError as error:
+        raise UserError(f"nvmath.bindings.{name} cannot be imported ({error}); install nvmath-python.") from None
 
 
 def _workspace() -> Any:
@@ -100,18 +97,25 @@ def _workspace() -> Any:
     return cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
 
 
-def _check(name: str, status: int) -> None:
-    if status != 0:
-        raise UserError(f"{name} failed with cuBLAS status {status}; check that the driver supports this cuBLAS.")
+@contextmanager
+def _explained(doing: str) -> Iterator[None]:
+    """Errors of nvmath's as one sentence: its classes of errors differ by library and have no common base."""
+    try:
+        yield
+    except Exception as error:
+        raise UserError(
+            f"{doing} failed ({error}); check that nvidia-cublas or the CUDA toolkit is installed and fits the driver."
+        ) from error
 
 
-def _repeatable(name: str, function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]) -> Callable[[], None]:
+def _repeatable(function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]) -> Callable[[], None]:
     """A function that calls the library with these arguments; `kept` holds the objects that they point to."""
 
     def call() -> None:
-        status = function(*arguments)
-        if status != 0:
-            raise UserError(f"{name} failed with status {status}.")
+        try:
+            function(*arguments)
+        except Exception as error:  # nvmath's classes of errors differ by library
+            raise UserError(f"{function.__name__} of cuBLAS failed ({error}).") from error
 
     call.kept = kept  # type: ignore[attr-defined]
     return call
@@ -141,19 +145,15 @@ def scale_type(problem: Problem, sums: Sums = Sums.USUAL) -> str:
 
 
 def scalars(operands: Operands, sums: Sums = Sums.USUAL) -> tuple[Any, Any]:
-    """alpha and beta of `operands`, as ctypes values of the problem's scale type; fp16 as its bits."""
-    kind = scale_type(operands.problem, sums)
-    if kind == "int32":
-        return ctypes.c_int32(int(operands.alpha)), ctypes.c_int32(int(operands.beta))
-    if kind == "fp16":
-        alpha, beta = (ctypes.c_uint16(int(np.float16(x).view(np.uint16))) for x in (operands.alpha, operands.beta))
-        return alpha, beta
-    number = {"fp64": ctypes.c_double, "fp32": ctypes.c_float}[kind]
-    return number(operands.alpha), number(operands.beta)
+    """alpha and beta of `operands`, as arrays of one element of the problem's scale type."""
+    kind = {"int32": np.int32, "fp16": np.float16, "fp64": np.float64, "fp32": np.float32}
+    alpha, beta = (np.array([x], kind[scale_type(operands.problem, sums)]) for x in (operands.alpha, operands.beta))
+    return alpha, beta
 
 
-def _pointer(array: Any) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.data.ptr)
+def _pointer(array: Any) -> int:
+    """The address of a CuPy array."""
+    return int(array.data.ptr)
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,9 @@ class ColumnMajor:
             type_out=CUDA_TYPES[problem.dtype_out],
         )
 
-    def leading(self, handle: Any) -> tuple[Any, ...]:
+    def leading(self, handle: int) -> tuple[int, ...]:
         """The first arguments of a BLAS call: handle, operations on both matrices, and m, n, k."""
-        lengths = (ctypes.c_int(self.m), ctypes.c_int(self.n), ctypes.c_int(self.k))
-        return (handle, ctypes.c_int(self.op_first), ctypes.c_int(self.op_second), *lengths)
+        return (handle, self.op_first, self.op_second, self.m, self.n, self.k)
 
 
 class Cublas:
@@ -207,82 +206,73 @@ class Cublas:
         Raises:
             UserError: libcublas is not installed, or does not accept the math mode.
         """
-        self._library = _load("cublas")
-        self._handle = ctypes.c_void_p()
-        self._call("cublasCreate_v2", ctypes.byref(self._handle))
-        self._call("cublasSetStream_v2", self._handle, ctypes.c_void_p(session.stream.ptr))
+        self._library = _binding("cublas")
+        with _explained("opening cuBLAS"):
+            self._handle = self._library.create()
+            self._library.set_stream(self._handle, session.stream.ptr)
         if math == "fp64 emulated":
             # Emulation needs a larger workspace for its slices, which cuBLAS allocates; without it, it falls back to
             # native fp64.
             self._emulate()
         else:
             self._workspace = _workspace()
-            size = ctypes.c_size_t(WORKSPACE_BYTES)
-            self._call("cublasSetWorkspace_v2", self._handle, _pointer(self._workspace), size)
-        self._call("cublasSetMathMode", self._handle, ctypes.c_int(MATH_MODES[math]))
-        mode = ctypes.c_int(-1)
-        self._call("cublasGetMathMode", self._handle, ctypes.byref(mode))
-        if mode.value != MATH_MODES[math]:
+            with _explained("giving cuBLAS a workspace"):
+                self._library.set_workspace(self._handle, _pointer(self._workspace), WORKSPACE_BYTES)
+        with _explained("setting cuBLAS's math mode"):
+            self._library.set_math_mode(self._handle, MATH_MODES[math])
+            mode = self._library.get_math_mode(self._handle)
+            version = self._library.get_version(self._handle)
+        if mode != MATH_MODES[math]:
             raise UserError(
-                f"cuBLAS is in math mode {mode.value} although {MATH_MODES[math]} was requested; unset the CUBLAS_* "
+                f"cuBLAS is in math mode {mode} although {MATH_MODES[math]} was requested; unset the CUBLAS_* "
                 "and NVIDIA_TF32_OVERRIDE variables of your shell."
             )
-        version = ctypes.c_int()
-        self._call("cublasGetVersion_v2", self._handle, ctypes.byref(version))
         # Encoded as major * 10000 + minor * 100 + patch since cuBLAS 11.
-        self.version = f"{version.value // 10000}.{version.value // 100 % 100}.{version.value % 100}"
+        self.version = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
     def _emulate(self) -> None:
-        if not hasattr(self._library, "cublasSetEmulationStrategy"):
-            raise UserError("this cuBLAS cannot emulate fp64; install nvidia-cublas 13.0.2 or later.")
-        self._call("cublasSetEmulationStrategy", self._handle, ctypes.c_int(EAGER))
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        _check(name, getattr(self._library, name)(*arguments))
+        try:
+            self._library.set_emulation_strategy(self._handle, EAGER)
+        except Exception as error:  # nvmath's own class where the library lacks the function
+            raise UserError(
+                f"this cuBLAS cannot emulate fp64 ({error}); install nvidia-cublas 13.0.2 or later."
+            ) from error
 
     def sgemm(self, operands: Operands) -> Callable[[], None]:
         """C[m,n] = alpha A[m,k] B[k,n] + beta C, all row-major fp32."""
         form = ColumnMajor.of(operands.problem, operands.shape)
         a, b = operands.inputs
-        alpha, beta = ctypes.c_float(operands.alpha), ctypes.c_float(operands.beta)
-        first = (_pointer(b), ctypes.c_int(form.ld_first))
-        second = (_pointer(a), ctypes.c_int(form.ld_second))
-        out = (_pointer(operands.output), ctypes.c_int(form.ld_out))
-        factors = (*form.leading(self._handle), ctypes.byref(alpha), *first, *second)
-        arguments = (*factors, ctypes.byref(beta), *out)
-        return _repeatable("cublasSgemm", self._library.cublasSgemm_v2, arguments, (alpha, beta))
+        alpha, beta = scalars(operands)
+        first, second = (_pointer(b), form.ld_first), (_pointer(a), form.ld_second)
+        out = (_pointer(operands.output), form.ld_out)
+        factors = (*form.leading(self._handle), alpha.ctypes.data, *first, *second)
+        return _repeatable(self._library.sgemm, (*factors, beta.ctypes.data, *out), (alpha, beta))
 
     def gemm_ex(self, operands: Operands, sums: Sums = Sums.USUAL) -> Callable[[], None]:
         """C[m,n] = alpha A B + beta C in the problem's types and layout; cuBLAS chooses the algorithm."""
         form = ColumnMajor.of(operands.problem, operands.shape)
         a, b = operands.inputs
         alpha, beta = scalars(operands, sums)
-        first = (_pointer(b), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_first))
-        second = (_pointer(a), ctypes.c_int(form.type_in), ctypes.c_int(form.ld_second))
-        out = (_pointer(operands.output), ctypes.c_int(form.type_out), ctypes.c_int(form.ld_out))
-        choice = (ctypes.c_int(compute_type(operands.problem, sums)), ctypes.c_int(DEFAULT_ALGORITHM))
-        factors = (*form.leading(self._handle), ctypes.byref(alpha), *first, *second)
-        arguments = (*factors, ctypes.byref(beta), *out, *choice)
-        return _repeatable("cublasGemmEx", self._library.cublasGemmEx, arguments, (alpha, beta))
-
-
-class _HeuristicResult(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t."""
-
-    _fields_ = (
-        ("algo", ctypes.c_uint64 * 8),
-        ("workspace_bytes", ctypes.c_size_t),
-        ("state", ctypes.c_int),
-        ("waves", ctypes.c_float),
-        ("reserved", ctypes.c_int * 4),
-    )
+        first = (_pointer(b), form.type_in, form.ld_first)
+        second = (_pointer(a), form.type_in, form.ld_second)
+        out = (_pointer(operands.output), form.type_out, form.ld_out)
+        choice = (compute_type(operands.problem, sums), DEFAULT_ALGORITHM)
+        factors = (*form.leading(self._handle), alpha.ctypes.data, *first, *second)
+        arguments = (*factors, beta.ctypes.data, *out, *choice)
+        return _repeatable(self._library.gemm_ex, arguments, (alpha, beta))
 
 
 class _Plan:
-    """cublasLt's description of a problem of one shape, and its algorithms. Owns the descriptors."""
+    """cublasLt's description of a problem of one shape, and its algorithms. Owns the descriptors.
 
-    def __init__(self, matmul: Any, layouts: tuple[Any, Any, Any], usable: list[_HeuristicResult], owned: ExitStack):
-        self.matmul, self.layouts, self.algorithms = matmul, layouts, usable
+    `algorithms` are addresses in `answers`, the heuristic's results.
+    """
+
+    def __init__(self, matmul: int, layouts: tuple[int, int, int], answers: Any, found: int, owned: ExitStack):
+        self.matmul, self.layouts, self.answers = matmul, layouts, answers
+        # An algorithm is the first field of a result.
+        places = [place for place in range(found) if answers[place]["state"] == 0]
+        self.algorithms = [answers.ctypes.data + place * answers.itemsize for place in places]
         # Not at the end of the process: the context frees everything, and may be broken by then.
         weakref.finalize(self, owned.close).atexit = False
 
@@ -297,65 +287,59 @@ class CublasLt:
             UserError: libcublasLt is not installed.
         """
         self._session = session
-        self._library = _load("cublasLt")
-        self._handle = ctypes.c_void_p()
-        self._call("cublasLtCreate", ctypes.byref(self._handle))
+        self._library = _binding("cublasLt")
+        with _explained("opening cublasLt"):
+            self._handle = self._library.create()
         self._workspace = _workspace()
         self._plans: dict[tuple[Problem, Shape, int, Sums], _Plan] = {}
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        _check(name, getattr(self._library, name)(*arguments))
-
-    def _made(self, owner: ExitStack, kind: str, *arguments: Any) -> ctypes.c_void_p:
-        """A new ``cublasLt<kind>``, destroyed when `owner` closes."""
-        made = ctypes.c_void_p()
-        self._call(f"cublasLt{kind}Create", ctypes.byref(made), *arguments)
-        owner.callback(getattr(self._library, f"cublasLt{kind}Destroy"), made)
+    def _made(self, owner: ExitStack, kind: str, *arguments: int) -> int:
+        """A new descriptor of a kind, such as ``matmul_desc``, destroyed when `owner` closes."""
+        made = int(getattr(self._library, f"{kind}_create")(*arguments))
+        owner.callback(getattr(self._library, f"{kind}_destroy"), made)
         return made
 
-    def _set(self, kind: str, descriptor: ctypes.c_void_p, attribute: int, value: Any) -> None:
-        size = ctypes.c_size_t(ctypes.sizeof(value))
-        self._call(f"cublasLt{kind}SetAttribute", descriptor, ctypes.c_int(attribute), ctypes.byref(value), size)
+    def _set(self, kind: str, descriptor: int, attribute: int, value: Any) -> None:
+        """Set an attribute to a NumPy scalar of its type; the library copies it."""
+        held = np.array([value])
+        setter = getattr(self._library, f"{kind}_set_attribute")
+        setter(descriptor, attribute, held.ctypes.data, held.itemsize)
 
     def _plan(self, problem: Problem, shape: Shape, most: int, sums: Sums) -> _Plan:
         """The heuristic's result, cached."""
         key = problem, shape, most, sums
         if key not in self._plans:
-            self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, sums)
+            with _explained("asking cublasLt for algorithms"):
+                self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, sums)
         return self._plans[key]
 
     def _ask(self, problem: Problem, form: ColumnMajor, most: int, sums: Sums) -> _Plan:
         with ExitStack() as owner:
             scale = CUDA_TYPES[scale_type(problem, sums)]
-            matmul = self._made(owner, "MatmulDesc", ctypes.c_int(compute_type(problem, sums)), ctypes.c_int(scale))
-            self._set("MatmulDesc", matmul, LT_TRANSA, ctypes.c_int32(form.op_first))
-            self._set("MatmulDesc", matmul, LT_TRANSB, ctypes.c_int32(form.op_second))
+            matmul = self._made(owner, "matmul_desc", compute_type(problem, sums), scale)
+            self._set("matmul_desc", matmul, LT_TRANSA, np.int32(form.op_first))
+            self._set("matmul_desc", matmul, LT_TRANSB, np.int32(form.op_second))
             if sums is Sums.FAST:
-                self._set("MatmulDesc", matmul, LT_FAST_ACCUM, ctypes.c_int8(1))
-
-            def layout(kind: int, rows: int, columns: int, ld: int) -> ctypes.c_void_p:
-                sizes = (ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(ld))
-                return self._made(owner, "MatrixLayout", ctypes.c_int(kind), *sizes)
-
+                self._set("matmul_desc", matmul, LT_FAST_ACCUM, np.int8(1))
             first = (form.k, form.m) if form.op_first == OP_T else (form.m, form.k)
             second = (form.n, form.k) if form.op_second == OP_T else (form.k, form.n)
             layouts = (
-                layout(form.type_in, *first, form.ld_first),
-                layout(form.type_in, *second, form.ld_second),
-                layout(form.type_out, form.m, form.n, form.ld_out),
+                self._made(owner, "matrix_layout", form.type_in, *first, form.ld_first),
+                self._made(owner, "matrix_layout", form.type_in, *second, form.ld_second),
+                self._made(owner, "matrix_layout", form.type_out, form.m, form.n, form.ld_out),
             )
-            answers, count = (_HeuristicResult * most)(), ctypes.c_int()
+            answers = np.zeros(most, self._library.matmul_heuristic_result_dtype)
+            count = np.zeros(1, np.int32)
             with ExitStack() as asking:
-                preference = self._made(asking, "MatmulPreference")
-                self._set("MatmulPreference", preference, LT_MAX_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
-                problem_arguments = (self._handle, matmul, *layouts, layouts[2], preference)
-                status = self._library.cublasLtMatmulAlgoGetHeuristic(
-                    *problem_arguments, ctypes.c_int(most), answers, ctypes.byref(count)
-                )
-            if status != NOT_SUPPORTED:  # cublasLt has no algorithm; cublasGemmEx may have one
-                _check("cublasLtMatmulAlgoGetHeuristic", status)
-            usable = [result for result in answers[: count.value] if not result.state]
-            return _Plan(matmul, layouts, usable, owner.pop_all())
+                preference = self._made(asking, "matmul_preference")
+                self._set("matmul_preference", preference, LT_MAX_WORKSPACE, np.uint64(WORKSPACE_BYTES))
+                question = (self._handle, matmul, *layouts, layouts[2], preference)
+                try:
+                    self._library.matmul_algo_get_heuristic(*question, most, answers.ctypes.data, count.ctypes.data)
+                except self._library.cuBLASLtError as error:
+                    if error.status != NOT_SUPPORTED:  # cublasLt has no algorithm; cublasGemmEx may have one
+                        raise
+            return _Plan(matmul, layouts, answers, int(count[0]), owner.pop_all())
 
     def candidates(self, operands: Operands, most: int, sums: Sums = Sums.USUAL) -> list[Callable[[], None]]:
         """Up to `most` algorithms for the GEMM of `Cublas.gemm_ex`, in the order of cublasLt's heuristic.
@@ -367,16 +351,14 @@ class CublasLt:
         a, b = operands.inputs
         alpha, beta = scalars(operands, sums)
         out, layouts = _pointer(operands.output), plan.layouts
-        calls = []
-        for result in plan.algorithms:
-            factors = (_pointer(b), layouts[0], _pointer(a), layouts[1])
-            room = (_pointer(self._workspace), ctypes.c_size_t(WORKSPACE_BYTES))
-            before = (self._handle, plan.matmul, ctypes.byref(alpha), *factors, ctypes.byref(beta))
-            after = (ctypes.byref(result.algo), *room, ctypes.c_void_p(self._session.stream.ptr))
-            arguments = (*before, out, layouts[2], out, layouts[2], *after)
-            kept = (alpha, beta, plan)
-            calls.append(_repeatable("cublasLtMatmul", self._library.cublasLtMatmul, arguments, kept))
-        return calls
+        factors = (_pointer(b), layouts[0], _pointer(a), layouts[1])
+        before = (self._handle, plan.matmul, alpha.ctypes.data, *factors, beta.ctypes.data)
+        room = (_pointer(self._workspace), WORKSPACE_BYTES, self._session.stream.ptr)
+        kept = (alpha, beta, plan)
+        return [
+            _repeatable(self._library.matmul, (*before, out, layouts[2], out, layouts[2], algorithm, *room), kept)
+            for algorithm in plan.algorithms
+        ]
 
     def described(self, problem: Problem, shape: Shape, most: int, sums: Sums = Sums.USUAL) -> list[str]:
         """What `candidates` are, as the library numbers it: ``cublasLt algorithm 66 tile 20 split-K 1 ...``."""
