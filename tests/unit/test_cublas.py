@@ -114,13 +114,13 @@ def test_the_heuristic_is_asked_once_for_a_problem_and_shape(library, lt):
 
 
 def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
-    library.status["cublasLtMatmulAlgoConfigGetAttribute"] = 0
     told = lt.described(HALF, SHAPE, 8)
     assert len(told) == 3 and told[0].startswith("cublasLt algorithm 0 tile 0 split-K 0 ")
-    read = library.named("cublasLtMatmulAlgoConfigGetAttribute")
-    assert [arguments[1].value for arguments in read] == 3 * list(range(9))
-    assert all(arguments[3].value == ctypes.sizeof(arguments[2]._obj) for arguments in read)
-    library.status["cublasLtMatmulAlgoConfigGetAttribute"] = cublas.NOT_SUPPORTED
+    read = library.named("matmul_algo_config_get_attribute")
+    assert [attribute for _, attribute, *_ in read] == 3 * list(range(9))
+    assert [size for *_, size, _ in read[:9]] == [4, 4, 4, 4, 4, 4, 4, 2, 2]
+    assert len({algorithm for algorithm, *_ in read}) == 3
+    library.status["matmul_algo_config_get_attribute"] = cublas.NOT_SUPPORTED
     assert lt.described(HALF, SHAPE, 8) == ["cublasLt"] * 3
     session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={"cublasLt": lt})
     assert baselines.algorithm_name(session, "cublas.gemm", HALF, SHAPE, 0) == "cublasGemmEx"

@@ -58,9 +58,9 @@ LT_MAX_WORKSPACE = 1
 """cublasLtMatmulPreferenceAttributes_t."""
 
 LT_ALGORITHM = (
-    *(("algorithm", 0, ctypes.c_int32), ("tile", 1, ctypes.c_uint32), ("split-K", 2, ctypes.c_int32)),
-    *(("reduction", 3, ctypes.c_uint32), ("swizzle", 4, ctypes.c_uint32), ("custom", 5, ctypes.c_uint32)),
-    *(("stages", 6, ctypes.c_uint32), ("inner", 7, ctypes.c_uint16), ("cluster", 8, ctypes.c_uint16)),
+    *(("algorithm", 0, np.int32), ("tile", 1, np.uint32), ("split-K", 2, np.int32)),
+    *(("reduction", 3, np.uint32), ("swizzle", 4, np.uint32), ("custom", 5, np.uint32)),
+    *(("stages", 6, np.uint32), ("inner", 7, np.uint16), ("cluster", 8, np.uint16)),
 )
 """cublasLtMatmulAlgoConfigAttributes_t: what tells algorithms apart, its number, and the type of its value."""
 
@@ -362,18 +362,19 @@ class CublasLt:
 
     def described(self, problem: Problem, shape: Shape, most: int, sums: Sums = Sums.USUAL) -> list[str]:
         """What `candidates` are, as the library numbers it: ``cublasLt algorithm 66 tile 20 split-K 1 ...``."""
-        return [self._configuration(result) for result in self._plan(problem, shape, most, sums).algorithms]
+        plan = self._plan(problem, shape, most, sums)
+        return [self._configuration(algorithm) for algorithm in plan.algorithms]
 
-    def _configuration(self, result: _HeuristicResult) -> str:
+    def _configuration(self, algorithm: int) -> str:
         parts = []
         for name, attribute, kind in LT_ALGORITHM:
-            value, written = kind(), ctypes.c_size_t()
-            size = ctypes.c_size_t(ctypes.sizeof(value))
-            algorithm = ctypes.byref(result.algo)
-            read = self._library.cublasLtMatmulAlgoConfigGetAttribute
-            # An older library does not know all of them.
-            if read(algorithm, ctypes.c_int(attribute), ctypes.byref(value), size, ctypes.byref(written)) == 0:
-                parts.append(f"{name} {value.value}")
+            value, written = np.zeros(1, kind), np.zeros(1, np.uint64)
+            into = (value.ctypes.data, value.itemsize, written.ctypes.data)
+            try:
+                self._library.matmul_algo_config_get_attribute(algorithm, attribute, *into)
+            except self._library.cuBLASLtError:
+                continue  # an older library does not know all of them
+            parts.append(f"{name} {value[0]}")
         return " ".join(["cublasLt", *parts])
 
 
