@@ -346,6 +346,7 @@ LATENCY = Experiment(
             panel="level",
             panels={BY_SIZE: "one thread, random order, past L1"},
             series={WALK_GLOBAL: "load"},
+            says="A dependent load from global memory takes {first} cycles in {start} bytes, {last} in {end}",
             caption=(
                 "Up to 64 MiB all links are walked once before the clock starts, so that they come from L2 as far as "
                 "they fit; beyond, L2 is flushed first. The rise at the right is address translation."

@@ -30,7 +30,7 @@ PAIRS = (
 BESIDE: Mapping[str, str] = {
     "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
     "crt.ping_pong_14,crt.ping_pong,crt.ping_pong_16": "14 to 16 moduli, ping-pong",
-    "crt.winograd,crt.winograd_16": "15 and 16, Winograd",
+    "crt.winograd,crt.winograd_16": "15 and 16 moduli, Winograd",
     "crt.accurate": "15 moduli, accurate mode",
 }
 """Kernels of other families that multiply float64, with their labels in legends; ids joined by commas share one line
@@ -407,6 +407,8 @@ PRODUCTS = Experiment(
                 "ozaki.diagonal_bf16_d9": "bf16, d = 9, one launch per p + q",
                 **BESIDE,
             },
+            says="{name}: {factor} times as fast as cuBLAS in FP64 and no less accurate",
+            reference="cuBLAS, FP64",
             caption=(
                 "Frobenius error at sampled outputs of operands from N(0, 1) against the speed of the whole product "
                 "relative to cuBLAS in FP64. Down and to the right is better. One line joins the cut-offs d of Fast "

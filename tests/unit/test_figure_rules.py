@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 import matplotlib.pyplot as plt
@@ -19,9 +20,9 @@ from drawn_text import Box, boxes, faults, size_of
 from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import tables
+from gemmrepro.experiments import Lines, tables
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import catalogue, climb, layouts, lines, points, slim, style
+from gemmrepro.paper.figures import catalogue, climb, layouts, lines, points, slim, style, widths
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 FAMILIES = ("ladder", "hopper", "ada", "cute", "cutile", "ozaki", "crt")
@@ -107,6 +108,41 @@ def test_eight_series_differ_by_marker_and_dash_and_a_ninth_is_refused():
         assert a.colour != b.colour and a.marker != b.marker and a.dash != b.dash
     with pytest.raises(UserError, match="at most 8 series"):
         lines.look(8)
+
+
+def _chart(ys: list[float], **declared) -> lines.LineChart:
+    """A line for each of `ys`, ending there."""
+    series = tuple(
+        lines.Series(i, f"a series with a long name, {i}", tuple(lines.Point(x, y, y, y, False, "") for x in (1, 1024)))
+        for i, y in enumerate(ys)
+    )
+    about = Lines("name", "Subject", "n", "n", "y", "error", "law", {"law": "law"}, {}, **declared)
+    return lines.LineChart(about, None, "", False, (1, 1024), (lines.Panel("law", series, None),))
+
+
+@pytest.mark.parametrize("page", [widths.WIDE, widths.NARROW])
+def test_lines_that_coincide_have_labels_that_do_not(page):
+    """Eight labels at one end stand clear of each other, and there is no legend."""
+    style.set_style()
+    figure = lines.paint(_chart([3.0] * 8), page)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    svg = slim.slim(buffer.getvalue(), "title", "what it says")
+    assert faults(svg) == []
+    said = " ".join(box.text for box in boxes(svg))
+    assert figure.legends == [] and all(re.search(rf"\b{i}\b", said) for i in range(8))
+
+
+def test_a_title_states_what_the_rows_bear_out():
+    factor = {"says": "{name}: {factor} times", "reference": "a series with a long name, 0"}
+    assert lines.title(_chart([2.0], says="from {first} to {last}")) == "Subject"  # nothing changes
+    assert lines.title(_chart([2.0, 1.0], **factor)).startswith("Subject")  # no other reaches further
+    chart = _chart([2.0, 1.0, 3.0], **factor)
+    [panel] = chart.panels
+    further = [replace(each, points=tuple(replace(p, x=4 * p.x) for p in each.points)) for each in panel.series[1:]]
+    panel = replace(panel, series=(panel.series[0], *further))
+    assert lines.title(replace(chart, panels=(panel,))) == "a series with a long name, 1: 4.00 times"
 
 
 APART = 12

@@ -55,11 +55,13 @@ class Lines:
 
     Attributes:
         panel: the column by which rows are divided into panels; `panels` maps its values to the panels' titles.
-        series: kernels (or libraries) with their legend entries, in the legend's order; several ids joined by commas
-            are one line.
+        series: kernels (or libraries) with their labels, in order; several ids joined by commas are one line.
         x_scale: "log2", "log" or "linear".
         caption: what is drawn, in one or two sentences; where the rows come from is added.
         zero: the text of a panel whose values are all zero, which a logarithmic axis cannot show.
+        says: the finding, for a title where the rows bear it out. Of the first series: y {first} at x {start}, {last}
+            at {end}. With `reference`: the series {name} has {factor} times its x.
+        reference: the label of a series; the finding is the other with the largest x, beyond its own, and no larger y.
     """
 
     name: str
@@ -74,6 +76,8 @@ class Lines:
     caption: str = ""
     zero: str = "no error"
     x_scale: str = "log2"
+    says: str = ""
+    reference: str = ""
 
 
 @dataclass(frozen=True)

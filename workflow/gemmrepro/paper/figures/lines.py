@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,14 +14,13 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.text import format_number
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Lines
 from gemmrepro.experiments.results import Results, row_key
+from gemmrepro.paper.figures.ends import End, label, reserve, room, wrapped
 from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.figures.style import (
     INK,
@@ -40,13 +39,16 @@ from gemmrepro.paper.figures.style import (
     stale_note,
     written,
 )
-from gemmrepro.paper.figures.widths import WIDE, Page, both, legend
+from gemmrepro.paper.figures.widths import WIDE, Page, both
 
 COLUMNS = 2
 """At most this many panels side by side."""
 
 ALONE = 6.4
 """Width in inches of a figure of one panel."""
+
+LETTERS = (13, 26, 15)
+"""Letters in a line of a label: in the narrow figure, and in the wide one with one panel side by side and with two."""
 
 DASHES: tuple[Dash, ...] = (
     "-",
@@ -74,7 +76,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a panel; `number` is its place in the legend, which gives it its look."""
+    """A line of a panel; `number` is its place among the declared series, which gives it its look."""
 
     number: int
     name: str
@@ -97,7 +99,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class LineChart:
-    """What the figure shows: `xs` are all x that are drawn, `legend` the series with a row in any panel, by number."""
+    """What the figure shows: `xs` are all x that are drawn."""
 
     declared: Lines
     toolkit: str | None
@@ -105,7 +107,6 @@ class LineChart:
     intervals: bool
     xs: tuple[float, ...]
     panels: tuple[Panel, ...]
-    legend: tuple[tuple[int, str], ...]
 
     @property
     def points(self) -> list[Point]:
@@ -132,7 +133,7 @@ class Look:
 
 
 def look(number: int) -> Look:
-    """The look of a series by its place in the legend, of which no two are alike.
+    """The look of a series by its number, of which no two are alike.
 
     Raises:
         UserError: there are more series than colours.
@@ -172,11 +173,6 @@ def selection(family: str, lines: Lines, results: Results) -> LineChart:
         intervals=bool(column.low and column.high),
         xs=tuple(sorted({point.x for panel in panels for series in panel.series for point in series.points})),
         panels=tuple(panels),
-        legend=tuple(
-            (number, name)
-            for number, (kernels, name) in enumerate(lines.series.items())
-            if rows["kernel"].isin(kernels.split(",")).any()
-        ),
     )
 
 
@@ -209,31 +205,53 @@ def paint(chart: LineChart, page: Page = WIDE) -> Figure:
     width = min(int(page.pick(COLUMNS, 1)), len(chart.panels))
     down = -(-len(chart.panels) // width)
     page = replace(page, width=min(page.width, 3.8 * width if width > 1 else ALONE))
-    figure, grid = plt.subplots(down, width, figsize=(page.width, 2.35 * down + 1.0), sharex=True, squeeze=False)
+    letters = LETTERS[0 if page.narrow else width]
+    names = [[wrapped(series.name, letters) for series in labelled(panel)] for panel in chart.panels]
+    height = max(2.35, 0.75 + max(room(texts, page) for texts in names))
+    figure, grid = plt.subplots(down, width, figsize=(page.width, height * down + 0.3), sharex=True, squeeze=False)
     for place, (axes, panel) in enumerate(zip(grid.flat, chart.panels, strict=False)):
         _paint_panel(axes, panel, chart)
+        reserve(axes, names[place], page)
         if place >= len(chart.panels) - width:
             axes.set_xlabel(lines.x_label)
             axes.tick_params(axis="x", labelbottom=True)
     for spare in grid.flat[len(chart.panels) :]:
         spare.set_visible(False)
-    handles = [_handle(number, name) for number, name in chart.legend]
     sns.despine(figure)
-    # A legend makes the figure higher; the panels keep their size.
-    height = figure.get_figheight()
-    above = (1 - legend(figure, handles, page)) * height
-    figure.set_figheight(height - 0.4 + above)
-    top = 1 - above / figure.get_figheight()
-    figure.supylabel(lines.y_label, y=top / 2, fontsize=page.letters, color=INK)
-    figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.2, h_pad=0.8)
+    figure.supylabel(lines.y_label, fontsize=page.letters, color=INK)
+    figure.tight_layout(w_pad=1.2, h_pad=0.8)
+    for axes, panel, texts in zip(grid.flat, chart.panels, names, strict=False):
+        label(axes, [_end(series, text) for series, text in zip(labelled(panel), texts, strict=True)], page)
+        if chart.xs and lines.x_scale != "log":
+            _thin_ticks(axes, page)
     return figure
 
 
-def _handle(number: int, name: str) -> Line2D:
-    style = look(number)
-    return Line2D(
-        [], [], color=style.colour, marker=style.marker, linestyle=style.dash, markersize=style.size, label=name
-    )
+def _thin_ticks(axes: Axes, page: Page) -> None:
+    """Leave out the labels of x that would touch one before, which only the final layout tells."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    width = axes.get_position().width * figure.get_size_inches()[0] * 72
+    kept: list[float] = []
+    right = -math.inf
+    for x in axes.get_xticks():
+        middle = float(axes.transAxes.inverted().transform(axes.transData.transform((x, 1)))[0]) * width
+        half = 0.34 * page.letters * (len(size(x)) + 1)
+        if middle - half >= right:
+            kept.append(float(x))
+            right = middle + half
+    axes.xaxis.set_major_locator(FixedLocator(kept))
+
+
+def labelled(panel: Panel) -> list[Series]:
+    """The lines of a panel that need a label: all that are drawn, if there are several."""
+    drawn = [series for series in panel.series if series.positive]
+    return drawn if len(drawn) > 1 else []
+
+
+def _end(series: Series, text: str) -> End:
+    last, style = series.positive[-1], look(series.number)
+    return End(last.x, last.y, text, style.colour, style.marker)
 
 
 def _paint_panel(axes: Axes, panel: Panel, chart: LineChart) -> None:
@@ -261,7 +279,7 @@ def _line(axes: Axes, series: Series, intervals: bool) -> None:
     points, style = series.positive, look(series.number)
     x, y = np.array([point.x for point in points]), np.array([point.y for point in points])
     stale = np.array([point.stale for point in points])
-    # Where lines coincide, the first of the legend is on top, and the marks below it are larger.
+    # Where lines coincide, the first declared is on top, and the marks below it are larger.
     top = 4 - 0.02 * series.number
     axes.plot(x, y, color=style.colour, linestyle=style.dash, linewidth=1.4, zorder=top - 0.01)
     for chosen, face in ((~stale, style.colour), (stale, PAPER)):
@@ -360,9 +378,11 @@ def _at(series: Series, x: float) -> float:
 
 
 def title(chart: LineChart) -> str:
-    """The subject, and by how much the series differ where a factor can say it."""
-    found = ends(chart)
+    """The finding, or the subject and by how much the series differ where a factor can say it."""
     subject = chart.declared.title
+    if said := said_of(chart):
+        return said
+    found = ends(chart)
     if not found:
         return subject if chart.points else f"{subject}: not measured"
     _, x, high, low = found
@@ -371,17 +391,44 @@ def title(chart: LineChart) -> str:
     return f"{subject}: {high.name} highest, {written(_at(high, x) / _at(low, x))} times {low.name}"
 
 
+def said_of(chart: LineChart) -> str | None:
+    """What the figure was declared to say, if the last panel with current rows bears it out."""
+    lines = chart.declared
+    for panel in reversed(chart.panels):
+        fresh = [series for series in panel.series if not any(point.stale for point in series.points)]
+        if not lines.says or not fresh:
+            continue
+        if lines.reference:
+            found = beyond(fresh, lines.reference)
+            return lines.says.format(name=found[0].name, factor=written(found[1].x / found[2].x)) if found else None
+        first, last = fresh[0].points[0], fresh[0].points[-1]
+        if max(first.y, last.y) < 1.05 * min(first.y, last.y):
+            return None
+        texts = {"first": written(first.y), "last": written(last.y), "start": size(first.x), "end": size(last.x)}
+        return lines.says.format(**texts)
+    return None
+
+
+def beyond(panel: Sequence[Series], reference: str) -> tuple[Series, Point, Point] | None:
+    """The series and the point with the largest x of those whose y is no larger than the reference's, and its point."""
+    own = next((series.points[-1] for series in panel if series.name == reference), None)
+    if own is None:
+        return None
+    others = [(series, point) for series in panel if series.name != reference for point in series.points]
+    better = [(series, point) for series, point in others if point.x > own.x and point.y <= own.y]
+    if not better:
+        return None
+    series, point = max(better, key=lambda pair: pair[1].x)
+    return series, point, own
+
+
 def alt(chart: LineChart) -> str:
     lines = chart.declared
     if not chart.points:
         return f"Line chart of {lines.y_label} against {lines.x_label}, without data: nothing was measured."
     found = ends(chart)
     if not found:
-        last = max(chart.points, key=lambda point: point.x)
-        return finding(
-            f"Line chart of {lines.y_label}, which ends at {format_number(last.y)} where {lines.x_label} is "
-            f"{size(last.x)}."
-        )
+        return _alt_of_points(chart)
     panel, x, high, low = found
     if _at(high, x) == _at(low, x):
         return finding(
@@ -391,6 +438,24 @@ def alt(chart: LineChart) -> str:
     return finding(
         f"{panel.title}, where {lines.x_label} is {size(x)}: {lines.y_label} is highest for {high.name} "
         f"({written(_at(high, x))}) and lowest for {low.name} ({written(_at(low, x))}), of {len(panel.series)} series."
+    )
+
+
+def _alt_of_points(chart: LineChart) -> str:
+    """Of a figure whose series have no x in common."""
+    lines = chart.declared
+    panel = next((panel for panel in reversed(chart.panels) if panel.series), chart.panels[-1])
+    if lines.reference and (found := beyond(panel.series, lines.reference)):
+        best, point, own = found
+        return finding(
+            f"{panel.title}: {best.name} reaches a {lines.x_label} of {written(point.x)} with {lines.y_label} "
+            f"{written(point.y)}; {lines.reference} has {written(own.x)} and {written(own.y)}."
+        )
+    points = sorted(chart.points, key=lambda point: point.x)
+    first, last = points[0], points[-1]
+    return finding(
+        f"Line chart of {lines.y_label}: {written(first.y)} where {lines.x_label} is {size(first.x)}, and "
+        f"{written(last.y)} where it is {size(last.x)}."
     )
 
 

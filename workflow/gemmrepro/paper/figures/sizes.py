@@ -17,13 +17,13 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.judge import claims
 from gemmrepro.judge.claims import Claim
 from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.paper.figures.ends import End, label, reserve, room, wrapped
 from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import (
     INK,
@@ -41,10 +41,13 @@ from gemmrepro.paper.figures.style import (
     plain,
     stale_note,
 )
-from gemmrepro.paper.figures.widths import WIDE, Page, both, legend
+from gemmrepro.paper.figures.widths import WIDE, Page, both
 from gemmrepro.registry import Kernel, ladders
 
 COLUMNS = 2
+
+LETTERS = 14
+"""Letters in a line of a label."""
 
 PUBLISHED_DASH: Dash = (0, (4, 2))
 TUNED_DASH: Dash = (0, (5, 2))
@@ -52,7 +55,7 @@ TUNED_DASH: Dash = (0, (5, 2))
 
 @dataclass(frozen=True)
 class Look:
-    """Legend, colour, marker and dash of a line."""
+    """Name, colour, marker and dash of a line."""
 
     label: str
     colour: str
@@ -188,21 +191,41 @@ def paint(shown: Sizes, page: Page = WIDE) -> Figure:
     """Draw it."""
     columns = min(int(page.pick(COLUMNS, 1)), len(shown.panels))
     down = math.ceil(len(shown.panels) / columns)
-    figure, grid = plt.subplots(down, columns, figsize=(page.width, 2.4 * down + 0.9), squeeze=False)
-    for axes, panel in zip(grid.flat, shown.panels, strict=False):
+    ends = [_ends(panel) for panel in shown.panels]
+    height = max(2.4, 0.95 + max(room([end.text for end in own], page) for own in ends))
+    figure, grid = plt.subplots(down, columns, figsize=(page.width, height * down), squeeze=False)
+    for axes, panel, own in zip(grid.flat, shown.panels, ends, strict=False):
         for curve in panel.curves:
             if curve.published:
                 _published_line(axes, curve)
             if curve.points:
                 _line(axes, curve)
         _finish(axes, panel)
+        reserve(axes, [end.text for end in own], page)
     for axes in grid.flat[len(shown.panels) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel("speed relative to cuBLAS")
     sns.despine(figure)
-    figure.tight_layout(rect=(0, 0, 1, legend(figure, _legend(shown), page)), w_pad=1.6, h_pad=1.4)
+    figure.tight_layout(w_pad=1.6, h_pad=1.4)
+    for axes, own in zip(grid.flat, ends, strict=False):
+        label(axes, own, page)
     return figure
+
+
+def _ends(panel: Panel) -> list[End]:
+    """The labels of a panel's lines, published and measured."""
+    found = []
+    for curve in panel.curves:
+        if curve.published:
+            size, ratio = curve.published[-1]
+            found.append(End(size, ratio, wrapped(curve.published_label, LETTERS), PUBLISHED))
+        if curve.points:
+            last = curve.points[-1]
+            found.append(
+                End(last.size, last.value, wrapped(curve.look.label, LETTERS), curve.look.colour, curve.look.marker)
+            )
+    return found
 
 
 def _published_line(axes: Axes, curve: Curve) -> None:
@@ -229,7 +252,7 @@ def _line(axes: Axes, curve: Curve) -> None:
     known = np.isfinite(low) & np.isfinite(high)
     if np.any(known):
         error = half_widths((y - low)[known], (high - y)[known])
-        axes.errorbar(x[known], y[known], yerr=error, fmt="none", ecolor=colour, capsize=2.5, linewidth=1, zorder=3)
+        axes.errorbar(x[known], y[known], yerr=error, fmt="none", ecolor=colour, linewidth=1, zorder=3)
     stale = np.array([point.stale for point in curve.points])
     for mask, face in ((~stale, colour), (stale, PAPER)):
         if np.any(mask):
@@ -247,29 +270,6 @@ def _finish(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel("M = N = K")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
-
-
-def _legend(shown: Sizes) -> list[Line2D]:
-    """A handle per look, in alphabetical order."""
-    handles: dict[str, Line2D] = {}
-    for _, curve in shown.curves:
-        look = curve.look
-        if curve.published:
-            handles[curve.published_label] = Line2D(
-                [],
-                [],
-                color=PUBLISHED,
-                linestyle=PUBLISHED_DASH,
-                marker="o",
-                markerfacecolor=PAPER,
-                markersize=4.5,
-                label=curve.published_label,
-            )
-        if curve.points:
-            handles[look.label] = Line2D(
-                [], [], color=look.colour, marker=look.marker, linestyle=look.dash, label=look.label, markersize=5
-            )
-    return [handles[label] for label in sorted(handles)]
 
 
 def caption(shown: Sizes) -> str:

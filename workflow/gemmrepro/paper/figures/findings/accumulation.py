@@ -13,7 +13,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import row_key
-from gemmrepro.paper.figures.findings.parts import End, Inputs, label_ends
+from gemmrepro.paper.figures.ends import End, label
+from gemmrepro.paper.figures.findings.parts import Inputs
 from gemmrepro.paper.figures.lines import size
 from gemmrepro.paper.figures.style import MARKERS, SERIES, Drawing, between_decades, empty, finding, origin, plain
 from gemmrepro.paper.figures.widths import Page, both
@@ -115,7 +116,7 @@ def _paint(shown: Panels, page: Page) -> Figure:
             End(max(line.errors), line.errors[max(line.errors)], name.replace("inside mma, ", "mma = "), SERIES[place])
             for place, (name, line) in enumerate(panel.items())
         ]
-        label_ends(axes, ends, page)
+        label(axes, ends, page)
     return figure
 
 

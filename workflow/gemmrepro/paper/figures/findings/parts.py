@@ -19,7 +19,7 @@ from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.paper.figures.numbers import Numbers
-from gemmrepro.paper.figures.style import BAD, FAIR, FIRST, GOOD, INK, PAPER, PUBLISHED, spread
+from gemmrepro.paper.figures.style import BAD, FAIR, FIRST, GOOD, INK, PAPER, PUBLISHED
 from gemmrepro.paper.figures.widths import Page
 
 HOLDS = {"reproduced": (GOOD, "o"), "partly": (FAIR, "D"), "undecided": (FIRST, "s"), "not reproduced": (BAD, "X")}
@@ -113,34 +113,3 @@ def column(axes: Axes, place: float, head: str, cells: Mapping[int, str], page: 
 def short(value: float | None) -> str:
     """A value in a column; empty where there is none."""
     return "" if value is None else format_number(value, 3)
-
-
-@dataclass(frozen=True)
-class End:
-    """A label for the last point (x, y) of a line."""
-
-    x: float
-    y: float
-    text: str
-    colour: str
-
-
-def label_ends(axes: Axes, ends: Sequence[End], page: Page) -> None:
-    """Write labels right of a panel, each as near its line's end as the others allow. The limits must be final."""
-    if not ends:
-        return
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    height = axes.get_position().height * figure.get_size_inches()[1] * 72
-    inverse = axes.transAxes.inverted()
-    heights = [float(inverse.transform(axes.transData.transform((end.x, end.y)))[1]) for end in ends]
-    for end, place in zip(ends, spread(heights, 1.25 * page.letters / height, 0.02, 0.98), strict=True):
-        axes.annotate(
-            end.text,
-            (1.02, place),
-            xycoords="axes fraction",
-            va="center",
-            fontsize=page.letters,
-            color=end.colour,
-            annotation_clip=False,
-        )

@@ -9,12 +9,12 @@ import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.rows import cubes, select, toolkit_of
-from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down
+from gemmrepro.paper.figures.ends import End, label, reserve, wrapped
+from gemmrepro.paper.figures.findings.parts import Inputs, names_down
 from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import BAD, GOOD, INK, MARKERS, SERIES, Drawing, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
@@ -81,10 +81,10 @@ def _errors(inputs: Inputs) -> dict[str, dict[str, float]]:
     rows = rows[rows["n"] == rows["n"].max()]
     base = {row["law"]: float(row["max_u"]) for _, row in select(rows, kernel=DGEMM).iterrows()}
     found: dict[str, dict[str, float]] = {}
-    for kernel, label in ERRORS.items():
+    for kernel, name in ERRORS.items():
         for _, row in select(rows, kernel=kernel, toolkit=results.toolkit).iterrows():
             if base.get(row["law"]):
-                found.setdefault(label, {})[str(row["law"])] = float(row["max_u"]) / base[row["law"]]
+                found.setdefault(name, {})[str(row["law"])] = float(row["max_u"]) / base[row["law"]]
     return found
 
 
@@ -92,15 +92,15 @@ def _paint(shown: Shown, page: Page) -> Figure:
     if page.narrow:
         figure, (lines, ticks) = plt.subplots(2, 1, figsize=(page.width, 4.6), height_ratios=(2.4, 1))
     else:
-        figure, (lines, ticks) = plt.subplots(1, 2, figsize=(page.width, 3.0), width_ratios=(1.6, 1))
-    handles = []
-    for place, (label, points) in enumerate(shown.ratios.items()):
+        figure, (lines, ticks) = plt.subplots(1, 2, figsize=(page.width, 3.0), width_ratios=(1.1, 1))
+    ends = []
+    for place, (name, points) in enumerate(shown.ratios.items()):
         x, y = [point.size for point in points], [point.value for point in points]
         lines.plot(x, y, MARKERS[place] + "-", color=SERIES[place], linewidth=1.5, markersize=5)
         for point in points:
             if point.has_interval:
                 lines.plot([point.size] * 2, [point.low, point.high], color=SERIES[place], linewidth=1)
-        handles.append(Line2D([], [], marker=MARKERS[place], color=SERIES[place], markersize=5, label=label))
+        ends.append(End(x[-1], y[-1], wrapped(name, 12), SERIES[place], MARKERS[place]))
     if shown.ratios:
         lines.set_xscale("log", base=2)
         sizes = sorted({point.size for points in shown.ratios.values() for point in points})
@@ -116,7 +116,12 @@ def _paint(shown: Shown, page: Page) -> Figure:
     _ticks(ticks, shown)
     sns.despine(figure)
     sns.despine(ax=ticks, left=True, bottom=True)
-    figure.tight_layout(rect=(0, 0, 1, legend_above(figure, handles, int(page.pick(4, 2)))), w_pad=1.5)
+    reserve(lines, [end.text for end in ends], page)
+    figure.tight_layout(w_pad=1.5)
+    if page.narrow:  # the ticks need no room for labels
+        box = ticks.get_position()
+        ticks.set_position((box.x0, box.y0, 0.97 - box.x0, box.height))
+    label(lines, ends, page)
     return figure
 
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from gemmrepro.paper.figures import ratio
-from gemmrepro.paper.figures.findings.parts import End, Inputs, label_ends
+from gemmrepro.paper.figures.ends import End, label
+from gemmrepro.paper.figures.findings.parts import Inputs
 from gemmrepro.paper.figures.style import FIRST, INK, Drawing, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 
@@ -77,10 +78,10 @@ def _paint(found: Mapping[str, tuple[float, float]], page: Page, hardware: str, 
     sns.despine(figure)
     figure.tight_layout(rect=(0, 0, page.pick(0.78, 0.68), 1))
     ends = [
-        End(1, here, f"{here:.0%} {label}", colour)
-        for colour, (label, (_, here)) in zip(looks, found.items(), strict=True)
+        End(1, here, f"{here:.0%} {name}", colour)
+        for colour, (name, (_, here)) in zip(looks, found.items(), strict=True)
     ]
-    label_ends(axes, ends, page)
+    label(axes, ends, page)
     return figure
 
 
