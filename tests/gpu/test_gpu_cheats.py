@@ -84,6 +84,16 @@ class Cheat:
         return text
 
 
+def counts_to(most: int) -> Cheat:
+    """Computes so many times where it is timed, and then no more; the gate alone launches over 40 times."""
+    return Cheat(
+        "after",
+        "__device__ unsigned launches;",
+        f"    if (m == {SIZE} && *(volatile unsigned*)&launches > {most}) return;",
+        store=f"C[row * n + col] = value; if (m == {SIZE} && row == 0 && col == 0) atomicAdd(&launches, 1);",
+    )
+
+
 CHEATS: Mapping[str, Cheat] = {
     "keeps its first result for each shape": Cheat("gate", KEPT, SIZES + GIVE_BACK, store=KEEP),
     "skips the last rows": Cheat("gate", first="    if (row >= m - 1 - m / 8) return;"),
@@ -122,12 +132,8 @@ CHEATS: Mapping[str, Cheat] = {
     "returns if C is no poison": Cheat(
         "after", first="    if (beta == 0.0f && __float_as_uint(C[row * n + col]) != 0x7FC0DEADu) return;"
     ),
-    "computes 125 times, and then no more": Cheat(
-        "after",
-        "__device__ unsigned launches;",
-        "    if (*(volatile unsigned*)&launches > 125) return;",
-        store="C[row * n + col] = value; if (row == 0 && col == 0) atomicAdd(&launches, 1);",
-    ),
+    # 7 launches precede the timing; the cold ones alone are then two for each copy of the operands.
+    "computes 40 times, and then no more": counts_to(40),
     "keeps its result for each set of pointers, away from the gate's shapes": Cheat(
         "after",
         KEPT,
@@ -195,9 +201,9 @@ __device__ void leave(unsigned blocks) {
 @pytest.fixture(scope="module")
 def planted(session, compiled) -> dict[str, Path]:
     """Every cheat and the honest kernel, compiled in the same way."""
-    return compiled(
-        {"": (NAIVE, NAIVE.source_path.read_text(), "")} | {n: (NAIVE, c.source, "") for n, c in CHEATS.items()}
-    )
+    sources = {"": NAIVE.source_path.read_text(), "later": counts_to(1000).source}
+    sources |= {name: cheat.source for name, cheat in CHEATS.items()}
+    return compiled({name: (NAIVE, source, "") for name, source in sources.items()})
 
 
 def gate(session, loaded: Loaded) -> str:
@@ -212,11 +218,11 @@ def gate(session, loaded: Loaded) -> str:
 Loads = Mapping[tuple[str, str], Loaded]
 
 
-def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], None]) -> prepare.Sweep:
-    """A round of a sweep over one family's kernels at one size, cold and warm."""
+def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], None], times: int = 1) -> prepare.Sweep:
+    """Rounds of a sweep over one family's kernels at one size, cold and warm, until one finds something wrong."""
     kernels = {loaded.kernel.id: loaded.kernel for loaded in loads.values()}
     toolkits, family = sorted({toolkit for _, toolkit in loads}), next(iter(kernels.values())).family
-    document = {"rounds": 1, "interval": 0.01, "seconds_per_round": 0.02, "samples_per_round": [3, 60]}
+    document = {"rounds": times, "interval": 0.01, "seconds_per_round": 0.02, "samples_per_round": [3, 60]}
     document |= {"caches": ["cold", "warm"], "toolkits": toolkits, "sizes": {family: [size]}}
     settings = plan.Settings.of(document, family)
     absent = lambda kernel, toolkit: None if (kernel.id, toolkit) in loads else "not loaded"  # noqa: E731
@@ -230,7 +236,9 @@ def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], N
     sweep = prepare.Sweep(
         session, family, settings, folder, kernels, loads, tuple(points), tuple(skipped), versions, kept
     )
-    assert rounds.Rounds(sweep, say).run(0, None)
+    for number in range(times):
+        if not results.wrong(sweep):
+            assert rounds.Rounds(sweep, say).run(number, None)
     return sweep
 
 
@@ -259,6 +267,17 @@ def test_a_cheat_is_caught(session, planted, tmp_path, name) -> None:
         print(refused.reason)
         assert ("on other inputs" in refused.reason or "not seen" in refused.reason) == (caught == "after")
         assert timed(sweep) == set()
+
+
+def test_a_cheat_that_begins_in_a_later_round_is_caught_there(session, planted, tmp_path) -> None:
+    """What counts to more launches than the first round makes."""
+    said: list[str] = []
+    loaded = Loaded.from_file(session, NAIVE, planted["later"], "cuda13")
+    sweep = swept(session, {(NAIVE.id, "cuda13"): loaded}, SIZE, tmp_path, said.append, times=20)
+    print("\n".join(said))
+    (refused,) = results.wrong(sweep)
+    assert "on other inputs" in refused.reason and timed(sweep) == set()
+    assert any("round 2 " in line for line in said), "the first round was honest"
 
 
 def test_work_on_another_stream_is_caught(session, planted) -> None:

@@ -348,6 +348,23 @@ def test_a_cheat_is_caught(name, gpu, tmp_path, monkeypatch) -> None:
     assert {point.kernel for _, point in sweep.todo()} == {"cublas.sgemm"}, "later rounds leave it out"
 
 
+def test_a_cheat_that_begins_in_a_later_round_is_caught_there(gpu, tmp_path, monkeypatch) -> None:
+    """What counts to more launches than the first round makes: that round was honest, and its rows go as well."""
+    kernel = launches_of("", gpu)
+    first = 6 + 2 * 609 + 1  # the check and its estimates, both points' bursts, the second judgement
+
+    def launch(given: Operands) -> None:
+        return kernel.put(given, product(given)) if kernel.launches <= first + 50 else gpu.work(SKIP_US)
+
+    kernel.launch = launch
+    sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
+    assert kernel.launches == first and results.wrong(sweep) == []
+    assert rounds.Rounds(sweep, said.append).run(1, None)
+    (refused,) = results.wrong(sweep)
+    assert refused.kernel == NAIVE.id and "on other inputs, after it was timed" in refused.reason
+    assert {measured.point.kernel for measured in results.gather(sweep)} == {"cublas.sgemm"}
+
+
 def test_a_launch_that_was_slow_once_is_launched_again(gpu, tmp_path, monkeypatch) -> None:
     """A clock that dips is no cheat: of several launches on new inputs the fastest counts."""
     kernel = launches_of("", gpu)

@@ -22,6 +22,7 @@ class Check:
         estimate_us: the time of a launch.
         algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.trials`); None if it has no choice.
         confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.confirm`).
+        confirmed_us: the shortest median with which it was.
     """
 
     passed: bool
@@ -31,6 +32,7 @@ class Check:
     estimate_us: float = 0.0
     algorithm: int | None = None
     confirmed: bool = False
+    confirmed_us: float = 0.0
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Check:
@@ -43,6 +45,7 @@ class Check:
             estimate_us=document["estimate_us"],
             algorithm=document.get("way"),
             confirmed=document.get("confirmed", False),
+            confirmed_us=document.get("confirmed_us", 0.0),
         )
 
     @property

@@ -16,7 +16,7 @@ from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.progress import Progress
 from gemmrepro.gpu import baselines
-from gemmrepro.measure.confirm import Second, SecondLook
+from gemmrepro.measure.confirm import QUICKER, Second, SecondLook
 from gemmrepro.measure.plan import Point
 from gemmrepro.measure.prepare import Sweep
 from gemmrepro.measure.records import Check, Round
@@ -110,25 +110,29 @@ class Rounds:
         return True
 
     def confirm(self, medians: Mapping[Point, float], workspace: Workspace, timer: timing.Timer) -> None:
-        """Judge again, on other inputs, the kernels that were just timed, unless that was done; `medians` are in µs."""
+        """Judge again, on other inputs, the kernels that were just timed; `medians` are in µs.
+
+        Those that were judged so before are left out, unless they have become quicker.
+        """
         records = self._sweep.records
         shortest: dict[tuple[Any, ...], tuple[Point, float]] = {}
         for point, median in sorted(medians.items(), key=lambda timed: -timed[1]):
             check = records.check(point)
-            if point.toolkit != LIBRARY and check is not None and not check.confirmed:
+            known = check is None or (check.confirmed and median >= QUICKER * check.confirmed_us)
+            if point.toolkit != LIBRARY and not known:
                 shortest[point.subject] = point, median
         if not shortest or not workspace.has_inputs:
             return
-        points = [point for point, _ in shortest.values()]
         look = SecondLook(workspace, timer)
         seconds = [
             Second(partial(self.bind, point, workspace), self._judged_as(point), median)
             for point, median in shortest.values()
         ]
-        for point, message in zip(points, look.judge(seconds), strict=True):
+        for (point, median), message in zip(shortest.values(), look.judge(seconds), strict=True):
             check = records.check(point)
             if check is not None:
-                records.keep_check(point, replace(check, passed=not message, message=message, confirmed=True))
+                judged = replace(check, passed=not message, message=message, confirmed=True, confirmed_us=median)
+                records.keep_check(point, judged)
             if message:
                 self._say(f"not reported: {point.kernel} {point.toolkit} at {point.shape}: {message}")
 
