@@ -28,17 +28,18 @@ ROOM = 48 << 20
 
 @dataclass(frozen=True)
 class Full:
-    """A full disk: over which folder, at which stage, and whether it is full from the start."""
+    """A full disk: over which folder, at which stage, whether it is full from the start, and the room before that."""
 
     folder: str
     stage: str
     from_start: bool = False
+    room: int = ROOM
 
 
 CASES = (
     *(Full("results", stage) for stage in ("build", "gates", "sweep", "experiments", "verdicts", "figures")),
     Full("reports", "report"),
-    Full("resources/images", "resources/images/report.sif"),
+    Full("resources/images", "resources/images/report.sif", room=3 << 30),  # an image is built beside its place
     Full("resources/cache/build", "build"),
     Full("scratch", "build"),
     *(Full(".snakemake", stage) for stage in ("build", "figures")),
@@ -61,13 +62,13 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-def mounted(folder: Path) -> Path:
-    """Move a folder's content to a small file system over it; returns the file that fills it."""
+def mounted(folder: Path, room: int) -> Path:
+    """Move a folder's content to a file system over it with little room; returns the file that fills it."""
     folder.mkdir(parents=True, exist_ok=True)
     held = folder.parent / f".held-{folder.name}"
     subprocess.run(["cp", "-a", folder, held], check=True)
     used = sum(path.lstat().st_size + 4096 for path in held.rglob("*"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + ROOM}", "tmpfs", folder], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + room}", "tmpfs", folder], check=True)
     subprocess.run(["cp", "-a", f"{held}/.", folder], check=True)
     shutil.rmtree(held)
     return folder / ".fill"
@@ -103,7 +104,7 @@ def tried(checkout: Checkout, case: Full, expected: dict[str, str]) -> Outcome:
     stage = next(stage for stage in STAGES if stage.target == case.stage)
     settled = checkout.run()  # the case before has left what it made on its mount, and what it noted here
     assert settled.code == 0, settled.tail
-    fill = mounted(folder)
+    fill = mounted(folder, case.room)
     # The cache of builds stays, but where it is the point: compiling is not.
     checkout.remove(*(made for made in stage.makes if "cache" not in made or "cache" in case.folder))
     before = checkout.outputs()
@@ -130,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="a scratch checkout with a finished run")
     parser.add_argument("--images", type=Path, default=ROOT, help="a checkout whose images are built")
-    parser.add_argument("--without", default="", help="a folder to leave out, such as resources/images")
+    parser.add_argument("--cases", type=int, nargs="+", default=range(len(CASES)), help="these alone, by number")
     parser.add_argument("--case", type=int, help="try this one alone, in this process")
     parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
     arguments = parser.parse_args()
@@ -143,9 +144,8 @@ def main() -> int:
         return 0
     checkout = finished(arguments.folder, arguments.images)
     outcomes = []
-    for number, case in enumerate(CASES):
-        if case.folder == arguments.without:
-            continue
+    for number in arguments.cases:
+        case = CASES[number]
         command = [sys.executable, __file__, "--folder", checkout.folder, "--case", str(number)]
         # Private mounts go with the process; what a run made on them is made again by the next case's run.
         done = subprocess.run(["unshare", "--mount", *command], capture_output=True, text=True)

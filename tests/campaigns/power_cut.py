@@ -140,18 +140,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="a scratch checkout with a finished run")
     parser.add_argument("--images", type=Path, default=ROOT, help="a checkout whose images are built")
-    parser.add_argument("--without", default="", help="kinds to leave out, separated by commas")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--without", default="", help="kinds to leave out, separated by commas")
+    chosen.add_argument("--only", default="", help="kinds to damage alone, separated by commas")
     parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
     arguments = parser.parse_args()
     if not need_root():
         return 1
     checkout = finished(arguments.folder, arguments.images)
     before = results_of(checkout.folder)
-    left_out = arguments.without.split(",")
+    only, left_out = arguments.only.split(","), arguments.without.split(",")
     kinds = {
         kind: min(path.relative_to(checkout.folder).as_posix() for path in checkout.folder.glob(pattern))
         for kind, pattern in KINDS
-        if kind not in left_out
+        if kind not in left_out and (kind in only or not arguments.only)
     }
     cases = []
     for damage in DAMAGES:
