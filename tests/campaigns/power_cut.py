@@ -10,7 +10,6 @@ The run after that must name each and end with the results of before. docs/relia
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
 import sys
@@ -19,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from damages import emptied, halved, zeros
-from runs import ROOT, Checkout, finished, need_root, results_of
+from runs import ROOT, Checkout, finished, need_root, record_of, results_of
 
 from gemmrepro.host.finished_outputs import NAME
 
@@ -86,11 +85,6 @@ class Case:
         return bool(self.said) and self.restored
 
 
-def record_of(checkout: Checkout, output: str) -> Path:
-    """Snakemake's own record of an output."""
-    return checkout.folder / ".snakemake/metadata" / base64.urlsafe_b64encode(output.encode()).decode()
-
-
 def spoil(path: Path, damage: Damage) -> None:
     status, data = path.stat(), path.read_bytes()
     part = path.with_name(f".{path.name}.part")
@@ -118,7 +112,7 @@ def damaged(checkout: Checkout, damage: Damage, kinds: dict[str, str], before: d
     """Damage one file of each kind, run, and look at each."""
     for path in kinds.values():
         spoil(checkout.folder / path, damage)
-    record = record_of(checkout, "results/figures/memory/" + _figure(checkout))
+    record = checkout.folder / record_of("results/figures/memory/" + _figure(checkout))
     if damage.name != "edited":  # an edited record of Snakemake's is as good as any other
         spoil(record, damage)
         kinds = kinds | {"record of Snakemake's": "results/figures/memory/" + _figure(checkout)}

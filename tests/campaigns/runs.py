@@ -23,6 +23,11 @@ MADE = ("results", "reports", "resources/images", "resources/cache/build")
 NO_OUTPUTS = ("results/logs/", "reports/recorded/", "reports/template/")
 
 
+def record_of(output: str) -> Path:
+    """Snakemake's own record of an output, in the folder of the run."""
+    return Path(".snakemake/metadata", base64.urlsafe_b64encode(output.encode()).decode())
+
+
 @dataclass(frozen=True)
 class Ended:
     """A run's exit code and all that it said."""
@@ -54,6 +59,12 @@ class Checkout:
             shutil.copytree(images / name, self.folder / name, copy_function=shutil.copyfile)
         for image in self.folder.glob("resources/images/*.sif"):
             image.chmod(0o755)
+        # As if they had been built here: with Snakemake's records of them, which the copied files are not older than.
+        for path in self.folder.glob("resources/images/[!.]*"):
+            record = record_of(path.relative_to(self.folder).as_posix())
+            if (images / record).is_file():
+                (self.folder / record).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(images / record, self.folder / record)
         (self.folder / SETTINGS).write_text(FEWER)
 
     def command(self, *arguments: str) -> list[str]:
