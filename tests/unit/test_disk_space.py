@@ -37,13 +37,15 @@ def test_a_disk_with_space_is_not_mentioned(left, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("blocks", [0, 3])
-def test_a_full_disk_is_named_once(left, tmp_path, monkeypatch, blocks):
+def test_a_full_disk_is_named_once(left, tmp_path, monkeypatch, capsys, blocks):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     left(blocks)
     with pytest.raises(UserError, match=f"the disk that holds {tmp_path} is full .* run the same command again"):
         disk_space.check()
     assert len(list(disk_space.full_disks())) == 1
+    disk_space.say_what_is_full()
+    assert capsys.readouterr().err.startswith(f"gemmrepro: the disk that holds {tmp_path} is full")
 
 
 def test_a_run_begins_with_more_than_a_failed_one_needs(left, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from campaigns.damages import emptied, halved, zeros
 
 from gemmrepro.host.finished_outputs import NAME, FinishedOutputs
+from gemmrepro.host.sif import HEADER
 
 BEFORE, AFTER = "the boot of the run", "the boot after it"
 TEXT = b'{"a": [1, 2, 3]}\n' * 50
@@ -156,6 +157,35 @@ def test_an_output_that_is_made_again_is_noted_again(finished: Path) -> None:
 def test_outputs_of_a_job_that_was_interrupted_are_snakemakes_business(finished: Path) -> None:
     mark(finished, "incomplete", ROWS).write_text("{}")
     (finished / ROWS).unlink()
+    assert outputs(finished).check() == []
+
+
+IMAGE, LOCK = "resources/images/report.sif", "resources/images/report.lock.json"
+
+
+def bring(folder: Path, damaged: str = "", damage: Callable[[bytes], bytes] = bytes) -> None:
+    """Leave an image and its lock as a copy from elsewhere does, without a record of Snakemake's."""
+    data = b"\xff" * 5000
+    header = HEADER.pack(b"SIF_MAGIC\0", HEADER.size, len(data))
+    (folder / IMAGE).parent.mkdir(parents=True)
+    for name, whole in ((IMAGE, header + data), (LOCK, TEXT.splitlines()[0])):
+        (folder / name).write_bytes(damage(whole) if name == damaged else whole)
+
+
+def test_an_image_that_was_brought_along_is_taken_if_it_is_whole(finished: Path) -> None:
+    bring(finished)
+    (finished / "resources/images/.base-bookworm.lock").touch()
+    assert outputs(finished).check() == [] and outputs(finished, AFTER).check()[1:] == []
+
+
+@pytest.mark.parametrize("name", [IMAGE, LOCK])
+@pytest.mark.parametrize("damage", [emptied, halved, zeros])
+def test_an_image_that_was_brought_along_damaged_is_made_again(
+    finished: Path, name: str, damage: Callable[[bytes], bytes]
+) -> None:
+    bring(finished, name, damage)
+    assert outputs(finished).check() == [f"{name} is cut short or damaged; it is made again."]
+    assert mark(finished, "incomplete", name).exists()
     assert outputs(finished).check() == []
 
 

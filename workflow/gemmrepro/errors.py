@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import sys
 from collections.abc import Callable
 
@@ -23,11 +26,20 @@ def run_stage(main: Callable[[], int | None]) -> None:
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:
-        if error.errno == 28:  # ENOSPC
-            print(
-                f"gemmrepro: the disk is full while writing {error.filename or 'a result'}; free some "
-                "space and run the same command again: what was already measured is kept.",
-                file=sys.stderr,
-            )
-            sys.exit(1)
-        raise
+        written = _unwritten(error)
+        if not written:
+            raise
+        print(
+            f"gemmrepro: the disk is full while writing {written}; free some space and run the same command again: "
+            "what was already measured is kept.",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
+def _unwritten(error: OSError) -> str:
+    """What could not be written since the disk is full; "" if that is not the error. Of a copy, the second file."""
+    if isinstance(error, shutil.Error):  # of a folder's copy: (from, to, why) of each file
+        said = os.strerror(errno.ENOSPC)
+        return next((str(to) for _, to, why in error.args[0] if said in why), "")
+    return str(error.filename2 or error.filename or "a result") if error.errno == errno.ENOSPC else ""

@@ -1,4 +1,5 @@
 # What every stage shares: the checked configuration, the plan for this machine, and small helpers for rules.
+import atexit
 import os
 import sys
 from pathlib import Path
@@ -102,11 +103,12 @@ MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
 onstart:
     if RUN:
         RUN.start()
+        # Not `onerror`, which Snakemake leaves out where a record of its own does not fit the disk.
+        atexit.register(gemmrepro.host.disk_space.say_what_is_full)
 
 
-onerror:
-    for sentence in gemmrepro.host.disk_space.full_disks() if RUN else []:
-        print(f"gemmrepro: {sentence}", file=sys.stderr)
+onsuccess:
+    atexit.unregister(gemmrepro.host.disk_space.say_what_is_full)
 
 
 wildcard_constraints:

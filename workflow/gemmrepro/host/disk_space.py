@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def check(folders: Sequence[str] = WRITTEN) -> None:
     """Raises UserError if a disk is too full to begin."""
     for sentence in full_disks(NEEDED, folders):
         raise UserError(sentence)
+
+
+def say_what_is_full() -> None:
+    """Print a line for each full disk, after a run that failed."""
+    for sentence in full_disks():
+        print(f"gemmrepro: {sentence}", file=sys.stderr)
 
 
 def full_disks(least: float = FULL, folders: Sequence[str] = WRITTEN) -> Iterator[str]:

@@ -6,6 +6,8 @@ lasts, its guard (`killed_runs`) has each finished output written to the disk an
 of the machine, whose disk may have lost what was not written yet, the content of all. What differs is marked as
 Snakemake marks the outputs of an interrupted job, so that it is made again when the run gets there; until then it stays
 as it is. `snakemake --touch FILE` accepts a file as it is.
+
+Images that were copied from elsewhere, of which Snakemake has no record, need only be whole.
 """
 
 from __future__ import annotations
@@ -18,14 +20,20 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from gemmrepro.core.files import write_atomic
 from gemmrepro.errors import UserError
-from gemmrepro.host.sif import filesystem_sha256
+from gemmrepro.host.sif import filesystem_sha256, length_in_header
 
 NAME = "gemmrepro.outputs"
+
+IMAGES = "resources/images"
+
+READERS = 4
+"""Files that are read at a time after a restart, when none is in memory."""
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Another one after each start of the machine."""
@@ -91,15 +99,16 @@ class FinishedOutputs:
         restarted = self._last_boot not in (None, self._boot)
         found, current = [], dict[str, Output]()
         interrupted = set(self._marks("incomplete"))
-        for name, record in self._marks("metadata").items():
-            if name in interrupted:
-                continue
-            output, fault = self._compared(name, record, restarted)
+        records = {name: path for name, path in self._marks("metadata").items() if name not in interrupted}
+        with ThreadPoolExecutor(READERS if restarted else 1) as pool:
+            compared = list(pool.map(lambda one: self._compared(*one, restarted), records.items()))
+        for (name, record), (output, fault) in zip(records.items(), compared, strict=True):
             if fault:
                 self._mark(name, record)
                 found.append(f"{fault}; it is made again.")
             elif output:
                 current[name] = output
+        found += self._brought(interrupted)
         if restarted:
             for name in sorted(set(self._known) - set(current) - interrupted - set(self._marks("incomplete"))):
                 self._mark(name, _encoded(self._folder / "metadata", name))
@@ -135,6 +144,16 @@ class FinishedOutputs:
             return None, str(fault)
         except (OSError, UserError):
             return known, ""  # it cannot be read now; the job that needs it says so
+
+    def _brought(self, interrupted: set[str]) -> list[str]:
+        """A sentence on each image or lock without a record that is not whole; it is marked."""
+        found, records = [], self._marks("metadata")
+        for path in sorted(Path(self._folder.parent, IMAGES).glob("[!.]*")):
+            name = os.path.relpath(path, self._folder.parent)
+            if name not in records and name not in interrupted and not _can_be_whole(path):
+                self._mark(name, _encoded(self._folder / "metadata", name))
+                found.append(f"{name} is cut short or damaged; it is made again.")
+        return found
 
     def _same(self, known: Output, restarted: bool) -> dict[str, Written]:
         return {path: _same(Path(self._folder.parent, path), file, restarted) for path, file in known.files.items()}
@@ -227,6 +246,18 @@ def _written(path: Path) -> Written:
     if (after.st_size, after.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
         raise OSError(f"{path} changes")
     return Written(status.st_size, status.st_mtime_ns, digest)
+
+
+def _can_be_whole(path: Path) -> bool:
+    """Whether an image is as long as its header says, and a lock a JSON object; True for other files."""
+    try:
+        if path.suffix == ".sif":
+            return path.stat().st_size >= length_in_header(path)
+        return path.suffix != ".json" or isinstance(json.loads(path.read_bytes()), dict)
+    except ValueError:
+        return False
+    except OSError:
+        return True  # it cannot be read now; the job that needs it says so
 
 
 def _is_whole(record: Path) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,9 @@ from gemmrepro.host.workspace import Workspace, run
 
 SQUASHFS = ("-comp", "zstd", "-Xcompression-level", "1")
 """Half the size of no compression at little more than its time; gzip, the default, takes ten times as long."""
+
+HEADER = struct.Struct("<32x10s70xqq")
+"""Of a SIF: where its data begin, and their length, after its magic bytes, version, times and table."""
 
 INVENTORY = Path(__file__).with_name("inventory.py")
 """The program that lists an image's packages, inside the image."""
@@ -62,6 +66,23 @@ def wrap(squashed: Path, sif: Path, apptainer: str, work: Workspace) -> None:
     run([apptainer, "sif", "add", *primary, sif, squashed], work)
     squashed.unlink()
     sif.chmod(0o755)
+
+
+def length_in_header(sif: Path) -> int:
+    """The bytes of an image with all its data, by its header (github.com/sylabs/sif, type header).
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it begins with no such header.
+    """
+    with sif.open("rb") as file:
+        header = file.read(HEADER.size)
+    if len(header) < HEADER.size:
+        raise ValueError(f"{sif} is shorter than a header")
+    magic, start, length = HEADER.unpack(header)
+    if magic != b"SIF_MAGIC\0":
+        raise ValueError(f"{sif} does not begin as a SIF does")
+    return int(start + length)
 
 
 def environment_script(variables: Mapping[str, str]) -> str:

@@ -1,0 +1,70 @@
+"""How a stage says that the disk is full: one line, which names the file that could not be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gemmrepro.errors import UserError, run_stage
+
+FULL = Path("/dev/full")
+"""Writing to it fails for want of space."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "rows.csv").write_text("1,2,3\n" * 1000)
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], main) -> str:
+    with pytest.raises(SystemExit) as ended:
+        run_stage(main)
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_copy_to_a_full_disk_names_what_was_to_be_written(source, tmp_path, capsys) -> None:
+    rows, copy = str(source / "rows.csv"), str(tmp_path / "copy.csv")
+
+    def write() -> None:  # as shutil.copyfile does where the system copies
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), rows, None, copy)
+
+    line = said(capsys, write)
+    assert line.startswith(f"gemmrepro: the disk is full while writing {copy}; free some space")
+    assert str(source) not in line
+
+
+def test_so_does_the_copy_of_a_folder(source, tmp_path, capsys) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target/rows.csv").symlink_to(FULL)
+    line = said(capsys, lambda: shutil.copytree(source, tmp_path / "target", dirs_exist_ok=True) and None)
+    assert f"while writing {tmp_path}/target/rows.csv;" in line
+
+
+def test_a_file_without_a_name_is_a_result(capsys) -> None:
+    def write() -> None:
+        with FULL.open("wb", buffering=0) as file:
+            file.write(b"1")
+
+    assert "while writing a result;" in said(capsys, write)
+
+
+def test_other_errors_stay_as_they_are(source, tmp_path, capsys) -> None:
+    with pytest.raises(FileNotFoundError):
+        run_stage(lambda: shutil.copyfile(tmp_path / "none", source / "rows.csv"))
+    (source / "gone.csv").symlink_to(tmp_path / "none")
+    with pytest.raises(shutil.Error):
+        run_stage(lambda: shutil.copytree(source, tmp_path / "target") and None)
+
+    def wrong() -> None:
+        raise UserError("sizes are integers.")
+
+    assert said(capsys, wrong) == "gemmrepro: sizes are integers."
