@@ -105,8 +105,9 @@ def tried(checkout: Checkout, case: Full, expected: dict[str, str]) -> Outcome:
     settled = checkout.run()  # the case before has left what it made on its mount, and what it noted here
     assert settled.code == 0, settled.tail
     fill = mounted(folder, case.room)
-    # The cache of builds stays, but where it is the point: compiling is not.
-    checkout.remove(*(made for made in stage.makes if "cache" not in made or "cache" in case.folder))
+    # The cache of builds stays, but where it is the point, or compilers' temporary files are.
+    compiled = case.folder in ("resources/cache/build", "scratch")
+    checkout.remove(*(made for made in stage.makes if "cache" not in made or compiled))
     before = checkout.outputs()
     ended = run_full(checkout, case, fill, environment)
     outcome = Outcome(case.folder, case.stage, case.from_start, ended.code, ended.lines)

@@ -153,6 +153,17 @@ def test_rounds_find_a_slowdown_that_intervals_of_three_rounds_do_not():
     assert all(change.by == "ratio" and 0.005 < change.least < 0.03 for change in changes)
 
 
+def test_without_a_clock_the_cycles_are_unknown_and_the_ratio_decides_alone():
+    rows = {str(i): ratios(np.random.default_rng(i)) for i in range(20)}
+    late = {
+        name: Rounds([value + 0.1 for value in each.times], [value - 0.1 for value in each.ratios])
+        for name, each in rows.items()
+    }
+    for clocks in (("", "1980"), ("1980", "")):
+        changes = compared(side(rows, clocks[0]), side(late, clocks[1]), same_gpu=True)
+        assert {(change.verdict, change.cycles) for change in changes} == {(SLOWER, None)}
+
+
 def test_a_row_that_scatters_says_what_it_would_find():
     rng = np.random.default_rng(2)
     steady = {str(i): ratios(rng) for i in range(20)}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from synthetic import World
 
 from gemmrepro.judge import claims, judging, rules
+from gemmrepro.judge.evidence import NotMeasured
 from gemmrepro.judge.metrics import METRICS
 
 CLAIM = next(claim for claim in claims.load(("ada",)) if claim.id == "ada.naive.loads")
@@ -54,6 +56,30 @@ def test_a_quotient_by_nothing_supports_nothing(judged):
     entry = judged(counters=FMA, value="fma / (n - 4096)", least=0)
     assert entry["verdict"] == rules.NOT_MEASURED
     assert "counters of ada.scalar, 'fma / (n - 4096)' divides by zero" in entry["explanation"]
+
+
+def quotient(**compute: Any) -> Any:
+    """A claim on a counter of two kernels."""
+    kernels = {"kernel": "ada.scalar", "over": "ada.vector", "counter": "inst", "n": 4096}
+    return replace(CLAIM, published=(), compute={"metric": "counter", **kernels, **compute})
+
+
+def test_a_quotient_of_counters_needs_both_kernels_and_a_count():
+    """Two published rows are of two kernels; what counted nothing divides nothing."""
+    metric = METRICS["counter"]
+    counted = {"ada.scalar": 8.0, "ada.vector": 2.0}
+    read = lambda kernel, *_: rules.Value(kernel, *3 * [counted[kernel]], "inst", (f"{kernel}.csv",))  # noqa: E731
+    evidence = SimpleNamespace(counter=read)
+    (value,) = metric.values(quotient(), evidence, "cuda13")
+    assert (value.value, value.unit, value.sources) == (4, "ratio", ("ada.scalar.csv", "ada.vector.csv"))
+    counted["ada.vector"] = 0.0
+    with pytest.raises(NotMeasured, match=r"ada\.vector counted none of inst"):
+        metric.values(quotient(), evidence, "cuda13")
+    rows = ({"unit": "inst", "value": 1.0},) * 2
+    alone = replace(quotient(), published=rows)
+    del alone.compute["over"]
+    (problem,) = [one for one in metric.check(alone) if one.key == "compute.over"]
+    assert "a quotient of two rows has two kernels" in problem.message
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,30 @@ def test_every_launch_of_a_run_counts_and_single_launches_are_read_as_before(ncu
     assert second.endswith("--launch crt.fused:cuda13:256x256x256 crt.library:cuda13:256x256x256")
 
 
+def test_launches_that_are_fewer_than_asked_for_have_no_rows(ncu):
+    folder = ncu(table(("naive", {TIME: "5"})), "")
+    built(folder, "ladder.naive", "ladder.smem")
+    rows, reason = profiler.collect([ONE, ("ladder.smem", *ONE[1:])], folder)
+    assert rows == [] and "ncu profiled 1 launches of 2" in reason
+
+
+def test_without_a_table_of_runs_there_are_none_of_them(ncu):
+    folder = ncu(table(("naive", {TIME: "5"})), "==ERROR== ERR_NVGPUCTRPERM - no permission\n")
+    built(folder, "crt.fused", "ladder.naive")
+    rows, reason = profiler.collect([RUN, ONE], folder)
+    assert {row.kernel for row in rows} == {"ladder.naive"} and "ERR_NVGPUCTRPERM" in reason
+
+
+def test_a_metric_that_this_profiler_does_not_know_is_left_out(ncu, monkeypatch):
+    folder = ncu(table(("naive", {TIME: "5"})), "")
+    program = folder / "ncu"
+    refusal = f"==ERROR== Failed to find metric {SHARE}"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *{SHARE}*) echo "{refusal}";; *) cat {folder}/single;; esac\n')
+    built(folder, "ladder.naive")
+    rows, reason = profiler.collect([ONE], folder)
+    assert [(row.metric, row.value) for row in rows] == [(TIME, 5)] and reason == ""
+
+
 def test_runs_that_cannot_be_told_apart_have_no_rows(ncu):
     folder = ncu(table(("naive", {TIME: "5"})), table(*[(name, {TIME: "2"}) for name in STEPS]))
     built(folder, "crt.fused", "ladder.naive")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from numpy_cupy import NumpyCupy
 
 from gemmrepro import registry
+from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.errors import UserError
 from gemmrepro.gates import ceilings
 from gemmrepro.gates.gate import Judged
@@ -144,6 +146,15 @@ def test_other_shears_fail(loop, says):
 def test_a_rotation_may_write_nothing():
     """Both rotations are judged: of the four cases, two grow."""
     assert len(failures("ffma", writes(1e20))) == 4
+
+
+@pytest.mark.parametrize(("name", "loop"), [("ffma", shears()), ("ffma_rrr", nothing)])
+def test_the_cases_are_those_of_the_recorded_verdicts(name, loop):
+    recorded = json.loads((RECORDINGS / "h200/ceilings/gates.json").read_text())[f"ceilings.{name}"]["toolkits"]
+    cases = [one.case for one in judged(name, loop)]
+    tried = [(case.alpha, case.beta, case.inputs, case.seed) for case in cases]
+    for toolkit in recorded.values():
+        assert tried == [(case["alpha"], case["beta"], case["inputs"], case["seed"]) for case in toolkit["cases"]]
 
 
 def test_the_outer_products_of_the_source_pass():

@@ -77,6 +77,19 @@ def test_run_json_says_how_the_other_rows_were_taken(folders: tuple[Path, Path])
     assert again["earlier"] == run["earlier"]
 
 
+def test_what_was_never_merged_is_noted_with_its_own_circumstances(folders: tuple[Path, Path]) -> None:
+    recorded, measured = folders
+    run = json.loads((recorded / RUN).read_text())
+    run |= {"earlier": [], "date": "2029-01-01T00:00:00Z", "timing_modes": {"graphs": [f"{KEPT} x", f"{NEW} x"]}}
+    (recorded / RUN).write_text(json.dumps(run))
+    (measured / RUN).write_text(json.dumps(run | {"date": "2030-01-01T00:00:00Z", "timing_modes": {"single": []}}))
+    merge.merge(measured, recorded, recorded)
+    merged = json.loads((recorded / RUN).read_text())
+    (earlier,) = merged["earlier"]
+    assert earlier["date"] == "2029-01-01T00:00:00Z" and KEPT in earlier["kernels"] and NEW not in earlier["kernels"]
+    assert merged["timing_modes"] == {"single": [], "graphs": [f"{KEPT} x"]}
+
+
 def test_kernels_without_current_rows_are_missing(folders: tuple[Path, Path]) -> None:
     recorded, _ = folders
     asked = ("hopper", ("cuda13",), (1024, 4096), ("warm",))

@@ -167,6 +167,16 @@ def test_comparison_finds_the_points_that_disagree(world):
     assert found.largest_time_difference == pytest.approx(0.2)
 
 
+def test_a_point_of_one_recording_alone_is_not_compared(world):
+    second = world / "second"
+    write(second, [LIBRARY])
+    found = recorded.compare(recording(world), second)
+    assert (found.points, found.times_agree, found.ratios_agree, found.apart) == (1, (1, 1), (1, 1), ())
+    write(world / "third", pair(512))
+    with pytest.raises(UserError, match="share no point; compare recordings of the same family"):
+        recorded.compare(recording(world), world / "third")
+
+
 @pytest.mark.parametrize("folder", TIMED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_committed_recordings_pass_every_check(folder, tmp_path):
     """Without a build all rows are stale; with the keys of their own binaries they are current."""

@@ -46,6 +46,7 @@ def read(folder):
         (0, {"ratio_ci_low": 0.01}, r"ratio_ci_low .*is 0\.01, and its samples give 0\.04"),
         (0, {"baseline_median_us": 12.6}, r"baseline_median_us .*12\.6 µs, and its samples give 6\.3"),
         (0, {"baseline": "", "ratio": ""}, "has none of its samples' baseline"),
+        (1, {"baseline": "cublas.sgemm", "ratio_ci_low": ""}, "ratio_ci_low .*is empty, and its samples give"),
         (0, {"build_key": "bbbb"}, "its build key is bbbb, and that of its samples aaaa"),
         (0, {"cache": "cold"}, "has no samples"),
         (0, {"m": 512}, "has no samples"),
@@ -156,6 +157,14 @@ def test_counters_that_cannot_be_are_refused(folder, metric, change, complaint):
     assert len(read(folder).counters) == 5
     write(folder, [KERNEL, LIBRARY], (rows | {metric: rows[metric] | change}).values())
     with pytest.raises(UserError, match=complaint):
+        read(folder)
+
+
+def test_counters_and_times_are_of_one_binary(folder):
+    """Counters of today's binary beside times of another one, which are stale."""
+    rows = [COUNTER | dict(metric=name, value=value, unit=unit) for name, (value, unit) in COUNTED.items()]
+    write(folder, [replace(KERNEL, build_key="bbbb"), LIBRARY], rows)
+    with pytest.raises(UserError, match="its build key is aaaa, and that of the times bbbb"):
         read(folder)
 
 

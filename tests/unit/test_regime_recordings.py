@@ -262,6 +262,27 @@ def test_a_row_that_does_not_follow_is_refused(take, cells, complaint):
         rows_of(take)
 
 
+def edited(folder, change):
+    """The rows of a take after `change`."""
+    rows = pd.read_csv(folder / places.SUMMARY, dtype=str, keep_default_na=False)
+    change(rows).to_csv(folder / places.SUMMARY, index=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda rows: pd.concat([rows, rows.tail(1)]), "it repeats"),
+        (lambda rows: rows.head(len(rows) - 1), "it has no row of .*, of which there are samples"),
+        (lambda rows: rows.assign(n="4096"), "has no samples"),
+        (lambda rows: rows.assign(baseline=rows.baseline.replace("cublas.sgemm", "cublas.hgemm")), "the same passes"),
+    ],
+)
+def test_rows_and_samples_are_of_the_same_points(take, change, complaint):
+    edited(take, change)
+    with pytest.raises(UserError, match=complaint):
+        rows_of(take)
+
+
 def test_samples_and_readings_that_cannot_be_are_refused(take):
     def spoil(name, change):
         path = take / name
@@ -287,6 +308,7 @@ def test_samples_and_readings_that_cannot_be_are_refused(take):
     assert "goes back" in spoil(places.READINGS, lambda frame: frame.assign(at_s=-frame.at_s))
     assert "goes back" in spoil(places.READINGS, lambda frame: frame.assign(energy_j=-frame.energy_j))
     assert "joules" in spoil(places.READINGS, lambda frame: frame.assign(energy_j=2 * frame.energy_j))
+    assert "contradict each other" in spoil(places.SAMPLES, lambda frame: frame.assign(index=frame["index"] + 1))
     assert "columns" in spoil(places.SAMPLES, lambda frame: frame.drop(columns="launches"))
     assert "holds" in spoil(places.SAMPLES, lambda frame: frame.assign(time_us=frame.time_us.astype(str)))
 

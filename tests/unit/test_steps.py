@@ -109,6 +109,17 @@ def test_workspaces_are_counted():
         plan.check_memory([point], plain + size - 1, 1 << 20, "GPU A", {FUSED.id: FUSED})
 
 
+def test_the_reference_of_sums_in_fp16_is_counted():
+    """It is summed in fp16 by blocks of rows, beside float64 arrays of C and B."""
+    kernel, shape = registry.kernel("hopper.sketch"), Shape(4096, 512, 256)
+    assert kernel.compute.dtype_acc == "fp16" and operations.REFERENCE_ROWS < shape.m
+    counted = plan.own_bytes(kernel, shape) - kernel.workspace_bytes(shape)
+    block = operations.REFERENCE_ROWS * shape.n
+    assert counted == 16 * shape.m * shape.n + 8 * shape.k * shape.n + 48 * block
+    wide = kernel.with_compute(dtype_acc="fp32")
+    assert plan.own_bytes(wide, shape) == kernel.workspace_bytes(shape)
+
+
 @pytest.mark.parametrize("shape", [Shape.cube(256), Shape(256, 256, 640), Shape(512, 128, 256)], ids=str)
 def test_what_the_judgement_of_a_scheme_takes_is_counted(shape):
     """By what NumPy allocates at the most while it is worked out; a CuPy array more may be alive in an expression."""

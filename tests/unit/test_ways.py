@@ -14,9 +14,10 @@ from gemmrepro.core import paths
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.judge import chips, claims, judging, tally
+from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.expressions import evaluate, names_in
-from gemmrepro.judge.published import published_rows
+from gemmrepro.judge.published import PUBLISHED_COLUMNS, published_rows
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.judge.ways import NONE, REGISTERS, WAYS, register_rules, way_of, way_rules
 
@@ -118,6 +119,26 @@ def test_what_is_no_arithmetic_is_refused(expression, word):
 
 def test_names_of_an_expression():
     assert names_in("2*n**3/t + u") == {"n", "t", "u"}
+
+
+# Published rows
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"value": "1.5 GB/s"}, "line 2: could not convert"),
+        ({"n": "4k"}, "line 2: invalid literal"),
+        ({PUBLISHED_COLUMNS[-1]: None}, f"line 2: no value for column {PUBLISHED_COLUMNS[-1]}"),
+    ],
+)
+def test_a_published_row_that_cannot_be_read_is_named(tmp_path, cells, words):
+    row = {name: "1" for name in PUBLISHED_COLUMNS} | cells
+    path = tmp_path / "published.csv"
+    text = [",".join(PUBLISHED_COLUMNS), ",".join(cell for cell in row.values() if cell is not None)]
+    path.write_text("\n".join(text) + "\n")
+    with pytest.raises(UserError, match=words):
+        published_rows(path)
 
 
 # Chips
@@ -430,6 +451,17 @@ def test_a_calculation_that_cannot_be_is_refused_by_claim_and_key(calculations, 
     assert "hopper.x" in str(caught.value) and words in str(caught.value)
 
 
+def test_a_rate_that_no_document_prints_and_a_file_that_is_missing_are_said():
+    h200 = Inputs(chip=chips.at_hand("NVIDIA H200"))
+    assert h200.rate("dram") == 4800
+    with pytest.raises(UserError, match=r"has no rate 'tea' of .*H200"):
+        h200.rate("tea")
+    with pytest.raises(UserError, match="has no rate 'dram' of the article's GPU"):
+        Inputs().rate("dram")
+    with pytest.raises(UserError, match=r"kernels/tea/calculations\.py is missing"):
+        calculation("tea", "sum")
+
+
 # Registers, what is covered, what is wrong
 
 
@@ -441,6 +473,16 @@ def test_what_is_covered_is_shown_and_not_counted(tmp_path):
     assert covered["explanation"].startswith("ladder.x.ratio judges this in other units")
     assert covered["measured"][0]["value"] == pytest.approx(44100, rel=0.05)
     assert re.search(r"not counted again\. Measured: 4[0-9],[0-9]{3}[^.]* GFLOP/s\.$", covered["explanation"])
+
+
+def test_what_is_covered_with_several_values_shows_each(tmp_path):
+    order = {"metric": "order", "of": "ratio", "kernels": ["ladder.naive", "ladder.warptile"], "n": 4096}
+    covered = of_throughput(compute=order, transfer=AS_IS, covered_by="ladder.x.ratio")
+    covered["statement"] = "The order holds."
+    del covered["tolerance"], covered["published"]
+    entry = judged(tmp_path, of_ratio(), covered)["ladder.x.throughput"]
+    assert entry["verdict"] == COVERED and entry["explanation"].endswith("so it is not counted again.")
+    assert len(entry["measured"]) >= 2
 
 
 @pytest.mark.parametrize(

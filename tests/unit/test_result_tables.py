@@ -1,0 +1,56 @@
+"""What a stage reads of another one's results: a foreign table is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmrepro.errors import UserError
+from gemmrepro.measure.columns import Row, columns
+from gemmrepro.measure.regimes import places, rows
+from gemmrepro.measure.rows import read_table
+
+HEADER = [column.name for column in columns(Row)]
+
+
+def table(folder: Path, header: list[str], **cells: str) -> Path:
+    path = folder / "summary.csv"
+    path.write_text(",".join(header) + "\n" + ",".join(cells.get(name, "1") for name in header) + "\n")
+    return path
+
+
+def test_cells_have_the_types_of_their_columns(tmp_path: Path) -> None:
+    read = read_table(table(tmp_path, HEADER, kernel="ladder.naive", ratio="", median_us="nan"), Row)
+    assert (read.kernel[0], read.n[0], str(read.n.dtype)) == ("ladder.naive", 1, "Int64")
+    assert read.ratio.isna().all() and read.median_us.isna().all()
+
+
+def test_a_file_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
+    read = read_table(tmp_path / "none.csv", Row)
+    assert read.empty and list(read.columns) == HEADER
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "words"),
+    [
+        (HEADER[1:], {}, f"has no column {HEADER[0]}; it was written by another version"),
+        (HEADER, {"median_us": "12 ms"}, "line 2: median_us is '12 ms', which is not a number"),
+        (HEADER, {"kernel": '"'}, "is not a readable CSV"),
+    ],
+)
+def test_a_foreign_table_is_refused(tmp_path: Path, header: list[str], cells: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        read_table(table(tmp_path, header, **cells), Row)
+
+
+def test_regimes_are_read_with_their_circumstances(tmp_path: Path) -> None:
+    folder = tmp_path / "ladder"
+    folder.mkdir()
+    assert rows.load(tmp_path, "ladder").run == {} and rows.load(None, "ladder").by_regime() == {}
+    (folder / places.RUN).write_text(json.dumps({"gpu": {"name": "NVIDIA H200"}}))
+    assert rows.load(tmp_path, "ladder").run["gpu"]["name"] == "NVIDIA H200"
+    (folder / places.RUN).write_text("{")
+    with pytest.raises(UserError, match=r"run\.json"):
+        rows.load(tmp_path, "ladder")
