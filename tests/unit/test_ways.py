@@ -476,10 +476,12 @@ def test_what_is_covered_is_shown_and_not_counted(tmp_path):
 
 
 def test_what_is_covered_with_several_values_shows_each(tmp_path):
-    order = {"metric": "order", "of": "ratio", "kernels": ["ladder.naive", "ladder.warptile"], "n": 4096}
-    covered = of_throughput(compute=order, transfer=AS_IS, covered_by="ladder.x.ratio")
+    order = {"metric": "order", "of": "tflops", "kernels": ["ladder.naive", "ladder.warptile"], "n": 4096}
+    rows = [{**THROUGHPUT, "system": "L1 naive"}, THROUGHPUT]
+    transfer = {"kind": "order", "why": "Each kernel does more with what it loads."}
+    covered = of_throughput(compute=order, published=rows, transfer=transfer, covered_by="ladder.x.ratio")
     covered["statement"] = "The order holds."
-    del covered["tolerance"], covered["published"]
+    del covered["tolerance"]
     entry = judged(tmp_path, of_ratio(), covered)["ladder.x.throughput"]
     assert entry["verdict"] == COVERED and entry["explanation"].endswith("so it is not counted again.")
     assert len(entry["measured"]) >= 2

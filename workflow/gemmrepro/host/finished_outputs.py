@@ -101,10 +101,10 @@ class FinishedOutputs:
         interrupted = set(self._marks("incomplete"))
         records = {name: path for name, path in self._marks("metadata").items() if name not in interrupted}
         with ThreadPoolExecutor(READERS if restarted else 1) as pool:
-            compared = list(pool.map(lambda one: self._compared(*one, restarted), records.items()))
-        for (name, record), (output, fault) in zip(records.items(), compared, strict=True):
+            compared = list(pool.map(lambda name: self._compared(name, records[name], restarted), records))
+        for name, (output, fault) in zip(records, compared, strict=True):
             if fault:
-                self._mark(name, record)
+                self._mark(name, records[name])
                 found.append(f"{fault}; it is made again.")
             elif output:
                 current[name] = output
