@@ -57,13 +57,23 @@ class TestLock:
         assert set(LOCKED.environments[env].apart) == apart.keys()
         assert apart.items() <= LOCKED.sha256.items()
 
+    def test_pytorch_and_apptainer_are_those_of_the_images_and_of_envs_run(self) -> None:
+        recipe = read_recipe(ROOT / "docker/torchcpu.Dockerfile")
+        packages = {name.split("_")[0] for name in LOCKED.environments["torchcpu"].debs}
+        assert {*debian_packages(recipe), "libc6", "dpkg", "apt"} <= packages
+        assert not packages & nix_sources.purged_packages(recipe.path) and "libtorch-test" in nix_sources.purged_packages(
+            recipe.path
+        )
+        [(name, sha256)] = nix_sources.read_apptainer().items()
+        assert LOCKED.environments["apptainer"].apart == (name,) and LOCKED.sha256[name] == sha256
+
     def test_the_images_share_their_debian(self) -> None:
         """One version of a package, so that one download and one security update serve all."""
-        versions: dict[str, set[str]] = {}
-        for environment in LOCKED.environments.values():
+        versions: dict[tuple[str, str], set[str]] = {}
+        for env, environment in LOCKED.environments.items():
             for name in environment.debs:
                 package, version = unquote(name).split("_")[:2]
-                versions.setdefault(package, set()).add(version)
+                versions.setdefault((nix_sources.suite_of(env), package), set()).add(version)
         assert {package for package, found in versions.items() if len(found) > 1} == set()
 
     def test_every_file_has_a_hash_and_no_address(self) -> None:

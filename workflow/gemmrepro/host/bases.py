@@ -15,6 +15,7 @@ from typing import Literal
 from gemmrepro.errors import UserError
 from gemmrepro.host.builders import builder_command, mounts_containers
 from gemmrepro.host.cleaning import EPOCH
+from gemmrepro.host.debian_keys import newer_keys
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, run
 
 PULL_SECONDS = 90
@@ -132,10 +133,18 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
         # Without root, mmdebstrap runs as a mapped user that may not traverse HOME: let it use /tmp.
         environ = {name: value for name, value in work.environ.items() if name != "TMPDIR"}
         environ["SOURCE_DATE_EPOCH"] = str(EPOCH)  # no file is younger: the same packages make the same base
-        run(
-            ["mmdebstrap", "--quiet", "--variant=minbase", *slim, *apt_options(), suite, part],
-            dataclasses.replace(work, environ=environ),
-        )
+        work = dataclasses.replace(work, environ=environ)
+        make = ["mmdebstrap", "--quiet", "--variant=minbase", *slim, *apt_options()]
+        try:
+            run([*make, suite, part], work)
+        except (DiskFull, NoNetwork):
+            raise
+        except UserError as failed:  # for want of keys, perhaps
+            try:
+                keyrings = newer_keys(apt_options(), work)
+            except UserError:
+                raise failed from None
+            run([*make, f"--keyring={keyrings}", suite, part], work)
         part.replace(tar)
         return tar
 

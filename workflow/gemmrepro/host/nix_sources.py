@@ -30,11 +30,24 @@ SOURCES = ROOT / "nix" / "sources.json"
 SUITE = "bookworm"
 """The Debian release of the images (12)."""
 
+SUITES = {"torchcpu": "trixie", "apptainer": "trixie"}
+"""The Debian release of the other environments (13)."""
+
+APART = {"cuda12": "trixie non-free", "apptainer": "sid main"}
+"""Where an environment's packages of another release come from. Of unstable, only Apptainer itself: Debian's releases have
+none, and unstable drops a version when it moves on."""
+
 BASE = ("?essential", "?priority(required)", "apt")
 """apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
 
 ENVIRONMENTS = ("cuda12", "cuda13", "report", "host")
 """Environments by the name of their lock of Python packages; all but ``host`` have a Dockerfile."""
+
+APPTAINER_PACKAGES = (
+    *("squashfs-tools", "squashfuse", "fuse-overlayfs", "fuse2fs", "gocryptfs"),
+    *("libseccomp2", "libsqlite3-0", "libsubid5"),
+)
+"""Debian packages of Apptainer's tools and libraries."""
 
 HOST_PACKAGES = ("g++", "git", "python3", "python3-venv", "bash-static", "procps")
 """Debian packages of the environment that starts the workflow and its tests."""
@@ -185,7 +198,8 @@ def lock(folder: Path) -> Sources:
     """
     if sys.version_info[:2] != (3, 11):
         raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
-    apt = Apt(folder / "apt", release(SUITE))
+    apt = Apt(folder / "apt" / SUITE, release(SUITE))
+    newer = Apt(folder / "apt" / "trixie", release("trixie"))
     packages = {env: debian_packages(read_recipe(ROOT / f"docker/{env}.Dockerfile")) for env in ENVIRONMENTS[:-1]}
     packages["host"] = HOST_PACKAGES
     environments = {}
@@ -194,13 +208,23 @@ def lock(folder: Path) -> Sources:
         python = tuple(sorted(path.name for path in download_locked(env, folder)))
         environments[env] = Environment(apt.closure([*BASE, *packages[env]]), python, tuple(apart))
     environments["tools"] = Environment(apt.closure([*BASE, *TOOLS]))
+    torch = ROOT / "docker/torchcpu.Dockerfile"
+    kept = [
+        name
+        for name in newer.closure([*BASE, *debian_packages(read_recipe(torch))])
+        if name.split("_")[0] not in purged_packages(torch)
+    ]
+    environments["torchcpu"] = Environment(tuple(kept))
+    apptainer = read_apptainer()
+    environments["apptainer"] = Environment(newer.closure(APPTAINER_PACKAGES), (), tuple(apptainer))
     [seed] = [name for name in apt.closure([SEED]) if name.startswith(f"{SEED}_")]
-    archive = seed_archive(folder / "apt" / "archives" / seed, folder)
-    used = {name for environment in environments.values() for name in environment.debs} | {seed}
-    hashes = {name: file_sha256(folder / "apt" / "archives" / name) for name in used}
+    archive = seed_archive(folder / "apt" / SUITE / "archives" / seed, folder)
+    used = {(suite_of(env), name) for env, environment in environments.items() for name in environment.debs}
+    hashes = {name: file_sha256(folder / "apt" / suite / "archives" / name) for suite, name in {*used, (SUITE, seed)}}
     hashes |= {path.name: file_sha256(path) for path in (folder / "python").iterdir()}
     for env in ENVIRONMENTS:
         hashes |= read_apart(ROOT / f"docker/{env}.Dockerfile")
+    hashes |= apptainer
     return Sources(seed, hashlib.sha256(archive).hexdigest(), environments, dict(sorted(hashes.items())))
 
 
@@ -210,6 +234,24 @@ def read_apart(recipe: Path) -> dict[str, str]:
         return {}
     found = dict(re.findall(r"^ARG NVCC_(VERSION|SHA256)=(\S+)$", recipe.read_text(), re.MULTILINE))
     return {f"nvidia-cuda-toolkit_{found['VERSION']}_amd64.deb": found["SHA256"]} if found else {}
+
+
+def suite_of(env: str) -> str:
+    """The Debian release that an environment is made of."""
+    return SUITES.get(env, SUITE)
+
+
+def purged_packages(recipe: Path) -> set[str]:
+    """The packages that a Dockerfile takes away again."""
+    found = re.findall(r"dpkg --force-depends --purge ([^&;\n]+)", recipe.read_text())
+    return {word for words in found for word in words.split()}
+
+
+def read_apptainer() -> dict[str, str]:
+    """Apptainer's package, in the version that `envs/run` installs: SHA-256 by file name."""
+    pinned = (ROOT / "envs/requirements/apptainer.txt").read_text()
+    version, sha256 = re.findall(r"^apptainer (\S+) (\S+)$", pinned, re.MULTILINE)[0]
+    return {f"apptainer_{version}_amd64.deb": sha256}
 
 
 def download_locked(env: str, folder: Path) -> list[Path]:
@@ -248,10 +290,14 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as work:
         part = Path(work) / "files"
         part.mkdir()
-        if debs := missing([sources.seed, *(name for environment in chosen for name in environment.debs)]):
-            Apt(Path(work) / "apt", release(SUITE)).download(debs, part)
-        if apart := missing(name for environment in chosen for name in environment.apart):
-            Apt(Path(work) / "apart", ["trixie non-free"]).download(apart, part)
+        wanted_of: dict[tuple[str, ...], list[str]] = {tuple(release(SUITE)): [sources.seed]}
+        for env in wanted:
+            wanted_of.setdefault(tuple(release(suite_of(env))), []).extend(sources.environments[env].debs)
+            if env in APART:
+                wanted_of.setdefault((APART[env],), []).extend(sources.environments[env].apart)
+        for number, (suites, names) in enumerate(wanted_of.items()):
+            if debs := missing(names):
+                Apt(Path(work) / f"apt-{number}", suites).download(debs, part)
         for environment in chosen:  # two environments may hold two versions of a package, which pip does not mix
             _pip_download(sources, missing(environment.python), part)
         for path in sorted(part.iterdir()):
