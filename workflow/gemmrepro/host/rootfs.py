@@ -64,7 +64,7 @@ def build_in_place(recipe: Recipe, base: Base, work: Workspace) -> Iterator[Root
     """
     command = builder_command("buildah", work)
     start = base.name or "scratch"
-    container = run([*command, "from", "--pull=never", *limit_options("buildah"), start], work, quiet=True).strip()
+    container = run([*command, "from", "--pull=false", *limit_options("buildah"), start], work, quiet=True).strip()
     folder = Path(run([*command, "mount", container], work, quiet=True).strip())
     try:
         if base.tar:
@@ -153,4 +153,4 @@ def _build_options(recipe: Recipe, base: Base, builder: str, work: Workspace) ->
     if builder == "docker":
         work.environ["DOCKER_BUILDKIT"] = "1"
         return [*options, "--network=host"]  # as the others build: a proxy on this machine is in reach
-    return [*options, "--pull=never" if builder == "buildah" else "--pull=false", "--layers=false"]
+    return [*options, "--pull=false", "--layers=false"]
