@@ -322,6 +322,51 @@ class TestCleaning:
         assert written.stat().st_mtime == tmp_path.stat().st_mtime == cleaning.EPOCH
 
 
+class TestBaseFromMmdebstrap:
+    """What make_base does where the host has only older keys of Debian's; a stand-in checks them."""
+
+    MMDEBSTRAP = """
+for word; do
+  case $word in --keyring=*) keys=${word#*=} ;; *) suite=$last last=$word ;; esac
+done
+echo "$suite with ${keys:-none}" >>"$CALLS"
+case $suite in
+  bullseye) ;;
+  *) grep -qs "key of $suite" "${keys:-/none}"/* || { echo "E: apt-get update failed" >&2; exit 25; } ;;
+esac
+mkdir -p "$last.d/usr/share/keyrings"
+[ $suite = bullseye ] && next=bookworm || next=trixie
+echo "key of $next" >"$last.d/usr/share/keyrings/$next.gpg"
+tar -c -f "$last" -C "$last.d" .
+rm -r "$last.d"
+"""
+
+    @pytest.mark.parametrize(("image", "suite"), [("debian:12-slim", "bookworm"), ("debian:13-slim", "trixie")])
+    def test_newer_keys_come_from_the_releases_before(self, tmp_path, monkeypatch, image, suite):
+        program(tmp_path / "bin", "mmdebstrap", self.MMDEBSTRAP)
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+        with workspace(tmp_path / "work", "x", {**os.environ, "CALLS": str(tmp_path / "calls")}) as work:
+            tar = bases.make_base(image, tmp_path, work)
+            keys = work.short / "keys/usr/share/keyrings"
+        calls = (tmp_path / "calls").read_text().splitlines()
+        assert calls == [
+            f"{suite} with none",
+            "bullseye with /usr/share/keyrings",
+            f"bookworm with {keys}",
+            f"{suite} with {keys}",
+        ]
+        assert tar.is_file() and not keys.exists()
+
+    def test_without_any_key_the_first_failure_is_told(self, tmp_path, monkeypatch):
+        program(tmp_path / "bin", "mmdebstrap", "echo E: this one failed >&2; exit 25")
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+        with (
+            workspace(tmp_path / "work", "x", os.environ) as work,
+            pytest.raises(UserError, match=r"variant=minbase(.|\n)*this one failed"),
+        ):
+            bases.make_base("debian:12-slim", tmp_path, work)
+
+
 class TestRun:
     @pytest.mark.parametrize(
         "said",

@@ -79,3 +79,9 @@ def test_a_package_that_is_not_the_locked_one_is_refused(tmp_path: Path, field: 
 def test_a_locked_package_that_is_missing_is_named(tmp_path: Path) -> None:
     done = packages_checked(tmp_path, [package for package in locked_packages() if package[0] != "libseccomp2"])
     assert (done.returncode, done.stdout) == (1, "libseccomp2 is missing\n")
+
+
+@pytest.mark.parametrize("lock", sorted((ROOT / "envs/requirements").glob("*.txt")), ids=lambda path: path.stem)
+def test_locks_choose_by_minor_version_of_python(lock: Path) -> None:
+    """Ubuntu 22.04 has Python 3.11.0rc1, which for its pip is neither older than 3.12 nor 3.12."""
+    assert "python_full_version" not in lock.read_text()
