@@ -34,8 +34,7 @@ SUITES = {"torchcpu": "trixie", "apptainer": "trixie"}
 """The Debian release of the other environments (13)."""
 
 APART = {"cuda12": "trixie non-free", "apptainer": "sid main"}
-"""Where an environment's packages of another release come from. Of unstable, only Apptainer itself: Debian's releases have
-none, and unstable drops a version when it moves on."""
+"""Where an environment's packages of another release come from. Unstable gives Apptainer alone: no release has it."""
 
 BASE = ("?essential", "?priority(required)", "apt")
 """apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
@@ -45,7 +44,7 @@ ENVIRONMENTS = ("cuda12", "cuda13", "report", "host")
 
 APPTAINER_PACKAGES = (
     *("squashfs-tools", "squashfuse", "fuse-overlayfs", "fuse2fs", "gocryptfs"),
-    *("libseccomp2", "libsqlite3-0", "libsubid5"),
+    *("libseccomp2", "libsqlite3-0"),
 )
 """Debian packages of Apptainer's tools and libraries."""
 
