@@ -2,13 +2,14 @@
 
     PYTHONPATH=workflow python tests/campaigns/repeating.py --out tests/campaigns/recorded/repeating.json
 
-Takes of a family on one card are compared block by block. The logarithm of a block's time is its row's, plus a
-deviation of the take, plus one of the block. The variances of both are estimated from the mean squares of a nested
-design (rows, takes, blocks): that of blocks row by row, that of takes for all rows of a kind together (`kind`), since
-two takes of a row say next to nothing of it. A block's deviation has a part that a longer block would average away:
-the scatter of its chunks, which follow one another with some correlation.
+Takes of a family on one card at the same settings are compared block by block. The logarithm of a block's time is its
+row's, plus a deviation of the take, plus one of the block. The variances of both are estimated from the mean squares of
+a nested design (rows, takes, blocks): that of blocks row by row, that of takes for all rows of a kind together
+(`kind`), since two takes of a row say next to nothing of it. A block's deviation has a part that a longer block would
+average away: the scatter of its chunks, which follow one another with some correlation.
 
 The value of a row is the median of its blocks, whose variance for normal blocks is pi / 2 times that of their mean.
+What is predicted follows from the takes of the first card; takes at other settings (`measured`) are held against it.
 `docs/regimes.md` has the outcome.
 """
 
@@ -62,20 +63,26 @@ Row = Mapping[str, Sequence[Block]]
 """The blocks of a row by take."""
 
 
-def read(families: Iterable[str], recorded: Path = RECORDED) -> dict[files.Point, Row]:
-    """The rows of the takes of each family's first card."""
+Setting = tuple[str, float, int, int]
+"""A card, and with what its takes were recorded: seconds, pairs of passes sustained, and of bursts."""
+
+
+def read(families: Iterable[str], recorded: Path = RECORDED) -> dict[Setting, dict[files.Point, Row]]:
+    """The rows that were taken more than once at the same settings on the same card; the first take's come first."""
     import pandas as pd
 
-    rows: dict[files.Point, dict[str, list[Block]]] = {}
+    found: dict[Setting, dict[files.Point, dict[str, list[Block]]]] = {}
     for family in families:
-        takes = places.takes(recorded, family)
-        cards = {take: read_json(take / places.RUN, "a take", "record it")["gpu"].get("card") for take in takes}
-        for take in (each for each in takes if cards[each] == cards[takes[0]]):
+        for take in places.takes(recorded, family):
+            run = read_json(take / places.RUN, "a take", "record it")
+            pairs = run["config"]["pairs"]
+            setting = run["gpu"].get("card", ""), run["config"]["seconds"], pairs[SUSTAINED], pairs[BURST]
             tables = (pd.read_parquet(take / name) for name in (places.SAMPLES, places.READINGS))
             for point, subject in files.by_point(*tables).items():
                 blocks = [_block(each) for each in subject.blocks]
-                rows.setdefault(point, {})[f"{family} {take.name}"] = blocks
-    return {point: takes for point, takes in rows.items() if len(takes) > 1}
+                found.setdefault(setting, {}).setdefault(point, {})[f"{family} {take.name}"] = blocks
+    repeated = {s: {p: takes for p, takes in rows.items() if len(takes) > 1} for s, rows in found.items()}
+    return {setting: rows for setting, rows in repeated.items() if rows}
 
 
 def _block(taken: Any) -> Block:
@@ -220,13 +227,41 @@ def of_regime(rows: Mapping[files.Point, Row], regime: str) -> dict[str, Any]:
     }
 
 
+def measured(setting: Setting, rows: Mapping[files.Point, Row], regime: str) -> dict[str, Any]:
+    """How far takes at another setting, perhaps on another card, are apart, row by row."""
+    own = {point: row for point, row in rows.items() if point[-1] == regime}
+    card, seconds, sustained, burst = setting
+    return {
+        "card": card,
+        "seconds": seconds,
+        "pairs asked for": {SUSTAINED: sustained, BURST: burst}[regime],
+        "within the goal": f"{sum(difference(row) <= GOALS[regime] for row in own.values())} of {len(own)}",
+        "rows by themselves": [
+            {
+                "row": " ".join(point[:-1]),
+                "kind": kind(point, row),
+                "blocks": [len(blocks) for blocks in row.values()],
+                "difference, %": _percent(difference(row)),
+                "block, %": _percent(math.sqrt(squares(row)[0])),
+                "standard deviation of a difference, %": _percent(
+                    math.sqrt(sum(math.pi / 2 * squares(row)[0] / len(blocks) for blocks in row.values()))
+                ),
+            }
+            for point, row in own.items()
+        ],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--families", default="hopper,crt", help="comma-separated")
     parser.add_argument("--out", type=Path, help="write the outcome as JSON")
     options = parser.parse_args()
-    rows = read(options.families.split(","))
-    outcome = {regime: of_regime(rows, regime) for regime in REGIMES}
+    (_, rows), *others = read(options.families.split(",")).items()
+    outcome = {
+        regime: of_regime(rows, regime) | {"measured": [measured(*each, regime) for each in others]}
+        for regime in REGIMES
+    }
     text = json.dumps(outcome, indent=1) + "\n"
     print(text)
     if options.out:

@@ -90,7 +90,7 @@ def test_the_limits_say_how_far_takes_and_cards_are_apart():
     nothing = pd.DataFrame(columns=ROW_COLUMNS)
     sentence = cards_sentence(Regimes("hopper", nothing, spread.summary(takes)))
     first = "Two takes on one card (hopper, sustained): times of the same row differ by 1.0% (median of 1 rows), "
-    assert sentence.startswith(f"{first}at most by 1.0%. Two cards (hopper, sustained): ")
+    assert sentence.startswith(f"{first}at most by 1.0%. Cards of one model (hopper, sustained): ")
     assert "bursts" not in sentence
     assert cards_sentence(Regimes("hopper", nothing, spread.summary(takes[:1]))) == ""
     assert cards_sentence(Regimes("hopper", nothing)) == ""

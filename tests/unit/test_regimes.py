@@ -178,6 +178,7 @@ def test_the_scatter_of_takes_is_told_from_that_of_their_blocks():
 
 def test_every_recorded_take_has_a_part_in_the_estimate():
     outcome = json.loads((ROOT / "tests/campaigns/recorded/repeating.json").read_text())
-    rows = repeating.read(["hopper", "crt"])
+    first, *others = repeating.read(["hopper", "crt"]).items()
     for regime, told in outcome.items():
-        assert told["rows"] == sum(point[-1] == regime for point in rows) == 19
+        assert told["rows"] == sum(point[-1] == regime for point in first[1]) == 19
+        assert told["measured"] == [repeating.measured(*each, regime) for each in others] != []

@@ -20,3 +20,10 @@ def test_takes_of_a_card_and_cards_are_held_apart():
     assert cards.rows == 2 and cards.largest == pytest.approx(110 / 101.5 - 1)
     assert repeated(found, "burst") is None and between_cards(found[:2], "sustained") is None
     assert repeated(found[1:], "sustained") is None
+
+
+def test_a_take_of_some_rows_leaves_the_other_rows_compared():
+    found = [take("a", x=100.0, y=10.0), take("b", x=101.0, y=10.3), take("c", x=104.0)]
+    cards = between_cards(found, "sustained")
+    assert (cards.rows, cards.at) == (2, "x sustained") and cards.largest == pytest.approx(0.04)
+    assert repeated([*found, take("c", x=104.0, y=9.0)], "sustained").rows == 1

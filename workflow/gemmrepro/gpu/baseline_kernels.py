@@ -48,20 +48,24 @@ def _cupti() -> Callable[[Callable[[], None]], list[str]]:
         raise UserError(
             f"neither PyTorch nor CUPTI can be imported ({error}); they are only needed for the kernels' names."
         ) from None
-    kind, seen = cupti.ActivityKind.CONCURRENT_KERNEL, list[str]()
+    # A memset that a library launches with its kernel takes time too: PyTorch's profiler lists it by this name.
+    named = {cupti.ActivityKind.MEMSET: "Memset (Device)"}
+    kinds = (cupti.ActivityKind.CONCURRENT_KERNEL, *named)
+    seen: list[tuple[int, str]] = []
 
     def completed(activities: Sequence[Any]) -> None:
-        seen.extend(each.name for each in activities if each.kind == kind)
+        seen.extend((each.start, named.get(each.kind) or each.name) for each in activities if each.kind in kinds)
 
     def kernels(call: Callable[[], None]) -> list[str]:
         cupti.activity_flush_all(1)
         seen.clear()
         call()
         cupti.activity_flush_all(1)
-        return list(seen)
+        return [name for _, name in sorted(seen)]
 
     cupti.activity_register_callbacks(lambda: (8 << 20, 0), completed)
-    cupti.activity_enable(kind)
+    for kind in kinds:
+        cupti.activity_enable(kind)
     return kernels
 
 

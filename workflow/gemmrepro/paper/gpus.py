@@ -68,18 +68,22 @@ class KernelLine:
 
 @dataclass(frozen=True)
 class CardLine:
-    """A row of the regimes on each card of a model: medians in µs, ratios, and how far the times are apart."""
+    """A row of the regimes on each card of a model: medians in µs, ratios, and how far the times are apart.
+
+    None is a card without the row; at least two have it.
+    """
 
     family: str
     kernel: str
     n: str
     regime: str
-    times: tuple[float, ...]
+    times: tuple[float | None, ...]
     ratios: tuple[float | None, ...]
 
     @property
     def apart(self) -> float:
-        return max(self.times) / min(self.times) - 1
+        known = [time for time in self.times if time is not None]
+        return max(known) / min(known) - 1
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def cards_sentence(found: Regimes) -> str:
     parts = [
         f"{where} ({found.family}, {words}): times of the same row differ by {spread['middle']:.1%} "
         f"(median of {spread['rows']} rows), at most by {spread['largest']:.1%}."
-        for where, name in (("Two takes on one card", "repeated"), ("Two cards", "between_cards"))
+        for where, name in (("Two takes on one card", "repeated"), ("Cards of one model", "between_cards"))
         for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
         if (spread := (spreads.get(regime) or {}).get(name))
     ]

@@ -1,7 +1,7 @@
 """How far takes agree: two on the same card, and two cards of a model.
 
-A take is a family's whole measurement in the regimes; `gpu.card` in its run.json tells cards apart. What is compared is
-the median of a row. Between cards, a card's value is the mean of its takes.
+A take is a family's measurement in the regimes, of all its rows or of some; `gpu.card` in its run.json tells cards
+apart. What is compared is the median of a row. Between cards, a card's value is the mean of its takes.
 """
 
 from __future__ import annotations
@@ -61,11 +61,7 @@ def repeated(found: Sequence[Take], regime: str) -> Spread | None:
 
 def between_cards(found: Sequence[Take], regime: str) -> Spread | None:
     """How far cards are apart, a row's two most distant ones; None with takes of one card."""
-    by_card = []
-    for card in _by_card(found):
-        shared = set.intersection(*({*medians} for medians in card))
-        by_card.append({point: statistics.fmean(medians[point] for medians in card) for point in shared})
-    return _spread(_differences(by_card, regime))
+    return _spread(_differences([_means(card) for card in _by_card(found)], regime))
 
 
 def _by_card(found: Sequence[Take]) -> list[list[Mapping[Point, float]]]:
@@ -73,14 +69,18 @@ def _by_card(found: Sequence[Take]) -> list[list[Mapping[Point, float]]]:
     return [[take.medians for take in found if take.card == card] for card in cards]
 
 
+def _means(takes: Sequence[Mapping[Point, float]]) -> dict[Point, float]:
+    """The mean of every point over the takes that have it."""
+    points = dict.fromkeys(point for medians in takes for point in medians)
+    return {point: statistics.fmean(medians[point] for medians in takes if point in medians) for point in points}
+
+
 def _differences(medians_of: Sequence[Mapping[Point, float]], regime: str) -> dict[Point, float]:
-    if len(medians_of) < 2:
-        return {}
-    shared = set.intersection(*({*medians} for medians in medians_of))
+    """How far the values of every point are apart that at least two of `medians_of` have."""
     apart = {}
-    for point in sorted(shared):
-        if point[-1] == regime:
-            values = [medians[point] for medians in medians_of]
+    for point in sorted({point for medians in medians_of for point in medians if point[-1] == regime}):
+        values = [medians[point] for medians in medians_of if point in medians]
+        if len(values) > 1:
             apart[point] = max(values) / min(values) - 1
     return apart
 
@@ -93,23 +93,29 @@ def _spread(apart: Mapping[Point, float]) -> Spread | None:
 
 
 def by_card(found: Sequence[Take]) -> dict[str, Any]:
-    """Every row that all cards have, with the mean time and ratio of each card's takes; {} with takes of one card."""
+    """Every row that several cards have, with the mean time and ratio of each card's takes, None where a card has none.
+
+    {} where no two cards have a row in common.
+    """
     cards = list(dict.fromkeys(take.card for take in found))
-    if len(cards) < 2:
-        return {}
-    shared = set.intersection(*({*take.medians} for take in found))
     rows = []
-    for point in (each for each in found[0].medians if each in shared):
-        of_card = [[take for take in found if take.card == card] for card in cards]
+    for point in dict.fromkeys(point for take in found for point in take.medians):
+        of_card = [[take for take in found if take.card == card and point in take.medians] for card in cards]
+        if sum(map(bool, of_card)) < 2:
+            continue
         ratios = [[take.ratios[point] for take in takes if point in take.ratios] for takes in of_card]
         rows.append(
             {
                 "point": dict(zip(POINT, point, strict=True)),
-                "times_us": [statistics.fmean(take.medians[point] for take in takes) for takes in of_card],
-                "ratios": [statistics.fmean(each) if each else None for each in ratios],
+                "times_us": [_mean([take.medians[point] for take in takes]) for takes in of_card],
+                "ratios": [_mean(each) for each in ratios],
             }
         )
-    return {"cards": cards, "rows": rows}
+    return {"cards": cards, "rows": rows} if rows else {}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
 def summary(found: Sequence[Take]) -> dict[str, Any]:
