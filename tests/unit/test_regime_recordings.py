@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from types import SimpleNamespace
 
 import pandas as pd
@@ -26,6 +27,7 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
+TAKE = f"recorded/gpu/ladder/{places.FOLDER}/1"
 TIMES = {"ladder.naive": 400.0, "ladder.smem": 300.0, "cublas.sgemm": 200.0}
 DOCUMENT = {
     "toolkits": ["cuda13"],
@@ -118,12 +120,22 @@ def measured(folder, out, gpu=None, document=DOCUMENT, deadline=None, said=lambd
     return complete, work, device
 
 
-@pytest.fixture
-def take(tmp_path, synthetic):
-    """A whole take of the ladder, filed as a recording."""
-    folder = tmp_path / "recorded" / "gpu" / "ladder" / places.FOLDER / "1"
-    measured(tmp_path, folder)
+@pytest.fixture(scope="module")
+def filed(tmp_path_factory):
+    """A whole take of the ladder, filed as a recording, and today's builds."""
+    folder = tmp_path_factory.mktemp("filed")
+    with pytest.MonkeyPatch.context() as patch:
+        replace_gpu(patch)
+        measured(folder, folder / TAKE)
+    shutil.rmtree(folder / "journal")
     return folder
+
+
+@pytest.fixture
+def take(tmp_path, filed):
+    """A take of one's own, to spoil."""
+    shutil.copytree(filed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / TAKE
 
 
 def rows_of(folder):
