@@ -1,6 +1,6 @@
 """The checkout in places and under conditions that are not the developer's: does a command work, or say why not?
 
-    PYTHONPATH=workflow envs/run python tests/campaigns/environments.py --markdown
+    PYTHONPATH=workflow envs/run python tests/campaigns/environments.py --out environments.json
 
 Needs Linux, root (for mounts of its own and an ordinary user) and git. In each case a fresh copy of what is committed
 plans the default run, makes one file with a real job, and checks a family; or `envs/run` must refuse in one line. Each
@@ -19,6 +19,9 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from gemmrepro.core.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = "snakemake -n --quiet all --cores 1"
@@ -38,6 +41,7 @@ class Case:
         unset, set: changes of the environment.
         user: whether an ordinary user runs it, who owns the checkout.
         read_only: whether the checkout is mounted read-only.
+        offline: whether it has no network.
         refused: a regular expression that the one line of a refusal matches; "" if the command must work.
     """
 
@@ -50,6 +54,7 @@ class Case:
     set: Mapping[str, str] = field(default_factory=dict)
     user: bool = False
     read_only: bool = False
+    offline: bool = False
     refused: str = ""
 
 
@@ -90,6 +95,12 @@ CASES = (
     Case("120 MB of memory", before="ulimit -v 120000;", command=CHECK, refused="emory|allocate|thread"),
     Case("2 GB of memory", before="ulimit -v 2000000;", command=f"OPENBLAS_NUM_THREADS=1 {CHECK}"),
     Case(
+        "no network, no images yet",
+        command="snakemake --use-singularity --cores 1 resources/images/report.sif",
+        offline=True,
+        refused=r"^gemmrepro: no network: the packages for a container image could not be downloaded",
+    ),
+    Case(
         "from another folder",
         command='cd / && snakemake -n --quiet all --cores 1 -s "$OLDPWD/workflow/Snakefile"',
         refused="config/config.yaml but it is not present",
@@ -116,6 +127,8 @@ def command(case: Case, place: Path) -> list[str]:
     words = ["bash", "-c", f"{case.before} {case.command}"]
     if case.user:
         words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *words]
+    if case.offline:
+        words = ["unshare", "--net", *words]
     if case.read_only:
         mounts = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && cd "$0" && exec "$@"'
         words = ["unshare", "--mount", "bash", "-c", mounts, str(place), *words]
@@ -140,6 +153,11 @@ class Outcome:
             return self.code == 0
         plain = "Traceback" not in self.said or "emory" in self.case.refused
         return self.code != 0 and plain and any(re.search(self.case.refused, line) for line in self.lines)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        refusal = self.case.refused and next((line for line in self.lines if re.search(self.case.refused, line)), "")
+        return {"environment": self.case.name, "exit_code": self.code, "as_expected": self.held, "refusal": refusal}
 
 
 def tried(case: Case) -> Outcome:
@@ -169,7 +187,7 @@ def tried(case: Case) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", help="a part of the names of cases")
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
     arguments = parser.parse_args()
     chosen: Callable[[Case], bool] = lambda case: arguments.only in case.name  # noqa: E731
     missing = [name for name in ("git", "unshare", "setpriv", "snakemake") if shutil.which(name) is None]
@@ -185,6 +203,9 @@ def main() -> int:
         if not outcome.held:
             print("\n".join(outcome.lines[-12:]), flush=True)
     held = sum(outcome.held for outcome in outcomes)
+    if arguments.out:
+        cases = [outcome.document for outcome in outcomes]
+        write_json(arguments.out, {"tried": len(outcomes), "held": held, "cases": cases})
     print(f"{len(outcomes)} tried, {held} as expected")
     return int(held != len(outcomes))
 
