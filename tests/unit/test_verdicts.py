@@ -19,6 +19,7 @@ from gemmrepro.core.names import COMMAND
 from gemmrepro.core.paths import ROOT
 from gemmrepro.judge import claims, evidence, judging, metrics, rules
 from gemmrepro.judge.evidence import Value
+from gemmrepro.judge.metrics.base import OtherToolkitsOnly, Reading, read_toolkits
 from gemmrepro.judge.rules import (
     CONSISTENT,
     CONTRADICTORY,
@@ -229,6 +230,24 @@ def test_one_toolkit_is_enough_and_is_named(tmp_path):
     entry = judged(World(tmp_path, toolkits=("cuda13",)).write())["ladder.ratio.L3"]
     assert (entry["judged_on"], entry["verdict"]) == ("cuda13", REPRODUCED)
     assert "cuda13" in entry["measured"][0]["label"]
+
+
+@pytest.mark.parametrize("any_toolkit", [False, True])
+def test_the_first_toolkit_with_rows_counts_unless_any_does(any_toolkit):
+    class OfCuda13:
+        def measure(self, claim, of, toolkit):
+            if toolkit == "cuda12":
+                raise evidence.NotMeasured("cuda12 has no such row")
+            return Reading(toolkit, (value(1.0),))
+
+    claim = SimpleNamespace(toolkits=("cuda12", "cuda13"))
+    both = SimpleNamespace(toolkits=lambda chosen: chosen)
+    if any_toolkit:
+        assert read_toolkits(OfCuda13(), claim, both, any_toolkit=True).judged.toolkit == "cuda13"
+        return
+    with pytest.raises(OtherToolkitsOnly, match="cuda12 has no such row") as refused:
+        read_toolkits(OfCuda13(), claim, both)
+    assert [reading.toolkit for reading in refused.value.others] == ["cuda13"]
 
 
 def test_a_smaller_sweep_leaves_claims_unmeasured(tmp_path):

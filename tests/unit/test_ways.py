@@ -504,6 +504,12 @@ def test_what_cannot_cover_is_refused(tmp_path, changes, of_other, words):
     assert "ladder.x.throughput" in message and words in message
 
 
+def test_a_claim_on_another_article_covers_nothing(tmp_path):
+    other = {"id": "ladder.y", "article": "plamo", "where": "all", "statement": "It runs."}
+    other |= {"compute": {"metric": "none"}, "transfer": {"kind": "none", "why": "There are no weights."}}
+    assert "'ladder.y' is about another article, plamo" in refused(tmp_path, of_ratio(covered_by="ladder.y"), other)
+
+
 def test_registers_are_counted_apart(tmp_path):
     world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
     of = loaded(tmp_path, of_ratio(), of_ratio(id="ladder.x.own", register="project"))
