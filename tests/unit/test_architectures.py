@@ -91,6 +91,14 @@ def test_a_family_compiled_once_has_machine_code_of_one_toolkit_and_build_keys_o
     assert plan.compiling(registry.kernel("ada.scalar")) == ["cuda12", "cuda13"]
 
 
+def test_templates_are_the_longest_builds_and_what_is_not_compiled_takes_no_time():
+    plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "recorded", None)
+    effort = {name: plan.effort(registry.kernel(name), "cuda13") for name in ("ada.scalar", "cutile.vector_add")}
+    base = registry.kernel("cute.base")
+    assert plan.effort(base, "cuda12") > effort["cutile.vector_add"] > effort["ada.scalar"] > 0
+    assert plan.effort(base, "cuda13") == 0
+
+
 def test_whatever_is_measured_is_compiled_with_every_toolkit():
     plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "live", HostGpu("NVIDIA H200", 90, ""))
     assert all(plan.compiling(kernel) == plan.toolkits_of(kernel) for kernel in plan.kernels_of("cute"))

@@ -123,6 +123,8 @@ for family, names in PLAN.figures().items():
             ),
         log:
             f"results/logs/figures/{family}.log",
+        # Only the report waits for them: they are drawn beside the verdicts and the paper's own figures.
+        priority: -1
         container:
             image("report")
         params:

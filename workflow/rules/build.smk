@@ -3,6 +3,12 @@
 # code the run does not read gets only a record with its build key (`compiled_once` in the configuration).
 
 
+# Half of the cores, so that two jobs run side by side: a job's start and its last listing keep one core busy alone. A
+# kernel alone takes all, and so does a job on a cluster, where each has a node's cores to itself.
+SHARED = workflow.is_main_process and workflow.resource_settings.cores and not PLAN.only
+BUILD_THREADS = max(1, min(8, workflow.resource_settings.cores // 2)) if SHARED else 8
+
+
 for family in FAMILIES:
     for toolkit in PLAN.toolkits:
         if not (together := PLAN.together(family, toolkit)):
@@ -25,7 +31,9 @@ for family in FAMILIES:
                 f"results/logs/build/{toolkit}/{family}.log",
             container:
                 image(toolkit)
-            threads: 8
+            # The longest first.
+            priority: sum(PLAN.effort(kernel, toolkit) for kernel in together)
+            threads: BUILD_THREADS
             params:
                 kernels=[PLAN.wanted(kernel, toolkit) for kernel in together],
                 toolkit=toolkit,

@@ -17,7 +17,8 @@ for rank, env in enumerate(["pdf", "torch", "measure", "report", "torchcpu", "cu
             lock=f"resources/images/{env}.lock.json",
         log:
             f"results/logs/images/{env}.log",
-        priority: rank
+        # Before any build: with two cores, kernels are compiled on one while the other makes the report's image.
+        priority: 1000 + rank
         localrule: True
         threads: 1
         params:

@@ -142,6 +142,15 @@ class Plan:
         first = [toolkit for toolkit in self.config["sweep"]["toolkits"] if toolkit in toolkits]
         return first[:1] or toolkits
 
+    def effort(self, kernel: Kernel, toolkit: str) -> int:
+        """About how long `toolkit` compiles `kernel`, relative to one in plain CUDA C++; for the order of builds.
+
+        CUTLASS makes it some 25 times as long, a compiler in Python some three times (medians of one run).
+        """
+        if toolkit not in self.compiling(kernel):
+            return 0
+        return max(25 if code.code.packages else 1 if code.code.compiler == "nvcc" else 3 for code in kernel.codes)
+
     def builds_of(self, kernel: Kernel, suffix: str = "json") -> list[str]:
         """Build records of one kernel, one per toolkit, or other files of those that compile it."""
         toolkits = self.toolkits_of(kernel) if suffix == "json" else self.compiling(kernel)
