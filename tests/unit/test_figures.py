@@ -20,7 +20,7 @@ from synthetic import LEVELS, World, stand_in
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.judge import ceilings
-from gemmrepro.measure.rows import load, toolkit_of
+from gemmrepro.measure.rows import load
 from gemmrepro.paper.figures import catalogue, climb, ratio, style
 from gemmrepro.paper.figures.catalogue import LADDER
 from gemmrepro.registry import ladders
@@ -256,11 +256,11 @@ def test_peaks_follow_from_clock_and_multiprocessors():
 def test_the_toolkit_that_built_most_kernels_stands_for_a_family(tmp_path):
     world = World(tmp_path, families=("ladder",), sizes=(2048,)).write()
     measured = load(world.measure, "ladder")
-    assert toolkit_of(measured) == "cuda12"
+    assert measured.toolkit == "cuda12"
     rows = measured.summary
     fewer = rows[(rows["toolkit"] != "cuda12") | (rows["kernel"] != "ladder.smem")]
-    assert toolkit_of(replace(measured, summary=fewer)) == "cuda13"
-    assert toolkit_of(replace(measured, summary=rows[:0])) is None
+    assert replace(measured, summary=fewer).toolkit == "cuda13"
+    assert replace(measured, summary=rows[:0]).toolkit is None
 
 
 def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Results:
         """How many rows are stale."""
         return int((~is_current(self.rows)).sum())
 
-    @property
+    @cached_property
     def toolkit(self) -> str | None:
         """The toolkit that represents it: the first of TOOLKIT_ORDER with current rows, else with any."""
         for rows in (self.rows[is_current(self.rows)], self.rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ _SHOWN_ERRORS = 8
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys."""
-    document: dict[str, Any] = yaml.safe_load(SCHEMA.read_text())
+    document = deepcopy(schemas.load(SCHEMA.name))
     compute, claim = (document["$defs"][name] for name in ("compute", "claim"))
     compute["properties"]["metric"] = {
         "description": " ".join(f"{word}: {metric.rule}" for word, metric in METRICS.items()),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmrepro import registry
-from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.rows import RowView, row_view, samples_by_row, times_of
 from gemmrepro.paper.text import anchor
@@ -32,7 +31,6 @@ class BaselinePage:
 def baseline_pages(inputs: Inputs) -> list[BaselinePage]:
     """Every baseline with rows, by name."""
     known = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
-    ceilings = highest(inputs.measured)
     found: dict[str, list[BaselineRows]] = {}
     for family, measured in inputs.measured.items():
         rows = measured.summary[~measured.summary["kernel"].isin(known)]
@@ -45,7 +43,7 @@ def baseline_pages(inputs: Inputs) -> list[BaselinePage]:
             found.setdefault(str(name), []).append(
                 BaselineRows(
                     family=family,
-                    rows=tuple(row_view(row, times_of(samples, row), ceilings) for _, row in own.iterrows()),
+                    rows=tuple(row_view(row, times_of(samples, row), inputs.ceilings) for _, row in own.iterrows()),
                     ran=tuple((key, str(value)) for key, value in ran if key.split()[0] == name),
                 )
             )

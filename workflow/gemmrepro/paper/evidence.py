@@ -10,7 +10,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
-from gemmrepro.measure.rows import Measurements, cubes, is_current, select, toolkit_of
+from gemmrepro.measure.rows import Measurements, cubes, is_current, select
 from gemmrepro.paper.rows import counter_anchor, row_anchor
 from gemmrepro.paper.text import BY, NONE, LinkView, anchor, number
 from gemmrepro.registry import ladders
@@ -69,7 +69,7 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
     if not kernel.story.evidence:
         return None
     before = ladders.before(kernel)
-    toolkit = toolkit_of(measured)
+    toolkit = measured.toolkit
     counters = select(measured.counters, toolkit=toolkit)
     counters = counters[counters["metric"].isin(kernel.story.evidence) & counters["value"].notna()]
     size = _size(counters, kernel, before)

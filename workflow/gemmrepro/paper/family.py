@@ -14,7 +14,6 @@ from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
 from gemmrepro.paper import discussion
 from gemmrepro.paper.accuracy import Accuracies
-from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.inputs import Inputs
@@ -102,7 +101,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         experiments=tuple(experiment_view(name, results, inputs) for results in experiments.values()),
         discussion=discussion.render(name, inputs.measured, experiments),
         finding=discussion.render(name, inputs.measured, experiments, discussion.FINDING) or None,
-        table=table_view(family, measured, Accuracies.of(inputs.experiments), highest(inputs.measured)),
+        table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
         rows=_all_rows(name, inputs),
         stale=int((measured.summary["status"] == "stale").sum()),
         has_counters=len(measured.counters) > 0,
@@ -117,10 +116,13 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
 def _all_rows(family: str, inputs: Inputs) -> tuple[NamedRow, ...]:
     kernels = {kernel.id: kernel for kernel in registry.kernels(family)}
     rows = inputs.measured[family].summary
-    ceilings = highest(inputs.measured)
     rows = rows.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
     return tuple(
-        NamedRow(_row_name(kernels.get(row["kernel"]), row), row["kernel"] in kernels, row_view(row, ceilings=ceilings))
+        NamedRow(
+            _row_name(kernels.get(row["kernel"]), row),
+            row["kernel"] in kernels,
+            row_view(row, ceilings=inputs.ceilings),
+        )
         for _, row in rows.iterrows()
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.regimes.rows import load as load_regimes
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.bundle import Files
+from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.figure_cells import Cells, link_figures
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
@@ -58,6 +60,11 @@ class Inputs:
     experiments: Mapping[str, Mapping[str, Results]] = field(default_factory=dict)
     regimes: Mapping[str, Regimes] = field(default_factory=dict)
     others: Sequence[Gpu] = ()
+
+    @cached_property
+    def ceilings(self) -> dict[str, float]:
+        """TFLOP/s of the GPU's fastest loops by type, which no row may exceed."""
+        return highest(self.measured)
 
 
 def read_inputs(arguments: argparse.Namespace) -> Inputs:

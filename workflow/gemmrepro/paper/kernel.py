@@ -11,7 +11,6 @@ from gemmrepro import operations, registry
 from gemmrepro.core import names
 from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.experiments.results import Results
-from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import experiment_anchor
 from gemmrepro.paper.diff import DiffView, diff_view
 from gemmrepro.paper.evidence import EvidenceView, LineView, evidence_view
@@ -94,7 +93,6 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
-    ceilings = highest(inputs.measured)
     return KernelView(
         id=kernel.id,
         anchor=anchor(kernel.id),
@@ -111,7 +109,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         evidence=evidence_view(kernel, measured),
         gate=gate_view(inputs.gates.get(kernel.id), kernel.compute.dtype_out),
         code=machine_code(kernel, inputs),
-        rows=tuple(row_view(row, times_of(samples, row), ceilings) for _, row in rows.iterrows()),
+        rows=tuple(row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()),
         counters=tuple(counter_view(row) for _, row in counters.iterrows()),
         source=source_view(kernel, inputs),
         claims=tuple(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.claims import experiment_row_anchor
@@ -55,17 +57,33 @@ class Places:
         if results is None:
             return None
         wanted = rest.split("/") if rest else []
-        for place, row in results.of(kernel, toolkit).iterrows():
-            if toolkit in (results.toolkit, row["toolkit"]) and _has(row, wanted):
-                return experiment_row_anchor(family, name, place) if _shown(results, row) else None
+        for row in self._rows.get((family, name, kernel), ()):
+            named = row.toolkit == toolkit or (row.toolkit == LIBRARY and toolkit == results.toolkit)
+            if named and row.cells.issuperset(wanted):
+                return experiment_row_anchor(family, name, row.place) if _shown(results, row) else None
         return None
 
+    @cached_property
+    def _rows(self) -> Mapping[tuple[str, str, str], list[_Row]]:
+        """The rows of all experiments by family, experiment and kernel, in the order of the tables."""
+        found: dict[tuple[str, str, str], list[_Row]] = {}
+        for family, by_name in self.experiments.items():
+            for name, results in by_name.items():
+                for place, cells in results.rows.iterrows():
+                    row = _Row(place, cells["toolkit"], frozenset(map(str, cells)))
+                    found.setdefault((family, name, cells["kernel"]), []).append(row)
+        return found
 
-def _has(row: Mapping[str, Any], wanted: list[str]) -> bool:
-    cells = [str(cell) for cell in row.values()] if isinstance(row, dict) else [str(cell) for cell in row]
-    return all(cell in cells for cell in wanted)
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of an experiment: its place in the table, its toolkit, and all its cells as text."""
+
+    place: Any
+    toolkit: str
+    cells: frozenset[str]
 
 
-def _shown(results: Results, row: Mapping[str, Any]) -> bool:
+def _shown(results: Results, row: _Row) -> bool:
     """Whether the report shows a row: those by the toolkit that represents the experiment, and libraries'."""
-    return row["toolkit"] in (results.toolkit, "library")
+    return row.toolkit in (results.toolkit, LIBRARY)

@@ -13,7 +13,7 @@ from gemmrepro import experiments
 from gemmrepro.core.names import LIBRARY, SIZE
 from gemmrepro.core.text import format_number, in_words
 from gemmrepro.errors import UserError
-from gemmrepro.measure.rows import is_current, select, toolkit_of
+from gemmrepro.measure.rows import is_current, select
 from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.discussion.live import UNKNOWN, Live, quotient
 from gemmrepro.paper.discussion.sources import Sources
@@ -81,7 +81,7 @@ class Measured:
         measured = self.sources.measured.get(self.sources.home(kernel))
         if measured is None:
             return UNKNOWN
-        rows = select(measured.counters, kernel=kernel, toolkit=toolkit_of(measured), metric=metric, m=n, n=n, k=n)
+        rows = select(measured.counters, kernel=kernel, toolkit=measured.toolkit, metric=metric, m=n, n=n, k=n)
         rows = rows[rows["value"].notna()]
         if rows.empty:
             return UNKNOWN
@@ -137,7 +137,7 @@ class Measured:
             dtype = dtype or next(iter(dtypes(sources.family)))
         else:
             known = sources.kernel(kernel)
-            toolkit = toolkit_of(measured)
+            toolkit = measured.toolkit
             dtype = known.compute.dtype_in if known else None
         rows = select(measured.summary, kernel=kernel, toolkit=toolkit, cache=cache, m=n, n=n, k=n)
         rows = select(rows, dtype=dtype) if dtype else rows

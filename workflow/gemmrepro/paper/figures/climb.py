@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.ceilings import Ceiling, computed_peak, of_operation
-from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.measure.rows import Measurements, cubes, select
 from gemmrepro.paper.figures.points import BEYOND, Point, throughput_point
 from gemmrepro.paper.figures.style import (
     FIRST,
@@ -154,7 +154,7 @@ def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
     """The warm rows of the family's first type at those of SIZES that were measured, else at the largest size."""
     steps = ladders.steps(measured.family)
     dtype = next(iter(ladders.dtypes(measured.family)), "fp32")
-    toolkit = toolkit_of(measured) or ""
+    toolkit = measured.toolkit or ""
     warm = cubes(select(measured.summary, cache="warm", dtype=dtype))
     warm = warm[warm["tflops"].notna()]
     measured_sizes = sorted({int(n) for n in warm["n"]})

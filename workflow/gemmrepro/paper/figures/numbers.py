@@ -16,7 +16,7 @@ from gemmrepro.experiments.tables import Measured, Printed
 from gemmrepro.judge import carrying, chips
 from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.judge.published import published_rows
-from gemmrepro.measure.rows import Measurements, row_key, select, toolkit_of
+from gemmrepro.measure.rows import Measurements, row_key, select
 from gemmrepro.paper.figures.points import counted
 
 _INTERVALS: Mapping[str, tuple[str, str]] = {
@@ -42,7 +42,7 @@ class Numbers:
         return Printed(rows[0]["value"], rows[0]["hardware"]) if rows else None
 
     def swept(self, kernel: str, column: str, n: int, cache: str = "warm") -> Measured | None:
-        rows = select(self.measured.summary, kernel=kernel, n=n, cache=cache, toolkit=toolkit_of(self.measured))
+        rows = select(self.measured.summary, kernel=kernel, n=n, cache=cache, toolkit=self.measured.toolkit)
         square = (rows["m"] == rows["n"]) & ((rows["k"] == rows["n"]) | (rows["k"] == 1))
         rows = rows[square.fillna(False).astype(bool)]
         rows = rows[rows[column].notna()]

@@ -21,7 +21,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import SIZE, TOOLKIT_ORDER
 from gemmrepro.core.text import as_published, format_number, listed
 from gemmrepro.judge.published import published_rows
-from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.measure.rows import Measurements, cubes, select
 from gemmrepro.paper.accuracy import TYPE
 from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import (
@@ -163,7 +163,7 @@ def selection(measured: Measurements) -> Ratios:
     size = wanted if wanted in sizes or not sizes else sizes[-1]
     published = {row["system"]: row for row in article if row["n"] == wanted}
     rows = select(warm, n=size)
-    toolkit = toolkit_of(measured)
+    toolkit = measured.toolkit
     groups = []
     for kernel in steps:
         of_article = published.get(kernel.story.published_system or "")

@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.judge import claims
 from gemmrepro.judge.claims import Claim
-from gemmrepro.measure.rows import Measurements, cubes, select, toolkit_of
+from gemmrepro.measure.rows import Measurements, cubes, select
 from gemmrepro.paper.figures.ends import End, label, reserve, room, wrapped
 from gemmrepro.paper.figures.points import Point, ratio_point
 from gemmrepro.paper.figures.style import (
@@ -135,7 +135,7 @@ def draw(measured: Measurements) -> Drawing:
 
 def selection(measured: Measurements) -> Sizes:
     """The warm ratios of square problems by type, and the published ones of the same kernels."""
-    toolkit = toolkit_of(measured) or ""
+    toolkit = measured.toolkit or ""
     rows = cubes(select(measured.summary, cache="warm"))
     rows = rows[rows["ratio"].notna()]
     published = published_ratios(measured.family)

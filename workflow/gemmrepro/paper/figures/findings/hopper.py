@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number
-from gemmrepro.measure.rows import cubes, select, toolkit_of
+from gemmrepro.measure.rows import cubes, select
 from gemmrepro.paper.figures import climb
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down
 from gemmrepro.paper.figures.points import Point, ratio_point
@@ -45,7 +45,7 @@ def draw(inputs: Inputs) -> Drawing:
 def _points(inputs: Inputs) -> dict[str, dict[int, Point]]:
     """The steps' points by size."""
     measured = inputs.measured[FAMILY]
-    rows = cubes(select(measured.summary, cache="warm", toolkit=toolkit_of(measured)))
+    rows = cubes(select(measured.summary, cache="warm", toolkit=measured.toolkit))
     found: dict[str, dict[int, Point]] = {}
     for kernel in ladders.steps(FAMILY):
         own = select(rows, kernel=kernel.id)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from gemmrepro.measure.rows import select, toolkit_of
+from gemmrepro.measure.rows import select
 from gemmrepro.paper.figures.findings.parts import Inputs, column, legend_above, names_down
 from gemmrepro.paper.figures.style import FIRST, GRID, INK, PAPER, SERIES, Drawing, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
@@ -63,7 +63,7 @@ def draw(inputs: Inputs) -> Drawing:
 def levels(inputs: Inputs) -> list[Level]:
     """The levels whose counters were read."""
     measured = inputs.measured[FAMILY]
-    rows = select(measured.counters, n=SIZE, toolkit=toolkit_of(measured))
+    rows = select(measured.counters, n=SIZE, toolkit=measured.toolkit)
     found = []
     for kernel in ladders.steps(FAMILY):
         own = select(rows, kernel=kernel.id).drop_duplicates("metric").set_index("metric")

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.ceilings import measured_ceiling
-from gemmrepro.measure.rows import cubes, select, toolkit_of
+from gemmrepro.measure.rows import cubes, select
 from gemmrepro.paper.figures import ratio
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down, pair, pair_handles
 from gemmrepro.paper.figures.points import ratio_point
@@ -56,7 +56,7 @@ def _kernels(inputs: Inputs, family: str) -> list[Kernel]:
     ratios = ratio.selection(measured)
     ceilings = inputs.measured.get("ceilings")
     ceiling = measured_ceiling(ceilings, CEILING) if ceilings is not None and len(ceilings.summary) else None
-    rows = cubes(select(measured.summary, cache="warm", n=ratios.size, toolkit=toolkit_of(measured)))
+    rows = cubes(select(measured.summary, cache="warm", n=ratios.size, toolkit=measured.toolkit))
     found = []
     for group in ratios.groups:
         if group.published is None or not group.bars[0].drawn:

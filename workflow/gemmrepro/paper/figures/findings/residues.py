@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
-from gemmrepro.measure.rows import cubes, select, toolkit_of
+from gemmrepro.measure.rows import cubes, select
 from gemmrepro.paper.figures.ends import End, label, reserve, wrapped
 from gemmrepro.paper.figures.findings.parts import Inputs, names_down
 from gemmrepro.paper.figures.points import Point, ratio_point
@@ -64,7 +64,7 @@ def draw(inputs: Inputs) -> Drawing:
 
 def _ratios(inputs: Inputs) -> dict[str, tuple[Point, ...]]:
     measured = inputs.measured[FAMILY]
-    rows = cubes(select(measured.summary, cache="warm", toolkit=toolkit_of(measured)))
+    rows = cubes(select(measured.summary, cache="warm", toolkit=measured.toolkit))
     rows = rows[rows["ratio"].notna()].sort_values("n")
     found = {
         label: tuple(ratio_point(row) for _, row in select(rows, kernel=kernel).iterrows())

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number
-from gemmrepro.measure.rows import cubes, row_key, select, toolkit_of
+from gemmrepro.measure.rows import cubes, row_key, select
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above
 from gemmrepro.paper.figures.style import FIRST, INK, LAST, PUBLISHED, Drawing, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
@@ -75,7 +75,7 @@ def read(inputs: Inputs) -> Life | None:
     if measured is None:
         return None
     levels = [kernel for kernel in ladders.steps(measured.family) if kernel.story.published_system]
-    toolkit = toolkit_of(measured)
+    toolkit = measured.toolkit
     for kernel in reversed(levels):
         cells = {"kernel": kernel.id, "n": SIZE, "cache": "warm", "toolkit": toolkit}
         rows = cubes(select(measured.summary, **cells))
