@@ -44,7 +44,7 @@
           words = line: builtins.filter (word: builtins.isString word && word != "" && word != "ENV") (builtins.split " " line);
           given = builtins.concatMap words (builtins.filter (line: builtins.match "ENV .*" line != null) lines);
         in
-        if builtins.pathExists path then given
+        if builtins.pathExists path && given != [ ] then given
         else [ "PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" ];
 
       roots = builtins.mapAttrs
@@ -81,10 +81,17 @@
       };
       kernels = builtins.mapAttrs (toolkit: builtins.mapAttrs (kernel toolkit)) planned.kernels;
 
+      apptainer = build "apptainer" ./nix/apptainer.sh {
+        inherit (roots) tools;
+        debs = map file sources.environments.apptainer.debs;
+        apart = map file sources.environments.apptainer.apart;
+      };
+
       # The development shell: its programs enter the root file system that holds them.
       programs = build "gemmrepro-programs" ./nix/shell.sh {
         enter = ./nix/enter.sh;
-        roots = map (env: "${env}=${roots.${env}}") [ "cuda12" "cuda13" "host" ];
+        roots = map (env: "${env}=${roots.${env}}") [ "cuda12" "cuda13" "host" "torchcpu" ];
+        inherit apptainer;
       };
       bash = build "bash" ./nix/bash.sh { root = roots.host; };
 
@@ -114,7 +121,7 @@
           inherit (roots) tools;
           pack = ./nix/pack.py;
         })
-        // { host-root = roots.host; tools-root = roots.tools; };
+        // { inherit apptainer; host-root = roots.host; tools-root = roots.tools; torchcpu-root = roots.torchcpu; };
 
       # kernels.<toolkit>.<id>. Their list is built, so they are where Nix does not look unless it is asked.
       legacyPackages.${system} = { inherit kernels; };

@@ -23,6 +23,9 @@ echo 'root:x:0:' > $out/etc/group
 [ -e $out/bin/sh ] || ln -s dash $out/bin/sh
 [ ! -e $out/usr/bin/which.debianutils ] || ln -sf which.debianutils $out/usr/bin/which
 [ ! -e $out/usr/bin/mawk ] || ln -sf mawk $out/usr/bin/awk
+for file in $out/usr/lib/x86_64-linux-gnu/openblas-pthread/lib*.so.[0-9]; do
+  [ ! -e $file ] || ln -sf openblas-pthread/${file##*/} $out/usr/lib/x86_64-linux-gnu/
+done
 [ ! -e $out/usr/bin/g++ ] || { ln -sf g++ $out/usr/bin/c++; ln -sf gcc $out/usr/bin/cc; }
 [ ! -d $out/usr/share/ca-certificates ] ||
   cat $out/usr/share/ca-certificates/*/*.crt > $out/etc/ssl/certs/ca-certificates.crt

@@ -14,18 +14,22 @@ for name in snakemake pytest mypy ruff snakefmt pre-commit; do program $name $ho
 for name in nvcc cuobjdump nvdisasm; do program $name $cuda13 /usr/local/cuda/bin/$name; done
 for name in git g++ gcc; do program $name $host /usr/bin/$name; done
 
-# A compiling stage runs with the toolkit that it asks for, as its rule's container would have it.
+for name in $(ls $apptainer/bin); do ln -s $apptainer/bin/$name $out/bin/$name; done
+
+# A compiling stage runs with the toolkit that it asks for, and an experiment on the CPU with PyTorch, as their rules'
+# containers would have it.
 cat > $out/bin/python3 <<END
 #!$seed/busybox sh
 export BUSYBOX=$seed/busybox SHELL_BIN=$out/bin
-root=$host
+root=$host python=/opt/venv/bin/python3
 case "\$* " in
   *" --toolkit cuda12 "*) root=$cuda12 ;;
   *" --toolkit cuda13 "*) root=$cuda13 ;;
+  "-m gemmrepro.experiments.run "*) root=$torchcpu python=/usr/bin/python3 ;;
 esac
-# The toolkit's own nvcc shall be found there.
-[ \$root = $host ] || SHELL_BIN=/opt/venv/bin
-exec $seed/busybox sh $out/libexec/enter.sh \$root /opt/venv/bin/python3 "\$@"
+# Its own compilers shall be found there.
+[ \$root = $host ] || SHELL_BIN=\${python%/*}
+exec $seed/busybox sh $out/libexec/enter.sh \$root \$python "\$@"
 END
 ln -s python3 $out/bin/python
 
@@ -41,7 +45,7 @@ case " \$* " in
   *" --cores "* | *" -c"*) ;;
   *) set -- --cores 1 "\$@" ;;
 esac
-# PyTorch's experiments on the CPU need its image: here they are taken from the recordings, as all measurements are.
+# The GPU is not visible here: measurements are taken from the recordings.
 case " \$* " in
   *" --config "* | *" -C "*) exec $out/bin/snakemake "\$@" ;;
   *) exec $out/bin/snakemake "\$@" --config measure=recorded ;;
