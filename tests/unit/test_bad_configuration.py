@@ -194,6 +194,28 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     (["workflow/scripts/record", "--config", "nonesuch.yaml"], "nonesuch.yaml"),
     (["workflow/scripts/record", "--rounds", "0"], "--rounds must be at least 2"),
     (["workflow/scripts/record", "--seconds", "nan"], "--seconds must be"),
+    # Paths that do not exist.
+    (["python", "-m", "gemmrepro", "compare", "/none", "/none"], "/none holds no run"),
+    (["python", "-m", "gemmrepro", "accept", "/none.zip"], "/none.zip cannot be read (No such file or directory)"),
+    (["python", "-m", "gemmrepro.judge.tally", "/none.json"], "/none.json is missing; make them with"),
+    (
+        ["python", "-m", "gemmrepro.measure.recorded", "--recorded", "/none", "--family", "ladder", "--out", "/none"],
+        "there is no recording /none/ladder",
+    ),
+    (
+        [
+            "python",
+            "-m",
+            "gemmrepro.gates.stage",
+            "--kernels",
+            "ladder.naive=cuda13",
+            "--build",
+            "/none",
+            "--out",
+            "/none",
+        ],
+        "/none/cuda13/ladder.naive.json is missing; run the target 'build' again",
+    ),
 ]
 
 
