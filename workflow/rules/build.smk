@@ -29,10 +29,10 @@ for family in FAMILIES:
                 ],
             log:
                 f"results/logs/build/{toolkit}/{family}.log",
-            container:
-                image(toolkit)
             # The longest first.
             priority: sum(PLAN.effort(kernel, toolkit) for kernel in together)
+            container:
+                image(toolkit)
             threads: BUILD_THREADS
             params:
                 kernels=[PLAN.wanted(kernel, toolkit) for kernel in together],
