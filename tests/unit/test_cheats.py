@@ -24,6 +24,7 @@ from gemmrepro.gpu import baselines
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.measure import confirm, plan, prepare, records, results, rounds
 from gemmrepro.operands import Operands
+from gemmrepro.operations import Shape
 
 NAIVE = registry.kernel("ladder.naive")
 WORK_US, SKIP_US, PAUSE_US = 1000.0, 5.0, 100.0
@@ -288,7 +289,9 @@ def gate(kernel: Kernel, gpu: Gpu) -> str:
     return ""
 
 
-def swept(kernel: Kernel, gpu: Gpu, folder, monkeypatch) -> tuple[prepare.Sweep, list[str]]:
+def swept(
+    kernel: Kernel, gpu: Gpu, folder, monkeypatch, record: registry.Kernel = NAIVE
+) -> tuple[prepare.Sweep, list[str]]:
     """A sweep of one round over the kernel of SIZE, beside an honest library; and what was said."""
     said: list[str] = []
     document = {"rounds": 2, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 9]}
@@ -299,7 +302,7 @@ def swept(kernel: Kernel, gpu: Gpu, folder, monkeypatch) -> tuple[prepare.Sweep,
         "cublas.sgemm", "cuBLAS", "gemm", lambda _, given: lambda: honest(given), lambda _: "1"
     )
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
-    points, skipped = plan.plan_points([NAIVE], [SIZE], ["cuda13"], settings.caches, lambda *_: None)
+    points, skipped = plan.plan_points([record], [SIZE], ["cuda13"], settings.caches, lambda *_: None)
     card = SimpleNamespace(name="GPU A", driver="1.0", arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
     machine = {"gpu": card.name, "driver": card.driver}
     journal = Journal(folder / "journal", machine, said.append)
@@ -309,7 +312,7 @@ def swept(kernel: Kernel, gpu: Gpu, folder, monkeypatch) -> tuple[prepare.Sweep,
         family="ladder",
         settings=settings,
         build=folder,
-        kernels={NAIVE.id: NAIVE},
+        kernels={record.id: record},
         loaded={(NAIVE.id, "cuda13"): SimpleNamespace(arch="sm_90", bind=lambda given: lambda: kernel(given))},
         points=tuple(points),
         skipped=tuple(skipped),
@@ -430,6 +433,29 @@ def test_nothing_is_timed_beside_a_library_that_is_wrong(gpu, tmp_path, monkeypa
     before = kernel.launches
     assert rounds.Rounds(sweep, said.append).run(1, None)
     assert kernel.launches == before and not [line for line in said if "round 2" in line]
+
+
+def test_a_kernel_without_a_baseline_is_timed_alone(gpu, tmp_path, monkeypatch) -> None:
+    alone = replace(NAIVE, timing=replace(NAIVE.timing, baseline=None))
+    sweep, said = swept(launches_of("", gpu), gpu, tmp_path, monkeypatch, alone)
+    found = results.gather(sweep)
+    assert [(measured.point.kernel, measured.baseline) for measured in found] == [(NAIVE.id, [[]])] * 2
+    assert sum("9 samples" in line for line in said) == 2 and not any(" ratio " in line for line in said)
+
+
+def test_a_library_that_sums_in_fp16_is_judged_by_the_bound_of_such_a_kernel(monkeypatch) -> None:
+    sketch, judged = registry.kernel("hopper.sketch"), []
+    sweep = SimpleNamespace(
+        kernels={sketch.id: sketch},
+        records=SimpleNamespace(check=lambda point: None, keep_check=lambda *_: None),
+        session=SimpleNamespace(trials=Trials()),
+    )
+    workspace = SimpleNamespace(check=lambda call, timer, kernel: judged.append(kernel) or records.Check(True))
+    monkeypatch.setattr(rounds.Rounds, "bind", lambda *_: None)
+    for name in (sketch.timing.baseline, "cublas.sgemm"):
+        point = rounds.library_point(name, sketch.problem, Shape.cube(256))
+        rounds.Rounds(sweep, print).ensure_checked(point, workspace, None)
+    assert baselines.baseline(sketch.timing.baseline).half_sums and judged == [sketch, None]
 
 
 def test_points_of_a_round_share_a_group_by_problem_and_shape() -> None:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,6 +52,21 @@ def judged(launch, case: Case = CASE, problem: Problem = FP64, **options) -> str
 
 def test_a_right_product_passes() -> None:
     assert judged(right) == ""
+
+
+@pytest.mark.parametrize("inputs", [gemm_cases.INTEGERS_8, gemm_cases.EXTREMES_8])
+def test_a_product_of_integers_is_exact_or_wrong(inputs) -> None:
+    def exact(given):
+        shape, (a, b) = given.shape, (np.asarray(one, np.int32) for one in given.inputs)
+        given.output[...] = a.reshape(shape.m, shape.k) @ b.reshape(shape.k, shape.n)
+
+    def off_by_one(given):
+        exact(given)
+        given.output[0, 0] += 1
+
+    problem, case = Problem("gemm", "int8", "int32", "row,row,row"), replace(CASE, inputs=inputs)
+    assert judged(exact, case, problem) == ""
+    assert "1 of 585 elements are wrong; the first is C[0,0]" in judged(off_by_one, case, problem)
 
 
 def test_what_is_wrong_beside_the_numbers_is_said() -> None:
