@@ -179,6 +179,14 @@ ON_A_GPU = (
 """Functions that need a GPU, a profiler or cuTile's compiler: tests/gpu runs them."""
 
 
+GUARDS = {
+    "judge/expressions.py: _value": "cannot be: the expression was checked when it was read",
+    "judge/metrics/base.py: carried_over": "cannot be: its callers ask first whether anything carries over",
+    "measure/rounds.py: confirm": "cannot be: what was timed has a check",
+}
+"""Functions with a branch that stands against a wrong caller."""
+
+
 def why_untaken(path: str, line: int) -> str:
     """Why no unit test takes a branch on a line of a module."""
     tree = ast.parse((LIBRARY / path).read_text())
@@ -190,6 +198,8 @@ def why_untaken(path: str, line: int) -> str:
     if not around or around[0].name == "main":
         return "a command line: tests run it as a process, where nothing is counted"
     names = {f"{path.removeprefix('gemmrepro/')}: {node.name}" for node in around}
+    if guarding := names & set(GUARDS):
+        return GUARDS[min(guarding)]
     return "needs a GPU, a profiler or cuTile: tests/gpu" if names & set(ON_A_GPU) else "no unit test takes it"
 
 
