@@ -159,6 +159,7 @@ inline std::mt19937 random_engine;
 inline int seed = 0, cluster_size = 1;
 inline unsigned starved = 0;  // the warpgroup whose products are made last; none if there is no such warpgroup
 inline std::string problem;
+inline unsigned grid_width = 1, first_block = 0;  // of the blocks that run: columns of their grid, and the first's number
 
 inline void report(const std::string& what) {
     if (problem.empty()) {
@@ -308,11 +309,10 @@ inline bool run_engines(bool copy_first, bool idle) {
 
 // Runs `kernel_call`, which calls the kernel with its arguments, for every thread of every block. `problem` is empty if
 // all threads came to an end and no rule was broken.
-inline void launch(unsigned grid_x, unsigned grid_y, unsigned threads, unsigned cluster,
-                   const std::function<void()>& kernel_call, int with_seed) {
-    gridDim = {grid_x, grid_y, 1}, blockDim = {threads, 1, 1}, body = kernel_call;
+inline void run_blocks(unsigned count, unsigned threads, unsigned cluster, const std::function<void()>& kernel_call,
+                       int with_seed) {
+    blockDim = {threads, 1, 1}, body = kernel_call;
     seed = with_seed, cluster_size = cluster, problem.clear(), copies.clear(), random_engine.seed(seed);
-    const unsigned count = grid_x * grid_y;
     static std::vector<unsigned char> memory;
     static std::deque<Fiber> fibers;
     memory.assign(size_t(count + 1) * (MOST_SHARED + 1024) + 1024, 0xFF);
@@ -369,7 +369,8 @@ inline void launch(unsigned grid_x, unsigned grid_y, unsigned threads, unsigned 
                 fiber->wait = Wait::none;
                 running = fiber;
                 threadIdx = {fiber->thread, 0, 0};
-                blockIdx = {fiber->block->index % grid_x, fiber->block->index / grid_x, 0};
+                const unsigned number = first_block + fiber->block->index;
+                blockIdx = {number % grid_width, number / grid_width, 0};
                 swapcontext(&scheduler, &fiber->context);
                 ran = true;
                 if (!problem.empty()) {
@@ -408,6 +409,21 @@ inline void launch(unsigned grid_x, unsigned grid_y, unsigned threads, unsigned 
     if (problem.empty() && !copies.empty()) {
         running = nullptr;
         report("a TMA load was still under way when all blocks had left");
+    }
+}
+
+inline void launch(unsigned grid_x, unsigned grid_y, unsigned threads, unsigned cluster,
+                   const std::function<void()>& kernel_call, int with_seed) {
+    gridDim = {grid_x, grid_y, 1}, grid_width = grid_x, first_block = 0;
+    run_blocks(grid_x * grid_y, threads, cluster, kernel_call, with_seed);
+}
+
+// Blocks that do not wait for one another, one after the other: a grid of many needs no more memory than one.
+inline void launch_in_turn(unsigned grid_x, unsigned grid_y, unsigned threads, const std::function<void()>& kernel_call,
+                           int with_seed) {
+    gridDim = {grid_x, grid_y, 1}, grid_width = grid_x;
+    for (first_block = 0; first_block < grid_x * grid_y && (first_block == 0 || problem.empty()); ++first_block) {
+        run_blocks(1, threads, 1, kernel_call, with_seed);
     }
 }
 

@@ -125,8 +125,8 @@ def as_model(source: str) -> str:
     assert "asm" not in source, "an instruction that the model does not know"
     source = re.sub(r"extern __shared__ .*\bshared_bytes\[\];", "", source)  # the model's dynamic_shared()
     return re.sub(
-        r"(?:alignas\((\d+)\) )?__shared__ (\w+) (\w+)(\[[^\]]*\])?;",
-        lambda found: f"auto& {found[3]} = hopper_grid::allot<{found[2]}{found[4] or ''}>(__LINE__, {found[1] or 16});",
+        r"(?:alignas\((\d+)\) )?__shared__ ((?:unsigned )?\w+) (\w+)((?:\[[^\]]*\])*);",
+        lambda found: f"auto& {found[3]} = hopper_grid::allot<{found[2]}{found[4]}>(__LINE__, {found[1] or 16});",
         source,
     )
 

@@ -1,0 +1,74 @@
+// What kernels/crt/instructions.cuh and cp_async.cuh promise, for hopper_grid.hpp; and words that only R10 uses.
+#pragma once
+#include "hopper_grid.hpp"
+
+#define UNSIGNED_SUMS 1
+inline float __int_as_float(int bits) { return same_bits<float>(bits); }
+inline long long __double_as_longlong(double value) { return same_bits<long long>(value); }
+inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
+inline float __double2float_ru(double value) {
+    const float near = static_cast<float>(value);
+    return near < value ? nextafterf(near, INFINITY) : near;
+}
+inline float __fdividef(float one, float other) { return one / other; }
+inline double2 make_double2(double x, double y) { return {x, y}; }
+template <class Value>
+Value __ldcs(const Value* from) {
+    return *from;
+}
+template <class Value>
+void __stcs(Value* to, const Value& value) {
+    *to = value;
+}
+
+struct e5m2 {
+    unsigned char bits;
+};
+struct Magnitudes {
+    float of[128];
+    Magnitudes() {
+        for (int bits = 0; bits < 128; ++bits) {
+            const int field = bits >> 2, fraction = bits & 3;
+            of[bits] = field ? ldexpf(4 + fraction, field - 17) : ldexpf(fraction, -16);
+        }
+    }
+};
+inline const Magnitudes MAGNITUDES;
+inline float widen(e5m2 x) {  // R10 makes no negative ones
+    return x.bits < 0x7C ? MAGNITUDES.of[x.bits] : NAN;
+}
+inline void wgmma_e5m2(float (&d)[96], Descriptor a, Descriptor b, bool add) {
+    hopper_grid::issue_wgmma<192, e5m2>(d, a, b, add);
+}
+
+// Asynchronous copies are made as late as the wait, or at once.
+inline void copy8(double* to, const double* from, bool wanted) {
+    const hopper_grid::Event copy = [=] { *to = wanted ? *from : 0.0; };
+    *to = NAN;
+    if (hopper_grid::early()) {
+        copy();
+    } else {
+        hopper_grid::running->stores.back().push_back(copy);
+    }
+}
+inline void copy_commit() { tma_store_commit(); }
+template <int OPEN>
+void copy_wait() {
+    tma_store_wait<OPEN>();
+}
+
+// Fragments as the PTX manual has them for m16n8k8 in f64; sums go through FMAs in the order of k.
+inline void dmma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
+    static double of_a[1024][4], of_b[1024][2];  // one block at a time
+    const unsigned thread = threadIdx.x, warp = thread / 32 * 32, g = thread % 32 / 4, t = thread % 4;
+    memcpy(of_a[thread], a, sizeof a), memcpy(of_b[thread], b, sizeof b);
+    __syncwarp();
+    for (int i = 0; i < 4; ++i) {
+        for (unsigned k = 0; k < 8; ++k) {
+            const double left = of_a[warp + g * 4 + k % 4][i / 2 + k / 4 * 2];
+            const double right = of_b[warp + (2 * t + i % 2) * 4 + k % 4][k / 4];
+            c[i] = fma(left, right, c[i]);
+        }
+    }
+    __syncwarp();
+}
