@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from gemmrepro.operations import Problem, Shape
-from gemmrepro.ozaki import moduli, residues, scheme2
+from gemmrepro.ozaki import decided, moduli, residues, scheme2
 from gemmrepro.ozaki.arrays import set_aside
 from gemmrepro.registry import (
     Accepts,
@@ -496,6 +496,149 @@ def _accurate() -> Kernel:
     return kernel.with_promises(error=_accurate_error, error_copies=4)
 
 
+LEAST, MOST = 13, 16
+"""Moduli that R10 chooses from on the device; its arrays have room for the most."""
+MEASURE, SUMMARY, PLAN = 3, 2, 4
+"""Doubles of a partial measure and of a summary (measures.cuh), and ints of the plan (10_certified.cu)."""
+NATIVE_SHARED = 5 * (BM * (16 + 4) + 16 * (96 + 4)) * 8
+"""The ring of native_nn: 5 stages of 128 x 16 and 16 x 96 doubles, rows padded by 4."""
+
+
+def _tiles(shape: Shape) -> int:
+    return _ceil(shape.m, BM) * _ceil(shape.n, _NARROW.bn)
+
+
+_BOUND = replace(
+    _multiply("coarse", "U8", 1, None, _NARROW, order_barriers=2, factors="coarse", products=1),
+    entry="bound_tiles",
+    arguments=("map:coarse_a", "map:coarse_b", "gauges_a", "gauges_b", "worst", "m", "n", "k"),
+    expects=(
+        Expect(r"QGMMA\.64x192x32\.F32\.E5M2\.E5M2", "wgmma on e5m2", least=4),
+        Expect(r"UTMALDG\.2D(\..*)?", "TMA loads the tiles", least=2),
+        Expect(r"MUFU\.RCP", "ratios are judged in registers", least=64),
+        Expect(r"STG\..*", "a number a warp is stored", least=1, most=1),
+        *(never for never in _NEVER if never.opcode != r"LDG\..*"),
+    ),
+)
+_LISTED = replace(
+    _PING_PONG,
+    arguments=("map:residues_a", "map:residues_b", "plan", "list", "residues", "m", "n", "k"),
+    expects=tuple(expect for expect in _PING_PONG.expects if expect.opcode != r"LDG\..*"),
+)
+
+
+def _certified_steps() -> tuple[Step, ...]:
+    """Row-major A and B, alpha and beta; tiles take residues wherever the bound allows it (`decide`'s last argument)."""
+    rows = _grid(lambda s: (s.m, 1), (256, 1))
+    columns = _grid(lambda s: (_ceil(s.n, 32), _ceil(s.k, CHUNK)), (256, 1))
+    once = _grid(lambda s: (1, 1), (1024, 1))
+    return (
+        Step(
+            "sample_inner",
+            _grid(lambda s: (_ceil(s.k, 32), 1), (256, 1)),
+            ("a", "k", 1, "b", "n", 1, "inner", "m", "n", "k"),
+        ),
+        Step("settle_inner", once, ("inner", "plan", "k")),
+        Step("measure_rows", rows, ("a", "k", "inner", 1, "plan", "coarse_a", "summaries_a", "gauges_a", "k")),
+        Step("measure_columns", columns, ("b", "n", "inner", -1, "plan", "coarse_b", "partial", "offsets", "n", "k")),
+        Step(
+            "join_columns",
+            _grid(lambda s: (_ceil(s.n, 128), 1), (128, 1)),
+            ("partial", "offsets", "summaries_b", "gauges_b", "n", "k"),
+        ),
+        _BOUND,
+        Step("decide", once, ("worst", "plan", "list", "natives", "kinds", "m", "n", "k", 0, 1)),
+        Step(
+            "rows_to_residues",
+            rows,
+            ("a", "k", "inner", 1, "plan", "summaries_a", "exponents_a", "residues_a", "m", "k"),
+            expects=_ROW_RESIDUES.expects,
+        ),
+        Step(
+            "columns_to_residues",
+            _grid(lambda s: (_ceil(s.n, 32), _ceil(_pitch(s.k), DEPTH)), (256, 1)),
+            ("b", "n", "inner", -1, "plan", "summaries_b", "exponents_b", "residues_b", "n", "k"),
+            expects=_ROW_RESIDUES.expects,
+        ),
+        _LISTED,
+        Step(
+            "reconstruct",
+            _grid(lambda s: (_ceil(s.n, _NARROW.bn) * _NARROW.bn // 32, _tile_rows(s, 1)), (256, 1)),
+            ("plan", "kinds", "residues", "exponents_a", "exponents_b", "c", "n", "m", "n", "alpha", "beta"),
+            expects=(Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus", least=8 * sum(range(LEAST, MOST))),),
+        ),
+        Step(
+            "native_nn",
+            _grid(lambda s: (min(BLOCKS, 2 * _tiles(s)), 1), (256, 1), lambda s: NATIVE_SHARED),
+            ("a", "k", "b", "n", "plan", "natives", "c", "n", "m", "n", "k", "alpha", "beta"),
+            expects=(
+                Expect(r"DMMA\.16x8x8", "doubles on tensor cores", least=24),
+                Expect(r"LDGSTS\.E\.64(\..*)?", "copies of 8 bytes, which need no alignment", least=14),
+                Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+            ),
+        ),
+    )
+
+
+def _certified_workspace() -> dict[str, Buffer]:
+    whole = _workspace(MOST, 1, "residues", ring=_NARROW)
+    sides = {"a": lambda s: s.m, "b": lambda s: s.n}
+    by_side = {
+        f"{name}_{side}": Buffer(dtype, lambda s, of=of, lengths=lengths: lengths(s, of(s)))
+        for side, of in sides.items()
+        for name, dtype, lengths in (
+            ("coarse", "int8", lambda s, lines: (lines, _pitch(s.k))),
+            ("summaries", "fp64", lambda s, lines: (lines, SUMMARY)),
+            ("gauges", "fp32", lambda s, lines: (lines, 2)),
+        )
+    }
+    return (
+        {name: array for name, array in whole.items() if name != "norms"}
+        | by_side
+        | {
+            "inner": Buffer("int32", lambda s: (_pitch(s.k),)),
+            "plan": Buffer("int32", lambda s: (PLAN,)),
+            "partial": Buffer("fp64", lambda s: (_ceil(s.k, CHUNK), s.n * MEASURE)),
+            "offsets": Buffer("int32", lambda s: (s.n,)),
+            "worst": Buffer("fp32", lambda s: (_tiles(s), 4)),
+            "list": Buffer("int32", lambda s: (_tiles(s),)),
+            "natives": Buffer("int32", lambda s: (_tiles(s),)),
+            "kinds": Buffer("int8", lambda s: (_tiles(s),)),
+        }
+    )
+
+
+def _certified_error(a: Any, b: Any, xp: Any) -> Any:
+    """2 sqrt(k) u |A||B| and one rounding; tiles in double have an ordinary sum's bound, which every gate allows."""
+    left, right = (xp.where(xp.isfinite(x), xp.abs(x), 0.0) for x in (a, b))
+    return decided.gamma(a.shape[1]) * (left @ right)
+
+
+def _certified() -> Kernel:
+    kernel = _kernel(
+        10,
+        "certified",
+        "A bound for every element",
+        _story(
+            "The device bounds each element's error and takes 13 to 16 moduli as it needs, or double where it needs more.",
+            gain_over="crt.ping_pong_14",
+        ),
+        Run(steps=_certified_steps(), workspace=_certified_workspace()),
+        _LISTED,
+        headers=("counted", "instructions", "listed", "measures", "native"),
+        count=MOST,
+        longest_k=UNSIGNED_K,
+        ring=_NARROW,
+    )
+    code = replace(
+        kernel.code,
+        headers=(*(name for name in kernel.code.headers if "columns" not in name), "common/cp_async.cuh"),
+    )
+    return replace(kernel, id="crt.certified", title="A bound for every element", code=code).with_promises(
+        error=_certified_error, spoils=False, error_copies=3
+    )
+
+
 KERNELS = (
     _kernel(
         1,
@@ -557,6 +700,7 @@ KERNELS = (
     *(_ping_pong(count) for count in (COUNT, 14, 16)),
     _accurate(),
     *(_winograd(count) for count in (COUNT, 16)),
+    _certified(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
 and 7/4 of that in R9."""

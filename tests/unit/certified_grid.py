@@ -15,134 +15,7 @@ from gemmrepro.core.paths import KERNELS_DIR
 MODELLED = "crt/instructions.cuh"
 """The header that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
 
-DRIVER = r"""
-#include "certified_grid.hpp"
-SOURCE
-
-template <class Type>
-static std::vector<Type> read(FILE* in, size_t count) {
-    std::vector<Type> values(count);
-    if (fread(values.data(), sizeof(Type), count, in) != count) exit(2);
-    return values;
-}
-template <class Type>
-static void write(FILE* out, const std::vector<Type>& values) {
-    fwrite(values.data(), sizeof(Type), values.size(), out);
-}
-// Memory that nobody has written, as the GPU's: every bit set.
-template <class Type>
-static std::vector<Type> unwritten(size_t count) {
-    std::vector<Type> values(count);
-    memset(values.data(), 0xFF, count * sizeof(Type));
-    return values;
-}
-static int seed;
-template <class Call>
-static void run(unsigned x, unsigned y, unsigned threads, const Call& call) {
-    hopper_grid::launch_in_turn(x, y, threads, call, seed);
-    if (!hopper_grid::problem.empty()) {
-        fprintf(stderr, "%s\n", hopper_grid::problem.c_str());
-        exit(1);
-    }
-}
-static unsigned ceil_by(int a, int b) { return (a + b - 1) / b; }
-
-int main(int, char** v) {
-    const int m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]), lda = atoi(v[4]), ldb = atoi(v[5]), ldc = atoi(v[6]);
-    const bool ta = atoi(v[7]), tb = atoi(v[8]);
-    const int loosened = atoi(v[9]), eager = atoi(v[10]);
-    seed = atoi(v[11]);
-    FILE *in = fopen(v[12], "rb"), *out = fopen(v[13], "wb");
-    const auto scalars = read<double>(in, 2);
-    const double alpha = scalars[0], beta = scalars[1];
-    const auto A = read<double>(in, size_t(ta ? k : m) * lda), B = read<double>(in, size_t(tb ? n : k) * ldb);
-    auto C = read<double>(in, size_t(m) * ldc);
-    const double *a = A.data(), *b = B.data();
-    double* c = C.data();
-    const size_t wide = pitch(k), rows = ceil_by(m, BM), cols = ceil_by(n, BN), tiles = rows * cols;
-    auto inner = unwritten<int>(wide), plan = unwritten<int>(4), list = unwritten<int>(tiles), natives = list;
-    auto coarse_a = unwritten<unsigned char>(m * wide), coarse_b = unwritten<unsigned char>(n * wide);
-    auto residues_a = unwritten<unsigned char>(COUNT * m * wide), residues_b = unwritten<unsigned char>(COUNT * n * wide);
-    auto summaries_a = unwritten<Summary>(m), summaries_b = unwritten<Summary>(n);
-    auto gauges_a = unwritten<Gauge>(m), gauges_b = unwritten<Gauge>(n);
-    auto partial = unwritten<Measure>(ceil_by(k, CHUNK) * size_t(max(m, n)));
-    auto offsets = unwritten<int>(max(m, n)), exponents_a = unwritten<int>(m), exponents_b = unwritten<int>(n);
-    auto worst = unwritten<float4>(tiles);
-    auto kinds = unwritten<unsigned char>(tiles);
-    auto residues = unwritten<uint4>(size_t(COUNT) * tiles * BM * BN / 16);
-
-    if (loosened == 99) {
-        run(1, 1, 1024, [&] { all_native(plan.data(), natives.data(), m, n); });
-    } else {
-        run(ceil_by(k, 32), 1, 256, [&] {
-            sample_inner(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), m, n, k);
-        });
-        run(1, 1, 1024, [&] { settle_inner(inner.data(), plan.data(), k); });
-        const auto measure = [&](const double* x, int ld, bool by_columns, int sign, auto& coarse, auto& summaries,
-                                 auto& gauges, int count) {
-            if (by_columns) {
-                run(ceil_by(count, 32), ceil_by(k, CHUNK), 256, [&] {
-                    measure_columns(x, ld, inner.data(), sign, plan.data(), coarse.data(), partial.data(), offsets.data(),
-                                    count, k);
-                });
-                run(ceil_by(count, 128), 1, 128, [&] {
-                    join_columns(partial.data(), offsets.data(), summaries.data(), gauges.data(), count, k);
-                });
-            } else {
-                run(count, 1, 256, [&] {
-                    measure_rows(x, ld, inner.data(), sign, plan.data(), coarse.data(), summaries.data(), gauges.data(), k);
-                });
-            }
-        };
-        measure(a, lda, ta, 1, coarse_a, summaries_a, gauges_a, m);
-        measure(b, ldb, !tb, -1, coarse_b, summaries_b, gauges_b, n);
-        const TensorMap map_ca{coarse_a.data(), m, int(wide), BM, 128, 128};
-        const TensorMap map_cb{coarse_b.data(), n, int(wide), BN, 128, 128};
-        hopper_grid::launch(2, 1, THREADS, 1, [&] {
-            bound_tiles(map_ca, map_cb, gauges_a.data(), gauges_b.data(), reinterpret_cast<float*>(worst.data()), m, n, k);
-        }, seed);
-        run(1, 1, 1024, [&] {
-            decide(worst.data(), plan.data(), list.data(), natives.data(), kinds.data(), m, n, k, loosened, eager);
-        });
-        const auto turn = [&](const double* x, int ld, bool by_columns, int sign, auto& summaries, auto& exponents,
-                              auto& to, int count) {
-            if (by_columns) {
-                run(ceil_by(count, 32), ceil_by(wide, DEPTH), 256, [&] {
-                    columns_to_residues(x, ld, inner.data(), sign, plan.data(), summaries.data(), exponents.data(),
-                                        to.data(), count, k);
-                });
-            } else {
-                run(count, 1, 256, [&] {
-                    rows_to_residues(x, ld, inner.data(), sign, plan.data(), summaries.data(), exponents.data(), to.data(),
-                                     count, k);
-                });
-            }
-        };
-        turn(a, lda, ta, 1, summaries_a, exponents_a, residues_a, m);
-        turn(b, ldb, !tb, -1, summaries_b, exponents_b, residues_b, n);
-        const TensorMap map_a{residues_a.data(), COUNT * m, int(wide), BM, 128, 128};
-        const TensorMap map_b{residues_b.data(), COUNT * n, int(wide), BN, 128, 128};
-        hopper_grid::launch(2, 1, THREADS, 1, [&] {
-            multiply(map_a, map_b, plan.data(), list.data(), residues.data(), m, n, k);
-        }, seed);
-        if (!hopper_grid::problem.empty()) {
-            fprintf(stderr, "%s\n", hopper_grid::problem.c_str());
-            return 1;
-        }
-        run(PARTS * cols, rows, 256, [&] {
-            reconstruct(plan.data(), kinds.data(), residues.data(), exponents_a.data(), exponents_b.data(), c, ldc, m, n,
-                        alpha, beta);
-        });
-    }
-    run(2, 1, NATIVE_THREADS, [&] {
-        const auto native = ta ? (tb ? native_tt : native_tn) : (tb ? native_nt : native_nn);
-        native(a, lda, b, ldb, plan.data(), natives.data(), c, ldc, m, n, k, alpha, beta);
-    });
-    write(out, C), write(out, plan), write(out, kinds), write(out, inner), write(out, worst);
-    write(out, exponents_a), write(out, exponents_b), write(out, coarse_a), write(out, coarse_b);
-    fclose(out);
-}
-"""
+DRIVER = Path(__file__).with_name("certified_driver.cpp")
 
 
 def source_text() -> str:
@@ -194,11 +67,10 @@ class Device:
     def __init__(self, folder: Path, source: str | None = None) -> None:
         """Compile `source`, R10's own unless a planted one is given, in `folder`. Raises CalledProcessError."""
         self.folder = folder
-        text = folder / "certified.cpp"
-        text.write_text(DRIVER.replace("SOURCE", hopper_grid.as_model(source or source_text())))
+        (folder / "certified_source.inc").write_text(hopper_grid.as_model(source or source_text()))
         # Infinities and NaN are part of what is computed: none of the flags by which sums may change their order.
-        flags = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-I", hopper_grid.HEADER.parent)
-        subprocess.run(["g++", *flags, "-o", folder / "certified", text], check=True)
+        flags = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-I", folder, "-I", hopper_grid.HEADER.parent)
+        subprocess.run(["g++", *flags, "-o", folder / "certified", DRIVER], check=True)
 
     def run(
         self,
@@ -225,7 +97,18 @@ class Device:
         with (self.folder / "in").open("wb") as file:
             for array in (np.array([alpha, beta]), left, right, out):
                 file.write(np.ascontiguousarray(array, np.float64).tobytes())
-        numbers = (m, n, k, left.shape[1], right.shape[1], out.shape[1], *map(int, transposed), loosened, int(eager), seed)
+        numbers = (
+            m,
+            n,
+            k,
+            left.shape[1],
+            right.shape[1],
+            out.shape[1],
+            *map(int, transposed),
+            loosened,
+            int(eager),
+            seed,
+        )
         command = [self.folder / "certified", *map(str, numbers), self.folder / "in", self.folder / "out"]
         subprocess.run(command, check=True)
         rows, cols, wide = -(-m // 128), -(-n // 192), -(-k // 16) * 16

@@ -81,13 +81,17 @@ class Operands:
         Raises:
             UserError: the driver refuses a tensor map, or the kernel computes C = A B and alpha is not 1 or beta not 0.
         """
-        if self.problem.operation.matrix_product and not kernel.scales and (self.alpha, self.beta) != (1.0, 0.0):
+        # One launch of several may write no C, and leave alpha and beta to another.
+        writes_c = bool({"c", "map:c", "array:c"} & {*kernel.call.arguments})
+        plain = (self.alpha, self.beta) == (1.0, 0.0)
+        if self.problem.operation.matrix_product and writes_c and not kernel.scales and not plain:
             raise UserError(f"{kernel.id} computes C = A B and cannot take alpha = {self.alpha}, beta = {self.beta}.")
         workspace = workspace or {}
         arrays = {**self.arrays(), **workspace}
         scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
         scalars["n"] = _INTEGERS[self.problem.operation.n_bits](self.shape.n)
-        scalars |= {"alpha": np.float32(self.alpha), "beta": np.float32(self.beta)}
+        real = np.float64 if self.problem.dtype_out == "fp64" else np.float32
+        scalars |= {"alpha": real(self.alpha), "beta": real(self.beta)}
         scalars |= {"iterations": np.int32(self.iterations)}
 
         def argument(name: str | int) -> tuple[Any, ...]:

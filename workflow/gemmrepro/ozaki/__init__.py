@@ -21,6 +21,7 @@ residues       scheme II, forward: scaling to integers, residues, exact products
 double_double  sums hi + lo of two float64
 crt            scheme II, backward: Chinese remainders, in Python integers and in double-double
 scheme2        scheme II as a product: fast, accurate and certified
+decided        the certified mode as a GPU decides it: inner exponents, moduli by need, tiles in double
 exact          the exact product, as integers; a double-double product for larger sizes
 measures       error measures
 inputs         operands that are hard for one scheme or another

@@ -98,7 +98,7 @@ class Kernel:
     @property
     def scales(self) -> bool:
         """Whether it computes C = alpha A B + beta C rather than C = A B."""
-        return "alpha" in self.call.arguments
+        return any("alpha" in code.call.arguments for code in (self, *self.codes))
 
     @property
     def capturable(self) -> bool:

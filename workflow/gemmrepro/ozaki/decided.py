@@ -1,0 +1,292 @@
+"""What the certified mode of `crt` decides, and what it returns: R10's arithmetic in NumPy, step by step.
+
+The device works out, without the host: inner exponents d_h, which even out A D and D^-1 B; norms, sums and lowest bits
+of the scaled rows and columns; magnitudes cut down to e5m2, whose product is a lower bound L of |A||B|; for each tile of
+C the number of moduli with which
+
+    (x_i tau_j + y_j sigma_i) / R  <=  gamma L_ij
+
+holds for all its elements, x and y being norms, sigma and tau sums of magnitudes, R what `moduli` leaves of the radius;
+and then one number for all tiles, the tiles that ask for more being multiplied in double. `kernels/crt/NOTES.md` proves
+the inequality.
+
+Inner exponents, offsets, bytes, lowest bits, residues and their reconstruction are the device's to the bit. Norms and
+the ratios of a tile are rounded in another order than there, by parts in 2^40 and 2^20: a decision may differ where a
+ratio meets its limit that closely.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmrepro.errors import UserError
+from gemmrepro.ozaki import moduli, residues
+from gemmrepro.ozaki.arrays import check_operands
+
+LEAST, MOST = 13, 16
+"""Moduli that the device chooses from."""
+TILE = (128, 192)
+"""Rows and columns of C that are judged together."""
+SAMPLES = 64
+"""Elements of a row, a column or a k that stand for all, where a guess will do."""
+SLACK = 6
+"""Inner exponents that differ by no more are left alone."""
+HEADROOM = 4
+"""Binades above the largest sampled element, of e5m2's 31."""
+LONGEST_K = 2**16
+"""Sums of products of unsigned residues fit 32 bits."""
+
+_NOTHING, _WHOLE = -100_000, 100_000
+_LARGEST_BYTE = 0x7B
+_TIME_8_BIT, _TIME_DOUBLE, _TIME_BYTE = 1.0 / 1.42e9, 1.0 / 50.0e6, 1.0 / 2.9e6
+"""What an H200 takes in microseconds, as in 10_certified.cu: of an 8-bit operation, of one in double, of a byte."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the device decides before the first residue.
+
+    Attributes:
+        count: moduli of all tiles that take residues; 0 if none does.
+        native: [tile rows, tile columns] bool: multiplied in double.
+        inner: d_h [k], int64. flat: whether all are zero.
+        s, t: exponents [m] and [n] of rows and columns; zeros where count is 0.
+        ratio: [m,n] float64, (x tau + y sigma) / L: Inf where nothing is known.
+        limits: the largest ratio that each number of moduli, LEAST to MOST, may have.
+        gamma: the componentwise bound of the tiles that take residues.
+    """
+
+    count: int
+    native: np.ndarray
+    inner: np.ndarray
+    flat: bool
+    s: np.ndarray
+    t: np.ndarray
+    ratio: np.ndarray
+    limits: tuple[float, ...]
+    gamma: float
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Measures of the rows of a matrix: see `Measure`, `Summary` and `Gauge` in measures.cuh."""
+
+    size: np.ndarray
+    ones: np.ndarray
+    biased: np.ndarray
+    low: np.ndarray
+    offset: np.ndarray
+    coarse: np.ndarray
+    spoiled: np.ndarray
+
+
+def gamma(k: int, loosened: int = 0) -> float:
+    """2 sqrt(k) u, times 2^loosened: the bound that tiles of residues keep."""
+    return math.ldexp(2.0 * math.sqrt(k), loosened - 53)
+
+
+def _samples(length: int) -> np.ndarray:
+    return np.arange(SAMPLES) * length // SAMPLES
+
+
+def _biased(x: np.ndarray) -> np.ndarray:
+    """Exponent fields of float64 `x`, int64."""
+    return np.ascontiguousarray(x).view(np.int64) >> 52 & 0x7FF
+
+
+def inner_exponents(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
+    """(d [k], whether all are zero): half of what B's row h is above A's column h in the mean exponent of samples.
+
+    Zeros, subnormal numbers, Inf and NaN do not count; a k without any other number keeps 0.
+    """
+    k = a.shape[1]
+    known: dict[int, int] = {}
+    of_a, of_b = _biased(a[_samples(a.shape[0])]), _biased(b[:, _samples(b.shape[1])])
+    for h in range(k):
+        left, right = (e[(e > 0) & (e < 2047)] for e in (of_a[:, h], of_b[h]))
+        if len(left) and len(right):
+            above = int(right.sum()) * len(left) - int(left.sum()) * len(right)
+            known[h] = above // (2 * len(left) * len(right))
+    if not known or max(known.values()) - min(known.values()) <= SLACK:
+        return np.zeros(k, np.int64), True
+    middle = (min(known.values()) + max(known.values())) // 2
+    return np.array([known.get(h, middle) - middle for h in range(k)], np.int64), False
+
+
+def coarse(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Bytes of e5m2: the largest numbers that are no more than |x| 2^shift, in the units of their line; uint8."""
+    high = (np.ascontiguousarray(x).view(np.int64) >> 32) & 0x7FFFFFFF
+    return np.where(high < 0x100000, 0, np.clip((high >> 18) + 4 * shift, 0, _LARGEST_BYTE)).astype(np.uint8)
+
+
+def decoded(byte: np.ndarray) -> np.ndarray:
+    """The numbers that bytes of e5m2 stand for, of the finite ones without a sign; float64."""
+    field, fraction = byte.astype(np.int64) >> 2, byte.astype(np.int64) & 3
+    normal = np.ldexp(4.0 + fraction, field - 17)
+    return np.where(field > 0, normal, np.ldexp(1.0 * fraction, -16))
+
+
+def _measured(x: np.ndarray, inner: np.ndarray) -> _Lines:
+    """Measures of the rows of `x`, whose elements count times 2^inner."""
+    k = x.shape[1]
+    spoiled = ~np.isfinite(x).all(axis=1)
+    finite = np.where(np.isfinite(x), x, 0.0)
+    fraction, exponent = np.frexp(np.abs(finite))
+    zero = finite == 0.0
+    biased = np.where(zero, _NOTHING, exponent + 1022 + inner)
+    top = biased.max(axis=1)
+    unit = np.where(zero, 0.0, np.ldexp(2.0 * fraction, np.maximum(biased - top[:, None], -1000)))
+    away = 1.0 + (k + 64) * 2.0**-52
+    mantissa = np.ldexp(fraction, 53).astype(np.int64)
+    trailing = np.frexp((mantissa & -mantissa).astype(np.float64))[1] - 1
+    low = np.where(zero, _WHOLE, biased - 1023 - 52 + trailing).min(axis=1)
+    sampled = _samples(k)
+    field = _biased(x[:, sampled])
+    seen = np.where((field == 0) | (field == 2047), _NOTHING, field + inner[sampled]).max(axis=1)
+    offset = np.where(seen == _NOTHING, 0, seen + HEADROOM - 30)
+    return _Lines(
+        np.sqrt((unit * unit).sum(axis=1)) * away,
+        unit.sum(axis=1) * away,
+        top,
+        low,
+        offset,
+        coarse(x, inner - offset[:, None]),
+        spoiled,
+    )
+
+
+def _radius(count: int, k: int) -> float:
+    return math.sqrt(moduli.product(count) / 2) * (1 - 2.0**-22) - 0.51 * math.sqrt(k)
+
+
+def _exponents(lines: _Lines, count: int, k: int) -> np.ndarray:
+    """The largest exponents with which the norms stay within the radius; 0 of zeros and of rows with Inf or NaN."""
+    room = _radius(count, k) / np.where(lines.size > 0, lines.size, 1.0)
+    free = np.frexp(room)[1] - 1 + 1023 - lines.biased
+    return np.where((lines.size > 0) & ~lines.spoiled, free, 0).astype(np.int64)
+
+
+def _gauges(lines: _Lines, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """(norms, sums) of lines in the units of their bytes; a norm is 0 where all elements are integers once scaled."""
+    above = lines.biased - lines.offset - 15
+    unit = np.ldexp(1.0, np.clip(above, -60, 60))
+    exact = (lines.low + _exponents(lines, LEAST, k) >= 0) & ~lines.spoiled
+    unknown = lines.spoiled | (above > 60)
+    norm = np.where(unknown, np.inf, np.where(exact | (lines.size == 0), 0.0, lines.size * unit))
+    return norm, np.where(unknown, np.inf, np.where(lines.size == 0, 0.0, lines.ones * unit))
+
+
+def _ratios(rows: _Lines, columns: _Lines, k: int) -> np.ndarray:
+    (x, sigma), (y, tau) = _gauges(rows, k), _gauges(columns, k)
+    least = decoded(rows.coarse) @ decoded(columns.coarse).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = x[:, None] * tau + y * sigma[:, None]
+        ratio = np.where(error < 1e38, error / least, np.inf)
+    return np.where(error == 0.0, 0.0, ratio)
+
+
+def _by_tiles(ratio: np.ndarray) -> np.ndarray:
+    """The largest ratio of each tile."""
+    (m, n), (height, width) = ratio.shape, TILE
+    corners = [[ratio[i : i + height, j : j + width].max() for j in range(0, n, width)] for i in range(0, m, height)]
+    return np.array(corners)
+
+
+def _chosen(worst: np.ndarray, limits: tuple[float, ...], shape: tuple[int, int, int], eager: bool) -> int:
+    m, n, k = shape
+    work, elements, out = 2.0 * m * n * k, 1.0 * m * k + 1.0 * k * n, 1.0 * m * n
+    count, least = 0, 0.0 if eager else work * _TIME_DOUBLE
+    for candidate, limit in zip(range(LEAST, MOST + 1), limits, strict=True):
+        good = float((worst <= limit).mean())
+        time = (1 - good) * work * _TIME_DOUBLE + good * candidate * work * _TIME_8_BIT
+        time += (candidate + 8) * (elements + good * out) * _TIME_BYTE
+        cost = -good if eager else time
+        if good > 0 and cost < least:
+            count, least = candidate, cost
+    return count
+
+
+def decide(a: np.ndarray, b: np.ndarray, loosened: int = 0, eager: bool = False) -> Decision:
+    """What the device decides of A[m,k] and B[k,n].
+
+    Args:
+        loosened: the bound is 2 sqrt(k) u times 2 to that.
+        eager: take residues wherever the bound allows it, even where double would be faster.
+
+    Raises:
+        UserError: bad operands, no element, or k above 2^16.
+    """
+    check_operands(a, b)
+    (m, k), n = a.shape, b.shape[1]
+    if not 0 < k <= LONGEST_K or not m * n:
+        raise UserError(f"k is {k}, of {m} x {n}; the certified mode takes 1 to {LONGEST_K} at a time.")
+    inner, flat = inner_exponents(a, b)
+    rows, columns = _measured(a, inner), _measured(np.ascontiguousarray(b.T), -inner)
+    ratio = _ratios(rows, columns, k)
+    margin = (1 + k * 2.0**-18) * (1 + 2.0**-8)
+    bound = gamma(k, loosened)
+    limits = tuple(bound * _radius(count, k) / margin for count in range(LEAST, MOST + 1))
+    worst = _by_tiles(ratio)
+    count = _chosen(worst, limits, (m, n, k), eager)
+    native = ~(worst <= limits[count - LEAST]) if count else np.ones(worst.shape, bool)
+    s, t = (_exponents(lines, count, k) if count else np.zeros(len(lines.size), np.int64) for lines in (rows, columns))
+    return Decision(count, native, inner, flat, s, t, ratio, limits, bound)
+
+
+def _integers(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        scaled = np.ldexp(x, np.clip(exponent, -1200, 1200).astype(np.int32))
+    return np.rint(np.where(np.isfinite(x), scaled, 0.0)) + 0.0
+
+
+def _cut(x: int, bits: int) -> int:
+    """`x` less what lies below its first `bits` bits."""
+    below = max(0, x.bit_length() - bits)
+    return x >> below << below
+
+
+_whole = np.frompyfunc(int, 1, 1)
+
+
+def _multiplied_and_added(x: np.ndarray, y: int, z: np.ndarray) -> np.ndarray:
+    """fma(x, y, z) of integers: exact, and rounded once, which is how Python turns an integer into a float."""
+    return (_whole(x) * y + _whole(z)).astype(np.float64)
+
+
+def reconstructed(found: list[np.ndarray]) -> np.ndarray:
+    """C' [m,n] float64 from int8 residues, by the operations of reconstruction.cuh in their order."""
+    whole = moduli.product(len(found))
+    low = whole.bit_length() - 41
+
+    def halves(x: int) -> tuple[int, int]:
+        upper = x >> low << low
+        return upper, _cut(x - upper, 53)
+
+    high_sum, low_sum = np.zeros(found[0].shape), np.zeros(found[0].shape)
+    for residue, p in zip(found, moduli.moduli(len(found)), strict=True):
+        upper, lower = halves(whole // p * pow(whole // p, -1, p))
+        r = residue.astype(np.int64) % p
+        high_sum = _multiplied_and_added(r, upper, high_sum)
+        low_sum = _multiplied_and_added(r, lower, low_sum)
+    times = np.rint(high_sum * (1.0 / _cut(whole, 53)))
+    upper, lower = halves(whole)
+    return _multiplied_and_added(-times, upper, high_sum) + _multiplied_and_added(-times, lower, low_sum)
+
+
+def product(a: np.ndarray, b: np.ndarray, decision: Decision) -> np.ndarray:
+    """C[m,n] as the device returns it under `decision`; tiles in double are NumPy's product."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        native = a @ b
+    if decision.count == 0:
+        return native
+    whole_a = _integers(a, decision.s[:, None] + decision.inner)
+    whole_b = _integers(b, decision.t - decision.inner[:, None])
+    found = residues.products(residues.of(whole_a, decision.count), residues.of(whole_b, decision.count))
+    exponent = np.clip(-(decision.s[:, None] + decision.t), -4000, 4000).astype(np.int32)
+    with np.errstate(over="ignore", under="ignore"):
+        c = np.ldexp(reconstructed(found), exponent) + 0.0
+    in_double = np.repeat(np.repeat(decision.native, TILE[0], axis=0), TILE[1], axis=1)
+    return np.where(in_double[: a.shape[0], : b.shape[1]], native, c)
