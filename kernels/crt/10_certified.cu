@@ -246,13 +246,14 @@ join_columns(const Measure* partial, const int* offsets, Summary* summaries, Gau
     }
 }
 
-// What the errors of an element are to what may be expected of it, but for RADIUS and gamma: Inf where nothing is known.
-__device__ __forceinline__ float ratio(const Gauge& x, const Gauge& y, float least) {
+// The larger of `most` and what the error of an element may be to what it is held against, but for RADIUS and gamma: Inf
+// where nothing is known, 0 where nothing can be lost. Few elements come to the division.
+__device__ __forceinline__ float larger_ratio(float most, const Gauge& x, const Gauge& y, float least) {
     const float error = fmaf(x.norm, y.ones, y.norm * x.ones);
-    if (error == 0.0f) {
-        return 0.0f;
+    if (!(error <= most * least) && error != 0.0f) {
+        most = fmaxf(most, error < 1e38f ? error / least : __int_as_float(0x7F800000));  // NaN is not below
     }
-    return error < 1e38f ? __fdividef(error, least) : __int_as_float(0x7F800000);  // NaN is not below
+    return most;
 }
 
 // worst: [tiles, 4]: the largest ratio of a warp's elements, in the order of tile_at. Any number of blocks of THREADS
@@ -279,8 +280,8 @@ bound_tiles(const __grid_constant__ TensorMap coarse_a, const __grid_constant__ 
                     const int column = tile.col * BN + 8 * j + lane % 4 * 2 + e;
                     if (column < n) {
                         const Gauge y = gauges_b[column];
-                        most = fmaxf(most, ratio(upper, y, sums[half][4 * j + e]));
-                        most = fmaxf(most, ratio(lower, y, sums[half][4 * j + 2 + e]));
+                        most = larger_ratio(most, upper, y, sums[half][4 * j + e]);
+                        most = larger_ratio(most, lower, y, sums[half][4 * j + 2 + e]);
                     }
                 }
             }
@@ -416,10 +417,12 @@ rows_to_residues(const double* x, int ld, const int* inner, int sign, const int*
     if (count == 0) {
         return;
     }
-    const int s = exponent_of(summaries[blockIdx.x], radius_of(count), k);
+    __shared__ int chosen;
     if (threadIdx.x == 0) {
-        exponents[blockIdx.x] = s;
+        exponents[blockIdx.x] = chosen = exponent_of(summaries[blockIdx.x], radius_of(count), k);
     }
+    __syncthreads();
+    const int s = chosen;
     const double* row = x + static_cast<size_t>(blockIdx.x) * ld;
     const bool paired = is_paired(x, ld), flat = plan[PLAN_FLAT];
     Word* to = reinterpret_cast<Word*>(residues + static_cast<size_t>(blockIdx.x) * pitch(k));
@@ -435,6 +438,7 @@ extern "C" __global__ void __launch_bounds__(256)
 columns_to_residues(const double* x, int ld, const int* inner, int sign, const int* plan, const Summary* summaries,
                     int* exponents, unsigned char* residues, int columns, int k) {
     __shared__ double tile[32][DEPTH + 2];
+    __shared__ int chosen[32];
     const int count = plan[PLAN_COUNT];
     if (count == 0) {
         return;
@@ -448,13 +452,16 @@ columns_to_residues(const double* x, int ld, const int* inner, int sign, const i
         const bool inside = depth + h < k && column + lane < columns;
         tile[lane][h] = inside ? x[static_cast<size_t>(depth + h) * ld + column + lane] : 0.0;
     }
+    if (warp == 0 && column + lane < columns) {
+        chosen[lane] = exponent_of(summaries[column + lane], radius_of(count), k);
+        if (depth == 0) {
+            exponents[column + lane] = chosen[lane];
+        }
+    }
     __syncthreads();
     if (depth + 4 * lane < pitch(k)) {
         for (int c = warp; c < min(32, columns - column); c += 8) {
-            const int t = exponent_of(summaries[column + c], radius_of(count), k);
-            if (depth == 0 && lane == 0) {
-                exponents[column + c] = t;
-            }
+            const int t = chosen[c];
             const double* of_column = &tile[c][4 * lane];
             const double four[4] = {of_column[0], of_column[1], of_column[2], of_column[3]};
             Word* to = reinterpret_cast<Word*>(residues + static_cast<size_t>(column + c) * pitch(k) + depth);
@@ -575,17 +582,29 @@ reconstruct(const int* plan, const unsigned char* kinds, const uint4* residues, 
 
 // Tiles in double; any number of blocks of NATIVE_THREADS. In the names: whether A and B are as they are (n), [m, k] and
 // [k, n] by rows, or transposed (t), [k, m] and [n, k].
-#define NATIVE(NAME, DEEP_A, DEEP_B)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(NATIVE_THREADS, 1)                                                      \
-    NAME(const double* a, int lda, const double* b, int ldb, const int* plan, const int* natives, double* c, int ldc,    \
-         int m, int n, int k, double alpha, double beta) {                                                               \
-        multiply_natively<DEEP_A, DEEP_B>(a, lda, b, ldb, plan, natives, c, ldc, m, n, k, alpha, beta);                  \
-    }
-NATIVE(native_nn, true, false)
-NATIVE(native_nt, true, true)
-NATIVE(native_tn, false, false)
-NATIVE(native_tt, false, true)
-#undef NATIVE
+extern "C" __global__ void __launch_bounds__(NATIVE_THREADS, 1)
+native_nn(const double* a, int lda, const double* b, int ldb, const int* plan, const int* natives, double* c, int ldc,
+          int m, int n, int k, double alpha, double beta) {
+    multiply_natively<true, false>(a, lda, b, ldb, plan, natives, c, ldc, m, n, k, alpha, beta);
+}
+
+extern "C" __global__ void __launch_bounds__(NATIVE_THREADS, 1)
+native_nt(const double* a, int lda, const double* b, int ldb, const int* plan, const int* natives, double* c, int ldc,
+          int m, int n, int k, double alpha, double beta) {
+    multiply_natively<true, true>(a, lda, b, ldb, plan, natives, c, ldc, m, n, k, alpha, beta);
+}
+
+extern "C" __global__ void __launch_bounds__(NATIVE_THREADS, 1)
+native_tn(const double* a, int lda, const double* b, int ldb, const int* plan, const int* natives, double* c, int ldc,
+          int m, int n, int k, double alpha, double beta) {
+    multiply_natively<false, false>(a, lda, b, ldb, plan, natives, c, ldc, m, n, k, alpha, beta);
+}
+
+extern "C" __global__ void __launch_bounds__(NATIVE_THREADS, 1)
+native_tt(const double* a, int lda, const double* b, int ldb, const int* plan, const int* natives, double* c, int ldc,
+          int m, int n, int k, double alpha, double beta) {
+    multiply_natively<false, true>(a, lda, b, ldb, plan, natives, c, ldc, m, n, k, alpha, beta);
+}
 
 // Every tile in double, without a look at the numbers: for products too small to gain. One block of 1024
 extern "C" __global__ void __launch_bounds__(1024) all_native(int* plan, int* natives, int m, int n) {

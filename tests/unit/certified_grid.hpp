@@ -10,7 +10,6 @@ inline float __double2float_ru(double value) {
     const float near = static_cast<float>(value);
     return near < value ? nextafterf(near, INFINITY) : near;
 }
-inline float __fdividef(float one, float other) { return one / other; }
 inline double2 make_double2(double x, double y) { return {x, y}; }
 template <class Value>
 Value __ldcs(const Value* from) {

@@ -1,7 +1,18 @@
 """gemmrepro: measure what published GEMM articles claim, on the reader's GPU.
 
 The packages follow the pipeline: `host` (images), `build`, `gates`, `measure` and `experiments`, `judge`, `paper`.
-README.md has the picture, CONTRIBUTING.md the layers and what kernels/ may import.
+README.md has the picture, CONTRIBUTING.md the layers and what kernels/ may import. `gemmrepro.dgemm` is `blas.dgemm`, a
+product in double for the arrays of CuPy and PyTorch.
 """
 
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "dgemm":  # only who multiplies needs the registry
+        from gemmrepro.blas import dgemm
+
+        return dgemm
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -131,28 +131,37 @@ class Operands:
         Raises:
             UserError: the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
         """
-        # cuda.core encodes it with cuda.bindings' cuTensorMapEncodeTiled; its enumerations have no public name yet.
-        from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
-        from cuda.core.utils import StridedMemoryView
-
         if stored is not None:
             array, dtype = stored[0].reshape(-1, stored[0].shape[-1]), stored[1]
         else:
             dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
             array = self.arrays()[operand].reshape(self.lengths(operand))
-        array = bits(array) if dtype == "int8" else array
-        try:
-            return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(
-                box_dim=wanted.box,
-                data_type=getattr(TensorMapDataType, _CUDA_DTYPES[dtype]),
-                swizzle=getattr(TensorMapSwizzle, f"SWIZZLE_{wanted.swizzle}B" if wanted.swizzle else "NONE"),
-                l2_promotion=TensorMapL2Promotion.L2_256B,
-            )
-        except Exception as error:
-            raise UserError(
-                f"{kernel_id}: no tensor map of {operand.upper()} {array.shape} {dtype} with tiles {wanted.box} can be "
-                f"made ({error}); TMA needs rows of a multiple of 16 bytes and boxes of at most 256 elements per side."
-            ) from None
+        return encoded(array, dtype, wanted, kernel_id, operand.upper())
+
+
+def encoded(array: Any, dtype: str, wanted: TensorMap, kernel_id: str, name: str) -> Any:
+    """The TMA descriptor of a matrix that is stored by rows; `name` is what a message calls it.
+
+    Raises:
+        UserError: the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
+    """
+    # cuda.core encodes it with cuda.bindings' cuTensorMapEncodeTiled; its enumerations have no public name yet.
+    from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
+    from cuda.core.utils import StridedMemoryView
+
+    array = bits(array) if dtype == "int8" else array
+    try:
+        return StridedMemoryView.from_any_interface(array, stream_ptr=-1).as_tensor_map(
+            box_dim=wanted.box,
+            data_type=getattr(TensorMapDataType, _CUDA_DTYPES[dtype]),
+            swizzle=getattr(TensorMapSwizzle, f"SWIZZLE_{wanted.swizzle}B" if wanted.swizzle else "NONE"),
+            l2_promotion=TensorMapL2Promotion.L2_256B,
+        )
+    except Exception as error:
+        raise UserError(
+            f"{kernel_id}: no tensor map of {name} {array.shape} {dtype} with tiles {wanted.box} can be "
+            f"made ({error}); TMA needs rows of a multiple of 16 bytes and boxes of at most 256 elements per side."
+        ) from None
 
 
 Launcher = Callable[[Operands], None]

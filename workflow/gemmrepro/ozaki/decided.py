@@ -1,8 +1,8 @@
 """What the certified mode of `crt` decides, and what it returns: R10's arithmetic in NumPy, step by step.
 
 The device works out, without the host: inner exponents d_h, which even out A D and D^-1 B; norms, sums and lowest bits
-of the scaled rows and columns; magnitudes cut down to e5m2, whose product is a lower bound L of |A||B|; for each tile of
-C the number of moduli with which
+of the scaled rows and columns; magnitudes cut down to e5m2, whose product is a lower bound L of |A||B|; for each tile
+of C the number of moduli with which
 
     (x_i tau_j + y_j sigma_i) / R  <=  gamma L_ij
 

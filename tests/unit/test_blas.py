@@ -1,0 +1,153 @@
+"""gemmrepro.dgemm without a GPU: what it takes as a matrix, and what it launches, in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmrepro
+from gemmrepro import registry
+from gemmrepro.blas import certified, program
+from gemmrepro.blas.matrices import Matrix, matrix
+from gemmrepro.errors import UserError
+from gemmrepro.operations import Shape
+from gemmrepro.ozaki import decided
+
+
+@dataclass
+class OnGpu:
+    """A NumPy array that says it is on a GPU."""
+
+    array: np.ndarray
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.array.__array_interface__, **self.more}
+
+
+def read(one: Matrix, i: int, j: int) -> int:
+    """The address of an element."""
+    return one.pointer + 8 * (i + j * one.ld if one.by_columns else i * one.ld + j)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1, 7), (5, 1), (1, 1), (0, 3)])
+@pytest.mark.parametrize("view", ["plain", "transposed", "part", "part of a transpose"])
+def test_a_matrix_is_found_where_it_lies(shape: tuple[int, int], view: str) -> None:
+    """Every element's address, of rows, of columns, and of stretches of them."""
+    whole = np.zeros((shape[0] + 3, shape[1] + 2))
+    array = {
+        "plain": np.zeros(shape),
+        "transposed": np.zeros(shape[::-1]).T,
+        "part": whole[2 : shape[0] + 2, 1 : shape[1] + 1],
+        "part of a transpose": np.zeros((shape[1] + 2, shape[0] + 3)).T[2 : shape[0] + 2, 1 : shape[1] + 1],
+    }[view]
+    found = matrix(OnGpu(array), "A")
+    assert (found.rows, found.columns) == shape
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
+            assert read(found, i, j) == read(found.turned, j, i) == address
+            assert read(found.from_column(j, shape[1]), i, 0) == read(found.from_row(i, shape[0]), 0, j) == address
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (OnGpu(np.zeros((4, 4), np.float32)), "A holds <f4 and dgemm multiplies float64"),
+        (OnGpu(np.zeros(4)), "A has 1 dimensions"),
+        (OnGpu(np.zeros((8, 8))[::2, ::2]), "neither its rows nor its columns are contiguous"),
+        (OnGpu(np.zeros((4, 4))[::-1]), "neither its rows nor its columns are contiguous"),
+        (np.zeros((4, 4)), "A is on the host; move it to the GPU"),
+        ([[1.0]], "A is a list; dgemm takes arrays of CuPy or PyTorch"),
+        (SimpleNamespace(requires_grad=True), r"A requires a gradient.*A\.detach"),
+    ],
+)
+def test_what_is_no_matrix_on_a_gpu_is_refused(array: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        matrix(array, "A")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "more", "message"),
+    [
+        (((3, 4), (5, 6)), {}, "A is 3 x 4 and B is 5 x 6; A needs as many columns"),
+        (((3, 4), (4, 6)), {"beta": 1.0}, r"beta is 1\.0, but there is no C"),
+        (((3, 4), (4, 6)), {"accuracy": "best"}, "accuracy is 'best'; choose"),
+        (((3, 4), (4, 6)), {"accuracy": -1.0}, r"accuracy is -1\.0; choose"),
+        (((3, 4), (4, 6)), {"c": OnGpu(np.zeros((6, 3)))}, "C is 6 x 3; pass one of 3 x 6"),
+        (((3, 4), (3, 6)), {"transpose_b": True}, "A is 3 x 4 and B is 6 x 3"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(shapes: Any, more: dict[str, Any], message: str) -> None:
+    a, b = (OnGpu(np.zeros(shape)) for shape in shapes)
+    with pytest.raises(UserError, match=message):
+        gemmrepro.dgemm(a, b, **more)
+
+
+@pytest.mark.parametrize("k", [1, 2, 1000, 4096, 65536])
+def test_the_bound_is_no_looser_than_what_was_asked_for(k: int) -> None:
+    for accuracy in ("worst", 1e-10, 3e-15, decided.gamma(k)):
+        wanted = k * 2.0**-53 if accuracy == "worst" else float(accuracy)
+        given = decided.gamma(k, certified.loosening(accuracy, k))
+        assert given <= wanted < 2 * given
+    assert decided.gamma(k, certified.loosening("sqrt", k)) == pytest.approx(2 * k**0.5 * 2.0**-53)
+
+
+def launched(a: Matrix, b: Matrix, c: Matrix, natively: bool = False) -> list[tuple[str, Any, list[Any]]]:
+    """Entry point, launch and arguments of each kernel; an array of the workspace stands as its name."""
+    kernel = registry.kernel(program.KERNEL)
+    loaded = program.Program.__new__(program.Program)
+    loaded.kernel, found = kernel, []
+    loaded._steps = {step.entry: step for step in kernel.own_launches}
+
+    def launch(stream: Any, entry: str, shape: Any, *arguments: Any) -> None:
+        flat = [value for each in arguments for value in (each if isinstance(each, tuple | list) else (each,))]
+        found.append((entry, shape, flat))
+
+    loaded._launch = launch  # type: ignore[method-assign]
+    loaded._maps = lambda entry, arrays: [f"map:{name}" for name in loaded._steps[entry].tensor_maps]  # type: ignore[method-assign]
+    arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=name)) for name in kernel.run.workspace}
+    loaded.run(program.Factors(a, b, c, 2.0, 3.0, 5, natively), arrays, None)
+    return found
+
+
+def test_row_major_operands_are_launched_as_the_record_says() -> None:
+    """The same kernels in the same order, grids and arguments included; but for what `decide` is told."""
+    shape = Shape(700, 1030, 600)
+    a, b, c = (matrix(OnGpu(np.zeros(size)), "X") for size in ((700, 600), (600, 1030), (700, 1030)))
+    steps = registry.kernel(program.KERNEL).own_launches
+    names = {"m": 700, "n": 1030, "k": 600, "a": a.pointer, "b": b.pointer, "c": c.pointer, "alpha": 2.0, "beta": 3.0}
+    calls = launched(a, b, c)
+    assert [entry for entry, _, _ in calls] == [step.entry for step in steps]
+    for (entry, launch, arguments), step in zip(calls, steps, strict=True):
+        assert launch == step.launch(shape), entry
+        wanted = [names.get(str(argument), argument) for argument in step.arguments]
+        if entry == "decide":
+            assert wanted[-2:] == [0, 1] and arguments[-2:] == [5, 0]
+            wanted, arguments = wanted[:-2], arguments[:-2]
+        assert arguments == wanted, entry
+
+
+@pytest.mark.parametrize("turned", [(False, True), (True, False), (True, True)])
+def test_transposed_operands_take_the_kernels_of_their_layout(turned: tuple[bool, bool]) -> None:
+    a = matrix(OnGpu(np.zeros((300, 200)) if not turned[0] else np.zeros((200, 300)).T), "A")
+    b = matrix(OnGpu(np.zeros((200, 400)) if not turned[1] else np.zeros((400, 200)).T), "B")
+    calls = launched(a, b, matrix(OnGpu(np.zeros((300, 400))), "C"))
+    entries = [entry for entry, _, _ in calls]
+    assert entries[-1] == f"native_{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}"
+    assert entries.count("measure_columns") == entries.count("join_columns") == turned[0] + (not turned[1])
+    assert entries.count("rows_to_residues") == (not turned[0]) + turned[1]
+    sample = next(arguments for entry, _, arguments in calls if entry == "sample_inner")
+    assert sample[1:3] == ([1, 300] if turned[0] else [200, 1]) and sample[4:6] == ([1, 200] if turned[1] else [400, 1])
+    shared = calls[-1][1].shared_bytes
+    assert shared == 5 * 8 * ((16 * 132 if turned[0] else 128 * 20) + (96 * 20 if turned[1] else 16 * 100))
+
+
+def test_small_products_are_made_in_double_at_once() -> None:
+    a, b, c = (matrix(OnGpu(np.zeros(size)), "X") for size in ((30, 20), (20, 40), (30, 40)))
+    assert [entry for entry, _, _ in launched(a, b, c, natively=True)] == ["all_native", "native_nn"]

@@ -1,0 +1,179 @@
+"""`dgemm`: a product in double on Hopper's INT8 tensor cores, with a bound for every element.
+
+The bound holds for any input: the device looks at the numbers, takes as many Chinese remainders as the bound needs, and
+multiplies in double where they would not do (`ozaki.decided`; `kernels/crt/NOTES.md` has the proof). Nothing waits for
+the host.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro.blas.matrices import Matrix, matrix
+from gemmrepro.blas.program import BUILT, KERNEL, Factors, program
+from gemmrepro.errors import UserError
+from gemmrepro.ozaki import decided
+
+ACCURACIES = ("sqrt", "worst")
+LOOSEST = 40
+SMALL = 2**33
+"""Multiply-adds below which a product is made in double at once: looking at the numbers would take longer."""
+
+
+@dataclass(frozen=True)
+class Details:
+    """How the last stretch of k was multiplied.
+
+    Attributes:
+        moduli: 13 to 16; 0 if everything was multiplied in double.
+        tiles, native_tiles: tiles of 128 x 192 of C by remainders, and in double.
+        gamma: the bound of the tiles by remainders.
+    """
+
+    moduli: int
+    tiles: int
+    native_tiles: int
+    gamma: float
+
+
+def loosening(accuracy: str | float, k: int) -> int:
+    """The power of two by which 2 sqrt(k) u may be multiplied and stay within `accuracy` (see `dgemm`).
+
+    Raises:
+        UserError: an unknown word, or a number that is not above zero.
+    """
+    if accuracy == "sqrt":
+        return 0
+    wanted = k * 2.0**-53 if accuracy == "worst" else accuracy
+    if not isinstance(wanted, int | float) or not wanted > 0 or not math.isfinite(wanted):
+        raise UserError(f"accuracy is {accuracy!r}; choose 'sqrt', 'worst' or a relative error above zero.")
+    return max(-LOOSEST, min(LOOSEST, math.floor(math.log2(wanted / decided.gamma(k)))))
+
+
+def dgemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    accuracy: str | float = "sqrt",
+    details: bool = False,
+    binary: str | Path | None = None,
+) -> Any:
+    """C = alpha A B + beta C in float64, asynchronously on the current stream of CuPy or PyTorch.
+
+    Every element of C satisfies, with u = 2^-53 and C* the exact result,
+
+        |C - C*| <= |alpha| max(gamma, k u / (1 - k u)) (|A||B|) + 3 u (|alpha AB| + |beta C|) + underflow,
+
+    where gamma is what `accuracy` asks for. Inf and NaN come out as in DGEMM. Equal inputs give equal bits.
+
+    Args:
+        a, b: A [m,k] and B [k,n] on one GPU, float64: arrays of CuPy or PyTorch, or anything with
+            ``__cuda_array_interface__`` or ``__dlpack__``. Transposed and strided views are not copied as long as rows
+            or columns are contiguous.
+        c: C [m,n], overwritten and returned; by default a new array of A's library. Needed if `beta` is not 0.
+        transpose_a, transpose_b: take the transpose of A or B.
+        accuracy: gamma. "sqrt": 2 sqrt(k) u, about what a DGEMM's roundings amount to. "worst": k u, the bound that any
+            DGEMM has; it takes fewer moduli. Or a number: below k u, elements that are multiplied in double keep k u.
+        details: return (C, Details) instead, which waits for the GPU.
+        binary: the fat binary of crt.certified; by default the build stage's.
+
+    Raises:
+        UserError: operands that do not fit, are not on a Hopper GPU or not float64; no binary; too little memory.
+    """
+    left, right = matrix(a, "A"), matrix(b, "B")
+    left, right = (left.turned if transpose_a else left), (right.turned if transpose_b else right)
+    if left.columns != right.rows:
+        raise UserError(
+            f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as B has "
+            "rows. Pass transpose_a or transpose_b if they are stored transposed."
+        )
+    if c is None and beta != 0.0:
+        raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
+    k = left.columns
+    loosened = loosening(accuracy, max(k, 1))
+    out = c if c is not None else _empty(a, left.rows, right.columns)
+    into = matrix(out, "C")
+    if (into.rows, into.columns) != (left.rows, right.columns):
+        raise UserError(
+            f"C is {into.rows} x {into.columns}; pass one of {left.rows} x {right.columns}, as the product is."
+        )
+    if into.by_columns:  # C^T = B^T A^T
+        left, right, into = right.turned, left.turned, into.turned
+    found = Details(0, 0, 0, decided.gamma(max(k, 1), loosened))
+    if into.rows and into.columns:
+        path = Path(binary) if binary is not None else BUILT / f"{KERNEL}.fatbin"
+        found = _multiply(left, right, into, (alpha, beta), loosened, path, _stream(a), details) or found
+    return (out, found) if details else out
+
+
+def _multiply(
+    a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], loosened: int, path: Path, stream: int, details: bool
+) -> Details | None:
+    """Launch the products of all stretches of k; how the last one was made if `details`."""
+    import cupy
+    from cuda.core import Stream
+
+    device = _device(a, b, c)
+    alpha, beta = scalars
+    k = a.columns if alpha != 0.0 else 0  # BLAS does not read A and B then
+    ours = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
+    legacy = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not zero
+    with cupy.cuda.Device(device), ours:
+        loaded = program(path, device)
+        queue = Stream.from_handle(stream or legacy)
+        plan = None
+        for start in range(0, max(k, 1), decided.LONGEST_K):
+            stop = min(k, start + decided.LONGEST_K)
+            natively = c.rows * c.columns * (stop - start) < SMALL
+            stretch = (a.from_column(start, stop), b.from_row(start, stop), c)
+            part = Factors(*stretch, alpha, beta if start == 0 else 1.0, loosened, natively)
+            arrays = loaded.workspace(part)
+            loaded.run(part, arrays, queue)
+            plan = arrays["plan"]
+        if not details or plan is None:
+            return None
+        moduli, tiles, natives = map(int, plan.get()[:3])
+    return Details(moduli, tiles, natives, decided.gamma(max(a.columns, 1), loosened))
+
+
+def _device(*matrices: Matrix) -> int:
+    """The GPU that holds them all. Raises UserError if there are several."""
+    import cupy
+
+    found = {cupy.cuda.runtime.pointerGetAttributes(one.pointer).device for one in matrices if one.rows * one.columns}
+    if len(found) > 1:
+        raise UserError(f"A, B and C are on GPUs {', '.join(map(str, sorted(found)))}; move them to one.")
+    return int(found.pop())
+
+
+def _is_torch(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def _empty(like: Any, rows: int, columns: int) -> Any:
+    """An array [rows, columns] of the library of `like`, on its GPU; CuPy's of any other library."""
+    if _is_torch(like):
+        return like.new_empty((rows, columns))
+    import cupy
+
+    with cupy.cuda.Device(getattr(getattr(like, "device", None), "id", None)):
+        return cupy.empty((rows, columns))
+
+
+def _stream(array: Any) -> int:
+    """The current stream of the library of `array`, as the driver's handle."""
+    if _is_torch(array):
+        import torch
+
+        return int(torch.cuda.current_stream(array.device).cuda_stream)
+    import cupy
+
+    return int(cupy.cuda.get_current_stream().ptr)

@@ -1,0 +1,98 @@
+"""Matrices on a GPU as BLAS sees them: a pointer, two lengths, a leading dimension, and whether rows lie along it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gemmrepro.errors import UserError
+
+BYTES = 8
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A float64 matrix [rows, columns] on a GPU.
+
+    Attributes:
+        pointer: its first element.
+        ld: elements from one row to the next or, where `by_columns`, from one column to the next.
+        by_columns: whether columns are contiguous, as in a transposed view.
+        owner: the array, which keeps the memory alive.
+    """
+
+    pointer: int
+    rows: int
+    columns: int
+    ld: int
+    by_columns: bool
+    owner: Any
+
+    @property
+    def turned(self) -> Matrix:
+        """Its transpose, in the same memory."""
+        return replace(self, rows=self.columns, columns=self.rows, by_columns=not self.by_columns)
+
+    def from_column(self, start: int, stop: int) -> Matrix:
+        """Columns `start` to `stop`, in the same memory."""
+        step = self.ld if self.by_columns else 1
+        return replace(self, pointer=self.pointer + BYTES * start * step, columns=stop - start)
+
+    def from_row(self, start: int, stop: int) -> Matrix:
+        """Rows `start` to `stop`, in the same memory."""
+        return self.turned.from_column(start, stop).turned
+
+
+def matrix(array: Any, name: str) -> Matrix:
+    """`array` as a matrix: anything with ``__cuda_array_interface__`` or ``__dlpack__`` (CuPy, PyTorch, JAX, Numba).
+
+    Raises:
+        UserError: not on a GPU, not a matrix of float64, tracked by PyTorch's autograd, or strided in both directions.
+    """
+    if getattr(array, "requires_grad", False):
+        raise UserError(f"{name} requires a gradient, which dgemm cannot pass on; give it {name}.detach().")
+    array = _on_device(array, name)
+    interface: Mapping[str, Any] = array.__cuda_array_interface__
+    if len(interface["shape"]) != 2:
+        raise UserError(f"{name} has {len(interface['shape'])} dimensions; dgemm takes matrices, so reshape it to two.")
+    if interface["typestr"] != "<f8":
+        raise UserError(f"{name} holds {interface['typestr']} and dgemm multiplies float64; convert {name} to it.")
+    rows, columns = interface["shape"]
+    row_bytes, column_bytes = interface.get("strides") or (BYTES * columns, BYTES)
+    ld, by_columns = _leading(rows, columns, row_bytes, column_bytes, name)
+    return Matrix(int(interface["data"][0]), rows, columns, ld, by_columns, array)
+
+
+def _on_device(array: Any, name: str) -> Any:
+    """`array`, or a view of it, with ``__cuda_array_interface__``."""
+    try:
+        has_interface = hasattr(array, "__cuda_array_interface__")
+    except (RuntimeError, TypeError):  # PyTorch, of tensors that it cannot describe
+        has_interface = False
+    if has_interface:
+        return array
+    cuda = 2  # kDLCUDA, dlpack.h
+    if not hasattr(array, "__dlpack_device__"):
+        raise UserError(f"{name} is a {type(array).__name__}; dgemm takes arrays of CuPy or PyTorch on a GPU.")
+    if array.__dlpack_device__()[0] != cuda:
+        raise UserError(f"{name} is on the host; move it to the GPU, with cupy.asarray({name}) or {name}.cuda().")
+    import cupy
+
+    return cupy.from_dlpack(array)
+
+
+def _leading(rows: int, columns: int, row_bytes: int, column_bytes: int, name: str) -> tuple[int, bool]:
+    """(leading dimension in elements, whether columns are contiguous)."""
+    if (column_bytes == BYTES or columns == 1) and (rows == 1 or _fits(row_bytes, columns)):
+        return (row_bytes // BYTES if rows > 1 else max(columns, 1)), False
+    if (row_bytes == BYTES or rows == 1) and (columns == 1 or _fits(column_bytes, rows)):
+        return (column_bytes // BYTES if columns > 1 else max(rows, 1)), True
+    raise UserError(
+        f"{name} has strides of {row_bytes} and {column_bytes} bytes, so neither its rows nor its columns are "
+        "contiguous and apart; pass a contiguous copy of it."
+    )
+
+
+def _fits(stride: int, length: int) -> bool:
+    return stride % BYTES == 0 and max(length, 1) <= stride // BYTES < 2**31
