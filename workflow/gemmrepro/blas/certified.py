@@ -92,8 +92,8 @@ def dgemm(
     left, right = (left.turned if transpose_a else left), (right.turned if transpose_b else right)
     if left.columns != right.rows:
         raise UserError(
-            f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as B has "
-            "rows. Pass transpose_a or transpose_b if they are stored transposed."
+            f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as "
+            "B has rows. Pass transpose_a or transpose_b if they are stored transposed."
         )
     if c is None and beta != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
