@@ -23,8 +23,15 @@ constexpr int ANY = 2147483647;  // the inner exponent of a k of which no sample
 constexpr int SLACK = 6;         // inner exponents that differ by no more are left alone
 
 // plan: moduli (0: every tile is multiplied in double), tiles that take residues, tiles in double, whether all inner
-// exponents are zero.
-constexpr int PLAN_COUNT = 0, PLAN_TILES = 1, PLAN_NATIVE = 2, PLAN_FLAT = 3;
+// exponents are zero; groups of rows and of columns in which a glance found elements that no number of moduli helps.
+constexpr int PLAN_COUNT = 0, PLAN_TILES = 1, PLAN_NATIVE = 2, PLAN_FLAT = 3, PLAN_ROWS = 4, PLAN_COLUMNS = 5;
+constexpr int GROUPS = 8, EACH = 4, LINES = 2 * EACH;  // groups that the glance takes, and rows and columns of each
+constexpr int MANY = 6;  // groups of rows, and of columns, that fail before the rest is not looked at
+
+// Whether a glance says that every tile will end in double.
+__device__ __forceinline__ bool hopeless(const int* plan) {
+    return __popc(plan[PLAN_ROWS]) >= MANY && __popc(plan[PLAN_COLUMNS]) >= MANY;
+}
 
 __device__ __forceinline__ int rounded_down(long long x, long long by) {
     return static_cast<int>(x >= 0 ? x / by : -((-x + by - 1) / by));
@@ -89,6 +96,120 @@ extern "C" __global__ void __launch_bounds__(1024) settle_inner(int* inner, int*
     }
     if (threadIdx.x == 0) {
         plan[PLAN_FLAT] = flat;
+        plan[PLAN_ROWS] = plan[PLAN_COLUMNS] = 0;
+    }
+}
+
+// 2^(s + shift) as two factors; beyond 1200 either way, only zeros are scaled, or everything becomes zero.
+__device__ __forceinline__ Scale shifted_scale(int s, int shift) {
+    return scale(max(-1200, min(1200, s + shift)));
+}
+
+// gamma R' of so many moduli: the largest ratio that an element may have, and double is not needed. loosened: gamma is
+// 2 sqrt(k) u times 2^loosened. 2^-18 k: sums of e5m2 may be too large by that, if steps of 32 products are rounded to 14
+// bits and not cut off.
+__device__ __forceinline__ double limit_of(int count, int k, int loosened) {
+    const double root = sqrt(static_cast<double>(k)), margin = (1.0 + k * 0x1p-18) * (1.0 + 0x1p-8);
+    return 2.0 * root * 0x1p-53 * power(1023 + loosened) * (radius_of(count) - 0.51 * root) / margin;
+}
+
+// 32 rows and 32 columns, spread evenly, as bound_tiles will judge them, but for their exact |A||B|. Each block has EACH
+// rows and columns and notes its groups if an element fails with all moduli. grid: GROUPS x GROUPS   block: 256
+extern "C" __global__ void __launch_bounds__(256)
+glance(const double* a, int row_a, int depth_a, const double* b, int depth_b, int column_b, const int* inner, int* plan,
+       int m, int n, int k, int loosened, int eager) {
+    __shared__ Measure measures[8][LINES];
+    __shared__ double sums[8][EACH * EACH];
+    __shared__ int tops[LINES];
+    if (eager) {
+        return;
+    }
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first_row = blockIdx.x * EACH, first_column = blockIdx.y * EACH;
+    const auto element = [&](int line, int h) {  // of a row of A, or of a column of B
+        const int q = line < EACH ? first_row + line : first_column + line - EACH, of = line < EACH ? m : n;
+        const size_t place = static_cast<size_t>(q) * of / (GROUPS * EACH);
+        return line < EACH ? a[place * row_a + static_cast<size_t>(h) * depth_a]
+                           : b[static_cast<size_t>(h) * depth_b + place * column_b];
+    };
+    int top = NOTHING;
+    for (int q = lane; q < SAMPLES; q += 32) {
+        const int h = sampled(q, k);
+        top = max(top, sampled_exponent(element(warp, h), warp < EACH ? inner[h] : -inner[h]));
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        top = max(top, __shfl_xor_sync(~0u, top, step));
+    }
+    if (lane == 0) {
+        tops[warp] = top == NOTHING ? 1023 : top;
+    }
+    __syncthreads();
+    Measure measure[LINES];
+    double products[EACH][EACH] = {};
+#pragma unroll
+    for (int line = 0; line < LINES; ++line) {
+        measure[line] = no_measure();
+    }
+#pragma unroll 1
+    for (int h = threadIdx.x; h < k; h += 256) {
+        double x[LINES];
+#pragma unroll
+        for (int line = 0; line < LINES; ++line) {
+            const int shift = line < EACH ? inner[h] : -inner[h];
+            const Scale unit = shifted_scale(1023 - tops[line], shift);
+            x[line] = element(line, h);
+            include(measure[line], x[line], shift);
+            x[line] = fabs(x[line]) * unit.one * unit.other;
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+#pragma unroll
+            for (int j = 0; j < EACH; ++j) {
+                products[i][j] = fma(x[i], x[EACH + j], products[i][j]);
+            }
+        }
+    }
+#pragma unroll
+    for (int line = 0; line < LINES; ++line) {
+        measure[line] = over_warp(measure[line]);
+        if (lane == 0) {
+            measures[warp][line] = measure[line];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < EACH * EACH; ++i) {
+        double sum = products[i / EACH][i % EACH];
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) {
+            sum += __shfl_xor_sync(~0u, sum, step);
+        }
+        if (lane == 0) {
+            sums[warp][i] = sum;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < EACH * EACH) {
+        double magnitude = 0.0, norms[2], ones[2];
+        for (int w = 0; w < 8; ++w) {
+            magnitude += sums[w][threadIdx.x];
+        }
+        bool known = true;
+        for (int side = 0; side < 2; ++side) {
+            const int line = side ? EACH + threadIdx.x % EACH : threadIdx.x / EACH;
+            Measure whole = measures[0][line];
+            for (int w = 1; w < 8; ++w) {
+                whole = join(whole, measures[w][line]);
+            }
+            const Summary all = summary(whole, k);
+            const double unit = power(1023 + max(-500, min(500, whole.biased - tops[line])));
+            const bool exact = all.low + exponent_of(all, Counted<LEAST>::RADIUS, k) >= 0;
+            known = known && all.low != SPOILED;
+            norms[side] = exact ? 0.0 : all.size * unit, ones[side] = all.size == 0.0 ? 0.0 : whole.ones * unit;
+        }
+        if (known && norms[0] * ones[1] + norms[1] * ones[0] > limit_of(COUNT, k, loosened) * magnitude) {
+            atomicOr(&plan[PLAN_ROWS], 1 << blockIdx.x);
+            atomicOr(&plan[PLAN_COLUMNS], 1 << blockIdx.y);
+        }
     }
 }
 
@@ -111,11 +232,7 @@ __device__ __forceinline__ bool is_paired(const void* pointer, int ld) {
 }
 
 __device__ __forceinline__ Measure over_block(Measure measure, Measure* warps) {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        measure = join(measure, {__shfl_xor_sync(~0u, measure.squares, step), __shfl_xor_sync(~0u, measure.ones, step),
-                                 __shfl_xor_sync(~0u, measure.biased, step), __shfl_xor_sync(~0u, measure.low, step)});
-    }
+    measure = over_warp(measure);
     if (threadIdx.x % 32 == 0) {
         warps[threadIdx.x / 32] = measure;
     }
@@ -135,6 +252,9 @@ measure_rows(const double* x, int ld, const int* inner, int sign, const int* pla
              Summary* summaries, Gauge* gauges, int k) {
     __shared__ Measure warps[8];
     __shared__ int offset;
+    if (hopeless(plan)) {
+        return;
+    }
     const double* row = x + static_cast<size_t>(blockIdx.x) * ld;
     const bool paired = is_paired(x, ld), flat = plan[PLAN_FLAT];
     if (threadIdx.x < 32) {
@@ -183,6 +303,9 @@ measure_columns(const double* x, int ld, const int* inner, int sign, const int* 
     __shared__ Measure rows[256];
     __shared__ int tops[256];
     alignas(4) __shared__ unsigned char turned[32][CHUNK + 4];
+    if (hopeless(plan)) {
+        return;
+    }
     const int lane = threadIdx.x % 32, part = threadIdx.x / 32, column = blockIdx.x * 32 + lane;
     const int depth = blockIdx.y * CHUNK, end = min(k - depth, CHUNK);
     const bool flat = plan[PLAN_FLAT], inside = column < columns;
@@ -232,9 +355,9 @@ measure_columns(const double* x, int ld, const int* inner, int sign, const int* 
 
 // grid: columns / 128, rounded up   block: 128
 extern "C" __global__ void __launch_bounds__(128)
-join_columns(const Measure* partial, const int* offsets, Summary* summaries, Gauge* gauges, int columns, int k) {
+join_columns(const int* plan, const Measure* partial, const int* offsets, Summary* summaries, Gauge* gauges, int columns, int k) {
     const int column = blockIdx.x * 128 + threadIdx.x;
-    if (column < columns) {
+    if (column < columns && !hopeless(plan)) {
         Measure measure = partial[column];
 #pragma unroll 4
         for (int chunk = 1; chunk < (k + CHUNK - 1) / CHUNK; ++chunk) {
@@ -258,9 +381,9 @@ __device__ __forceinline__ float larger_ratio(float most, const Gauge& x, const 
 
 // worst: [tiles, 4]: the largest ratio of a warp's elements, in the order of tile_at. Any number of blocks of THREADS
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-bound_tiles(const __grid_constant__ TensorMap coarse_a, const __grid_constant__ TensorMap coarse_b, const Gauge* gauges_a,
-            const Gauge* gauges_b, float* worst, int m, int n, int k) {
-    const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN;
+bound_tiles(const __grid_constant__ TensorMap coarse_a, const __grid_constant__ TensorMap coarse_b, const int* plan,
+            const Gauge* gauges_a, const Gauge* gauges_b, float* worst, int m, int n, int k) {
+    const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, tiles = hopeless(plan) ? 0 : rows * cols;
     const auto place = [&](int t) {
         const Tile tile = tile_at(t, rows, cols);
         return Corner{tile.row * BM, tile.col * BN};
@@ -294,7 +417,7 @@ bound_tiles(const __grid_constant__ TensorMap coarse_a, const __grid_constant__ 
             worst[4 * t + warp] = most;
         }
     };
-    walk_in_turn<float>(coarse_a, coarse_b, rows * cols, (k + BK - 1) / BK, place, finish);
+    walk_in_turn<float>(coarse_a, coarse_b, tiles, (k + BK - 1) / BK, place, finish);
 }
 
 // What an H200 takes for its parts, in microseconds a unit: an estimate on which only the speed depends.
@@ -304,7 +427,6 @@ constexpr double TIME_BYTE = 1.0 / 2.9e6;     // of a byte of residues
 
 // How many moduli, which tiles take residues, and which are multiplied in double: those whose bound asks for more. The
 // choice is the one that should take the least time or, if `eager`, the one with the most tiles of residues.
-// loosened: gamma is 2 sqrt(k) u times 2^loosened.
 // kinds: [tile rows, tile columns], 1 in double   list, natives: row and column of a tile, 16 bits each. One block of 1024
 extern "C" __global__ void __launch_bounds__(1024)
 decide(const float4* worst, int* plan, int* list, int* natives, unsigned char* kinds, int m, int n, int k, int loosened,
@@ -320,15 +442,16 @@ decide(const float4* worst, int* plan, int* list, int* natives, unsigned char* k
         needs[threadIdx.x] = 0;
     }
     __syncthreads();
-    // 2^-18 k: sums of e5m2 may be too large by that, if steps of 32 products are rounded to 14 bits and not cut off.
-    const double gamma = 2.0 * sqrt(static_cast<double>(k)) * 0x1p-53 * power(1023 + loosened);
-    const double margin = (1.0 + k * 0x1p-18) * (1.0 + 0x1p-8), lost = 0.51 * sqrt(static_cast<double>(k));
+    const bool all_fail = hopeless(plan);
     float limits[CHOICES];
 #pragma unroll
     for (int i = 0; i < CHOICES; ++i) {
-        limits[i] = static_cast<float>(gamma * (radius_of(LEAST + i) - lost) / margin);
+        limits[i] = static_cast<float>(limit_of(LEAST + i, k, loosened));
     }
     const auto largest = [&](int t) {
+        if (all_fail) {
+            return __int_as_float(0x7F800000);
+        }
         const float4 four = worst[t];
         return fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w));
     };
@@ -383,11 +506,6 @@ decide(const float4* worst, int* plan, int* list, int* natives, unsigned char* k
     if (threadIdx.x == 1023) {
         plan[PLAN_COUNT] = chosen, plan[PLAN_TILES] = tiles - before[1023], plan[PLAN_NATIVE] = before[1023];
     }
-}
-
-// 2^(s + shift) as two factors; beyond 1200 either way, only zeros are scaled, or everything becomes zero.
-__device__ __forceinline__ Scale shifted_scale(int s, int shift) {
-    return scale(max(-1200, min(1200, s + shift)));
 }
 
 // Residues of four neighbours along k, 4 quad onwards.

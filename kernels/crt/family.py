@@ -498,7 +498,7 @@ def _accurate() -> Kernel:
 
 LEAST, MOST = 13, 16
 """Moduli that R10 chooses from on the device; its arrays have room for the most."""
-MEASURE, SUMMARY, PLAN = 3, 2, 4
+MEASURE, SUMMARY, PLAN = 3, 2, 6
 """Doubles of a partial measure and of a summary (measures.cuh), and ints of the plan (10_certified.cu)."""
 NATIVE_SHARED = 5 * (BM * (16 + 4) + 16 * (96 + 4)) * 8
 """The ring of native_nn: 5 stages of 128 x 16 and 16 x 96 doubles, rows padded by 4."""
@@ -511,7 +511,7 @@ def _tiles(shape: Shape) -> int:
 _BOUND = replace(
     _multiply("coarse", "U8", 1, None, _NARROW, order_barriers=2, factors="coarse", products=1),
     entry="bound_tiles",
-    arguments=("map:coarse_a", "map:coarse_b", "gauges_a", "gauges_b", "worst", "m", "n", "k"),
+    arguments=("map:coarse_a", "map:coarse_b", "plan", "gauges_a", "gauges_b", "worst", "m", "n", "k"),
     expects=(
         Expect(r"QGMMA\.64x192x32\.F32\.E5M2\.E5M2", "wgmma on e5m2", least=4),
         Expect(r"UTMALDG\.2D(\..*)?", "TMA loads the tiles", least=2),
@@ -538,12 +538,17 @@ def _certified_steps() -> tuple[Step, ...]:
             ("a", "k", 1, "b", "n", 1, "inner", "m", "n", "k"),
         ),
         Step("settle_inner", once, ("inner", "plan", "k")),
+        Step(
+            "glance",
+            _grid(lambda s: (8, 8), (256, 1)),
+            ("a", "k", 1, "b", "n", 1, "inner", "plan", "m", "n", "k", 0, 1),
+        ),
         Step("measure_rows", rows, ("a", "k", "inner", 1, "plan", "coarse_a", "summaries_a", "gauges_a", "k")),
         Step("measure_columns", columns, ("b", "n", "inner", -1, "plan", "coarse_b", "partial", "offsets", "n", "k")),
         Step(
             "join_columns",
             _grid(lambda s: (_ceil(s.n, 128), 1), (128, 1)),
-            ("partial", "offsets", "summaries_b", "gauges_b", "n", "k"),
+            ("plan", "partial", "offsets", "summaries_b", "gauges_b", "n", "k"),
         ),
         _BOUND,
         Step("decide", once, ("worst", "plan", "list", "natives", "kinds", "m", "n", "k", 0, 1)),

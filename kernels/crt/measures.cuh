@@ -68,6 +68,16 @@ __device__ __forceinline__ Measure join(const Measure& one, const Measure& other
             one.ones * lowered(up) + other.ones * lowered(over), biased, min(one.low, other.low)};
 }
 
+// Over all lanes of a warp.
+__device__ __forceinline__ Measure over_warp(Measure measure) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+        measure = join(measure, {__shfl_xor_sync(~0u, measure.squares, step), __shfl_xor_sync(~0u, measure.ones, step),
+                                 __shfl_xor_sync(~0u, measure.biased, step), __shfl_xor_sync(~0u, measure.low, step)});
+    }
+    return measure;
+}
+
 // Every rounding on the way, k + 64 at most, is on the safe side.
 __device__ __forceinline__ double rounded_away(double x, int k) {
     return x * (1.0 + (k + 64) * 0x1p-52);

@@ -46,7 +46,7 @@ int main(int, char** v) {
     const double *a = A.data(), *b = B.data();
     double* c = C.data();
     const size_t wide = pitch(k), rows = ceil_by(m, BM), cols = ceil_by(n, BN), tiles = rows * cols;
-    auto inner = unwritten<int>(wide), plan = unwritten<int>(4), list = unwritten<int>(tiles), natives = list;
+    auto inner = unwritten<int>(wide), plan = unwritten<int>(6), list = unwritten<int>(tiles), natives = list;
     auto coarse_a = unwritten<unsigned char>(m * wide), coarse_b = unwritten<unsigned char>(n * wide);
     auto residues_a = unwritten<unsigned char>(COUNT * m * wide), residues_b = unwritten<unsigned char>(COUNT * n * wide);
     auto summaries_a = unwritten<Summary>(m), summaries_b = unwritten<Summary>(n);
@@ -64,6 +64,10 @@ int main(int, char** v) {
             sample_inner(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), m, n, k);
         });
         run(1, 1, 1024, [&] { settle_inner(inner.data(), plan.data(), k); });
+        run(GROUPS, GROUPS, 256, [&] {
+            glance(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), plan.data(), m, n, k, loosened,
+                   eager);
+        });
         const auto measure = [&](const double* x, int ld, bool by_columns, int sign, auto& coarse, auto& summaries,
                                  auto& gauges, int count) {
             if (by_columns) {
@@ -72,7 +76,7 @@ int main(int, char** v) {
                                     count, k);
                 });
                 run(ceil_by(count, 128), 1, 128, [&] {
-                    join_columns(partial.data(), offsets.data(), summaries.data(), gauges.data(), count, k);
+                    join_columns(plan.data(), partial.data(), offsets.data(), summaries.data(), gauges.data(), count, k);
                 });
             } else {
                 run(count, 1, 256, [&] {
@@ -85,7 +89,7 @@ int main(int, char** v) {
         const TensorMap map_ca{coarse_a.data(), m, int(wide), BM, 128, 128};
         const TensorMap map_cb{coarse_b.data(), n, int(wide), BN, 128, 128};
         hopper_grid::launch(2, 1, THREADS, 1, [&] {
-            bound_tiles(map_ca, map_cb, gauges_a.data(), gauges_b.data(), reinterpret_cast<float*>(worst.data()), m, n, k);
+            bound_tiles(map_ca, map_cb, plan.data(), gauges_a.data(), gauges_b.data(), reinterpret_cast<float*>(worst.data()), m, n, k);
         }, seed);
         run(1, 1, 1024, [&] {
             decide(worst.data(), plan.data(), list.data(), natives.data(), kinds.data(), m, n, k, loosened, eager);

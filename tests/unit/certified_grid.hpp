@@ -10,6 +10,12 @@ inline float __double2float_ru(double value) {
     const float near = static_cast<float>(value);
     return near < value ? nextafterf(near, INFINITY) : near;
 }
+inline int __popc(int bits) { return __builtin_popcount(bits); }
+inline int atomicOr(int* bits, int more) {
+    const int before = *bits;
+    *bits |= more;
+    return before;
+}
 inline double2 make_double2(double x, double y) { return {x, y}; }
 template <class Value>
 Value __ldcs(const Value* from) {

@@ -113,7 +113,7 @@ class Device:
         subprocess.run(command, check=True)
         rows, cols, wide = -(-m // 128), -(-n // 192), -(-k // 16) * 16
         parts = (
-            *((np.float64, out.shape), (np.int32, (4,)), (np.uint8, (rows, cols)), (np.int32, (wide,))),
+            *((np.float64, out.shape), (np.int32, (6,)), (np.uint8, (rows, cols)), (np.int32, (wide,))),
             *((np.float32, (rows * cols, 4)), (np.int32, (m,)), (np.int32, (n,))),
             *((np.uint8, (m, wide)), (np.uint8, (n, wide))),
         )

@@ -127,7 +127,7 @@ def test_row_major_operands_are_launched_as_the_record_says() -> None:
     for (entry, launch, arguments), step in zip(calls, steps, strict=True):
         assert launch == step.launch(shape), entry
         wanted = [names.get(str(argument), argument) for argument in step.arguments]
-        if entry == "decide":
+        if entry in ("glance", "decide"):
             assert wanted[-2:] == [0, 1] and arguments[-2:] == [5, 0]
             wanted, arguments = wanted[:-2], arguments[:-2]
         assert arguments == wanted, entry

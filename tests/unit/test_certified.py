@@ -175,6 +175,19 @@ def test_time_decides_between_residues_and_double(device: certified_grid.Device)
     assert decided.decide(a, b).count == 0
 
 
+@pytest.mark.parametrize(("law", "gives_up"), [("normal", False), ("phi = 4", True), ("half of the rows", False)])
+def test_a_glance_gives_up_where_all_would_fail(device: certified_grid.Device, law: str, gives_up: bool) -> None:
+    """The kernels that come after it leave then: what they would write keeps all its bits."""
+    rng = np.random.default_rng(12)
+    a, b = CASES["phi = 4" if law == "phi = 4" else "normal"][0](rng, *SHAPE)
+    if law == "half of the rows":
+        a[:70] *= np.exp(6 * rng.standard_normal((70, SHAPE[2])))
+    got = device.run(a, b, eager=False)
+    assert (got.coarse_a == 0xFF).all() == (got.coarse_b == 0xFF).all() == np.isnan(got.worst).all() == gives_up
+    found = decided.hopeless(a, b, got.inner[: SHAPE[2]], decided.decide(a, b).limits[-1])
+    assert found == gives_up and relative(a, b, got.c) <= SHAPE[2] * U + U
+
+
 # The model alone ----------------------------------------------------------------------------------------------------
 
 

@@ -146,6 +146,13 @@ class Program:
             *(_at(arrays, "inner"), m, n, k),
         )
         self._launch(stream, "settle_inner", self._once, _at(arrays, "inner", "plan"), k)
+        self._launch(
+            stream,
+            "glance",
+            self._steps["glance"].launch(shape),
+            *(a.pointer, *map(_int, step_a), b.pointer, *map(_int, step_b)),
+            *(_at(arrays, "inner", "plan"), m, n, k, _int(factors.loosened), _int(0)),
+        )
         for side, one, lines, sign in (("a", a, shape.m, 1), ("b", b.turned, shape.n, -1)):
             before = (
                 one.pointer,
@@ -157,12 +164,13 @@ class Program:
             measures = _at(arrays, f"summaries_{side}", f"gauges_{side}")
             if one.by_columns:
                 grid = Launch((_ceil(lines, LINES), _ceil(shape.k, CHUNK), 1), (256, 1, 1))
-                halves = _at(arrays, "partial", "offsets")
+                halves, plan = _at(arrays, "partial", "offsets"), _at(arrays, "plan")
                 self._launch(stream, "measure_columns", grid, *before, halves, _int(lines), k)
                 self._launch(
                     stream,
                     "join_columns",
                     Launch((_ceil(lines, 128), 1, 1), (128, 1, 1)),
+                    plan,
                     halves,
                     measures,
                     _int(lines),
@@ -170,7 +178,7 @@ class Program:
                 )
             else:
                 self._launch(stream, "measure_rows", Launch((lines, 1, 1), (256, 1, 1)), *before, measures, k)
-        gauges = _at(arrays, "gauges_a", "gauges_b", "worst")
+        gauges = _at(arrays, "plan", "gauges_a", "gauges_b", "worst")
         self._launch(
             stream,
             "bound_tiles",

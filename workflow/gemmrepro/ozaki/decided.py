@@ -39,6 +39,9 @@ HEADROOM = 4
 LONGEST_K = 2**16
 """Sums of products of unsigned residues fit 32 bits."""
 
+GROUPS, EACH, MANY = 8, 4, 6
+"""Groups of rows and of columns that a glance takes, lines of each, and groups that must fail for it to give up."""
+
 _NOTHING, _WHOLE = -100_000, 100_000
 _LARGEST_BYTE = 0x7B
 _TIME_8_BIT, _TIME_DOUBLE, _TIME_BYTE = 1.0 / 1.42e9, 1.0 / 50.0e6, 1.0 / 2.9e6
@@ -54,7 +57,7 @@ class Decision:
         native: [tile rows, tile columns] bool: multiplied in double.
         inner: d_h [k], int64. flat: whether all are zero.
         s, t: exponents [m] and [n] of rows and columns; zeros where count is 0.
-        ratio: [m,n] float64, (x tau + y sigma) / L: Inf where nothing is known.
+        ratio: [m,n] float64, (x tau + y sigma) / L: Inf where nothing is known, or a glance gave up.
         limits: the largest ratio that each number of moduli, LEAST to MOST, may have.
         gamma: the componentwise bound of the tiles that take residues.
     """
@@ -209,6 +212,32 @@ def _chosen(worst: np.ndarray, limits: tuple[float, ...], shape: tuple[int, int,
     return count
 
 
+def hopeless(a: np.ndarray, b: np.ndarray, inner: np.ndarray, limit: float) -> bool:
+    """Whether a glance at 32 rows and 32 columns finds elements that fail `limit` in most groups of either."""
+    (m, k), n = a.shape, b.shape[1]
+    lines = np.arange(GROUPS * EACH)
+    some_a, some_b = a[lines * m // len(lines)], np.ascontiguousarray(b[:, lines * n // len(lines)].T)
+    sides = (some_a, _measured(some_a, inner), inner), (some_b, _measured(some_b, -inner), -inner)
+    magnitudes, norms, ones = [], [], []
+    for x, measured, shift in sides:
+        seen = measured.offset - HEADROOM + 30
+        top = np.where(measured.offset == 0, np.where((seen == 30 - HEADROOM), 1023, seen), seen)
+        scaled = np.clip(1023 - top[:, None] + shift, -1200, 1200).astype(np.int32)
+        finite = np.where(np.isfinite(x), x, 0.0)
+        unit = np.ldexp(1.0, np.clip(measured.biased - top, -500, 500))
+        exact = measured.low + _exponents(measured, LEAST, k) >= 0
+        with np.errstate(over="ignore", under="ignore"):
+            magnitudes.append(np.abs(np.ldexp(finite, scaled)))
+        norms.append(np.where(exact | measured.spoiled, 0.0, measured.size * unit))
+        ones.append(np.where((measured.size == 0) | measured.spoiled, 0.0, measured.ones * unit))
+    with np.errstate(over="ignore", invalid="ignore"):
+        least = magnitudes[0] @ magnitudes[1].T
+        fails = norms[0][:, None] * ones[1] + norms[1] * ones[0][:, None] > limit * least
+    fails &= ~sides[0][1].spoiled[:, None] & ~sides[1][1].spoiled
+    groups = fails.reshape(GROUPS, EACH, GROUPS, EACH).any(axis=(1, 3))
+    return bool(groups.any(axis=1).sum() >= MANY and groups.any(axis=0).sum() >= MANY)
+
+
 def decide(a: np.ndarray, b: np.ndarray, loosened: int = 0, eager: bool = False) -> Decision:
     """What the device decides of A[m,k] and B[k,n].
 
@@ -224,11 +253,12 @@ def decide(a: np.ndarray, b: np.ndarray, loosened: int = 0, eager: bool = False)
     if not 0 < k <= LONGEST_K or not m * n:
         raise UserError(f"k is {k}, of {m} x {n}; the certified mode takes 1 to {LONGEST_K} at a time.")
     inner, flat = inner_exponents(a, b)
-    rows, columns = _measured(a, inner), _measured(np.ascontiguousarray(b.T), -inner)
-    ratio = _ratios(rows, columns, k)
     margin = (1 + k * 2.0**-18) * (1 + 2.0**-8)
     bound = gamma(k, loosened)
     limits = tuple(bound * _radius(count, k) / margin for count in range(LEAST, MOST + 1))
+    rows, columns = _measured(a, inner), _measured(np.ascontiguousarray(b.T), -inner)
+    given_up = not eager and hopeless(a, b, inner, limits[-1])
+    ratio = np.full((m, n), np.inf) if given_up else _ratios(rows, columns, k)
     worst = _by_tiles(ratio)
     count = _chosen(worst, limits, (m, n, k), eager)
     native = ~(worst <= limits[count - LEAST]) if count else np.ones(worst.shape, bool)
