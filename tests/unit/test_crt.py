@@ -473,7 +473,7 @@ def test_the_longest_sums_fit_32_bits() -> None:
 def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kernel) -> None:
     files = [kernel.source_path, *kernel.header_paths]
     text = "\n".join(path.read_text() for path in files)
-    known = {"m", "n", "k", "a", "b", "c", *kernel.run.workspace}
+    known = {"m", "n", "k", "a", "b", "c", "alpha", "beta", *kernel.run.workspace}
     written = set()
     for step in kernel.run.steps:
         if isinstance(step, LibraryStep):
@@ -481,7 +481,7 @@ def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kerne
             written.update(step.arrays)
             continue
         assert f" {step.entry}(" in text or f"\n{step.entry}(" in text
-        named = {argument.removeprefix("map:") for argument in step.arguments}
+        named = {argument.removeprefix("map:") for argument in step.arguments if isinstance(argument, str)}
         assert named <= known
         written |= named
     assert set(kernel.run.workspace) <= written and "c" in kernel.run.steps[-1].arguments
@@ -508,7 +508,9 @@ def test_blocks_cover_every_shape(kernel) -> None:
         assert out[2] % kernel.params["bn"] == 0 and last[0] * 8 == out[2]
 
 
-@pytest.mark.parametrize("kernel", [each for each in KERNELS if each.rung != "R9"], ids=lambda kernel: kernel.id)
+@pytest.mark.parametrize(
+    "kernel", [each for each in KERNELS if each.rung not in ("R9", "R10")], ids=lambda kernel: kernel.id
+)
 def test_launches_cover_every_shape(kernel) -> None:
     for shape in (Shape(1, 1, 1), Shape(129, 257, 65), Shape(700, 1030, 600), Shape.cube(4096)):
         steps = {step.entry: step.launch(shape) for step in kernel.run.steps if isinstance(step, Step)}
