@@ -134,7 +134,7 @@ def test_inf_and_nan_come_out_as_in_double(device: certified_grid.Device) -> Non
     assert (np.isnan(got.c) == np.isnan(wanted)).all()
     assert (got.c[np.isinf(wanted)] == wanted[np.isinf(wanted)]).all()
     finite = np.isfinite(wanted)
-    assert np.abs(got.c - wanted)[finite].max() < 1e-12
+    assert np.abs(got.c[finite] - wanted[finite]).max() < 1e-12
     assert got.kinds.tolist() == [[1, 1], [1, 0]] and got.count == 14
 
 
@@ -150,7 +150,7 @@ def test_layouts_scalars_and_leading_dimensions(
     got = device.run(a, b, 0.75, -1.5, c, transposed=turned, padding=(3, 1, 5), seed=1)
     scale = 0.75 * np.abs(a) @ np.abs(b) + 1.5 * np.abs(c)
     assert (np.abs(got.c - (0.75 * (a @ b) - 1.5 * c)) <= 60 * U * scale).all() and np.isnan(got.beyond).all()
-    assert (got.count == 0) == (law == "phi = 4")
+    assert (got.natives > 0) == (law == "phi = 4") and (law == "phi = 4" or got.count == 14)
 
 
 def test_no_scalar_and_no_c_is_read_in_vain(device: certified_grid.Device) -> None:
@@ -264,7 +264,7 @@ def test_what_the_device_cannot_take_is_refused() -> None:
 # Planted bugs -------------------------------------------------------------------------------------------------------
 
 PLANTS = [
-    ("a sign of the inner exponents lost", "const int shift = flat ? 0 : sign * inner[4 * quad + i];", "sign * ", ""),
+    ("a sign of the inner exponents lost", "flat || !there ? 0 : sign * inner[depth + h];", "sign * ", ""),
     ("norms of the smallest number of moduli", "(exact ? 0.0f : __double2float_ru(x.size * unit))", "exact", "true"),
     ("a stage filled while it is read", "__syncthreads();  // this stage is there for all", "__syncthreads();", ""),
     ("rows with an Inf take residues", "if (x.low == SPOILED || x.biased - offset", "x.low == SPOILED ||", ""),
