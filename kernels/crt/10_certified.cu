@@ -26,6 +26,7 @@ constexpr int SLACK = 6;         // inner exponents that differ by no more are l
 // exponents are zero; groups of rows and of columns in which a glance found elements that no number of moduli helps.
 constexpr int PLAN_COUNT = 0, PLAN_TILES = 1, PLAN_NATIVE = 2, PLAN_FLAT = 3, PLAN_ROWS = 4, PLAN_COLUMNS = 5;
 constexpr int GROUPS = 8, EACH = 4, LINES = 2 * EACH;  // groups that the glance takes, and rows and columns of each
+constexpr int GLANCERS = 384;
 constexpr int MANY = 6;  // groups of rows, and of columns, that fail before the rest is not looked at
 
 // Whether a glance says that every tile will end in double.
@@ -100,11 +101,6 @@ extern "C" __global__ void __launch_bounds__(1024) settle_inner(int* inner, int*
     }
 }
 
-// 2^(s + shift) as two factors; beyond 1200 either way, only zeros are scaled, or everything becomes zero.
-__device__ __forceinline__ Scale shifted_scale(int s, int shift) {
-    return scale(max(-1200, min(1200, s + shift)));
-}
-
 // gamma R' of so many moduli: the largest ratio that an element may have, and double is not needed. loosened: gamma is
 // 2 sqrt(k) u times 2^loosened. 2^-18 k: sums of e5m2 may be too large by that, if steps of 32 products are rounded to 14
 // bits and not cut off.
@@ -114,12 +110,13 @@ __device__ __forceinline__ double limit_of(int count, int k, int loosened) {
 }
 
 // 32 rows and 32 columns, spread evenly, as bound_tiles will judge them, but for their exact |A||B|. Each block has EACH
-// rows and columns and notes its groups if an element fails with all moduli. grid: GROUPS x GROUPS   block: 256
-extern "C" __global__ void __launch_bounds__(256)
+// rows and columns and notes its groups if an element fails with all moduli. grid: GROUPS x GROUPS   block: GLANCERS
+extern "C" __global__ void __launch_bounds__(GLANCERS)
 glance(const double* a, int row_a, int depth_a, const double* b, int depth_b, int column_b, const int* inner, int* plan,
        int m, int n, int k, int loosened, int eager) {
-    __shared__ Measure measures[8][LINES];
-    __shared__ double sums[8][EACH * EACH];
+    constexpr int WIDE = GLANCERS / 32;
+    __shared__ Measure measures[WIDE][LINES];
+    __shared__ double sums[WIDE][EACH * EACH];
     __shared__ int tops[LINES];
     if (eager) {
         return;
@@ -131,17 +128,19 @@ glance(const double* a, int row_a, int depth_a, const double* b, int depth_b, in
         return line < EACH ? a[place * row_a + static_cast<size_t>(h) * depth_a]
                            : b[static_cast<size_t>(h) * depth_b + place * column_b];
     };
-    int top = NOTHING;
-    for (int q = lane; q < SAMPLES; q += 32) {
-        const int h = sampled(q, k);
-        top = max(top, sampled_exponent(element(warp, h), warp < EACH ? inner[h] : -inner[h]));
-    }
+    if (warp < LINES) {
+        int top = NOTHING;
+        for (int q = lane; q < SAMPLES; q += 32) {
+            const int h = sampled(q, k);
+            top = max(top, sampled_exponent(element(warp, h), warp < EACH ? inner[h] : -inner[h]));
+        }
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        top = max(top, __shfl_xor_sync(~0u, top, step));
-    }
-    if (lane == 0) {
-        tops[warp] = top == NOTHING ? 1023 : top;
+        for (int step = 16; step > 0; step /= 2) {
+            top = max(top, __shfl_xor_sync(~0u, top, step));
+        }
+        if (lane == 0) {
+            tops[warp] = top;
+        }
     }
     __syncthreads();
     Measure measure[LINES];
@@ -151,15 +150,13 @@ glance(const double* a, int row_a, int depth_a, const double* b, int depth_b, in
         measure[line] = no_measure();
     }
 #pragma unroll 1
-    for (int h = threadIdx.x; h < k; h += 256) {
+    for (int h = threadIdx.x; h < k; h += GLANCERS) {
         double x[LINES];
 #pragma unroll
         for (int line = 0; line < LINES; ++line) {
-            const int shift = line < EACH ? inner[h] : -inner[h];
-            const Scale unit = shifted_scale(1023 - tops[line], shift);
-            x[line] = element(line, h);
-            include(measure[line], x[line], shift);
-            x[line] = fabs(x[line]) * unit.one * unit.other;
+            const int shift = line < EACH ? inner[h] : -inner[h], unit = unit_of(tops[line]);
+            const Scale down = shifted_scale(1023 - unit, shift);
+            x[line] = include(measure[line], element(line, h), shift, down, low_enough(unit));
         }
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
@@ -190,21 +187,20 @@ glance(const double* a, int row_a, int depth_a, const double* b, int depth_b, in
     __syncthreads();
     if (threadIdx.x < EACH * EACH) {
         double magnitude = 0.0, norms[2], ones[2];
-        for (int w = 0; w < 8; ++w) {
+        for (int w = 0; w < WIDE; ++w) {
             magnitude += sums[w][threadIdx.x];
         }
         bool known = true;
         for (int side = 0; side < 2; ++side) {
             const int line = side ? EACH + threadIdx.x % EACH : threadIdx.x / EACH;
             Measure whole = measures[0][line];
-            for (int w = 1; w < 8; ++w) {
+            for (int w = 1; w < WIDE; ++w) {
                 whole = join(whole, measures[w][line]);
             }
-            const Summary all = summary(whole, k);
-            const double unit = power(1023 + max(-500, min(500, whole.biased - tops[line])));
+            const Summary all = summary(whole, tops[line], k);
             const bool exact = all.low + exponent_of(all, Counted<LEAST>::RADIUS, k) >= 0;
             known = known && all.low != SPOILED;
-            norms[side] = exact ? 0.0 : all.size * unit, ones[side] = all.size == 0.0 ? 0.0 : whole.ones * unit;
+            norms[side] = exact ? 0.0 : all.size, ones[side] = whole.ones;
         }
         if (known && norms[0] * ones[1] + norms[1] * ones[0] > limit_of(COUNT, k, loosened) * magnitude) {
             atomicOr(&plan[PLAN_ROWS], 1 << blockIdx.x);
@@ -248,10 +244,10 @@ __device__ __forceinline__ Measure over_block(Measure measure, Measure* warps) {
 // Of an operand whose rows lie along k: A, or a transposed B. sign: of the inner exponents, 1 for A and -1 for B.
 // grid: rows   block: 256   coarse: [rows, pitch] of e5m2
 extern "C" __global__ void __launch_bounds__(256)
-measure_rows(const double* x, int ld, const int* inner, int sign, const int* plan, unsigned char* coarse,
+measure_rows(const double* __restrict__ x, int ld, const int* inner, int sign, const int* plan, unsigned char* coarse,
              Summary* summaries, Gauge* gauges, int k) {
     __shared__ Measure warps[8];
-    __shared__ int offset;
+    __shared__ int largest;
     if (hopeless(plan)) {
         return;
     }
@@ -265,28 +261,37 @@ measure_rows(const double* x, int ld, const int* inner, int sign, const int* pla
             top = max(top, __shfl_xor_sync(~0u, top, step));
         }
         if (threadIdx.x == 0) {
-            offset = offset_below(top);
+            largest = top;
         }
     }
     __syncthreads();
-    const int base = offset;
-    Word* to = reinterpret_cast<Word*>(coarse + static_cast<size_t>(blockIdx.x) * pitch(k));
+    const int top = largest, base = offset_below(top), unit = unit_of(top), enough = low_enough(unit);
+    const Scale even = shifted_scale(1023 - unit, 0);
+    Word* __restrict__ to = reinterpret_cast<Word*>(coarse + static_cast<size_t>(blockIdx.x) * pitch(k));
     Measure measure = no_measure();
-    for (int quad = threadIdx.x; quad < pitch(k) / 4; quad += 256) {
-        double four[4];
-        load_four(four, row, quad, k, paired);
-        Word byte[4];
+    const auto walk = [&](auto evened) {  // whether inner exponents are added
+#pragma unroll 2
+        for (int quad = threadIdx.x; quad < pitch(k) / 4; quad += 256) {
+            double four[4];
+            load_four(four, row, quad, k, paired);
+            Word byte[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int shift = flat ? 0 : sign * inner[4 * quad + i];
-            include(measure, four[i], shift);
-            byte[i] = coarse_byte(four[i], shift - base);
+            for (int i = 0; i < 4; ++i) {
+                const int shift = evened.value ? sign * inner[4 * quad + i] : 0;
+                include(measure, four[i], shift, evened.value ? shifted_scale(1023 - unit, shift) : even, enough);
+                byte[i] = coarse_byte(four[i], shift - base);
+            }
+            to[quad] = bytes(byte[0], byte[1], byte[2], byte[3]);
         }
-        to[quad] = bytes(byte[0], byte[1], byte[2], byte[3]);
+    };
+    if (flat) {
+        walk(Index<0>{});
+    } else {
+        walk(Index<1>{});
     }
     measure = over_block(measure, warps);
     if (threadIdx.x == 0) {
-        const Summary all = summary(measure, k);
+        const Summary all = summary(measure, top, k);
         summaries[blockIdx.x] = all;
         gauges[blockIdx.x] = gauge(measure, all, base, Counted<LEAST>::RADIUS, k);
     }
@@ -295,11 +300,12 @@ measure_rows(const double* x, int ld, const int* inner, int sign, const int* pla
 constexpr int CHUNK = 256;  // numbers of a column that a block measures
 constexpr int DEPTH = 128;  // numbers of a column that a block turns to residues
 
-// Of an operand whose columns lie along k: B, or a transposed A. partial: [k / CHUNK, columns]   offsets: [columns]
+// Of an operand whose columns lie along k: B, or a transposed A. partial: [k / CHUNK, columns]   largest: [columns], the
+// exponents of their largest samples
 // grid: (columns / 32, k / CHUNK), rounded up   block: 256
 extern "C" __global__ void __launch_bounds__(256)
-measure_columns(const double* x, int ld, const int* inner, int sign, const int* plan, unsigned char* coarse,
-                Measure* partial, int* offsets, int columns, int k) {
+measure_columns(const double* __restrict__ x, int ld, const int* inner, int sign, const int* plan, unsigned char* coarse,
+                Measure* partial, int* largest, int columns, int k) {
     __shared__ Measure rows[256];
     __shared__ int tops[256];
     alignas(4) __shared__ unsigned char turned[32][CHUNK + 4];
@@ -323,15 +329,23 @@ measure_columns(const double* x, int ld, const int* inner, int sign, const int* 
     for (int q = 0; q < 8; ++q) {
         top = max(top, tops[lane + 32 * q]);
     }
-    const int base = offset_below(top);
+    const int base = offset_below(top), unit = unit_of(top), enough = low_enough(unit);
+    const Scale even = shifted_scale(1023 - unit, 0);
     Measure measure = no_measure();
-#pragma unroll 4
-    for (int h = part; h < CHUNK; h += 8) {
-        const bool there = inside && h < end;
-        const double y = there ? x[static_cast<size_t>(depth + h) * ld + column] : 0.0;
-        const int shift = flat || !there ? 0 : sign * inner[depth + h];
-        include(measure, y, shift);
-        turned[lane][h] = static_cast<unsigned char>(coarse_byte(y, shift - base));
+    const auto walk = [&](auto evened) {  // whether inner exponents are added
+#pragma unroll 8
+        for (int h = part; h < CHUNK; h += 8) {
+            const bool there = inside && h < end;
+            const double y = there ? x[static_cast<size_t>(depth + h) * ld + column] : 0.0;
+            const int shift = evened.value && there ? sign * inner[depth + h] : 0;
+            include(measure, y, shift, evened.value ? shifted_scale(1023 - unit, shift) : even, enough);
+            turned[lane][h] = static_cast<unsigned char>(coarse_byte(y, shift - base));
+        }
+    };
+    if (flat) {
+        walk(Index<0>{});
+    } else {
+        walk(Index<1>{});
     }
     rows[threadIdx.x] = measure;
     __syncthreads();
@@ -341,7 +355,7 @@ measure_columns(const double* x, int ld, const int* inner, int sign, const int* 
         }
         partial[static_cast<size_t>(blockIdx.y) * columns + column] = measure;
         if (blockIdx.y == 0) {
-            offsets[column] = base;
+            largest[column] = top;
         }
     }
     for (int c = part; c < min(32, columns - static_cast<int>(blockIdx.x) * 32); c += 8) {
@@ -355,7 +369,7 @@ measure_columns(const double* x, int ld, const int* inner, int sign, const int* 
 
 // grid: columns / 128, rounded up   block: 128
 extern "C" __global__ void __launch_bounds__(128)
-join_columns(const int* plan, const Measure* partial, const int* offsets, Summary* summaries, Gauge* gauges, int columns, int k) {
+join_columns(const int* plan, const Measure* partial, const int* largest, Summary* summaries, Gauge* gauges, int columns, int k) {
     const int column = blockIdx.x * 128 + threadIdx.x;
     if (column < columns && !hopeless(plan)) {
         Measure measure = partial[column];
@@ -363,9 +377,10 @@ join_columns(const int* plan, const Measure* partial, const int* offsets, Summar
         for (int chunk = 1; chunk < (k + CHUNK - 1) / CHUNK; ++chunk) {
             measure = join(measure, partial[static_cast<size_t>(chunk) * columns + column]);
         }
-        const Summary all = summary(measure, k);
+        const int top = largest[column];
+        const Summary all = summary(measure, top, k);
         summaries[column] = all;
-        gauges[column] = gauge(measure, all, offsets[column], Counted<LEAST>::RADIUS, k);
+        gauges[column] = gauge(measure, all, offset_below(top), Counted<LEAST>::RADIUS, k);
     }
 }
 
@@ -422,7 +437,8 @@ bound_tiles(const __grid_constant__ TensorMap coarse_a, const __grid_constant__ 
 
 // What an H200 takes for its parts, in microseconds a unit: an estimate on which only the speed depends.
 constexpr double TIME_8_BIT = 1.0 / 1.42e9;   // of an 8-bit multiplication or addition
-constexpr double TIME_DOUBLE = 1.0 / 50.0e6;  // of one in double
+constexpr double TIME_DOUBLE = 1.0 / 52.0e6;  // of one in double where all are, which cuBLAS may do
+constexpr double TIME_TILES = 1.0 / 34.0e6;   // of one in double, of single tiles
 constexpr double TIME_BYTE = 1.0 / 2.9e6;     // of a byte of residues
 
 // How many moduli, which tiles take residues, and which are multiplied in double: those whose bound asks for more. The
@@ -474,7 +490,7 @@ decide(const float4* worst, int* plan, int* list, int* natives, unsigned char* k
         for (int i = 0; i < CHOICES; ++i) {
             good += needs[i];
             const int count = LEAST + i;
-            const double time = (1.0 - good * share) * work * TIME_DOUBLE + good * share * count * work * TIME_8_BIT +
+            const double time = (1.0 - good * share) * work * TIME_TILES + good * share * count * work * TIME_8_BIT +
                                 (count + 8) * (elements + good * share * out) * TIME_BYTE;
             const double cost = eager ? -static_cast<double>(good) : time;
             if (good > 0 && cost < least) {
@@ -722,16 +738,4 @@ extern "C" __global__ void __launch_bounds__(NATIVE_THREADS, 1)
 native_tt(const double* a, int lda, const double* b, int ldb, const int* plan, const int* natives, double* c, int ldc,
           int m, int n, int k, double alpha, double beta) {
     multiply_natively<false, true>(a, lda, b, ldb, plan, natives, c, ldc, m, n, k, alpha, beta);
-}
-
-// Every tile in double, without a look at the numbers: for products too small to gain. One block of 1024
-extern "C" __global__ void __launch_bounds__(1024) all_native(int* plan, int* natives, int m, int n) {
-    const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN;
-    for (int t = threadIdx.x; t < rows * cols; t += 1024) {
-        const Tile tile = tile_at(t, rows, cols);
-        natives[t] = tile.row << 16 | tile.col;
-    }
-    if (threadIdx.x == 0) {
-        plan[PLAN_COUNT] = 0, plan[PLAN_TILES] = 0, plan[PLAN_NATIVE] = rows * cols, plan[PLAN_FLAT] = 1;
-    }
 }

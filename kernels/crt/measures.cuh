@@ -13,11 +13,12 @@ constexpr int WHOLE = 100000;     // the lowest bit of zero
 constexpr int HEADROOM = 4;       // binades above the largest sampled element, of e5m2's 31
 constexpr int SAMPLES = 64;       // elements of a row or a column that say where e5m2's range begins
 
-// squares 4^(biased - 1023), ones 2^(biased - 1023): sums of squares and of magnitudes. low: every element is a multiple
-// of 2^low; SPOILED if one is Inf or NaN.
+// Sums of squares, in units of 4^(unit - 1023), and of magnitudes, of 2^(unit - 1023), where `unit` is the line's, below.
+// top: no exponent is larger. low: every element is a multiple of 2^low, or the line is too fine to be integers with
+// LEAST moduli (`enough`); SPOILED if one is Inf or NaN.
 struct Measure {
     double squares, ones;
-    int biased, low;
+    int top, low;
 };
 
 // size 2^(biased - 1023) is no less than the norm; 0 of zeros.
@@ -30,42 +31,44 @@ __device__ __forceinline__ Measure no_measure() {
     return {0.0, 0.0, NOTHING, WHOLE};
 }
 
-// 2^-step of a step >= 0.
-__device__ __forceinline__ double lowered(int step) {
-    return step > 1000 ? 0.0 : power(1023 - step);
+// What a line is measured in: the exponent of its largest sampled element.
+__device__ __forceinline__ int unit_of(int sampled) {
+    return sampled == NOTHING ? 1023 : sampled;
 }
 
-__device__ __forceinline__ void include(Measure& measure, double x, int shift) {
-    if (x == 0.0) {
-        return;
+// 2^(s + shift) as two factors; beyond 1200 either way, only zeros are scaled, or everything becomes zero.
+__device__ __forceinline__ Scale shifted_scale(int s, int shift) {
+    return scale(max(-1200, min(1200, s + shift)));
+}
+
+// No line whose lowest bit is as low as this is one of integers: no radius is above 2^53, nor the norm below the unit.
+__device__ __forceinline__ int low_enough(int unit) {
+    return unit - 1023 - 53;
+}
+
+// |x| in units of the line, which `measure` now includes; down: 2^(1023 - unit + shift). The search for the lowest bit, the
+// dearest part, ends at `enough`.
+__device__ __forceinline__ double include(Measure& measure, double x, int shift, const Scale& down, int enough) {
+    const int high = __double2hiint(x) & 0x7FFFFFFF, biased = high >> 20;
+    const double y = fabs(x) * down.one * down.other;
+    measure.squares = fma(y, y, measure.squares);
+    measure.ones += y;
+    const bool zero = x == 0.0;
+    measure.top = max(measure.top, zero ? NOTHING : biased + shift);
+    if (measure.low > enough && !zero) {
+        const Long field = static_cast<Long>(__double_as_longlong(x)) & 0xFFFFFFFFFFFFFull;
+        const Long fraction = biased ? field | 1ull << 52 : field;
+        const int last = __ffsll(static_cast<long long>(fraction)) - 1;
+        measure.low = min(measure.low, max(biased, 1) - 1023 - 52 + shift + last);
     }
-    int biased = biased_exponent(x);
     if (biased == 2047) {
         measure.low = SPOILED;
-        return;
     }
-    if (biased == 0) {
-        x *= 0x1p64;
-        biased = biased_exponent(x) - 64;
-    }
-    biased += shift;
-    if (biased > measure.biased) {
-        const int step = biased - measure.biased;
-        measure.squares *= shrunk(step), measure.ones *= lowered(step);
-        measure.biased = biased;
-    }
-    const Long fraction = (static_cast<Long>(__double_as_longlong(x)) & 0xFFFFFFFFFFFFFull) | 1ull << 52;
-    measure.low = min(measure.low, biased - 1023 - 52 + __ffsll(static_cast<long long>(fraction)) - 1);
-    const double unit = __longlong_as_double(static_cast<long long>(fraction & 0xFFFFFFFFFFFFFull | 1023ull << 52)) *
-                        lowered(measure.biased - biased);
-    measure.squares = fma(unit, unit, measure.squares);
-    measure.ones += unit;
+    return y;
 }
 
 __device__ __forceinline__ Measure join(const Measure& one, const Measure& other) {
-    const int biased = max(one.biased, other.biased), up = biased - one.biased, over = biased - other.biased;
-    return {one.squares * shrunk(up) + other.squares * shrunk(over),
-            one.ones * lowered(up) + other.ones * lowered(over), biased, min(one.low, other.low)};
+    return {one.squares + other.squares, one.ones + other.ones, max(one.top, other.top), min(one.low, other.low)};
 }
 
 // Over all lanes of a warp.
@@ -73,7 +76,7 @@ __device__ __forceinline__ Measure over_warp(Measure measure) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
         measure = join(measure, {__shfl_xor_sync(~0u, measure.squares, step), __shfl_xor_sync(~0u, measure.ones, step),
-                                 __shfl_xor_sync(~0u, measure.biased, step), __shfl_xor_sync(~0u, measure.low, step)});
+                                 __shfl_xor_sync(~0u, measure.top, step), __shfl_xor_sync(~0u, measure.low, step)});
     }
     return measure;
 }
@@ -83,8 +86,11 @@ __device__ __forceinline__ double rounded_away(double x, int k) {
     return x * (1.0 + (k + 64) * 0x1p-52);
 }
 
-__device__ __forceinline__ Summary summary(const Measure& measure, int k) {
-    return {rounded_away(sqrt(measure.squares), k), measure.biased, measure.low};
+// sampled: the exponent of the largest sampled element. Of a line whose samples are all zero, and nothing else, its unit
+// says nothing: it counts as spoiled.
+__device__ __forceinline__ Summary summary(const Measure& measure, int sampled, int k) {
+    const bool unknown = sampled == NOTHING && measure.top != NOTHING;
+    return {rounded_away(sqrt(measure.squares), k), unit_of(sampled), unknown ? SPOILED : measure.low};
 }
 
 // The largest s with ||2^s x|| + sqrt(k) / 2 <= radius; 0 of zeros and of rows whose tiles take no residues.
@@ -102,7 +108,7 @@ struct Gauge {
 };
 
 __device__ __forceinline__ Gauge gauge(const Measure& measure, const Summary& x, int offset, double least_radius, int k) {
-    if (x.low == SPOILED || x.biased - offset - 15 > 60) {
+    if (x.low == SPOILED || measure.top - offset - 15 > 60) {
         return {__int_as_float(0x7F800000), __int_as_float(0x7F800000)};
     }
     if (x.size == 0.0) {

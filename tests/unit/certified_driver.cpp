@@ -52,19 +52,22 @@ int main(int, char** v) {
     auto summaries_a = unwritten<Summary>(m), summaries_b = unwritten<Summary>(n);
     auto gauges_a = unwritten<Gauge>(m), gauges_b = unwritten<Gauge>(n);
     auto partial = unwritten<Measure>(ceil_by(k, CHUNK) * size_t(max(m, n)));
-    auto offsets = unwritten<int>(max(m, n)), exponents_a = unwritten<int>(m), exponents_b = unwritten<int>(n);
+    auto largest = unwritten<int>(max(m, n)), exponents_a = unwritten<int>(m), exponents_b = unwritten<int>(n);
     auto worst = unwritten<float4>(tiles);
     auto kinds = unwritten<unsigned char>(tiles);
     auto residues = unwritten<uint4>(size_t(COUNT) * tiles * BM * BN / 16);
 
     if (loosened == 99) {
-        run(1, 1, 1024, [&] { all_native(plan.data(), natives.data(), m, n); });
+        for (unsigned t = 0; t < tiles; ++t) {
+            natives[t] = tile_at(t, rows, cols).row << 16 | tile_at(t, rows, cols).col;
+        }
+        plan[PLAN_COUNT] = plan[PLAN_TILES] = 0, plan[PLAN_NATIVE] = tiles;
     } else {
         run(ceil_by(k, 32), 1, 256, [&] {
             sample_inner(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), m, n, k);
         });
         run(1, 1, 1024, [&] { settle_inner(inner.data(), plan.data(), k); });
-        run(GROUPS, GROUPS, 256, [&] {
+        run(GROUPS, GROUPS, GLANCERS, [&] {
             glance(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), plan.data(), m, n, k, loosened,
                    eager);
         });
@@ -72,11 +75,11 @@ int main(int, char** v) {
                                  auto& gauges, int count) {
             if (by_columns) {
                 run(ceil_by(count, 32), ceil_by(k, CHUNK), 256, [&] {
-                    measure_columns(x, ld, inner.data(), sign, plan.data(), coarse.data(), partial.data(), offsets.data(),
+                    measure_columns(x, ld, inner.data(), sign, plan.data(), coarse.data(), partial.data(), largest.data(),
                                     count, k);
                 });
                 run(ceil_by(count, 128), 1, 128, [&] {
-                    join_columns(plan.data(), partial.data(), offsets.data(), summaries.data(), gauges.data(), count, k);
+                    join_columns(plan.data(), partial.data(), largest.data(), summaries.data(), gauges.data(), count, k);
                 });
             } else {
                 run(count, 1, 256, [&] {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 import gemmrepro
 from gemmrepro import registry
-from gemmrepro.blas import certified, program
+from gemmrepro.blas import certified, library, program
 from gemmrepro.blas.matrices import Matrix, matrix
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
@@ -98,7 +100,22 @@ def test_the_bound_is_no_looser_than_what_was_asked_for(k: int) -> None:
     assert decided.gamma(k, certified.loosening("sqrt", k)) == pytest.approx(2 * k**0.5 * 2.0**-53)
 
 
-def launched(a: Matrix, b: Matrix, c: Matrix, natively: bool = False) -> list[tuple[str, Any, list[Any]]]:
+@dataclass
+class Recording:
+    """A stream or an event of CuPy that does nothing."""
+
+    ptr: int = 7
+
+    def record(self) -> Recording:
+        return self
+
+    def wait_event(self, event: Recording) -> None:
+        pass
+
+
+def launched(
+    monkeypatch: pytest.MonkeyPatch, a: Matrix, b: Matrix, c: Matrix, plan: tuple[int, int, int] = (14, 30, 6)
+) -> list[tuple[str, Any, list[Any]]]:
     """Entry point, launch and arguments of each kernel; an array of the workspace stands as its name."""
     kernel = registry.kernel(program.KERNEL)
     loaded = program.Program.__new__(program.Program)
@@ -111,18 +128,28 @@ def launched(a: Matrix, b: Matrix, c: Matrix, natively: bool = False) -> list[tu
 
     loaded._launch = launch  # type: ignore[method-assign]
     loaded._maps = lambda entry, arrays: [f"map:{name}" for name in loaded._steps[entry].tensor_maps]  # type: ignore[method-assign]
+    streams = SimpleNamespace(cuda=SimpleNamespace(Stream=lambda non_blocking: Recording()))
+    monkeypatch.setitem(sys.modules, "cupy", streams)
+    core = SimpleNamespace(Stream=SimpleNamespace(from_handle=lambda handle: handle))
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    monkeypatch.setattr(library, "multiply", lambda *factors: found.append(("cuBLAS", None, list(factors))))
     arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=name)) for name in kernel.run.workspace}
-    loaded.run(program.Factors(a, b, c, 2.0, 3.0, 5, natively), arrays, None)
+    arrays["plan"].get = lambda stream: np.array([*plan, 1, 0, 0], np.int32)
+    decision = loaded.run(program.Factors(a, b, c, 2.0, 3.0, 5), arrays, None, Recording())
+    assert decision == program.Plan(*plan)
     return found
 
 
-def test_row_major_operands_are_launched_as_the_record_says() -> None:
-    """The same kernels in the same order, grids and arguments included; but for what `decide` is told."""
+def test_row_major_operands_are_launched_as_the_record_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same kernels, grids and arguments included; but for what `decide` is told, and that double comes early."""
     shape = Shape(700, 1030, 600)
     a, b, c = (matrix(OnGpu(np.zeros(size)), "X") for size in ((700, 600), (600, 1030), (700, 1030)))
     steps = registry.kernel(program.KERNEL).own_launches
     names = {"m": 700, "n": 1030, "k": 600, "a": a.pointer, "b": b.pointer, "c": c.pointer, "alpha": 2.0, "beta": 3.0}
-    calls = launched(a, b, c)
+    calls = launched(monkeypatch, a, b, c)
+    early = [entry for entry, _, _ in calls].index("native_nn")
+    assert calls[early - 1][0] == "decide"
+    calls.append(calls.pop(early))
     assert [entry for entry, _, _ in calls] == [step.entry for step in steps]
     for (entry, launch, arguments), step in zip(calls, steps, strict=True):
         assert launch == step.launch(shape), entry
@@ -134,20 +161,60 @@ def test_row_major_operands_are_launched_as_the_record_says() -> None:
 
 
 @pytest.mark.parametrize("turned", [(False, True), (True, False), (True, True)])
-def test_transposed_operands_take_the_kernels_of_their_layout(turned: tuple[bool, bool]) -> None:
+def test_transposed_operands_take_the_kernels_of_their_layout(
+    turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     a = matrix(OnGpu(np.zeros((300, 200)) if not turned[0] else np.zeros((200, 300)).T), "A")
     b = matrix(OnGpu(np.zeros((200, 400)) if not turned[1] else np.zeros((400, 200)).T), "B")
-    calls = launched(a, b, matrix(OnGpu(np.zeros((300, 400))), "C"))
+    calls = launched(monkeypatch, a, b, matrix(OnGpu(np.zeros((300, 400))), "C"))
     entries = [entry for entry, _, _ in calls]
-    assert entries[-1] == f"native_{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}"
+    in_double = entries.index(f"native_{'t' if turned[0] else 'n'}{'t' if turned[1] else 'n'}")
     assert entries.count("measure_columns") == entries.count("join_columns") == turned[0] + (not turned[1])
     assert entries.count("rows_to_residues") == (not turned[0]) + turned[1]
     sample = next(arguments for entry, _, arguments in calls if entry == "sample_inner")
     assert sample[1:3] == ([1, 300] if turned[0] else [200, 1]) and sample[4:6] == ([1, 200] if turned[1] else [400, 1])
-    shared = calls[-1][1].shared_bytes
+    shared = calls[in_double][1].shared_bytes
     assert shared == 5 * 8 * ((16 * 132 if turned[0] else 128 * 20) + (96 * 20 if turned[1] else 16 * 100))
 
 
-def test_small_products_are_made_in_double_at_once() -> None:
-    a, b, c = (matrix(OnGpu(np.zeros(size)), "X") for size in ((30, 20), (20, 40), (30, 40)))
-    assert [entry for entry, _, _ in launched(a, b, c, natively=True)] == ["all_native", "native_nn"]
+@pytest.mark.parametrize(
+    ("plan", "last"), [((0, 0, 36), "cuBLAS"), ((15, 36, 0), "reconstruct"), ((13, 1, 35), "reconstruct")]
+)
+def test_what_is_launched_follows_the_decision(
+    plan: tuple[int, int, int], last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without residues cuBLAS multiplies, with alpha and beta; without tiles in double, their kernel stays out."""
+    a, b, c = (matrix(OnGpu(np.zeros(size)), "X") for size in ((700, 600), (600, 1030), (700, 1030)))
+    entries = [entry for entry, _, _ in launched(monkeypatch, a, b, c, plan)]
+    assert entries[-1] == last and ("native_nn" in entries) == (0 < plan[0] and 0 < plan[2])
+    if plan[0] == 0:
+        assert entries[-2] == "decide"
+        assert launched(monkeypatch, a, b, c, plan)[-1][2] == [a, b, c, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_cublas_gets_the_transposed_problem(turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By columns, C' = B' A': a BLAS in NumPy finds the product in C's memory, rows longer than needed and all."""
+
+    def column_major(pointer: int, rows: int, columns: int, ld: int) -> np.ndarray:
+        data = (ctypes.c_double * (ld * (columns - 1) + rows)).from_address(pointer)
+        return np.lib.stride_tricks.as_strided(np.frombuffer(data), (rows, columns), (8, 8 * ld))
+
+    def dgemm(handle, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) -> None:  # type: ignore[no-untyped-def]
+        left = column_major(a, k, m, lda).T if op_a else column_major(a, m, k, lda)
+        right = column_major(b, n, k, ldb).T if op_b else column_major(b, k, n, ldb)
+        scalars = [ctypes.c_double.from_address(at).value for at in (alpha, beta)]
+        out = column_major(c, m, n, ldc)
+        out[...] = scalars[0] * (left @ right) + scalars[1] * out
+
+    blas = SimpleNamespace(CUBLAS_OP_N=0, CUBLAS_OP_T=1, CUBLAS_POINTER_MODE_HOST=0, dgemm=dgemm)
+    blas.getPointerMode, blas.setPointerMode = lambda handle: 1, lambda handle, mode: None
+    cuda = SimpleNamespace(cublas=blas, get_cublas_handle=lambda: 1)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    rng = np.random.default_rng(1)
+    a, b, whole = rng.random((5, 4)), rng.random((4, 7)), rng.random((5, 9))
+    wanted = 0.3 * a @ b - 2.0 * whole[:, :7]
+    stored = [np.ascontiguousarray(x.T).T if turn else x for x, turn in zip((a, b), turned, strict=True)]
+    factors = [matrix(OnGpu(array), "X") for array in (*stored, whole[:, :7])]
+    library.multiply(*factors, 0.3, -2.0)
+    assert np.allclose(whole[:, :7], wanted, rtol=1e-14, atol=0)

@@ -90,8 +90,9 @@ class Operands:
         arrays = {**self.arrays(), **workspace}
         scalars: dict[str, Any] = {axis: np.int32(getattr(self.shape, axis)) for axis in "mk"}
         scalars["n"] = _INTEGERS[self.problem.operation.n_bits](self.shape.n)
+        # Gates draw alpha and beta as fp32 and judge by those values; FP64 kernels take the same ones as doubles.
         real = np.float64 if self.problem.dtype_out == "fp64" else np.float32
-        scalars |= {"alpha": real(self.alpha), "beta": real(self.beta)}
+        scalars |= {"alpha": real(np.float32(self.alpha)), "beta": real(np.float32(self.beta))}
         scalars |= {"iterations": np.int32(self.iterations)}
 
         def argument(name: str | int) -> tuple[Any, ...]:

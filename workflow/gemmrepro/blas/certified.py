@@ -1,8 +1,8 @@
 """`dgemm`: a product in double on Hopper's INT8 tensor cores, with a bound for every element.
 
 The bound holds for any input: the device looks at the numbers, takes as many Chinese remainders as the bound needs, and
-multiplies in double where they would not do (`ozaki.decided`; `kernels/crt/NOTES.md` has the proof). Nothing waits for
-the host.
+multiplies in double where they would not do (`ozaki.decided`; `kernels/crt/NOTES.md` has the proof). Where none of it
+would gain, cuBLAS's DGEMM multiplies.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemmrepro.blas import library
 from gemmrepro.blas.matrices import Matrix, matrix
-from gemmrepro.blas.program import BUILT, KERNEL, Factors, program
+from gemmrepro.blas.program import BUILT, KERNEL, Factors, Plan, program
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import decided
 
 ACCURACIES = ("sqrt", "worst")
 LOOSEST = 40
 SMALL = 2**33
-"""Multiply-adds below which a product is made in double at once: looking at the numbers would take longer."""
+"""Multiply-adds below which cuBLAS multiplies at once: looking at the numbers would take longer."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ def dgemm(
     details: bool = False,
     binary: str | Path | None = None,
 ) -> Any:
-    """C = alpha A B + beta C in float64, asynchronously on the current stream of CuPy or PyTorch.
+    """C = alpha A B + beta C in float64, on the current stream of CuPy or PyTorch.
+
+    It waits until the device has decided how to multiply, a tenth of the whole time, and returns before the product is
+    there. So no CUDA graph can capture it.
 
     Every element of C satisfies, with u = 2^-53 and C* the exact result,
 
@@ -82,7 +86,7 @@ def dgemm(
         transpose_a, transpose_b: take the transpose of A or B.
         accuracy: gamma. "sqrt": 2 sqrt(k) u, about what a DGEMM's roundings amount to. "worst": k u, the bound that any
             DGEMM has; it takes fewer moduli. Or a number: below k u, elements that are multiplied in double keep k u.
-        details: return (C, Details) instead, which waits for the GPU.
+        details: return (C, Details) instead.
         binary: the fat binary of crt.certified; by default the build stage's.
 
     Raises:
@@ -107,17 +111,18 @@ def dgemm(
         )
     if into.by_columns:  # C^T = B^T A^T
         left, right, into = right.turned, left.turned, into.turned
-    found = Details(0, 0, 0, decided.gamma(max(k, 1), loosened))
+    plan = Plan(0, 0, 0)
     if into.rows and into.columns:
         path = Path(binary) if binary is not None else BUILT / f"{KERNEL}.fatbin"
-        found = _multiply(left, right, into, (alpha, beta), loosened, path, _stream(a), details) or found
-    return (out, found) if details else out
+        plan = _multiply(left, right, into, (alpha, beta), loosened, path, _stream(a))
+    how = Details(plan.moduli, plan.tiles, plan.native_tiles, decided.gamma(max(k, 1), loosened))
+    return (out, how) if details else out
 
 
 def _multiply(
-    a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], loosened: int, path: Path, stream: int, details: bool
-) -> Details | None:
-    """Launch the products of all stretches of k; how the last one was made if `details`."""
+    a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], loosened: int, path: Path, stream: int
+) -> Plan:
+    """Launch the products of all stretches of k; how the last one was made."""
     import cupy
     from cuda.core import Stream
 
@@ -129,19 +134,17 @@ def _multiply(
     with cupy.cuda.Device(device), ours:
         loaded = program(path, device)
         queue = Stream.from_handle(stream or legacy)
-        plan = None
+        plan = Plan(0, 0, 0)
         for start in range(0, max(k, 1), decided.LONGEST_K):
             stop = min(k, start + decided.LONGEST_K)
-            natively = c.rows * c.columns * (stop - start) < SMALL
-            stretch = (a.from_column(start, stop), b.from_row(start, stop), c)
-            part = Factors(*stretch, alpha, beta if start == 0 else 1.0, loosened, natively)
-            arrays = loaded.workspace(part)
-            loaded.run(part, arrays, queue)
-            plan = arrays["plan"]
-        if not details or plan is None:
-            return None
-        moduli, tiles, natives = map(int, plan.get()[:3])
-    return Details(moduli, tiles, natives, decided.gamma(max(a.columns, 1), loosened))
+            part = Factors(a.from_column(start, stop), b.from_row(start, stop), c, alpha, beta, loosened)
+            beta = 1.0
+            if c.rows * c.columns * (stop - start) < SMALL:
+                library.multiply(part.a, part.b, c, alpha, part.beta)
+                plan = Plan(0, 0, part.tiles)
+            else:
+                plan = loaded.run(part, loaded.workspace(part), queue, ours)
+    return plan
 
 
 def _device(*matrices: Matrix) -> int:

@@ -1,4 +1,9 @@
-"""R10 of `crt`, loaded once for each GPU, and its launches in order."""
+"""R10 of `crt`, loaded once for each GPU, and its launches in order.
+
+The record launches all of R10's kernels whatever the device decides. Here the host reads the decision, 24 bytes, before
+it goes on, for what only it can launch: cuBLAS's DGEMM where no tile takes residues, and tiles in double beside the
+passes over A and B, which leave tensor cores idle.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import registry
+from gemmrepro.blas import library
 from gemmrepro.blas.matrices import Matrix
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.core.paths import ROOT
@@ -18,6 +24,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu.loaded import fat_binaries
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
+from gemmrepro.ozaki import decided
 from gemmrepro.registry import Kernel, Launch
 
 KERNEL = "crt.certified"
@@ -44,7 +51,6 @@ class Factors:
 
     Attributes:
         loosened: `decided.decide`'s.
-        natively: whether all of it is multiplied in double, without a look at the numbers.
     """
 
     a: Matrix
@@ -53,11 +59,25 @@ class Factors:
     alpha: float
     beta: float
     loosened: int
-    natively: bool
 
     @property
     def shape(self) -> Shape:
         return Shape(self.a.rows, self.b.columns, self.a.columns)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of C."""
+        height, width = decided.TILE
+        return _ceil(self.a.rows, height) * _ceil(self.b.columns, width)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the device decided: moduli, 13 to 16, or 0; tiles of 128 x 192 of C that take residues, and in double."""
+
+    moduli: int
+    tiles: int
+    native_tiles: int
 
 
 class Program:
@@ -103,11 +123,8 @@ class Program:
 
         shape = factors.shape
         lengths = {name: (array.dtype, array.lengths(shape)) for name, array in self.kernel.run.workspace.items()}
-        if factors.natively:
-            lengths = {name: lengths[name] for name in ("plan", "natives")}
-        else:  # a transposed A is measured as B is, in the same arrays
-            widest = max(shape.m, shape.n)
-            lengths |= {"partial": ("fp64", (_ceil(shape.k, CHUNK), 3 * widest)), "offsets": ("int32", (widest,))}
+        widest = max(shape.m, shape.n)  # a transposed A is measured as B is, in the same arrays
+        lengths |= {"partial": ("fp64", (_ceil(shape.k, CHUNK), 3 * widest)), "largest": ("int32", (widest,))}
         sizes = {name: math.prod(each) * np.dtype(STORAGE[dtype]).itemsize for name, (dtype, each) in lengths.items()}
         total = sum(_ceil(size, 256) * 256 for size in sizes.values())
         try:
@@ -123,15 +140,28 @@ class Program:
             start += _ceil(sizes[name], 256) * 256
         return arrays
 
-    def run(self, factors: Factors, arrays: dict[str, Any], stream: Any) -> None:
-        """Launch everything on `stream` (of cuda.core), asynchronously."""
-        if factors.natively:
-            sizes = (_int(factors.shape.m), _int(factors.shape.n))
-            self._launch(stream, "all_native", Launch((1, 1, 1), (1024, 1, 1)), _at(arrays, "plan", "natives"), *sizes)
-        else:
-            self._decide(factors, arrays, stream)
-            self._with_residues(factors, arrays, stream)
-        self._natively(factors, arrays, stream)
+    def run(self, factors: Factors, arrays: dict[str, Any], stream: Any, ours: Any) -> Plan:
+        """Launch everything on `stream` (of cuda.core), which is CuPy's `ours`; waits until the device has decided."""
+        self._decide(factors, arrays, stream)
+        plan = Plan(*map(int, arrays["plan"].get(stream=ours)[:3]))
+        if plan.moduli == 0:
+            library.multiply(factors.a, factors.b, factors.c, factors.alpha, factors.beta)
+            return plan
+        done = self._natively_beside(factors, arrays, ours) if plan.native_tiles else None
+        self._with_residues(factors, arrays, stream)
+        if done is not None:
+            ours.wait_event(done)
+        return plan
+
+    def _natively_beside(self, factors: Factors, arrays: dict[str, Any], ours: Any) -> Any:
+        """Launch the tiles in double on a stream of their own; the event after them."""
+        import cupy
+        from cuda.core import Stream
+
+        beside = cupy.cuda.Stream(non_blocking=True)
+        beside.wait_event(ours.record())
+        self._natively(factors, arrays, Stream.from_handle(beside.ptr))
+        return beside.record()
 
     def _decide(self, factors: Factors, arrays: dict[str, Any], stream: Any) -> None:
         shape, a, b = factors.shape, factors.a, factors.b
@@ -164,7 +194,7 @@ class Program:
             measures = _at(arrays, f"summaries_{side}", f"gauges_{side}")
             if one.by_columns:
                 grid = Launch((_ceil(lines, LINES), _ceil(shape.k, CHUNK), 1), (256, 1, 1))
-                halves, plan = _at(arrays, "partial", "offsets"), _at(arrays, "plan")
+                halves, plan = _at(arrays, "partial", "largest"), _at(arrays, "plan")
                 self._launch(stream, "measure_columns", grid, *before, halves, _int(lines), k)
                 self._launch(
                     stream,
