@@ -1,0 +1,109 @@
+"""Operands on which products by scaled integers are known to fail, and how R10 of crt is judged on them.
+
+Grading tests for classical products (J. Demmel et al.), A D with D^-1 B, complementary halves, wide exponents, gradual
+underflow, cancellation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import certified_grid
+import numpy as np
+
+from gemmrepro.ozaki import decided, exact, inputs
+
+Draw = Callable[[np.random.Generator, int, int, int], inputs.Pair]
+U = 2.0**-53
+
+
+def diagonal(bits: int) -> Draw:
+    """A D and D^-1 B, D = 2^-bits to 2^bits at random."""
+
+    def draw(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
+        a, b = inputs.normal(rng, m, n, k)
+        d = rng.integers(-bits, bits + 1, k).astype(np.int32)
+        return np.ldexp(a, d), np.ldexp(b, -d[:, None])
+
+    return draw
+
+
+def halves(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
+    """The first half of A is 1e12 and meets 1e-12 in B; the second half the other way round."""
+    a, b = inputs.normal(rng, m, n, k)
+    d = np.where(np.arange(k) < k // 2, 1e12, 1e-12)
+    return a * d, b / d[:, None]
+
+
+def integers(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
+    return rng.integers(-8, 9, (m, k)).astype(float), rng.integers(-8, 9, (k, n)).astype(float)
+
+
+def zeroed(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
+    """Large rows and columns that a Strassen step would add to small ones, and zeros that it would not leave zero."""
+    a, b = inputs.normal(rng, m, n, k)
+    a[: m // 2] *= 1e12
+    b[:, : n // 2] *= 1e12
+    a[m // 2 + 3], a[5], b[:, 7] = 0.0, 0.0, 0.0
+    a[:, 11], b[13] = 0.0, 0.0
+    return a, b
+
+
+def underflowing(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
+    """Products around the least subnormal number."""
+    a, b = inputs.normal(rng, m, n, k)
+    return a * 2.0**-540, b * 2.0**-530
+
+
+def outlier(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
+    """One element of A far above all others, one k that is zero in A: neither says anything of D."""
+    a, b = inputs.normal(rng, m, n, k)
+    a[3, 17], a[:, 40] = 2.0**60, 0.0
+    return a, b
+
+
+CASES: dict[str, tuple[Draw, int | None]] = {
+    "normal": (inputs.normal, 14),
+    "phi = 1": (inputs.spread(1.0), 15),
+    "phi = 2": (inputs.spread(2.0), 16),
+    "phi = 4": (inputs.spread(4.0), 0),
+    "phi = 8": (inputs.spread(8.0), 0),
+    "A D, D = 2^+-30": (diagonal(30), 14),
+    "A D, D = 2^+-500": (diagonal(500), 14),
+    "complementary halves": (halves, 14),
+    "large meets zero": (inputs.complementary, 0),
+    "rows and columns scaled": (inputs.row_scaled(300), 14),
+    "zeroed rows and columns": (zeroed, 14),
+    "cancelling": (inputs.cancelling, 14),
+    "gradual underflow": (underflowing, 14),
+    "outlier": (outlier, None),
+    "small integers": (integers, 13),
+}
+"""Inputs, and the moduli that they should take; None: tiles differ."""
+
+
+def relative(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
+    """max |C - AB| / |A||B|, after 2^-1074 an element for underflow; where |A||B| is 0, C must be."""
+    error = np.maximum(exact.product(a, b).minus(c) - a.shape[1] * 2.0**-1074, 0.0)
+    magnitudes = exact.product(np.abs(a), np.abs(b)).nearest()
+    assert not c[magnitudes == 0.0].any()
+    return float((error / np.where(magnitudes > 0, magnitudes, 1.0)).max())
+
+
+def judged(device: certified_grid.Device, name: str, shape: tuple[int, int, int], seed: int = 0) -> list[str]:
+    """What is wrong with R10's decision and product of a case: against exact sums, and against the model to the bit."""
+    draw, count = CASES[name]
+    a, b = draw(np.random.default_rng(3), *shape)
+    got, wanted = device.run(a, b, seed=seed), decided.decide(a, b, eager=True)
+    by_residues = ~np.repeat(np.repeat(wanted.native, 128, axis=0), 192, axis=1)[: shape[0], : shape[1]]
+    right = {
+        "bound": relative(a, b, got.c) <= max(wanted.gamma, shape[2] * U) + U,
+        "moduli": (count is None or got.count == count) and (got.count, got.flat) == (wanted.count, wanted.flat),
+        "tiles": bool((got.kinds == wanted.native).all()) and got.natives == wanted.native.sum(),
+        "inner exponents": bool((got.inner[: shape[2]] == wanted.inner).all()),
+        "exact integers": name != "small integers" or bool((got.c == a @ b).all()),
+    }
+    if by_residues.any():
+        right["exponents"] = bool((got.exponents_a == wanted.s).all() and (got.exponents_b == wanted.t).all())
+        right["bits"] = bool((got.c == decided.product(a, b, wanted))[by_residues].all())
+    return [what for what, fine in right.items() if not fine]
