@@ -57,6 +57,13 @@ def test_a_matrix_is_found_where_it_lies(shape: tuple[int, int], view: str) -> N
             assert read(found.from_column(j, shape[1]), i, 0) == read(found.from_row(i, shape[0]), 0, j) == address
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3)])
+def test_strides_of_what_is_empty_do_not_matter(shape: tuple[int, int]) -> None:
+    """CuPy gives rows of no element a stride of 0."""
+    found = matrix(OnGpu(np.zeros(shape), {"strides": (0, 8)}), "A")
+    assert (found.rows, found.columns, found.ld, found.by_columns) == (*shape, max(shape[1], 1), False)
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [

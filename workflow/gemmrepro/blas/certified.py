@@ -135,7 +135,9 @@ def _multiply(
         loaded = program(path, device)
         queue = Stream.from_handle(stream or legacy)
         plan = Plan(0, 0, 0)
-        for start in range(0, max(k, 1), decided.LONGEST_K):
+        if k == 0:
+            library.scale(c, beta)
+        for start in range(0, k, decided.LONGEST_K):
             stop = min(k, start + decided.LONGEST_K)
             part = Factors(a.from_column(start, stop), b.from_row(start, stop), c, alpha, beta, loosened)
             beta = 1.0

@@ -1,14 +1,14 @@
-"""cuBLAS's DGEMM for matrices of any layout, on the current stream of CuPy."""
+"""What other libraries compute for dgemm, on the current stream of CuPy: cuBLAS's product, and beta C alone."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gemmrepro.blas.matrices import Matrix
+from gemmrepro.blas.matrices import BYTES, Matrix
 
 
 def multiply(a: Matrix, b: Matrix, c: Matrix, alpha: float, beta: float) -> None:
-    """C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows."""
+    """C[m,n] = alpha A[m,k] B[k,n] + beta C by cuBLAS's DGEMM, C by rows."""
     import cupy
 
     cublas = cupy.cuda.cublas
@@ -25,3 +25,16 @@ def multiply(a: Matrix, b: Matrix, c: Matrix, alpha: float, beta: float) -> None
         )
     finally:
         cublas.setPointerMode(handle, before)
+
+
+def scale(c: Matrix, beta: float) -> None:
+    """C = beta C, C by rows; it is not read if beta is 0."""
+    import cupy
+
+    count = (c.rows - 1) * c.ld + c.columns
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(c.pointer, BYTES * count, c.owner), 0)
+    whole = cupy.ndarray((c.rows, c.columns), np.float64, memory, strides=(BYTES * c.ld, BYTES))
+    if beta == 0.0:
+        whole.fill(0.0)
+    else:
+        whole *= beta

@@ -84,6 +84,8 @@ def _on_device(array: Any, name: str) -> Any:
 
 def _leading(rows: int, columns: int, row_bytes: int, column_bytes: int, name: str) -> tuple[int, bool]:
     """(leading dimension in elements, whether columns are contiguous)."""
+    if not rows * columns:  # of whose strides libraries think differently
+        return max(columns, 1), False
     if (column_bytes == BYTES or columns == 1) and (rows == 1 or _fits(row_bytes, columns)):
         return (row_bytes // BYTES if rows > 1 else max(columns, 1)), False
     if (row_bytes == BYTES or rows == 1) and (columns == 1 or _fits(column_bytes, rows)):
