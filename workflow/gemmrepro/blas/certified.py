@@ -92,13 +92,7 @@ def dgemm(
     Raises:
         UserError: operands that do not fit, are not on a Hopper GPU or not float64; no binary; too little memory.
     """
-    left, right = matrix(a, "A"), matrix(b, "B")
-    left, right = (left.turned if transpose_a else left), (right.turned if transpose_b else right)
-    if left.columns != right.rows:
-        raise UserError(
-            f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as "
-            "B has rows. Pass transpose_a or transpose_b if they are stored transposed."
-        )
+    left, right = _factors(a, b, transpose_a, transpose_b)
     if c is None and beta != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
     k = left.columns
@@ -117,6 +111,18 @@ def dgemm(
         plan = _multiply(left, right, into, (alpha, beta), loosened, path, _stream(a))
     how = Details(plan.moduli, plan.tiles, plan.native_tiles, decided.gamma(max(k, 1), loosened))
     return (out, how) if details else out
+
+
+def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
+    """A and B as they are multiplied. Raises UserError unless A has as many columns as B has rows."""
+    left, right = matrix(a, "A"), matrix(b, "B")
+    left, right = (left.turned if transpose_a else left), (right.turned if transpose_b else right)
+    if left.columns != right.rows:
+        raise UserError(
+            f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as "
+            "B has rows. Pass transpose_a or transpose_b if they are stored transposed."
+        )
+    return left, right
 
 
 def _multiply(
