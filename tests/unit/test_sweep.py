@@ -444,3 +444,17 @@ def test_only_kernels_that_exist_and_are_timed_can_be_chosen(prepared):
     assert set(prepare.timed_kernels("ladder", "ladder.b")) == {"ladder.b"}
     with pytest.raises(UserError, match=r"ladder has no timed kernel ladder\.c; it has ladder\.a, ladder\.b"):
         prepare.timed_kernels("ladder", "ladder.a,ladder.c")
+
+
+@pytest.mark.parametrize(
+    ("family", "every", "timed"),
+    [
+        ("ladder", ["cuda12", "cuda13"], ("cuda12",)),
+        ("ladder", ["cuda13"], ("cuda13",)),
+        ("crt", ["cuda12", "cuda13"], ("cuda12", "cuda13")),
+        ("cute", ["cuda12", "cuda13"], ("cuda12", "cuda13")),
+    ],
+)
+def test_a_family_is_timed_with_its_one_toolkit_if_that_is_configured(family, every, timed):
+    document = {**SETTINGS.document, "toolkits": every, "toolkit_of": {"ladder": "cuda12", "cute": None}}
+    assert plan.Settings.of(document, family).toolkits == timed

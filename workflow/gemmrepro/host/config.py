@@ -119,6 +119,9 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
     for toolkit in config["sweep"]["toolkits"]:
         if toolkit not in built:
             yield f"sweep.toolkits: {toolkit} is not built; take it out, or give build.{toolkit} an architecture"
+    for family in config["sweep"].get("toolkit_of", {}):
+        if not _is_known(family):
+            yield f"sweep.toolkit_of: {_unknown(family)}"
     least, most = config["sweep"]["samples_per_round"]
     if least > most:
         yield f"sweep.samples_per_round: the minimum, {least}, exceeds the maximum, {most}; swap them"

@@ -25,6 +25,7 @@ class Settings:
 
     Attributes:
         document: the whole section as configured.
+        toolkits: those whose binaries of the family are timed.
         interval: a round of a point ends when its 95% intervals are narrower than this, relative to their values.
         seconds_per_round: the most time that a round of a point takes.
         samples_per_round: the fewest and the most.
@@ -47,7 +48,7 @@ class Settings:
         least, most = document["samples_per_round"]
         return cls(
             document=document,
-            toolkits=tuple(document["toolkits"]),
+            toolkits=_toolkits(document, family),
             caches=tuple(document["caches"]),
             rounds=document["rounds"],
             interval=document["interval"],
@@ -67,6 +68,13 @@ class Settings:
     def plan(self) -> timing.Plan:
         """When a round of a point has enough samples."""
         return timing.Plan(self.interval, self.seconds_per_round, *self.samples_per_round)
+
+
+def _toolkits(document: Mapping[str, Any], family: str) -> tuple[str, ...]:
+    """The family's one toolkit, if it is configured to have one and that is among the configured; else all of these."""
+    every = tuple(document["toolkits"])
+    one = (document.get("toolkit_of") or {}).get(family)
+    return (one,) if one in every else every
 
 
 @dataclass(frozen=True)
