@@ -182,6 +182,9 @@ ON_A_GPU = (
 GUARDS = {
     "judge/expressions.py: _value": "cannot be: the expression was checked when it was read",
     "judge/metrics/base.py: carried_over": "cannot be: its callers ask first whether anything carries over",
+    "judge/metrics/base.py: _other_toolkits": "cannot be: a figure's metric has one value",
+    "judge/metrics/experiment.py: _carried": "cannot be: its callers ask first whether anything carries over",
+    "measure/checks/regimes.py: _check_energy": "cannot be: the blocks of a burst give no energy, which is asked first",
     "measure/rounds.py: confirm": "cannot be: what was timed has a check",
 }
 """Functions with a branch that stands against a wrong caller."""

@@ -215,6 +215,22 @@ def test_loads_are_counted_by_thread_and_step_of_k(tmp_path):
         loads._of_kernel(given, "k", 4096, "cuda12")
 
 
+def test_a_main_loop_without_loads_or_multiply_adds_shows_nothing():
+    def uncounted(*_):
+        raise NotMeasured("nothing was counted")
+
+    record = SimpleNamespace(archs={"sm_90": SimpleNamespace(hot_loop="FFMA R0 ;")})
+    given = SimpleNamespace(counter=uncounted, build=lambda *_: record, measured=SimpleNamespace(arch="sm_90"))
+    with pytest.raises(NotMeasured, match="nothing was counted, and the main loop in the machine code of k"):
+        loads._of_kernel(given, "k", 4096, "cuda13")
+
+
+def test_an_experiment_that_was_not_run_supports_nothing():
+    claim = next(one for one in claims.load(("pytorch",)) if one.metric == "experiment")
+    with pytest.raises(NotMeasured, match=f"the experiment {claim.compute['experiment']} was not run"):
+        METRICS["experiment"].read(claim, SimpleNamespace(experiments={}))
+
+
 def test_a_figure_is_text_with_the_articles_digits_or_none_at_all():
     every = claims.load(("ladder", "ada"))
     unpublished = [one for one in every if one.value is None]

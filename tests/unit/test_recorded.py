@@ -177,6 +177,13 @@ def test_a_point_of_one_recording_alone_is_not_compared(world):
         recorded.compare(recording(world), world / "third")
 
 
+def test_rows_without_a_baseline_are_compared_by_their_times():
+    ceilings = ROOT / "reports/recorded/h200/ceilings"
+    found = recorded.compare(ceilings, ceilings)
+    assert found.times_agree == (found.points, found.points) and found.apart == ()
+    assert found.ratios_agree[1] < found.points, "some have no ratio"
+
+
 @pytest.mark.parametrize("folder", TIMED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_committed_recordings_pass_every_check(folder, tmp_path):
     """Without a build all rows are stale; with the keys of their own binaries they are current."""

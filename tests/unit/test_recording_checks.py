@@ -10,6 +10,7 @@ from recordings import RUN_JSON, Recorded, drawn, pair, reword, write
 from synthetic import write_build
 
 from gemmrepro.errors import UserError
+from gemmrepro.measure.checks.follows import mismatch
 from gemmrepro.measure.checks.gates import check_gates
 from gemmrepro.measure.checks.manifest import check_manifest, write_manifest
 from gemmrepro.measure.checks.physics import Ceilings, check_limits
@@ -61,6 +62,12 @@ def test_a_row_that_does_not_follow_is_refused(folder, line, change, complaint):
     reword(folder, line, **change)
     with pytest.raises(UserError, match=rf"line {line + 2} .*{complaint}"):
         read(folder)
+
+
+def test_a_cell_that_no_sample_gives_is_said_with_its_unit():
+    assert mismatch("median_us", "12.5", None) == "is 12.5 µs, and its samples give none"
+    assert mismatch("median_us", "", 12.5) == "is empty, and its samples give 12.5 µs"
+    assert mismatch("ratio", "2", 1.0) == "is 2, and its samples give 1"
 
 
 def test_rows_that_are_no_declared_kernels_are_stale(folder):

@@ -325,6 +325,14 @@ def test_samples_and_readings_that_cannot_be_are_refused(take):
     assert "holds" in spoil(places.SAMPLES, lambda frame: frame.assign(time_us=frame.time_us.astype(str)))
 
 
+def test_more_energy_than_the_cap_allows_is_refused_though_its_readings_agree(take):
+    readings = pd.read_parquet(take / places.READINGS)
+    readings.assign(energy_j=2 * readings.energy_j).to_parquet(take / places.READINGS, index=False)
+    edited(take, lambda rows: rows.assign(joules=[joules and str(2 * float(joules)) for joules in rows.joules]))
+    with pytest.raises(UserError, match=r"W, above 1\.5 times the cap of 700 W"):
+        rows_of(take)
+
+
 def test_more_power_than_the_cap_allows_is_refused(take):
     run = json.loads((take / places.RUN).read_text())
     run["gpu"]["power_cap_w"] = 300
