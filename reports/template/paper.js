@@ -47,8 +47,13 @@
     for (let each = found?.closest("details:not([open])"); each; each = each.parentElement.closest("details:not([open])")) {
       each.open = changed = true;
     }
-    // Rows out of sight have estimated heights until they are near.
-    if (changed || found?.closest(".claims, .every")) found.scrollIntoView();
+    // Rows out of sight have estimated heights until they are near, which moves what is below them: a few frames long.
+    const estimated = found?.closest(".claims, .every");
+    const settle = (frames) => {
+      found.scrollIntoView();
+      if (frames && found === target()) requestAnimationFrame(() => settle(frames - 1));
+    };
+    if (changed || estimated) settle(estimated ? 6 : 0);
   };
   addEventListener("hashchange", reveal);
   reveal();

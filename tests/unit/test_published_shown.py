@@ -129,9 +129,14 @@ def with_counterpart(inputs: Inputs) -> set[tuple[Any, ...]]:
     return {ident(row) for claim in judged for row in declared[claim.id].published}
 
 
-def test_published_numbers_are_drawn_beside_the_measured_ones(inputs):
+def drawn_and_wanted(inputs: Inputs) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
+    """The rows of published.csv that a figure draws beside a measured value, and all that have one."""
     drawn = {*_in_tables(inputs), *_in_ratios(inputs), *_in_statements(inputs)}
-    wanted = with_counterpart(inputs) | drawn
+    return drawn, with_counterpart(inputs) | drawn
+
+
+def test_published_numbers_are_drawn_beside_the_measured_ones(inputs):
+    drawn, wanted = drawn_and_wanted(inputs)
     left = wanted - drawn
     assert len(wanted) > 250
     assert len(wanted & drawn) >= DRAWN * len(wanted), (len(wanted), sorted(map(str, left)))

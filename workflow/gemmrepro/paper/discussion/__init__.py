@@ -26,6 +26,7 @@ from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.discussion import live
 from gemmrepro.paper.discussion.ladder import Ladder
 from gemmrepro.paper.discussion.measured import Measured
+from gemmrepro.paper.discussion.names import named
 from gemmrepro.paper.discussion.reference import Reference
 from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.discussion.table import table
@@ -105,4 +106,4 @@ def render(
         raise UserError(f"{where}, line {error.lineno}: {error.message}.") from None
     except (jinja2.TemplateError, TypeError, AttributeError) as error:
         raise UserError(f"{where}: {error}; see gemmrepro.paper.discussion for what a fragment may ask.") from None
-    return Markup(text.strip())
+    return Markup(named(text.strip()))

@@ -386,5 +386,5 @@ def _cells(bar: Bar, published: float | None) -> Iterator[tuple[str, Any]]:
         if toolkit == bar.toolkit:
             if bar.error is not None:
                 yield "error", bar.error
-            yield "95% interval", [point.low, point.high]
+            yield "95% interval", [point.low, point.high] if point.has_interval else None
             yield "stale", point.stale

@@ -33,6 +33,9 @@ _NEVER = ("stroke-miterlimit", "font-family", "stroke-linecap", "stroke-linejoin
 """Properties whose effect nobody can see at the width of these lines, and the font, which all text shares."""
 
 
+_ALIKE = re.compile(r'<use class="(\w+)" [^>]*/>(?:\n?<use class="\1" [^>]*/>){2,}')
+"""Marks in a row that look alike."""
+
 _KINDS = {
     "path": '<path id="{name}" d="{shape}"/>',
     "clip": '<clipPath id="{name}"><rect {shape}/></clipPath>',
@@ -76,7 +79,7 @@ def slim(svg: str, title: str, description: str) -> str:
     shown = _merged(list(_clipped(leaves)))
     classes: dict[str, str] = {}
     used = set(re.findall(r"#(\w+)", " ".join(_references(shown))))
-    body = "\n".join(_written(node, classes) for node in shown)
+    body = _ALIKE.sub(_grouped, "\n".join(_written(node, classes) for node in shown))
     kept = [_KINDS[kind].format(name=name, shape=shape) for (kind, shape), name in definitions.items() if name in used]
     width, height = (float(part) for part in root.attrib["viewBox"].split()[2:])
     return (
@@ -85,6 +88,11 @@ def slim(svg: str, title: str, description: str) -> str:
         f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n"
         f"<style>{_css(classes)}</style>\n<defs>{''.join(kept)}</defs>\n{body}\n</svg>\n"
     )
+
+
+def _grouped(marks: re.Match[str]) -> str:
+    """Such marks with the class at a group of them."""
+    return f'<g class="{marks[1]}">' + marks[0].replace(f' class="{marks[1]}"', "").replace("\n", "") + "</g>"
 
 
 def _collect(root: ElementTree.Element, definitions: dict[tuple[str, str], str], names: dict[str, str]) -> None:

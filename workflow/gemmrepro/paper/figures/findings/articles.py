@@ -68,7 +68,7 @@ def _paint(counts: dict[str, Counter[str]], page: Page) -> Figure:
         if any(found[kind] for found in counts.values())
     ]
     axes.tick_params(colors=INK)
-    figure.tight_layout(rect=(0, 0, 1, legend_above(figure, handles, int(page.pick(5, 2)))))
+    figure.tight_layout(rect=(0, 0, 1, legend_above(figure, handles, int(page.pick(3, 2)))))
     return figure
 
 
