@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from chromium import missing, started
 from looks import DESKTOP, size, theme
 from support import ROOT
 
 UNIT = Path(__file__).resolve().parents[1] / "unit"
-
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --disable-dev-shm-usage"
-).split()
-
-
-def missing() -> str | None:
-    """Why no browser can be started, or None."""
-    if importlib.util.find_spec("selenium") is None:
-        return "the Python package selenium is not installed"
-    if not (shutil.which("chromium") or shutil.which("google-chrome")):
-        return "Chromium is not installed (Debian package chromium)"
-    if not shutil.which("chromedriver"):
-        return "ChromeDriver is not installed (Debian package chromium-driver)"
-    return None
 
 
 def pytest_collection_modifyitems(items):
@@ -41,18 +24,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    """One Chromium for all tests, with the requests it makes and what its console says logged."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.command_executor.client_config.timeout = 300
-    driver.set_script_timeout(30)
+    """One Chromium for all tests."""
+    driver = started(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
