@@ -41,7 +41,7 @@ PROCESSES = 4
 """Gates judge a family in so many processes, if there are as many cores; that they share the time evenly is assumed."""
 
 SUBJECT_SECONDS = 0.23
-"""Operands, first check and trials of a subject, beside its samples: fp8's sweep of 40 subjects at 1024 to 16384."""
+"""Operands, first check and trials of a subject, beside its samples: a sweep of 40 subjects in FP8 at 1024 to 16384."""
 
 FIRST_SECONDS, LATER_SECONDS = 12.0, 1.3
 """Of the first subject of the first sweep on a machine, which reads the libraries from disk, and of later sweeps: the

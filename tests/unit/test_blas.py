@@ -53,7 +53,7 @@ def test_a_matrix_is_found_where_it_lies(shape: tuple[int, int], view: str) -> N
     for i in range(shape[0]):
         for j in range(shape[1]):
             address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
-            assert read(found, i, j) == read(found.turned, j, i) == address
+            assert read(found, i, j) == read(found.transposed, j, i) == address
             assert read(found.from_column(j, shape[1]), i, 0) == read(found.from_row(i, shape[0]), 0, j) == address
 
 

@@ -30,7 +30,7 @@ class Matrix:
     owner: Any
 
     @property
-    def turned(self) -> Matrix:
+    def transposed(self) -> Matrix:
         """Its transpose, in the same memory."""
         return replace(self, rows=self.columns, columns=self.rows, by_columns=not self.by_columns)
 
@@ -41,7 +41,7 @@ class Matrix:
 
     def from_row(self, start: int, stop: int) -> Matrix:
         """Rows `start` to `stop`, in the same memory."""
-        return self.turned.from_column(start, stop).turned
+        return self.transposed.from_column(start, stop).transposed
 
 
 def matrix(array: Any, name: str) -> Matrix:

@@ -36,7 +36,7 @@ NATIVE_SHARED = {(a, b): 5 * 8 * ((16 * 132 if a else 128 * 20) + (96 * 20 if b 
 """Bytes of their rings: 5 stages of 128 x 16 and 16 x 96 doubles, rows padded by 4 in the order they are stored in."""
 
 CHUNK, DEPTH, LINES = 256, 128, 32
-"""Numbers of a column that a block measures and turns to residues, and columns of a block."""
+"""Elements of a column that a block measures and reduces to residues, and columns of a block."""
 
 _int = np.int32
 
@@ -140,26 +140,29 @@ class Program:
             start += _ceil(sizes[name], 256) * 256
         return arrays
 
-    def run(self, factors: Factors, arrays: dict[str, Any], stream: Any, ours: Any) -> Plan:
-        """Launch everything on `stream` (of cuda.core), which is CuPy's `ours`; waits until the device has decided."""
+    def run(self, factors: Factors, arrays: dict[str, Any], stream: Any, cupy_stream: Any) -> Plan:
+        """Launch everything, and wait until the device has decided.
+
+        `stream` and `cupy_stream` are one stream, as cuda.core and as CuPy know it.
+        """
         self._decide(factors, arrays, stream)
-        plan = Plan(*map(int, arrays["plan"].get(stream=ours)[:3]))
+        plan = Plan(*map(int, arrays["plan"].get(stream=cupy_stream)[:3]))
         if plan.moduli == 0:
             library.multiply(factors.a, factors.b, factors.c, factors.alpha, factors.beta)
             return plan
-        done = self._natively_beside(factors, arrays, ours) if plan.native_tiles else None
+        done = self._natively_beside(factors, arrays, cupy_stream) if plan.native_tiles else None
         self._with_residues(factors, arrays, stream)
         if done is not None:
-            ours.wait_event(done)
+            cupy_stream.wait_event(done)
         return plan
 
-    def _natively_beside(self, factors: Factors, arrays: dict[str, Any], ours: Any) -> Any:
+    def _natively_beside(self, factors: Factors, arrays: dict[str, Any], cupy_stream: Any) -> Any:
         """Launch the tiles in double on a stream of their own; the event after them."""
         import cupy
         from cuda.core import Stream
 
         beside = cupy.cuda.Stream(non_blocking=True)
-        beside.wait_event(ours.record())
+        beside.wait_event(cupy_stream.record())
         self._natively(factors, arrays, Stream.from_handle(beside.ptr))
         return beside.record()
 
@@ -183,7 +186,7 @@ class Program:
             *(a.pointer, *map(_int, step_a), b.pointer, *map(_int, step_b)),
             *(_at(arrays, "inner", "plan"), m, n, k, _int(factors.loosened), _int(0)),
         )
-        for side, one, lines, sign in (("a", a, shape.m, 1), ("b", b.turned, shape.n, -1)):
+        for side, one, lines, sign in (("a", a, shape.m, 1), ("b", b.transposed, shape.n, -1)):
             before = (
                 one.pointer,
                 _int(one.ld),
@@ -225,7 +228,7 @@ class Program:
     def _with_residues(self, factors: Factors, arrays: dict[str, Any], stream: Any) -> None:
         shape, c = factors.shape, factors.c
         m, n, k = map(_int, (shape.m, shape.n, shape.k))
-        for side, one, lines, sign in (("a", factors.a, shape.m, 1), ("b", factors.b.turned, shape.n, -1)):
+        for side, one, lines, sign in (("a", factors.a, shape.m, 1), ("b", factors.b.transposed, shape.n, -1)):
             entry = "columns_to_residues" if one.by_columns else "rows_to_residues"
             blocks = (_ceil(lines, LINES), _ceil(shape.k, DEPTH)) if one.by_columns else (lines, 1)
             self._launch(
@@ -248,12 +251,12 @@ class Program:
 
     def _natively(self, factors: Factors, arrays: dict[str, Any], stream: Any) -> None:
         shape, a, b, c = factors.shape, factors.a, factors.b, factors.c
-        turned = (a.by_columns, b.by_columns)
+        transposed = (a.by_columns, b.by_columns)
         blocks = self._steps["native_nn"].launch(shape).grid
         self._launch(
             stream,
-            f"native_{NATIVES[turned]}",
-            Launch(blocks, (256, 1, 1), shared_bytes=NATIVE_SHARED[turned]),
+            f"native_{NATIVES[transposed]}",
+            Launch(blocks, (256, 1, 1), shared_bytes=NATIVE_SHARED[transposed]),
             *(a.pointer, _int(a.ld), b.pointer, _int(b.ld), _at(arrays, "plan", "natives")),
             *(c.pointer, _int(c.ld), *map(_int, (shape.m, shape.n, shape.k))),
             *(np.float64(factors.alpha), np.float64(factors.beta)),

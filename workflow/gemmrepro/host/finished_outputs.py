@@ -108,7 +108,7 @@ class FinishedOutputs:
                 found.append(f"{fault}; it is made again.")
             elif output:
                 current[name] = output
-        found += self._brought(interrupted)
+        found += self._copied_in({*records, *interrupted})
         if restarted:
             for name in sorted(set(self._known) - set(current) - interrupted - set(self._marks("incomplete"))):
                 self._mark(name, _encoded(self._folder / "metadata", name))
@@ -145,12 +145,12 @@ class FinishedOutputs:
         except (OSError, UserError):
             return known, ""  # it cannot be read now; the job that needs it says so
 
-    def _brought(self, interrupted: set[str]) -> list[str]:
-        """A sentence on each image or lock without a record that is not whole; it is marked."""
-        found, records = [], self._marks("metadata")
+    def _copied_in(self, known: set[str]) -> list[str]:
+        """A sentence on each image or lock that is not whole, beside the `known` outputs; it is marked."""
+        found = []
         for path in sorted(Path(self._folder.parent, IMAGES).glob("[!.]*")):
             name = os.path.relpath(path, self._folder.parent)
-            if name not in records and name not in interrupted and not _can_be_whole(path):
+            if name not in known and not _can_be_whole(path):
                 self._mark(name, _encoded(self._folder / "metadata", name))
                 found.append(f"{name} is cut short or damaged; it is made again.")
         return found

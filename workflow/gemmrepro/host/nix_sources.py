@@ -208,12 +208,9 @@ def lock(folder: Path) -> Sources:
         environments[env] = Environment(apt.closure([*BASE, *packages[env]]), python, tuple(apart))
     environments["tools"] = Environment(apt.closure([*BASE, *TOOLS]))
     torch = ROOT / "docker/torchcpu.Dockerfile"
-    kept = [
-        name
-        for name in newer.closure([*BASE, *debian_packages(read_recipe(torch))])
-        if name.split("_")[0] not in purged_packages(torch)
-    ]
-    environments["torchcpu"] = Environment(tuple(kept))
+    purged = purged_packages(torch)
+    whole = newer.closure([*BASE, *debian_packages(read_recipe(torch))])
+    environments["torchcpu"] = Environment(tuple(name for name in whole if name.split("_")[0] not in purged))
     apptainer = read_apptainer()
     environments["apptainer"] = Environment(newer.closure(APPTAINER_PACKAGES), (), tuple(apptainer))
     [seed] = [name for name in apt.closure([SEED]) if name.startswith(f"{SEED}_")]
