@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for the default run comes first, so that another worker (`-n`) does the rest meanwhile."""
     waiting = {"default_run", "toolkit"}
     items.sort(key=lambda item: not (item.get_closest_marker("containers") or waiting & set(item.fixturenames)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were skipped, a line per reason: pytest has one per place, 100 of them without a GPU."""
+    skipped: list[pytest.TestReport] = terminalreporter.getreports("skipped")
+    reasons = Counter(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"SKIPPED [{count}] {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from overlay import Overlay, Unavailable
 STATE = "/srv/slurm"
 
 # No systemd, no cgroups, no accounting: what a container in CI can run. A job that has ended is listed for 10 minutes.
+# Timeouts are long: where other tests keep every core busy, a job that starts after 10 s counts as lost by default.
 SLURM = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -33,6 +34,9 @@ SelectTypeParameters=CR_Core
 PropagateResourceLimits=NONE
 ReturnToService=2
 MinJobAge=600
+BatchStartTimeout=300
+MessageTimeout=100
+TCPTimeout=60
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
 MpiDefault=none
 SwitchType=switch/none
@@ -84,6 +88,11 @@ def start(overlay: Overlay, cores: int) -> None:
             return
         time.sleep(0.2)
     raise Unavailable(f"SLURM's node does not come up: {started.stdout[-500:]} {state[-500:]}")
+
+
+def logs(overlay: Overlay) -> str:
+    """The end of what SLURM's daemons wrote."""
+    return overlay.call("sh", "-c", f"tail -n 40 {STATE}/*.log").stdout
 
 
 def jobs(overlay: Overlay) -> list[dict[str, str]]:
