@@ -97,3 +97,10 @@ def test_kernels_without_current_rows_are_missing(folders: tuple[Path, Path]) ->
     assert STALE in absent and KEPT not in absent
     assert KEPT in merge.missing("hopper", ("cuda13",), (1536,), ("warm",), recorded, recorded)
     assert set(absent) < set(merge.missing(*asked, recorded / "none", recorded))
+
+
+def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(folders: tuple[Path, Path]) -> None:
+    recorded, _ = folders
+    assert merge.covered(recorded) == {"toolkits": ["cuda12", "cuda13"], "caches": ["cold", "warm"]}
+    assert merge.covered(RECORDED.parent / "crt") == {"toolkits": ["cuda13"], "caches": ["warm"]}
+    assert merge.covered(recorded / "none") == {}

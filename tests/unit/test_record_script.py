@@ -84,7 +84,7 @@ def record(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "argv", ["record", f"--build={world.build}", *folders, *arguments])
         return script.main()
 
-    run.stages, run.out, run.work = stages, tmp_path / "out" / "h200", tmp_path / "work"
+    run.stages, run.out, run.work, run.patch = stages, tmp_path / "out" / "h200", tmp_path / "work", monkeypatch
     return run
 
 
@@ -159,6 +159,31 @@ def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record)
     record.stages.ends = {}
     assert record("--families", "crt", "--toolkits", "cuda13") == 0
     assert record.stages.named() == ["measure.sweep", "experiments.run"]
+
+
+def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys):
+    shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
+    merged = []
+    record.patch.setattr(script.merge, "merge", lambda measured, *_: merged.append(measured))
+    asked = ("--families", "crt", "--missing", "--experiments", "none")
+    for stated, toolkits, caches in (
+        ((), ["cuda13"], ["warm"]),
+        (("--caches", "cold,warm"), ["cuda13"], ["cold", "warm"]),
+        (("--toolkits", "cuda12,cuda13"), ["cuda12", "cuda13"], ["warm"]),
+    ):
+        assert record(*asked, *stated) == 0
+        (given,) = [given for module, _, given in record.stages.calls if module == "measure.sweep"]
+        sweep = json.loads(Path(given["--config"]).read_text())["sweep"]
+        assert (sweep["toolkits"], sweep["caches"]) == (toolkits, caches)
+        assert (
+            f"without current rows ({' and '.join(toolkits)}, {' and '.join(caches)} caches)" in capsys.readouterr().err
+        )
+    assert merged == [record.work / "measure/crt"] * 3, "the other rows stay"
+    assert record("--families", "ozaki", "--missing", "--experiments", "none") == 0
+    sweep = json.loads((record.work / "config.ozaki.json").read_text())["sweep"]
+    assert sweep == json.loads((record.work / "config.json").read_text())["sweep"], (
+        "nothing is recorded, all is missing"
+    )
 
 
 def test_bad_arguments_are_refused_before_anything_runs(record):

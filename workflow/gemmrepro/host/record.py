@@ -76,6 +76,7 @@ class Request:
         regate: whether to judge kernels that already have a verdict.
         sweep: whether to measure times.
         missing: whether to time only kernels without current rows, and to keep the rows of the others.
+        stated: settings of the sweep that the command line states; a recording that is continued keeps its others.
         regimes: whether to measure the regimes too, as one more take.
         deadline: on the clock of time.monotonic; None without a budget.
     """
@@ -92,6 +93,7 @@ class Request:
     regate: bool
     sweep: bool
     missing: bool
+    stated: frozenset[str]
     regimes: bool
     deadline: float | None
 
@@ -149,6 +151,7 @@ class Family:
         wanted = request.experiments
         self.experiments = [name for name in declared if wanted is None or name in wanted]
         self.everyone = (*self.kernels, *self._guests())
+        self.config = self._continued() if request.missing and request.sweep else request.config
         self.timed = self._missing() if request.missing and request.sweep else list(timed_kernels(name))
         self.swept = request.sweep and bool(self.timed)
         self.measured = request.work / "measure" / name
@@ -167,12 +170,27 @@ class Family:
             self._experiment()
         self._file()
 
+    def _continued(self) -> Path:
+        """The configuration with the toolkits and cache states that the family's recording covers.
+
+        A recording of warm caches alone lacks no cold rows, unless the command line asks for them.
+        """
+        config = read_json(self.request.config, "the configuration", "record again")
+        covered = merge.covered(self._recordings / self.name)
+        config["sweep"].update({name: values for name, values in covered.items() if name not in self.request.stated})
+        path = self.request.work / f"config.{self.name}.json"
+        write_json(path, config)
+        return path
+
     def _missing(self) -> list[str]:
         """Ids of the timed kernels that lack a current row."""
-        sweep = read_json(self.request.config, "the configuration", "record again")["sweep"]
+        sweep = read_json(self.config, "the configuration", "record again")["sweep"]
         sizes = sweep["sizes"].get(self.name, [])
         recorded = self._recordings / self.name
-        return merge.missing(self.name, self.request.toolkits, sizes, sweep["caches"], recorded, self.request.build)
+        lacking = merge.missing(self.name, sweep["toolkits"], sizes, sweep["caches"], recorded, self.request.build)
+        places = f"{' and '.join(sweep['toolkits'])}, {' and '.join(sweep['caches'])} caches"
+        say(f"{self.name}: {', '.join(lacking) or 'no kernel'} without current rows ({places})")
+        return lacking
 
     def _next_take(self) -> int | None:
         """The number of the take of the regimes that is recorded now; None where the family has no sizes in them."""
@@ -250,7 +268,7 @@ class Family:
         """The arguments common to the measuring stages."""
         request = self.request
         folders = ["--build", str(request.build), "--gates", str(request.gates)]
-        return ["--family", self.name, "--config", str(request.config), *folders, *request.budget()]
+        return ["--family", self.name, "--config", str(self.config), *folders, *request.budget()]
 
     def _sweep(self) -> None:
         places = ["--journal", str(self.request.work / "sweep" / self.name), "--out", str(self.measured)]
@@ -410,6 +428,7 @@ def requested(options: argparse.Namespace, start: float) -> Request:
         regate=options.regate,
         sweep=not options.no_sweep,
         missing=options.missing,
+        stated=frozenset(name for name in ("toolkits", "caches") if getattr(options, name)),
         regimes=options.regimes,
         deadline=start + options.budget if options.budget else None,
     )

@@ -41,6 +41,22 @@ def missing(
     return [kernel.id for kernel in registry.kernels(family) if kernel.id in lacking]
 
 
+def covered(recorded: Path) -> dict[str, list[str]]:
+    """Toolkits and cache states of the rows in `recorded`, as settings of a sweep; {} where nothing is recorded.
+
+    Raises:
+        UserError: the recording is corrupt.
+    """
+    if not (recorded / SUMMARY).is_file():
+        return {}
+    rows = [row for row in read_rows(recorded / SUMMARY, SUMMARY_COLUMNS) if row["toolkit"] != LIBRARY]
+    if not rows:
+        return {}
+    return {
+        name: sorted({row[column] for row in rows}) for name, column in (("toolkits", "toolkit"), ("caches", "cache"))
+    }
+
+
 def _place(point: Point) -> tuple[str, ...]:
     """A planned point, as `_wanted` names a row."""
     axes = (str(axis) for axis in (point.shape.m, point.shape.n, point.shape.k))
