@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,8 @@ import gemmrepro
 from gemmrepro import registry
 from gemmrepro.blas import certified, library, program
 from gemmrepro.blas.matrices import Matrix, matrix
+from gemmrepro.build.keyed import keyed
+from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
@@ -74,11 +78,41 @@ def test_strides_of_what_is_empty_do_not_matter(shape: tuple[int, int]) -> None:
         (np.zeros((4, 4)), "A is on the host; move it to the GPU"),
         ([[1.0]], "A is a list; dgemm takes arrays of CuPy or PyTorch"),
         (SimpleNamespace(requires_grad=True), r"A requires a gradient.*A\.detach"),
+        (OnGpu(np.zeros((4, 4)), {"data": (4, False)}), "A begins at an address that is no multiple of 8"),
+        (OnGpu(np.zeros((4, 4)), {"data": (8, True)}), "A is read-only; pass an array that dgemm may write to"),
+        (OnGpu(np.zeros((4, 4)), {"shape": (2**31, 1), "strides": None}), "A is 2147483648 x 1; dgemm takes fewer"),
+        (OnGpu(np.broadcast_to(np.zeros((1, 4)), (4, 4))), "neither its rows nor its columns are contiguous"),
+        (OnGpu(np.zeros((4, 4), ">f8")), "A holds >f8 and dgemm multiplies float64"),
+        (OnGpu(np.zeros((4, 4), np.complex128)), "A holds <c16 and dgemm multiplies float64"),
+        (OnGpu(np.zeros((2, 4, 4))), "A has 3 dimensions"),
+        (type("Tensor", (), {"__module__": "torch", "is_neg": lambda self: True})(), r"give dgemm A\.resolve_neg"),
     ],
 )
 def test_what_is_no_matrix_on_a_gpu_is_refused(array: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        matrix(array, "A")
+        matrix(array, "A", written=True)
+
+
+def test_an_array_that_cannot_be_passed_on_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as PyTorch's bfloat16 on a GPU."""
+    array = SimpleNamespace(__dlpack_device__=lambda: (2, 0))
+
+    def from_dlpack(array: Any) -> None:
+        raise BufferError("no such type")
+
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(from_dlpack=from_dlpack))
+    with pytest.raises(UserError, match=r"B cannot be passed on \(no such type\); give dgemm a float64 array"):
+        matrix(array, "B")
+
+
+def test_what_another_library_still_writes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy and PyTorch order their own streams; others say on which one an array is written."""
+    waited: list[int] = []
+    stream = lambda handle: SimpleNamespace(synchronize=lambda: waited.append(handle))  # noqa: E731
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(ExternalStream=stream)))
+    for given in (None, 7):
+        matrix(OnGpu(np.zeros((4, 4)), {"stream": given}), "A")
+    assert waited == [7]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +124,162 @@ def test_what_is_no_matrix_on_a_gpu_is_refused(array: Any, message: str) -> None
         (((3, 4), (4, 6)), {"accuracy": -1.0}, r"accuracy is -1\.0; choose"),
         (((3, 4), (4, 6)), {"c": OnGpu(np.zeros((6, 3)))}, "C is 6 x 3; pass one of 3 x 6"),
         (((3, 4), (3, 6)), {"transpose_b": True}, "A is 3 x 4 and B is 6 x 3"),
+        (((3, 4), (4, 6)), {"accuracy": True}, "accuracy is True; choose"),
+        (((3, 4), (4, 6)), {"accuracy": float("inf")}, "accuracy is inf; choose"),
+        (((3, 4), (4, 6)), {"alpha": 1j}, "alpha is 1j; pass a real number"),
+        (((3, 4), (4, 6)), {"alpha": "2"}, "alpha is '2'; pass a real number"),
+        (((3, 4), (4, 6)), {"alpha": np.ones(2)}, r"alpha is array\(.*; pass a real number"),
+        (((3, 4), (4, 6)), {"beta": 10**400}, "beta is 10+; pass a real number that a double holds"),
+        (
+            ((3, 4), (4, 6)),
+            {"c": OnGpu(np.zeros((3, 6))), "binary": "none.fatbin"},
+            r"the binary none\.fatbin is missing; build it with",
+        ),
     ],
 )
 def test_operands_that_do_not_fit_are_refused(shapes: Any, more: dict[str, Any], message: str) -> None:
     a, b = (OnGpu(np.zeros(shape)) for shape in shapes)
     with pytest.raises(UserError, match=message):
         gemmrepro.dgemm(a, b, **more)
+
+
+def test_matrices_overlap_where_they_share_an_element() -> None:
+    """Blocks of one array, transposed or not, and of one read in longer rows, against the addresses themselves."""
+    rng, whole, found = np.random.default_rng(5), np.zeros(400), [0, 0]
+    for _ in range(400):
+        views = []
+        for length in rng.choice([16, 20, 25], 2):
+            block = whole[: 400 // length * length].reshape(-1, length)
+            (top, bottom), (left, right) = (sorted(rng.choice(size + 1, 2, replace=False)) for size in block.shape)
+            part = block[top:bottom, left:right]
+            views.append(part.T if rng.random() < 0.5 else part)
+        first, second = (matrix(OnGpu(view), "X") for view in views)
+        one, other = ({read(x, i, j) for i in range(x.rows) for j in range(x.columns)} for x in (first, second))
+        assert first.overlaps(second) == second.overlaps(first) == bool(one & other)
+        found[bool(one & other)] += 1
+    assert min(found) > 50
+
+
+def test_c_may_lie_beside_its_factors_and_not_in_them(tmp_path: Path) -> None:
+    """As an LU has them, all in one array; then with a C that reaches into A, and into B, by an element."""
+    whole = np.zeros((16, 16))
+    a, b = OnGpu(whole[4:, :4]), OnGpu(whole[:4, 4:])
+    with pytest.raises(UserError, match=r"the binary .* is missing"):
+        gemmrepro.dgemm(a, b, OnGpu(whole[4:, 4:]), beta=1.0, binary=tmp_path / "none")
+    for c, name in ((whole[4:, 3:15], "A"), (whole[3:15, 4:], "B")):
+        with pytest.raises(UserError, match=f"C shares memory with {name}"):
+            gemmrepro.dgemm(a, b, OnGpu(c), beta=1.0)
+
+
+def fake_cupy(monkeypatch: pytest.MonkeyPatch, capturing: bool | None, device: int = 0) -> None:
+    """CuPy with a stream that is captured, is not, or cannot be asked, and memory on one device."""
+
+    class Stream:
+        ptr = 7
+
+        def is_capturing(self) -> bool:
+            if capturing is None:
+                raise RuntimeError("cudaErrorStreamCaptureImplicit")
+            return capturing
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    stream = Stream()
+    runtime = SimpleNamespace(pointerGetAttributes=lambda pointer: SimpleNamespace(device=device))
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream, ExternalStream=lambda handle: stream)
+    cuda.Device = lambda device: Stream()
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    monkeypatch.setitem(sys.modules, "cuda.core", SimpleNamespace(Stream=None))
+
+
+@pytest.mark.parametrize(
+    ("capturing", "device", "message"),
+    [
+        (True, 0, "a CUDA graph is being captured, and dgemm waits"),
+        (None, 0, "a CUDA graph is being captured, and dgemm waits"),
+        (False, -2, "at an address that is no GPU's"),
+    ],
+)
+def test_nothing_is_launched_into_a_capture_or_on_memory_of_the_host(
+    capturing: bool | None, device: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_cupy(monkeypatch, capturing, device)
+    a, b, c = (OnGpu(np.zeros(shape)) for shape in ((3, 4), (4, 6), (3, 6)))
+    with pytest.raises(UserError, match=message):
+        gemmrepro.dgemm(a, b, c, binary=__file__)
+
+
+def test_arrays_of_libraries_with_other_streams_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A's stream would not wait for what makes B. Where both use the default stream, there is nothing to wait for."""
+    fake_cupy(monkeypatch, capturing=True)
+    torch = SimpleNamespace(cuda_stream=0)
+    cuda = SimpleNamespace(current_stream=lambda device: torch)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    tensor = type("Tensor", (OnGpu,), {"__module__": "torch", "device": 0, "is_neg": lambda self: False})
+    a, b, c = OnGpu(np.zeros((3, 4))), tensor(np.zeros((4, 6))), OnGpu(np.zeros((3, 6)))
+    with pytest.raises(UserError, match="A is of test_blas and B of torch, whose current streams differ"):
+        gemmrepro.dgemm(a, b, c, binary=__file__)
+    torch.cuda_stream = 7
+    with pytest.raises(UserError, match="is being captured"):
+        gemmrepro.dgemm(a, b, c, binary=__file__)
+
+
+def test_a_binary_of_other_sources_is_refused(tmp_path: Path) -> None:
+    """Its launches would be today's. What `binary=` names is taken as it is."""
+    built, kernel = tmp_path / "cuda13", registry.kernel(program.KERNEL)
+    built.mkdir()
+    fatbin = built / f"{kernel.id}.fatbin"
+    fatbin.write_bytes(b"x")
+    with pytest.raises(UserError, match=r"the build record .* is missing"):
+        program.usable(None, built)
+    record = keyed(kernel, Toolkit("cuda13", "13.4.92", frozenset())).to_json()
+    fatbin.with_suffix(".json").write_text(json.dumps(record | {"build_key": "f" * 16}))
+    with pytest.raises(UserError, match=r"was built from other sources than today's; build it again with `envs/run"):
+        program.usable(None, built)
+    fatbin.with_suffix(".json").write_text(json.dumps(record))
+    assert program.usable(None, built) == program.usable(fatbin, tmp_path) == fatbin
+
+
+@pytest.mark.parametrize(
+    ("content", "loads", "message"),
+    [
+        (b"", ["decide"], r"cannot be loaded on GPU 0 .*; build it again"),
+        (b"no binary at all", ["decide"], r"cannot be loaded on GPU 0 .*; build it again"),
+        (b"\x7fELF of another architecture", [], r"cannot be loaded on GPU 0 \(no binary for GPU\); build it again"),
+        (b"\x7fELF of older sources", ["decide"], r"has no launch 'glance' \(not found\); build it again"),
+    ],
+)
+def test_a_binary_that_is_none_of_this_gpu_is_refused_in_a_sentence(
+    content: bytes, loads: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuda.core loads a binary with its first kernel, and not before."""
+
+    class Code:
+        def get_kernel(self, entry: str) -> SimpleNamespace:
+            if entry not in loads:
+                raise RuntimeError("not found" if loads else "no binary for GPU")
+            return SimpleNamespace()
+
+    runtime = SimpleNamespace(getDeviceProperties=lambda device: {"major": 9, "minor": 0})
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    core = SimpleNamespace(Device=lambda device: SimpleNamespace(set_current=lambda: None))
+    core.ObjectCode = SimpleNamespace(from_fatbin=lambda image, name: Code())
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    (tmp_path / "x.fatbin").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        program.Program(tmp_path / "x.fatbin", 0)._function("glance", 0)
+
+
+def test_another_gpu_than_hoppers_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = SimpleNamespace(getDeviceProperties=lambda device: {"major": 8, "minor": 9})
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setitem(sys.modules, "cuda.core", SimpleNamespace(Device=None, ObjectCode=None))
+    with pytest.raises(UserError, match=r"dgemm runs on Hopper \(compute capability 9\.0\) and GPU 0 has 8\.9"):
+        program.Program(Path("x"), 0)
 
 
 @pytest.mark.parametrize("k", [1, 2, 1000, 4096, 65536])
@@ -199,8 +383,11 @@ def test_what_is_launched_follows_the_decision(
         assert launched(monkeypatch, a, b, c, plan)[-1][2] == [a, b, c, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("scalars", [(0.3, -2.0), (-1, 1)])
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
-def test_cublas_gets_the_transposed_problem(turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cublas_gets_the_transposed_problem(
+    turned: tuple[bool, bool], scalars: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By columns, C' = B' A': a BLAS in NumPy finds the product in C's memory, rows longer than needed and all."""
 
     def column_major(pointer: int, rows: int, columns: int, ld: int) -> np.ndarray:
@@ -210,9 +397,9 @@ def test_cublas_gets_the_transposed_problem(turned: tuple[bool, bool], monkeypat
     def dgemm(handle, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) -> None:  # type: ignore[no-untyped-def]
         left = column_major(a, k, m, lda).T if op_a else column_major(a, m, k, lda)
         right = column_major(b, n, k, ldb).T if op_b else column_major(b, k, n, ldb)
-        scalars = [ctypes.c_double.from_address(at).value for at in (alpha, beta)]
+        read = [ctypes.c_double.from_address(at).value for at in (alpha, beta)]
         out = column_major(c, m, n, ldc)
-        out[...] = scalars[0] * (left @ right) + scalars[1] * out
+        out[...] = read[0] * (left @ right) + read[1] * out
 
     blas = SimpleNamespace(CUBLAS_OP_N=0, CUBLAS_OP_T=1, CUBLAS_POINTER_MODE_HOST=0, dgemm=dgemm)
     blas.getPointerMode, blas.setPointerMode = lambda handle: 1, lambda handle, mode: None
@@ -220,8 +407,8 @@ def test_cublas_gets_the_transposed_problem(turned: tuple[bool, bool], monkeypat
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
     rng = np.random.default_rng(1)
     a, b, whole = rng.random((5, 4)), rng.random((4, 7)), rng.random((5, 9))
-    wanted = 0.3 * a @ b - 2.0 * whole[:, :7]
+    wanted = scalars[0] * a @ b + scalars[1] * whole[:, :7]
     stored = [np.ascontiguousarray(x.T).T if turn else x for x, turn in zip((a, b), turned, strict=True)]
     factors = [matrix(OnGpu(array), "X") for array in (*stored, whole[:, :7])]
-    library.multiply(*factors, 0.3, -2.0)
+    library.multiply(*factors, *scalars)
     assert np.allclose(whole[:, :7], wanted, rtol=1e-14, atol=0)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.blas import library
-from gemmrepro.blas.matrices import Matrix, matrix
-from gemmrepro.blas.program import BUILT, KERNEL, Factors, Plan, program
+from gemmrepro.blas.matrices import Matrix, library_of, matrix
+from gemmrepro.blas.program import Factors, Plan, program, usable
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import decided
 
@@ -49,7 +50,7 @@ def loosening(accuracy: str | float, k: int) -> int:
     if accuracy == "sqrt":
         return 0
     wanted = k * 2.0**-53 if accuracy == "worst" else accuracy
-    if not isinstance(wanted, int | float) or not wanted > 0 or not math.isfinite(wanted):
+    if not isinstance(wanted, Real) or isinstance(wanted, bool) or not 0 < wanted < math.inf:
         raise UserError(f"accuracy is {accuracy!r}; choose 'sqrt', 'worst' or a relative error above zero.")
     return max(-LOOSEST, min(LOOSEST, math.floor(math.log2(wanted / decided.gamma(k)))))
 
@@ -90,27 +91,42 @@ def dgemm(
         binary: the fat binary of crt.certified; by default the build stage's.
 
     Raises:
-        UserError: operands that do not fit, are not on a Hopper GPU or not float64; no binary; too little memory.
+        UserError: operands that do not fit, overlap C, are not on a Hopper GPU or not float64; scalars that are no real
+            numbers; arrays of libraries whose current streams differ; a stream that is being captured; no binary, or
+            one of other sources; too little memory.
     """
     left, right = _factors(a, b, transpose_a, transpose_b)
-    if c is None and beta != 0.0:
+    scalars = _scalar(alpha, "alpha"), _scalar(beta, "beta")
+    if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
     k = left.columns
     loosened = loosening(accuracy, max(k, 1))
     out = c if c is not None else _empty(a, left.rows, right.columns)
-    into = matrix(out, "C")
+    into = matrix(out, "C", written=True)
     if (into.rows, into.columns) != (left.rows, right.columns):
         raise UserError(
             f"C is {into.rows} x {into.columns}; pass one of {left.rows} x {right.columns}, as the product is."
         )
+    for name, one in (("A", left), ("B", right)):
+        if into.overlaps(one):
+            raise UserError(f"C shares memory with {name}, which would change while it is read; pass another C.")
     if into.by_columns:  # C^T = B^T A^T
         left, right, into = right.transposed, left.transposed, into.transposed
     plan = Plan(0, 0, 0)
     if into.rows and into.columns:
-        path = Path(binary) if binary is not None else BUILT / f"{KERNEL}.fatbin"
-        plan = _multiply(left, right, into, (alpha, beta), loosened, path, _stream(a))
+        plan = _multiply(left, right, into, scalars, loosened, usable(binary), _common_stream(a, b, out))
     how = Details(plan.moduli, plan.tiles, plan.native_tiles, decided.gamma(max(k, 1), loosened))
     return (out, how) if details else out
+
+
+def _scalar(value: Any, name: str) -> float:
+    """`value` as a double. Raises UserError if it is no real number, or none that a double holds."""
+    try:
+        if isinstance(value, Real):
+            return float(value)
+    except OverflowError:
+        pass
+    raise UserError(f"{name} is {value!r}; pass a real number that a double holds.")
 
 
 def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
@@ -138,6 +154,7 @@ def _multiply(
     cupy_stream = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
     legacy = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not zero
     with cupy.cuda.Device(device), cupy_stream:
+        _refuse_capture(cupy_stream)
         loaded = program(path, device)
         queue = Stream.from_handle(stream or legacy)
         plan = Plan(0, 0, 0)
@@ -155,23 +172,31 @@ def _multiply(
     return plan
 
 
+def _refuse_capture(stream: Any) -> None:
+    """Raise UserError if a CUDA graph is being captured: the host waits for the device, which ends the capture."""
+    try:
+        capturing = stream.is_capturing()
+    except RuntimeError:  # CUDA's answer for the default stream while another one is captured
+        capturing = True
+    if capturing:
+        raise UserError("a CUDA graph is being captured, and dgemm waits for the GPU; call it outside of the capture.")
+
+
 def _device(*matrices: Matrix) -> int:
     """The GPU that holds them all. Raises UserError if there are several."""
     import cupy
 
     found = {cupy.cuda.runtime.pointerGetAttributes(one.pointer).device for one in matrices if one.rows * one.columns}
+    if min(found) < 0:  # cudaInvalidDeviceId, of memory that no GPU knows
+        raise UserError("A, B or C is at an address that is no GPU's; pass arrays that are on a GPU.")
     if len(found) > 1:
         raise UserError(f"A, B and C are on GPUs {', '.join(map(str, sorted(found)))}; move them to one.")
     return int(found.pop())
 
 
-def _is_torch(array: Any) -> bool:
-    return type(array).__module__.partition(".")[0] == "torch"
-
-
 def _empty(like: Any, rows: int, columns: int) -> Any:
     """An array [rows, columns] of the library of `like`, on its GPU; CuPy's of any other library."""
-    if _is_torch(like):
+    if library_of(like) == "torch":
         return like.new_empty((rows, columns))
     import cupy
 
@@ -179,9 +204,21 @@ def _empty(like: Any, rows: int, columns: int) -> Any:
         return cupy.empty((rows, columns))
 
 
+def _common_stream(a: Any, b: Any, c: Any) -> int:
+    """The current stream of A's library. Raises UserError if it is not that of the others: none would wait for it."""
+    stream = _stream(a)
+    for name, other in (("B", b), ("C", c)):
+        if library_of(other) != library_of(a) and _stream(other) != stream:
+            raise UserError(
+                f"A is of {library_of(a)} and {name} of {library_of(other)}, whose current streams differ; convert one "
+                "with torch.from_dlpack or cupy.from_dlpack, which copies nothing."
+            )
+    return stream
+
+
 def _stream(array: Any) -> int:
     """The current stream of the library of `array`, as the driver's handle."""
-    if _is_torch(array):
+    if library_of(array) == "torch":
         import torch
 
         return int(torch.cuda.current_stream(array.device).cuda_stream)

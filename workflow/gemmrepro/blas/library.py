@@ -13,7 +13,7 @@ def multiply(a: Matrix, b: Matrix, c: Matrix, alpha: float, beta: float) -> None
 
     cublas = cupy.cuda.cublas
     handle = cupy.cuda.get_cublas_handle()
-    scalars = np.array([alpha, beta])
+    scalars = np.array([alpha, beta], np.float64)
     at = scalars.ctypes.data
     first, second = (cublas.CUBLAS_OP_T if x.by_columns else cublas.CUBLAS_OP_N for x in (b, a))
     before = cublas.getPointerMode(handle)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from gemmrepro.errors import UserError
 
 BYTES = 8
+MOST = 2**31
+"""Rows, columns and leading dimensions are below this: kernels and cuBLAS count them in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +48,40 @@ class Matrix:
         """Rows `start` to `stop`, in the same memory."""
         return self.transposed.from_column(start, stop).transposed
 
+    def overlaps(self, other: Matrix) -> bool:
+        """Whether they share an element, or a part of one. Blocks of one array that lie between each other do not."""
+        if not self.rows * self.columns * other.rows * other.columns:
+            return False
+        return bool(np.shares_memory(self._addresses, other._addresses))
 
-def matrix(array: Any, name: str) -> Matrix:
+    @property
+    def _addresses(self) -> np.ndarray:
+        """An array of NumPy's in the same place, which is never read: the memory is the GPU's."""
+        strides = (BYTES, BYTES * self.ld) if self.by_columns else (BYTES * self.ld, BYTES)
+        shape = (self.rows, self.columns)
+        described = {"data": (self.pointer, False), "typestr": "<f8", "shape": shape, "strides": strides, "version": 3}
+        return np.asarray(SimpleNamespace(__array_interface__=described))
+
+
+def library_of(array: Any) -> str:
+    """The package that an array's type is of: ``cupy``, ``torch``."""
+    return type(array).__module__.partition(".")[0]
+
+
+def matrix(array: Any, name: str, written: bool = False) -> Matrix:
     """`array` as a matrix: anything with ``__cuda_array_interface__`` or ``__dlpack__`` (CuPy, PyTorch, JAX, Numba).
 
+    Args:
+        written: whether it is written to.
+
     Raises:
-        UserError: not on a GPU, not a matrix of float64, tracked by PyTorch's autograd, or strided in both directions.
+        UserError: not on a GPU, not a matrix of float64, tracked by PyTorch's autograd, negated lazily, read-only but
+            `written`, at an address that is no double's, too long, or strided in both directions.
     """
     if getattr(array, "requires_grad", False):
         raise UserError(f"{name} requires a gradient, which dgemm cannot pass on; give it {name}.detach().")
+    if library_of(array) == "torch" and array.is_neg():
+        raise UserError(f"{name} is a view that PyTorch negates when it is read; give dgemm {name}.resolve_neg().")
     array = _on_device(array, name)
     interface: Mapping[str, Any] = array.__cuda_array_interface__
     if len(interface["shape"]) != 2:
@@ -61,7 +91,24 @@ def matrix(array: Any, name: str) -> Matrix:
     rows, columns = interface["shape"]
     row_bytes, column_bytes = interface.get("strides") or (BYTES * columns, BYTES)
     ld, by_columns = _leading(rows, columns, row_bytes, column_bytes, name)
-    return Matrix(int(interface["data"][0]), rows, columns, ld, by_columns, array)
+    pointer, read_only = interface["data"]
+    if written and read_only:
+        raise UserError(f"{name} is read-only; pass an array that dgemm may write to, or leave {name} out.")
+    if pointer % BYTES:
+        raise UserError(f"{name} begins at an address that is no multiple of {BYTES}; pass a copy of it.")
+    if max(rows, columns) >= MOST:
+        raise UserError(f"{name} is {rows} x {columns}; dgemm takes fewer than 2^31 rows and columns.")
+    _wait_for(array, interface)
+    return Matrix(int(pointer), rows, columns, ld, by_columns, array)
+
+
+def _wait_for(array: Any, interface: Mapping[str, Any]) -> None:
+    """Wait for the stream on which another library than CuPy and PyTorch says that it still writes the array."""
+    stream = interface.get("stream")
+    if stream and library_of(array) not in ("cupy", "torch"):
+        import cupy
+
+        cupy.cuda.ExternalStream(stream).synchronize()
 
 
 def _on_device(array: Any, name: str) -> Any:
@@ -79,7 +126,12 @@ def _on_device(array: Any, name: str) -> Any:
         raise UserError(f"{name} is on the host; move it to the GPU, with cupy.asarray({name}) or {name}.cuda().")
     import cupy
 
-    return cupy.from_dlpack(array)
+    try:
+        return cupy.from_dlpack(array)
+    except Exception as error:  # BufferError, TypeError, RuntimeError or ValueError, by library and type
+        raise UserError(
+            f"{name} cannot be passed on ({error}); give dgemm a float64 array of CuPy or PyTorch."
+        ) from None
 
 
 def _leading(rows: int, columns: int, row_bytes: int, column_bytes: int, name: str) -> tuple[int, bool]:
@@ -97,4 +149,4 @@ def _leading(rows: int, columns: int, row_bytes: int, column_bytes: int, name: s
 
 
 def _fits(stride: int, length: int) -> bool:
-    return stride % BYTES == 0 and max(length, 1) <= stride // BYTES < 2**31
+    return stride % BYTES == 0 and max(length, 1) <= stride // BYTES < MOST

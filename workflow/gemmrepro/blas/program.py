@@ -18,6 +18,8 @@ import numpy as np
 from gemmrepro import registry
 from gemmrepro.blas import library
 from gemmrepro.blas.matrices import Matrix
+from gemmrepro.build.key import build_key
+from gemmrepro.build.record import read_build
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
@@ -87,7 +89,7 @@ class Program:
         """Load them from a fat binary.
 
         Raises:
-            UserError: there is no binary, the GPU is not of compute capability 9.0, or its driver cannot load it.
+            UserError: the GPU is not of compute capability 9.0, or its driver cannot load the binary.
         """
         import cupy
         from cuda.core import Device, ObjectCode
@@ -98,15 +100,11 @@ class Program:
                 f"dgemm runs on Hopper (compute capability 9.0) and GPU {device} has {properties['major']}."
                 f"{properties['minor']}; use the library's own product there."
             )
-        if not path.is_file():
-            raise UserError(
-                f"the binary {path} is missing; build it with `envs/run snakemake --use-singularity --cores 1 "
-                f"results/build/cuda13/{KERNEL}.fatbin`, or pass binary=."
-            )
         Device(device).set_current()
         try:
             (image,) = fat_binaries(path.read_bytes())
             self._code = ObjectCode.from_fatbin(image, name=KERNEL)
+            self._code.get_kernel("decide")  # which loads it
         except Exception as error:
             raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
         self._device, self._functions = device, dict[str, Any]()
@@ -280,7 +278,10 @@ class Program:
 
     def _function(self, entry: str, shared_bytes: int) -> Any:
         if entry not in self._functions:
-            function = self._code.get_kernel(entry)
+            try:
+                function = self._code.get_kernel(entry)
+            except Exception as error:
+                raise UserError(f"the binary of {KERNEL} has no launch '{entry}' ({error}); build it again.") from None
             if shared_bytes:
                 from cuda.bindings import driver
 
@@ -298,6 +299,34 @@ class Program:
 def _at(arrays: dict[str, Any], *names: str) -> tuple[int, ...]:
     """Where arrays of the workspace are."""
     return tuple(arrays[name].data.ptr for name in names)
+
+
+BUILD_IT = f"`envs/run snakemake --use-singularity --cores 1 results/build/cuda13/{KERNEL}.fatbin`"
+
+
+def usable(binary: str | Path | None, built: Path = BUILT) -> Path:
+    """The fat binary to load: `binary`, or by default the one in `built`.
+
+    Raises:
+        UserError: there is none; or that of the build stage is of other sources than today's, whose launches it gets.
+    """
+    path = Path(binary) if binary is not None else built / f"{KERNEL}.fatbin"
+    if not path.is_file():
+        raise UserError(f"the binary {path} is missing; build it with {BUILD_IT}, or pass binary=.")
+    if binary is None:
+        _check_sources(built)
+    return path
+
+
+@cache  # hashing takes longer than a small product; what is raised is not kept
+def _check_sources(built: Path) -> None:
+    """Raise UserError unless the build stage compiled the binary in `built` from what is in the tree."""
+    kernel = registry.kernel(KERNEL)
+    record = read_build(kernel, built.parent, built.name)
+    if record.build_key != build_key(kernel, record.toolkit_version, record.packages):
+        raise UserError(
+            f"{KERNEL} in {built} was built from other sources than today's; build it again with {BUILD_IT}."
+        )
 
 
 @cache
