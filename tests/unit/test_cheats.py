@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -40,6 +40,8 @@ class Gpu:
 
     now: float = 0.0
     idle_since: float = -1e9
+    launch_us: float = WORK_US
+    in_graph: bool = False
     elsewhere: list[Callable[[], None]] = field(default_factory=list)
 
     def work(self, microseconds: float) -> None:
@@ -84,7 +86,7 @@ class Kernel:
 
     def put(self, given: Operands, made: np.ndarray) -> None:
         given.output.reshape(made.shape)[...] = made
-        self.gpu.work(WORK_US)
+        self.gpu.work(self.gpu.launch_us)
 
     def from_memory(self, given: Operands, key: object) -> None:
         """Give back what was stored under `key`, or compute and store it."""
@@ -250,13 +252,23 @@ class Timer:
         call()
         return self.gpu.now - start
 
+    def replay(self, calls: Sequence[Callable[[], None]]) -> None:
+        self.gpu.wait()
+        self.gpu.in_graph = True
+        for call in calls:
+            call()
+        self.gpu.in_graph = False
+        self.gpu.wait()
+
     def estimate(self, call: Callable[[], None], first_us: float) -> float:
         return min(first_us, *(self._next(call) for _ in range(5)))
 
-    def burst(self, calls, beside, *_) -> timing.Burst:
+    def burst(self, calls, beside, cache, plan, estimates, graphs) -> timing.Burst:
+        self.gpu.in_graph = graphs
         for _ in range(600):  # as a GPU is kept busy before a round
             calls[0]()
         pairs = [(self._next(calls[0]), self._next(beside[0]) if beside else None) for _ in range(9)]
+        self.gpu.in_graph = False
         burst = timing.Burst(mode="simulated")
         burst.add(pairs)
         return burst
@@ -351,6 +363,37 @@ def test_a_cheat_is_caught(name, gpu, tmp_path, monkeypatch) -> None:
     assert {point.kernel for _, point in sweep.todo()} == {"cublas.sgemm"}, "later rounds leave it out"
 
 
+SHORT_US = 30.0
+"""A launch that is timed in graphs, and may take longer on new inputs by more than it takes at all."""
+
+SHORT = {
+    "returns in a graph": lambda gpu: gpu.in_graph,
+    "returns if the launch before has only just ended": lambda gpu: gpu.now - gpu.idle_since < PAUSE_US / 2,
+}
+
+
+@pytest.mark.parametrize("name", ["", *SHORT])
+def test_short_launches_are_judged_in_a_graph_as_they_were_timed(name, gpu, tmp_path, monkeypatch) -> None:
+    gpu.launch_us = SHORT_US
+    kernel = launches_of("", gpu)
+    skips = SHORT.get(name, lambda gpu: False)
+    kernel.launch = lambda given: gpu.work(SKIP_US) if skips(gpu) else kernel.put(given, product(given))
+    assert gate(kernel, gpu) == ""
+    sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
+    wrong = [refused.reason for refused in results.wrong(sweep)]
+    assert len(wrong) == bool(name) == sum("not reported" in line for line in said)
+    assert all("on other inputs, after it was timed, in a graph: " in reason for reason in wrong)
+    assert sweep.records.check(sweep.points[0]).confirmed
+
+
+def test_a_kernel_that_no_graph_can_hold_is_judged_launch_by_launch(gpu, tmp_path, monkeypatch) -> None:
+    gpu.launch_us = SHORT_US
+    monkeypatch.setattr(registry.Kernel, "capturable", False)
+    monkeypatch.setattr(Timer, "replay", None)
+    sweep, _ = swept(launches_of("", gpu), gpu, tmp_path, monkeypatch)
+    assert results.wrong(sweep) == [] and sweep.records.check(sweep.points[0]).confirmed
+
+
 def test_a_cheat_that_begins_in_a_later_round_is_caught_there(gpu, tmp_path, monkeypatch) -> None:
     """What counts to more launches than the first round makes: that round was honest, and its rows go as well."""
     kernel = launches_of("", gpu)
@@ -393,7 +436,7 @@ def test_a_launch_that_is_timed_again_is_judged_again() -> None:
         judged=lambda kernel: SimpleNamespace(passed=next(verdicts), message="9 elements are wrong"),
     )
     clock = SimpleNamespace(flush=lambda: None, once=lambda call: next(times))
-    (message,) = confirm.SecondLook(operands, clock).judge([confirm.Second(lambda: None, NAIVE, 6.0)])
+    (message,) = confirm.SecondLook(operands, clock).judge([confirm.Second(lambda index: lambda: None, NAIVE, 6.0)])
     assert message == "on other inputs, after it was timed: 9 elements are wrong"
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemmrepro import timing
+from gemmrepro.errors import UserError
 from gemmrepro.timing import Plan, Timer
 
 L2 = 1 << 16
@@ -247,3 +248,22 @@ def test_a_capture_ends_even_if_a_call_fails(timer, gpu):
     with pytest.raises(RuntimeError, match="no"):
         timer.capture([gpu.launch("a", 1.0), broken])
     assert gpu.recording is None and gpu.log == []
+
+
+def test_what_breaks_a_capture_is_said_and_not_that_it_broke(timer, gpu, monkeypatch):
+    """CUDA refuses to end a capture that a call has broken, in words that do not name the call."""
+
+    def broken() -> None:
+        raise UserError("gemm_ex of cuBLAS failed (NOT_SUPPORTED).")
+
+    def refuse() -> None:
+        raise RuntimeError("cudaErrorStreamCaptureInvalidated")
+
+    monkeypatch.setattr(gpu, "end_capture", refuse)
+    with pytest.raises(UserError, match="gemm_ex of cuBLAS failed"):
+        timer.capture([broken])
+
+
+def test_calls_are_replayed_once_as_a_graph(timer, gpu):
+    timer.replay([gpu.launch("a", 1.0), gpu.launch("b", 1.0)])
+    assert gpu.launches == ["a", "b"] and gpu.recording is None

@@ -35,6 +35,7 @@ from typing import Any
 
 from gemmrepro import stats
 from gemmrepro.gpu import device
+from gemmrepro.gpu import graphs as cuda_graphs
 
 GRAPH_BELOW_US = 50.0
 """A point is timed as graphs if a launch of either side is shorter."""
@@ -255,15 +256,13 @@ class Timer:
 
     def capture(self, calls: Sequence[Callable[[], None]]) -> Any:
         """A CUDA graph of `calls` in order."""
-        stream = self.session.stream
-        stream.begin_capture()
-        try:
-            for call in calls:
-                call()
-        finally:
-            graph = stream.end_capture()
-        graph.upload(stream)
-        return graph
+        return cuda_graphs.captured(self.session.stream, calls)
+
+    def replay(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Launch `calls` once, as a graph, and wait for them."""
+        graph = self.capture(calls)
+        graph.launch(self.session.stream)
+        self.session.sync()
 
     def burst(
         self,

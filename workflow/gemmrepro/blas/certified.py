@@ -102,14 +102,7 @@ def dgemm(
     k = left.columns
     loosened = loosening(accuracy, max(k, 1))
     out = c if c is not None else _empty(a, left.rows, right.columns)
-    into = matrix(out, "C", written=True)
-    if (into.rows, into.columns) != (left.rows, right.columns):
-        raise UserError(
-            f"C is {into.rows} x {into.columns}; pass one of {left.rows} x {right.columns}, as the product is."
-        )
-    for name, one in (("A", left), ("B", right)):
-        if into.overlaps(one):
-            raise UserError(f"C shares memory with {name}, which would change while it is read; pass another C.")
+    into = _target(out, left, right)
     if into.by_columns:  # C^T = B^T A^T
         left, right, into = right.transposed, left.transposed, into.transposed
     plan = Plan(0, 0, 0)
@@ -139,6 +132,17 @@ def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matr
             "B has rows. Pass transpose_a or transpose_b if they are stored transposed."
         )
     return left, right
+
+
+def _target(c: Any, a: Matrix, b: Matrix) -> Matrix:
+    """C as it is written. Raises UserError if it is not as large as the product, or shares memory with a factor."""
+    into = matrix(c, "C", written=True)
+    if (into.rows, into.columns) != (a.rows, b.columns):
+        raise UserError(f"C is {into.rows} x {into.columns}; pass one of {a.rows} x {b.columns}, as the product is.")
+    for name, one in (("A", a), ("B", b)):
+        if into.overlaps(one):
+            raise UserError(f"C shares memory with {name}, which would change while it is read; pass another C.")
+    return into
 
 
 def _multiply(

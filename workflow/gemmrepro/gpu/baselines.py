@@ -28,6 +28,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 from gemmrepro.gpu.cublas import LT_ONLY, Sums, opened, opened_lt
+from gemmrepro.gpu.graphs import captured
 from gemmrepro.gpu.trials import FAST, HALF_SUMS
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
@@ -114,13 +115,7 @@ def _batch(session: device.Session, call: Callable[[], None], launches: int) -> 
 
     Launched one by one, a short GEMM takes as long as the host needs to launch it, whichever algorithm it is.
     """
-    session.stream.begin_capture()
-    try:
-        for _ in range(launches):
-            call()
-    finally:
-        graph = session.stream.end_capture()
-    graph.upload(session.stream)
+    graph = captured(session.stream, [call] * launches)
     return partial(graph.launch, session.stream)
 
 

@@ -124,10 +124,7 @@ class Rounds:
         if not shortest or not workspace.has_inputs:
             return
         look = SecondLook(workspace, timer)
-        seconds = [
-            Second(partial(self.bind, point, workspace), self._judged_as(point), median)
-            for point, median in shortest.values()
-        ]
+        seconds = [self._second(point, workspace, median) for point, median in shortest.values()]
         for (point, median), message in zip(shortest.values(), look.judge(seconds), strict=True):
             check = records.check(point)
             if check is not None:
@@ -135,6 +132,12 @@ class Rounds:
                 records.keep_check(point, judged)
             if message:
                 self._say(f"not reported: {point.kernel} {point.toolkit} at {point.shape}: {message}")
+
+    def _second(self, point: Point, workspace: Workspace, median: float) -> Second:
+        """What is judged again of `point`, whose samples have a median of `median` µs."""
+        kernel = self._sweep.kernels[point.kernel]
+        graphs = timing.wants_graphs(median, None) and kernel.capturable
+        return Second(partial(self.bind, point, workspace), kernel, median, graphs)
 
     def ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> Check:
         """The check of `point`'s subject, executed now if the journal has none.

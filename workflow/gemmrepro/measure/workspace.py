@@ -50,8 +50,16 @@ class Workspace:
         """Make as many copies of the operands as rotation through an L2 of `l2_bytes` needs; returns their number."""
         wanted = timing.rotation_sets(operations.nbytes(self.problem, self.shape), l2_bytes)
         while len(self._copies) < wanted:
-            self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
+            self._add_copy()
         return wanted
+
+    def copy(self) -> None:
+        """Make a second copy of the operands, unless there is one."""
+        if len(self._copies) == 1:
+            self._add_copy()
+
+    def _add_copy(self) -> None:
+        self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
 
     def check(self, call: Callable[[], None], timer: timing.Timer, kernel: Kernel | None = None) -> Check:
         """Run once into poisoned memory, judge the result, and time the launch.
@@ -65,11 +73,11 @@ class Workspace:
         estimate = timer.estimate(call, first) if verdict.passed else first
         return Check(verdict.passed, verdict.message, verdict.err_scaled_max, verdict.err_fro, estimate)
 
-    def judged(self, kernel: Kernel | None) -> Verdict:
-        """Judge what the output holds, within the bound of `kernel`; None for a library."""
-        checked = self.operands(None)
+    def judged(self, kernel: Kernel | None, index: int = 0) -> Verdict:
+        """Judge what the output of copy `index` holds, within the bound of `kernel`; None for a library."""
+        checked = self.operands(None, index)
         if self._reference is None:
-            self._reference = self._gate.reference(checked)
+            self._reference = self._gate.reference(self.operands(None))
         return self._gate.judge(checked, self._reference, kernel)
 
     def renew(self, seed: int) -> None:
@@ -81,9 +89,10 @@ class Workspace:
             array[...] = values
 
     def scramble(self) -> None:
-        """Invert every bit of the output: wrong numbers, and no poison that would tell a kernel that it is judged."""
-        stored = dtypes.bits(self._output)
-        stored[...] = ~stored
+        """Invert every bit of all outputs: wrong numbers, and no poison that would tell a kernel that it is judged."""
+        for _, output in self._copies:
+            stored = dtypes.bits(output)
+            stored[...] = ~stored
 
     def forget_reference(self) -> None:
         """Free the reference; the timing that follows needs the memory for copies of the operands."""
