@@ -1,23 +1,74 @@
-"""Progress of a long measurement, on a clock of the test's own."""
+"""What a terminal and a log show of a long measurement."""
+
+import os
+import re
+import sys
+import termios
 
 import pytest
 
-from gemmrepro.core.progress import Progress, duration
+from gemmrepro.core import progress
+from gemmrepro.core.progress import Progress, notices
+
+LEFT = r"\d\d:\d\d spent, (\d\d:\d\d|\?) left"
 
 
-def test_the_rest_lasts_as_long_a_piece_as_what_was_finished_since_the_start():
-    now = [100.0]
-    progress = Progress(total=120, done=20, clock=lambda: now[0])
-    assert progress.left_seconds is None  # what was finished before says nothing of this run's speed
-    now[0] += 32
-    assert progress.step(10) == "[ 30/120, 5 min left]"
-    assert progress.left_seconds == pytest.approx(288)
+def measure(**settings) -> None:
+    """Five points, of which two were finished before, and a notice between them."""
+    with Progress("sweep", total=5, done=2, **settings) as told:
+        told.step("round 1 of a point")
+        notices("sweep")("not timed: a kernel that is wrong")
+        told.step()
+        told.step("round 1 of another")
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+
+
+def test_a_log_gets_whole_lines(at_once, capsys):
+    measure()
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["sweep: round 1 of a point", "sweep: round 1 of another"]
+    assert all(character.isprintable() or character == "\n" for character in shown.err)
+    lines = shown.err.splitlines()
+    assert [line.split(" points")[0] for line in lines] == [
+        *("sweep: 3/5", "sweep: not timed: a kernel that is wrong"),
+        *("sweep: 4/5", "sweep: 5/5", "sweep: 5/5"),
+    ]
+    assert all(re.fullmatch(rf"sweep: \d/5 points, {LEFT}", line) for line in lines if "points" in line)
+
+
+def test_a_log_gets_no_line_before_its_time_but_one_at_the_end(capsys):
+    measure()
+    progressed = [line for line in capsys.readouterr().err.splitlines() if "points" in line]
+    assert len(progressed) == 1 and progressed[0].startswith("sweep: 5/5")
+
+
+def test_the_rest_lasts_as_long_a_piece_as_what_was_finished_since_the_start(at_once, monkeypatch, capsys):
+    now = [1000.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    told = Progress("sweep", total=120, done=20)
     now[0] += 30
-    assert progress.step(90) == "[120/120, 0 s left]"
+    for _ in range(10):
+        told.step()
+    assert capsys.readouterr().err.splitlines()[-1] == "sweep: 30/120 points, 00:30 spent, 04:30 left"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (89.4, "89 s"), (90, "2 min"), (3600, "60 min"), (7500, "2 h 05 min")]
-)
-def test_a_duration_is_written_for_a_reader(seconds, text):
-    assert duration(seconds) == text
+def test_a_terminal_gets_one_line_that_is_redrawn_below_what_else_is_said(monkeypatch):
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        measure()
+        terminal.flush()
+        shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    # What stays on the screen of each line was written behind its last carriage return.
+    screen = [line.rsplit("\r", 1)[-1] for line in shown.replace("\r\n", "\n").split("\n")]
+    assert screen[:3] == [
+        *("sweep: round 1 of a point", "sweep: not timed: a kernel that is wrong", "sweep: round 1 of another")
+    ]
+    assert re.fullmatch(rf"sweep: 5/5 points \|█+\| {LEFT}", screen[3]) and screen[4:] == [""]

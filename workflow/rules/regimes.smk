@@ -21,9 +21,9 @@ if PLAN.live:
         message:
             "Measuring {wildcards.family} sustained and in bursts (finished passes survive an interruption)"
         shell:
-            "python3 -m gemmrepro.measure.regimes.stage --family {wildcards.family} --config results/config.json"
+            ": >{log}; python3 -m gemmrepro.measure.regimes.stage --family {wildcards.family} --config results/config.json"
             " --build results/build --gates results/gates --journal results/sweep/regimes/{wildcards.family}"
-            " --out {params.folder} 2>&1 | tee {log}"
+            " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
 
 elif PLAN.regime_families:
 

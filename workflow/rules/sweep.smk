@@ -46,8 +46,9 @@ rule measure:
     message:
         "Measuring {wildcards.family}: {params.command} (finished points survive an interruption)"
     shell:
-        "python3 -m gemmrepro.measure.{params.command} --family {wildcards.family} --build results/build"
-        " --out {params.folder} 2>&1 | tee {log}"
+        # The log gets the points' results (stdout) too, the terminal only the progress.
+        ": >{log}; python3 -m gemmrepro.measure.{params.command} --family {wildcards.family} --build results/build"
+        " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
 
 
 rule sweep:

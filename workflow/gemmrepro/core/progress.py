@@ -1,46 +1,72 @@
-"""How far a long measurement is, and about how long the rest takes."""
+"""How far a long measurement is and how long the rest takes: a live line on a terminal, whole lines in a log."""
 
 from __future__ import annotations
 
-import time
+import io
+import sys
 from collections.abc import Callable
+from types import TracebackType
+
+SECONDS = 10.0
+"""From one line in a log to the next, at least."""
+
+_IN_A_LOG = "{desc}: {n_fmt}/{total_fmt} points, {elapsed} spent, {remaining} left"
+_LIVE = "{desc}: {n_fmt}/{total_fmt} points |{bar:30}| {elapsed} spent, {remaining} left"
 
 
 class Progress:
-    """Counts pieces of a measurement, some of which were finished before."""
+    """Counts pieces of a measurement, some of which were finished before; drawn by tqdm on stderr.
 
-    def __init__(self, total: int, done: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    The rest is taken to last as long a piece as what was finished since the start. Results go to stdout, so that a
+    terminal may show the progress alone.
+    """
+
+    def __init__(self, stage: str, total: int, done: int = 0) -> None:
         """
         Args:
+            stage: begins each line.
             total: pieces in all.
             done: those that were finished before.
-            clock: seconds.
         """
-        self.total, self.done = total, done
-        self._start, self._before, self._clock = clock(), done, clock
+        from tqdm import tqdm
 
-    def step(self, pieces: int = 1) -> str:
-        """Count `pieces` as finished; returns where that leaves the measurement: ``[ 12/340, 7 min left]``.
+        self._stage, self._live = stage, sys.stderr.isatty()
+        self._bar = tqdm(
+            desc=stage,
+            total=total,
+            initial=done,
+            # A log gets whole lines from `step`, and none of the characters that redraw one.
+            file=sys.stderr if self._live else io.StringIO(),
+            bar_format=_LIVE if self._live else _IN_A_LOG,
+            mininterval=0.1 if self._live else SECONDS,
+            miniters=1,
+            smoothing=0,
+            dynamic_ncols=self._live,
+        )
 
-        The rest is taken to last as long per piece as what was finished since the start.
-        """
-        self.done += pieces
-        place = f"{self.done:{len(str(self.total))}}/{self.total}"
-        left = self.left_seconds
-        return f"[{place}]" if left is None else f"[{place}, {duration(left)} left]"
+    def __enter__(self) -> Progress:
+        return self
 
-    @property
-    def left_seconds(self) -> float | None:
-        """About how long the rest takes, in seconds; None while nothing is known."""
-        finished = self.done - self._before
-        if not finished:
-            return None
-        return (self.total - self.done) * (self._clock() - self._start) / finished
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.close()
+        if not self._live:
+            print(self._bar, file=sys.stderr, flush=True)
+
+    def step(self, result: str = "") -> None:
+        """Count a piece as finished, and print its result on stdout."""
+        if result:
+            self._bar.write(f"{self._stage}: {result}", file=sys.stdout)
+            sys.stdout.flush()
+        if self._bar.update() and not self._live:
+            print(self._bar, file=sys.stderr, flush=True)
 
 
-def duration(seconds: float) -> str:
-    """A duration for a reader: ``40 s``, ``7 min``, ``2 h 05 min``."""
-    if seconds < 90:
-        return f"{round(seconds)} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
+def notices(stage: str) -> Callable[[str], None]:
+    """A function that prints a line on stderr, prefixed with the name of the `stage`, above the live line if any."""
+
+    def say(text: str) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(f"{stage}: {text}", file=sys.stderr)
+
+    return say

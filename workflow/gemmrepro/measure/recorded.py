@@ -169,7 +169,10 @@ def main() -> int:
         raise UserError("give --family, --recorded and --out, or --compare.")
     count, outdated = bring(arguments.family, arguments.recorded, arguments.build, arguments.out)
     if not count:
-        print(f"recorded: {arguments.family} was never recorded there; record it with workflow/scripts/record.")
+        print(
+            f"recorded: {arguments.family} was never recorded there; record it with workflow/scripts/record.",
+            file=sys.stderr,
+        )
     note = f", {outdated} of them stale: today's build differs from the one that was measured" if outdated else ""
     print(f"recorded: {arguments.family}: {count} rows{note}", file=sys.stderr)
     return 0

@@ -69,16 +69,17 @@ class Rounds:
             whether the round is complete; False if `deadline` passed before.
         """
         todo = self._sweep.todo()
-        progress = Progress(self._sweep.total, self._sweep.total - len(todo))
+        finished = self._sweep.total - len(todo)
         todo = [(number, point) for number, point in todo if number == only]
         if not todo:
             return True
         if self._sweep.session.other_processes():
             self._say("another process has this GPU open; if it computes, that will show in these times")
         timer = timing.Timer(self._sweep.session)
-        for group in groups(todo):
-            if passed(deadline) or not self._run_group(group, timer, deadline, progress):
-                return False
+        with Progress("sweep", self._sweep.total, finished) as progress:
+            for group in groups(todo):
+                if passed(deadline) or not self._run_group(group, timer, deadline, progress):
+                    return False
         return True
 
     def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, progress: Progress) -> bool:
@@ -104,8 +105,8 @@ class Rounds:
             measured = self._measure(point, workspace, timer, estimates)
             self._sweep.records.keep_round(point, group.number, measured)
             shortest[point] = float(np.median(measured.times))
-            place = f"{progress.step()} round {group.number + 1}"
-            self._say(f"{place} {point!s:44} {_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}")
+            told = f"{_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}"
+            progress.step(f"round {group.number + 1} {point!s:44} {told}")
         self.confirm(shortest, workspace, timer)
         return True
 

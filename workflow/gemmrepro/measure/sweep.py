@@ -23,7 +23,8 @@ from pathlib import Path
 
 from gemmrepro import registry
 from gemmrepro.core.files import read_json
-from gemmrepro.core.journal import UNFINISHED, end_with_parent, sayer
+from gemmrepro.core.journal import UNFINISHED, end_with_parent
+from gemmrepro.core.progress import notices
 from gemmrepro.errors import run_stage
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure import results
@@ -32,7 +33,7 @@ from gemmrepro.measure.prepare import Sweep, prepare, timed_kernels
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.rounds import Rounds
 
-say = sayer("sweep")
+say = notices("sweep")
 
 
 def run_round(arguments: argparse.Namespace, number: int, deadline: float | None) -> int:

@@ -93,15 +93,16 @@ class Passes:
         wanted = self.wanted
         todo = [pair for pair in wanted if self.visits(pair) is None]
         total = sum(pair.blocks for pair in wanted)
-        progress = Progress(total, total - sum(pair.blocks for pair in todo))
         last: str | None = None
-        for pair in todo:
-            if passed(deadline):
-                return False
-            # After rests and after other work the GPU is not hot.
-            visits = self._measure(pair, progress, heated=last == pair.regime == SUSTAINED)
-            self._sweep.records.journal.put(pair.name, self._identity(pair), {"visits": [v.document for v in visits]})
-            last = pair.regime
+        with Progress("regimes", total, total - sum(pair.blocks for pair in todo)) as progress:
+            for pair in todo:
+                if passed(deadline):
+                    return False
+                # After rests and after other work the GPU is not hot.
+                visits = self._measure(pair, progress, heated=last == pair.regime == SUSTAINED)
+                found = {"visits": [visit.document for visit in visits]}
+                self._sweep.records.journal.put(pair.name, self._identity(pair), found)
+                last = pair.regime
         return True
 
     def _measure(self, pair: Pair, progress: Progress, heated: bool) -> list[Visit]:
@@ -121,7 +122,7 @@ class Passes:
                 load = self._load(members.subjects[place], workspace, checks[place].estimate_us)
                 block = sustained(self._device, load, self.settings.seconds) if pair.regime == SUSTAINED else None
                 visits.append(Visit(place, block or burst(self._device, load)))
-                self._report(pair, visits[-1], progress.step(), time.monotonic() - began)
+                progress.step(_told(pair, visits[-1], time.monotonic() - began))
             else:
                 progress.step()
         if pair.regime == SUSTAINED:
@@ -148,13 +149,15 @@ class Passes:
 
         return Load(replay, launches, estimate_us)
 
-    def _report(self, pair: Pair, visit: Visit, place: str, spent: float) -> None:
-        point, block = pair.members.subjects[visit.subject], visit.block
-        state = {True: "steady", False: "not steady"} if pair.regime == SUSTAINED else {True: "rested", False: "warm"}
-        self._say(
-            f"{place} {pair.regime:9} {point.kernel} {point.toolkit} {pair.members}: {_median(block):.2f} µs, "
-            f"{state[block.ready]} after {block.waited_s:.1f} s, {spent:.1f} s in all"
-        )
+
+def _told(pair: Pair, visit: Visit, spent: float) -> str:
+    """A visit on one line; `spent` are the seconds that it took."""
+    point, block = pair.members.subjects[visit.subject], visit.block
+    state = {True: "steady", False: "not steady"} if pair.regime == SUSTAINED else {True: "rested", False: "warm"}
+    return (
+        f"{pair.regime:9} {point.kernel} {point.toolkit} {pair.members}: {_median(block):.2f} µs, "
+        f"{state[block.ready]} after {block.waited_s:.1f} s, {spent:.1f} s in all"
+    )
 
 
 def _median(block: Block) -> float:

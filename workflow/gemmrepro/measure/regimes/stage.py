@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 from gemmrepro.core.files import read_json
-from gemmrepro.core.journal import UNFINISHED, end_with_parent, sayer
+from gemmrepro.core.journal import UNFINISHED, end_with_parent
+from gemmrepro.core.progress import notices
 from gemmrepro.errors import run_stage
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure.plan import Settings
@@ -25,7 +26,7 @@ from gemmrepro.measure.regimes.gpu_device import GpuDevice
 from gemmrepro.measure.regimes.passes import Passes
 from gemmrepro.measure.regimes.plan import RegimeSettings, sets
 
-say = sayer("regimes")
+say = notices("regimes")
 
 
 def _arguments() -> argparse.Namespace:
