@@ -43,7 +43,7 @@ def folder_to_sif(root: RootFs, labels: Mapping[str, str], apptainer: str, squas
         # Apptainer's start-up scripts, as this version writes them: those of an empty image.
         empty, skeleton = work.path / "empty", work.path / "skeleton"
         empty.mkdir()
-        run([apptainer, "build", "--sandbox", skeleton, empty], work)
+        run([apptainer, "build", "--sandbox", skeleton, _source_of(empty, Path("/etc/hosts"))], work)
         missing = [entry for entry in sorted(skeleton.iterdir()) if not os.path.lexists(root.folder / entry.name)]
         run(["cp", "--archive", *missing, root.folder], work)
     script = own / "env" / "10-docker2singularity.sh"
@@ -56,6 +56,19 @@ def folder_to_sif(root: RootFs, labels: Mapping[str, str], apptainer: str, squas
     times = ["-root-time", str(EPOCH), "-mkfs-time", str(EPOCH)]
     owner = ["-all-root"] if os.geteuid() else []
     run([mksquashfs, root.folder, squashed, "-noappend", "-quiet", "-no-progress", *times, *owner, *SQUASHFS], work)
+
+
+def _source_of(empty: Path, hosts: Path) -> Path:
+    """What Apptainer makes a sandbox of an empty folder from.
+
+    It gives the sandbox an ``/etc/hosts`` and then fills it from the host's, without which it fails, unless that of the
+    sandbox is gone by then. The barest hosts have none.
+    """
+    if hosts.exists():
+        return empty
+    recipe = empty.with_suffix(".def")
+    recipe.write_text(f'Bootstrap: localimage\nFrom: {empty}\n\n%setup\nrm "$APPTAINER_ROOTFS/etc/hosts"\n')
+    return recipe
 
 
 def wrap(squashed: Path, sif: Path, apptainer: str, work: Workspace) -> None:
