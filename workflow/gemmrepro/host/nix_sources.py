@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -53,6 +54,12 @@ HOST_PACKAGES = ("g++", "git", "python3", "python3-venv", "bash-static", "procps
 
 TOOLS = ("squashfs-tools", "patchelf", "python3-minimal", "libpython3-stdlib", "coreutils", "tar", "xz-utils", "zstd")
 """Debian packages of the environment in which images are packed."""
+
+DOWNLOADS = 6
+"""Calls of apt and pip at a time. They mostly wait: pip asks the index for one package after the other."""
+
+FILES_A_CALL = 24
+"""Packages that one pip downloads."""
 
 SEED = "busybox-static"
 """The Debian package with the one program that must exist before anything can be unpacked."""
@@ -277,13 +284,12 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
         raise UserError(
             f"there is no environment {', '.join(sorted(unknown))}; known: {', '.join(sources.environments)}."
         )
-    chosen = [sources.environments[env] for env in wanted]
 
     def missing(names: Iterable[str]) -> list[str]:
-        return sorted(name for name in set(names) if not any((where / name).is_file() for where in (folder, part)))
+        return sorted(name for name in set(names) if not (folder / name).is_file())
 
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as work:
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as work, ThreadPoolExecutor(DOWNLOADS) as pool:
         part = Path(work) / "files"
         part.mkdir()
         wanted_of: dict[tuple[str, ...], list[str]] = {tuple(release(SUITE)): [sources.seed]}
@@ -291,11 +297,23 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
             wanted_of.setdefault(tuple(release(suite_of(env))), []).extend(sources.environments[env].debs)
             if env in APART:
                 wanted_of.setdefault((APART[env],), []).extend(sources.environments[env].apart)
-        for number, (suites, names) in enumerate(wanted_of.items()):
-            if debs := missing(names):
-                Apt(Path(work) / f"apt-{number}", suites).download(debs, part)
-        for environment in chosen:  # two environments may hold two versions of a package, which pip does not mix
-            _pip_download(sources, missing(environment.python), part)
+        downloads = [
+            pool.submit(_apt_download, Path(work) / f"apt-{number}", suites, debs, part)
+            for number, (suites, names) in enumerate(wanted_of.items())
+            if (debs := missing(names))
+        ]
+        claimed: set[str] = set()
+        for env in wanted:  # two environments may hold two versions of a package, which pip does not mix
+            files = [file for file in missing(sources.environments[env].python) if file not in claimed]
+            claimed.update(files)
+            downloads += [
+                pool.submit(
+                    _pip_download, sources, files[start : start + FILES_A_CALL], part, Path(work) / f"{env}-{start}"
+                )
+                for start in range(0, len(files), FILES_A_CALL)
+            ]
+        for download in downloads:
+            download.result()
         for path in sorted(part.iterdir()):
             expected = sources.sha256.get(path.name)
             if file_sha256(path) != expected:
@@ -309,8 +327,12 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
         (folder / "busybox.nar").write_bytes(archive)
 
 
-def _pip_download(sources: Sources, files: Sequence[str], folder: Path) -> None:
-    """Downloads exactly these files of PyPI's, whatever Python runs pip."""
+def _apt_download(work: Path, suites: Sequence[str], files: Iterable[str], folder: Path) -> None:
+    Apt(work, suites).download(files, folder)
+
+
+def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirements: Path) -> None:
+    """Downloads exactly these files of PyPI's, whatever Python runs pip. `requirements` is a file for pip."""
     wheels = [file for file in files if file.endswith(".whl")]
     platforms = sorted({tag for file in wheels for tag in file[:-4].split("-")[-1].split(".")} - {"any"})
     target = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
@@ -322,7 +344,6 @@ def _pip_download(sources: Sources, files: Sequence[str], folder: Path) -> None:
         for file in names:
             name, version = file.removesuffix(".tar.gz").split("-")[:2]
             lines.append(f"{name}=={version} --hash=sha256:{sources.sha256[file]}\n")
-        requirements = folder.parent / "requirements.txt"
         requirements.write_text("".join(lines))
         common = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check"]
         command = [
