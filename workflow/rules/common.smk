@@ -1,5 +1,6 @@
 # What every stage shares: the checked configuration, the plan for this machine, and small helpers for rules.
 import atexit
+import json
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
 from gemmrepro.build.cached import code_of
-from gemmrepro.core import dependencies
+from gemmrepro.core import dependencies, trees
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
@@ -67,7 +68,10 @@ try:
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process)
-    PLAN = Plan(config, TARGET.measure, TARGET.gpu, requested.only(sys.argv[1:], os.environ, workflow.is_main_process))
+    # Every start needs some hundred hashes of code and records, and what the claims count.
+    MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
+    ONLY = requested.only(sys.argv[1:], os.environ, workflow.is_main_process)
+    PLAN = Plan(config, TARGET.measure, TARGET.gpu, ONLY, MEMO)
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
     PLAN.experiments
@@ -94,10 +98,6 @@ os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
 # many it has.
 if "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", TARGET.slots)
-
-
-# Every start needs some hundred hashes of code and records.
-MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
 
 
 onstart:
@@ -162,6 +162,15 @@ def read_of(what, name):
     """What a stage reads of a kernel (`compiled`, `judged`) or a family (`run`, `drawn`, `told`); see registry.keys."""
     of = registry.kernel if "." in name else str
     return MEMO(f"{what} {name}", lambda: getattr(keys, what)(of(name)))
+
+
+def launched(kernels):
+    """What experiments give the GPU beside the binaries of some kernels."""
+
+    def read(kernel):
+        return trees.digest(json.dumps(keys.launched(kernel, keys.usual_shapes(kernel)), sort_keys=True))
+
+    return [MEMO(f"launched {kernel.id}", lambda: read(kernel)) for kernel in kernels]
 
 
 def kernel_of(wildcards):

@@ -30,10 +30,7 @@ for source in [LIVE, PYTORCH] if PLAN.live else [CPU] if PLAN.runs_on_cpu_here e
             folder=subpath(output[0], parent=True),
             command=experiment_command(source),
             declared=experiment_code,
-            run=lambda wildcards: [
-                keys.launched(kernel, keys.usual_shapes(kernel))
-                for kernel in PLAN.experiment_kernels(wildcards.family, wildcards.experiment)
-            ],
+            run=lambda wildcards: launched(PLAN.experiment_kernels(wildcards.family, wildcards.experiment)),
             code=code(f"experiments.{source.stage}"),
             stage=source.stage,
             origin=source.message,
@@ -78,7 +75,7 @@ for family, names in RECORDED_EXPERIMENTS.items():
                 for path in (experiments.path_of(family), *experiment_sources(family, names))
                 if path.suffix == ".py"
             ],
-            run=[keys.launched(kernel, keys.usual_shapes(kernel)) for kernel in experiment_kernels(family, names)],
+            run=launched(experiment_kernels(family, names)),
             code=code("experiments.recorded"),
         message:
             "Experiments of {params.family}, from {params.recordings}"

@@ -1,6 +1,5 @@
 # Constants for this machine's GPU: every combination that the registry declares is compiled, judged and timed, and the
 # best goes into kernels/<family>/tuned/<gpu>.json. No other rule reads these outputs; they are made on request only.
-from gemmrepro.core import trees
 
 TUNE = config["tune"]
 TUNABLES = {tunable.id: tunable for family in FAMILIES for tunable in registry.tunables(family)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,11 @@ PYTORCH = "torch"
 """PyTorch's package."""
 
 
+def _made(name: str, make: Callable[[], str]) -> str:
+    """Remembers nothing."""
+    return make()
+
+
 @dataclass(frozen=True)
 class Plan:
     """One run's plan.
@@ -39,12 +44,14 @@ class Plan:
         measure: ``live`` or ``recorded``.
         gpu: the GPU that is present, or None.
         only: the kernels whose builds or gates are asked for; empty if anything may be.
+        remember: gives the text of a name, from an earlier start or made by the function (`host.memo.Memo`).
     """
 
     config: Mapping[str, Any]
     measure: str
     gpu: HostGpu | None
     only: frozenset[str] = frozenset()
+    remember: Callable[[str, Callable[[], str]], str] = _made
 
     @property
     def families(self) -> list[str]:
@@ -105,6 +112,17 @@ class Plan:
         With ``auto``, see `architectures.chosen`; else the configured list, and the GPU at hand where the toolkit knows
         it.
         """
+        place = kernel.id, toolkit
+        if place not in self._architectures:
+            self._architectures[place] = self._chosen(kernel, toolkit)
+        return self._architectures[place]
+
+    @cached_property
+    def _architectures(self) -> dict[tuple[str, str], list[str]]:
+        """By kernel and toolkit: rules ask for each some dozen times."""
+        return {}
+
+    def _chosen(self, kernel: Kernel, toolkit: str) -> list[str]:
         configured = self.config["build"][toolkit]
         if configured == architectures.AUTO:
             return architectures.chosen(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
@@ -121,7 +139,11 @@ class Plan:
 
     @cached_property
     def _counted(self) -> Mapping[str, frozenset[int]]:
-        return architectures.counted(self.families)
+        def read() -> str:
+            return json.dumps({name: sorted(archs) for name, archs in architectures.counted(self.families).items()})
+
+        counted = json.loads(self.remember(f"counted {self.families}", read))
+        return {name: frozenset(archs) for name, archs in counted.items()}
 
     def toolkits_of(self, kernel: Kernel) -> list[str]:
         """The toolkits that build a kernel: those that it names and that are configured for a GPU it runs on."""
