@@ -12,7 +12,7 @@ from support import ROOT
 from gemmrepro import registry
 from gemmrepro.host import architectures
 from gemmrepro.host.gpu_probe import HostGpu
-from gemmrepro.host.plan import Plan
+from gemmrepro.host.plan import LONGEST, Plan
 from gemmrepro.judge import claims
 from gemmrepro.judge.metrics import METRICS
 
@@ -128,3 +128,16 @@ def test_pytorchs_image_is_for_what_calls_pytorch_where_its_family_is_configured
     assert called.isdisjoint(each.name for each in every.experiments["hopper"] + every.experiments["ozaki"])
     without = [family for family in CONFIG["families"] if family != "pytorch"]
     assert Plan(CONFIG | {"families": without}, "recorded", None).experiments_with_pytorch == set()
+
+
+def test_a_family_that_takes_minutes_is_built_by_jobs_of_about_the_same_length():
+    plan = Plan(CONFIG, "recorded", None)
+    for family in plan.families:
+        for toolkit in plan.toolkits:
+            parts = plan.batches(family, toolkit)
+            assert [kernel for part in parts for kernel in part] == plan.together(family, toolkit)
+            assert all(sum(plan.effort(kernel, toolkit) for kernel in part) <= LONGEST for part in parts)
+    # A header that all of CuTe's kernels include is then compiled on two cores.
+    efforts = [sum(plan.effort(kernel, "cuda12") for kernel in part) for part in plan.batches("cute", "cuda12")]
+    assert len(efforts) == 2
+    assert min(efforts) > 0.8 * max(efforts)

@@ -8,6 +8,7 @@ from the checkout.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from gemmrepro.registry import Kernel
 
 PYTORCH = "torch"
 """PyTorch's package."""
+
+LONGEST = 250
+"""The most `Plan.effort` of one job that builds, some two minutes on one core: ten kernels with CUTLASS's headers."""
 
 
 def _made(name: str, make: Callable[[], str]) -> str:
@@ -105,6 +109,20 @@ class Plan:
         if not self.only or all(Path(path).exists() for path in self.builds_in([family])):
             return kernels
         return [kernel for kernel in kernels if kernel.id in self.only]
+
+    def batches(self, family: str, toolkit: str) -> list[list[Kernel]]:
+        """`together` in parts for jobs that run side by side, of about the same effort and none above `LONGEST`.
+
+        Whatever the number of cores: a part is what reruns together, so it must not change with the command line.
+        """
+        kernels = self.together(family, toolkit)
+        total = sum(self.effort(kernel, toolkit) for kernel in kernels)
+        parts: list[list[Kernel]] = [[] for _ in range(math.ceil(total / LONGEST) or 1)]
+        before = 0
+        for kernel in kernels:
+            parts[min(before * len(parts) // max(1, total), len(parts) - 1)].append(kernel)
+            before += self.effort(kernel, toolkit)
+        return [part for part in parts if part]
 
     def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
         """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.
