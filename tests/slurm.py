@@ -83,7 +83,8 @@ def start(overlay: Overlay, cores: int) -> None:
         content = text.format(host=host, state=STATE, cores=cores)
         overlay.call("sh", "-c", f'mkdir -p /etc/slurm && printf %s "$1" >/etc/slurm/{name}', "sh", content)
     started = overlay.call("bash", "-c", START)
-    for _ in range(100):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
         if "idle" in (state := overlay.call("sinfo", "--noheader", "--format=%T").stdout):
             return
         time.sleep(0.2)

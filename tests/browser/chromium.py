@@ -35,5 +35,5 @@ def started(profile: Path):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     driver.command_executor.client_config.timeout = 300
-    driver.set_script_timeout(30)
+    driver.set_script_timeout(120)  # a busy machine's, which also makes the report meanwhile
     return driver

@@ -44,7 +44,7 @@ let tries = 0;
 const wait = () => {
   const found = said();
   if (found) return done(found);
-  if (++tries < 40 && (!link || location.href === before)) return setTimeout(wait, 25);
+  if (++tries < 400 && (!link || location.href === before)) return setTimeout(wait, 25);
   done({text: cell.textContent.trim(), place: link ? link.href : location.href, links: [], command: ''});
 };
 wait();

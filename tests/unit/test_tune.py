@@ -502,7 +502,7 @@ sys.exit(ENDS)
         ("pass", 75, 75, 1, None),
         ("sys.exit(76)", 0, 0, 2, ""),
         ("os.abort()", 0, 0, 2, "abc its process ended with code -6"),
-        ("time.sleep(60)", 0, 0, 2, "abc it did not end within 1 s"),
+        ("time.sleep(600)", 0, 0, 2, "abc it did not end within 1 s"),
         ("os.kill(os.getpid(), 15)", 0, -15, 1, None),
     ],
     ids=["well", "error", "budget", "broken", "crash", "hang", "ended by somebody"],
@@ -511,7 +511,8 @@ def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, do
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("DOES", does).replace("ENDS", str(ends)))
     supervision.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
-    assert supervision.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=1.0) == code
+    hang = 1.0 if "sleep" in does else 600.0  # or a busy machine that is slow to end a process would count as one
+    assert supervision.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=hang) == code
     assert len((tmp_path / "runs").read_text()) == runs
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
