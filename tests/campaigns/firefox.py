@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -196,6 +197,10 @@ def main() -> int:
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--firefox", default="firefox-esr", help="the program")
     arguments = parser.parse_args()
+    if shutil.which(arguments.firefox) is None:
+        parser.error(f"{arguments.firefox} is not installed")
+    if not (arguments.report / "index.html").is_file():
+        parser.error(f"{arguments.report} holds no report; run the target 'report' first")
     failed = 0
     with tempfile.TemporaryDirectory() as profile:
         page = Firefox(arguments.firefox, Path(profile))

@@ -3,13 +3,17 @@
     python tests/campaigns/surveys.py survey --out survey.json           # with coverage.py: see there
     PYTHONPATH=workflow python tests/campaigns/mutations.py run --survey survey.json --out mutants.json
     PYTHONPATH=workflow python tests/campaigns/mutations.py run --survey survey.json --out mutants.json --again
+    PYTHONPATH=workflow python tests/campaigns/mutations.py run --survey survey.json --out since.json --since COMMIT \\
+        --seed 23 --recorded tests/campaigns/recorded/mutants.json
     PYTHONPATH=workflow python tests/campaigns/mutations.py confirm --out mutants.json
     PYTHONPATH=workflow python tests/campaigns/mutations.py report --out mutants.json
 
 `run` draws DRAWN faults per package by a fixed seed from all possible ones, whether a test reaches them or not, and
 tries each in a process of its own: the tests that run its line, the quickest first, until one fails; with `--wide` then
 other tests of the module. It continues where it stopped. `--again` tries those that survived once more, with tests
-written since (`--tests`, or a newer survey); what the first pass found is kept. `confirm` runs every test that noticed
+written since (`--tests`, or a newer survey); what the first pass found is kept. `--since` tries faults of the modules
+that changed since a commit: those that were recorded, with the test that noticed them first, and OF_CHANGED others by
+another seed. `confirm` runs every test that noticed
 a fault once more without any: one that fails then has noticed nothing. `report` prints counts and survivors.
 
 A fault counts as noticed if a test fails, or if the tests cannot be collected any more. If they take minutes longer
@@ -31,6 +35,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -50,6 +55,9 @@ DRAWN = {"gates": 65, "judge": 65, "measure": 65, "stats": 10, "timing": 15}
 """How many faults are drawn per package."""
 
 SEED = 22
+
+OF_CHANGED = 40
+"""How many faults are drawn of the modules that changed since a commit."""
 
 PATIENCE = 240.0
 """Seconds that the tests of one fault may take, in addition to ten times what the survey took."""
@@ -77,6 +85,22 @@ def drawn(seed: int) -> list[str]:
         names += [name for name, _ in chooser.sample(found, DRAWN[package])]
     chooser.shuffle(names)
     return names
+
+
+def changed_since(commit: str) -> set[str]:
+    """The modules under test that changed since `commit`, relative to the library."""
+    command = ["git", "-C", str(ROOT), "diff", "--name-only", f"{commit}..HEAD"]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return {str(path) for path in modules()} & {name.removeprefix("workflow/") for name in names}
+
+
+def drawn_since(commit: str, seed: int, recorded: dict[str, Any]) -> list[str]:
+    """The recorded faults of the modules that changed since `commit`, and OF_CHANGED others by `seed`."""
+    changed = changed_since(commit)
+    names = [name for found in possible().values() for name, mutant in found if str(mutant.path) in changed]
+    old = [name for name in names if name in recorded]
+    others = [name for name in names if name not in recorded]
+    return old + random.Random(seed).sample(others, OF_CHANGED)
 
 
 def affordable(tests: set[str], seconds: dict[str, float], most: float) -> list[str]:
@@ -239,12 +263,12 @@ def _imports() -> None:
     os.chdir(ROOT)
 
 
-def _passes(mutant: Mutant, known: dict[str, Any], arguments: argparse.Namespace) -> list[list[str]]:
-    """The tests of each pass: those given; those that run the line; with --wide others that run the module."""
+def _passes(mutant: Mutant, known: dict[str, Any], arguments: argparse.Namespace, first: str = "") -> list[list[str]]:
+    """The tests of each pass: those given, or `first`; those that run the line; with --wide others of the module."""
     lines, seconds = known["lines"].get(str(mutant.path), {}), known["seconds"]
     near = set(lines.get(str(mutant.line), []))
     every = {test for tests in lines.values() for test in tests}
-    chosen = [arguments.tests, affordable(near, seconds, arguments.quick)]
+    chosen = [arguments.tests or ([first] if first else []), affordable(near, seconds, arguments.quick)]
     chosen.append(affordable(every - near, seconds, arguments.quick) if arguments.wide else [])
     return [tests for tests in chosen if tests]
 
@@ -256,7 +280,9 @@ def run(arguments: argparse.Namespace) -> int:
     outcome = json.loads(path.read_text()) if path.is_file() else {}
     where = {name: mutant for found in possible().values() for name, mutant in found}
     end = time.monotonic() + arguments.seconds
-    names = [name for name in (outcome if arguments.again else drawn(SEED)) if name in where and arguments.only in name]
+    recorded = _together([arguments.recorded]) if arguments.recorded else {}
+    sample = drawn_since(arguments.since, arguments.seed, recorded) if arguments.since else drawn(arguments.seed)
+    names = [name for name in (outcome if arguments.again else sample) if name in where and arguments.only in name]
     names = [
         name
         for name in names[arguments.part :: arguments.parts]
@@ -265,7 +291,8 @@ def run(arguments: argparse.Namespace) -> int:
     # First what is imported with its fault, while nothing of the library is.
     at_import = [name for name in names if where[name].line in known["imported"][str(where[name].path)]]
     later = [name for name in names if name not in at_import]
-    passes = {name: _passes(where[name], known, arguments) for name in names}
+    first = {name: each.get("by", "") for name, each in recorded.items()}
+    passes = {name: _passes(where[name], known, arguments, first.get(name, "")) for name in names}
     for names in (at_import, later):
         files = {test.split("::")[0] for name in names for tests in passes[name] for test in tests}
         functions = _warmed(files) if names is later and later else None
@@ -342,6 +369,9 @@ def main() -> int:
     )
     running.add_argument("--again", action="store_true", help="try survivors again")
     running.add_argument("--tests", nargs="*", default=[], help="tests that are tried first")
+    running.add_argument("--seed", type=int, default=SEED)
+    running.add_argument("--since", metavar="COMMIT", help="faults of the modules that changed since")
+    running.add_argument("--recorded", help="an outcome whose faults --since tries again")
     running.add_argument("--wide", action="store_true", help="try other tests of the module, too")
     running.set_defaults(do=run)
     for name, do in (("confirm", confirm), ("report", report)):

@@ -173,6 +173,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if lacking := chromium.missing():
         parser.error(lacking)
+    if not (arguments.report / "index.html").is_file():
+        parser.error(f"{arguments.report} holds no report; run the target 'report' first")
     with tempfile.TemporaryDirectory() as profile:
         page = chromium.started(Path(profile))
         page.set_script_timeout(300)

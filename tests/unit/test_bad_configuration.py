@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -196,8 +197,14 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     (["workflow/scripts/record", "--seconds", "nan"], "--seconds must be"),
     # Paths that do not exist.
     (["python", "-m", "gemmrepro", "compare", "/none", "/none"], "/none holds no run"),
+    (["python", "-m", "gemmrepro", "compare", "{runs}", "{runs}", "--families", "crt"], "crt; both have ladder"),
+    (["python", "-m", "gemmrepro", "compare", "{runs}", "{runs}", "--toolkits", "cuda13"], "of the form before,after"),
+    (["python", "-m", "gemmrepro", "compare", "{runs}", "{runs}", "--figure", "x.bmp"], "choose a name in .svg, .pdf"),
+    (["python", "-m", "gemmrepro", "compare", "{runs}", "{list_run}"], "run.json is corrupt: the whole: "),
     (["python", "-m", "gemmrepro", "accept", "/none.zip"], "/none.zip cannot be read (No such file or directory)"),
     (["python", "-m", "gemmrepro.judge.tally", "/none.json"], "/none.json is missing; make them with"),
+    (["python", "-m", "gemmrepro.judge.tally", "{runs}"], "cannot be read (Is a directory); make them with"),
+    (["python", "-m", "gemmrepro.judge.tally", "{list}"], "was written by another version; judge again"),
     (
         ["python", "-m", "gemmrepro.measure.recorded", "--recorded", "/none", "--family", "ladder", "--out", "/none"],
         "there is no recording /none/ladder",
@@ -223,8 +230,13 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
 def test_a_wrong_command_line_ends_with_one_line(command: list[str], remedy: str, tree: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("sweep: {rounds: 3, rounds: 4}\n")
+    (tmp_path / "list.json").write_text("[1]")
+    for side in ("runs", "list_run"):
+        shutil.copytree(ROOT / "reports/recorded/h200/ladder", tmp_path / side / "ladder")
+    (tmp_path / "list_run/ladder/run.json").write_text("[1]")
+    places = {"wrong": wrong, "list": tmp_path / "list.json"} | {side: tmp_path / side for side in ("runs", "list_run")}
     program = {"python": [sys.executable], "workflow/scripts/record": [sys.executable, command[0]]}
-    arguments = [part.format(wrong=wrong) for part in command[1:]]
+    arguments = [part.format(**places) for part in command[1:]]
     if "gemmrepro.build.stage" in arguments:
         arguments += ["--out", str(tmp_path / "out")]
     if command[0].endswith("record"):

@@ -111,7 +111,8 @@ def test_toolkits_of_one_run_are_compared(runs, capsys):
         (("nowhere", "nowhere"), "nowhere holds no run"),
         (("--", "-v:x", "x"), "'-v:x' is neither a folder nor COMMIT:FOLDER"),
         (("a", "a", "--toolkits", "cuda12"), "is not of the form before,after"),
-        (("a", "a", "--families", "crt"), "share no row"),
+        (("a", "a", "--families", "crt"), "do not both have crt; both have ladder"),
+        (("a", "a", "--toolkits", "cuda99,cuda99"), "share no row"),
     ],
 )
 def test_what_cannot_be_compared_is_said(runs, monkeypatch, arguments, complaint):

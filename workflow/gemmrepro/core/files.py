@@ -47,11 +47,13 @@ def read_json(path: Path | str, what: str, remedy: str) -> Any:
         remedy: what to do if it is missing or corrupt, to end the message.
 
     Raises:
-        UserError: the file is missing or is not JSON.
+        UserError: the file is missing, cannot be read, or is not JSON.
     """
     try:
         return json.loads(Path(path).read_text())
     except FileNotFoundError:
         raise UserError(f"{what} {path} is missing; {remedy}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"{what} {path} cannot be read ({error.strerror}); {remedy}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{what} {path} is corrupt ({error}); {remedy}.") from None

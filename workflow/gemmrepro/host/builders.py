@@ -63,7 +63,7 @@ def _refusal(query: list[str], **variables: str) -> str | None:
     environ = os.environ | variables
     try:
         answer = subprocess.run(
-            query, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, env=environ
+            query, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, env=environ
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"no answer, {type(error).__name__}"

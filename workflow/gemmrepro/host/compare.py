@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.names import RESTORE
 from gemmrepro.core.paths import ROOT
@@ -39,6 +40,19 @@ SLOWER_CODE = 3
 """The exit code if a row is slower."""
 
 COLUMNS = ("family", "point", "verdict", "by", "time", "time_low", "time_high", "cycles", "least")
+
+NEEDED = {
+    "type": "object",
+    "required": ["gpu"],
+    "properties": {
+        "gpu": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+        "baseline_algorithms": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}
+"""What must stand in a run.json; the rest may be of another version."""
+
+DRAWN = (".svg", ".pdf", ".png")
+"""Formats of a figure."""
 
 MOST_DRAWN = 120
 """Rows of a figure: those that changed most."""
@@ -64,6 +78,7 @@ def read_side(folder: Path) -> dict[str, Side]:
     for path in folders:
         if rows := _rows(path / SUMMARY):
             run = read_json(path / RUN, "the recording", RESTORE)
+            schemas.check(run, NEEDED, f"the recording {path / RUN}")
             sides[path.name] = Side(
                 rows, _rounds(path / SAMPLES), run["gpu"]["name"], run.get("baseline_algorithms", {})
             )
@@ -226,10 +241,15 @@ def main(arguments: Sequence[str]) -> int:
     pair = tuple(options.toolkits.split(",")) if options.toolkits else None
     if pair is not None and len(pair) != 2:
         raise UserError(f"--toolkits '{options.toolkits}' is not of the form before,after; for instance cuda12,cuda13.")
+    if options.figure and options.figure.suffix not in DRAWN:
+        raise UserError(f"--figure {options.figure} is of no known format; choose a name in {', '.join(DRAWN)}.")
     with tempfile.TemporaryDirectory() as scratch:
         folders = [side_of(text, Path(scratch) / str(i)) for i, text in enumerate((options.before, options.after))]
         before, after = (read_side(folder) for folder in folders)
     wanted = options.families.split(",") if options.families else list(before)
+    if options.families and (unknown := [name for name in wanted if name not in before or name not in after]):
+        both = ", ".join(sorted(set(before) & set(after))) or "none"
+        raise UserError(f"--families: the two runs do not both have {', '.join(unknown)}; both have {both}.")
     found = changes({family: before[family] for family in wanted if family in before}, after, pair)
     print("\n".join(lines(found, options.all)))
     if options.csv:

@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("verdicts", type=Path, nargs="?", default=VERDICTS_JSON)
     path = parser.parse_args().verdicts
     document = read_json(path, "the verdicts", "make them with python -m gemmrepro.judge.verdicts")
-    if document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise UserError(f"{path} was written by another version; judge again.")
     print(tallies(document["claims"]))
     holding = unfounded(document["claims"])
