@@ -7,8 +7,9 @@ within them. A draw of few rounds scatters less than they do, by (n - 1) / n, so
 widened by as much. In a pair of a run against itself nothing differs; a planted slowdown makes every time of the second
 run longer. Each row of a pair counts as one comparison. `docs/comparing.md` has the outcome.
 
-With `--sessions FAMILY=COMMIT,...`, instead: how far two recordings of the same binaries differ, by the ratio, the time
-and the cycles, beside what their rounds' scatter predicts.
+With `--sessions FAMILY=OLD[..NEW],...`, instead: how far two recordings of the same binaries differ, beside the
+baseline, by the ratio, the time and the cycles; how often they are told apart, and how often with a slowdown planted in
+the later one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import math
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,15 +33,18 @@ from gemmrepro.host.compare import read_side, rounds_of, side_of  # noqa: E402
 from gemmrepro.measure.checks.samples import PointSamples, read_samples  # noqa: E402
 from gemmrepro.measure.comparison import (  # noqa: E402
     BAND,
+    BASELINE,
     CONFIDENCE,
     POWER,
+    TIME,
     VERDICTS,
     Change,
     Rounds,
     Run,
     compared,
 )
-from gemmrepro.measure.scatter import Prior, pooled, shift  # noqa: E402
+from gemmrepro.measure.covariate import Paired, slopes  # noqa: E402
+from gemmrepro.measure.scatter import Prior, Shift, pooled  # noqa: E402
 
 RECORDED = ROOT / "reports/recorded/h200"
 
@@ -67,7 +72,7 @@ def rerun(point: PointSamples, rounds: int | None, slower: float, rng: np.random
         for place, drawn in zip(places, draws, strict=True):
             level = math.log(float(np.median(parts[place][drawn])))
             side.append(level + wider * float(levels[place] - levels.mean()))
-    return Rounds([time + math.log(slower) for time in sides[0]], [ratio - math.log(slower) for ratio in sides[1]])
+    return slowed(Rounds(*sides), slower)
 
 
 def run_of(points: Points, rounds: int | None, slower: float, paired: bool, rng: np.random.Generator) -> Run:
@@ -105,23 +110,35 @@ def shares(changes: Sequence[Change]) -> dict[str, float]:
     return {"rows": len(changes), **{name: round(share, 2) for name, share in found.items()}}
 
 
-def resolving(points: Sequence[PointSamples], rounds: int, paired: bool) -> float:
+def resolving(points: Points, rounds: int, paired: bool) -> float:
     """The share of points, in %, that would find a slowdown of BAND with so many rounds a side.
 
     Their rounds' scatter is taken as it was recorded, with the prior of all of them.
     """
-    levels = [rounds_of(point) for point in points]
-    sides = [each.ratios if paired else each.times for each in levels]
-    scatter = [pooled(side, [side[0]]) for side in sides if side]
+    scatter = scatters(points, paired)
     prior = Prior.of(*zip(*scatter, strict=True))
     able = 0
     for variance, freedom in scatter:
         level = (freedom * variance + prior.freedom * prior.variance) / (freedom + prior.freedom)
-        # A side of so many rounds with that variance.
-        side = math.sqrt(level * (rounds - 1) / rounds) * np.resize([-1.0, 1.0], rounds)
-        side = side - side.mean()
-        able += math.expm1(shift(side, side, prior).least(CONFIDENCE, POWER)) <= BAND
+        # What the slope takes of the rounds' degrees of freedom is one at most.
+        moved = Shift(0.0, math.sqrt(2 * level / rounds), 2 * rounds - 2 - paired + prior.freedom)
+        able += math.expm1(moved.least(CONFIDENCE[BASELINE if paired else TIME], POWER)) <= BAND
     return round(100 * able / len(scatter), 1)
+
+
+def scatters(points: Points, paired: bool) -> list[tuple[float, float]]:
+    """The variance of each point's rounds as recorded, beside its baseline or alone, with its degrees of freedom."""
+    levels = {name: rounds_of(point) for name, point in points.items()}
+    if not paired:
+        return [pooled(each.times, each.times[:1]) for each in levels.values()]
+    alike = defaultdict[tuple[str, ...], list[Paired]](list)
+    for name, each in levels.items():
+        alike[name[2:]].append(Paired((each.times, each.times[:1]), (each.baseline, each.baseline[:1])))
+    return [
+        pooled(*row.adjusted(slope.value), slope.spent)
+        for rows in alike.values()
+        for row, slope in zip(rows, slopes(rows), strict=True)
+    ]
 
 
 def benchmark(families: Mapping[str, Points], rows: int, seed: int) -> dict[str, Any]:
@@ -132,13 +149,13 @@ def benchmark(families: Mapping[str, Points], rows: int, seed: int) -> dict[str,
             for slower in SLOWER:
                 changes = pairs(list(families.values()), rows, rounds, slower, paired, seed)
                 able = [one for one in changes if one.least is not None and one.least <= BAND]
-                by, count = ("ratio" if paired else "time"), (rounds or "as recorded")
+                by, count = (BASELINE if paired else TIME), (rounds or "as recorded")
                 line = {"by": by, "rounds": count, "slower": slower, "all": shares(changes), "resolving": shares(able)}
                 lines.append(line)
                 print(json.dumps(line), flush=True)
     needed = {
-        "ratio" if paired else "time": {
-            name: {rounds: resolving(list(points.values()), rounds, paired) for rounds in MOST_ROUNDS}
+        BASELINE if paired else TIME: {
+            name: {rounds: resolving(points, rounds, paired) for rounds in MOST_ROUNDS}
             for name, points in families.items()
         }
         for paired in (True, False)
@@ -146,30 +163,60 @@ def benchmark(families: Mapping[str, Points], rows: int, seed: int) -> dict[str,
     return {"points": sum(map(len, families.values())), "lines": lines, "points that resolve 2 %, in %": needed}
 
 
-def sessions(family: str, commit: str) -> dict[str, float]:
-    """How far the rows of an earlier recording of a family differ from today's, in %: robust standard deviations.
+def sessions(family: str, commits: str) -> dict[str, Any]:
+    """How far the rows of two recordings of a family differ, in %: robust standard deviations.
 
     Only rows of the same binary that were measured again count.
+
+    Args:
+        commits: ``OLD..NEW``; without ``..NEW``, the recording that is in the tree.
     """
+    old_commit, _, new_commit = commits.partition("..")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = side_of(f"{commit}:reports/recorded/h200/{family}", Path(scratch))
-        old, new = (read_side(path)[family] for path in (folder, RECORDED / family))
+        folders = [
+            side_of(f"{commit}:reports/recorded/h200/{family}", Path(scratch) / str(place))
+            if commit
+            else RECORDED / family
+            for place, commit in enumerate((old_commit, new_commit))
+        ]
+        old, new = (read_side(path)[family] for path in folders)
     sides = Run.of(old.rows, old.rounds), Run.of(new.rows, new.rounds)
     binaries = [{point: row["build_key"] for point, row in side.rows.items()} for side in sides]
     again = [
         change
         for change in compared(*sides, same_gpu=True)
-        if binaries[0][change.point] == binaries[1][change.point] and change.by == "ratio" and change.time.value != 1
+        if binaries[0][change.point] == binaries[1][change.point] and change.by == BASELINE and change.time.value != 1
     ]
-    medians = [{point: float(row["median_us"]) for point, row in side.rows.items()} for side in sides]
+    if not again:
+        raise SystemExit(f"{family}: the two recordings share no row that was measured again with the same binary.")
+    levels = [
+        {point: (np.mean(each.times), np.mean(each.ratios or [0.0])) for point, each in side.rounds.items()}
+        for side in sides
+    ]
     found = {
-        "ratio": [math.log(change.time.value) for change in again],
-        "time": [math.log(medians[1][change.point] / medians[0][change.point]) for change in again],
+        "beside the baseline": [math.log(change.time.value) for change in again],
+        "ratio": [levels[0][change.point][1] - levels[1][change.point][1] for change in again],
+        "time": [levels[1][change.point][0] - levels[0][change.point][0] for change in again],
         "cycles": [math.log(change.cycles) for change in again if change.cycles],
     }
     robust = {name: round(148.26 * float(np.median(np.abs(values))), 2) for name, values in found.items()}
     ends = {f"{name}, 19 of 20": round(100 * float(np.quantile(np.abs(v), 0.95)), 1) for name, v in found.items()}
-    return {"rows": len(again), **robust, **ends, **{f"as {v}": n for v, n in shares(again).items() if v in VERDICTS}}
+    names = {change.point for change in again}
+    planted = Run(
+        sides[1].rows, {point: slowed(each, 1 + BAND) for point, each in sides[1].rounds.items()}, sides[1].algorithms
+    )
+    slower = [change for change in compared(sides[0], planted, same_gpu=True) if change.point in names]
+    return {
+        **{"family": family, "sessions": f"{old_commit}..{new_commit}", "rows": len(again), **robust, **ends},
+        "unchanged": shares(again),
+        "2 % slower": shares(slower),
+    }
+
+
+def slowed(rounds: Rounds, factor: float) -> Rounds:
+    """The rounds of a kernel that takes `factor` times as long, beside the same baseline."""
+    by = math.log(factor)
+    return Rounds([time + by for time in rounds.times], [ratio - by for ratio in rounds.ratios or ()] or None)
 
 
 def read(path: Path) -> Points:
@@ -187,12 +234,17 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1000, help="the fewest rows that are compared for a line")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the outcome as JSON")
-    parser.add_argument("--sessions", help="FAMILY=COMMIT,...: compare earlier recordings with today's instead")
+    parser.add_argument("--sessions", help="FAMILY=OLD[..NEW],...: compare recordings of these commits instead")
     options = parser.parse_args()
     if options.sessions:
-        for pair in options.sessions.split(","):
-            family, _, commit = pair.partition("=")
-            print(json.dumps({"family": family, **sessions(family, commit)}))
+        found = [
+            sessions(family, commits)
+            for pair in options.sessions.split(",")
+            for family, _, commits in [pair.partition("=")]
+        ]
+        print(json.dumps(found, indent=1))
+        if options.out:
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
         return 0
     families = {
         path.parent.name: points for path in sorted(RECORDED.glob("*/samples.parquet")) if (points := read(path))

@@ -8,10 +8,10 @@
     workflow/scripts/record --budget 540                 stop in time for a job limit; run again to continue
     workflow/scripts/record --families ada --no-sweep --experiments accumulation      one experiment and no times
 
-For a machine that has a GPU and Python with CuPy, cuda-core, nvidia-ml-py, nvmath-python, pandas and pyarrow, but need
-not have Snakemake, containers or a compiler: it takes the binaries that the workflow built elsewhere (results/build)
-and runs the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments. So it measures
-exactly the binaries that the workflow builds; recordings are matched to builds by their build keys.
+For a machine that has a GPU and Python with CuPy, cuda-core, nvidia-ml-py, nvmath-python, pandas, pyarrow and tqdm, but
+need not have Snakemake, containers or a compiler: it takes the binaries that the workflow built elsewhere
+(results/build) and runs the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments.
+So it measures exactly the binaries that the workflow builds; recordings are matched to builds by their build keys.
 
 It is resumable: finished points stay in the journal under --work, and the same command continues from there. Exit code
 75 means that the budget ended first. Files appear under --out only when a family is complete.

@@ -1,28 +1,30 @@
 """Compares two runs row by row: is a kernel faster, slower, the same, or can these measurements not say?
 
 A kernel's time drifts with the clock, and so does the time of its baseline, which was sampled in turn with it. Where
-both runs compare a row with the same algorithm of the same library on the same GPU, the quotient of their ratios is
-therefore what decides; elsewhere it is the quotient of the times. What is compared are the rounds' medians, as
-logarithms: by a t test whose variance is a row's own combined with that of all rows (`gemmrepro.measure.scatter`). A
-difference counts only if
+both runs compare a row with the same algorithm of the same library on the same GPU, what decides is therefore the time
+less what follows the baseline's (`gemmrepro.measure.covariate`); elsewhere it is the time. What is compared are the
+rounds' medians, as logarithms: by a t test whose variance is a row's own combined with that of all rows
+(`gemmrepro.measure.scatter`). A difference counts only if
 
 - its interval of `CONFIDENCE` excludes none, and
 - the cycles, time x clock, do not contradict: a run at a lower clock is no slower kernel. Of times, the interval scaled
-  to cycles must exclude none, too. A ratio, in which the clock cancels, is only contradicted by cycles that differ from
-  it by more than `CYCLES`: then it is the baseline that changed.
+  to cycles must exclude none, too. What was found beside the baseline, where the clock cancels, is only contradicted by
+  cycles that differ from it by more than `CYCLES`: then it is the baseline that changed.
 
 A row is the same if a change beyond `BAND` is excluded, in either direction with `EXCLUDED`. What is neither is
-unclear: `Change.least` is the slowdown that these measurements would find. Where a side has no samples, its intervals
-decide: a difference counts if they do not overlap.
+unclear: `Change.least` is the slowdown that these measurements would find. Where a side has no samples, the intervals
+of ratios or times decide: a difference counts if they do not overlap.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmrepro.core.names import LIBRARY, baseline_at
+from gemmrepro.measure.covariate import Paired, slopes, uncertainty
 from gemmrepro.measure.scatter import Prior, Shift, pooled, shift
 from gemmrepro.stats import REPEATABILITY, Interval
 
@@ -32,10 +34,14 @@ BAND = 0.02
 """The largest relative change of time that still counts as none."""
 
 CYCLES = 0.1
-"""How far a kernel's cycles may be from what a ratio says, as a logarithm: from one recorded session to another, cycles
-of the same binary differ by up to that at 19 of 20 points, since NVML's clock is that of a moment between launches."""
+"""How far a kernel's cycles may be from what was found beside its baseline, as a logarithm: from one recorded session
+to another, cycles of the same binary differ by up to that at 19 of 20 points, since NVML's clock is that of a moment
+between launches."""
 
-CONFIDENCE = 0.997
+BASELINE, TIME = "baseline", "time"
+"""What decides of rounds: the time beside that of the baseline, or alone."""
+
+CONFIDENCE = {BASELINE: 0.994, TIME: 0.997}
 """Of the interval that decides. Rounds are few and their scatter is not normal: tests/campaigns/comparing.py has what
 comes of it, which is to be at most 1 % of false alarms."""
 
@@ -48,6 +54,8 @@ POWER = 0.95
 Point = tuple[str, ...]
 _POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
 _TOOLKIT = _POINT.index("toolkit")
+_SHAPE = slice(_POINT.index("dtype") - len(_POINT), None)
+"""The cells of a point, with or without a toolkit, that rows of other kernels share."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,11 @@ class Rounds:
     times: Sequence[float]
     ratios: Sequence[float] | None = None
 
+    @property
+    def baseline(self) -> list[float]:
+        """Logarithms of the baseline's time in µs, as the ratios have it."""
+        return [time + ratio for time, ratio in zip(self.times, self.ratios or (), strict=True)]
+
 
 @dataclass(frozen=True)
 class Change:
@@ -65,7 +78,7 @@ class Change:
     Attributes:
         point: the cells that name the row; without the toolkit where two toolkits are compared.
         verdict: SAME, FASTER, SLOWER or UNCLEAR.
-        by: what decided, "ratio" or "time".
+        by: what decided, BASELINE or TIME; without samples, "ratio" or TIME.
         time: the relative time, after over before, with its interval.
         cycles: the relative number of cycles, after over before; None if a clock is unknown.
         least: the smallest relative slowdown that would be found with the probability POWER; None without samples.
@@ -127,18 +140,18 @@ def compared(before: Run, after: Run, same_gpu: bool) -> list[Change]:
     """
     shared = [point for point in before.rows if point in after.rows]
     paired = {point: same_gpu and _alike(before, after, point) for point in shared}
-    levels = {point: both for point in shared if (both := _levels(before.rounds, after.rounds, point, paired[point]))}
-    # A ratio scatters less than a time: each learns from its like.
+    levels = {**_adjusted(before, after, [point for point in shared if paired[point]]), **_timed(before, after, paired)}
+    # Beside its baseline a time scatters less than alone: each learns from its like.
     priors = {
         kind: Prior.of(*zip(*found, strict=True)) if found else Prior()
         for kind in (True, False)
-        for found in [[pooled(*both) for point, both in levels.items() if paired[point] is kind]]
+        for found in [[pooled(*each.sides, each.spent) for point, each in levels.items() if paired[point] is kind]]
     }
     changes = []
     for point in shared:
         rows = before.rows[point], after.rows[point]
         cycles = _cycles(*rows) if same_gpu else None
-        if point in levels and (moved := _moved(levels[point], priors[paired[point]], paired[point])):
+        if point in levels and (moved := _moved(levels[point], priors[paired[point]])):
             changes.append(by_rounds(point, moved, paired[point], cycles))
         else:
             changes.append(by_intervals(point, *rows, paired[point], cycles))
@@ -163,36 +176,63 @@ def _alike(before: Run, after: Run, point: Point) -> bool:
     return bool(library) and same and row["toolkit"] != LIBRARY
 
 
-def _levels(
-    before: Mapping[Point, Rounds], after: Mapping[Point, Rounds], point: Point, paired: bool
-) -> tuple[Sequence[float], Sequence[float]] | None:
-    """The rounds of both sides as logarithms of a relative time, None where a side has none."""
-    sides = before.get(point), after.get(point)
-    found = []
-    for side in sides:
-        values = None if side is None else side.ratios if paired else side.times
-        if not values:
-            return None
-        # The ratio is the baseline's time over the kernel's.
-        found.append([-value for value in values] if paired else list(values))
-    return found[0], found[1]
+@dataclass(frozen=True)
+class _Levels:
+    """The rounds of both sides of a row as they are compared.
+
+    Attributes:
+        sides: logarithms of a time.
+        own: the standard deviation that their difference has besides the rounds'.
+        spent: degrees of freedom of the rounds that an adjustment took.
+    """
+
+    sides: tuple[Sequence[float], Sequence[float]]
+    own: float
+    spent: float = 0.0
 
 
-def _moved(levels: tuple[Sequence[float], Sequence[float]], prior: Prior, paired: bool) -> Shift | None:
+def _adjusted(before: Run, after: Run, points: Sequence[Point]) -> dict[Point, _Levels]:
+    """The rounds' times less what follows the baseline's, of those points that have rounds on both sides."""
+    alike = defaultdict[tuple[str, ...], dict[Point, Paired]](dict)
+    for point in points:
+        if point not in before.rounds or point not in after.rounds:
+            continue
+        first, second = before.rounds[point], after.rounds[point]
+        if first.ratios and second.ratios:
+            row = Paired((first.times, second.times), (first.baseline, second.baseline))
+            alike[before.rows[point]["baseline"], *point[_SHAPE]][point] = row
+    return {
+        point: _Levels(row.adjusted(slope.value), uncertainty(row, slope), slope.spent)
+        for rows in alike.values()
+        for (point, row), slope in zip(rows.items(), slopes(list(rows.values())), strict=True)
+    }
+
+
+def _timed(before: Run, after: Run, paired: Mapping[Point, bool]) -> dict[Point, _Levels]:
+    """The rounds' times, of those points that are not compared beside a baseline and have rounds on both sides."""
+    return {
+        point: _Levels((before.rounds[point].times, after.rounds[point].times), math.sqrt(2) * REPEATABILITY)
+        for point, beside in paired.items()
+        if not beside and point in before.rounds and point in after.rounds
+    }
+
+
+def _moved(levels: _Levels, prior: Prior) -> Shift | None:
     try:
-        return shift(*levels, prior, 0.0 if paired else REPEATABILITY)
+        return shift(*levels.sides, prior, levels.own, levels.spent)
     except ValueError:
         return None
 
 
 def by_rounds(point: Point, moved: Shift, paired: bool, cycles: float | None) -> Change:
     """The verdict on a row of whose rounds' logarithms the shift is known."""
-    half = moved.half_width(CONFIDENCE)
+    by = BASELINE if paired else TIME
+    half = moved.half_width(CONFIDENCE[by])
     time = Interval(*(math.exp(moved.value + part) for part in (0.0, -half, half)))
     sure = abs(moved.value) + moved.half_width(2 * EXCLUDED - 1) <= math.log1p(BAND)
     counted = None if cycles is None else _cycles_of(time, cycles, paired)
-    least = math.expm1(moved.least(CONFIDENCE, POWER))
-    return Change(point, verdict(time, counted, sure), "ratio" if paired else "time", time, cycles, least)
+    least = math.expm1(moved.least(CONFIDENCE[by], POWER))
+    return Change(point, verdict(time, counted, sure), by, time, cycles, least)
 
 
 def by_intervals(
@@ -206,7 +246,7 @@ def by_intervals(
         first, second = (_interval(row, "ci_low_us", "median_us", "ci_high_us") for row in (before, after))
         relative = _quotient(second, first)
     counted = None if cycles is None else _cycles_of(relative, cycles, paired)
-    return Change(point, verdict(relative, counted), "ratio" if paired else "time", relative, cycles)
+    return Change(point, verdict(relative, counted), "ratio" if paired else TIME, relative, cycles)
 
 
 def verdict(relative: Interval, cycles: Interval | None = None, same: bool | None = None) -> str:

@@ -32,10 +32,10 @@ class Prior:
 
     @classmethod
     def of(cls, variances: Sequence[float], freedoms: Sequence[float]) -> Prior:
-        """From the variances of many rows, each with its degrees of freedom; `Prior()` from too few."""
+        """From the variances of many rows, each with its degrees of freedom (at least 1); `Prior()` from too few."""
         from scipy.special import digamma, polygamma
 
-        known = [(variance, freedom) for variance, freedom in zip(variances, freedoms, strict=True) if variance > 0]
+        known = [each for each in zip(variances, freedoms, strict=True) if each[0] > 0 and each[1] >= 1]
         if len(known) < LEAST_ROWS:
             return cls()
         squares, half = np.array([each[0] for each in known]), np.array([each[1] for each in known]) / 2
@@ -86,23 +86,31 @@ class Shift:
         return self.half_width(confidence) + _quantile(power, self.freedom) * self.error
 
 
-def pooled(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """The variance of single rounds around their own side's mean, and its degrees of freedom."""
-    freedom = len(before) + len(after) - 2
+def pooled(before: Sequence[float], after: Sequence[float], spent: float = 0.0) -> tuple[float, float]:
+    """The variance of single rounds around their own side's mean, and its degrees of freedom.
+
+    Args:
+        spent: degrees of freedom that were used up on the rounds before.
+    """
+    freedom = max(0.0, len(before) + len(after) - 2 - spent)
     squares = sum(float(np.var(side)) * len(side) for side in (before, after))
-    return (squares / freedom if freedom else 0.0), float(freedom)
+    return (squares / freedom if freedom else 0.0), freedom
 
 
-def shift(before: Sequence[float], after: Sequence[float], prior: Prior, own: float = 0.0) -> Shift:
-    """How far `after` lies above `before`; `own` is the standard deviation that each side has besides its rounds'.
+def shift(before: Sequence[float], after: Sequence[float], prior: Prior, own: float = 0.0, spent: float = 0.0) -> Shift:
+    """How far `after` lies above `before`.
+
+    Args:
+        own: the standard deviation that their difference has besides the rounds'.
+        spent: degrees of freedom that were used up on the rounds before.
 
     Raises:
         ValueError: neither the rounds nor the prior say how much the levels scatter.
     """
-    variance, freedom = pooled(before, after)
+    variance, freedom = pooled(before, after, spent)
     total = freedom + prior.freedom
-    if not total:
-        raise ValueError("single rounds do not say how much they scatter")
+    if total < 1:
+        raise ValueError("so few rounds do not say how much they scatter")
     variance = (freedom * variance + prior.freedom * prior.variance) / total
-    error = math.sqrt(variance * (1 / len(before) + 1 / len(after)) + 2 * own**2)
+    error = math.sqrt(variance * (1 / len(before) + 1 / len(after)) + own**2)
     return Shift(float(np.mean(after) - np.mean(before)), error, total)
