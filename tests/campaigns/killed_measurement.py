@@ -55,7 +55,7 @@ def pieces(folder: Path) -> dict[str, bytes]:
 
 
 def killed(folder: Path, kills: int, seconds: float, dice: random.Random) -> tuple[int, list[str]]:
-    """Kill the measurement `kills` times, each time within `seconds` of its start, and let it end.
+    """Kill the measurement `kills` times, each time within `seconds` of its first new piece, and let it end.
 
     Returns:
         How many pieces were finished when it was killed last, and the names of those that are lost or were made again.
@@ -63,6 +63,8 @@ def killed(folder: Path, kills: int, seconds: float, dice: random.Random) -> tup
     before: dict[str, bytes] = {}
     for _ in range(kills):
         process = start(folder)
+        while len(pieces(folder)) <= len(before) and process.poll() is None:
+            time.sleep(0.005)
         time.sleep(dice.uniform(0, seconds))
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -80,7 +82,7 @@ def killed(folder: Path, kills: int, seconds: float, dice: random.Random) -> tup
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--kills", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=1.0, help="the latest moment of a kill")
+    parser.add_argument("--seconds", type=float, default=0.2, help="the latest moment of a kill, from the first new piece on")
     parser.add_argument("--seed", type=int, default=22)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
