@@ -82,7 +82,7 @@ def killed(folder: Path, kills: int, seconds: float, dice: random.Random) -> tup
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--kills", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=0.2, help="the latest moment of a kill, from the first new piece on")
+    parser.add_argument("--seconds", type=float, default=0.2, help="a kill comes so soon after a new piece")
     parser.add_argument("--seed", type=int, default=22)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

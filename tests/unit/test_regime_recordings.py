@@ -167,7 +167,7 @@ def test_blocks_are_in_a_balanced_order(take):
     assert order == ["cublas.sgemm", *KERNELS, *KERNELS[::-1], "cublas.sgemm"]
 
 
-def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic):
+def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys):
     class Killed(SyntheticGpu):
         blocks = 0
 
@@ -180,13 +180,14 @@ def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic):
         measured(tmp_path, tmp_path / "out", Killed(watts))
     before = {path.name: path.read_text() for path in (tmp_path / "journal").glob("*.p0.json")}
     assert 0 < len(before) < 4
-    said = []
-    complete, work, _ = measured(tmp_path, tmp_path / "out", said=said.append)
+    capsys.readouterr()
+    complete, work, _ = measured(tmp_path, tmp_path / "out")
     assert complete and all(work.visits(pair) for pair in work.wanted)
     for name, text in before.items():
         assert (tmp_path / "journal" / name).read_text() == text
-    assert len([line for line in said if " µs" in line]) == 24 - 6 * len(before)
-    assert said[-1].startswith("[24/24, 0 s left]")
+    printed = capsys.readouterr()
+    assert printed.out.count(" µs") == 24 - 6 * len(before)
+    assert "regimes: 24/24 points" in printed.err
 
 
 def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
