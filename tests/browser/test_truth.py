@@ -198,43 +198,12 @@ def test_every_command_plans(report):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
-def test_the_paper_is_soon_ready_on_a_slow_phone(page, report):
-    """B3, in CPU time of the page's own thread, so that a busy machine does not count: four times as much, 3 s."""
-    seconds = []
-    page.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+def test_the_paper_is_light(page, report):
+    """Of B3: a loaded page's own memory. How soon it loads and answers, B3 and B4, is measured by page_checks.py."""
+    page.execute_cdp_cmd("Performance.enable", {})
     try:
-        for _ in range(3):
-            page.get("about:blank")
-            page.get((report / "index.html").as_uri())
-            metrics = page.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-            found = {each["name"]: each["value"] for each in metrics}
-            seconds.append(found["TaskDuration"])
-            assert found["JSHeapUsedSize"] <= 50e6
+        page.get((report / "index.html").as_uri())
+        metrics = page.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        assert next(each["value"] for each in metrics if each["name"] == "JSHeapUsedSize") <= 50e6
     finally:
         page.execute_cdp_cmd("Performance.disable", {})
-    assert 4 * min(seconds) <= 3, seconds
-
-
-def test_typing_into_the_search_of_claims_is_quick(page, report):
-    """B4, in CPU time: a key costs the page's thread at most 50 ms, which is 200 ms at a quarter of the speed."""
-    page.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
-    try:
-        page.get((report / "claims.html").as_uri())
-
-        def spent() -> float:
-            metrics = page.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-            return next(each["value"] for each in metrics if each["name"] == "TaskDuration")
-
-        costs = []
-        for key in "cublas":
-            before = spent()
-            page.execute_script(
-                "const field = document.forms['claim-filters'].elements.words;"
-                "field.value += arguments[0]; field.dispatchEvent(new Event('input', {bubbles: true}))",
-                key,
-            )
-            page.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 0))")
-            costs.append(spent() - before)
-    finally:
-        page.execute_cdp_cmd("Performance.disable", {})
-    assert 4 * sorted(costs)[len(costs) // 2] <= 0.2, costs
