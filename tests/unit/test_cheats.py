@@ -22,7 +22,7 @@ from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.gates.guarded import GUARD, POISON_BITS
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import confirm, plan, prepare, records, results, rounds
+from gemmrepro.measure import confirm, plan, prepare, records, results, rounds, workspace
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 
@@ -392,6 +392,14 @@ def test_a_kernel_that_no_graph_can_hold_is_judged_launch_by_launch(gpu, tmp_pat
     monkeypatch.setattr(Timer, "replay", None)
     sweep, _ = swept(launches_of("", gpu), gpu, tmp_path, monkeypatch)
     assert results.wrong(sweep) == [] and sweep.records.check(sweep.points[0]).confirmed
+
+
+def test_the_second_copy_of_the_operands_is_made_once(gpu) -> None:
+    shared = workspace.Workspace(SimpleNamespace(), NAIVE.problem, Shape.cube(8), 1)
+    shared.copy()
+    first = shared.operands(None, 1).output
+    shared.copy()
+    assert shared.operands(None, 1).output is first is not shared.operands(None).output
 
 
 def test_a_cheat_that_begins_in_a_later_round_is_caught_there(gpu, tmp_path, monkeypatch) -> None:

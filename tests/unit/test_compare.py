@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from campaigns import comparing
 from recordings import Recorded, drawn, pair, write
+from scipy.special import polygamma
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
@@ -188,6 +189,14 @@ def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
     assert {change.verdict for change in compared(side(before), side(slower), same_gpu=True)} == {UNCLEAR}
     longer = {name: Rounds([t + 0.2 for t in each.times], each.ratios) for name, each in slower.items()}
     assert {change.verdict for change in compared(side(before), side(longer), same_gpu=True)} == {SLOWER}
+
+
+def test_freedom_is_what_the_scatter_of_the_logarithms_asks_for():
+    """Smyth's equation, solved to the last digits: trigamma(freedom / 2) is what the rows scatter beyond chance."""
+    variances, freedoms = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6], [4.0] * 9
+    prior = Prior.of(variances, freedoms)
+    beyond = float(np.log(variances).var(ddof=1) - polygamma(1, 2.0))
+    assert float(polygamma(1, prior.freedom / 2)) == pytest.approx(beyond, rel=1e-9)
 
 
 def test_variances_of_many_rows_give_back_what_they_were_drawn_from():

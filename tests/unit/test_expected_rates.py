@@ -14,7 +14,7 @@ from gemmrepro.judge import carrying, claims, experiments
 from gemmrepro.judge.ceilings import measured_ceiling, of_operation
 from gemmrepro.judge.chips import Rate
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.metrics import METRICS, loads, rows
+from gemmrepro.judge.metrics import METRICS, loads, rows, shared_memory
 from gemmrepro.judge.metrics.base import expected
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132}
@@ -313,3 +313,12 @@ def test_a_whole_number_that_was_calculated_is_shown_with_all_its_digits(number,
     verdict = SimpleNamespace(reason="as stated")
     text = METRICS["calculated"].explain(SimpleNamespace(tolerance=None), readings, verdict, None)
     assert text == f"{words}as stated. No GPU was used."
+
+
+def test_a_block_needs_the_shared_memory_of_the_architecture_that_needs_most():
+    """Static shared memory is the compilers' and may differ between architectures; the dynamic part is the launch's."""
+    archs = {name: SimpleNamespace(shared_bytes=size) for name, size in (("sm_80", 100), ("sm_90", 300))}
+    found = SimpleNamespace(build=lambda kernel, toolkit: SimpleNamespace(archs=archs if toolkit == "cuda13" else {}))
+    assert shared_memory.shared_bytes(found, "ladder.naive", 1024, "cuda13") == 300
+    with pytest.raises(NotMeasured, match=r"there is no build record of ladder\.naive by cuda12"):
+        shared_memory.shared_bytes(found, "ladder.naive", 1024, "cuda12")

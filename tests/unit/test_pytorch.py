@@ -216,7 +216,7 @@ def test_modes_take_turns_and_one_that_fails_is_left_out(tmp_path, together, few
     left = {}
     context = SimpleNamespace(
         parameters={"batch": 64, "warm_up": 10},
-        settings={"modes": list(modes), "iterations": 12, "rounds": 3, "limit_s": 4, "together": together},
+        settings={"modes": list(modes), "iterations": 12, "rounds": 3, "limit_s": 8, "together": together},
         subjects=subjects,
         row=lambda subject, **cells: {"kernel": subject.kernel, **cells},
         leave_out=lambda subject, reason: left.update({subject.kernel: reason}),

@@ -3,13 +3,13 @@
 import csv
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
 from records import record
 
-from gemmrepro import operations, timing
+from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.tables import csv_text
@@ -120,6 +120,22 @@ def test_types_of_one_family_are_points_of_their_own():
     library = [point for point in points if point.toolkit == "library"]
     assert {point.problem.dtype_in for point in library} == {"bf16", "fp16"} and len(library) == 2
     assert len({point.entry(point.cache, "r0") for point in points}) == len(points) == 4
+
+
+def test_a_size_that_takes_too_long_leaves_the_smaller_ones():
+    slow = make("a", baseline=None)
+    slow = replace(slow, timing=replace(slow.timing, timed_to=300))
+    points, skipped = plan.plan_points([slow], [512, 256], ["cuda13"], ["warm"], lambda *_: None)
+    assert [point.shape for point in points] == [Shape.cube(256)] and "it is timed up to 300" in skipped[0].reason
+
+
+def test_sums_in_fp16_need_the_memory_of_their_bound():
+    """C twice in fp64, B in fp64, and three blocks of rows in fp64 by column, twice."""
+    sketch, shape = registry.kernel("hopper.sketch"), Shape(512, 256, 128)
+    assert sketch.compute.dtype_acc == "fp16"
+    more = plan.own_bytes(sketch, shape) - sketch.workspace_bytes(shape)
+    assert more == 2 * 8 * 512 * 256 + 8 * 128 * 256 + 6 * 8 * min(512, operations.REFERENCE_ROWS) * 256
+    assert plan.own_bytes(registry.kernel("ladder.naive"), shape) == 0
 
 
 def test_what_must_not_be_timed_is_left_out_with_the_reason():

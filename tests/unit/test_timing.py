@@ -46,6 +46,11 @@ def test_a_noisy_point_stops_when_its_seconds_are_spent():
     assert PLAN.seconds <= machine.now + 0.011 <= PLAN.seconds + 0.06
 
 
+def test_a_clock_that_stands_still_ends_at_the_most():
+    """Launches may be quicker than the host's clock ticks."""
+    assert len(Machine(0.0, 0.5).collect().times) == PLAN.most
+
+
 def test_never_more_than_the_most():
     machine = Machine(1e-6, 0.5)
     assert len(machine.collect().times) == PLAN.most
