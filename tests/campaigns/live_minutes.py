@@ -83,10 +83,10 @@ def sampling(config: dict[str, Any]) -> dict[str, tuple[float, int]]:
         family = path.parent.name
         recorded = read_json(path.parent / "run.json", "the recording", "restore it")["config"]["seconds_per_round"]
         sizes, seconds, subjects = {str(n) for n in sweep["sizes"].get(family, [])}, 0.0, set()
-        toolkits = Settings.of(sweep, family).toolkits
+        settings = Settings.of(sweep, family)
         for name, point in read_samples(path)[1].items():
-            chosen = name[4] in sizes and (name[1] == "library" or name[1] in toolkits)
-            if chosen and name[-1] in (*sweep["caches"], ""):
+            chosen = name[4] in sizes and (name[1] == "library" or name[1] in settings.toolkits)
+            if chosen and name[-1] in (*settings.caches, ""):
                 subjects.add(name[:-1])
                 rounds = [
                     round_seconds(point, place, recorded, sweep["seconds_per_round"], least, most)

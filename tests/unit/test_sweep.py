@@ -474,3 +474,10 @@ def test_only_kernels_that_exist_and_are_timed_can_be_chosen(prepared):
 def test_a_family_is_timed_with_its_one_toolkit_if_that_is_configured(family, every, timed):
     document = {**SETTINGS.document, "toolkits": every, "toolkit_of": {"ladder": "cuda12", "cute": None}}
     assert plan.Settings.of(document, family).toolkits == timed
+
+
+def test_a_family_is_timed_in_its_one_state_of_the_cache_if_that_is_configured():
+    document = {**SETTINGS.document, "caches": ["cold", "warm"], "cache_of": {"ladder": "warm", "cute": None}}
+    timed = {family: plan.Settings.of(document, family).caches for family in ("ladder", "cute", "crt")}
+    assert timed == {"ladder": ("warm",), "cute": ("cold", "warm"), "crt": ("cold", "warm")}
+    assert plan.Settings.of({**document, "caches": ["cold"]}, "ladder").caches == ("cold",)

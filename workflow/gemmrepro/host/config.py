@@ -111,7 +111,7 @@ def _experiment_problems(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Toolkits that are not built, and a range of samples that is empty."""
+    """Toolkits that are not built, families that do not exist, and a range of samples that is empty."""
     built = toolkits(config)
     if not built:
         yield "build: no toolkit has an architecture to build for; give cuda12 or cuda13 one, such as [90]"
@@ -119,9 +119,10 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
     for toolkit in config["sweep"]["toolkits"]:
         if toolkit not in built:
             yield f"sweep.toolkits: {toolkit} is not built; take it out, or give build.{toolkit} an architecture"
-    for family in config["sweep"].get("toolkit_of", {}):
-        if not _is_known(family):
-            yield f"sweep.toolkit_of: {_unknown(family)}"
+    for name in ("toolkit_of", "cache_of"):
+        for family in config["sweep"].get(name, {}):
+            if not _is_known(family):
+                yield f"sweep.{name}: {_unknown(family)}"
     least, most = config["sweep"]["samples_per_round"]
     if least > most:
         yield f"sweep.samples_per_round: the minimum, {least}, exceeds the maximum, {most}; swap them"

@@ -48,8 +48,8 @@ class Settings:
         least, most = document["samples_per_round"]
         return cls(
             document=document,
-            toolkits=_toolkits(document, family),
-            caches=tuple(document["caches"]),
+            toolkits=_one_of(document, "toolkit", family),
+            caches=_one_of(document, "cache", family),
             rounds=document["rounds"],
             interval=document["interval"],
             seconds_per_round=document["seconds_per_round"],
@@ -70,10 +70,10 @@ class Settings:
         return timing.Plan(self.interval, self.seconds_per_round, *self.samples_per_round)
 
 
-def _toolkits(document: Mapping[str, Any], family: str) -> tuple[str, ...]:
-    """The family's one toolkit, if it is configured to have one and that is among the configured; else all of these."""
-    every = tuple(document["toolkits"])
-    one = (document.get("toolkit_of") or {}).get(family)
+def _one_of(document: Mapping[str, Any], kind: str, family: str) -> tuple[str, ...]:
+    """The family's one toolkit or state of the cache, if the configuration gives it one of the listed; else all."""
+    every = tuple(document[f"{kind}s"])
+    one = (document.get(f"{kind}_of") or {}).get(family)
     return (one,) if one in every else every
 
 

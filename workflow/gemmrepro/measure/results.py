@@ -186,8 +186,9 @@ def manifest(sweep: Sweep, results: Sequence[Measured], profile: bool) -> dict[s
     modes: dict[str, list[str]] = {}
     for result in results:
         modes.setdefault(next(iter(result.rounds.values())).mode, []).append(str(result.point))
+    config = {**sweep.settings.document, "caches": list(sweep.settings.caches)}
     return {
-        **circumstances(sweep, sweep.loaded, sweep.settings.document, (*sweep.skipped, *wrong(sweep))),
+        **circumstances(sweep, sweep.loaded, config, (*sweep.skipped, *wrong(sweep))),
         "baseline_kernels": baseline_kernels(sweep) if profile else {},
         "timing_modes": modes,
     }
