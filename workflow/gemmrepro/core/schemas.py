@@ -23,10 +23,10 @@ Schema = str | Mapping[str, Any]
 def load(name: str) -> dict[str, Any]:
     """The schema in workflow/schemas/<name>."""
     try:
-        import yaml
+        from gemmrepro.core import yaml_text
     except ImportError as error:
         raise _missing(error) from None
-    return yaml.safe_load((SCHEMAS / name).read_text())
+    return yaml_text.parse((SCHEMAS / name).read_text())
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from gemmrepro.core import schemas
+from gemmrepro.core import schemas, yaml_text
 from gemmrepro.errors import UserError
 
 
@@ -18,7 +18,7 @@ def read(path: Path, schema: str) -> Any:
         UserError: the file is missing, is not YAML, or does not match; names the first wrong key.
     """
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml_text.parse(path.read_text())
     except FileNotFoundError:
         raise UserError(f"{path} is missing; restore it from the repository.") from None
     except (yaml.YAMLError, RecursionError) as error:

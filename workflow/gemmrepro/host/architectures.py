@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from gemmrepro import registry
-from gemmrepro.core import paths
+from gemmrepro.core import paths, yaml_text
 from gemmrepro.judge import chips
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.registry import Kernel
@@ -115,7 +115,7 @@ def _kernels(compute: Mapping[str, Any]) -> list[str]:
 def _claims(family: str) -> dict[str, Any]:
     path = paths.KERNELS_DIR / family / "claims.yaml"
     try:
-        document = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        document = yaml_text.parse(path.read_text())
     except (FileNotFoundError, yaml.YAMLError):
         return {}
     return document if isinstance(document, dict) else {}

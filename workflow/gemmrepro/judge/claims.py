@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gemmrepro.core import paths, schemas
+from gemmrepro.core import paths, schemas, yaml_text
 from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
@@ -106,7 +106,7 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
 def _document(path: Path) -> dict[str, Any]:
     """The file as YAML that fits the schema. Raises UserError."""
     try:
-        document: dict[str, Any] = yaml.safe_load(path.read_text())
+        document: dict[str, Any] = yaml_text.parse(path.read_text())
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     errors = sorted(schemas.errors(document, schema()), key=lambda error: [str(part) for part in error.absolute_path])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,15 @@ def published_rows(path: Path = PUBLISHED_CSV) -> list[dict[str, Any]]:
     Raises:
         UserError: the file is missing, or a cell is not a number.
     """
+    return [dict(row) for row in _read(path)]
+
+
+@cache
+def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """The file is read once: a family's figures look up some hundred of its rows."""
     try:
         with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+            rows: list[dict[str, Any]] = list(csv.DictReader(file))
     except FileNotFoundError:
         raise UserError(f"{path} is missing; restore it from the repository.") from None
     for line, row in enumerate(rows, start=2):
@@ -40,4 +48,4 @@ def published_rows(path: Path = PUBLISHED_CSV) -> list[dict[str, Any]]:
             row["d"] = int(row["d"]) if row["d"] else None
         except ValueError as error:
             raise UserError(f"{path}, line {line}: {error}.") from None
-    return rows
+    return tuple(rows)

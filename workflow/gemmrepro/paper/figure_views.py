@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.experiments import figure_names
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.figures import findings
-from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.inline_svg import inline_svg
 from gemmrepro.paper.text import anchor
 

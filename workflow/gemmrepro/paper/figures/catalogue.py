@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from gemmrepro import experiments, registry
@@ -116,7 +117,9 @@ def svg_of(drawing: Drawing, figure: Figure | None = None) -> str:
     """A drawing, or its narrow `figure`, as slim SVG text with the finding as description. Closes the figure."""
     chosen = figure or drawing.figure
     buffer = io.StringIO()
-    chosen.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    # savefig draws twice, the first time for layouts that tight_layout has settled.
+    canvas = FigureCanvasSVG(chosen)
+    canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     plt.close(chosen)
     return slim.slim(buffer.getvalue(), drawing.title, drawing.alt)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,6 +29,7 @@ from gemmrepro.paper.figures.style import (
     TUNED,
     Dash,
     Drawing,
+    despine,
     empty,
     finding,
     origin,
@@ -221,7 +221,7 @@ def paint(climb: Climb, page: Page = WIDE) -> Figure:
     first.set_yticks(range(len(climb.labels)), climb.labels)
     first.set_ylim(len(climb.labels) - 0.45, -0.55)
     first.set_xlim(0, 1.04 * climb.reach)
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     figure.tight_layout(rect=(0, 0, 1, legend(figure, _legend(climb), page)), w_pad=1.0)
     return figure
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -24,6 +23,7 @@ from gemmrepro.paper.figures.style import (
     PAPER,
     PUBLISHED,
     Drawing,
+    despine,
     empty,
     finding,
     half_widths,
@@ -150,7 +150,7 @@ def paint(chart: DotChart, page: Page = WIDE) -> Figure:
         if page.narrow:
             names_above(axes, list(dots.categories.values()))
     figure.supxlabel(wrapped(dots.x_label, page), fontsize=page.letters, color=INK)
-    sns.despine(figure)
+    despine(figure.axes)
     figure.tight_layout(h_pad=0.8)
     return figure
 

@@ -11,7 +11,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
@@ -30,6 +29,7 @@ from gemmrepro.paper.figures.style import (
     Dash,
     Drawing,
     between_decades,
+    despine,
     empty,
     finding,
     half_widths,
@@ -217,7 +217,7 @@ def paint(chart: LineChart, page: Page = WIDE) -> Figure:
             axes.tick_params(axis="x", labelbottom=True)
     for spare in grid.flat[len(chart.panels) :]:
         spare.set_visible(False)
-    sns.despine(figure)
+    despine(figure.axes)
     figure.supylabel(lines.y_label, fontsize=page.letters, color=INK)
     figure.tight_layout(w_pad=1.2, h_pad=0.8)
     for axes, panel, texts in zip(grid.flat, chart.panels, names, strict=False):

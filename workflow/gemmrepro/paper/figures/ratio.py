@@ -10,7 +10,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -32,6 +31,7 @@ from gemmrepro.paper.figures.style import (
     PUBLISHED,
     TUNED,
     Drawing,
+    despine,
     finding,
     origin,
     stale_note,
@@ -239,7 +239,7 @@ def paint(ratios: Ratios, page: Page = WIDE) -> Figure:
     axes.set_xlabel("speed relative to cuBLAS" + ("" if page.narrow else " (1 = equal; higher is better)"))
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
-    sns.despine(ax=axes, left=True)
+    despine([axes], "left")
     figure.tight_layout(rect=(0, 0, 1, legend(figure, _legend(ratios), page, 5)))
     return figure
 

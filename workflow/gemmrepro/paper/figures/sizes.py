@@ -14,7 +14,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -34,6 +33,7 @@ from gemmrepro.paper.figures.style import (
     TUNED,
     Dash,
     Drawing,
+    despine,
     empty,
     finding,
     half_widths,
@@ -206,7 +206,7 @@ def paint(shown: Sizes, page: Page = WIDE) -> Figure:
         axes.set_visible(False)
     for axes in grid[:, 0]:
         axes.set_ylabel("speed relative to cuBLAS")
-    sns.despine(figure)
+    despine(figure.axes)
     figure.tight_layout(w_pad=1.6, h_pad=1.4)
     for axes, own in zip(grid.flat, ends, strict=False):
         label(axes, own, page)

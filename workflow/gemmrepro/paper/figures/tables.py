@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -29,6 +28,7 @@ from gemmrepro.paper.figures.style import (
     Dash,
     Drawing,
     between_decades,
+    despine,
     empty,
     finding,
     half_widths,
@@ -316,7 +316,7 @@ def _hollow(label: str, marker: str, dash: Any) -> Line2D:
 
 def _finished(figure: Figure, chart: Chart, page: Page) -> None:
     """Give a figure its legend and final places."""
-    sns.despine(figure)
+    despine(figure.axes)
     handles = _handles(chart)
     top = legend(figure, handles, page, LEGEND_COLUMNS if len(handles) != 4 else 2)
     figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.6, h_pad=1.2)

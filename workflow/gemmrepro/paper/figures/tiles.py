@@ -15,7 +15,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
@@ -133,6 +132,8 @@ def paint(searches: Sequence[Search], page: Page = WIDE) -> Figure:
 
 def _panel(axes: Axes, search: Search, lowest: float, page: Page) -> None:
     """One heat map; colours run from `lowest` of the panel's best to that best."""
+    import seaborn as sns  # slow to import, and few families have been searched
+
     rows, columns = search.tunable.space["bm"], search.tunable.space["bn"]
     grid = np.full((len(rows), len(columns)), np.nan)
     text = np.full(grid.shape, "", dtype=object)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
@@ -16,7 +15,17 @@ from gemmrepro.experiments.results import row_key
 from gemmrepro.paper.figures.ends import End, label
 from gemmrepro.paper.figures.findings.parts import Inputs
 from gemmrepro.paper.figures.lines import size
-from gemmrepro.paper.figures.style import MARKERS, SERIES, Drawing, between_decades, empty, finding, origin, plain
+from gemmrepro.paper.figures.style import (
+    MARKERS,
+    SERIES,
+    Drawing,
+    between_decades,
+    despine,
+    empty,
+    finding,
+    origin,
+    plain,
+)
 from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY, EXPERIMENT = "ada", "accumulation"
@@ -109,7 +118,7 @@ def _paint(shown: Panels, page: Page) -> Figure:
     grid[-1, 0].set_xlabel("K")
     if not page.narrow:
         grid[0, 1].set_xlabel("K")
-    sns.despine(figure)
+    despine(figure.axes)
     figure.tight_layout(rect=(0, 0, page.pick(0.84, 0.68), 1), w_pad=page.pick(10, 1), h_pad=1.2)
     for axes, panel in zip(grid.flat, shown.values(), strict=True):
         ends = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -13,7 +12,7 @@ from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import DECIDED
 from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, legend_above, names_down
-from gemmrepro.paper.figures.style import INK, PAPER, PUBLISHED, SERIES, Drawing, empty, finding
+from gemmrepro.paper.figures.style import INK, PAPER, PUBLISHED, SERIES, Drawing, despine, empty, finding
 from gemmrepro.paper.figures.widths import Page, both
 
 KINDS = {
@@ -61,7 +60,7 @@ def _paint(counts: dict[str, Counter[str]], page: Page) -> Figure:
     axes.set_xlabel("statements")
     if not counts:
         empty(axes, "not judged")
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     handles = [
         Line2D([], [], linestyle="", marker="s", markersize=7, color=colour, label=kind)
         for kind, colour in KINDS.items()

@@ -7,14 +7,26 @@ from typing import Literal
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.rows import select
 from gemmrepro.paper.figures.findings.parts import Inputs
-from gemmrepro.paper.figures.style import BAD, FIRST, GOOD, INK, SERIES, Drawing, empty, finding, origin, plain, written
+from gemmrepro.paper.figures.style import (
+    BAD,
+    FIRST,
+    GOOD,
+    INK,
+    SERIES,
+    Drawing,
+    despine,
+    empty,
+    finding,
+    origin,
+    plain,
+    written,
+)
 from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY, EXPERIMENT, DGEMM = "ozaki", "products", "cublas.gemm"
@@ -123,7 +135,7 @@ def _paint(schemes: list[Scheme], page: Page) -> Figure:
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
     axes.set_xlabel("speed relative to DGEMM")
     axes.set_ylabel("Frobenius error")
-    sns.despine(figure)
+    despine(figure.axes)
     figure.tight_layout()
     return figure
 

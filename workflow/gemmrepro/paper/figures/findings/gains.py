@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Mark
 from gemmrepro.paper.figures.findings.parts import Inputs, column, legend_above, names_down, pair, pair_handles, short
-from gemmrepro.paper.figures.style import INK, PUBLISHED, Drawing, empty, finding, plain
+from gemmrepro.paper.figures.style import INK, PUBLISHED, Drawing, despine, empty, finding, plain
 from gemmrepro.paper.figures.widths import Page, both
 
 TABLES = {
@@ -76,7 +75,7 @@ def _paint(rows: Sequence[tuple[str, Mark]], page: Page, gpu: str) -> Figure:
     else:
         empty(axes, "not measured")
     axes.set_xlabel("gain over its own baseline")
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     top = legend_above(figure, pair_handles("", gpu), 2)
     figure.tight_layout(rect=(0, 0, page.pick(0.84, 0.84), top))
     printed = {i: " ".join(short(one.value) for one in mark.printed[:1]) for i, (_, mark) in enumerate(rows)}

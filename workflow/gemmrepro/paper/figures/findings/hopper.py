@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -14,7 +13,7 @@ from gemmrepro.measure.rows import cubes, select
 from gemmrepro.paper.figures import climb
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down
 from gemmrepro.paper.figures.points import Point, ratio_point
-from gemmrepro.paper.figures.style import INK, MARKERS, PUBLISHED, SERIES, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.style import INK, MARKERS, PUBLISHED, SERIES, Drawing, despine, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 from gemmrepro.registry import ladders
 
@@ -76,7 +75,7 @@ def _paint(steps: dict[str, dict[int, Point]], page: Page) -> Figure:
     axes.set_xlabel("speed relative to cuBLAS")
     if not ends:
         empty(axes, "not measured")
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     handles = [
         Line2D([], [], linestyle="", marker=MARKERS[i], color=SERIES[i], markersize=5, label=f"{size}")
         for i, size in enumerate(SIZES)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from gemmrepro.measure.rows import select
 from gemmrepro.paper.figures.findings.parts import Inputs, column, legend_above, names_down
-from gemmrepro.paper.figures.style import FIRST, GRID, INK, PAPER, SERIES, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.style import FIRST, GRID, INK, PAPER, SERIES, Drawing, despine, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 from gemmrepro.registry import ladders
 
@@ -91,7 +90,7 @@ def _paint(shown: Sequence[Level], page: Page) -> Figure:
     axes.set_xlabel("cycles of a scheduler")
     if not shown:
         empty(axes, "no counters were read")
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     handles = [
         Line2D([], [], linestyle="", marker="s", markersize=7, color=colour, label=label)
         for colour, label in ((FIRST, "issue an FFMA"), (OTHER, "issue another"), (GRID, "issue none"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -11,7 +10,7 @@ from gemmrepro.core.text import as_published, format_number
 from gemmrepro.paper.figures import ratio
 from gemmrepro.paper.figures.findings.parts import Inputs, column, legend_above, names_down, pair, pair_handles, short
 from gemmrepro.paper.figures.ratio import Bar, Group, Ratios
-from gemmrepro.paper.figures.style import INK, LAST, PUBLISHED, TUNED, Drawing, empty, finding
+from gemmrepro.paper.figures.style import INK, LAST, PUBLISHED, TUNED, Drawing, despine, empty, finding
 from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY = "ladder"
@@ -56,7 +55,7 @@ def _paint(ratios: Ratios, page: Page, gpu: str) -> Figure:
     axes.set_xlabel("speed relative to cuBLAS")
     if not any(_value(bar) for bar in ratios.bars):
         empty(axes, "not measured")
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     handles = [
         *pair_handles(", ".join(ratios.hardware).removeprefix("NVIDIA "), gpu),
         Line2D([], [], linestyle="", marker="^", color=TUNED, label="tuned here"),

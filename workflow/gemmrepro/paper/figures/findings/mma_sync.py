@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -16,7 +15,7 @@ from gemmrepro.measure.rows import cubes, select
 from gemmrepro.paper.figures import ratio
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down, pair, pair_handles
 from gemmrepro.paper.figures.points import ratio_point
-from gemmrepro.paper.figures.style import BAD, INK, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.style import BAD, INK, Drawing, despine, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 
 FAMILIES, CEILING = ("ada", "cute"), "ceilings.mma_f16"
@@ -91,7 +90,7 @@ def _paint(shown: Sequence[Kernel], page: Page, gpu: str) -> Figure:
     axes.set_xlabel("speed relative to cuBLAS")
     if not shown:
         empty(axes, "not measured")
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     look = {"linestyle": "", "marker": "|", "markersize": 10.0, "markeredgewidth": 2.2}
     loop = Line2D([], [], color=BAD, label="all that mma.sync can do", **look)  # type: ignore[arg-type]
     figure.tight_layout(rect=(0, 0, 1, legend_above(figure, [*pair_handles("", gpu), loop], int(page.pick(3, 2)))))

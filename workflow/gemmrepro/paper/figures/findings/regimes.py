@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.paper.figures.findings.parts import Inputs, column, names_down
-from gemmrepro.paper.figures.style import INK, PUBLISHED, SERIES, Drawing, empty, finding
+from gemmrepro.paper.figures.style import INK, PUBLISHED, SERIES, Drawing, despine, empty, finding
 from gemmrepro.paper.figures.widths import Page, both, legend, names_above
 from gemmrepro.paper.regimes import RegimeLine, Winner, regime_lines
 
@@ -48,7 +47,7 @@ def _paint(lines: Sequence[RegimeLine], page: Page) -> Figure:
     axes.axvline(1, color=INK, linewidth=0.9, zorder=1)
     axes.set_xlabel("speed over the library's")
     axes.margins(x=0.12)
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     if not lines:
         empty(axes, "not measured")
     elif page.narrow:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
@@ -16,7 +15,7 @@ from gemmrepro.measure.rows import cubes, select
 from gemmrepro.paper.figures.ends import End, label, reserve, wrapped
 from gemmrepro.paper.figures.findings.parts import Inputs, names_down
 from gemmrepro.paper.figures.points import Point, ratio_point
-from gemmrepro.paper.figures.style import BAD, GOOD, INK, MARKERS, SERIES, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.style import BAD, GOOD, INK, MARKERS, SERIES, Drawing, despine, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY, DGEMM, ACCURACY = "crt", "cublas.gemm", "accuracy"
@@ -114,8 +113,8 @@ def _paint(shown: Shown, page: Page) -> Figure:
     lines.set_xlabel("M = N = K")
     lines.set_ylabel("speed relative to DGEMM")
     _ticks(ticks, shown)
-    sns.despine(figure)
-    sns.despine(ax=ticks, left=True, bottom=True)
+    despine(figure.axes)
+    despine([ticks], "left", "bottom")
     reserve(lines, [end.text for end in ends], page)
     figure.tight_layout(w_pad=1.5)
     if page.narrow:  # the ticks need no room for labels

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -15,7 +14,7 @@ from matplotlib.lines import Line2D
 from gemmrepro.core.text import format_number
 from gemmrepro.measure.rows import cubes, row_key, select
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above
-from gemmrepro.paper.figures.style import FIRST, INK, LAST, PUBLISHED, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.style import FIRST, INK, LAST, PUBLISHED, Drawing, despine, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 from gemmrepro.registry import ladders
 
@@ -112,7 +111,7 @@ def _paint(life: Life | None, page: Page) -> Figure:
     for axes in (times, quotients):
         axes.set_xticks(range(len(life.rounds)), [f"round {number + 1}" for number in range(len(life.rounds))])
         axes.grid(axis="x", visible=False)
-    sns.despine(figure)
+    despine(figure.axes)
     handles = [
         Line2D([], [], linestyle="", marker="o", markersize=4, color=FIRST, label="kernel"),
         Line2D([], [], linestyle="", marker="s", markersize=4, color=INK, label="cuBLAS"),

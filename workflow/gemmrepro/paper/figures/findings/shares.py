@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from gemmrepro.paper.figures import ratio
 from gemmrepro.paper.figures.ends import End, label
 from gemmrepro.paper.figures.findings.parts import Inputs
-from gemmrepro.paper.figures.style import FIRST, INK, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.style import FIRST, INK, Drawing, despine, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY = "ladder"
@@ -75,7 +74,7 @@ def _paint(found: Mapping[str, tuple[float, float]], page: Page, hardware: str, 
         axes.annotate(f"{there:.0%}", (0, there), place, textcoords="offset points", ha=side, color=colour)
     values = [value for both_ends in found.values() for value in both_ends]
     axes.set_ylim(min(values) - 0.08, max(values) + 0.06)
-    sns.despine(figure)
+    despine(figure.axes)
     figure.tight_layout(rect=(0, 0, page.pick(0.78, 0.68), 1))
     ends = [
         End(1, here, f"{here:.0%} {name}", colour)

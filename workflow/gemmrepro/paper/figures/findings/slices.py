@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Mark
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, pair_handles
-from gemmrepro.paper.figures.style import FIRST, INK, PAPER, PUBLISHED, Drawing, empty, finding, plain
+from gemmrepro.paper.figures.style import FIRST, INK, PAPER, PUBLISHED, Drawing, despine, empty, finding, plain
 from gemmrepro.paper.figures.widths import Page, both
 
 PANELS = {
@@ -67,7 +66,7 @@ def _paint(marks: Sequence[Mark], page: Page, hardware: str, gpu: str) -> Figure
         axes.set_xlabel("cut-off d")
         if not own:
             empty(axes, "not measured")
-    sns.despine(figure)
+    despine(figure.axes)
     top = legend_above(figure, pair_handles(hardware, gpu), int(page.pick(2, 2)))
     figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.5)
     return figure

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -17,7 +16,7 @@ from gemmrepro.core.text import format_number
 from gemmrepro.paper.claims import ClaimView
 from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, names_down
 from gemmrepro.paper.figures.findings.statements import Statement, compared
-from gemmrepro.paper.figures.style import GRID, INK, PUBLISHED, Drawing, empty, finding
+from gemmrepro.paper.figures.style import GRID, INK, PUBLISHED, Drawing, despine, empty, finding
 from gemmrepro.paper.figures.widths import Page, both, legend, names_above
 
 REACH = 3.0
@@ -101,7 +100,7 @@ def _paint(shown: Sequence[Statement], page: Page, inputs: Inputs) -> Figure:
         empty(axes, "not measured")
     elif page.narrow:
         names_above(axes, names, [f"{printed(one.claim, inputs)}, here {here(one.claim)}" for one in shown])
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     handles = [
         Line2D([], [], linestyle="", color=colour, marker=marker, markersize=5, label=verdict)
         for verdict, (colour, marker) in HOLDS.items()

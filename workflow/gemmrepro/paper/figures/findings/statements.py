@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -16,7 +15,7 @@ from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import DECIDED
 from gemmrepro.paper.claims import ClaimView
 from gemmrepro.paper.figures.findings.parts import HOLDS, Inputs, legend_above, names_down
-from gemmrepro.paper.figures.style import GRID, INK, Drawing, empty, finding
+from gemmrepro.paper.figures.style import GRID, INK, Drawing, despine, empty, finding
 from gemmrepro.paper.figures.widths import Page, both
 
 REACH = 4.0
@@ -91,7 +90,7 @@ def _paint(shown: list[Statement], page: Page) -> Figure:
     axes.set_xlabel("measured over published")
     if not shown:
         empty(axes, "not measured")
-    sns.despine(figure, left=True)
+    despine(figure.axes, "left")
     handles = [
         Line2D([], [], linestyle="", color=colour, marker=marker, markersize=size, label=verdict)
         for verdict, (colour, marker) in HOLDS.items()

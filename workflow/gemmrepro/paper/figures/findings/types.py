@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Mark
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, pair_handles
-from gemmrepro.paper.figures.style import FIRST, INK, PAPER, PUBLISHED, Drawing, empty, finding, origin
+from gemmrepro.paper.figures.style import FIRST, INK, PAPER, PUBLISHED, Drawing, despine, empty, finding, origin
 from gemmrepro.paper.figures.widths import Page, both
 
 FAMILY = "cutile"
@@ -78,7 +77,7 @@ def _paint(found: Mapping[str, Mapping[int, tuple[float | None, float | None]]],
         axes.set_ylim(0, 1.05 * max([1.0, *(y for _, y in (*there, *here))]))
     grid[0, 0].set_ylabel("speed relative to cuBLAS")
     grid[-1, 0].set_xlabel("M = N = K")
-    sns.despine(figure)
+    despine(figure.axes)
     top = legend_above(figure, pair_handles("B200", gpu), 2)
     figure.tight_layout(rect=(0, 0, 1, top), w_pad=1.5)
     return figure
