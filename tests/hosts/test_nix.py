@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,7 +26,10 @@ KERNEL = "ladder.naive"
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[Path]:
-    """A copy of the repository in which Nix has built: a kernel a toolkit (out-result, out-result-1) and a SIF."""
+    """A copy of the repository in which Nix has built: a kernel a toolkit (out-result, out-result-1) and a SIF.
+
+    The development shell, without PyTorch, has left there what `in_development_shell` makes.
+    """
     if os.geteuid() or "overlay" not in Path("/proc/filesystems").read_text():
         pytest.skip("an overlay over this machine needs root and overlayfs")
     folder = Path(tempfile.mkdtemp(prefix="gemmrepro-nix-", dir="/tmp"))  # which the overlay shares with this machine
@@ -71,3 +76,35 @@ def test_apptainer_runs_the_image(made: Path) -> None:
     ]
     done = call([*run, "-c", show], **environment)
     assert done.returncode == 0 and done.stdout.split()[-2:] == ["/opt/venv/bin/python3", "/opt/venv/bin"], done.stdout
+
+
+def test_the_development_shell_has_every_tool_and_the_locked_packages(made: Path) -> None:
+    programs = (made / "programs.txt").read_text()
+    for line in programs.splitlines():
+        assert re.fullmatch(r"\S+ (/nix/store/\S+/bin/\S+|says .*\d)", line), line
+    apptainer = re.findall(
+        r"^apptainer (\S+)-\d+ ", (made / "envs/requirements/apptainer.txt").read_text(), re.MULTILINE
+    )
+    assert f"apptainer says apptainer version {apptainer[0]}\n" in programs
+
+    files = json.loads((made / "nix/sources.json").read_text())["environments"]["host"]["python"]
+    locked = {normal("==".join(file.removesuffix(".tar.gz").split("-")[:2])) for file in files}
+    assert len(locked) > 100
+    assert locked - {normal(line) for line in (made / "packages.txt").read_text().split()} == set()
+
+
+def test_the_development_shell_plans_the_default_run_and_gates_a_kernel(made: Path) -> None:
+    plan = (made / "plan.txt").read_text()
+    jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", plan, re.MULTILINE)}
+    assert {"verdicts", "report", "build_ladder_cuda13"} <= jobs.keys(), plan[-4000:]
+    assert jobs["total"] == sum(jobs.values()) - jobs["total"]
+    assert json.loads((made / f"results/gates/{KERNEL}.json").read_text())["kernel"] == KERNEL
+    for toolkit, result in zip(TOOLKITS, ("out-result", "out-result-1"), strict=True):
+        ours = (made / f"results/build/{toolkit}/{KERNEL}.fatbin").read_bytes()
+        assert ours == (made / result / f"{KERNEL}.fatbin").read_bytes(), toolkit
+
+
+def normal(requirement: str) -> str:
+    """A requirement as the index writes names (packaging.python.org, Name normalization)."""
+    name, version = requirement.split("==")
+    return f"{re.sub('[-_.]+', '-', name).lower()}=={version}"
