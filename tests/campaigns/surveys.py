@@ -185,6 +185,7 @@ GUARDS = {
     "judge/metrics/base.py: _other_toolkits": "cannot be: a figure's metric has one value",
     "judge/metrics/experiment.py: _carried": "cannot be: its callers ask first whether anything carries over",
     "measure/checks/regimes.py: _check_energy": "cannot be: the blocks of a burst give no energy, which is asked first",
+    "measure/scatter.py: _trigamma_inverse": "cannot be: Newton's method arrives within a few of its 50 steps",
     "measure/rounds.py: confirm": "cannot be: what was timed has a check",
 }
 """Functions with a branch that stands against a wrong caller."""

@@ -14,6 +14,7 @@ from scipy.special import polygamma
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import compare
+from gemmrepro.measure import scatter
 from gemmrepro.measure.checks.samples import PointSamples
 from gemmrepro.measure.comparison import FASTER, SAME, SLOWER, UNCLEAR, Rounds, Run, compared, verdict
 from gemmrepro.measure.covariate import Paired, slopes
@@ -189,6 +190,11 @@ def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
     assert {change.verdict for change in compared(side(before), side(slower), same_gpu=True)} == {UNCLEAR}
     longer = {name: Rounds([t + 0.2 for t in each.times], each.ratios) for name, each in slower.items()}
     assert {change.verdict for change in compared(side(before), side(longer), same_gpu=True)} == {SLOWER}
+
+
+def test_single_rounds_and_few_rows_do_not_say_how_much_they_scatter():
+    with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
+        scatter.shift([1.0], [2.0], Prior())
 
 
 def test_freedom_is_what_the_scatter_of_the_logarithms_asks_for():
