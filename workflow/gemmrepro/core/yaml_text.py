@@ -8,7 +8,11 @@ import yaml
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_DEPTH = 10_000
+"""Collections that a document may open for libyaml, which runs out of stack where Python stops at its limit."""
+
 
 def parse(text: str) -> Any:
-    """The document `text`. Raises yaml.YAMLError if it is none."""
-    return yaml.load(text, Loader=_LOADER)
+    """The document `text`. Raises yaml.YAMLError if it is none, RecursionError if it is nested too deeply."""
+    opened = sum(text.count(sign) for sign in ("[", "{", "- ", "? "))
+    return yaml.load(text, Loader=_LOADER if opened < _DEPTH else yaml.SafeLoader)

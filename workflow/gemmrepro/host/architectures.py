@@ -116,7 +116,7 @@ def _claims(family: str) -> dict[str, Any]:
     path = paths.KERNELS_DIR / family / "claims.yaml"
     try:
         document = yaml_text.parse(path.read_text())
-    except (FileNotFoundError, yaml.YAMLError):
+    except (FileNotFoundError, yaml.YAMLError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 
