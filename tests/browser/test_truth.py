@@ -14,7 +14,7 @@ import pandas as pd
 import prose
 import pytest
 from looks import size, theme
-from support import ROOT
+from support import ROOT, alone
 
 from gemmrepro import registry
 from gemmrepro.paper.figures.points import BEYOND, ENOUGH
@@ -183,7 +183,7 @@ def test_outside_links_are_references(report):
     assert {each.url for each in references() if each.articles and each.url} <= {unescape(link) for link in links}
 
 
-def test_every_command_plans(report):
+def test_every_command_plans(report, tmp_path_factory):
     """T5: all targets that the pages' commands name, in one dry run from the recordings."""
     targets = {
         target
@@ -194,7 +194,8 @@ def test_every_command_plans(report):
     assert len(targets) > 50
     command = [sys.executable, "-m", "snakemake", "--dry-run", "--nolock", "--quiet", "--cores", "1"]
     command += ["--config", "measure=recorded", "--", *sorted(targets)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    with alone("checkout", tmp_path_factory):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 

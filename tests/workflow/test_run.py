@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT, snakemake
+from support import ROOT, alone, snakemake
 
 from gemmrepro import registry
 from gemmrepro.build import record
@@ -142,8 +142,9 @@ def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> 
         assert f'id="{anchor(kernel.id)}"' in (ROOT / f"reports/kernels/{kernel.id}.html").read_text()
 
 
-def test_nothing_is_left_to_do(default_run: str) -> None:
-    assert planned(ROOT) == {}
+def test_nothing_is_left_to_do(default_run: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with alone("checkout", tmp_path_factory):
+        assert planned(ROOT) == {}
 
 
 def test_an_edited_kernel_reruns_its_own_chain_and_no_other(finished: Path) -> None:
