@@ -92,6 +92,11 @@ def test_a_module_started_by_its_name_is_reached(package: Path) -> None:
     assert "gemmrepro.spawned:" in reached("gemmrepro.low.late:COMMAND")
 
 
+def test_the_packages_name_is_a_word(package: Path) -> None:
+    (package / "stage.py").write_text("TITLE = 'gemmrepro'\n")
+    assert reached("gemmrepro.stage") == {"gemmrepro.stage:"}
+
+
 def test_a_definition_that_moves_changes_no_hash(package: Path) -> None:
     before = dependencies.code_hash("gemmrepro.stage")
     (package / "low/moved.py").write_text("LIMIT = 9\nLIMIT += 1\n")
@@ -114,6 +119,7 @@ def test_packages_may_be_left_out_or_alone_count(package: Path) -> None:
 def test_every_stage_of_the_workflow_reaches_what_it_runs() -> None:
     assert "gemmrepro.core.files:write_atomic" in reached("gemmrepro.build.stage")
     assert not [name for name in reached("gemmrepro.build.stage") if name.startswith("gemmrepro.paper")]
+    assert not [name for name in reached("gemmrepro.paper.figures.stage") if name.startswith("gemmrepro.blas")]
 
 
 def test_an_unknown_module_is_no_stage() -> None:

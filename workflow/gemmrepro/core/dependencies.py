@@ -156,8 +156,9 @@ def _named(statement: ast.stmt, scope: Mapping[str, Definition]) -> Iterator[Def
                 yield _resolved(owner, node.attr)
         elif isinstance(node, ast.Name) and node not in owners and isinstance(node.ctx, ast.Load) and node.id in scope:
             yield _resolved(*scope[node.id])
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_ours(node.value):
-            yield node.value, ""
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if "." in node.value and _is_ours(node.value):  # "gemmrepro" by itself is a word
+                yield node.value, ""
 
 
 def _resolved(module: str, name: str) -> Definition:
