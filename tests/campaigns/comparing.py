@@ -127,7 +127,7 @@ def resolving(points: Points, rounds: int, paired: bool) -> float:
 
 
 def scatters(points: Points, paired: bool) -> list[tuple[float, float]]:
-    """The variance of each point's rounds as recorded, beside its baseline or alone, with its degrees of freedom."""
+    """The variance of each point's recorded rounds, adjusted for its baseline or not, with its degrees of freedom."""
     levels = {name: rounds_of(point) for name, point in points.items()}
     if not paired:
         return [pooled(each.times, each.times[:1]) for each in levels.values()]
@@ -194,7 +194,7 @@ def sessions(family: str, commits: str) -> dict[str, Any]:
         for side in sides
     ]
     found = {
-        "beside the baseline": [math.log(change.time.value) for change in again],
+        "adjusted time": [math.log(change.time.value) for change in again],
         "ratio": [levels[0][change.point][1] - levels[1][change.point][1] for change in again],
         "time": [levels[1][change.point][0] - levels[0][change.point][0] for change in again],
         "cycles": [math.log(change.cycles) for change in again if change.cycles],

@@ -8,8 +8,8 @@ rounds' medians, as logarithms: by a t test whose variance is a row's own combin
 
 - its interval of `CONFIDENCE` excludes none, and
 - the cycles, time x clock, do not contradict: a run at a lower clock is no slower kernel. Of times, the interval scaled
-  to cycles must exclude none, too. What was found beside the baseline, where the clock cancels, is only contradicted by
-  cycles that differ from it by more than `CYCLES`: then it is the baseline that changed.
+  to cycles must exclude none, too. An adjusted time, in which the clock cancels, is only contradicted by cycles that
+  differ from it by more than `CYCLES`: then it is the baseline that changed.
 
 A row is the same if a change beyond `BAND` is excluded, in either direction with `EXCLUDED`. What is neither is
 unclear: `Change.least` is the slowdown that these measurements would find. Where a side has no samples, the intervals
@@ -34,12 +34,11 @@ BAND = 0.02
 """The largest relative change of time that still counts as none."""
 
 CYCLES = 0.1
-"""How far a kernel's cycles may be from what was found beside its baseline, as a logarithm: from one recorded session
-to another, cycles of the same binary differ by up to that at 19 of 20 points, since NVML's clock is that of a moment
-between launches."""
+"""How far a kernel's cycles may be from its adjusted time, as a logarithm: from one recorded session to another, cycles
+of the same binary differ by up to that at 19 of 20 points, since NVML's clock is that of a moment between launches."""
 
 BASELINE, TIME = "baseline", "time"
-"""What decides of rounds: the time beside that of the baseline, or alone."""
+"""Which time of the rounds decides: adjusted for the baseline's, or unadjusted."""
 
 CONFIDENCE = {BASELINE: 0.994, TIME: 0.997}
 """Of the interval that decides. Rounds are few and their scatter is not normal: tests/campaigns/comparing.py has what
@@ -141,7 +140,7 @@ def compared(before: Run, after: Run, same_gpu: bool) -> list[Change]:
     shared = [point for point in before.rows if point in after.rows]
     paired = {point: same_gpu and _alike(before, after, point) for point in shared}
     levels = {**_adjusted(before, after, [point for point in shared if paired[point]]), **_timed(before, after, paired)}
-    # Beside its baseline a time scatters less than alone: each learns from its like.
+    # Adjusted times scatter less than unadjusted ones, so each kind has a prior of its own.
     priors = {
         kind: Prior.of(*zip(*found, strict=True)) if found else Prior()
         for kind in (True, False)
@@ -209,7 +208,7 @@ def _adjusted(before: Run, after: Run, points: Sequence[Point]) -> dict[Point, _
 
 
 def _timed(before: Run, after: Run, paired: Mapping[Point, bool]) -> dict[Point, _Levels]:
-    """The rounds' times, of those points that are not compared beside a baseline and have rounds on both sides."""
+    """The rounds' times, of those points that are not adjusted for a baseline and have rounds on both sides."""
     return {
         point: _Levels((before.rounds[point].times, after.rounds[point].times), math.sqrt(2) * REPEATABILITY)
         for point, beside in paired.items()
