@@ -38,6 +38,11 @@ def test_a_launch_that_changes_for_one_shape_changes_that_shapes_key_alone() -> 
     assert keys.run_key(other, "build", Shape.cube(2048)) == keys.run_key(WARPTILE, "build", Shape.cube(2048))
 
 
+def test_an_early_launch_has_another_key() -> None:
+    early = replace(WARPTILE, launch=lambda shape: replace(WARPTILE.launch(shape), early=True))
+    assert keys.run_key(early, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
+
+
 def test_a_shape_that_a_kernel_no_longer_takes_has_another_key() -> None:
     narrow = WARPTILE.with_accepts(max_elements=1)
     assert keys.run_key(narrow, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)

@@ -80,6 +80,38 @@ def test_arguments_stand_in_the_order_of_the_signature():
     assert copy.arguments(kernel(op="ceiling_bytes")) == (100, 300, 7)
 
 
+@pytest.fixture
+def scaled(monkeypatch) -> Problem:
+    """An operation on 8-bit floats with an fp32 scale per row of A beside them."""
+    inputs = (operations.Input("a"), operations.Input("b"), operations.Input("scale_a", "fp32"))
+    made = replace(
+        operations.operation("gemm"),
+        name="scaled",
+        inputs=inputs,
+        arrays=lambda problem, shape: operations.Arrays(
+            ((shape.m, shape.k), (shape.n, shape.k), (shape.m,)), (shape.m, shape.n)
+        ),
+    )
+    monkeypatch.setattr(operations, "OPERATIONS", {**operations.OPERATIONS, "scaled": made})
+    return Problem("scaled", "fp8_e4m3", "bf16", operations.K_MAJOR_B)
+
+
+def test_an_operation_may_have_more_inputs_with_types_of_their_own(scaled):
+    given = Operands(scaled, Shape(2, 3, 16), (Array(100), Array(200), Array(300)), Array(400))
+    assert [scaled.dtype_of(name) for name in ("a", "b", "scale_a", "c")] == ["fp8_e4m3", "fp8_e4m3", "fp32", "bf16"]
+    assert given.lengths("scale_a") == (2,)
+    assert given.arguments(kernel(op="scaled", arguments=("c", "scale_a", "b"), dtype_in="fp8_e4m3")) == (400, 300, 200)
+    assert operations.input_bytes(scaled, given.shape) == 32 + 48 + 4 * 2
+    assert operations.nbytes(scaled, given.shape) == 32 + 48 + 4 * 2 + 2 * 6
+    with pytest.raises(UserError, match="the operation scaled has no operand 'bias'"):
+        scaled.dtype_of("bias")
+
+
+def test_fewer_inputs_than_names_count_once():
+    assert operations.input_bytes(Problem("gelu"), Shape(1, 7, 1)) == 28
+    assert operations.input_bytes(Problem("ceiling_flops"), Shape(1, 1, 1)) == 0
+
+
 def test_a_kernel_without_alpha_refuses_to_scale():
     plain = kernel(arguments=("a", "b", "c"), dtype_in="bf16", dtype_out="bf16", layout="row,col,row")
     given = Operands(BF16, Shape(2, 3, 5), (Array(1), Array(2)), Array(3))

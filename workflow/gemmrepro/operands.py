@@ -22,8 +22,10 @@ from gemmrepro.registry import Kernel, TensorMap
 
 __all__ = ["LAWS", "Launcher", "Operands", "draw_ids", "draw_ring", "draw_words", "link_to", "random", "work"]
 
-_CUDA_DTYPES = {"fp32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16", "int8": "UINT8"}
-"""Names of cuda.core's `TensorMapDataType`. TMA only moves bits and has no signed byte, so int8 passes as UINT8."""
+_CUDA_DTYPES = {"fp32": "FLOAT32", "tf32": "FLOAT32", "fp16": "FLOAT16", "bf16": "BFLOAT16"} | dict.fromkeys(
+    ("int8", "fp8_e4m3", "fp8_e5m2"), "UINT8"
+)
+"""Names of cuda.core's `TensorMapDataType`. TMA only moves bits, so a type of 8 bits passes as UINT8."""
 
 _INTEGERS = {32: np.int32, 64: np.int64}
 
@@ -115,16 +117,20 @@ class Operands:
         return tuple(value for name in kernel.call.arguments for value in argument(name))
 
     def lengths(self, operand: str) -> tuple[int, ...]:
-        """The shape of operand ``a``, ``b`` or ``c`` as stored, such as (rows, columns) of a matrix."""
+        """The shape of an input, or of the output ``c``, as stored, such as (rows, columns) of a matrix."""
         arrays = self.problem.operation.arrays(self.problem, self.shape)
-        return arrays.output if operand == "c" else arrays.inputs["ab".index(operand)]
+        return arrays.output if operand == "c" else arrays.inputs[self._names.index(operand)]
+
+    @property
+    def _names(self) -> list[str]:
+        return [each.name for each in self.problem.operation.inputs]
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays by argument name (``a``, ``b``, ``c``); an operation may have fewer than two inputs."""
-        return {**dict(zip("ab", self.inputs, strict=False)), "c": self.output}
+        """The arrays by argument name: `Operation.inputs` as far as there are any, and ``c``."""
+        return {**dict(zip(self._names, self.inputs, strict=False)), "c": self.output}
 
     def tensor_map(self, operand: str, wanted: TensorMap, kernel_id: str, stored: tuple[Any, str] | None = None) -> Any:
-        """The TMA descriptor of operand ``a``, ``b`` or ``c``; loads outside the matrix read zeros.
+        """The TMA descriptor of an input or of the output ``c``; loads outside the matrix read zeros.
 
         Args:
             stored: another array and its dtype, instead of the operand; its leading axes are flattened into rows.
@@ -135,7 +141,7 @@ class Operands:
         if stored is not None:
             array, dtype = stored[0].reshape(-1, stored[0].shape[-1]), stored[1]
         else:
-            dtype = self.problem.dtype_out if operand == "c" else self.problem.dtype_in
+            dtype = self.problem.dtype_of(operand)
             array = self.arrays()[operand].reshape(self.lengths(operand))
         return encoded(array, dtype, wanted, kernel_id, operand.upper())
 

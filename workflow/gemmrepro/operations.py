@@ -78,6 +78,19 @@ class Problem:
         """The record of operation `op`. Raises UserError if there is none."""
         return operation(self.op)
 
+    def dtype_of(self, operand: str) -> str:
+        """The type of an operand: the output's of ``c``, and an input's own or `dtype_in`.
+
+        Raises:
+            UserError: the operation has no such operand.
+        """
+        if operand == "c":
+            return self.dtype_out
+        for each in self.operation.inputs:
+            if each.name == operand:
+                return each.dtype or self.dtype_in
+        raise UserError(f"the operation {self.op} has no operand '{operand}'.")
+
     @property
     def b_is_k_major(self) -> bool:
         """Whether B is stored as [n, k], its columns contiguous along k."""
@@ -87,6 +100,14 @@ class Problem:
     def a_is_m_major(self) -> bool:
         """Whether A is stored as [k, m], its columns contiguous along m."""
         return self.layout == M_MAJOR_A
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of an operation: its name among a kernel's arguments, and its type if that is not `Problem.dtype_in`."""
+
+    name: str
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,6 +177,7 @@ class Operation:
         name: as in `Compute.op`.
         arguments: default C signature; see `Call.arguments`. An int is passed as itself (int32).
         arrays: shapes of the inputs and the output as stored.
+        inputs: the inputs in the order of `arrays`, which may have fewer.
         shape_of: the shape that a configured size stands for.
         work: FLOP and compulsory bytes of one launch.
         check_bytes: bytes of device memory that a check on the GPU needs in addition to the operands.
@@ -173,6 +195,7 @@ class Operation:
     name: str
     arguments: tuple[str | int, ...]
     arrays: Callable[[Problem, Shape], Arrays]
+    inputs: tuple[Input, ...] = (Input("a"), Input("b"))
     shape_of: Callable[[int], Shape] = _vector
     work: Callable[[Problem, Shape, Launched], Work] = _bytes_alone
     check_bytes: Callable[[Problem, Shape], int] = _size_of_data
@@ -347,7 +370,13 @@ def counts(problem: Problem, shape: Shape) -> tuple[tuple[int, ...], int]:
     return tuple(math.prod(lengths) for lengths in arrays.inputs), math.prod(arrays.output)
 
 
+def input_bytes(problem: Problem, shape: Shape) -> int:
+    """Total bytes of the inputs."""
+    inputs, _ = counts(problem, shape)
+    named = zip(problem.operation.inputs, inputs, strict=False)  # an operation may have fewer inputs than names
+    return sum(DTYPES[problem.dtype_of(each.name)] * count for each, count in named)
+
+
 def nbytes(problem: Problem, shape: Shape) -> int:
     """Total bytes of the inputs and the output."""
-    inputs, output = counts(problem, shape)
-    return DTYPES[problem.dtype_in] * sum(inputs) + DTYPES[problem.dtype_out] * output
+    return input_bytes(problem, shape) + DTYPES[problem.dtype_out] * counts(problem, shape)[1]

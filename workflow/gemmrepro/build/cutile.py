@@ -143,7 +143,7 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
             continue
         if name == argument or name not in axes:
             raise UserError(f"{kernel.id}: argument '{argument}' is no array, and cuTile kernels take only arrays.")
-        element = _ELEMENTS[kernel.compute.dtype_out if name == "c" else kernel.compute.dtype_in]
+        element = _ELEMENTS[kernel.problem.dtype_of(name)]
         promised.append(Array(name, element, tuple(kernel.accepts.multiple_of.get(axis, 1) for axis in axes[name])))
     return tuple(promised)
 

@@ -10,12 +10,11 @@ from gemmrepro.registry import Kernel
 from gemmrepro.registry.launches import TensorMap
 
 NUMBERS = ("m", "n", "k", "iterations", "alpha", "beta")
-OPERANDS = ("a", "b", "c")
 SWIZZLES = (0, 32, 64, 128)
 
 
 def check(kernel: Kernel, findings: Findings) -> None:
-    arrays = {*OPERANDS, *kernel.run.workspace}
+    arrays = {*_operands(kernel), *kernel.run.workspace}
     for code in kernel.codes:
         unknown = [argument for argument in code.call.arguments if not _is_known(argument, arrays)]
         findings.require(
@@ -28,6 +27,12 @@ def check(kernel: Kernel, findings: Findings) -> None:
             _check_map(kernel, operand, tensor_map, findings)
 
 
+def _operands(kernel: Kernel) -> dict[str, str]:
+    """The operands of its operation, and their types."""
+    names = [each.name for each in kernel.problem.operation.inputs]
+    return {name: kernel.problem.dtype_of(name) for name in (*names, "c")}
+
+
 def _is_known(argument: str | int, arrays: set[str]) -> bool:
     if isinstance(argument, int) or argument in NUMBERS or re.fullmatch(r"[mnk]=\d+", argument):
         return True
@@ -38,9 +43,7 @@ def _check_map(kernel: Kernel, operand: str, tensor_map: TensorMap, findings: Fi
     findings.require(
         tensor_map.swizzle in SWIZZLES, kernel.id, f"the swizzle of {operand} is {tensor_map.swizzle}: use {SWIZZLES}."
     )
-    compute = kernel.compute
-    dtypes = {"a": compute.dtype_in, "b": compute.dtype_in, "c": compute.dtype_out}
-    dtypes |= {name: buffer.dtype for name, buffer in kernel.run.workspace.items()}
+    dtypes = _operands(kernel) | {name: buffer.dtype for name, buffer in kernel.run.workspace.items()}
     if operand in dtypes:
         width = tensor_map.box[1] * DTYPES[dtypes[operand]]
         findings.require(

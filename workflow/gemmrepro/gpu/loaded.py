@@ -168,6 +168,8 @@ class Loaded:
             # The registry counts the grid in blocks, cuda.core in clusters.
             grid = tuple(blocks // size for blocks, size in zip(grid, launch.cluster, strict=True))
             options["cluster"] = launch.cluster
+        if launch.early:
+            options["programmatic_stream_serialization"] = True
         return LaunchConfig(grid=grid, block=launch.block, shmem_size=launch.shared_bytes, **options)
 
     def bind(self, operands: Operands, part: Kernel | None = None) -> Callable[[], None]:

@@ -43,7 +43,7 @@ def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) 
     """The arguments of ``cuda.tile.launch``: arrays with their lengths and types, integers, constants."""
     inputs = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
     arrays = {**inputs, **workspace}
-    dtypes = {"a": launch.compute.dtype_in, "b": launch.compute.dtype_in, "c": launch.compute.dtype_out}
+    dtypes = {name: launch.problem.dtype_of(name) for name in inputs}
     dtypes |= {name: buffer.dtype for name, buffer in launch.run.workspace.items()}
 
     def value(argument: str | int) -> Any:

@@ -115,7 +115,7 @@ def _launch(step: Step | LibraryStep | Kernel, kernel: Kernel, shape: Shape) -> 
     record = kernel.part(step) if isinstance(step, Step) else step
     maps = {operand: [tensor_map.box, tensor_map.swizzle] for operand, tensor_map in record.call.tensor_maps.items()}
     launch = step.launch(shape)
-    geometry = [launch.grid, launch.block, launch.cluster, launch.shared_bytes]
+    geometry = [launch.grid, launch.block, launch.cluster, launch.shared_bytes, *(["early"] if launch.early else [])]
     return [record.code.entry, record.call.arguments, geometry, maps]
 
 

@@ -12,12 +12,19 @@ from gemmrepro.registry.promises import Expect
 
 @dataclass(frozen=True)
 class Launch:
-    """Grid (blocks), block (threads) and cluster (blocks) of one launch; `shared_bytes` is dynamic shared memory."""
+    """Grid (blocks), block (threads) and cluster (blocks) of one launch.
+
+    Attributes:
+        shared_bytes: dynamic shared memory per block.
+        early: whether it may begin before the kernel before it on the stream has ended (programmatic dependent launch).
+            Such a kernel waits by ``griddepcontrol.wait`` before it reads what another wrote, or writes what one reads.
+    """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int] | None = None
     shared_bytes: int = 0
+    early: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.measure.checks.refusal import named, refused
 from gemmrepro.measure.subjects import kernels_behind
-from gemmrepro.operations import Shape, counts
+from gemmrepro.operations import Shape, input_bytes
 from gemmrepro.registry import Kernel
 
 Rows = Sequence[Mapping[str, str]]
@@ -153,8 +153,7 @@ def _must_move(row: Mapping[str, str], kernel: Kernel, l2_bytes: int) -> float:
         return 0.0
     shape = Shape(int(row["m"]), int(row["n"]), int(row["k"]))
     compulsory = float(row["gbps"]) * float(row["median_us"]) * 1e3
-    inputs, _ = counts(kernel.problem, shape)
-    cold = float(DTYPES[kernel.compute.dtype_in] * sum(inputs)) if row["cache"] == "cold" else 0.0
+    cold = float(input_bytes(kernel.problem, shape)) if row["cache"] == "cold" else 0.0
     return max(compulsory - l2_bytes, cold)
 
 
