@@ -1,4 +1,4 @@
-"""Ada: the author's nine kernels of mma.sync in fp16, and six more tuned on Hopper, against cuBLAS and the ceiling."""
+"""Ada: the author's nine kernels of mma.sync in fp16, and seven more for Hopper, against cuBLAS and the ceiling."""
 
 from __future__ import annotations
 
@@ -530,6 +530,33 @@ KERNELS = (
         min_capability=(9, 0),
         tensor_maps={**_MAPS, "c": TensorMap(box=(16, 32), swizzle=128)},
         gate_shapes=_SEVERAL_TILES,
+    ),
+    _kernel(
+        name="half_tiles",
+        rung="4.6",
+        title="256 x 256 in fp16 sums",
+        launch=_persistent(256, 256, 3 * (2 * 256 * 64 * 2 + _BARRIERS) + 8 * 2 * 16 * 32 * 4),
+        expects=(
+            _mma_half(256),
+            _NO_FP32_MMA,
+            _ldmatrix(48),
+            *_RING,
+            _NO_ASYNC,
+            _NO_LDG,
+            Expect(r"UTMASTG\.2D", "TMA stores C", least=1),
+            Expect(r"STG\..*", "no thread stores to C", least=0, most=0),
+        ),
+        params={**_LARGE, "bn": 256, "mma_n": 16, "stages": 3, "group": 8},
+        idea="fp16 sums take half the registers, so a tile of twice the area fits: a third fewer bytes from the L2.",
+        evidence=(_L2, _CYCLES, _TIME),
+        compute=_half_sums(0),
+        headers=(*_ENGINE, "common/mma_ada.cuh"),
+        story=Story(gain_over="ada.stored"),
+        targets=("90a",),
+        min_capability=(9, 0),
+        tensor_maps={"a": _MAPS["a"], "b": _MAPS["a"], "c": TensorMap(box=(16, 32), swizzle=128)},
+        gate_shapes=(Shape(3328, 2824, 520),),
+        timed_to=8192,
     ),
     *_NUMERICS,
 )

@@ -446,6 +446,25 @@ def _hopper() -> Kernel:
     )
 
 
+def _dsl_hopper() -> Kernel:
+    """`_hopper` in the Python DSL: the same launches, tensor maps and promises."""
+    cpp = _hopper()
+    return replace(
+        cpp,
+        id="cute.dsl_hopper",
+        rung="5p",
+        title="wgmma and TMA, in the Python DSL",
+        source="dsl_hopper.py",
+        code=Code("dsl_hopper_0", compiler="cute_dsl", params=cpp.params),
+        platform=replace(cpp.platform, toolkits=("cuda13",)),
+        story=Story(
+            idea="Step 5 in Python, compiled ahead of time; the launcher's tensor maps are the DSL's copy atoms.",
+            evidence=(_CYCLES, _TIME),
+            gain_over="cute.hopper",
+        ),
+    )
+
+
 _ARTICLE_EPILOGUE = replace(
     _article(
         "article_epilogue",
@@ -601,4 +620,4 @@ _CPP = (
     _ADJUSTED_BYPASS,
 )
 
-KERNELS = (*_CPP, *_DSL, _hopper())
+KERNELS = (*_CPP, *_DSL, _hopper(), _dsl_hopper())

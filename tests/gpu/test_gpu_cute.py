@@ -1,4 +1,4 @@
-"""CuTe's persistent kernel on a GPU with more clusters than there are tiles."""
+"""CuTe's persistent kernels, in C++ and in Python, on a GPU with more clusters than there are tiles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLUSTERS = 4096
 
 SHAPES = (Shape(256, 256, 64), Shape(16, 256, 64), Shape(512, 512, 256))
 
-HOPPER = registry.kernel("cute.hopper")
+HOPPER, IN_PYTHON = (registry.kernel(f"cute.{name}") for name in ("hopper", "dsl_hopper"))
 
 
 def crowded(kernel: registry.Kernel, clusters: int = CLUSTERS) -> registry.Kernel:
@@ -37,12 +37,19 @@ def product(loaded: Loaded, kernel: registry.Kernel, shape: Shape):
     return held.get()
 
 
+@pytest.mark.parametrize("kernel", [HOPPER, IN_PYTHON], ids=lambda kernel: kernel.id)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_clusters_without_a_tile_store_nothing(session, built, toolkit, shape):
-    loaded = load(HOPPER, session, built, toolkit)
-    expected = product(loaded, HOPPER, shape)
+def test_clusters_without_a_tile_store_nothing(session, built, toolkit, kernel, shape):
+    loaded = load(kernel, session, built, toolkit)
+    expected = product(loaded, kernel, shape)
     for _ in range(3):
-        assert (product(loaded, crowded(HOPPER), shape) == expected).all()
+        assert (product(loaded, crowded(kernel), shape) == expected).all()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, Shape(300, 1000, 200), Shape(2816, 1800, 520)])
+def test_the_python_port_gives_the_bits_of_the_cpp_kernel(session, built, toolkit, shape):
+    port, cpp = (load(kernel, session, built, toolkit) for kernel in (IN_PYTHON, HOPPER))
+    assert (product(port, IN_PYTHON, shape) == product(cpp, HOPPER, shape)).all()
 
 
 def test_without_the_guard_they_store(session, built, toolkit, compiled):

@@ -31,8 +31,8 @@ OURS = [kernel for kernel in STEPS if not kernel.story.article]
 
 def test_the_ladder_is_the_authors_and_then_ours():
     assert [kernel.rung for kernel in AUTHORS] == ["1.0", "1.1", "2.0", "2.1", *(f"3.{i}" for i in range(5))]
-    assert [kernel.rung for kernel in OURS] == [f"4.{i}" for i in range(6)]
-    assert [bool(kernel.story.published_system) for kernel in STEPS] == [True] * 6 + [False] * 9
+    assert [kernel.rung for kernel in OURS] == [f"4.{i}" for i in range(7)]
+    assert [bool(kernel.story.published_system) for kernel in STEPS] == [True] * 6 + [False] * 10
     for kernel in STEPS:
         assert (kernel.compute.dtype_in, kernel.compute.dtype_out) == ("fp16", "fp32")
         assert kernel.timing.baseline == "cublas.gemm"
@@ -42,6 +42,7 @@ def test_the_ladder_is_the_authors_and_then_ours():
         "3.2": ("fp16", 16),
         "3.3": ("fp16", 0),
         "3.4": ("fp16", 32),
+        "4.6": ("fp16", 0),
     }
 
 
@@ -89,7 +90,7 @@ def test_launches_cover_c_and_fit_every_target(kernel):
 
 
 def test_blocks_that_stay_are_as_many_as_the_gpu_holds():
-    for name in ("tma", "stored"):
+    for name in ("tma", "stored", "half_tiles"):
         kernel = registry.kernel(f"ada.{name}")
         assert kernel.launch(Shape.cube(8192)).grid == (132, 1, 1)
         assert kernel.launch(Shape(1, 4, 8)).grid == (1, 1, 1)
@@ -97,7 +98,7 @@ def test_blocks_that_stay_are_as_many_as_the_gpu_holds():
 
 def test_what_needs_more_than_99_kb_is_built_for_no_gpu_that_has_less():
     assert {kernel.name for kernel in STEPS if "89" not in registry.targets(kernel, ARCHS)} == {
-        *("warp_tiles", "fragments", "l2_order", "tma", "stored")
+        *("warp_tiles", "fragments", "l2_order", "tma", "stored", "half_tiles")
     }
 
 

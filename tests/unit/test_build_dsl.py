@@ -16,12 +16,13 @@ from gemmrepro.build import compilers, cute_dsl, cute_dsl_trace, fatbin
 from gemmrepro.build.key import build_key
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Launch
+from gemmrepro.registry import Launch, TensorMap
 from gemmrepro.registry.keys import compiled
 
 IN_PYTHON = [kernel for kernel in registry.kernels() if kernel.code.compiler == "cute_dsl"]
 BY_ID = {"argnames": "kernel", "argvalues": IN_PYTHON, "ids": [kernel.id for kernel in IN_PYTHON]}
 PORT = registry.kernel("cute.dsl_three_stages")
+WITH_MAPS = registry.kernel("cute.dsl_hopper")
 COMPILER = cute_dsl.CuteDsl()
 VERSIONS = {"nvidia-cutlass-dsl": "4.8.1"}
 
@@ -39,7 +40,7 @@ def test_source_defines_the_kernel_with_the_records_arguments_and_no_host_code(k
     functions = {node.name: node for node in ast.parse(kernel.source_path.read_text()).body if hasattr(node, "name")}
     function = functions[kernel.code.entry.removesuffix(cute_dsl_trace.SUFFIX)]
     assert [ast.unparse(one) for one in function.decorator_list] == ["cute.kernel"]
-    parameters = [argument.arg for argument in function.args.args]
+    parameters = [argument.arg.replace("map_", "map:") for argument in function.args.args]
     exchanged = [{"a": "b", "b": "a", "m": "n", "n": "m"}.get(name, name) for name in parameters]
     assert list(kernel.call.arguments) in (parameters, exchanged), "C, or its transpose from exchanged operands"
     assert ".launch(" not in kernel.source_path.read_text()
@@ -53,6 +54,48 @@ def test_parameters_follow_the_arguments_and_the_types():
     ]
     with pytest.raises(UserError, match="argument 'x' has no counterpart"):
         cute_dsl.parameter_types(PORT.with_call(arguments=("x",)))
+
+
+def test_a_tensor_map_is_known_by_its_elements_and_its_box():
+    types = dict(cute_dsl.parameter_types(WITH_MAPS))
+    assert types == {
+        **{"map:a": "BFloat16[128x64]", "map:b": "BFloat16[128x64]", "map:c": "BFloat16[16x64]"},
+        **{"m": "Int32", "n": "Int32", "k": "Int32"},
+    }
+    maps = {**WITH_MAPS.call.tensor_maps, "a": TensorMap((128, 32), swizzle=64)}
+    with pytest.raises(UserError, match="the tensor map of a has a swizzle of 64 bytes"):
+        cute_dsl.parameter_types(WITH_MAPS.with_call(tensor_maps=maps))
+    smaller = WITH_MAPS.with_call(tensor_maps={**WITH_MAPS.call.tensor_maps, "a": TensorMap((64, 64))})
+    assert build_key(smaller, "13.4", VERSIONS) != build_key(WITH_MAPS, "13.4", VERSIONS)
+    assert compiled(smaller) != compiled(WITH_MAPS)
+
+
+@pytest.mark.parametrize(**BY_ID)
+def test_a_source_says_what_the_engine_does_with_each_tensor_map(kernel):
+    constants = {
+        ast.unparse(node.targets[0]): node.value
+        for node in ast.parse(kernel.source_path.read_text()).body
+        if isinstance(node, ast.Assign)
+    }
+    named = [ast.literal_eval(key) for key in constants["COPIES"].keys] if "COPIES" in constants else []
+    assert named == list(kernel.call.tensor_maps)
+
+
+def test_parameters_of_an_entry_point_are_counted_in_bytes():
+    ptx = """
+.visible .entry other_0(.param .u64 other_0_param_0)
+.visible .entry some_0(
+	.param .align 64 .b8 some_0_param_0[128],
+	.param .u64 .ptr .global .align 16 some_0_param_1,
+	.param .u32 some_0_param_2,
+	.param .f32 some_0_param_3
+)
+.reqntid 384, 1, 1
+"""
+    parameters = [("map:a", "BFloat16[128x64]"), ("b", "BFloat16*"), ("m", "Int32"), ("alpha", "Float32")]
+    assert cute_dsl_trace.entry_sizes(ptx, "some_0") == cute_dsl_trace.sizes(parameters) == [128, 8, 4, 4]
+    assert cute_dsl_trace.entry_sizes(ptx, "other_0") == [8]
+    assert cute_dsl_trace.entry_sizes(ptx, "none_0") == []
 
 
 def test_a_block_that_depends_on_the_problem_is_refused():

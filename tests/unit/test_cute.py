@@ -44,6 +44,17 @@ def test_the_rungs_of_the_article_that_compute_that_order():
     }
 
 
+def test_the_python_port_on_hopper_is_launched_as_the_cpp_kernel():
+    port, cpp = registry.kernel("cute.dsl_hopper"), registry.kernel("cute.hopper")
+    assert (port.call, port.accepts, port.promises, port.params) == (cpp.call, cpp.accepts, cpp.promises, cpp.params)
+    assert port.platform.targets == cpp.platform.targets == ("90a",)
+    for shape in (Shape(1, 8, 8), Shape(300, 1000, 200), Shape.cube(8192)):
+        assert port.launch(shape) == cpp.launch(shape)
+    p = port.params
+    ring, pieces = p["stages"] * (p["bm"] + p["bn"]) * p["bk"] * 2, 2 * p["bm"] * 64 * 2
+    assert port.launch(Shape.cube(512)).shared_bytes == ring + pieces + 2 * 8 * p["stages"]
+
+
 def code(registers: int, shared: int = 0) -> MachineCode:
     return MachineCode(
         registers=registers,

@@ -4,10 +4,12 @@ The DSL reads its target architecture from the environment at import, so each ar
 process (`cute_dsl_trace`).
 
 A source contains only device code, as a .cu file does: one function decorated with ``cute.kernel``, with parameters as
-in `Call.arguments`: ``Int32`` for m, n, k; ``Float32`` for alpha, beta; ``cute.Pointer`` for a, b, c. The DSL requires
-a host function around a kernel; the child process makes one and discards it. Only the block's shape enters the code
-from the launch (``.reqntid``). With pointers and integers as parameters, the entry point has the C signature of a CUDA
-C++ kernel: no tensor descriptor is passed, and the launcher does not depend on the DSL.
+in `Call.arguments`: ``Int32`` for m, n, k; ``Float32`` for alpha, beta; ``cute.Pointer`` for a, b, c; ``cute.CopyAtom``
+for map:a, map:b, map:c. The DSL requires a host function around a kernel; the child process makes one and discards it.
+Only the block's shape enters the code from the launch (``.reqntid``). The entry point has the C signature of a CUDA
+C++ kernel: the DSL passes a copy atom as the 128 bytes of its tensor map (``const __grid_constant__ CUtensorMap``),
+which are the launcher's own, so that the launcher does not depend on the DSL. Of the matrix behind a map the code knows
+the element type, the box and the swizzle, all from the record; the child process checks the entry point's parameters.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gemmrepro.build import cute_dsl_trace
-from gemmrepro.build.cute_dsl_trace import OPTIONS
+from gemmrepro.build.cute_dsl_trace import MAP, OPTIONS, SWIZZLE
 from gemmrepro.build.fatbin import assemble, gencode
 from gemmrepro.build.listings import Listings
 from gemmrepro.build.ptxas import parse_ptxas
@@ -68,8 +70,7 @@ class CuteDsl:
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
         """The DSL's options, the block, and the parameters' types."""
-        shape = "x".join(map(str, block(kernel)))
-        return (OPTIONS, f"block={shape}", *(f"{name}:{kind}" for name, kind in parameter_types(kernel)))
+        return (OPTIONS, f"block={_by_x(block(kernel))}", *(f"{name}:{kind}" for name, kind in parameter_types(kernel)))
 
     def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
         return gencode(archs)
@@ -141,20 +142,41 @@ def block(kernel: Kernel) -> tuple[int, int, int]:
 
 
 def parameter_types(kernel: Kernel) -> list[tuple[str, str]]:
-    """Name and type of each parameter; a pointer's type is its element type followed by a star.
+    """Name and type of each parameter.
+
+    A pointer's type is its element type followed by a star; a tensor map's is the element type and the rows and columns
+    of its box: ``BFloat16[128x64]``.
 
     Raises:
         UserError: an argument has no counterpart in the DSL.
     """
     types = []
-    for name in kernel.call.arguments:
-        if name in _POINTERS:
+    for name in map(str, kernel.call.arguments):
+        operand = name.removeprefix(MAP)
+        if name.startswith(MAP):
+            types.append((name, _ELEMENTS[getattr(kernel.compute, _POINTERS[operand])] + _box(kernel, operand)))
+        elif name in _POINTERS:
             types.append((name, _ELEMENTS[getattr(kernel.compute, _POINTERS[name])] + "*"))
         elif name in _SCALARS:
             types.append((name, _SCALARS[name]))
         else:
             raise UserError(f"{kernel.id}: argument '{name}' has no counterpart in a kernel of the Python DSL.")
     return types
+
+
+def _box(kernel: Kernel, operand: str) -> str:
+    """Raises UserError if the map's swizzle is not the one that the trace writes into the atom."""
+    tensor_map = kernel.call.tensor_maps[operand]
+    if tensor_map.swizzle != SWIZZLE:
+        raise UserError(
+            f"{kernel.id}: the tensor map of {operand} has a swizzle of {tensor_map.swizzle} bytes; kernels of the "
+            f"Python DSL are compiled for {SWIZZLE}."
+        )
+    return f"[{_by_x(tensor_map.box)}]"
+
+
+def _by_x(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))
 
 
 def _environment(arch: str, scratch: Path) -> dict[str, str]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,15 @@ ALIGNMENT = 16
 SUFFIX = "_0"
 """The DSL always appends this to the name of the first kernel that it traces."""
 
+MAP = "map:"
+"""What an argument that is a tensor map begins with."""
+
+SWIZZLE = 128
+"""The swizzle of every tensor map, in bytes: that of the atoms which wgmma reads."""
+
+MAP_BYTES = 128
+"""The size of a tensor map, the driver's CUtensorMap."""
+
 
 def trace(spec: Mapping[str, Any], ptx: Path) -> None:
     """Compile the kernel that `spec` describes, for the architecture in the environment, and write its PTX.
@@ -32,40 +42,88 @@ def trace(spec: Mapping[str, Any], ptx: Path) -> None:
         spec: {source, entry, parameters, block}; see `cute_dsl.compile_ptx`.
 
     Raises:
-        UserError: the source has no such kernel, or the DSL gives it another name.
+        UserError: the source has no such kernel, the DSL gives it another name, or its entry point has other parameters
+            than the launcher passes.
     """
     import cutlass
     import cutlass.cute as cute
-    from cutlass.cute.runtime import make_ptr
 
-    path, entry = Path(spec["source"]), spec["entry"]
+    path, entry, parameters = Path(spec["source"]), spec["entry"], spec["parameters"]
     name = entry.removesuffix(SUFFIX)
-    kernel = getattr(_imported(path), name, None)
+    source = _imported(path)
+    kernel = getattr(source, name, None)
     if kernel is None:
         raise UserError(f"{path.name} defines no kernel '{name}' for the entry point '{entry}'.")
     kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
-
-    # Only the types of these values matter: numbers and addresses passed to a host function are not compiled in.
-    values = []
-    for _, kind in spec["parameters"]:
-        element = getattr(cutlass, kind.removesuffix("*"))
-        pointer = kind.endswith("*")
-        values.append(make_ptr(element, 0, cute.AddressSpace.gmem, assumed_align=ALIGNMENT) if pointer else element(1))
     block = tuple(spec["block"])
 
     @cute.jit  # type: ignore[untyped-decorator]
     def host(*values: Any) -> None:
-        # The grid is a run-time value, so that the compiler derives nothing from it.
-        kernel(*values[:-3]).launch(grid=values[-3:], block=block)
+        # The grid is a run-time value, so that the compiler derives nothing from it; so are the lengths of a matrix.
+        kernel(*_arguments(parameters, values, source)).launch(grid=values[-3:], block=block)
 
-    compiled = cute.compile(host, *values, *(cutlass.Int32(1) for _ in range(3)), options=OPTIONS)
+    compiled = cute.compile(host, *_values(parameters), *(cutlass.Int32(1) for _ in range(5)), options=OPTIONS)
     names = list(compiled.kernel_info)
     if names != [entry]:
         raise UserError(
             f"the DSL names the kernel of {path.name} {', '.join(names)}, and its record says entry='{entry}'; "
             f"enter the DSL's name into family.py."
         )
+    passed, taken = sizes(parameters), entry_sizes(compiled.__ptx__, entry)
+    if passed != taken:
+        raise UserError(
+            f"the entry point of {path.name} takes parameters of {taken} bytes; the launcher passes {passed}."
+        )
     ptx.write_text(compiled.__ptx__)
+
+
+def sizes(parameters: Iterable[tuple[str, str]]) -> list[int]:
+    """Bytes of each parameter as the launcher passes it."""
+    return [MAP_BYTES if name.startswith(MAP) else 8 if kind.endswith("*") else 4 for name, kind in parameters]
+
+
+def entry_sizes(ptx: str, entry: str) -> list[int]:
+    """Bytes of each parameter of an entry point in PTX."""
+    found = re.search(rf"\.entry {re.escape(entry)}\s*\((.*?)\)", ptx, re.DOTALL)
+    declared = re.findall(r"\.param\b[^,]*?\.[a-z](\d+)\b[^,]*?(?:\[(\d+)\])?\s*(?:,|$)", found[1] if found else "")
+    return [int(bits) // 8 * int(count or 1) for bits, count in declared]
+
+
+def _values(parameters: Iterable[tuple[str, str]]) -> list[Any]:
+    """A value for each parameter, of which only the type matters; for a tensor map a pointer to its matrix.
+
+    Numbers and addresses that are passed to a host function are not compiled in.
+    """
+    import cutlass
+    import cutlass.cute as cute
+    from cutlass.cute.runtime import make_ptr
+
+    values = []
+    for name, kind in parameters:
+        element = getattr(cutlass, re.split(r"\W", kind)[0])
+        pointer = kind.endswith("*") or name.startswith(MAP)
+        values.append(make_ptr(element, 0, cute.AddressSpace.gmem, assumed_align=ALIGNMENT) if pointer else element(1))
+    return values
+
+
+def _arguments(parameters: Iterable[tuple[str, str]], values: Sequence[Any], source: ModuleType) -> list[Any]:
+    """The kernel's arguments from the host function's: a tensor map becomes the copy atom that the kernel takes."""
+    *given, rows, columns, _, _, _ = values
+    return [
+        _atom(value, rows, columns, kind, source.COPIES[name.removeprefix(MAP)]) if name.startswith(MAP) else value
+        for (name, kind), value in zip(parameters, given, strict=True)
+    ]
+
+
+def _atom(pointer: Any, rows: Any, columns: Any, kind: str, operation: Any) -> Any:
+    """The atom that copies boxes of a row-major matrix, of `kind` "BFloat16[128x64]", by an operation of the engine."""
+    import cutlass.cute as cute
+    from cutlass.cute.nvgpu import cpasync, warpgroup
+
+    box = tuple(map(int, re.findall(r"\d+", kind.partition("[")[2])))
+    matrix = cute.make_tensor(pointer, cute.make_layout((rows, columns), stride=(cute.assume(columns, 8), 1)))
+    swizzled = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, matrix.element_type)
+    return cpasync.make_tiled_tma_atom(operation, matrix, cute.tile_to_shape(swizzled, box, (0, 1)), box)[0]
 
 
 def _imported(path: Path) -> ModuleType:

@@ -34,7 +34,7 @@ COMPILERS: Mapping[str, CompilerTraits] = MappingProxyType(
         "nvcc": CompilerTraits(
             takes=frozenset({"defines", "flags", "packages", "ptx", "tensor_maps"}), reads_record=False
         ),
-        "cute_dsl": CompilerTraits(),
+        "cute_dsl": CompilerTraits(takes=frozenset({"tensor_maps"})),
         "cutile": CompilerTraits(takes=frozenset({"defines", "refusals"}), chooses_block=True, just_in_time=True),
     }
 )

@@ -59,7 +59,7 @@ def compiled(kernel: Kernel) -> str:
     parts = [_record(code.code, frozenset({"params"})) for code in kernel.codes]
     record: list[Any] = [parts, kernel.platform.min_capability, kernel.platform.targets]
     if kernel.compiler_traits.reads_record:
-        calls = [[code.call.arguments, code.blocks] for code in kernel.codes]
+        calls = [[code.call.arguments, code.blocks, *_maps(code)] for code in kernel.codes]
         arrays = {name: [array.dtype, array.multiples] for name, array in kernel.run.workspace.items()}
         refusals = [[refusal.archs, refusal.message] for refusal in kernel.promises.refusals]
         record += [calls, arrays, refusals, _plain(kernel.compute), sorted(kernel.accepts.multiple_of.items())]
@@ -87,6 +87,11 @@ def told(family: str) -> str:
     records = [_record(kernel, frozenset()) for kernel in kernels(family)]
     errors = [described(kernel.promises.error) for kernel in kernels(family)]
     return digest(json.dumps([_plain(family_record(family)), records, errors, _usual_runs(kernels(family))]))
+
+
+def _maps(code: Kernel) -> Iterator[Any]:
+    if code.call.tensor_maps:
+        yield _plain(code.call.tensor_maps)
 
 
 def _usual_runs(some: Sequence[Kernel]) -> list[Any]:
