@@ -643,6 +643,77 @@ def _certified() -> Kernel:
     )
 
 
+BOUND_LINES = 2 * (BM + _NARROW.bn) * 8
+"""Gauges of a tile's rows and columns, for each of two consumers of bound_tiles_early, behind the ring."""
+THIRD_SHARED = 4 * (BM + 64) * 16 * 8
+"""The ring of native_nn_early: 4 stages of 128 x 16 and 16 x 64 doubles."""
+
+
+def _early(step: Step, number: int) -> Step:
+    """R11's launch for the `number`-th of R10's: all but the first begin while the one before ends (early.cuh)."""
+
+    def launch(shape: Shape) -> Launch:
+        return replace(step.launch(shape), early=number > 0)
+
+    waits = Expect(r"ACQBULK", "it waits for the launch before", least=1)
+    starts = Expect(r"PREEXIT", "it lets the next launch begin", least=1)
+    return replace(step, entry=f"{step.entry}_early", launch=launch, expects=(*step.expects, waits, starts))
+
+
+def _with_lines(shape: Shape) -> Launch:
+    launch = _BOUND.launch(shape)
+    return replace(launch, shared_bytes=launch.shared_bytes + BOUND_LINES)
+
+
+def _overlapped_steps() -> tuple[Step, ...]:
+    """R10's, of which two are new: the bound, and the tiles in double, each cut into three parts of 128 x 64."""
+    bound = replace(
+        _BOUND,
+        launch=_with_lines,
+        expects=(
+            *(expect for expect in _BOUND.expects if not expect.opcode.startswith("(LDS")),
+            Expect(r"LDS\.128", "gauges of two columns are read from shared memory at once", least=24),
+            Expect(r"LDG\..*", "no element waits for a gauge: two numbers each, and the plan", most=12),
+        ),
+    )
+    native = _grid(lambda s: (min(2 * BLOCKS, 3 * _tiles(s)), 1), (256, 1), lambda s: THIRD_SHARED)
+    new = {"bound_tiles": bound}
+    steps = [new.get(step.entry, step) for step in _certified_steps()]
+    last = replace(
+        steps[-1],
+        launch=native,
+        expects=(
+            Expect(r"DMMA\.16x8x8", "doubles on tensor cores", least=8),
+            Expect(r"LDGSTS\.E\.64(\..*)?", "copies of 8 bytes, which need no alignment", least=4),
+            Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+        ),
+    )
+    return tuple(_early(step, number) for number, step in enumerate((*steps[:-1], last)))
+
+
+def _overlapped() -> Kernel:
+    """R10's record with R11's source and launches."""
+    before, steps = _certified(), _overlapped_steps()
+    main = next(step for step in steps if step.entry == "multiply_early")
+    headers = (*before.code.headers, "crt/10_certified.cu", "crt/early.cuh", "crt/thirds.cuh")
+    return replace(
+        before,
+        id="crt.overlapped",
+        rung="R11",
+        title="Less between the products",
+        source="11_overlapped.cu",
+        code=replace(before.code, entry=main.entry, headers=headers),
+        launch=main.launch,
+        call=Call(arguments=main.arguments, tensor_maps=main.tensor_maps),
+        platform=replace(before.platform, toolkits=("cuda13",)),
+        run=replace(before.run, steps=steps),
+        story=_story(
+            "Launches overlap, the bound's comparison is hidden, and double is cut as cuBLAS cuts it.",
+            gain_over="crt.certified",
+        ),
+    ).with_promises(expects=main.expects)
+
+
 KERNELS = (
     _kernel(
         1,
@@ -705,6 +776,7 @@ KERNELS = (
     _accurate(),
     *(_winograd(count) for count in (COUNT, 16)),
     _certified(),
+    _overlapped(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
 and 7/4 of that in R9."""

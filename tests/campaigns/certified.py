@@ -1,13 +1,15 @@
-"""R10 of crt on the CPU at length: all hard inputs, layouts, shapes and orders of threads, then planted bugs.
+"""R10 and R11 of crt on the CPU at length: all hard inputs, layouts, shapes, orders of threads, then planted bugs.
 
     PYTHONPATH=workflow python tests/campaigns/certified.py
 
-Prints a line a check and exits with 1 if one fails, or a planted bug goes unnoticed. Ten minutes on one core.
+Prints a line a check and exits with 1 if one fails, or a planted bug goes unnoticed. A quarter of an hour on one core.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +34,15 @@ PLANTS = [
     ("a stage filled while it is read", "__syncthreads();  // this stage is there for all", "__syncthreads();", ""),
     ("rows with an Inf take residues", "if (x.low == SPOILED || measure.top - offset", "x.low == SPOILED ||", ""),
 ]
+
+NEXT_PLANTS = [
+    ("a launch that does not wait", "wait_for_predecessor();\n    decide(", "wait_for_predecessor();", ""),
+    ("gauges read before all are there", "meet(consumer);\n        const Gauge* own", "meet(consumer);", ""),
+    ("a third's stage filled too soon", "__syncthreads();\n            load(step + THIRD", "__syncthreads();", ""),
+    ("rows of a panel in wrong places", "return CONTIGUOUS ? row * THIRD_K + (h ^ row % 4", "h ^ row", "h | row"),
+    ("a gauge of the wrong half", "upper[HALVES] = {own[0], own[64]}", "own[64]", "own[32]"),
+]
+"""Of R11."""
 
 
 def layouts(device: certified_grid.Device) -> Iterator[tuple[str, bool]]:
@@ -96,12 +107,51 @@ def plants(folder: Path) -> Iterator[tuple[str, bool]]:
         yield f"planted: {what}", caught or any(judged(planted, name, SHAPE, seed=1) for name in names)
 
 
+def same_bits(old: certified_grid.Device, new: certified_grid.Device) -> Iterator[tuple[str, bool]]:
+    """R11 decides and computes what R10 does: hard inputs in turn with layouts, nine tiles, and orders of threads."""
+    shapes = ((140, 200, 96), (131, 197, 53), (300, 400, 200), (12, 200, 700))
+    turned = itertools.product((False, True), repeat=2)
+    for name, shape, layout, seed in zip(CASES, itertools.cycle(shapes), itertools.cycle(turned), itertools.count()):
+        a, b = CASES[name][0](np.random.default_rng(3), *shape)
+        first, second = (each.run(a, b, transposed=layout, seed=seed % 6) for each in (old, new))
+        yield f"R11, {name}, {shape}, {layout}", _alike(first, second)
+
+
+def _alike(one: certified_grid.Outcome, other: certified_grid.Outcome) -> bool:
+    names = ("kinds", "inner", "worst", "exponents_a", "exponents_b")
+    equal = (np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True) for name in names)
+    return bool((one.c.view(np.int64) == other.c.view(np.int64)).all()) and all(equal)
+
+
+def next_plants(folder: Path, old: certified_grid.Device) -> Iterator[tuple[str, bool]]:
+    """Each breaks a rule of the model, or another bit than R10's."""
+    source = re.sub(r" *//.*$", "", certified_grid.source_text("R11"), flags=re.MULTILINE)
+    for number, (what, line, of, by) in enumerate(NEXT_PLANTS):
+        assert source.count(line) == 1, what
+        into = folder / f"next{number}"
+        into.mkdir()
+        planted = certified_grid.Device(into, source.replace(line, line.replace(of, by, 1)), "R11")
+        a, b = CASES["outlier"][0](np.random.default_rng(3), 140, 200, 96)
+        caught = False
+        for seed in (1, 3, 4):
+            try:
+                caught = caught or not _alike(old.run(a, b), planted.run(a, b, seed=seed))
+            except subprocess.CalledProcessError:
+                caught = True
+        yield f"planted in R11: {what}", caught
+
+
 def main() -> int:
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         device = certified_grid.Device(Path(folder))
         cases = ((f"{name}", not judged(device, name, SHAPE)) for name in CASES)
-        checks = (cases, layouts(device), shapes(device), orders(device), glances(device), plants(Path(folder)))
+        into = Path(folder) / "R11"
+        into.mkdir()
+        overlapped = certified_grid.Device(into, level="R11")
+        followed = (same_bits(device, overlapped), next_plants(Path(folder), device))
+        first = (cases, layouts(device), shapes(device), orders(device), glances(device), plants(Path(folder)))
+        checks = (*first, *followed)
         for what, fine in itertools.chain(*checks):
             print(f"{'ok    ' if fine else 'FAILED'}  {what}", flush=True)
             failures += not fine

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,17 @@ from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import exact, inputs, measures, moduli, residues
 
+sys.path.append(str(Path(__file__).parents[1] / "unit"))
+
+from certified_cases import CASES
+
 pytestmark = pytest.mark.gpu
 
 KERNELS = registry.kernels("crt")
-FAST = [kernel for kernel in KERNELS if kernel.id != "crt.accurate"]
+CERTIFIED = [kernel for kernel in KERNELS if kernel.rung in ("R10", "R11")]
+"""Those that choose how many moduli they take, and leave Inf and NaN as DGEMM does."""
+FIXED = [kernel for kernel in KERNELS if kernel not in CERTIFIED]
+FAST = [kernel for kernel in FIXED if kernel.id != "crt.accurate"]
 SHAPE = Shape(300, 265, 330)
 """Several tiles of C with tails, odd columns, and a K that is no multiple of 16."""
 
@@ -60,7 +69,7 @@ def residues_of(found: dict[str, np.ndarray], kernel: registry.Kernel, side: str
     return np.concatenate([np.concatenate(halves, axis=2) for halves in blocks], axis=1)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
+@pytest.mark.parametrize("kernel", FIXED, ids=names(FIXED))
 def test_residues_are_those_of_the_scaled_integers(kernel, session, built, toolkit) -> None:
     """Of A and of B, modulo each number, exactly; zeros beyond K; and integers that no radius is too small for."""
     loaded = load(kernel, session, built, toolkit)
@@ -98,7 +107,7 @@ def test_exponents_are_those_of_the_reference(law, session, built, toolkit) -> N
             assert (np.abs(difference) <= 1).all() and (difference == 0).mean() > 0.98, name
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
+@pytest.mark.parametrize("kernel", FIXED, ids=names(FIXED))
 def test_errors_are_what_so_many_moduli_leave(kernel, session, built, toolkit) -> None:
     """Against the product in double-double: 14 moduli leave a few u, 15 and 16 little but the last rounding."""
     loaded = load(kernel, session, built, toolkit)
@@ -143,7 +152,7 @@ def test_the_same_input_gives_the_same_bits_launched_or_as_a_graph(kernel, sessi
         assert (given.output.get() == first).all()
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=names(KERNELS))
+@pytest.mark.parametrize("kernel", FIXED, ids=names(FIXED))
 def test_integers_are_exact_and_what_is_not_finite_spoils_its_row_and_column(kernel, session, built, toolkit) -> None:
     loaded = load(kernel, session, built, toolkit)
     rng = np.random.default_rng(6)
@@ -158,6 +167,30 @@ def test_integers_are_exact_and_what_is_not_finite_spoils_its_row_and_column(ker
     spoiled[11], spoiled[:, 45] = True, True
     assert (np.isnan(c) == spoiled).all()
     assert (c[~spoiled] == (a @ b)[~spoiled]).all()
+
+
+@pytest.mark.parametrize("kernel", CERTIFIED, ids=names(CERTIFIED))
+def test_certified_rungs_leave_integers_exact_and_inf_and_nan_as_a_sum_does(kernel, session, built, toolkit) -> None:
+    loaded = load(kernel, session, built, toolkit)
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(-8, 9, (131, 77)).astype(float), rng.integers(-8, 9, (77, 400)).astype(float)
+    assert (multiply(loaded, session, a, b) == a @ b).all()
+    a[11, 76], b[0, 45] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        wanted = a @ b
+    assert np.array_equal(multiply(loaded, session, a, b), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_r11_decides_and_computes_the_bits_of_r10(name, session, built, toolkit) -> None:
+    """Tiles by residues and in double, ragged, several a block."""
+    shape = Shape(1000, 2500, 700)
+    a, b = CASES[name][0](np.random.default_rng(8), shape.m, shape.n, shape.k)
+    old, new = (handed_on(load(kernel, session, built, toolkit), session, a, b) for kernel in CERTIFIED)
+    for part in ("plan", "kinds", "inner", "gauges_a", "gauges_b"):
+        assert np.array_equal(old[part], new[part], equal_nan=True), part
+    first, second = (multiply(load(kernel, session, built, toolkit), session, a, b) for kernel in CERTIFIED)
+    assert (first.view(np.int64) == second.view(np.int64)).all()
 
 
 def test_the_accurate_mode_errs_less_where_large_elements_meet_small_ones(session, built, toolkit) -> None:

@@ -1,9 +1,18 @@
-// R10 on the CPU: its launches one after the other, as family.py and gemmrepro.dgemm order them.
+// R10, or R11 if EARLY is defined, on the CPU: launches one after the other, as family.py and gemmrepro.dgemm order them.
 //
 // usage: certified M N K LDA LDB LDC A_TRANSPOSED B_TRANSPOSED LOOSENED EAGER SEED IN OUT; LOOSENED 99: all in double.
+// EAGER 2 and 3: 0 and 1 with a B that was prepared, whose inner exponents are those of B beside ones.
 // IN: alpha, beta, A, B, C as stored. OUT: C and what the launches left behind (certified_grid.py reads it).
 #include "certified_grid.hpp"
 #include "certified_source.inc"
+
+#ifdef EARLY
+#define LAUNCH(name) name##_early
+constexpr int DOUBLE_THREADS = THIRD_THREADS;
+#else
+#define LAUNCH(name) name
+constexpr int DOUBLE_THREADS = NATIVE_THREADS;
+#endif
 
 template <class Type>
 static std::vector<Type> read(FILE* in, size_t count) {
@@ -23,20 +32,33 @@ static std::vector<Type> unwritten(size_t count) {
     return values;
 }
 static int seed;
-template <class Call>
-static void run(unsigned x, unsigned y, unsigned threads, const Call& call) {
-    hopper_grid::launch_in_turn(x, y, threads, call, seed);
+static void check(unsigned threads) {
+#ifdef EARLY
+    if (hopper_grid::problem.empty() && waited != threads) hopper_grid::problem = "a thread did not wait for the launch before";
+    waited = 0;
+#endif
     if (!hopper_grid::problem.empty()) {
         fprintf(stderr, "%s\n", hopper_grid::problem.c_str());
         exit(1);
     }
+}
+template <class Call>
+static void run(unsigned x, unsigned y, unsigned threads, const Call& call) {
+    hopper_grid::launch_in_turn(x, y, threads, call, seed);
+    check(x * y * threads);
+}
+template <class Call>
+static void run_at_once(unsigned blocks, unsigned threads, const Call& call) {
+    hopper_grid::launch(blocks, 1, threads, 1, call, seed);
+    check(blocks * threads);
 }
 static unsigned ceil_by(int a, int b) { return (a + b - 1) / b; }
 
 int main(int, char** v) {
     const int m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]), lda = atoi(v[4]), ldb = atoi(v[5]), ldc = atoi(v[6]);
     const bool ta = atoi(v[7]), tb = atoi(v[8]);
-    const int loosened = atoi(v[9]), eager = atoi(v[10]);
+    const int loosened = atoi(v[9]), eager = atoi(v[10]) % 2;
+    const bool prepared = atoi(v[10]) > 1;
     seed = atoi(v[11]);
     FILE *in = fopen(v[12], "rb"), *out = fopen(v[13], "wb");
     const auto scalars = read<double>(in, 2);
@@ -64,26 +86,31 @@ int main(int, char** v) {
         plan[PLAN_COUNT] = plan[PLAN_TILES] = 0, plan[PLAN_NATIVE] = tiles;
     } else {
         run(ceil_by(k, 32), 1, 256, [&] {
-            sample_inner(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), m, n, k);
+            const double one = 1.0;
+            LAUNCH(sample_inner)(prepared ? &one : a, prepared ? 0 : ta ? 1 : lda, prepared ? 0 : ta ? lda : 1, b,
+                                 tb ? 1 : ldb, tb ? ldb : 1, inner.data(), prepared ? 1 : m, n, k);
         });
-        run(1, 1, 1024, [&] { settle_inner(inner.data(), plan.data(), k); });
+        if (prepared) {  // and once more when it is used
+            run(1, 1, 1024, [&] { LAUNCH(settle_inner)(inner.data(), plan.data(), k); });
+        }
+        run(1, 1, 1024, [&] { LAUNCH(settle_inner)(inner.data(), plan.data(), k); });
         run(GROUPS, GROUPS, GLANCERS, [&] {
-            glance(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), plan.data(), m, n, k, loosened,
+            LAUNCH(glance)(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), plan.data(), m, n, k, loosened,
                    eager);
         });
         const auto measure = [&](const double* x, int ld, bool by_columns, int sign, auto& coarse, auto& summaries,
                                  auto& gauges, int count) {
             if (by_columns) {
                 run(ceil_by(count, 32), ceil_by(k, CHUNK), 256, [&] {
-                    measure_columns(x, ld, inner.data(), sign, plan.data(), coarse.data(), partial.data(), largest.data(),
+                    LAUNCH(measure_columns)(x, ld, inner.data(), sign, plan.data(), coarse.data(), partial.data(), largest.data(),
                                     count, k);
                 });
                 run(ceil_by(count, 128), 1, 128, [&] {
-                    join_columns(plan.data(), partial.data(), largest.data(), summaries.data(), gauges.data(), count, k);
+                    LAUNCH(join_columns)(plan.data(), partial.data(), largest.data(), summaries.data(), gauges.data(), count, k);
                 });
             } else {
                 run(count, 1, 256, [&] {
-                    measure_rows(x, ld, inner.data(), sign, plan.data(), coarse.data(), summaries.data(), gauges.data(), k);
+                    LAUNCH(measure_rows)(x, ld, inner.data(), sign, plan.data(), coarse.data(), summaries.data(), gauges.data(), k);
                 });
             }
         };
@@ -91,22 +118,22 @@ int main(int, char** v) {
         measure(b, ldb, !tb, -1, coarse_b, summaries_b, gauges_b, n);
         const TensorMap map_ca{coarse_a.data(), m, int(wide), BM, 128, 128};
         const TensorMap map_cb{coarse_b.data(), n, int(wide), BN, 128, 128};
-        hopper_grid::launch(2, 1, THREADS, 1, [&] {
-            bound_tiles(map_ca, map_cb, plan.data(), gauges_a.data(), gauges_b.data(), reinterpret_cast<float*>(worst.data()), m, n, k);
-        }, seed);
+        run_at_once(2, THREADS, [&] {
+            LAUNCH(bound_tiles)(map_ca, map_cb, plan.data(), gauges_a.data(), gauges_b.data(), reinterpret_cast<float*>(worst.data()), m, n, k);
+        });
         run(1, 1, 1024, [&] {
-            decide(worst.data(), plan.data(), list.data(), natives.data(), kinds.data(), m, n, k, loosened, eager);
+            LAUNCH(decide)(worst.data(), plan.data(), list.data(), natives.data(), kinds.data(), m, n, k, loosened, eager);
         });
         const auto turn = [&](const double* x, int ld, bool by_columns, int sign, auto& summaries, auto& exponents,
                               auto& to, int count) {
             if (by_columns) {
                 run(ceil_by(count, 32), ceil_by(wide, DEPTH), 256, [&] {
-                    columns_to_residues(x, ld, inner.data(), sign, plan.data(), summaries.data(), exponents.data(),
+                    LAUNCH(columns_to_residues)(x, ld, inner.data(), sign, plan.data(), summaries.data(), exponents.data(),
                                         to.data(), count, k);
                 });
             } else {
                 run(count, 1, 256, [&] {
-                    rows_to_residues(x, ld, inner.data(), sign, plan.data(), summaries.data(), exponents.data(), to.data(),
+                    LAUNCH(rows_to_residues)(x, ld, inner.data(), sign, plan.data(), summaries.data(), exponents.data(), to.data(),
                                      count, k);
                 });
             }
@@ -115,20 +142,16 @@ int main(int, char** v) {
         turn(b, ldb, !tb, -1, summaries_b, exponents_b, residues_b, n);
         const TensorMap map_a{residues_a.data(), COUNT * m, int(wide), BM, 128, 128};
         const TensorMap map_b{residues_b.data(), COUNT * n, int(wide), BN, 128, 128};
-        hopper_grid::launch(2, 1, THREADS, 1, [&] {
-            multiply(map_a, map_b, plan.data(), list.data(), residues.data(), m, n, k);
-        }, seed);
-        if (!hopper_grid::problem.empty()) {
-            fprintf(stderr, "%s\n", hopper_grid::problem.c_str());
-            return 1;
-        }
+        run_at_once(2, THREADS, [&] {
+            LAUNCH(multiply)(map_a, map_b, plan.data(), list.data(), residues.data(), m, n, k);
+        });
         run(PARTS * cols, rows, 256, [&] {
-            reconstruct(plan.data(), kinds.data(), residues.data(), exponents_a.data(), exponents_b.data(), c, ldc, m, n,
+            LAUNCH(reconstruct)(plan.data(), kinds.data(), residues.data(), exponents_a.data(), exponents_b.data(), c, ldc, m, n,
                         alpha, beta);
         });
     }
-    run(2, 1, NATIVE_THREADS, [&] {
-        const auto native = ta ? (tb ? native_tt : native_tn) : (tb ? native_nt : native_nn);
+    run(2, 1, DOUBLE_THREADS, [&] {
+        const auto native = ta ? (tb ? LAUNCH(native_tt) : LAUNCH(native_tn)) : (tb ? LAUNCH(native_nt) : LAUNCH(native_nn));
         native(a, lda, b, ldb, plan.data(), natives.data(), c, ldc, m, n, k, alpha, beta);
     });
     write(out, C), write(out, plan), write(out, kinds), write(out, inner), write(out, worst);

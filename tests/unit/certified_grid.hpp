@@ -1,4 +1,4 @@
-// What kernels/crt/instructions.cuh and cp_async.cuh promise, for hopper_grid.hpp; and words that only R10 uses.
+// What kernels/crt/instructions.cuh, early.cuh and cp_async.cuh promise, for hopper_grid.hpp; and words that only R10 uses.
 #pragma once
 #include "hopper_grid.hpp"
 
@@ -25,6 +25,9 @@ template <class Value>
 void __stcs(Value* to, const Value& value) {
     *to = value;
 }
+
+inline unsigned waited = 0;  // threads that waited for the launch before theirs
+inline void wait_for_predecessor() { ++waited; }
 
 struct e5m2 {
     unsigned char bits;

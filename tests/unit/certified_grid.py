@@ -1,4 +1,4 @@
-"""Runs R10 of kernels/crt on the CPU, launch after launch as on a GPU: its own source under hopper_grid.hpp."""
+"""Runs R10 and R11 of kernels/crt on the CPU, launch after launch, by their own sources under hopper_grid.hpp."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import numpy as np
 
 from gemmrepro.core.paths import KERNELS_DIR
 
-MODELLED = "crt/instructions.cuh"
-"""The header that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
+MODELLED = {"crt/instructions.cuh", "crt/early.cuh"}
+"""Headers that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
+
+SOURCES = {"R10": "10_certified.cu", "R11": "11_overlapped.cu"}
 
 DRIVER = Path(__file__).with_name("certified_driver.cpp")
 
 
-def source_text() -> str:
-    """R10's source with its headers in their places, without what certified_grid.hpp stands for."""
-    seen: set[str] = {MODELLED}
+def source_text(level: str = "R10") -> str:
+    """A level's source with its headers in their places, without what certified_grid.hpp stands for."""
+    seen: set[str] = set(MODELLED)
 
     def inlined(text: str) -> str:
         def header(found: re.Match[str]) -> str:
@@ -29,9 +31,9 @@ def source_text() -> str:
             seen.add(found[1])
             return inlined((KERNELS_DIR / found[1]).read_text())
 
-        return re.sub(r'^#include "(crt/\w+\.cuh)"$', header, text, flags=re.MULTILINE)
+        return re.sub(r'^#include "(crt/\w+\.cuh?)"$', header, text, flags=re.MULTILINE)
 
-    return inlined((KERNELS_DIR / "crt" / "10_certified.cu").read_text())
+    return inlined((KERNELS_DIR / "crt" / SOURCES[level]).read_text())
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,14 @@ class Outcome:
 class Device:
     """The program: `run` multiplies with it."""
 
-    def __init__(self, folder: Path, source: str | None = None) -> None:
-        """Compile `source`, R10's own unless a planted one is given, in `folder`. Raises CalledProcessError."""
+    def __init__(self, folder: Path, source: str | None = None, level: str = "R10") -> None:
+        """Compile `source`, the level's own unless a planted one is given, in `folder`. Raises CalledProcessError."""
         self.folder = folder
-        (folder / "certified_source.inc").write_text(hopper_grid.as_model(source or source_text()))
+        (folder / "certified_source.inc").write_text(hopper_grid.as_model(source or source_text(level)))
         # Infinities and NaN are part of what is computed: none of the flags by which sums may change their order.
         flags = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-I", folder, "-I", hopper_grid.HEADER.parent)
-        subprocess.run(["g++", *flags, "-o", folder / "certified", DRIVER], check=True)
+        early = ("-DEARLY",) if level == "R11" else ()
+        subprocess.run(["g++", *flags, *early, "-o", folder / "certified", DRIVER], check=True)
 
     def run(
         self,
@@ -84,8 +87,12 @@ class Device:
         loosened: int = 0,
         eager: bool = True,
         seed: int = 0,
+        prepared: bool = False,
     ) -> Outcome:
-        """C[m,n] = alpha A[m,k] B[k,n] + beta C, stored transposed where asked, rows longer by `padding`."""
+        """C[m,n] = alpha A[m,k] B[k,n] + beta C, stored transposed where asked, rows longer by `padding`.
+
+        `prepared`: B is, so inner exponents follow from it alone.
+        """
         (m, k), n = a.shape, b.shape[1]
 
         def stored(x: np.ndarray, turned: bool, pad: int) -> np.ndarray:
@@ -106,7 +113,7 @@ class Device:
             out.shape[1],
             *map(int, transposed),
             loosened,
-            int(eager),
+            int(eager) + 2 * prepared,
             seed,
         )
         command = [self.folder / "certified", *map(str, numbers), self.folder / "in", self.folder / "out"]

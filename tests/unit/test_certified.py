@@ -1,10 +1,11 @@
-"""R10 of crt on the CPU: its own source, launch after launch, against exact products and against `ozaki.decided`.
+"""R10 and R11 of crt on the CPU: their own sources, launch after launch, against exact products and `ozaki.decided`.
 
 Few sizes and cases; `tests/campaigns/certified.py` has all of them, other orders of threads, and planted bugs.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import certified_grid
@@ -13,6 +14,7 @@ import pytest
 from certified_cases import CASES, U, judged, relative
 
 from gemmrepro import registry
+from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided, inputs, residues, scheme2
@@ -63,10 +65,59 @@ def test_layouts_scalars_and_leading_dimensions(
     assert (got.natives > 0) == (law == "phi = 4") and (law == "phi = 4" or got.count == 14)
 
 
+@pytest.fixture(scope="module")
+def overlapped(tmp_path_factory: pytest.TempPathFactory) -> certified_grid.Device:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not on PATH")
+    return certified_grid.Device(tmp_path_factory.mktemp("overlapped"), level="R11")
+
+
+@pytest.mark.parametrize(
+    ("law", "shape", "turned", "seed"),
+    [
+        ("outlier", SHAPE, (False, False), 1),
+        ("phi = 4", (20, 70, 75), (False, True), 1),
+        ("phi = 4", (20, 70, 75), (True, False), 0),
+        ("normal", (5, 390, 60), (True, True), 1),
+    ],
+)
+def test_r11_decides_and_computes_the_same_bits(
+    device: certified_grid.Device,
+    overlapped: certified_grid.Device,
+    law: str,
+    shape: tuple[int, int, int],
+    turned: tuple[bool, bool],
+    seed: int,
+) -> None:
+    """As R10, by residues and in double, with several tiles a block and more steps than stages."""
+    rng = np.random.default_rng(6)
+    a, b = CASES[law][0](rng, *shape)
+    c = rng.standard_normal((shape[0], shape[1]))
+    old, new = (each.run(a, b, 0.75, -1.5, c, turned, (3, 1, 5), seed=seed) for each in (device, overlapped))
+    assert (old.c.view(np.int64) == new.c.view(np.int64)).all() and np.isnan(new.beyond).all()
+    assert (old.count, old.tiles, old.natives) == (new.count, new.tiles, new.natives)
+    for name in ("kinds", "inner", "worst", "exponents_a", "exponents_b"):
+        assert np.array_equal(getattr(old, name), getattr(new, name), equal_nan=True), name
+
+
+def test_every_launch_of_r11_waits_for_the_one_before_it_does_anything() -> None:
+    """One that ended without it would let the next begin too soon; only the first is launched in its turn."""
+    text = (KERNELS_DIR / "crt" / certified_grid.SOURCES["R11"]).read_text()
+    entry = r'^extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\([^{]*\{\n([^\n]*)\n'
+    bodies = re.findall(entry, text, re.MULTILINE)
+    assert all(first.strip() == "wait_for_predecessor();" for _, first in bodies)
+    steps, before = (registry.kernel(f"crt.{name}").own_launches for name in ("overlapped", "certified"))
+    assert {step.entry for step in steps} <= {entry for entry, _ in bodies} and len(bodies) == 16
+    assert [step.entry for step in steps] == [f"{step.entry}_early" for step in before]
+    assert [step.launch(Shape.cube(4096)).early for step in steps] == [False] + 12 * [True]
+    assert [step.arguments for step in steps] == [step.arguments for step in before]
+
+
+@pytest.mark.parametrize("name", ["certified", "overlapped"])
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(129, 385, 65), Shape(700, 1030, 600), Shape.cube(4096)])
-def test_launches_cover_every_shape(shape: Shape) -> None:
-    kernel = registry.kernel("crt.certified")
-    grids = {step.entry: step.launch(shape).grid for step in kernel.own_launches}
+def test_launches_cover_every_shape(shape: Shape, name: str) -> None:
+    kernel = registry.kernel(f"crt.{name}")
+    grids = {step.entry.removesuffix("_early"): step.launch(shape).grid for step in kernel.own_launches}
     room = {name: array.lengths(shape) for name, array in kernel.run.workspace.items()}
     tiles = -(-shape.m // 128) * -(-shape.n // 192)
     assert room["worst"][0] == room["list"][0] == room["natives"][0] == room["kinds"][0] == tiles
