@@ -1,7 +1,8 @@
-"""Hopper: the article's level 8 as it sketches it, and thirteen rungs from there to a GEMM at the power cap."""
+"""Hopper: the article's level 8 as it sketches it, and fourteen rungs from there to a GEMM at the power cap."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -438,6 +439,174 @@ def _by_size(element: str) -> Kernel:
     )
 
 
+CLOCK = 1.98e9
+"""The highest clock in Hz, at which `_Form.cycles` become seconds."""
+CAP = 700.0
+"""Watts that the GPU may draw."""
+LAUNCH_CYCLES = {"own": 5_000, "shared": 12_000}
+"""Cycles of a launch beside its steps, by kind of form."""
+GROUP_CYCLES = {"own": 14, "shared": 28}
+"""Cycles of a group of wgmma beside those of its multiplications."""
+STORE_CYCLES = 2_500
+"""Cycles in which a shared tile is stored where nothing is multiplied meanwhile."""
+PJ_MULTIPLY, PJ_FED, PJ_L2, PJ_DRAM = 2.03, 22.0, 8.0, 60.0
+"""Energy at the highest clock, in pJ: of a multiply-add, and of a byte written to shared memory, requested from L2, and
+read from or written to DRAM. NOTES.md says how these constants follow from measured times."""
+HELD = 40e6
+"""Bytes of A and B that stay in L2 from one launch to the next."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A form of level H14: how a block's consumers share its tile of C, and the constants of `Form` in the source."""
+
+    kind: str
+    """own: a tile for each consumer; shared: one tile for both."""
+    bm: int
+    bn: int
+    stages: int
+    piece: int
+    group: int
+    cluster: int = 1
+    unit: int = 1
+    every: int = 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a finished tile is stored while the next one is multiplied."""
+        return self.kind == "own" or self.bm * self.bn <= 128 * 256
+
+    def waves(self, shape: Shape) -> int:
+        """Tiles of the busiest cluster."""
+        tiles = _ceil(shape.m, self.cluster * self.bm) * _ceil(shape.n, self.bn)
+        return _ceil(tiles, BLOCKS // self.cluster)
+
+    def cycles(self, shape: Shape) -> float:
+        """Cycles of a launch: whole waves at 2048 multiply-adds a cycle, groups, stores, and the launch itself."""
+        groups = _ceil(shape.k, 64 * self.unit)
+        tile = groups * (self.unit * self.bm * self.bn * 64 // 2048 + GROUP_CYCLES[self.kind])
+        stores = 0 if self.keeps else STORE_CYCLES
+        return LAUNCH_CYCLES[self.kind] + self.waves(shape) * (tile + stores)
+
+    def moved(self, shape: Shape) -> tuple[float, float, float]:
+        """Bytes written to shared memory, requested from L2, and exchanged with DRAM."""
+        tiles = _ceil(shape.m, self.cluster * self.bm) * _ceil(shape.n, self.bn)
+        row = 2.0 * 64 * self.unit * _ceil(shape.k, 64 * self.unit)
+        fed = tiles * row * self.cluster * (self.bm + self.bn)
+        requested = tiles * row * (self.cluster * self.bm + self.bn)
+        operands, out = 2.0 * shape.k * (shape.m + shape.n), 2.0 * shape.m * shape.n
+        if operands + out <= HELD:
+            return fed, requested, 0.0
+        # Blocks that nothing holds in step drift apart, and read again what has left the L2.
+        drift = 1.1 if self.every else 1 + (shape.k / 16384) ** 2
+        height = min(shape.m, self.group * self.cluster * self.bm)
+        panels = self.waves(shape) * (height + BLOCKS * self.bm * self.bn / height) * 2 * shape.k * drift
+        return fed, requested, max(operands, panels) + out
+
+    def joules(self, shape: Shape) -> float:
+        """Energy of a launch at the highest clock, in J."""
+        fed, requested, dram = self.moved(shape)
+        multiplied = float(shape.m) * shape.n * shape.k
+        return 1e-12 * (PJ_MULTIPLY * multiplied + PJ_FED * fed + PJ_L2 * requested + PJ_DRAM * dram)
+
+    def seconds(self, shape: Shape) -> float:
+        """Time of a launch in a sustained run.
+
+        Power grows as the square of the clock. So a launch that would draw more than CAP at the highest clock takes
+        longer by the square root of its excess, and energy and cycles count alike.
+        """
+        fastest = self.cycles(shape) / CLOCK
+        return fastest * max(1.0, math.sqrt(self.joules(shape) / (fastest * CAP)))
+
+    @property
+    def entry(self) -> str:
+        return f"{self.kind}_{self.bm}x{self.bn}"
+
+    def variant(self) -> Variant:
+        buffers = 1 if self.kind == "own" else 2
+        ring = self.stages * (self.bm + self.bn) * 64 * 2
+        shared = ring + 8 * buffers * 16 * self.piece * 2 + (2 * self.stages + 2) * 8
+        halves = self.bm // (64 if self.kind == "own" else 128)
+        pieces = halves * self.bn // self.piece
+        stored = TensorMap(box=(16, self.piece), swizzle=128 if self.piece == 64 else 0)
+        loads = (_LOAD_A, _MULTICAST) if self.cluster > 1 else (_LOADS, _NO_MULTICAST)
+        return Variant(
+            entry=self.entry,
+            launch=_persistent(self.cluster * self.bm, self.bn, shared, self.cluster),
+            params={
+                **{"bm": self.bm, "bn": self.bn, "bk": 64, "stages": self.stages},
+                **{"group": self.group, "cluster": self.cluster, "unit": self.unit, "every": self.every},
+            },
+            tensor_maps={
+                "a": TensorMap(box=(self.bm, 64)),
+                "b": TensorMap(box=(self.bn // self.cluster, 64)),
+                "c": stored,
+            },
+            expects=(
+                Expect(
+                    rf"HGMMA\.64x{self.bn}x16\.F32(\.BF16)?",
+                    "wgmma spans the width of the tile",
+                    least=4 * halves * self.unit,
+                ),
+                *loads,
+                *(_GRID_BARRIER if self.every else _NO_STG),
+                *(_NEVER[1:] if self.every else _NEVER),
+                Expect(r"UTMASTG\.2D", "TMA stores C", least=pieces),
+                Expect(r"STSM\.16\.M88\.4(\..*)?", "stmatrix stages the sums", least=pieces * (self.piece // 16)),
+            ),
+        )
+
+
+_FORMS = (
+    _Form("own", 64, 128, stages=8, piece=64, group=8, unit=2),
+    _Form("own", 128, 128, stages=6, piece=64, group=8, unit=2),
+    _Form("own", 128, 144, stages=6, piece=72, group=12, unit=2),
+    _Form("own", 128, 192, stages=5, piece=64, group=16, unit=2),
+    _Form("shared", 128, 256, stages=4, piece=64, group=8, cluster=2, every=4),
+    _Form("shared", 256, 112, stages=4, piece=56, group=5, cluster=2, every=4),
+    _Form("shared", 256, 192, stages=3, piece=64, group=8, every=4),
+)
+"""The forms of level H14."""
+FORMS = tuple(form.variant() for form in _FORMS)
+"""Their entry points."""
+
+
+def best_form(shape: Shape) -> int:
+    """Index of the H14 form that takes the least time in a sustained run."""
+    return min(range(len(_FORMS)), key=lambda index: _FORMS[index].seconds(shape))
+
+
+_EARLY = (
+    Expect(r"ACQBULK.*", "a launch waits for the kernel before it", least=1),
+    Expect(r"PREEXIT.*", "and lets the next one begin", least=1),
+)
+
+
+def _by_energy() -> Kernel:
+    kernel = _alternating(
+        "by_energy",
+        "H14",
+        "Form chosen by energy",
+        "14_by_energy.cu",
+        FORMS,
+        "Of seven forms the host picks the one whose cycles and energy together cost the least time at the power cap.",
+    )
+    return replace(
+        kernel,
+        launch=lambda shape: FORMS[best_form(shape)].launch(shape),
+        code=replace(
+            kernel.code, params={"bk": 64, "forms": len(FORMS)}, headers=(*_HEADERS, "common/wgmma_widths.cuh")
+        ),
+        call=replace(kernel.call, arguments=(*_TO_TMA[:3], "meeting", *_TO_TMA[3:])),
+        promises=Promises(expects=(*_RING_OF_TWO_WARPGROUPS, *_EARLY), gate_shapes=_SEVERAL_TILES),
+        run=Run(
+            variants=FORMS,
+            choose=lambda shape: FORMS[best_form(shape)],
+            workspace={"meeting": Buffer("int32", lambda shape: (2,), zeroed=True)},
+        ),
+    )
+
+
 KERNELS = (
     _SKETCH,
     _LAYOUTS,
@@ -535,6 +704,7 @@ KERNELS = (
     _stream_k("bf16"),
     _ping_pong("bf16"),
     _by_size("bf16"),
+    _by_energy(),
     _wgmma("fp16"),
     _overlapped("fp16"),
     _lockstep("fp16"),

@@ -31,6 +31,7 @@ INSTRUCTIONS = (
         r"\1 = acquire_flag(\2);",
     ),
     (r'asm volatile\(""[^;]*\);', ""),  # pins registers
+    (r'asm volatile\("griddepcontrol\.\w+;" ::: "memory"\);', ""),  # between launches; the model runs one at a time
     (r'asm volatile\("bar\.sync %0, (\d+);" ::"r"\(([^;]*)\) : "memory"\);', r"named_barrier(\2, \1);"),
 )
 

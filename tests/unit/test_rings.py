@@ -32,10 +32,13 @@ SEEDS = range(0, 4)
 TRIES = range(0, 24)
 """For a planted bug, until it shows."""
 
+BY_ENERGY = registry.kernel("hopper.by_energy")
+FORMS = {part.code.entry: part for part in BY_ENERGY.parts}
 KERNELS = [
     kernel
     for kernel in registry.kernels("hopper")
     if kernel.compute.dtype_in == "bf16" and kernel.code.headers and kernel.compute.dtype_acc == "fp32"
+    if kernel.id != BY_ENERGY.id and kernel.compute.op == "gemm"
 ]
 
 
@@ -81,13 +84,30 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
 def test_every_order_gives_the_product(kernel: Kernel, tmp_path: Path, headers: Path) -> None:
-    variants = kernel.run.variants or (None,)
-    for variant in variants:
-        entry, maps = (variant.entry, dict(variant.tensor_maps)) if variant else ("", None)
-        name = tmp_path / (entry or kernel.code.entry)
-        program = hopper_grid.compile_model(kernel, kernel.source_path.read_text(), name, entry, maps, headers)
+    for part in kernel.parts:
+        entry, maps = part.code.entry, dict(part.call.tensor_maps)
+        program = hopper_grid.compile_model(
+            kernel, kernel.source_path.read_text(), tmp_path / entry, entry, maps, headers
+        )
         for case in cases(kernel):
-            assert run(program, kernel, case, SEEDS) == "", f"{entry} {case}"
+            assert run(program, part, case, SEEDS) == "", f"{entry} {case}"
+
+
+def form_case(part: Kernel, rows: int, cols: int, steps: int, clusters: int = 2) -> Case:
+    """So many tiles of a cluster and steps; the last tile of each row and column is cut to eight, the last step too."""
+    height, width = part.params["bm"] * part.params["cluster"], part.params["bn"]
+    return Case(Shape(height * (rows - 1) + 8, width * (cols - 1) + 8, 64 * (steps - 1) + 8), clusters)
+
+
+@pytest.mark.parametrize("entry", FORMS)
+def test_every_order_gives_the_product_of_a_form(entry: str, tmp_path: Path, headers: Path) -> None:
+    """Several tiles a block, of an odd number of steps; meetings; fewer steps than pieces of C, and no tile at all."""
+    part = FORMS[entry]
+    source, maps = part.source_path.read_text(), dict(part.call.tensor_maps)
+    program = hopper_grid.compile_model(BY_ENERGY, source, tmp_path / entry, entry, maps, headers)
+    meeting = [form_case(part, 1, 10, 1)] if part.params["every"] else []  # of two clusters before their fifth tiles
+    for case in (form_case(part, 2, 3, 5), *meeting, form_case(part, 1, 1, 2, clusters=3)):
+        assert run(program, part, case, SEEDS) == "", str(case)
 
 
 # Three tiles for two clusters, and so much to save that the last wave is split.
@@ -170,6 +190,48 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int, Case], tmp_pa
         planted = re.sub(*WORTH, planted)
     program = hopper_grid.compile_model(kernel, planted, tmp_path / "planted", precompiled=headers)
     assert run(program, kernel, case, TRIES) != "", what
+
+
+OWN, SHARED, WIDE = "own_128x128", "shared_256x112", "shared_256x192"
+FORM_PLANTS = [
+    # (form, what, pattern, replacement, occurrence, rows and columns of tiles, and steps)
+    (
+        OWN,
+        "one stage of two waited for",
+        WAIT_FULL,
+        "if (u == 0) barrier_wait(&shared.full[stage], parity);",
+        0,
+        (2, 3, 5),
+    ),
+    (OWN, "one stage of two released", r"empty\[before\[u\]\]", "empty[before[0]]", 0, (2, 3, 5)),
+    (OWN, "two groups in flight, one kept", r"wgmma_wait<1>\(\);", "wgmma_wait<2>();", 0, (2, 3, 5)),
+    (OWN, "an odd step left out of the count", r"\* F::UNIT\), tiles", "), tiles", 0, (2, 3, 5)),
+    (OWN, "turn not handed over", r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);", "", 0, (2, 3, 5)),
+    (OWN, "consumers walk the same stages", r"first \+= CONSUMERS \* steps", "first += steps", 0, (2, 3, 5)),
+    (OWN, "C staged in a stage not yet read", r" && steps >= F::STAGES", "", 0, (1, 10, 2)),
+    (SHARED, "a consumer's rows taken by both", r"warpgroup \* ROWS \* BK", "0 * ROWS * BK", 0, (2, 3, 5)),
+    (SHARED, "both blocks load the same share", r"\+ walk\.rank \* F::SHARE, \(1", "+ 0 * F::SHARE, (1", 0, (2, 3, 5)),
+    (SHARED, "one consumer may release for both", r"F::CLUSTER \* releases", "F::CLUSTER", 0, (2, 3, 5)),
+    (SHARED, "a block leaves before its neighbour", r"cluster_sync\(\);", "", 1, (2, 3, 5)),
+    (SHARED, "staging reused while it is stored", r"tma_store_wait_read<F::BUFFERS - 1>\(\);", "", 0, (2, 3, 5)),
+    (SHARED, "a cluster without a tile stores", r"if \(keeps\) \{  //", "if (true) { //", 0, (1, 1, 2)),
+    (WIDE, "sums stored before they are done", r"wgmma_finish\(sums\[half\]\);", "", 1, (2, 3, 5)),
+    (WIDE, "last stage of a tile kept", r"release\(\);", "", 3, (2, 3, 5)),
+    (WIDE, "no fence before the store", r"shared_fence\(\);", "", 0, (2, 3, 5)),
+]
+
+
+@pytest.mark.parametrize("plant", FORM_PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
+def test_a_bug_planted_in_a_form_shows(
+    plant: tuple[str, str, str, str, int, tuple[int, int, int]], tmp_path: Path, headers: Path
+) -> None:
+    entry, what, pattern, replacement, which, (rows, cols, steps) = plant
+    part = FORMS[entry]
+    planted = with_plant(part.source_path.read_text(), pattern, replacement, which)
+    maps = dict(part.call.tensor_maps)
+    program = hopper_grid.compile_model(BY_ENERGY, planted, tmp_path / "planted", entry, maps, headers)
+    case = form_case(part, rows, cols, steps, clusters=3 if (rows, cols) == (1, 1) else 2)
+    assert run(program, part, case, TRIES) != "", what
 
 
 # The rings of kernels/crt: as those above, on 8-bit integers ----------------------------------------------------------
