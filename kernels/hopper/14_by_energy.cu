@@ -8,9 +8,9 @@
 //                            first, and the price of a group, some 14 cycles, is paid half as often. An odd number of
 //                            steps has one more, which TMA fills with zeros.
 //               shared tile  the two consumers of level H9, one below the other, which share a tile of B; now also 128
-//                            rows each. 256 x 112 and 256 x 192 load 23 and 10% fewer bytes than what H13 and H10 take
-//                            for the same problems. 256 x 192 has no registers left to keep a finished tile in, and
-//                            stores it at once.
+//                            rows each. 256 x 112, 168 and 192 load 23, 15 and 22% fewer bytes than what H13 and H10
+//                            take where these are best. The wider two have no registers left to keep a finished tile
+//                            in, and store it at once.
 //             A launch may begin before the kernel ahead of it on the stream has ended: it sets up its barriers and
 //             descriptors, and waits before it reads or writes anything of the caller's.
 // Parameters: as levels H10 and H13, but for the tiles, and the stages that fit beside them.
@@ -18,7 +18,7 @@
 // Takes:      as level H1, and the counters of level H10; `best_form` in family.py chooses.
 
 #include "common/tma.cuh"
-#include "common/wgmma_widths.cuh"
+#include "hopper/wgmma_168.cuh"
 
 #ifndef ELEMENT
 #define ELEMENT bf16  // or fp16
@@ -253,7 +253,7 @@ __device__ __forceinline__ void own_tile(const TensorMap& map_a, const TensorMap
                     for (int s = 0; s < BK / 16; ++s) {
 #pragma unroll
                         for (int half = 0; half < HALVES; ++half) {
-                            wgmma_of_width<BN, Element>(sums[half], a + half * NEXT_HALF + s * NEXT_K16,
+                            wgmma_of_form<BN, Element>(sums[half], a + half * NEXT_HALF + s * NEXT_K16,
                                                         b + s * NEXT_K16, p > 0 || u > 0 || s > 0);
                         }
                     }
@@ -315,6 +315,7 @@ __device__ __forceinline__ void shared_tile(const TensorMap& map_a, const Tensor
     constexpr bool KEEPS = HALVES * BN <= 256;  // there are registers for a tile that waits to be stored
     static_assert(sizeof(Shared<F>) <= 227 * 1024, "a block's shared memory");
     static_assert(F::UNIT == 1, "one consumer multiplies while the other waits");
+    static_assert(PIECES % F::BUFFERS == 0, "a buffer that a tile begins with is the one used longest ago");
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared<F>& shared = *reinterpret_cast<Shared<F>*>(shared_bytes);
 
@@ -352,7 +353,7 @@ __device__ __forceinline__ void shared_tile(const TensorMap& map_a, const Tensor
             for (int s = 0; s < BK / 16; ++s) {
 #pragma unroll
                 for (int half = 0; half < HALVES; ++half) {
-                    wgmma_of_width<BN, Element>(sums[half], a + half * NEXT_HALF + s * NEXT_K16, b + s * NEXT_K16,
+                    wgmma_of_form<BN, Element>(sums[half], a + half * NEXT_HALF + s * NEXT_K16, b + s * NEXT_K16,
                                                 p > 0 || s > 0);
                 }
             }
@@ -467,6 +468,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_256x112(OPERANDS
     shared_tile<Form<256, 112, 4, 56, 2, 5, 2, 1, 4>>(map_a, map_b, map_c, meeting, m, n, k);
 }
 
+extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_256x168(OPERANDS) {
+    shared_tile<Form<256, 168, 3, 56, 3, 8, 1, 1, 4>>(map_a, map_b, map_c, meeting, m, n, k);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_256x192(OPERANDS) {
-    shared_tile<Form<256, 192, 3, 64, 2, 8, 1, 1, 4>>(map_a, map_b, map_c, meeting, m, n, k);
+    shared_tile<Form<256, 192, 3, 64, 3, 8, 1, 1, 4>>(map_a, map_b, map_c, meeting, m, n, k);
 }

@@ -4,6 +4,9 @@
 layouts, the instruction of the article's sketch reads them through every descriptor of a list, and wrong elements of C
 are counted. Operands are small integers, so that C is exact in fp16.
 
+`forms` times each form of level H14 alone, hot and from rest, with its power: the model by which the host chooses among
+them is fitted to that.
+
 `cores` times kernels of level 8 in alternation with something else, so that both run at the same clock: with an fp32
 product of the same size on CUDA cores, the article's level 7 or cuBLAS's, and with the ceiling of wgmma.
 """
@@ -124,7 +127,88 @@ def _times(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             )
 
 
+LIBRARY = "cublas.gemm"
+"""Beside the forms: the fastest of cublasGemmEx and cublasLt's candidates."""
+FORMS = "hopper.by_energy"
+BURST = 6
+"""Launches from rest."""
+
+
+def _alone(context: Any, call: Any, flop: float) -> dict[str, float | None]:
+    """What a row of `forms` says of launches of `call` alone: hot, and from rest."""
+    import time
+
+    from gemmrepro import stats, timing
+
+    timer, settings = timing.Timer(context.session), context.settings
+    estimate = timer.estimate(call, timer.once(call))
+    graphs = timing.wants_graphs(estimate, None)
+
+    def hot(seconds: float) -> Any:
+        plan = timing.Plan(interval=0.0, seconds=seconds, least=6, most=1 << 20)
+        return timer.burst([call], None, "warm", plan, (estimate, None), graphs)
+
+    hot(settings["heat"])
+    burst = hot(settings["seconds"])
+    queue = timer.capture([call] * BURST)
+    time.sleep(settings["rest"])
+    rested = timer.once(lambda: queue.launch(context.session.stream)) / BURST
+    sensors, median = timing.summarize_sensors(burst.sensors), stats.median_interval(burst.times).value
+    power = sensors["power_w"]
+    return {
+        "time_us": median,
+        "tflops": 1e-6 * flop / median,
+        "burst_tflops": 1e-6 * flop / rested,
+        "clock_mhz": sensors["clock_mhz"],
+        "power_w": power,
+        "joules": None if power is None else 1e-6 * power * median,
+    }
+
+
+def _forms(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from gemmrepro import registry
+    from gemmrepro.gpu import baselines
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.operations import Shape
+
+    shape, kernel = Shape.cube(point["n"]), registry.kernel(FORMS)
+    flop, chosen = 2.0 * shape.n**3, kernel.at(shape).code.entry
+    launched = Operands.of(kernel, shape, *random(kernel.problem, shape, 1))
+    for subject in context.subjects:
+        if subject.kernel == LIBRARY:
+            call = baselines.baseline(LIBRARY).bind(context.session, launched)
+            yield context.row(subject, n=shape.n, form="", chosen=0, **_alone(context, call, flop))
+            continue
+        for part in kernel.parts:
+            entry = part.code.entry
+            call = context.loaded(subject).bind(launched, part)
+            cells = _alone(context, call, flop)
+            yield context.row(subject, n=shape.n, form=entry, chosen=int(entry == chosen), **cells)
+
+
 EXPERIMENTS = (
+    Experiment(
+        name="forms",
+        title="Forms of level H14 alone",
+        question="What time and energy does each form take alone, hot and from rest? Does the host choose the best?",
+        kernels=(FORMS,),
+        libraries=(LIBRARY,),
+        parameters={"ns": [1024, 1536, 2048, 3072, 4096, 5120, 8192, 16384]},
+        settings={"heat": 0.4, "seconds": 0.4, "rest": 0.6},
+        columns=(
+            Column("n", "M = N = K", kind="integer"),
+            Column("form", "entry point; empty for the library", kind="text"),
+            Column("chosen", "1 for the form that the host chooses, else 0", kind="integer"),
+            Column("time_us", "median time of a launch, hot", "µs"),
+            Column("tflops", "throughput, hot", "TFLOP/s"),
+            Column("burst_tflops", "throughput of six launches from rest", "TFLOP/s"),
+            Column("clock_mhz", "SM clock as NVML reports it, hot", "MHz"),
+            Column("power_w", "power, hot", "W"),
+            Column("joules", "energy of a launch, hot", "J"),
+        ),
+        points=lambda parameters: [{"n": n} for n in parameters["ns"]],
+        measure=_forms,
+    ),
     Experiment(
         name="cores",
         title="Tensor cores beside CUDA cores",

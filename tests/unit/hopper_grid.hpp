@@ -11,6 +11,7 @@
 //     thread of a warpgroup releases a stage for all);
 //   - a TMA store reads shared memory at some time before `wait_group.read`, and sees what threads stored there only
 //     after shared_fence;
+//   - a launch that may begin early waits, in the thread that loads, for the kernel before it on the stream;
 //   - threads run in any order between the points where they wait for one another.
 //
 // A seed chooses among these times and orders. Three are fixed: 0 is as late as allowed, lowest thread first; 1 as
@@ -128,6 +129,7 @@ struct Fiber {
     unsigned issued = 0, awaited = 0;  // wgmma that it issued, and how many of them it waits for
     std::deque<std::vector<Event>> stores{1};    // TMA stores, likewise
     std::vector<std::pair<unsigned, unsigned>> unfenced;  // shared memory that the copy engine may not see yet
+    bool waited = false;  // for the kernel before on the stream
 };
 
 struct Product {  // a wgmma of a warpgroup, by what it does for each thread that has issued it
@@ -157,6 +159,7 @@ inline std::vector<Block> blocks;
 inline std::vector<Event> copies;  // TMA loads under way
 inline std::mt19937 random_engine;
 inline int seed = 0, cluster_size = 1;
+inline bool early_launch = false;  // whether the kernel before on the stream may still run: loads must wait for it
 inline unsigned starved = 0;  // the warpgroup whose products are made last; none if there is no such warpgroup
 inline std::string problem;
 inline unsigned grid_width = 1, first_block = 0;  // of the blocks that run: columns of their grid, and the first's number
@@ -507,6 +510,10 @@ inline void start_load(void* to, const TensorMap& map, Barrier* barrier, int col
     const unsigned place = offset_of(to, *running->block), at = offset_of(barrier, *running->block);
     const int bytes = map.bytes();
     const unsigned first = running->block->index - running->block->rank;
+    if (early_launch && !running->waited) {
+        report("a load does not wait for the kernel before on the stream");
+        return;
+    }
     for (int rank = 0; rank < cluster_size; ++rank) {
         if (!(mask >> rank & 1)) {
             continue;
@@ -751,7 +758,7 @@ void tma_store_wait() {
     hopper_grid::finish_groups(hopper_grid::running->stores, OPEN);
 }
 
-// common/wgmma.cuh, common/wgmma_widths.cuh and common/wgmma_int8.cuh
+// common/wgmma.cuh, common/wgmma_widths.cuh, common/wgmma_int8.cuh and hopper/wgmma_168.cuh
 constexpr int NEXT_K16 = 32 >> 4, NEXT_K32 = 32 >> 4;
 inline Descriptor describe(const void* tile) {
     if (shared_address(tile) % 1024) {
@@ -782,6 +789,10 @@ void wgmma(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
 }
 template <int N, class Element>
 void wgmma_of_width(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
+    hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
+}
+template <int N, class Element>
+void wgmma_of_form(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
     hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
 }
 template <int N, class Element>

@@ -31,7 +31,8 @@ INSTRUCTIONS = (
         r"\1 = acquire_flag(\2);",
     ),
     (r'asm volatile\(""[^;]*\);', ""),  # pins registers
-    (r'asm volatile\("griddepcontrol\.\w+;" ::: "memory"\);', ""),  # between launches; the model runs one at a time
+    (r'asm volatile\("griddepcontrol\.launch_dependents;" ::: "memory"\);', ""),
+    (r'asm volatile\("griddepcontrol\.wait;" ::: "memory"\);', "hopper_grid::running->waited = true;"),
     (r'asm volatile\("bar\.sync %0, (\d+);" ::"r"\(([^;]*)\) : "memory"\);', r"named_barrier(\2, \1);"),
 )
 
@@ -73,6 +74,7 @@ int main(int, char** v) {
             wanted[size_t(i) * n + j] = widen(narrow(sum));
         }
     }
+    hopper_grid::early_launch = EARLY;
     for (int seed = from; seed < to; ++seed) {
         // Another product than the launch before: what that one left behind must not pass for this one's.
         for (bf16& element : A) {
@@ -149,6 +151,7 @@ def compile_model(
     arguments = ", ".join(names.get(str(argument), str(argument)) for argument in kernel.call.arguments)
     arrays = [f"Workspace {name}({_bytes(buffer)});" for name, buffer in kernel.run.workspace.items()]
     code = DRIVER.replace("SOURCE", as_model(source)).replace("WORKSPACE", " ".join(arrays))
+    code = code.replace("EARLY", str(kernel.launch(Shape(4096, 4096, 4096)).early).lower())
     code = code.replace("CALL", f"{entry or kernel.code.entry}({arguments})")
     for operand in "abc":
         code = code.replace(f"BOX_{operand.upper()}", box(maps.get(operand)))

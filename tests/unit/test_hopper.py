@@ -10,6 +10,7 @@ import pytest
 
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.loading import load_module
+from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.experiments.declarations import path_of
 from gemmrepro.gates.gemm_cases import gemm_cases
 from gemmrepro.gpu.loaded import Loaded
@@ -79,7 +80,73 @@ def test_the_layouts_of_the_experiment_are_those_of_the_kernel() -> None:
     (names,) = [line for line in source.splitlines() if "enum" in line]
     assert len(DECLARED.LAYOUTS) == names.count(",") + 1
     assert sorted(DECLARED.MODES.values()) == [0, 1, 2, 3]
-    assert {experiment.name for experiment in experiments.declared("hopper")} == {"cores", "layouts"}
+    assert {experiment.name for experiment in experiments.declared("hopper")} == {"cores", "forms", "layouts"}
+
+
+FORMS = load_module("hopper_family", KERNELS_DIR / "hopper/family.py")
+PAIR = ("shared", 128, 256, 4, 64, 8, 2, 1, 4)
+MEASURED = [
+    # (form, n, TFLOP/s alone on a hot H200): H10 and H13, medians of the recorded takes of 2026-11-22 and -23
+    (PAIR, 2048, 639),
+    (PAIR, 4096, 661),
+    (PAIR, 8192, 684),
+    (PAIR, 16384, 690),
+    (("own", 128, 128, 6, 64, 8), 2048, 646),
+    (("own", 128, 112, 7, 56, 8), 4096, 638),
+    (("own", 128, 192, 5, 64, 16), 8192, 686),
+    (("own", 128, 144, 6, 72, 12), 16384, 670),
+]
+
+
+@pytest.mark.parametrize(("form", "n", "tflops"), MEASURED)
+def test_the_model_of_forms_gives_measured_times(form: tuple[object, ...], n: int, tflops: float) -> None:
+    """Within three per cent, forms that were measured alone."""
+    assert 2e-12 * n**3 / FORMS._Form(*form).seconds(Shape.cube(n)) == pytest.approx(tflops, rel=0.03)
+
+
+def test_a_form_that_moves_more_loses_at_the_power_cap_alone() -> None:
+    """H13's tile at 4096 has fewer cycles than H10's and takes longer; without a cap it would win."""
+    shape = Shape.cube(4096)
+    shared, own = FORMS._Form(*PAIR), FORMS._Form(*MEASURED[5][0])
+    assert own.cycles(shape) < shared.cycles(shape) and own.joules(shape) > shared.joules(shape)
+    assert own.seconds(shape) > shared.seconds(shape)
+
+
+@pytest.mark.parametrize(
+    ("n", "entry"),
+    [
+        (1024, "own_64x128"),
+        (1536, "own_128x144"),
+        (2048, "own_128x128"),
+        (3072, "own_128x192"),
+        (4096, "shared_128x256"),
+        (5120, "shared_256x112"),
+        (8192, "shared_256x168"),
+        (16384, "shared_256x192"),
+    ],
+)
+def test_the_form_of_least_time_is_taken(n: int, entry: str) -> None:
+    kernel = registry.kernel("hopper.by_energy")
+    part = kernel.at(Shape.cube(n))
+    assert part.code.entry == entry
+    assert kernel.launch(Shape.cube(n)) == part.launch(Shape.cube(n))
+    assert part.launch(Shape.cube(n)).early
+
+
+def test_forms_count_whole_tiles_and_every_byte() -> None:
+    """Two tiles of a cluster, one of them of eight rows, and one K step beyond an even number."""
+    shape = Shape(264, 256, 64 * 3)
+    pair = FORMS._Form("shared", 128, 256, 4, 64, 8, 2, 1, 4)
+    fed, requested, dram = pair.moved(shape)
+    assert (fed, requested, dram) == (2 * 2 * 3 * 128 * (128 + 256), 2 * 3 * 128 * (2 * 128 + 256), 0.0)
+    even = FORMS._Form("own", 128, 192, 5, 64, 16, unit=2)
+    assert even.cycles(shape) == FORMS.LAUNCH_CYCLES["own"] + 2 * (2 * 768 + 14)
+    assert even.moved(shape)[0] == 3 * 2 * 4 * 128 * (128 + 192)
+
+
+def test_a_block_of_every_form_fits_a_multiprocessor() -> None:
+    for part in registry.kernel("hopper.by_energy").parts:
+        assert part.launch(Shape.cube(4096)).shared_bytes <= 227 * 1024
 
 
 @pytest.mark.parametrize("kernel_id", ["hopper.lockstep", "hopper.stream_k"])

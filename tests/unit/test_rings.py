@@ -192,7 +192,7 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int, Case], tmp_pa
     assert run(program, kernel, case, TRIES) != "", what
 
 
-OWN, SHARED, WIDE = "own_128x128", "shared_256x112", "shared_256x192"
+OWN, SHARED, NARROW, WIDE = "own_128x128", "shared_256x112", "shared_256x168", "shared_256x192"
 FORM_PLANTS = [
     # (form, what, pattern, replacement, occurrence, rows and columns of tiles, and steps)
     (
@@ -209,6 +209,7 @@ FORM_PLANTS = [
     (OWN, "turn not handed over", r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);", "", 0, (2, 3, 5)),
     (OWN, "consumers walk the same stages", r"first \+= CONSUMERS \* steps", "first += steps", 0, (2, 3, 5)),
     (OWN, "C staged in a stage not yet read", r" && steps >= F::STAGES", "", 0, (1, 10, 2)),
+    (OWN, "a launch does not wait for the one before", r"wait_for_previous\(\);", "", 0, (1, 1, 2)),
     (SHARED, "a consumer's rows taken by both", r"warpgroup \* ROWS \* BK", "0 * ROWS * BK", 0, (2, 3, 5)),
     (SHARED, "both blocks load the same share", r"\+ walk\.rank \* F::SHARE, \(1", "+ 0 * F::SHARE, (1", 0, (2, 3, 5)),
     (SHARED, "one consumer may release for both", r"F::CLUSTER \* releases", "F::CLUSTER", 0, (2, 3, 5)),
@@ -217,6 +218,14 @@ FORM_PLANTS = [
     (SHARED, "a cluster without a tile stores", r"if \(keeps\) \{  //", "if (true) { //", 0, (1, 1, 2)),
     (WIDE, "sums stored before they are done", r"wgmma_finish\(sums\[half\]\);", "", 1, (2, 3, 5)),
     (WIDE, "last stage of a tile kept", r"release\(\);", "", 3, (2, 3, 5)),
+    (
+        NARROW,
+        "a buffer used out of turn",
+        r"piece % F::BUFFERS\]",
+        "(piece < 4 ? piece % 3 : 5 - piece)]",
+        0,
+        (2, 3, 5),
+    ),
     (WIDE, "no fence before the store", r"shared_fence\(\);", "", 0, (2, 3, 5)),
 ]
 
