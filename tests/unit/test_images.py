@@ -381,6 +381,11 @@ class TestRun:
         with workspace(tmp_path, "x", os.environ) as work, pytest.raises(NoNetwork, match="resources/images"):
             run(["sh", "-c", f'echo "{said}"; echo "E: Unable to locate package g++"; exit 100'], work)
 
+    def test_a_builder_that_misses_etc_hosts_says_what_an_administrator_does(self, tmp_path):
+        said = "error building at STEP: stat /etc/hosts: no such file or directory"
+        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(UserError, match="touch /etc/hosts will do"):
+            run(["sh", "-c", f"echo '{said}'; exit 125"], work)
+
     def test_the_error_holds_what_the_tool_said(self, tmp_path):
         with (
             workspace(tmp_path, "x", os.environ) as work,

@@ -27,6 +27,8 @@ UNREACHABLE = re.compile(
     re.IGNORECASE,
 )
 
+NO_HOSTS_FILE = re.compile(r"/etc/hosts: no such file", re.IGNORECASE)
+
 TAIL = 15
 """Lines of a failed tool's output that its error quotes."""
 
@@ -166,6 +168,11 @@ def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None
             raise DiskFull(work.path.parent)
         if process.returncode and complaints[UNREACHABLE]:
             raise NoNetwork(complaints[UNREACHABLE])
+        if process.returncode and complaints[NO_HOSTS_FILE]:
+            raise UserError(
+                f"{Path(argv[0]).name} reads /etc/hosts, which this host lacks; ask its administrator for one "
+                "(touch /etc/hosts will do), then run the same command again."
+            )
         if process.returncode:
             output = "\n  ".join(tail) or "nothing"
             raise UserError(
@@ -179,9 +186,10 @@ def _pass_on(process: subprocess.Popen[str], tail: collections.deque[str]) -> di
     """Print a tool's output until it ends, keeping its last lines in `tail`.
 
     Returns:
-        The first line in which it complained of a full disk (`NO_SPACE`) or no network (`UNREACHABLE`), or "".
+        The first line in which it complained of a full disk (`NO_SPACE`), no network (`UNREACHABLE`) or no file
+        /etc/hosts (`NO_HOSTS_FILE`), or "".
     """
-    complaints = {NO_SPACE: "", UNREACHABLE: ""}
+    complaints = {NO_SPACE: "", UNREACHABLE: "", NO_HOSTS_FILE: ""}
     for line in process.stdout or process.stderr or ():
         tail.append(line.rstrip())
         for pattern, said in complaints.items():
