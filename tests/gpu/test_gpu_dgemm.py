@@ -64,3 +64,51 @@ def test_hard_inputs_keep_the_bound(cp, name) -> None:
     error = exact.product(part_a, part_b).minus(c.get()[np.ix_(rows, columns)])
     allowed = (max(how.gamma, k * U) + U) * exact.product(abs(part_a), abs(part_b)).nearest()
     assert (error <= allowed + k * 2.0**-1074).all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", ["A", "B"])
+def test_a_prepared_factor_gives_the_same_bits(cp, name, turned) -> None:
+    """Elements of like size, so that inner exponents are zero either way; then another number of moduli, and Inf."""
+    m, n, k, rng = 2048, 2112, 2176, np.random.default_rng(9)
+    a, b = cp.asarray(rng.standard_normal((m, k))), cp.asarray(rng.standard_normal((k, n)))
+    shared, other = (a, b) if name == "A" else (b, a)
+    prepared = gemmrepro.prepare(cp.asfortranarray(shared) if turned else shared, name=name)
+    spread = other * cp.asarray(np.exp(rng.standard_normal(other.shape)))
+    spoiled = other.copy()
+    spoiled[5, 7] = np.inf
+    for one, accuracy in ((other, "sqrt"), (other, "worst"), (spread, "sqrt"), (spoiled, "sqrt"), (other, "sqrt")):
+        pair, held = ((shared, one), (prepared, one)) if name == "A" else ((one, shared), (one, prepared))
+        wanted, how = gemmrepro.dgemm(*pair, accuracy=accuracy, details=True)
+        got, same = gemmrepro.dgemm(*held, accuracy=accuracy, details=True)
+        assert how == same and cp.array_equal(got, wanted, equal_nan=True)
+    assert len(prepared.stretches[0].residues) > 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_prepared_factor_keeps_the_bound(cp, case) -> None:
+    from gemmrepro.ozaki import exact
+
+    m, n, k = 2048, 2112, 2048
+    a, b = CASES[case][0](np.random.default_rng(3), m, n, k)
+    c, how = gemmrepro.dgemm(cp.asarray(a), gemmrepro.prepare(cp.asarray(b)), details=True)
+    rows, columns = np.r_[:2, m // 2 + 3], np.r_[:4, 7, n - 1]
+    part_a, part_b = a[rows], b[:, columns]
+    error = exact.product(part_a, part_b).minus(c.get()[np.ix_(rows, columns)])
+    allowed = (max(how.gamma, k * U) + U) * exact.product(abs(part_a), abs(part_b)).nearest()
+    assert (error <= allowed + k * 2.0**-1074).all()
+
+
+def test_products_on_other_streams_wait_for_what_is_prepared(cp) -> None:
+    rng = np.random.default_rng(10)
+    a, b = cp.asarray(rng.standard_normal((2048, 2048))), cp.asarray(rng.standard_normal((2048, 2112)))
+    wanted = gemmrepro.dgemm(a, b)
+    prepared = gemmrepro.prepare(b)
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(3)]
+    found = []
+    for stream in streams:
+        with stream:
+            found.append(gemmrepro.dgemm(a, prepared))
+    for stream, c in zip(streams, found, strict=True):
+        stream.synchronize()
+        assert (c.view(np.int64) == wanted.view(np.int64)).all()

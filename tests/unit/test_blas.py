@@ -304,29 +304,55 @@ class Recording:
         pass
 
 
-def launched(
-    monkeypatch: pytest.MonkeyPatch, a: Matrix, b: Matrix, c: Matrix, plan: tuple[int, int, int] = (14, 30, 6)
-) -> list[tuple[str, Any, list[Any]]]:
-    """Entry point, launch and arguments of each kernel; an array of the workspace stands as its name."""
-    kernel = registry.kernel(program.KERNEL)
+@dataclass(frozen=True)
+class Named(program.Workspace):
+    """A workspace whose arrays lie at their names; the device has decided `decision`."""
+
+    decision: tuple[int, int, int] = (14, 30, 6)
+
+    def plan(self, cupy_stream: Any) -> program.Plan:
+        return program.Plan(*self.decision)
+
+
+def recorder(monkeypatch: pytest.MonkeyPatch) -> tuple[program.Program, list[tuple[str, Any, list[Any]]]]:
+    """A program that notes entry point, launch and arguments of each kernel instead of launching it."""
     loaded = program.Program.__new__(program.Program)
-    loaded.kernel, found = kernel, []
-    loaded._steps = {step.entry: step for step in kernel.own_launches}
+    found: list[tuple[str, Any, list[Any]]] = []
+    loaded._steps = {step.entry: step for step in registry.kernel(program.KERNEL).own_launches}
+    loaded._ones = lambda: "one"  # type: ignore[method-assign,assignment,return-value]
 
     def launch(stream: Any, entry: str, shape: Any, *arguments: Any) -> None:
         flat = [value for each in arguments for value in (each if isinstance(each, tuple | list) else (each,))]
         found.append((entry, shape, flat))
 
-    loaded._launch = launch  # type: ignore[method-assign]
-    loaded._maps = lambda entry, arrays: [f"map:{name}" for name in loaded._steps[entry].tensor_maps]  # type: ignore[method-assign]
-    streams = SimpleNamespace(cuda=SimpleNamespace(Stream=lambda non_blocking: Recording()))
-    monkeypatch.setitem(sys.modules, "cupy", streams)
+    def maps(entry: str, arrays: program.Workspace) -> list[Any]:
+        return [f"map:{arrays.addresses[name]}" for name in loaded._steps[entry].tensor_maps]
+
+    loaded._launch, loaded._maps = launch, maps  # type: ignore[method-assign]
+    runtime = SimpleNamespace(
+        memcpyDeviceToDevice=3, memcpyAsync=lambda *arguments: found.append(("copy", None, list(arguments)))
+    )
+    cuda = SimpleNamespace(Stream=lambda non_blocking: Recording(), runtime=runtime)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
     core = SimpleNamespace(Stream=SimpleNamespace(from_handle=lambda handle: handle))
     monkeypatch.setitem(sys.modules, "cuda.core", core)
     monkeypatch.setattr(library, "multiply", lambda *factors: found.append(("cuBLAS", None, list(factors))))
-    arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=name)) for name in kernel.run.workspace}
-    arrays["plan"].get = lambda stream: np.array([*plan, 1, 0, 0], np.int32)
-    decision = loaded.run(program.Factors(a, b, c, 2.0, 3.0, 5), arrays, None, Recording())
+    loaded.allocated = lambda arrays, need: named(arrays, "held ")  # type: ignore[method-assign]
+    return loaded, found
+
+
+def named(arrays: program.Layout, prefix: str = "", decision: tuple[int, int, int] = (14, 30, 6)) -> Named:
+    addresses: Any = {name: prefix + name for name in arrays.arrays}
+    return Named(None, addresses, {name: lengths for name, (_, _, lengths) in arrays.arrays.items()}, decision)
+
+
+def launched(
+    monkeypatch: pytest.MonkeyPatch, a: Matrix, b: Matrix, c: Matrix, plan: tuple[int, int, int] = (14, 30, 6)
+) -> list[tuple[str, Any, list[Any]]]:
+    """Entry point, launch and arguments of each kernel; an array of the workspace stands as its name."""
+    loaded, found = recorder(monkeypatch)
+    factors = program.Factors(a, b, c, 2.0, 3.0, 5)
+    decision = loaded.run(factors, named(program.layout(factors.shape), "", plan), None, Recording())
     assert decision == program.Plan(*plan)
     return found
 
@@ -381,6 +407,165 @@ def test_what_is_launched_follows_the_decision(
     if plan[0] == 0:
         assert entries[-2] == "decide"
         assert launched(monkeypatch, a, b, c, plan)[-1][2] == [a, b, c, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_prepared_factor_is_measured_once(side: str, turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products launch what they would without, less what is held; residues are made by the first with their number."""
+    sizes = {"a": (700, 600), "b": (600, 1030)}
+    stored = {name: np.zeros(size[::-1]).T if turned else np.zeros(size) for name, size in sizes.items()}
+    a, b, c = (matrix(OnGpu(array), "X") for array in (stored["a"], stored["b"], np.zeros((700, 1030))))
+    factors = program.Factors(a, b, c, 2.0, 3.0, 5)
+    loaded, found = recorder(monkeypatch)
+    held = loaded.held(side, a if side == "a" else b, None)
+    measured = ["measure_columns", "join_columns"] if turned == (side == "a") else ["measure_rows"]
+    assert [entry for entry, _, _ in found] == ["sample_inner", "settle_inner", *measured]
+    sample = found[0][2]
+    assert sample[3 if side == "a" else 0 :][:3] == ["one", 0, 0] and sample[6] == "held inner"
+    assert sample[7:] == ([700, 1, 600] if side == "a" else [1, 1030, 600])
+    assert found[1][2][:2] == ["held inner", "held settled"]
+    alone = launched(monkeypatch, a, b, c)
+    loaded, found = recorder(monkeypatch)
+    residues = "columns_to_residues" if turned == (side == "a") else "rows_to_residues"
+    for moduli, new in ((14, 1), (14, 0), (15, 1)):
+        found.clear()
+        arrays = named(program.layout(factors.shape, side), "", (moduli, 30, 6))
+        assert not any(name.endswith(f"_{side}") for name in arrays.addresses)
+        loaded.run(factors, arrays, None, Recording(), held)
+        assert found.pop(0) == ("copy", None, ["plan", "held settled", 24, 3, 7])
+        wanted = []
+        for entry, shape, arguments in alone[2:]:
+            of_side = any(str(value).endswith(f"_{side}") and "map:" not in str(value) for value in arguments)
+            if of_side and (entry in measured or (entry == residues and not new)):
+                continue
+            wanted.append((entry, shape, [_held(value, side) for value in arguments]))
+        assert found == wanted
+    assert sorted(held.residues) == [14, 15]
+    assert held.residues[14].lengths[f"residues_{side}"] == (14 * (700 if side == "a" else 1030), 608)
+
+
+def _held(value: Any, side: str) -> Any:
+    """An argument as it is where that side's arrays are held."""
+    plain = str(value).removeprefix("map:")
+    if isinstance(value, str) and (plain == "inner" or plain.endswith(f"_{side}")):
+        return value.replace(plain, f"held {plain}")
+    return value
+
+
+@dataclass
+class Ordered:
+    """A stream that notes which events it waits for, and numbers those that it records."""
+
+    waits: list[int] = field(default_factory=list)
+    recorded: int = 0
+    ptr: int = 7
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def wait_event(self, event: int) -> None:
+        self.waits.append(event)
+
+    def record(self) -> int:
+        self.recorded += 1
+        return self.recorded
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_products_wait_for_what_was_prepared_and_take_its_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three stretches of k, whose residues the first product makes; later ones wait for that one's event."""
+    stream, runs = Ordered(), list[tuple[int, int, str]]()
+
+    class Loaded:
+        def held(self, side: str, one: Matrix, queue: Any) -> program.Held:
+            assert side == "b" and one.columns == 6
+            return program.Held(side, named(program.Layout({}, 0), str(one.rows)), {})
+
+        def workspace(self, factors: program.Factors, held: program.Held) -> None:
+            assert held.side == "b"
+
+        def run(self, factors: program.Factors, arrays: None, queue: Any, own: Ordered, held: Any) -> program.Plan:
+            runs.append((factors.a.columns, factors.b.rows, factors.beta))
+            held.residues[14] = held.measures
+            return program.Plan(14, 1, 0)
+
+    monkeypatch.setattr(certified, "program", lambda path, device: Loaded())
+    monkeypatch.setattr(certified, "SMALL", 0)
+    monkeypatch.setattr(decided, "LONGEST_K", 16)
+    fake_cupy(monkeypatch, capturing=False)
+    cuda = sys.modules["cupy"].cuda
+    cuda.ExternalStream, cuda.get_current_stream = lambda handle: stream, lambda: stream
+    core = SimpleNamespace(Stream=SimpleNamespace(from_handle=lambda handle: handle))
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    a, b, c = (OnGpu(np.zeros(shape)) for shape in ((3, 40), (40, 6), (3, 6)))
+    prepared = gemmrepro.prepare(b, binary=__file__)
+    assert list(prepared.stretches) == [0, 16, 32] and prepared.ready == 1
+    for _ in range(2):
+        gemmrepro.dgemm(a, prepared, c, beta=2.0, binary=__file__)
+    assert runs == 2 * [(16, 16, 2.0), (16, 16, 1.0), (8, 8, 1.0)]
+    assert stream.waits == [1, 2] and prepared.ready == stream.recorded == 2
+
+
+def test_lengths_launches_and_tensor_maps_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By shape, and by address: what lies elsewhere gets another map. A map owns none of the memory."""
+    made: list[tuple[int, tuple[int, ...]]] = []
+
+    class Unowned:
+        def __init__(self, address: int, size: int, owner: Any, device: int) -> None:
+            assert owner is None and device == 3
+            self.address = address
+
+    cuda = SimpleNamespace(UnownedMemory=Unowned, MemoryPointer=lambda memory, offset: memory.address + offset)
+    array = lambda lengths, dtype, memory: SimpleNamespace(lengths=lengths, at=memory)  # noqa: E731
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=array))
+    monkeypatch.setattr(program, "encoded", lambda one, *_: made.append((one.at, one.lengths)) or len(made))
+    loaded = program.Program.__new__(program.Program)
+    loaded._steps = {step.entry: step for step in registry.kernel(program.KERNEL).own_launches}
+    loaded._device, loaded._map = 3, program.lru_cache(maxsize=program.KEPT)(loaded._encoded)
+    layout = program.layout(Shape(700, 1030, 600))
+    assert program.layout(Shape(700, 1030, 600)) is layout
+    lengths = {name: each for name, (_, _, each) in layout.arrays.items()}
+    for start in (0, 4096, 0, 4096):
+        addresses = {name: start + first for name, (first, _, _) in layout.arrays.items()}
+        maps = loaded._maps("bound_tiles", program.Workspace(None, addresses, lengths))
+        assert [made[one - 1] for one in maps] == [
+            (addresses[name], (lines, 608)) for name, lines in (("coarse_a", 700), ("coarse_b", 1030))
+        ]
+    assert len(made) == 4
+
+
+def test_arrays_of_a_workspace_lie_apart() -> None:
+    layout = program.layout(Shape(129, 385, 65))
+    ends = 0
+    for start, dtype, lengths in layout.arrays.values():
+        assert start >= ends and start % 256 == 0
+        ends = start + int(np.prod(lengths)) * {"fp64": 8, "fp32": 4, "int32": 4, "int8": 1}[dtype]
+    assert layout.total >= ends
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p, a, b, c: gemmrepro.dgemm(p, b), "what is passed as A was prepared as B"),
+        (lambda p, a, b, c: gemmrepro.dgemm(a, p, transpose_b=True), "B is prepared as it is multiplied"),
+        (lambda p, a, b, c: gemmrepro.dgemm(p, p), "A and B are both prepared"),
+        (lambda p, a, b, c: gemmrepro.dgemm(b, p), "A is 4 x 6 and B is 4 x 6"),
+        (lambda p, a, b, c: gemmrepro.dgemm(a, p, OnGpu(c.array.T)), "C lies by columns and B was prepared"),
+        (lambda p, a, b, c: gemmrepro.prepare(b, name="C"), "name is 'C'; choose 'A' or 'B'"),
+        (lambda p, a, b, c: gemmrepro.prepare(b, binary="none"), "the binary none is missing"),
+    ],
+)
+def test_what_was_prepared_for_something_else_is_refused(call: Any, message: str) -> None:
+    a, b, c = (OnGpu(np.zeros(shape)) for shape in ((3, 4), (4, 6), (6, 3)))
+    prepared = certified.Prepared(matrix(b, "B"), "B", {}, 0, None)
+    with pytest.raises(UserError, match=message):
+        call(prepared, a, b, c)
 
 
 @pytest.mark.parametrize("scalars", [(0.3, -2.0), (-1, 1)])

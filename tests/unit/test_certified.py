@@ -36,6 +36,18 @@ def test_every_element_keeps_its_bound(device: certified_grid.Device, name: str)
     assert judged(device, name, SHAPE) == []
 
 
+@pytest.mark.parametrize("name", ["normal", "A D, D = 2^+-30"])
+def test_a_prepared_factor_keeps_the_bound(device: certified_grid.Device, name: str) -> None:
+    """Inner exponents of B alone: the same bits where there are none, and the bound where they are halves of D's."""
+    a, b = CASES[name][0](np.random.default_rng(3), *SHAPE)
+    got = device.run(a, b, prepared=True)
+    assert relative(a, b, got.c) <= max(decided.gamma(SHAPE[2]), SHAPE[2] * U) + U
+    if name == "normal":
+        assert got.count == 14 and (got.c == device.run(a, b).c).all()
+    else:
+        assert got.inner.any() and np.abs(got.inner).max() <= 16
+
+
 def test_inf_and_nan_come_out_as_in_double(device: certified_grid.Device) -> None:
     """Inf, NaN and finite elements where a sum in double has them; tiles without any take residues."""
     a, b = inputs.normal(np.random.default_rng(4), *SHAPE)

@@ -2,7 +2,7 @@
 
 The packages follow the pipeline: `host` (images), `build`, `gates`, `measure` and `experiments`, `judge`, `paper`.
 README.md has the picture, CONTRIBUTING.md the layers and what kernels/ may import. `gemmrepro.dgemm` is `blas.dgemm`, a
-product in double for the arrays of CuPy and PyTorch.
+product in double for the arrays of CuPy and PyTorch, and `gemmrepro.prepare` what many products may share.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "dgemm":  # only who multiplies needs the registry
-        from gemmrepro.blas import dgemm
+    if name in ("dgemm", "prepare"):  # only who multiplies needs the registry
+        from gemmrepro import blas
 
-        return dgemm
+        return getattr(blas, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

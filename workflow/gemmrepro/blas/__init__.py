@@ -1,5 +1,5 @@
 """Products that programs may call on a GPU, from the binaries that the build stage made."""
 
-from gemmrepro.blas.certified import Details, dgemm
+from gemmrepro.blas.certified import Details, Prepared, dgemm, prepare
 
-__all__ = ["Details", "dgemm"]
+__all__ = ["Details", "Prepared", "dgemm", "prepare"]

@@ -8,6 +8,8 @@ would gain, cuBLAS's DGEMM multiplies.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 from gemmrepro.blas import library
 from gemmrepro.blas.matrices import Matrix, library_of, matrix
-from gemmrepro.blas.program import Factors, Plan, program, usable
+from gemmrepro.blas.program import Factors, Held, Plan, program, usable
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import decided
 
@@ -39,6 +41,70 @@ class Details:
     tiles: int
     native_tiles: int
     gamma: float
+
+
+SIDES = {"A": "a", "B": "b"}
+
+
+@dataclass
+class Prepared:
+    """A factor of many products, as `prepare` returns it; `dgemm` takes it in place of the array.
+
+    Attributes:
+        matrix: the factor as it is multiplied.
+        name: "A" or "B".
+        stretches: what is held of each stretch of k, by its first k.
+        device: its GPU.
+        ready: the event after the last launch that wrote any of it.
+    """
+
+    matrix: Matrix
+    name: str
+    stretches: dict[int, Held]
+    device: int
+    ready: Any
+
+    @property
+    def arrays(self) -> int:
+        """Arrays of residues that it holds; none changes once it is written."""
+        return sum(len(held.residues) for held in self.stretches.values())
+
+
+def prepare(x: Any, *, name: str = "B", transpose: bool = False, binary: str | Path | None = None) -> Prepared:
+    """What `dgemm` needs of a factor beside its elements, for products that share it, on the current stream.
+
+    It holds the norms, sums and bytes of B's columns or A's rows, a byte an element, and from the first product on
+    residues, 13 to 16 bytes an element; products that take another number of moduli add theirs. The powers of two
+    along k follow from this factor alone, as if the other one's elements were of like size: bounds hold as ever, but
+    A D and D^-1 B may take more moduli, or double.
+
+    Args:
+        x: the factor, as `dgemm` takes it. It must not change while it is in use here: prepare it again then.
+        name: "A" or "B", which of the two it will be.
+        transpose: prepare its transpose.
+        binary: as in `dgemm`, and the same.
+
+    Raises:
+        UserError: as `dgemm`, of one factor.
+    """
+    if name not in SIDES:
+        raise UserError(f"name is {name!r}; choose 'A' or 'B', which of the factors it will be.")
+    one = matrix(x, name)
+    one = one.transposed if transpose else one
+    path, stream = usable(binary), _stream(x)
+    made = Prepared(one, name, {}, -1, None)
+    if not one.rows * one.columns:
+        return made
+    with _queue(stream, one) as (device, queue, cupy_stream):
+        loaded = program(path, device)
+        made.device = device
+        k = one.columns if name == "A" else one.rows
+        for start in range(0, k, decided.LONGEST_K):
+            stop = min(k, start + decided.LONGEST_K)
+            part = one.from_column(start, stop) if name == "A" else one.from_row(start, stop)
+            made.stretches[start] = loaded.held(SIDES[name], part, queue)
+        made.ready = cupy_stream.record()
+    return made
 
 
 def loosening(accuracy: str | float, k: int) -> int:
@@ -82,7 +148,7 @@ def dgemm(
     Args:
         a, b: A [m,k] and B [k,n] on one GPU, float64: arrays of CuPy or PyTorch, or anything with
             ``__cuda_array_interface__`` or ``__dlpack__``. Transposed and strided views are not copied as long as rows
-            or columns are contiguous.
+            or columns are contiguous. One of them may be what `prepare` made of it.
         c: C [m,n], overwritten and returned; by default a new array of A's library. Needed if `beta` is not 0.
         transpose_a, transpose_b: take the transpose of A or B.
         accuracy: gamma. "sqrt": 2 sqrt(k) u, about what a DGEMM's roundings amount to. "worst": k u, the bound that any
@@ -93,21 +159,22 @@ def dgemm(
     Raises:
         UserError: operands that do not fit, overlap C, are not on a Hopper GPU or not float64; scalars that are no real
             numbers; arrays of libraries whose current streams differ; a stream that is being captured; no binary, or
-            one of other sources; too little memory.
+            one of other sources; too little memory; what was prepared as the other factor, or for a C by rows.
     """
     left, right = _factors(a, b, transpose_a, transpose_b)
+    prepared = next((each for each in (a, b) if isinstance(each, Prepared)), None)
+    a, b = (each.matrix.owner if isinstance(each, Prepared) else each for each in (a, b))
     scalars = _scalar(alpha, "alpha"), _scalar(beta, "beta")
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
     k = left.columns
     loosened = loosening(accuracy, max(k, 1))
     out = c if c is not None else _empty(a, left.rows, right.columns)
-    into = _target(out, left, right)
-    if into.by_columns:  # C^T = B^T A^T
-        left, right, into = right.transposed, left.transposed, into.transposed
+    left, right, into = _by_rows(left, right, _target(out, left, right), prepared)
     plan = Plan(0, 0, 0)
     if into.rows and into.columns:
-        plan = _multiply(left, right, into, scalars, loosened, usable(binary), _common_stream(a, b, out))
+        path, stream = usable(binary), _common_stream(a, b, out)
+        plan = _multiply(left, right, into, scalars, loosened, path, stream, prepared)
     how = Details(plan.moduli, plan.tiles, plan.native_tiles, decided.gamma(max(k, 1), loosened))
     return (out, how) if details else out
 
@@ -124,14 +191,26 @@ def _scalar(value: Any, name: str) -> float:
 
 def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
     """A and B as they are multiplied. Raises UserError unless A has as many columns as B has rows."""
-    left, right = matrix(a, "A"), matrix(b, "B")
-    left, right = (left.transposed if transpose_a else left), (right.transposed if transpose_b else right)
+    if isinstance(a, Prepared) and isinstance(b, Prepared):
+        raise UserError("A and B are both prepared, each as if the other were not; pass one of them as an array.")
+    left, right = _factor(a, "A", transpose_a), _factor(b, "B", transpose_b)
     if left.columns != right.rows:
         raise UserError(
             f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as "
             "B has rows. Pass transpose_a or transpose_b if they are stored transposed."
         )
     return left, right
+
+
+def _factor(x: Any, name: str, transpose: bool) -> Matrix:
+    if not isinstance(x, Prepared):
+        one = matrix(x, name)
+        return one.transposed if transpose else one
+    if x.name != name:
+        raise UserError(f"what is passed as {name} was prepared as {x.name}; prepare it with name={name!r}.")
+    if transpose:
+        raise UserError(f"{name} is prepared as it is multiplied; give prepare the transpose instead.")
+    return x.matrix
 
 
 def _target(c: Any, a: Matrix, b: Matrix) -> Matrix:
@@ -145,22 +224,35 @@ def _target(c: Any, a: Matrix, b: Matrix) -> Matrix:
     return into
 
 
+def _by_rows(a: Matrix, b: Matrix, c: Matrix, prepared: Prepared | None) -> tuple[Matrix, Matrix, Matrix]:
+    """The product as one whose C lies by rows. Raises UserError if another factor was prepared than that takes."""
+    if not c.by_columns:
+        return a, b, c
+    if prepared is not None:
+        raise UserError(
+            f"C lies by columns and {prepared.name} was prepared for a C by rows; pass one, or leave c out."
+        )
+    return b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
+
+
 def _multiply(
-    a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], loosened: int, path: Path, stream: int
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    scalars: tuple[float, float],
+    loosened: int,
+    path: Path,
+    stream: int,
+    prepared: Prepared | None,
 ) -> Plan:
     """Launch the products of all stretches of k; how the last one was made."""
-    import cupy
-    from cuda.core import Stream
-
-    device = _device(a, b, c)
     alpha, beta = scalars
     k = a.columns if alpha != 0.0 else 0  # BLAS does not read A and B then
-    cupy_stream = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
-    legacy = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not zero
-    with cupy.cuda.Device(device), cupy_stream:
-        _refuse_capture(cupy_stream)
+    with _queue(stream, a, b, c) as (device, queue, cupy_stream):
         loaded = program(path, device)
-        queue = Stream.from_handle(stream or legacy)
+        before = prepared.arrays if prepared is not None else 0
+        if prepared is not None and prepared.ready is not None:
+            cupy_stream.wait_event(prepared.ready)
         plan = Plan(0, 0, 0)
         if k == 0:
             library.scale(c, beta)
@@ -172,8 +264,25 @@ def _multiply(
                 library.multiply(part.a, part.b, c, alpha, part.beta)
                 plan = Plan(0, 0, part.tiles)
             else:
-                plan = loaded.run(part, loaded.workspace(part), queue, cupy_stream)
+                held = prepared.stretches[start] if prepared is not None else None
+                plan = loaded.run(part, loaded.workspace(part, held), queue, cupy_stream, held)
+        if prepared is not None and prepared.arrays > before:
+            prepared.ready = cupy_stream.record()
     return plan
+
+
+@contextmanager
+def _queue(stream: int, *matrices: Matrix) -> Iterator[tuple[int, Any, Any]]:
+    """(GPU, stream as cuda.core knows it, as CuPy does), both current. Raises UserError if it is being captured."""
+    import cupy
+    from cuda.core import Stream
+
+    device = _device(*matrices)
+    cupy_stream = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
+    legacy = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not zero
+    with cupy.cuda.Device(device), cupy_stream:
+        _refuse_capture(cupy_stream)
+        yield device, Stream.from_handle(stream or legacy), cupy_stream
 
 
 def _refuse_capture(stream: Any) -> None:

@@ -8,8 +8,9 @@ passes over A and B, which leave tensor cores idle.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from gemmrepro.gpu.loaded import fat_binaries
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
-from gemmrepro.registry import Kernel, Launch
+from gemmrepro.registry import Kernel, Launch, TensorMap
 
 KERNEL = "crt.certified"
 BUILT = ROOT / "results" / "build" / "cuda13"
@@ -40,7 +41,14 @@ NATIVE_SHARED = {(a, b): 5 * 8 * ((16 * 132 if a else 128 * 20) + (96 * 20 if b 
 CHUNK, DEPTH, LINES = 256, 128, 32
 """Elements of a column that a block measures and reduces to residues, and columns of a block."""
 
+KEPT = 64
+"""Shapes whose lengths, and arrays whose tensor maps, are kept from one call to the next."""
+
 _int = np.int32
+SIGNS = {"a": _int(1), "b": _int(-1)}
+"""Of the inner exponents: A's k are multiplied by what B's are divided by."""
+ONCE = Launch((1, 1, 1), (1024, 1, 1))
+"""Of settle_inner and decide."""
 
 
 def _ceil(a: int, b: int) -> int:
@@ -82,6 +90,85 @@ class Plan:
     native_tiles: int
 
 
+@cache
+def _kernel() -> Kernel:
+    return registry.kernel(KERNEL)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the arrays of a workspace lie.
+
+    Attributes:
+        arrays: first byte, element type and lengths of each.
+        total: bytes of them all.
+    """
+
+    arrays: Mapping[str, tuple[int, str, tuple[int, ...]]]
+    total: int
+
+
+def laid_out(lengths: Mapping[str, tuple[str, tuple[int, ...]]]) -> Layout:
+    """Arrays of these types and lengths one after the other, each at a multiple of 256 bytes."""
+    arrays, start = {}, 0
+    for name, (dtype, each) in lengths.items():
+        arrays[name] = (start, dtype, each)
+        start += _ceil(math.prod(each) * np.dtype(STORAGE[dtype]).itemsize, 256) * 256
+    return Layout(arrays, start)
+
+
+@lru_cache(maxsize=KEPT)
+def layout(shape: Shape, held: str = "") -> Layout:
+    """The workspace of a product of this shape; `held`: the side, "a" or "b", whose arrays are kept elsewhere."""
+    lengths = {name: (array.dtype, array.lengths(shape)) for name, array in _kernel().run.workspace.items()}
+    widest = max(shape.m, shape.n)  # a transposed A is measured as B is, in the same arrays
+    lengths |= {"partial": ("fp64", (_ceil(shape.k, CHUNK), 3 * widest)), "largest": ("int32", (widest,))}
+    return laid_out({name: each for name, each in lengths.items() if not (held and name.endswith(f"_{held}"))})
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Arrays beside A, B and C.
+
+    Attributes:
+        memory: what keeps them alive: they are freed with it.
+        addresses: where each begins.
+        lengths: of each, the last one contiguous.
+    """
+
+    memory: Any
+    addresses: Mapping[str, int]
+    lengths: Mapping[str, tuple[int, ...]]
+
+    def at(self, *names: str) -> tuple[int, ...]:
+        return tuple(self.addresses[name] for name in names)
+
+    def with_arrays_of(self, other: Workspace) -> Workspace:
+        """The same, but for those arrays that `other` has, which its owner keeps alive."""
+        return replace(self, addresses={**self.addresses, **other.addresses}, lengths={**self.lengths, **other.lengths})
+
+    def plan(self, cupy_stream: Any) -> Plan:
+        """What the device decided, once it has."""
+        first = self.addresses["plan"] - int(self.memory.data.ptr)
+        words = self.memory[first : first + 3 * _int().itemsize].view(_int)
+        return Plan(*map(int, words.get(stream=cupy_stream)))
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is kept of a factor that many products share, for one stretch of k.
+
+    Attributes:
+        side: "a" or "b".
+        measures: inner exponents, and the bytes, norms and sums of its lines.
+        residues: its residues and exponents, by the number of moduli; a product that takes another number adds them.
+    """
+
+    side: str
+    measures: Workspace
+    residues: dict[int, Workspace]
+
+
 class Program:
     """The loaded kernels of one GPU."""
 
@@ -108,53 +195,103 @@ class Program:
         except Exception as error:
             raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
         self._device, self._functions = device, dict[str, Any]()
-        self.kernel: Kernel = registry.kernel(KERNEL)
-        self._steps = {step.entry: step for step in self.kernel.own_launches}
+        self._steps = {step.entry: step for step in _kernel().own_launches}
+        self._map = lru_cache(maxsize=KEPT)(self._encoded)
+        self._one: Any = None
 
-    def workspace(self, factors: Factors) -> dict[str, Any]:
-        """Arrays beside A, B and C, on the current stream of CuPy.
+    def workspace(self, factors: Factors, held: Held | None = None) -> Workspace:
+        """Arrays beside A, B and C, and beside those of `held`, on the current stream of CuPy.
+
+        Raises:
+            UserError: the GPU has too little memory left.
+        """
+        arrays = layout(factors.shape, held.side if held else "")
+        return self.allocated(arrays, f"dgemm needs {{}} GiB beside A, B and C for {factors.shape}")
+
+    def allocated(self, arrays: Layout, need: str) -> Workspace:
+        """Memory for `arrays`, on the current stream of CuPy. `need` says what for, {} standing for the size in GiB.
 
         Raises:
             UserError: the GPU has too little memory left.
         """
         import cupy
 
-        shape = factors.shape
-        lengths = {name: (array.dtype, array.lengths(shape)) for name, array in self.kernel.run.workspace.items()}
-        widest = max(shape.m, shape.n)  # a transposed A is measured as B is, in the same arrays
-        lengths |= {"partial": ("fp64", (_ceil(shape.k, CHUNK), 3 * widest)), "largest": ("int32", (widest,))}
-        sizes = {name: math.prod(each) * np.dtype(STORAGE[dtype]).itemsize for name, (dtype, each) in lengths.items()}
-        total = sum(_ceil(size, 256) * 256 for size in sizes.values())
         try:
-            memory = cupy.empty(total, np.uint8)
+            memory = cupy.empty(arrays.total, np.uint8)
         except cupy.cuda.memory.OutOfMemoryError:
             raise UserError(
-                f"dgemm needs {total / 2**30:.1f} GiB beside A, B and C for {shape}, which GPU {self._device} does not "
-                "have left; free arrays, or multiply in blocks."
+                f"{need.format(f'{arrays.total / 2**30:.1f}')}, which GPU {self._device} does not have left; free "
+                "arrays, or multiply in blocks."
             ) from None
-        arrays, start = {}, 0
-        for name, (dtype, each) in lengths.items():
-            arrays[name] = memory[start : start + sizes[name]].view(STORAGE[dtype]).reshape(each)
-            start += _ceil(sizes[name], 256) * 256
-        return arrays
+        start = int(memory.data.ptr)
+        addresses = {name: start + first for name, (first, _, _) in arrays.arrays.items()}
+        return Workspace(memory, addresses, {name: lengths for name, (_, _, lengths) in arrays.arrays.items()})
 
-    def run(self, factors: Factors, arrays: dict[str, Any], stream: Any, cupy_stream: Any) -> Plan:
+    def run(self, factors: Factors, arrays: Workspace, stream: Any, cupy_stream: Any, held: Held | None = None) -> Plan:
         """Launch everything, and wait until the device has decided.
 
-        `stream` and `cupy_stream` are one stream, as cuda.core and as CuPy know it.
+        `stream` and `cupy_stream` are one stream, as cuda.core and as CuPy know it. `held` is what one of the factors
+        has been prepared to.
         """
-        self._decide(factors, arrays, stream)
-        plan = Plan(*map(int, arrays["plan"].get(stream=cupy_stream)[:3]))
+        if held is None:
+            self._settle(factors, arrays, stream)
+        else:
+            arrays = arrays.with_arrays_of(held.measures)
+            _copy(arrays, "settled", "plan", cupy_stream)
+        self._decide(factors, arrays, stream, held)
+        plan = arrays.plan(cupy_stream)
         if plan.moduli == 0:
             library.multiply(factors.a, factors.b, factors.c, factors.alpha, factors.beta)
             return plan
         done = self._natively_beside(factors, arrays, cupy_stream) if plan.native_tiles else None
-        self._with_residues(factors, arrays, stream)
+        arrays = self._with_residues(factors, arrays, stream, plan.moduli, held)
+        self._multiply(factors, arrays, stream)
         if done is not None:
             cupy_stream.wait_event(done)
         return plan
 
-    def _natively_beside(self, factors: Factors, arrays: dict[str, Any], cupy_stream: Any) -> Any:
+    def held(self, side: str, one: Matrix, stream: Any) -> Held:
+        """The lines of a factor, measured beside ones: rows of A (side "a") or columns of B, as `Factors` has them.
+
+        Raises:
+            UserError: the GPU has too little memory left.
+        """
+        lines = _lines(side, one)
+        shape = Shape(lines.rows, lines.rows, lines.columns)  # of which only this side's arrays are wanted
+        whole = layout(shape).arrays
+        need = f"preparing {side.upper()} takes {{}} GiB for {one.rows} x {one.columns}"
+        kept = {name: whole[name][1:] for name in ("inner", f"coarse_{side}", f"summaries_{side}", f"gauges_{side}")}
+        measures = self.allocated(laid_out(kept | {"settled": whole["plan"][1:]}), need)
+        passing = self.allocated(laid_out({name: whole[name][1:] for name in ("partial", "largest")}), need)
+        arrays = passing.with_arrays_of(measures)
+        arrays = replace(arrays, addresses={**arrays.addresses, "plan": measures.addresses["settled"]})
+        other = (self._ones(), _int(0), _int(0))
+        steps = (*_steps(one), *other) if side == "a" else (*other, *_steps(one))
+        m, n = (lines.rows, 1) if side == "a" else (1, lines.rows)
+        around = (*steps, arrays.at("inner"), _int(m), _int(n), _int(lines.columns))
+        self._launch(stream, "sample_inner", self._steps["sample_inner"].launch(shape), *around)
+        self._launch(stream, "settle_inner", ONCE, arrays.at("inner", "plan"), _int(lines.columns))
+        self._measure(side, lines, arrays, stream)
+        return Held(side, measures, {})
+
+    def _ones(self) -> int:
+        """The address of a one in double, which stands for every element of the other factor."""
+        import cupy
+
+        if self._one is None:
+            self._one = cupy.ones(1)
+            cupy.cuda.get_current_stream().synchronize()  # other streams will read it
+        return int(self._one.data.ptr)
+
+    def _settle(self, factors: Factors, arrays: Workspace, stream: Any) -> None:
+        """Inner exponents, and a plan that has not been made yet."""
+        m, n, k = map(_int, (factors.shape.m, factors.shape.n, factors.shape.k))
+        steps = (*_steps(factors.a), *_steps(factors.b))
+        grid = self._steps["sample_inner"].launch(factors.shape)
+        self._launch(stream, "sample_inner", grid, *steps, arrays.at("inner"), m, n, k)
+        self._launch(stream, "settle_inner", ONCE, arrays.at("inner", "plan"), k)
+
+    def _natively_beside(self, factors: Factors, arrays: Workspace, cupy_stream: Any) -> Any:
         """Launch the tiles in double on a stream of their own; the event after them."""
         import cupy
         from cuda.core import Stream
@@ -164,90 +301,88 @@ class Program:
         self._natively(factors, arrays, Stream.from_handle(beside.ptr))
         return beside.record()
 
-    def _decide(self, factors: Factors, arrays: dict[str, Any], stream: Any) -> None:
-        shape, a, b = factors.shape, factors.a, factors.b
+    def _decide(self, factors: Factors, arrays: Workspace, stream: Any, held: Held | None) -> None:
+        shape = factors.shape
         m, n, k = map(_int, (shape.m, shape.n, shape.k))
-        step_a = (1, a.ld) if a.by_columns else (a.ld, 1)
-        step_b = (1, b.ld) if b.by_columns else (b.ld, 1)
-        self._launch(
-            stream,
-            "sample_inner",
-            self._steps["sample_inner"].launch(shape),
-            *(a.pointer, *map(_int, step_a), b.pointer, *map(_int, step_b)),
-            *(_at(arrays, "inner"), m, n, k),
-        )
-        self._launch(stream, "settle_inner", self._once, _at(arrays, "inner", "plan"), k)
         self._launch(
             stream,
             "glance",
             self._steps["glance"].launch(shape),
-            *(a.pointer, *map(_int, step_a), b.pointer, *map(_int, step_b)),
-            *(_at(arrays, "inner", "plan"), m, n, k, _int(factors.loosened), _int(0)),
+            *(*_steps(factors.a), *_steps(factors.b)),
+            *(arrays.at("inner", "plan"), m, n, k, _int(factors.loosened), _int(0)),
         )
-        for side, one, lines, sign in (("a", a, shape.m, 1), ("b", b.transposed, shape.n, -1)):
-            before = (
-                one.pointer,
-                _int(one.ld),
-                _at(arrays, "inner"),
-                _int(sign),
-                _at(arrays, "plan", f"coarse_{side}"),
-            )
-            measures = _at(arrays, f"summaries_{side}", f"gauges_{side}")
-            if one.by_columns:
-                grid = Launch((_ceil(lines, LINES), _ceil(shape.k, CHUNK), 1), (256, 1, 1))
-                halves, plan = _at(arrays, "partial", "largest"), _at(arrays, "plan")
-                self._launch(stream, "measure_columns", grid, *before, halves, _int(lines), k)
-                self._launch(
-                    stream,
-                    "join_columns",
-                    Launch((_ceil(lines, 128), 1, 1), (128, 1, 1)),
-                    plan,
-                    halves,
-                    measures,
-                    _int(lines),
-                    k,
-                )
-            else:
-                self._launch(stream, "measure_rows", Launch((lines, 1, 1), (256, 1, 1)), *before, measures, k)
-        gauges = _at(arrays, "plan", "gauges_a", "gauges_b", "worst")
+        for side, one in (("a", factors.a), ("b", factors.b)):
+            if held is None or held.side != side:
+                self._measure(side, _lines(side, one), arrays, stream)
+        gauges = arrays.at("plan", "gauges_a", "gauges_b", "worst")
+        bound = self._steps["bound_tiles"].launch(shape)
+        self._launch(stream, "bound_tiles", bound, *self._maps("bound_tiles", arrays), gauges, m, n, k)
+        lists = arrays.at("worst", "plan", "list", "natives", "kinds")
+        self._launch(stream, "decide", ONCE, lists, m, n, k, _int(factors.loosened), _int(0))
+
+    def _measure(self, side: str, lines: Matrix, arrays: Workspace, stream: Any) -> None:
+        """Norms, sums and bytes of a factor's lines, the rows of `lines`."""
+        count, k = _int(lines.rows), _int(lines.columns)
+        before = (lines.pointer, _int(lines.ld), arrays.at("inner"), SIGNS[side], arrays.at("plan", f"coarse_{side}"))
+        measures = arrays.at(f"summaries_{side}", f"gauges_{side}")
+        if not lines.by_columns:
+            self._launch(stream, "measure_rows", Launch((lines.rows, 1, 1), (256, 1, 1)), *before, measures, k)
+            return
+        grid = Launch((_ceil(lines.rows, LINES), _ceil(lines.columns, CHUNK), 1), (256, 1, 1))
+        halves, joined = arrays.at("partial", "largest"), Launch((_ceil(lines.rows, 128), 1, 1), (128, 1, 1))
+        self._launch(stream, "measure_columns", grid, *before, halves, count, k)
+        self._launch(stream, "join_columns", joined, arrays.at("plan"), halves, measures, count, k)
+
+    def _with_residues(
+        self, factors: Factors, arrays: Workspace, stream: Any, moduli: int, held: Held | None
+    ) -> Workspace:
+        """The workspace with the residues of both factors: those that are held, where there are any."""
+        for side, one in (("a", factors.a), ("b", factors.b)):
+            lines = _lines(side, one)
+            if held is None or held.side != side:
+                self._to_residues(side, lines, arrays, stream)
+                continue
+            if moduli not in held.residues:
+                pitch = arrays.lengths[f"coarse_{side}"][1]
+                wanted = {
+                    f"residues_{side}": ("int8", (moduli * lines.rows, pitch)),
+                    f"exponents_{side}": ("int32", (lines.rows,)),
+                }
+                need = f"the residues of {side.upper()} for {moduli} moduli take {{}} GiB"
+                held.residues[moduli] = self.allocated(laid_out(wanted), need)
+                self._to_residues(side, lines, arrays.with_arrays_of(held.residues[moduli]), stream)
+            arrays = arrays.with_arrays_of(held.residues[moduli])
+        return arrays
+
+    def _to_residues(self, side: str, lines: Matrix, arrays: Workspace, stream: Any) -> None:
+        entry = "columns_to_residues" if lines.by_columns else "rows_to_residues"
+        columns = (_ceil(lines.rows, LINES), _ceil(lines.columns, DEPTH))
+        blocks = columns if lines.by_columns else (lines.rows, 1)
         self._launch(
             stream,
-            "bound_tiles",
-            self._steps["bound_tiles"].launch(shape),
-            *self._maps("bound_tiles", arrays),
-            gauges,
-            m,
-            n,
-            k,
+            entry,
+            Launch((*blocks, 1), (256, 1, 1)),
+            *(lines.pointer, _int(lines.ld), arrays.at("inner"), SIGNS[side]),
+            arrays.at("plan", f"summaries_{side}", f"exponents_{side}", f"residues_{side}"),
+            *(_int(lines.rows), _int(lines.columns)),
         )
-        lists = _at(arrays, "worst", "plan", "list", "natives", "kinds")
-        self._launch(stream, "decide", self._once, lists, m, n, k, _int(factors.loosened), _int(0))
 
-    def _with_residues(self, factors: Factors, arrays: dict[str, Any], stream: Any) -> None:
+    def _multiply(self, factors: Factors, arrays: Workspace, stream: Any) -> None:
+        """The product of the residues, and C from it."""
         shape, c = factors.shape, factors.c
         m, n, k = map(_int, (shape.m, shape.n, shape.k))
-        for side, one, lines, sign in (("a", factors.a, shape.m, 1), ("b", factors.b.transposed, shape.n, -1)):
-            entry = "columns_to_residues" if one.by_columns else "rows_to_residues"
-            blocks = (_ceil(lines, LINES), _ceil(shape.k, DEPTH)) if one.by_columns else (lines, 1)
-            self._launch(
-                stream,
-                entry,
-                Launch((*blocks, 1), (256, 1, 1)),
-                *(one.pointer, _int(one.ld), _at(arrays, "inner"), _int(sign)),
-                *(_at(arrays, "plan", f"summaries_{side}", f"exponents_{side}", f"residues_{side}"), _int(lines), k),
-            )
         product = self._steps["multiply"].launch(shape)
-        listed = _at(arrays, "plan", "list", "residues")
+        listed = arrays.at("plan", "list", "residues")
         self._launch(stream, "multiply", product, *self._maps("multiply", arrays), listed, m, n, k)
         self._launch(
             stream,
             "reconstruct",
             self._steps["reconstruct"].launch(shape),
-            _at(arrays, "plan", "kinds", "residues", "exponents_a", "exponents_b"),
+            arrays.at("plan", "kinds", "residues", "exponents_a", "exponents_b"),
             *(c.pointer, _int(c.ld), m, n, np.float64(factors.alpha), np.float64(factors.beta)),
         )
 
-    def _natively(self, factors: Factors, arrays: dict[str, Any], stream: Any) -> None:
+    def _natively(self, factors: Factors, arrays: Workspace, stream: Any) -> None:
         shape, a, b, c = factors.shape, factors.a, factors.b, factors.c
         transposed = (a.by_columns, b.by_columns)
         blocks = self._steps["native_nn"].launch(shape).grid
@@ -255,26 +390,30 @@ class Program:
             stream,
             f"native_{NATIVES[transposed]}",
             Launch(blocks, (256, 1, 1), shared_bytes=NATIVE_SHARED[transposed]),
-            *(a.pointer, _int(a.ld), b.pointer, _int(b.ld), _at(arrays, "plan", "natives")),
+            *(a.pointer, _int(a.ld), b.pointer, _int(b.ld), arrays.at("plan", "natives")),
             *(c.pointer, _int(c.ld), *map(_int, (shape.m, shape.n, shape.k))),
             *(np.float64(factors.alpha), np.float64(factors.beta)),
         )
 
-    @property
-    def _once(self) -> Launch:
-        return Launch((1, 1, 1), (1024, 1, 1))
+    def _maps(self, entry: str, arrays: Workspace) -> list[Any]:
+        return [
+            self._map(wanted.box, wanted.swizzle, arrays.addresses[name], arrays.lengths[name], name)
+            for name, wanted in self._steps[entry].tensor_maps.items()
+        ]
 
-    def _maps(self, entry: str, arrays: dict[str, Any]) -> list[Any]:
-        maps = self._steps[entry].tensor_maps
-        flat = {name: arrays[name].reshape(-1, arrays[name].shape[-1]) for name in maps}
-        return [encoded(flat[name], "int8", wanted, KERNEL, name) for name, wanted in maps.items()]
+    def _encoded(self, box: tuple[int, int], swizzle: int, address: int, lengths: tuple[int, ...], name: str) -> Any:
+        """The tensor map of bytes at an address. It owns no memory: which array lies there is the caller's matter."""
+        import cupy
+
+        memory = cupy.cuda.UnownedMemory(address, math.prod(lengths), None, self._device)
+        array = cupy.ndarray(lengths, np.int8, cupy.cuda.MemoryPointer(memory, 0))
+        return encoded(array, "int8", TensorMap(box, swizzle), KERNEL, name)
 
     def _launch(self, stream: Any, entry: str, shape: Launch, *arguments: Any) -> None:
-        from cuda.core import LaunchConfig, launch
+        from cuda.core import launch
 
         flat = [value for each in arguments for value in (each if isinstance(each, tuple) else (each,))]
-        config = LaunchConfig(grid=shape.grid, block=shape.block, shmem_size=shape.shared_bytes)
-        launch(stream, config, self._function(entry, shape.shared_bytes), *flat)
+        launch(stream, _configured(shape), self._function(entry, shape.shared_bytes), *flat)
 
     def _function(self, entry: str, shared_bytes: int) -> Any:
         if entry not in self._functions:
@@ -296,9 +435,31 @@ class Program:
         return self._functions[entry]
 
 
-def _at(arrays: dict[str, Any], *names: str) -> tuple[int, ...]:
-    """Where arrays of the workspace are."""
-    return tuple(arrays[name].data.ptr for name in names)
+@lru_cache(maxsize=16 * KEPT)
+def _configured(shape: Launch) -> Any:
+    from cuda.core import LaunchConfig
+
+    return LaunchConfig(grid=shape.grid, block=shape.block, shmem_size=shape.shared_bytes)
+
+
+def _copy(arrays: Workspace, source: str, to: str, cupy_stream: Any) -> None:
+    """Copy one array of integers to another."""
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    size = math.prod(arrays.lengths[to]) * _int().itemsize
+    runtime.memcpyAsync(*arrays.at(to, source), size, runtime.memcpyDeviceToDevice, cupy_stream.ptr)
+
+
+def _lines(side: str, one: Matrix) -> Matrix:
+    """The lines along k that a factor is measured by, as rows: A's rows, B's columns."""
+    return one if side == "a" else one.transposed
+
+
+def _steps(one: Matrix) -> tuple[Any, ...]:
+    """Address of a factor, and elements from one row and from one column to the next."""
+    row, column = (1, one.ld) if one.by_columns else (one.ld, 1)
+    return one.pointer, _int(row), _int(column)
 
 
 BUILD_IT = f"`envs/run snakemake --use-singularity --cores 1 results/build/cuda13/{KERNEL}.fatbin`"
