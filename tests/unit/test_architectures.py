@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.host.plan import LONGEST, Plan
 from gemmrepro.judge import claims
 from gemmrepro.judge.metrics import METRICS
+from gemmrepro.measure.plan import Settings
 
 CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
 
@@ -82,12 +84,12 @@ def test_a_family_compiled_once_has_machine_code_of_one_toolkit_and_build_keys_o
     plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "recorded", None)
     base = registry.kernel("cute.base")
     assert plan.builds_of(base) == ["results/build/cuda12/cute.base.json", "results/build/cuda13/cute.base.json"]
-    assert plan.builds_of(base, "fatbin") == ["results/build/cuda12/cute.base.fatbin"]
-    assert (plan.wanted(base, "cuda12"), plan.wanted(base, "cuda13")) == ("cute.base=90", "cute.base=")
+    assert plan.builds_of(base, "fatbin") == ["results/build/cuda13/cute.base.fatbin"]
+    assert (plan.wanted(base, "cuda12"), plan.wanted(base, "cuda13")) == ("cute.base=", "cute.base=90")
     only_cuda13 = registry.kernel("cute.dsl_serpentine")
     assert plan.builds_of(only_cuda13, "sass") == ["results/build/cuda13/cute.dsl_serpentine.sass"]
     counted = registry.kernel("cute.article_three_stages")  # a claim counts its instructions
-    assert plan.wanted(counted, "cuda13") == "cute.article_three_stages=80,90"
+    assert plan.wanted(counted, "cuda12") == "cute.article_three_stages=80,90"
     assert plan.compiling(registry.kernel("ada.scalar")) == ["cuda12", "cuda13"]
 
 
@@ -95,8 +97,8 @@ def test_templates_are_the_longest_builds_and_what_is_not_compiled_takes_no_time
     plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "recorded", None)
     effort = {name: plan.effort(registry.kernel(name), "cuda13") for name in ("ada.scalar", "cutile.vector_add")}
     base = registry.kernel("cute.base")
-    assert plan.effort(base, "cuda12") > effort["cutile.vector_add"] > effort["ada.scalar"] > 0
-    assert plan.effort(base, "cuda13") == 0
+    assert plan.effort(base, "cuda13") > effort["cutile.vector_add"] > effort["ada.scalar"] > 0
+    assert plan.effort(base, "cuda12") == 0
 
 
 def test_whatever_is_measured_is_compiled_with_every_toolkit():
@@ -104,13 +106,39 @@ def test_whatever_is_measured_is_compiled_with_every_toolkit():
     assert all(plan.compiling(kernel) == plan.toolkits_of(kernel) for kernel in plan.kernels_of("cute"))
 
 
-def test_the_toolkit_that_compiles_is_the_first_that_is_used():
+@pytest.mark.parametrize(
+    ("timed", "of_family", "compiling"),
+    [
+        (["cuda12", "cuda13"], {"cute": "cuda13"}, "cuda13"),
+        (["cuda12", "cuda13"], {"cute": "cuda12", "crt": "cuda13"}, "cuda12"),
+        (["cuda12", "cuda13"], {"cute": None}, "cuda12"),
+        (["cuda13", "cuda12"], {}, "cuda13"),
+        (["cuda12"], {"cute": "cuda13"}, "cuda12"),  # which times cute with CUDA 12, too
+        (["cuda13"], {"cute": "cuda12"}, "cuda13"),
+    ],
+)
+def test_the_toolkit_that_compiles_is_the_first_that_the_family_is_timed_with(timed, of_family, compiling):
+    sweep = CONFIG["sweep"] | {"toolkits": timed, "toolkit_of": of_family}
+    plan = Plan(CONFIG | {"compiled_once": ["cute"], "sweep": sweep}, "recorded", None)
     base = registry.kernel("cute.base")
-    for toolkits in (["cuda13", "cuda12"], ["cuda13"]):
-        sweep = CONFIG["sweep"] | {"toolkits": toolkits}
-        assert Plan(CONFIG | {"sweep": sweep}, "recorded", None).compiling(base) == ["cuda13"]
-    built = {"cuda12": [], "cuda13": [90]}
-    assert Plan(CONFIG | {"build": built}, "recorded", None).compiling(base) == ["cuda13"]
+    assert plan.compiling(base) == [compiling] == list(Settings.of(sweep, "cute").toolkits[:1])
+
+
+def test_a_toolkit_that_is_not_built_compiles_nothing():
+    plan = Plan(CONFIG | {"build": {"cuda12": [90], "cuda13": []}}, "recorded", None)
+    assert plan.compiling(registry.kernel("cute.base")) == ["cuda12"]
+
+
+def test_by_default_the_machine_code_is_of_the_toolkit_that_rows_and_claims_rest_on():
+    plan = Plan(CONFIG, "recorded", None)
+    for family in CONFIG["compiled_once"]:
+        both = [kernel for kernel in plan.kernels_of(family) if len(plan.toolkits_of(kernel)) > 1]
+        compiling = {toolkit for kernel in both for toolkit in plan.compiling(kernel)[-1:]}
+        with (ROOT / f"reports/recorded/h200/{family}/summary.csv").open() as file:
+            assert compiling <= {row["toolkit"] for row in csv.DictReader(file)}
+        judged = ROOT / f"kernels/{family}/claims.yaml"
+        if judged.is_file():
+            assert compiling == set(yaml.safe_load(judged.read_text())["judge"]["toolkits"][:1])
 
 
 def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):
@@ -138,6 +166,6 @@ def test_a_family_that_takes_minutes_is_built_by_jobs_of_about_the_same_length()
             assert [kernel for part in parts for kernel in part] == plan.together(family, toolkit)
             assert all(sum(plan.effort(kernel, toolkit) for kernel in part) <= LONGEST for part in parts)
     # A header that all of CuTe's kernels include is then compiled on two cores.
-    efforts = [sum(plan.effort(kernel, "cuda12") for kernel in part) for part in plan.batches("cute", "cuda12")]
+    efforts = [sum(plan.effort(kernel, "cuda13") for kernel in part) for part in plan.batches("cute", "cuda13")]
     assert len(efforts) == 2
     assert min(efforts) > 0.8 * max(efforts)

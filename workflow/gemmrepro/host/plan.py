@@ -174,12 +174,15 @@ class Plan:
     def compiling(self, kernel: Kernel) -> list[str]:
         """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
 
-        All of them, unless its family is in `compiled_once`, nothing is measured, and no claim counts its machine code.
+        All of them, unless its family is in `compiled_once`, nothing is measured, and no claim counts its machine code:
+        then the first that its family is timed with.
         """
         toolkits = self.toolkits_of(kernel)
         if self.live or kernel.family not in self.config.get("compiled_once", ()) or kernel.id in self._counted:
             return toolkits
-        first = [toolkit for toolkit in self.config["sweep"]["toolkits"] if toolkit in toolkits]
+        timed = self.config["sweep"]["toolkits"]
+        one = self.config["sweep"].get("toolkit_of", {}).get(kernel.family)
+        first = [toolkit for toolkit in ([one] if one in timed else timed) if toolkit in toolkits]
         return first[:1] or toolkits
 
     def effort(self, kernel: Kernel, toolkit: str) -> int:
