@@ -6,7 +6,8 @@ randomly as PTX allows. Bugs planted in the protocols must show. The INT8 rings 
 
 Not here: kernels/cute/5_hopper.cu. Its barriers, copies and wgmma are inline PTX in the headers of CuTe and CUTLASS,
 which are not at hand here; the model replaces the functions of kernels/common. Its ring is written after that of
-kernels/hopper/9_overlapped.cu, which does run here; the CuTe code itself is judged by the numerical gate alone.
+kernels/hopper/9_overlapped.cu, which does run here; the CuTe code itself is judged by the numerical gate alone. Of the
+port to the Python DSL, kernels/cute/dsl_hopper.py, test_ptx_rings.py runs the PTX.
 """
 
 from __future__ import annotations
