@@ -1,6 +1,8 @@
 """Baselines: the vendor libraries that kernels are compared with, called as their manuals recommend.
 
 - ``cublas.sgemm``: cuBLAS's fp32 GEMM.
+- ``cublas.sgemm_emulated``: the same call with fp32 emulated by nine bf16 products, wherever cuBLAS supports it.
+- ``cublas.sgemm_tf32``: the same call with operands rounded to TF32.
 - ``cublas.gemm``: the GEMM of every other type, the fastest of cublasGemmEx and cublasLt's candidates. It accumulates
   16-bit types, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32.
 - ``cublas.gemm_k_major``: the same with K-major B, for families that have both layouts; rows do not state the layout.
@@ -66,8 +68,8 @@ class Baseline:
     half_sums: bool = False
 
 
-def _sgemm(session: device.Session, operands: Operands) -> Callable[[], None]:
-    return opened(session).sgemm(operands)
+def _sgemm(session: device.Session, operands: Operands, math: str = "default") -> Callable[[], None]:
+    return opened(session, math).sgemm(operands)
 
 
 def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm") -> Callable[[], None]:
@@ -196,6 +198,10 @@ def _cub_histogram(session: device.Session, operands: Operands) -> Callable[[], 
     return call
 
 
+def _cublas_version(session: device.Session, math: str = "default") -> str:
+    return f"cuBLAS {opened(session, math).version}"
+
+
 def _cub_version(session: device.Session) -> str:
     import cupy
     from cupy.cuda import cub
@@ -206,28 +212,41 @@ def _cub_version(session: device.Session) -> str:
 BASELINES = {
     baseline.id: baseline
     for baseline in (
-        Baseline("cublas.sgemm", "cuBLAS", "gemm", _sgemm, lambda session: f"cuBLAS {opened(session).version}"),
-        Baseline("cublas.gemm", "cuBLAS", "gemm", _gemm, lambda session: f"cuBLAS {opened(session).version}"),
+        Baseline("cublas.sgemm", "cuBLAS", "gemm", _sgemm, _cublas_version),
+        *(
+            Baseline(
+                name,
+                f"cuBLAS, {label}",
+                "gemm",
+                partial(_sgemm, math=math),
+                partial(_cublas_version, math=math),
+            )
+            for name, label, math in (
+                ("cublas.sgemm_emulated", "fp32 emulated", "fp32 emulated"),
+                ("cublas.sgemm_tf32", "TF32", "tf32"),
+            )
+        ),
+        Baseline("cublas.gemm", "cuBLAS", "gemm", _gemm, _cublas_version),
         Baseline(
             "cublas.gemm_k_major",
             "cuBLAS, B K-major",
             "gemm",
             _gemm,
-            lambda session: f"cuBLAS {opened(session).version}",
+            _cublas_version,
         ),
         Baseline(
             FAST,
             "cuBLAS, fast sums",
             "gemm",
             partial(_gemm, name=FAST),
-            lambda session: f"cuBLAS {opened(session).version}",
+            _cublas_version,
         ),
         Baseline(
             HALF_SUMS,
             "cuBLAS, fp16 sums",
             "gemm",
             partial(_gemm, name=HALF_SUMS),
-            lambda session: f"cuBLAS {opened(session).version}",
+            _cublas_version,
             half_sums=True,
         ),
         Baseline(
@@ -235,7 +254,7 @@ BASELINES = {
             "cuBLAS, fp64 emulated",
             "gemm",
             lambda session, operands: opened(session, "fp64 emulated").gemm_ex(operands),
-            lambda session: f"cuBLAS {opened(session, 'fp64 emulated').version}",
+            partial(_cublas_version, math="fp64 emulated"),
         ),
         Baseline(
             "cuda.memcpy",

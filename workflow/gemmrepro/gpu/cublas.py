@@ -64,9 +64,13 @@ LT_ALGORITHM = (
 )
 """cublasLtMatmulAlgoConfigAttributes_t: what tells algorithms apart, its number, and the type of its value."""
 
-MATH_MODES = {"default": 0, "tf32": 3, "fp64 emulated": 8}
-"""cublasMath_t values. "tf32" exists for tests that the gate rejects it; "fp64 emulated" computes fp64 products from
-8-bit integers (cuBLAS 13.0.2 and later)."""
+MATH_MODES = {"default": 0, "tf32": 3, "fp32 emulated": 4, "fp64 emulated": 8}
+"""cublasMath_t values. "tf32" rounds fp32 operands to TF32, which the gate must reject. "fp32 emulated" computes fp32
+products from nine of bf16 (BF16x9; cuBLAS 12.9 and later), "fp64 emulated" fp64 ones from 8-bit integers (13.0.2 and
+later)."""
+
+EMULATED = {"fp32 emulated": "12.9", "fp64 emulated": "13.0.2"}
+"""The first nvidia-cublas that has a mode of emulation."""
 
 EAGER = 2
 """cublasEmulationStrategy_t: emulate wherever possible, not only where cuBLAS expects it to be faster."""
@@ -210,10 +214,10 @@ class Cublas:
         with _explained("opening cuBLAS"):
             self._handle = self._library.create()
             self._library.set_stream(self._handle, session.stream.ptr)
-        if math == "fp64 emulated":
+        if math in EMULATED:
             # Emulation needs a larger workspace for its slices, which cuBLAS allocates; without it, it falls back to
-            # native fp64.
-            self._emulate()
+            # native arithmetic.
+            self._emulate(math)
         else:
             self._workspace = _workspace()
             with _explained("giving cuBLAS a workspace"):
@@ -230,12 +234,15 @@ class Cublas:
         # Encoded as major * 10000 + minor * 100 + patch since cuBLAS 11.
         self.version = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
-    def _emulate(self) -> None:
+    def _emulate(self, math: str) -> None:
+        """Emulate wherever possible. Raises UserError if the library is too old to do so."""
+        kind = math.removesuffix(" emulated")
         try:
             self._library.set_emulation_strategy(self._handle, EAGER)
+            self._library.set_math_mode(self._handle, MATH_MODES[math])
         except Exception as error:  # nvmath's own class where the library lacks the function
             raise UserError(
-                f"this cuBLAS cannot emulate fp64 ({error}); install nvidia-cublas 13.0.2 or later."
+                f"this cuBLAS cannot emulate {kind} ({error}); install nvidia-cublas {EMULATED[math]} or later."
             ) from error
 
     def sgemm(self, operands: Operands) -> Callable[[], None]:

@@ -1,0 +1,34 @@
+// Level S3: six bf16 products.
+//
+// New:        three slices of 8 bits are exactly the 24 of fp32. bf16 runs at twice the rate of TF32, so six products of
+//             slices cost what three of TF32 do; what the three left out amount to is below 2^-24 of an element.
+// Parameters: as level S1, but steps of 64 of k; a step takes three slots.
+// Expected:   smaller errors than S2 in the same time: S2 moves 8 bytes an element, S3 six.
+// Takes:      as level S1.
+
+#include "sgemm/products.cuh"
+
+using Element = bf16;
+constexpr int SLICES = 3, CUT = 2;  // slices of an element; products of slices i + j <= CUT
+
+extern "C" __global__ void __launch_bounds__(256)
+row_slices(const float* x, int ld, int* exponents, Element* slices, int lines, int k) {
+    slice_row<SLICES>(x, ld, exponents, slices, lines, k);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+column_peaks(const float* x, int ld, Word* peaks, int lines, int k) {
+    find_peaks(x, ld, peaks, lines, k);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+column_slices(const float* x, int ld, const Word* peaks, int* exponents, Element* slices, int lines, int k) {
+    slice_columns<SLICES>(x, ld, peaks, exponents, slices, lines, k);
+}
+
+// Shapes: products.cuh
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+multiply(const __grid_constant__ TensorMap slices_a, const __grid_constant__ TensorMap slices_b, const int* exponents_a,
+         const int* exponents_b, float* c, int ldc, int m, int n, int k, float alpha, float beta) {
+    multiply_tiles<Element, SLICES, CUT>(slices_a, slices_b, exponents_a, exponents_b, c, ldc, m, n, k, alpha, beta);
+}

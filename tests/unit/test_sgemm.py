@@ -1,0 +1,340 @@
+"""The family sgemm: its sources on the CPU, launch after launch, against float64 and the bounds that they state.
+
+The model (sgemm_grid.py) lets copies, products and threads come in any order that PTX allows; planted bugs must show.
+It rounds sums to nearest where tensor cores cut them off, which `test_sums_that_are_cut_off_stay_within_the_bound`
+covers.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import sgemm_grid
+
+from gemmrepro import experiments, registry
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.errors import UserError
+from gemmrepro.gates import bounds
+from gemmrepro.gates.compare import compare, reference_gemm
+from gemmrepro.gates.gate import Case
+from gemmrepro.gates.gemm_cases import draw
+from gemmrepro.operations import Problem, Shape
+from gemmrepro.registry import families
+
+KERNELS = registry.kernels("sgemm")
+SLICED = KERNELS[:4]
+REMAINDERS = KERNELS[4:]
+U = 2.0**-24
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
+
+
+def by_id(kernel: registry.Kernel) -> str:
+    return kernel.name
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model, compiled once."""
+    return sgemm_grid.precompile(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Mapping[str, sgemm_grid.Device]:
+    """Every kernel's program by its name, compiled when it is first asked for."""
+
+    class Devices(dict[str, sgemm_grid.Device]):
+        def __missing__(self, name: str) -> sgemm_grid.Device:
+            self[name] = sgemm_grid.Device(tmp_path_factory.mktemp(name), registry.kernel(f"sgemm.{name}"), model)
+            return self[name]
+
+    return Devices()
+
+
+def verdict(kernel: registry.Kernel, c: np.ndarray, a: np.ndarray, b: np.ndarray, **scalars) -> str:
+    """What the numerical gate says of a result; "" if it is right. Lines with Inf or NaN must be NaN."""
+    alpha, beta, c0 = scalars.get("alpha", 1.0), scalars.get("beta", 0.0), scalars.get("c0")
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    reference, scale = reference_gemm(wide_a, wide_b, alpha, beta, c0)
+    spoiled = ~np.isfinite(wide_a).all(axis=1)[:, None] | ~np.isfinite(wide_b).all(axis=0)[None, :]
+    if alpha:
+        reference = np.where(spoiled, np.nan, reference)
+    k = a.shape[1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        scheme = kernel.promises.error(wide_a, wide_b, np)
+    limit, under = bounds.bound(Problem(), k), bounds.underflow_allowance(k, alpha)
+    return compare(c, reference, scale, limit, scheme=scheme, underflow=under).message
+
+
+LAWS = (
+    *("normal", "uniform", "wide exponents, phi = 2", "wide exponents, phi = 4", "power-of-two rows and columns"),
+    *("zero rows and columns", "cancellation", "subnormal A", "subnormal products", "overflow", "Inf and NaN"),
+)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_id)
+def test_every_law_of_the_gate_is_within_the_stated_bound(kernel: registry.Kernel, devices: Mapping) -> None:
+    for number, law in enumerate(LAWS):
+        a, b, _ = draw(Case(Shape(37, 70, 75), 1.0, 0.0, law, number))
+        c = devices[kernel.name].run(a, b, seed=number % 4).c
+        assert verdict(kernel, c, a, b) == "", law
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_id)
+def test_every_order_gives_the_product(kernel: registry.Kernel, devices: Mapping) -> None:
+    """Several tiles a block, tails, more steps than the ring has and fewer; integers come out exact."""
+    rng = np.random.default_rng(3)
+    for (m, n, k), seeds in (((140, 264, 150), 4), ((260, 130, 33), 2), ((1, 1, 1), 1)):
+        a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+        for seed in range(seeds):
+            c = devices[kernel.name].run(a, b, seed=seed).c
+            assert (c == a.astype(np.float64) @ b.astype(np.float64)).all(), (m, n, k, seed)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_id)
+def test_views_and_scalars(kernel: registry.Kernel, devices: Mapping) -> None:
+    """Either operand by columns, lines longer than they need be, alpha and beta; nothing beyond C is written."""
+    rng = np.random.default_rng(4)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((45, 37), (37, 51)))
+    c0 = rng.standard_normal((45, 51)).astype(np.float32)
+    for case, (by_columns, padding) in enumerate(
+        (((True, False), (3, 1, 0)), ((False, True), (1, 2, 5)), ((True, True), (0, 0, 3)))
+    ):
+        alpha, beta = ((0.75, -1.5), (-2.0, 1.0), (0.0, 2.0))[case]
+        found = devices[kernel.name].run(a, b, alpha, beta, c0, by_columns, padding)
+        assert verdict(kernel, found.c, a, b, alpha=alpha, beta=beta, c0=c0) == ""
+        assert np.isnan(found.beyond).all()
+    spoiled = a.copy()
+    spoiled[3, 2] = np.inf
+    assert (devices[kernel.name].run(spoiled, b, 0.0, 2.0, c0).c == 2 * c0).all(), "with alpha = 0 A is not read"
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", KERNELS, ids=by_id)
+def test_powers_of_two_change_no_bit(kernel: registry.Kernel, devices: Mapping) -> None:
+    """Lines far apart, up to the ends of fp32's range: what scaling them does is exact."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((20, 40), (40, 33)))
+    rows, columns = rng.integers(-60, 60, (20, 1)), rng.integers(-60, 60, (1, 33))
+    plain = devices[kernel.name].run(a, b).c
+    moved = devices[kernel.name].run(np.ldexp(a, rows), np.ldexp(b, columns)).c
+    assert (np.ldexp(moved.astype(np.float64), -(rows + columns)) == plain).all()
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", REMAINDERS, ids=by_id)
+def test_norms_fill_the_radius_and_no_more(kernel: registry.Kernel, devices: Mapping) -> None:
+    """Also where one element is all of a line, which then comes close to 2^31."""
+    rng = np.random.default_rng(6)
+    a = rng.standard_normal((40, 64)).astype(np.float32)
+    a[5:20] *= (np.arange(64) == 7) + np.float32(1e-30)
+    a[5:20] *= np.exp2(np.arange(15) * 17 - 120)[:, None].astype(np.float32)
+    b = np.eye(64, 40, dtype=np.float32)
+    found = devices[kernel.name].run(a, b)
+    radius = families.family_module("sgemm").radius(8 if kernel.name == "remainders" else 7)
+    norms = np.sqrt((a.astype(np.float64) ** 2).sum(axis=1)) * np.exp2(found.exponents_a.astype(float))
+    assert (norms + 4 < radius).all() and (2 * norms + 8 > radius * (1 - 2.0**-21)).all()
+    assert verdict(kernel, found.c, a, b) == ""
+
+
+# What a plant breaks: (kernel, what, pattern, replacement).
+TURN = r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);"
+ROUND = r"(slot \+= SLICES;\s+if \(slot == SLOTS\) \{\s+slot = 0), parity \^= 1;"
+FREED = r"wgmma_wait<1>\(\);\s+release\(slot \+ SLICES - 2\)"
+SUM = r"Word t = __dp4a\(static_cast<Word>\(sum\)"
+SHORT_SUM = "Word t = __dp4a(static_cast<Word>(sum & 0xFFFF)"
+PLANTS = [
+    ("tf32_x3", "small slices freed while they are multiplied", FREED, "release(slot)"),
+    ("tf32_x3", "sums taken before they are done", r"wgmma_finish\(part\);", ""),
+    ("tf32_x3", "turn not handed over", TURN, ";"),
+    ("tf32_x3", "parity of the ring stays", ROUND, r"\1;"),
+    ("tf32_x3", "one consumer frees for both", r"empty\[s\], CONSUMERS", "empty[s], 1"),
+    ("tf32_x3", "bytes of A alone announced", r"2 \* SLOT_BYTES\)", "SLOT_BYTES)"),
+    ("tf32_x3", "a step's sum goes on", r"i < SLICES - 1 \|\| j < min\(i, CUT - i\)", "true"),
+    ("tf32_x3", "the small slice of B left out", r"if \(j < i\) \{", "if (false) {"),
+    ("bf16_x6", "middle slices freed too early", r"wgmma_wait<2>\(\);", ""),
+    ("bf16_x6", "slices swapped", r"\(SLICES - 1 - j\) \* NEXT_SLOT", "(SLICES - 1 - i) * NEXT_SLOT"),
+    ("bf16_x6", "the next slice of A begins too early", r"slice \* m \+", "slice * (m - 1) +"),
+    ("tf32", "no wait for an empty slot", r"barrier_wait\(&shared\.empty\[slot\], parity \^ 1\);", ""),
+    ("tf32", "the last slot of a tile kept", r"wgmma_finish\(sums\);\s+release\(before\);", "wgmma_finish(sums);"),
+    ("remainders_7", "one modulus twice", r"i \* m \+ tile\.row \* BM", "max(i - 1, 0) * m + tile.row * BM"),
+    ("remainders_7", "the upper half of a sum lost", SUM, SHORT_SUM),
+    ("remainders_7", "multiples of M left", r"rint\(high \* PER_M\)", "0.0"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
+def test_a_planted_bug_shows(plant: tuple[str, str, str, str], tmp_path: Path, model: Path) -> None:
+    name, what, pattern, replacement = plant
+    kernel = registry.kernel(f"sgemm.{name}")
+    planted, times = re.subn(pattern, replacement, sgemm_grid.source_text(kernel), count=1)
+    assert times == 1, f"the source no longer has {pattern}"
+    device = sgemm_grid.Device(tmp_path, kernel, model, planted)
+    rng = np.random.default_rng(7)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((130, 290), (290, 200)))
+    for seed in range(12):
+        try:
+            if verdict(kernel, device.run(a, b, seed=seed).c, a, b):
+                return
+        except sgemm_grid.Broken:
+            return
+    pytest.fail(what)
+
+
+# Arithmetic, in NumPy -------------------------------------------------------------------------------------------------
+
+
+def cut_off(x: np.ndarray) -> np.ndarray:
+    """float64 cut off to 24 bits."""
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.trunc(mantissa * 2.0**24), exponent - 24)
+
+
+def nearest(x: np.ndarray, bits: int) -> np.ndarray:
+    """float64 rounded to so many bits, ties away from zero."""
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.copysign(np.floor(np.abs(mantissa) * 2.0**bits + 0.5), mantissa), exponent - bits)
+
+
+def sliced(a: np.ndarray, b: np.ndarray, bits: int, count: int, cut: int, depth: int) -> np.ndarray:
+    """C of float64 A and B, as products.cuh sums it, by a tensor core that cuts off after each `depth` products."""
+    of_a, of_b = [], []
+    for x, parts in ((a, of_a), (b, of_b)):
+        for _ in range(count):
+            parts.append(nearest(x, bits))
+            x = x - parts[-1]
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for start in range(0, a.shape[1], 4 * depth):
+        part = np.zeros(total.shape)
+        for i in range(count - 1, -1, -1):
+            for j in range(min(i, cut - i), -1, -1):
+                for left, right in dict.fromkeys(((j, i), (i, j))):
+                    for at in range(start, min(start + 4 * depth, a.shape[1]), depth):
+                        one = of_a[left][:, at : at + depth] @ of_b[right][at : at + depth]
+                        part = cut_off(part + one)
+        total = total + part.astype(np.float32)
+    return total
+
+
+SCHEMES = {"tf32_x3": (11, 2, 1, 8), "bf16_x6": (8, 3, 2, 16), "bf16_x9": (8, 3, 4, 16)}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("law", ["uniform", "phi 0", "phi 2"])
+def test_sums_that_are_cut_off_stay_within_the_bound(name: str, law: str) -> None:
+    """And below the error of an SGEMM that adds one product after the other."""
+    module = sys.modules[experiments.declared("sgemm")[0].measure.__module__]
+    rng = np.random.default_rng(8)
+    a, b = (module.draw(law, shape, rng, np).astype(np.float64) for shape in ((16, 2048), (2048, 16)))
+    exact, scale = a @ b, np.abs(a) @ np.abs(b)
+    c = sliced(a, b, *SCHEMES[name])
+    in_turn = np.zeros(c.shape, np.float32)
+    for left, right in zip(a.T, b, strict=True):
+        in_turn = (in_turn + left[:, None] * right).astype(np.float32)
+    ours, theirs = (module.errors(one, exact, scale, np) for one in (c, in_turn))
+    assert ours["rms_u"] < theirs["rms_u"] and ours["max_u"] < theirs["max_u"]
+    kernel = registry.kernel(f"sgemm.{name}")
+    assert (np.abs(c - exact) <= bounds.gamma(2048) * scale + kernel.promises.error(a, b, np)).all()
+
+
+@pytest.mark.parametrize("kernel", SLICED, ids=by_id)
+def test_what_slices_lose_is_as_stated(kernel: registry.Kernel) -> None:
+    """The largest loss of a product of two numbers, over many and the hardest: halves of steps."""
+    rng = np.random.default_rng(9)
+    fractions = np.concatenate([rng.integers(0, 2**23, 200_000), np.arange(2**23 - 4096, 2**23), np.arange(4096)])
+    x = (
+        1.0
+        + np.concatenate([fractions, fractions // 4096 * 4096 + 2047, fractions // 32768 * 32768 + 16385]) * 2.0**-23
+    )
+    y = rng.permutation(x)
+    bits, count, cut = {"tf32": (11, 1, 0)}.get(kernel.name) or SCHEMES[kernel.name][:3]
+    parts: list[list[np.ndarray]] = [[], []]
+    for values, slices in zip((x, y), parts, strict=True):
+        rest = values
+        for _ in range(count):
+            slices.append(nearest(rest, bits))
+            rest = rest - slices[-1]
+        if kernel.name.startswith("bf16"):
+            assert (rest == 0).all(), "three slices of 8 bits are 24"
+    kept = [(i, j) for i in range(count) for j in range(count) if i + j <= cut]
+    lost = np.abs(sum(parts[0][i] * parts[1][j] for i, j in kept) - x * y) / (x * y)
+    module = families.family_module("sgemm")
+    stated = {"tf32": module._ONE, "tf32_x3": module._THREE, "bf16_x6": module._SIX, "bf16_x9": module._NINE}[
+        kernel.name
+    ]
+    assert lost.max() <= stated.lost + 2.0**-50
+    assert lost.max() >= stated.lost / 4, "and not far above what happens"
+
+
+# Records and experiments ----------------------------------------------------------------------------------------------
+
+
+def test_records_state_what_the_sources_hold() -> None:
+    for kernel in KERNELS:
+        assert kernel.timing.baseline == "cublas.sgemm" and kernel.platform.toolkits == ("cuda13",)
+        assert kernel.promises.error is not None and kernel.promises.spoils and kernel.scales
+    assert [kernel.workspace_bytes(Shape.cube(8192)) / 8192**2 for kernel in SLICED] == pytest.approx(
+        [8, 16, 12, 12], rel=0.01
+    )
+    assert not KERNELS[-1].takes(Shape(8, 8, 2**16 + 1)) and KERNELS[0].takes(Shape(8, 8, 2**16 + 1))
+
+
+class Bench:
+    """Stands for an experiment's context: products in float64, one library that cannot multiply."""
+
+    def __init__(self, parameters: Mapping, settings: Mapping) -> None:
+        self.parameters, self.settings, self.left_out = parameters, settings, []
+        self.session = SimpleNamespace(sync=lambda: None)
+        self.subjects = ("right", "none", "wrong")
+
+    def bind(self, subject, given):
+        if subject == "none":
+            raise UserError("this cuBLAS cannot emulate fp32")
+
+        def call() -> None:
+            a, b = (
+                one.reshape(given.lengths(name)).astype(np.float64)
+                for name, one in zip("ab", given.inputs, strict=True)
+            )
+            c = a @ b
+            c[0, 0] += 2.0**-8 * (subject == "wrong")
+            given.output[:] = c.ravel()
+
+        return call
+
+    def leave_out(self, subject, reason) -> None:
+        self.left_out.append((subject, reason))
+
+    def row(self, subject, **cells):
+        return {"kernel": subject, **cells}
+
+
+@pytest.mark.parametrize("law", ["uniform", "phi 2"])
+def test_the_experiment_measures_errors_in_units_of_u(law: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accuracy = experiments.experiment("sgemm", "accuracy")
+    monkeypatch.setitem(sys.modules, "cupy", np)
+    bench = Bench({**accuracy.parameters, "m": 7, "n": 9}, {})
+    right, wrong = accuracy.measure(bench, {"law": law, "k": 64})
+    assert set(right) == {"kernel", *(column.name for column in accuracy.columns)}
+    assert right["rms_u"] <= right["max_u"] <= 1 < wrong["max_u"]
+    assert bench.left_out == [("none", "this cuBLAS cannot emulate fp32")]
+    assert {point["law"] for point in accuracy.points(accuracy.parameters)} == set(accuracy.figures[0].panels)
+
+
+def test_the_experiments_subjects_are_kernels_of_the_family() -> None:
+    known = {kernel.id for kernel in KERNELS}
+    for experiment in experiments.declared("sgemm"):
+        assert set(experiment.kernels) == known and LIBRARY not in experiment.libraries
+        for figure in experiment.figures:
+            assert set(figure.series) <= known | set(experiment.libraries)
