@@ -30,7 +30,8 @@ from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
 from gemmrepro.registry import Kernel, Launch, TensorMap
 
-KERNEL = "crt.certified"
+KERNEL, NEXT = "crt.certified", "crt.overlapped"
+"""The kernel that is loaded by default; and the one after it, which a binary of that name asks for."""
 BUILT = ROOT / "results" / "build" / "cuda13"
 NATIVES = {(False, False): "nn", (False, True): "nt", (True, False): "tn", (True, True): "tt"}
 """Endings of the entry points in double, by whether A and B are transposed."""
@@ -191,13 +192,19 @@ class Program:
         try:
             (image,) = fat_binaries(path.read_bytes())
             self._code = ObjectCode.from_fatbin(image, name=KERNEL)
-            self._code.get_kernel("decide")  # which loads it
+            self._code.get_kernel("decide" if path.stem != NEXT else "decide_early")  # which loads it
         except Exception as error:
             raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
         self._device, self._functions = device, dict[str, Any]()
-        self._steps = {step.entry: step for step in _kernel().own_launches}
+        self._take_launches(path)
         self._map = lru_cache(maxsize=KEPT)(self._encoded)
         self._one: Any = None
+
+    def _take_launches(self, path: Path) -> None:
+        """The launches of the kernel that the binary is named after, by R10's names; none begins early here."""
+        self._ending = "_early" if path.stem == NEXT else ""
+        steps = registry.kernel(NEXT if self._ending else KERNEL).own_launches
+        self._steps = {step.entry.removesuffix(self._ending): step for step in steps}
 
     def workspace(self, factors: Factors, held: Held | None = None) -> Workspace:
         """Arrays beside A, B and C, and beside those of `held`, on the current stream of CuPy.
@@ -385,11 +392,12 @@ class Program:
     def _natively(self, factors: Factors, arrays: Workspace, stream: Any) -> None:
         shape, a, b, c = factors.shape, factors.a, factors.b, factors.c
         transposed = (a.by_columns, b.by_columns)
-        blocks = self._steps["native_nn"].launch(shape).grid
+        usual = self._steps["native_nn"].launch(shape)
+        shared = usual.shared_bytes if self._ending else NATIVE_SHARED[transposed]  # R11 pads nothing
         self._launch(
             stream,
             f"native_{NATIVES[transposed]}",
-            Launch(blocks, (256, 1, 1), shared_bytes=NATIVE_SHARED[transposed]),
+            Launch(usual.grid, usual.block, shared_bytes=shared),
             *(a.pointer, _int(a.ld), b.pointer, _int(b.ld), arrays.at("plan", "natives")),
             *(c.pointer, _int(c.ld), *map(_int, (shape.m, shape.n, shape.k))),
             *(np.float64(factors.alpha), np.float64(factors.beta)),
@@ -413,7 +421,7 @@ class Program:
         from cuda.core import launch
 
         flat = [value for each in arguments for value in (each if isinstance(each, tuple) else (each,))]
-        launch(stream, _configured(shape), self._function(entry, shape.shared_bytes), *flat)
+        launch(stream, _configured(shape), self._function(entry + self._ending, shape.shared_bytes), *flat)
 
     def _function(self, entry: str, shared_bytes: int) -> Any:
         if entry not in self._functions:
