@@ -326,18 +326,20 @@ def _waves(shape: Shape, tiles: _Tiles, parts: int) -> tuple[int, int]:
     return (count - rest, rest) if rest * parts <= MULTIPROCESSORS else (count, 0)
 
 
-def _ending_small(dtype: str, group: int, story: Story, name: str, k_major: bool = False) -> Kernel:
-    """The persistent product in 16 bits, its last wave in tiles of 64 x 64 where it is nearly empty."""
-    tiles, small, constants = _Tiles(128, 128, 64, group), (64, 64), {"k_major": int(k_major), "fast": 0}
-    kernel = _product("5_tail.py", "C5", "Small tiles in the last wave", dtype, tiles, story, name, constants, k_major)
+def _in_two(kernel: Kernel, tiles: _Tiles, small: tuple[int, int], last: Step, early: bool = False) -> Kernel:
+    """A product whose last wave, where it is nearly empty, is a launch of its own, `last`, in tiles of `small`.
+
+    `early`: the last wave may begin before the full ones end.
+    """
     parts = tiles.bm // small[0] * (tiles.bn // small[1])
-    params = {**tiles.params, "tm": small[0], "tn": small[1], **constants}
 
     def full_waves(shape: Shape) -> Launch:
-        return Launch(grid=(max(1, min(_waves(shape, tiles, parts)[0], MULTIPROCESSORS)), 1, 1), block=ONE_THREAD)
+        return Launch(grid=(max(1, min(_waves(shape, tiles, parts)[0], tiles.blocks)), 1, 1), block=ONE_THREAD)
 
     def last_wave(shape: Shape) -> Launch:
-        return Launch(grid=(max(1, _waves(shape, tiles, parts)[1] * parts), 1, 1), block=ONE_THREAD)
+        whole, rest = _waves(shape, tiles, parts)
+        # Without full waves the launch before it is somebody else's, and does not say when it may begin.
+        return Launch(grid=(max(1, rest * parts), 1, 1), block=ONE_THREAD, early=early and whole > 0)
 
     def steps(shape: Shape) -> tuple[Step, ...]:
         """Those of the two launches that have a tile to compute."""
@@ -345,35 +347,104 @@ def _ending_small(dtype: str, group: int, story: Story, name: str, k_major: bool
         arguments = (*kernel.call.arguments, whole)
         both = (
             (whole, Step("full_waves", full_waves, arguments)),
-            (
-                rest,
-                Step(
-                    "last_wave",
-                    last_wave,
-                    arguments,
-                    params=params,
-                    defines=parameters(params),
-                    expects=_last_expects(dtype),
-                ),
-            ),
+            (rest, replace(last, launch=last_wave, arguments=arguments)),
         )
         return tuple(step for count, step in both if count)
 
     # 12 x 12 tiles: a full wave and twelve more tiles, of which some reach beyond the matrix.
+    beyond = Shape(1500, 1480, 200) if kernel.takes(Shape(1500, 1480, 200)) else Shape(1500, 1488, 208)
     return replace(
-        kernel.with_promises(gate_shapes=(Shape(1500, 1480, 200),)).with_code(entry="full_waves"),
+        kernel.with_promises(gate_shapes=(beyond,)).with_code(entry="full_waves"),
         launch=full_waves,
         run=Run(steps=steps),
     )
 
 
-def _transposed(rows: int, columns: int, tiles: _Tiles, story: Story) -> Kernel:
-    """The product in TF32 of a row-major B, which a launch of its own transposes first, in tiles of rows x columns."""
-    kernel = _product("6_turned.py", "C6", "B transposed first", "tf32", tiles.persistent, story, "turned_tf32")
-    params = {"rows": rows, "columns": columns}
+def _ending_small(dtype: str, group: int, story: Story, name: str, k_major: bool = False) -> Kernel:
+    """The persistent product in 16 bits, its last wave in tiles of 64 x 64 where it is nearly empty."""
+    tiles, small, constants = _Tiles(128, 128, 64, group), (64, 64), {"k_major": int(k_major), "fast": 0}
+    kernel = _product("5_tail.py", "C5", "Small tiles in the last wave", dtype, tiles, story, name, constants, k_major)
+    params = {**tiles.params, "tm": small[0], "tn": small[1], **constants}
+    defines, expects = parameters(params), _last_expects(dtype)
+    last = Step("last_wave", kernel.launch, (), params=params, defines=defines, expects=expects)
+    return _in_two(kernel, tiles.persistent, small, last)
+
+
+_WAITS = Expect(r"ACQBULK", "waits for the launch before it", 1, 1)
+_ANNOUNCES = Expect(r"PREEXIT", "lets the launch after it begin", 1, 1)
+_UNHURRIED = Expect(r"WARPGROUP\.DEPBAR(\..*)?", "wgmma are waited for by groups, not one by one", 1, 4)
+
+
+def _resident(tiles: _Tiles, dtype: str, story: Story, name: str, k_major: bool, latency: int, fast: int = 0) -> Kernel:
+    """Blocks that stay, by default two per SM, with `latency` stages; the last wave in tiles of 64 x 64."""
+    small, constants = (64, 64), {"k_major": int(k_major), "fast": fast, "latency": latency}
+    rung, title = "C7", "Two persistent blocks per SM"
+    kernel = _product("7_pairs.py", rung, title, dtype, tiles, story, name, constants, k_major)
+    kernel = kernel.with_promises(expects=(*kernel.promises.expects, _ANNOUNCES, _UNHURRIED)).with_platform(
+        targets=("90",)
+    )
+    params = {**kernel.params, "tm": small[0], "tn": small[1]}
+    last = Step(
+        "last_wave",
+        kernel.launch,
+        (),
+        params=params,
+        defines=kernel.code.defines | parameters(params),
+        expects=(*_last_expects(dtype), _WAITS, _UNHURRIED),
+    )
+    return _in_two(kernel, tiles.persistent, small, last, early=True)
+
+
+def _promoted(tiles: _Tiles, steps: int, latency: int, story: Story) -> Kernel:
+    """The product of e4m3 with sums that go to fp32 every `steps` tiles along K."""
+    kernel = _product(
+        "8_promoted.py",
+        "C8",
+        "Promotion by the source",
+        "fp8_e4m3",
+        tiles,
+        story,
+        "promoted_fp8_e4m3",
+        {"steps": steps, "latency": latency},
+        k_major=True,
+    )
+    additions = Expect(r"FADD(\..*)?", "64 additions per interval, with a warpgroup for half of the tile", 64, 64)
+    return (
+        kernel.with_accepts(multiple_of={"n": 16, "k": tiles.bk * steps})
+        .with_promises(expects=(*kernel.promises.expects, additions, _UNHURRIED))
+        .with_platform(targets=("90",))
+    )
+
+
+_TRANSPOSING = {
+    "6_turned.py": ("C6", "B transposed first"),
+    "9_turned_bytes.py": ("C9", "Bytes of B transposed first"),
+}
+"""Rung and title of the sources that transpose B."""
+
+
+def _transposed(
+    rows: int,
+    columns: int,
+    tiles: _Tiles,
+    story: Story,
+    dtype: str = "tf32",
+    source: str = "6_turned.py",
+    constants: Mapping[str, int] | None = None,
+) -> Kernel:
+    """The product of a row-major B, which a launch of its own transposes first, in tiles of rows x columns.
+
+    In 8 bits the product may begin before that launch ends.
+    """
+    rung, title = _TRANSPOSING[source]
+    kernel = _product(source, rung, title, dtype, tiles.persistent, story, f"turned_{dtype}", constants)
+    params, early = {"rows": rows, "columns": columns}, dtype == "int8"
 
     def blocks(shape: Shape) -> Launch:
         return Launch(grid=(-(-shape.k // rows) * -(-shape.n // columns), 1, 1), block=ONE_THREAD)
+
+    def product(shape: Shape) -> Launch:
+        return replace(kernel.launch(shape), early=early)
 
     transpose = Step(
         "turn",
@@ -381,18 +452,27 @@ def _transposed(rows: int, columns: int, tiles: _Tiles, story: Story) -> Kernel:
         ("array:b", "array:turned"),
         params=params,
         defines=parameters(params),
-        expects=(Expect(r"STG\.E\.128(\..*)?|UTMASTG\.2D(\..*)?", "stores of 16 bytes, or by TMA"),),
+        expects=(
+            Expect(r"STG\.E\.128(\..*)?|UTMASTG\.2D(\..*)?", "stores of 16 bytes, or by TMA"),
+            *((_ANNOUNCES,) if early else ()),
+        ),
     )
     arguments = ("array:a", "array:turned", "array:c")
-    workspace = {"turned": Buffer("tf32", lambda shape: (shape.n, shape.k), (1, 4))}
-    run = Run(steps=(transpose, Step("multiply", kernel.launch, arguments)), workspace=workspace)
-    return replace(kernel.with_code(entry="multiply").with_call(arguments=arguments), run=run)
+    workspace = {"turned": Buffer(dtype, lambda shape: (shape.n, shape.k), (1, 16 // DTYPES[dtype]))}
+    run = Run(steps=(transpose, Step("multiply", product, arguments)), workspace=workspace)
+    return replace(kernel.with_code(entry="multiply").with_call(arguments=arguments), launch=product, run=run)
+
+
+def _turned_bytes(rows: int, columns: int, tiles: _Tiles, latency: int, story: Story) -> Kernel:
+    kernel = _transposed(rows, columns, tiles, story, "int8", "9_turned_bytes.py", {"latency": latency})
+    return kernel.with_promises(expects=(*kernel.promises.expects, _WAITS, _UNHURRIED)).with_platform(targets=("90",))
 
 
 _AS_PUBLISHED = "The article's kernel in the fastest of the tiles that its program tries."
 
 _FOUND = _story("Tile and hints found by a search on this GPU.")
 _SMALLER = _story("The smaller tile, of one warpgroup that multiplies.")
+_PAIR = "Two stages per operand, by the latency hint, let two persistent blocks share an SM."
 _LAST = "The tiles of a partial last wave are split in four, if all the parts fit one wave."
 
 
@@ -518,6 +598,41 @@ _WRITTEN = (
         _Tiles(128, 128, 32),
         _story("One launch transposes B, once for all rows of tiles of C.", gain_over="cutile.matmul_tf32_tuned"),
     ),
+    _resident(
+        _Tiles(128, 128, 64, group=16, hints={"occupancy": 2}),
+        "bf16",
+        _story(_PAIR, gain_over="cutile.tail_bf16"),
+        "pairs_bf16",
+        k_major=False,
+        latency=2,
+    ),
+    _resident(
+        _Tiles(128, 128, 128, hints={"occupancy": 2}),
+        "int8",
+        _story(_PAIR, gain_over="cutile.persistent_int8_tuned"),
+        "pairs_int8",
+        k_major=True,
+        latency=2,
+    ),
+    _promoted(
+        _Tiles(128, 128, 128, group=16, hints={"num_worker_warps": 8}),
+        4,
+        5,
+        _story(
+            "The source, not the compiler, says how often sums go from the tensor core to fp32.",
+            gain_over="cutile.k_major_fp8_e4m3_tuned",
+        ),
+    ),
+    _turned_bytes(
+        64,
+        64,
+        _Tiles(128, 128, 128, hints={"occupancy": 2}),
+        2,
+        _story(
+            "One launch transposes the bytes of B; the product is launched before it ends.",
+            gain_over="cutile.matmul_int8_tuned",
+        ),
+    ),
 )
 
 
@@ -591,6 +706,43 @@ def _persistent_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunabl
     return Tunable(f"cutile.{name}", space, _fits(dtype), kernel)
 
 
+def _resident_fits(dtype: str) -> Callable[[Mapping[str, int]], bool]:
+    """A filter for blocks that stay: constants that sm_90's machine code shows neither to spill nor to wait for each
+    wgmma. Two blocks per SM hold 128 x 128 sums and at most two stages."""
+
+    def allowed(params: Mapping[str, int]) -> bool:
+        bm, bn, latency, crowd = params["bm"], params["bn"], params["latency"], params["occupancy"] or 1
+        warps, stage = params["num_worker_warps"] or 4, (bm + bn) * params["bk"] * DTYPES[dtype]
+        return (
+            bm * bn // (32 * warps) == 128
+            and (latency <= 2 and warps == 4 if crowd == 2 else latency >= 3)
+            and latency * stage <= 200 * 1024
+            and params["group"] * bm in (1024, 2048)
+        )
+
+    return allowed
+
+
+def _resident_tunable(dtype: str, k_major: bool, fast: bool = False) -> Tunable:
+    """Blocks that stay, one or two per SM, with the number of their stages."""
+    name = f"pairs_{dtype}{'_fast' if fast else ''}_tuned"
+
+    def kernel(params: Mapping[str, int]) -> Kernel:
+        return _resident(_searched(params), dtype, _FOUND, name, k_major, params["latency"], int(fast))
+
+    space = {
+        "bm": (128, 256),
+        "bn": (128, 256),
+        "bk": (128 // DTYPES[dtype],),
+        "group": (4, 8, 16),
+        "latency": (1, 2, 3, 4, 5, 6),
+        "num_worker_warps": (0, 8),
+        "occupancy": (0, 2),
+        "num_ctas": (1,),
+    }
+    return Tunable(f"cutile.{name}", space, _resident_fits(dtype), kernel)
+
+
 TUNABLES = (
     *(_tunable(dtype, False) for dtype in ("fp16", "bf16", "tf32", "int8")),
     *(_tunable(dtype, True) for dtype in ("bf16", "tf32", "int8", "fp8_e4m3")),
@@ -598,6 +750,9 @@ TUNABLES = (
     *(_persistent_tunable(dtype, False) for dtype in ("fp16", "bf16")),
     *(_persistent_tunable(dtype, True) for dtype in ("tf32", "int8")),
     _persistent_tunable("fp8_e4m3", True, fast=True),
+    *(_resident_tunable(dtype, False) for dtype in ("fp16", "bf16")),
+    _resident_tunable("int8", True),
+    _resident_tunable("fp8_e4m3", True, fast=True),
 )
 """The same sources with constants that the article does not have. Nothing is built of them before a search."""
 

@@ -1,7 +1,8 @@
 """Enough of cuTile, on NumPy, to run a kernel's source on the CPU, block after block.
 
 No measurement and no replacement for the numerical gate: it proves indices, scales and the order of operations where no
-GPU is. Sums of ct.mma are exact here, then rounded to fp32.
+GPU is. Sums of ct.mma are exact here, then rounded to fp32. A launch that begins early sees what the launch before it
+writes only once it has waited for that one; until then those arrays hold no numbers.
 """
 
 from __future__ import annotations
@@ -40,14 +41,39 @@ def stored(dtype: str) -> type:
     return {"fp64": np.float64, "int32": np.int32}.get(dtype, np.float32)
 
 
-def _module(block: list[int], grid: list[int]) -> types.ModuleType:
+class Order:
+    """What a block of an early launch may see: nothing that the launch before writes, until it waits."""
+
+    def __init__(self) -> None:
+        self.announced = False
+        self.hidden: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def hide(self, arrays: list[np.ndarray]) -> None:
+        """Take the values of `arrays` away until a block waits."""
+        self.hidden = [(array, array.copy()) for array in arrays]
+        for array in arrays:
+            array[...] = -1 if array.dtype.kind == "i" else np.nan
+
+    def wait(self) -> None:
+        for array, values in self.hidden:
+            array[...] = values
+        self.hidden = []
+
+    def announce(self) -> None:
+        self.announced = True
+
+
+def _module(block: list[int], grid: list[int], order: Order) -> types.ModuleType:
     ct = types.ModuleType("cuda.tile")
 
     def where_in(index: tuple[int, ...], shape: tuple[int, ...], array: Array) -> tuple[slice, ...]:
         starts = [int(i) * size for i, size in zip(index, shape, strict=True)]
         return tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
 
-    def load(array: Array, index: tuple, shape: tuple, order: str = "C", padding_mode: str = "none") -> np.ndarray:
+    def load(
+        array: Array, index: tuple, shape: tuple, order: str = "C", padding_mode: str = "none", latency: int = 1
+    ) -> np.ndarray:
+        assert latency in range(1, 11)
         array = Array(array.values.T, array.dtype) if order == "F" else array
         found = array.values[where_in(index, shape, array)]
         missing = [(0, size - have) for size, have in zip(shape, found.shape, strict=True)]
@@ -83,13 +109,15 @@ def _module(block: list[int], grid: list[int]) -> types.ModuleType:
     ct.where, ct.abs, ct.maximum = np.where, np.abs, np.maximum
     ct.max = lambda x, axis=None, keepdims=False: np.max(x, axis=axis, keepdims=keepdims)
     ct.static_iter = iter
+    ct.grid_dependency_control_wait = order.wait
+    ct.grid_dependency_control_launch_dependents = order.announce
     return ct
 
 
-def functions(kernel: Kernel, block: list[int], grid: list[int]) -> dict[str, Any]:
+def functions(kernel: Kernel, block: list[int], grid: list[int], order: Order | None = None) -> dict[str, Any]:
     """What the source of `kernel` defines; `block` is where the index of the block at hand is put, `grid` how many."""
     saved = {name: sys.modules.get(name) for name in ("cuda", "cuda.tile")}
-    tile = _module(block, grid)
+    tile = _module(block, grid, order or Order())
     package = types.ModuleType("cuda")
     package.tile = tile
     sys.modules |= {"cuda": package, "cuda.tile": tile}
@@ -112,8 +140,8 @@ class Launches:
         n = b.shape[0 if kernel.compute.layout == "row,col,row" else 1]
         self.kernel, self.shape = kernel, Shape(a.shape[0], n, a.shape[1])
         kernel.check(self.shape)
-        self._block, self._grid = [0, 0, 0], [1, 1, 1]
-        self._functions = functions(kernel, self._block, self._grid)
+        self._block, self._grid, self._order = [0, 0, 0], [1, 1, 1], Order()
+        self._functions = functions(kernel, self._block, self._grid, self._order)
         c = np.full((self.shape.m, self.shape.n), np.nan)
         self.operands = {"a": a, "b": b, "c": c}
         self.workspace = {
@@ -134,11 +162,20 @@ class Launches:
         known = {**self.operands, **self.workspace, **arrays}
         names = [one if isinstance(one, int) else one.removeprefix("array:") for one in step.arguments]
         given = [name if isinstance(name, int) else Array(known[name], self._dtypes[name]) for name in names]
-        self._grid[:] = step.launch(self.shape).grid
+        launch = step.launch(self.shape)
+        assert self._order.announced or not launch.early, f"{step.entry} is early, and nothing lets it begin"
+        self._grid[:] = launch.grid
+        self._order.announced = False
+        # A step writes its last array. What an earlier step wrote is out of an early block's sight; C counts, too,
+        # since a block that stores before it waits may end before the launch that it follows.
+        written = [known[name] for name in (*self.workspace, "c") if name in names]
         for index in range(self._grid[0]):
             self._block[0] = index
+            if launch.early:
+                self._order.hide(written)
             with np.errstate(invalid="ignore", over="ignore", under="ignore"):
                 self._functions[step.function or step.entry](*given, *self.kernel.part(step).params.values())
+            assert not self._order.hidden, f"a block of {step.entry} never waits"
 
     def read(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -148,7 +185,8 @@ class Launches:
         if self.kernel.run.program is not None:
             self.kernel.run.program(self)
         else:
-            for step in self.kernel.steps_at(self.shape):
+            alone = Step(self.kernel.code.entry, self.kernel.launch, self.kernel.call.arguments)
+            for step in self.kernel.steps_at(self.shape) or (alone,):
                 self.do(step)
         return self.operands["c"]
 

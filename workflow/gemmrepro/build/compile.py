@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.build import sass
 from gemmrepro.build.compilers import compiler
@@ -169,18 +170,33 @@ def inspect(compiled: Units, listed: Together) -> Compiled:
 
 
 def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usage | None]:
-    """Compile `kernel`, which has one entry point, for `arch` ("90") only.
+    """Compile `kernel` for `arch` ("90") only.
 
-    Returns: the fat binary, and the resources of the entry point; None if the binary has no such entry point.
+    Returns: the fat binary, or several one after another; and the resources of the entry point, of several the most
+        of each. None if the binary lacks an entry point.
 
     Raises:
         UserError: the source is missing or does not compile, or the toolkit cannot read the machine code.
     """
+    images, usages = [], []
     with tempfile.TemporaryDirectory(prefix="gemmrepro-tune-") as folder:
-        path = Path(folder) / "kernel.fatbin"
-        log = compiler(kernel).compile(kernel, toolkit, [arch], 1, path)
-        usage = compiler(kernel).usage(kernel.code.entry, log, Listings(path)).get(f"sm_{arch}")
-        return path.read_bytes(), usage
+        for number, unit in enumerate(compiler(kernel).units(kernel)):
+            path = Path(folder) / str(number) / "kernel.fatbin"
+            path.parent.mkdir()
+            log = compiler(unit).compile(unit, toolkit, [arch], 1, path)
+            listings = Listings(path)
+            entries = [code.code.entry for code in unit.codes]
+            usages += [compiler(unit).usage(entry, log, listings).get(f"sm_{arch}") for entry in entries]
+            images.append(path.read_bytes())
+    known = [usage for usage in usages if usage is not None]
+    return b"".join(images), most(known) if len(known) == len(usages) else None
+
+
+def most(usages: Sequence[Usage]) -> Usage:
+    """The most that any of `usages` needs, resource by resource."""
+    needs = {each.name: [getattr(usage, each.name) for usage in usages] for each in fields(Usage)}
+    largest: dict[str, Any] = {name: None if None in values else max(values) for name, values in needs.items()}
+    return Usage(**largest)
 
 
 def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tuple[list[str], list[str]]:

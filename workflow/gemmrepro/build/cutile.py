@@ -107,8 +107,8 @@ class CuTile:
         return assemble(compile_cubins(kernel, archs, threads, binary.parent), binary)
 
     def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-        attempts = _compile(kernel, archs, threads, folder)
-        return {arch: message if cubin is None else None for arch, (cubin, message) in attempts.items()}
+        tried = attempts(kernel, archs, threads, folder)
+        return {arch: message if cubin is None else None for arch, (cubin, message) in tried.items()}
 
     def code_arch(self, arch: str) -> str:
         """Code for sm_90 is built as sm_90a, since instructions such as wgmma are architecture-specific."""
@@ -211,7 +211,7 @@ def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: P
         UserError: the source is missing or the compiler refuses it; the message quotes the compiler.
     """
     cubins = {}
-    for arch, (cubin, message) in _compile(kernel, archs, threads, folder).items():
+    for arch, (cubin, message) in attempts(kernel, archs, threads, folder).items():
         if cubin is None:
             raise UserError(
                 f"{kernel.id} does not compile with {PACKAGES[0]} for sm_{arch}:\n{message}\n"
@@ -221,8 +221,17 @@ def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: P
     return cubins
 
 
-def _compile(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, tuple[Path | None, str]]:
-    """By architecture, a cubin, or None and the compiler's message."""
+def attempts(
+    kernel: Kernel, archs: Sequence[str], threads: int, folder: Path, python: str = sys.executable
+) -> dict[str, tuple[Path | None, str]]:
+    """By architecture, a cubin in `folder`, or None and the compiler's message.
+
+    Args:
+        python: the interpreter whose packages compile.
+
+    Raises:
+        UserError: the source is missing, or does not define what the record says.
+    """
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     (folder / "spec.json").write_text(json.dumps(specification(kernel)))
@@ -230,8 +239,8 @@ def _compile(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -
     def compile_for(arch: str) -> tuple[Path | None, str]:
         cubin = folder / f"sm_{arch}.cubin"
         scratch = folder / f"sm_{arch}"
-        scratch.mkdir()
-        command = [sys.executable, "-m", cutile_export.__name__]
+        scratch.mkdir(exist_ok=True)
+        command = [python, "-m", cutile_export.__name__]
         command += [str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
         environment = _environment(scratch)
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
