@@ -2,7 +2,8 @@
 
 The packages follow the pipeline: `host` (images), `build`, `gates`, `measure` and `experiments`, `judge`, `paper`.
 README.md has the picture, CONTRIBUTING.md the layers and what kernels/ may import. `gemmrepro.dgemm` is `blas.dgemm`, a
-product in double for the arrays of CuPy and PyTorch, and `gemmrepro.prepare` what many products may share.
+product in double for the arrays of CuPy and PyTorch, `gemmrepro.prepare` what many products may share, and
+`gemmrepro.sgemm` a product in single precision.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("dgemm", "prepare"):  # only who multiplies needs the registry
+    if name in ("dgemm", "prepare", "sgemm"):  # only who multiplies needs the registry
         from gemmrepro import blas
 
         return getattr(blas, name)

@@ -8,21 +8,23 @@ would gain, cuBLAS's DGEMM multiplies.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.blas import library
-from gemmrepro.blas.matrices import Matrix, library_of, matrix
+from gemmrepro.blas.calls import common_stream, empty, on_stream, real_scalar, stream_of, target
+from gemmrepro.blas.matrices import Matrix, matrix
 from gemmrepro.blas.program import Factors, Held, Plan, program, usable
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import decided
 
 ACCURACIES = ("sqrt", "worst")
 LOOSEST = 40
+WAITS = "dgemm waits for the GPU"
+"""Why no CUDA graph can hold it."""
+
 SMALL = 2**33
 """Multiply-adds below which cuBLAS multiplies at once: looking at the numbers would take longer."""
 
@@ -91,11 +93,11 @@ def prepare(x: Any, *, name: str = "B", transpose: bool = False, binary: str | P
         raise UserError(f"name is {name!r}; choose 'A' or 'B', which of the factors it will be.")
     one = matrix(x, name)
     one = one.transposed if transpose else one
-    path, stream = usable(binary), _stream(x)
+    path, stream = usable(binary), stream_of(x)
     made = Prepared(one, name, {}, -1, None)
     if not one.rows * one.columns:
         return made
-    with _queue(stream, one) as (device, queue, cupy_stream):
+    with on_stream(stream, WAITS, one) as (device, queue, cupy_stream):
         loaded = program(path, device)
         made.device = device
         k = one.columns if name == "A" else one.rows
@@ -165,29 +167,19 @@ def dgemm(
     left, right = _factors(a, b, transpose_a, transpose_b)
     prepared = next((each for each in (a, b) if isinstance(each, Prepared)), None)
     a, b = (each.matrix.owner if isinstance(each, Prepared) else each for each in (a, b))
-    scalars = _scalar(alpha, "alpha"), _scalar(beta, "beta")
+    scalars = real_scalar(alpha, "alpha"), real_scalar(beta, "beta")
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
     k = left.columns
     loosened = loosening(accuracy, max(k, 1))
-    out = c if c is not None else _empty(a, left.rows, right.columns)
-    left, right, into = _by_rows(left, right, _target(out, left, right), prepared)
+    out = c if c is not None else empty(a, left.rows, right.columns)
+    left, right, into = _by_rows(left, right, target(out, left, right), prepared)
     plan = Plan(0, 0, 0)
     if into.rows and into.columns:
-        path, stream = usable(binary), _common_stream(a, b, out)
+        path, stream = usable(binary), common_stream(a, b, out)
         plan = _multiply(left, right, into, scalars, loosened, path, stream, prepared)
     how = Details(plan.moduli, plan.tiles, plan.native_tiles, decided.gamma(max(k, 1), loosened))
     return (out, how) if details else out
-
-
-def _scalar(value: Any, name: str) -> float:
-    """`value` as a double. Raises UserError if it is no real number, or none that a double holds."""
-    try:
-        if isinstance(value, Real):
-            return float(value)
-    except OverflowError:
-        pass
-    raise UserError(f"{name} is {value!r}; pass a real number that a double holds.")
 
 
 def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
@@ -214,17 +206,6 @@ def _factor(x: Any, name: str, transpose: bool) -> Matrix:
     return x.matrix
 
 
-def _target(c: Any, a: Matrix, b: Matrix) -> Matrix:
-    """C as it is written. Raises UserError if it is not as large as the product, or shares memory with a factor."""
-    into = matrix(c, "C", written=True)
-    if (into.rows, into.columns) != (a.rows, b.columns):
-        raise UserError(f"C is {into.rows} x {into.columns}; pass one of {a.rows} x {b.columns}, as the product is.")
-    for name, one in (("A", a), ("B", b)):
-        if into.overlaps(one):
-            raise UserError(f"C shares memory with {name}, which would change while it is read; pass another C.")
-    return into
-
-
 def _by_rows(a: Matrix, b: Matrix, c: Matrix, prepared: Prepared | None) -> tuple[Matrix, Matrix, Matrix]:
     """The product as one whose C lies by rows. Raises UserError if another factor was prepared than that takes."""
     if not c.by_columns:
@@ -249,7 +230,7 @@ def _multiply(
     """Launch the products of all stretches of k; how the last one was made."""
     alpha, beta = scalars
     k = a.columns if alpha != 0.0 else 0  # BLAS does not read A and B then
-    with _queue(stream, a, b, c) as (device, queue, cupy_stream):
+    with on_stream(stream, WAITS, a, b, c) as (device, queue, cupy_stream):
         loaded = program(path, device)
         before = prepared.arrays if prepared is not None else 0
         if prepared is not None and prepared.ready is not None:
@@ -270,72 +251,3 @@ def _multiply(
         if prepared is not None and prepared.arrays > before:
             prepared.ready = cupy_stream.record()
     return plan
-
-
-@contextmanager
-def _queue(stream: int, *matrices: Matrix) -> Iterator[tuple[int, Any, Any]]:
-    """(GPU, stream as cuda.core knows it, as CuPy does), both current. Raises UserError if it is being captured."""
-    import cupy
-    from cuda.core import Stream
-
-    device = _device(*matrices)
-    cupy_stream = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
-    legacy = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not zero
-    with cupy.cuda.Device(device), cupy_stream:
-        _refuse_capture(cupy_stream)
-        yield device, Stream.from_handle(stream or legacy), cupy_stream
-
-
-def _refuse_capture(stream: Any) -> None:
-    """Raise UserError if a CUDA graph is being captured: the host waits for the device, which ends the capture."""
-    try:
-        capturing = stream.is_capturing()
-    except RuntimeError:  # CUDA's answer for the default stream while another one is captured
-        capturing = True
-    if capturing:
-        raise UserError("a CUDA graph is being captured, and dgemm waits for the GPU; call it outside of the capture.")
-
-
-def _device(*matrices: Matrix) -> int:
-    """The GPU that holds them all. Raises UserError if there are several."""
-    import cupy
-
-    found = {cupy.cuda.runtime.pointerGetAttributes(one.pointer).device for one in matrices if one.rows * one.columns}
-    if min(found) < 0:  # cudaInvalidDeviceId, of memory that no GPU knows
-        raise UserError("A, B or C is at an address that is no GPU's; pass arrays that are on a GPU.")
-    if len(found) > 1:
-        raise UserError(f"A, B and C are on GPUs {', '.join(map(str, sorted(found)))}; move them to one.")
-    return int(found.pop())
-
-
-def _empty(like: Any, rows: int, columns: int) -> Any:
-    """An array [rows, columns] of the library of `like`, on its GPU; CuPy's of any other library."""
-    if library_of(like) == "torch":
-        return like.new_empty((rows, columns))
-    import cupy
-
-    with cupy.cuda.Device(getattr(getattr(like, "device", None), "id", None)):
-        return cupy.empty((rows, columns))
-
-
-def _common_stream(a: Any, b: Any, c: Any) -> int:
-    """The current stream of A's library. Raises UserError if it is not that of the others: none would wait for it."""
-    stream = _stream(a)
-    for name, other in (("B", b), ("C", c)):
-        if library_of(other) != library_of(a) and _stream(other) != stream:
-            raise UserError(
-                f"A is of {library_of(a)} and {name} of {library_of(other)}, whose current streams differ; convert one "
-                "with torch.from_dlpack or cupy.from_dlpack, which copies nothing."
-            )
-    return stream
-
-
-def _stream(array: Any) -> int:
-    """The current stream of the library of `array`, as the driver's handle."""
-    if library_of(array) == "torch":
-        import torch
-
-        return int(torch.cuda.current_stream(array.device).cuda_stream)
-    import cupy
-
-    return int(cupy.cuda.get_current_stream().ptr)

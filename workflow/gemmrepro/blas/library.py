@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmrepro.blas.matrices import BYTES, Matrix
+from gemmrepro.blas.matrices import Matrix
 
 
 def multiply(a: Matrix, b: Matrix, c: Matrix, alpha: float, beta: float) -> None:
@@ -31,9 +31,10 @@ def scale(c: Matrix, beta: float) -> None:
     """C = beta C, C by rows; it is not read if beta is 0."""
     import cupy
 
+    size = c.kind.bytes
     count = (c.rows - 1) * c.ld + c.columns
-    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(c.pointer, BYTES * count, c.owner), 0)
-    whole = cupy.ndarray((c.rows, c.columns), np.float64, memory, strides=(BYTES * c.ld, BYTES))
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(c.pointer, size * count, c.owner), 0)
+    whole = cupy.ndarray((c.rows, c.columns), np.dtype(c.kind.code), memory, strides=(size * c.ld, size))
     if beta == 0.0:
         whole.fill(0.0)
     else:

@@ -470,31 +470,32 @@ def _steps(one: Matrix) -> tuple[Any, ...]:
     return one.pointer, _int(row), _int(column)
 
 
-BUILD_IT = f"`envs/run snakemake --use-singularity --cores 1 results/build/cuda13/{KERNEL}.fatbin`"
+def _build_it(name: str) -> str:
+    return f"`envs/run snakemake --use-singularity --cores 1 results/build/cuda13/{name}.fatbin`"
 
 
-def usable(binary: str | Path | None, built: Path = BUILT) -> Path:
-    """The fat binary to load: `binary`, or by default the one in `built`.
+def usable(binary: str | Path | None, built: Path = BUILT, name: str = KERNEL) -> Path:
+    """The fat binary of the kernel `name` to load: `binary`, or by default the one in `built`.
 
     Raises:
         UserError: there is none; or that of the build stage is of other sources than today's, whose launches it gets.
     """
-    path = Path(binary) if binary is not None else built / f"{KERNEL}.fatbin"
+    path = Path(binary) if binary is not None else built / f"{name}.fatbin"
     if not path.is_file():
-        raise UserError(f"the binary {path} is missing; build it with {BUILD_IT}, or pass binary=.")
+        raise UserError(f"the binary {path} is missing; build it with {_build_it(name)}, or pass binary=.")
     if binary is None:
-        _check_sources(built)
+        _check_sources(built, name)
     return path
 
 
 @cache  # hashing takes longer than a small product; what is raised is not kept
-def _check_sources(built: Path) -> None:
+def _check_sources(built: Path, name: str) -> None:
     """Raise UserError unless the build stage compiled the binary in `built` from what is in the tree."""
-    kernel = registry.kernel(KERNEL)
+    kernel = registry.kernel(name)
     record = read_build(kernel, built.parent, built.name)
     if record.build_key != build_key(kernel, record.toolkit_version, record.packages):
         raise UserError(
-            f"{KERNEL} in {built} was built from other sources than today's; build it again with {BUILD_IT}."
+            f"{name} in {built} was built from other sources than today's; build it again with {_build_it(name)}."
         )
 
 
