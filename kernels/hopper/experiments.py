@@ -4,6 +4,8 @@
 layouts, the instruction of the article's sketch reads them through every descriptor of a list, and wrong elements of C
 are counted. Operands are small integers, so that C is exact in fp16.
 
+`epilogue` times GELU(alpha A B + beta C + bias) in one launch in alternation with other ways to compute it.
+
 `forms` times each form of level H14 alone, hot and from rest, with its power: the model by which the host chooses among
 them is fitted to that.
 
@@ -14,6 +16,7 @@ product of the same size on CUDA cores, the article's level 7 or cuBLAS's, and w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -186,7 +189,96 @@ def _forms(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield context.row(subject, n=shape.n, form=entry, chosen=int(entry == chosen), **cells)
 
 
+FUSED, APART = "hopper.epilogue", "hopper.epilogue_apart"
+FUSED_LIBRARY = "cublas.gemm_gelu_bias"
+BESIDE = "cublas.gemm and bias_gelu"
+"""The library's product, and the pointwise kernel of hopper.epilogue_apart."""
+ALPHA, BETA = 1 / 64, 0.5
+"""Scalars of `epilogue`: arguments of GELU of about one."""
+
+
+def _both(first: Any, second: Any) -> None:
+    first()
+    second()
+
+
+def _other_ways(context: Any, toolkit: str, launched: Any) -> Iterator[tuple[str, Any, float]]:
+    """Ways to compute what hopper.epilogue does: name, call, and bytes of matrices of C's shape that it moves."""
+    from dataclasses import replace
+
+    from gemmrepro.gpu import baselines
+    from gemmrepro.operations import Problem
+
+    matrix = float(launched.output.nbytes)
+    for subject in context.subjects:
+        if subject.kernel == APART and subject.toolkit == toolkit:
+            loaded = context.loaded(subject)
+            yield APART, loaded.bind(launched), 4 * matrix
+            # The library's product adds to z in place; a bound launch of the pointwise kernel reads the same z.
+            z = launched.inputs[2].copy()
+            problem = Problem("gemm", launched.problem.dtype_in, launched.problem.dtype_out, launched.problem.layout)
+            plain = replace(launched, problem=problem, inputs=launched.inputs[:2], output=z)
+            multiply = baselines.baseline(LIBRARY).bind(context.session, plain)
+            yield BESIDE, partial(_both, multiply, loaded.launches(launched).bind("bias_gelu", z=z)), 4 * matrix
+        elif subject.kernel == FUSED_LIBRARY:
+            yield FUSED_LIBRARY, baselines.baseline(FUSED_LIBRARY).bind(context.session, launched), 2 * matrix
+
+
+def _epilogues(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from gemmrepro import registry, stats, timing
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.operations import Shape
+
+    shape, kernel = Shape.cube(point["n"]), registry.kernel(FUSED)
+    inputs, output = random(kernel.problem, shape, 1)
+    launched = Operands(kernel.problem, shape, tuple(inputs), output, ALPHA, BETA)
+    timer, plan = timing.Timer(context.session), timing.Plan(**context.settings)
+    for subject in context.subjects:
+        if subject.kernel != FUSED:
+            continue
+        call = context.bind(subject, launched)
+        for over, other, moved in _other_ways(context, subject.toolkit, launched):
+            estimates = timer.estimate(call, timer.once(call)), timer.estimate(other, timer.once(other))
+            burst = timer.burst([call], [other], "warm", plan, estimates, timing.wants_graphs(*estimates))
+            ratio = stats.ratio_interval([burst.baseline], [burst.times])
+            own, beside = (stats.median_interval(times).value for times in (burst.times, burst.baseline))
+            yield context.row(
+                subject,
+                n=shape.n,
+                over=over,
+                time_us=own,
+                over_us=beside,
+                saved_us=beside - own,
+                saved_bytes=moved - 2.0 * output.nbytes,
+                times=ratio.value,
+                times_low=ratio.low,
+                times_high=ratio.high,
+            )
+
+
 EXPERIMENTS = (
+    Experiment(
+        name="epilogue",
+        title="A fused epilogue",
+        question="What does GELU(alpha A B + beta C + bias) save in one launch, of time and of bytes?",
+        kernels=(FUSED, APART),
+        libraries=(FUSED_LIBRARY,),
+        parameters={"ns": [2048, 4096, 8192], "alpha": ALPHA, "beta": BETA},
+        settings={"interval": 0.01, "seconds": 0.3, "least": 6, "most": 100},
+        columns=(
+            Column("n", "M = N = K", kind="integer"),
+            Column("over", "what it alternates with", kind="text"),
+            Column("time_us", "its time", "µs"),
+            Column("over_us", "that of the other", "µs"),
+            Column("saved_us", "time saved", "µs"),
+            Column("saved_bytes", "bytes of C, z and D that it does not move", "B"),
+            Column("times", "time of the other over its own", low="times_low", high="times_high"),
+            Column("times_low", "lower end of its 95% interval"),
+            Column("times_high", "upper end of its 95% interval"),
+        ),
+        points=lambda parameters: [{"n": n} for n in parameters["ns"]],
+        measure=_epilogues,
+    ),
     Experiment(
         name="forms",
         title="Forms of level H14 alone",

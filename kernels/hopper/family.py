@@ -20,6 +20,7 @@ from gemmrepro.registry import (
     Platform,
     Promises,
     Run,
+    Step,
     Story,
     TensorMap,
     Timing,
@@ -618,6 +619,89 @@ def _by_energy() -> Kernel:
     )
 
 
+_EPILOGUE = Compute(op="gemm_epilogue", dtype_in="bf16", dtype_out="bf16", layout="row,col,row")
+_EPILOGUE_SHARED = 5 * (128 + 128) * 64 * 2 + 8 * 4 * 16 * 64 * 2 + (2 * 5 + 2 + 8) * 8
+"""Bytes of five stages, of four pieces for each of eight warps, and of the barriers."""
+_EPILOGUE_MAPS = {"a": TensorMap(box=(128, 64)), "b": TensorMap(box=(128, 64)), "c0": TensorMap(box=(16, 64))}
+_EPILOGUE_PARAMS = {"bm": 128, "bn": 128, "bk": 64, "stages": 5, "group": 8}
+_TAKES_C = (
+    *_RING_OF_TWO_WARPGROUPS,
+    _hgmma("64x128x16", "bf16", 8),
+    Expect(r"UTMALDG\.2D", "TMA loads tiles of A and B, and pieces of C", least=3),
+    Expect(r"LDS(\..*)?", "threads read their elements of C", least=32),
+    Expect(r"STSM\.16\.M88\.4(\..*)?", "stmatrix puts those of D in their place", least=16),
+    Expect(r"UTMASTG\.2D", "TMA stores D", least=4),
+    *_NO_STG,
+    _NO_SPILL,
+    _NEVER[-1],
+)
+
+
+def _with_epilogue(name: str, rung: str, title: str, entry: str, out: str, idea: str) -> Kernel:
+    """A kernel of 15_epilogue.cu, whose products go to the operand `out`."""
+    bias = ("bias",) if out == "c" else ()
+    return Kernel(
+        id=f"hopper.{name}",
+        rung=rung,
+        title=title,
+        source="15_epilogue.cu",
+        compute=_EPILOGUE,
+        code=Code(entry, params=_EPILOGUE_PARAMS, headers=_HEADERS),
+        launch=_persistent(128, 128, _EPILOGUE_SHARED),
+        call=Call(
+            arguments=("map:a", "map:b", "map:c0", f"map:{out}", *bias, "alpha", "beta", "m", "n", "k"),
+            tensor_maps={**_EPILOGUE_MAPS, out: TensorMap(box=(16, 64))},
+        ),
+        platform=Platform(min_capability=(9, 0), targets=("90a",)),
+        accepts=Accepts(multiple_of={"n": 8, "k": 8}),
+        timing=Timing(baseline=None, timed=False),
+        story=Story(idea=idea),
+    )
+
+
+def _epilogue() -> Kernel:
+    kernel = _with_epilogue(
+        "epilogue",
+        "H15",
+        "GELU, bias and C in the epilogue",
+        "fused",
+        "c",
+        "D = GELU(alpha A B + beta C + bias) in one launch: C comes by TMA, and GELU's argument stays in registers.",
+    )
+    exponential = Expect(r"MUFU\.EX2.*", "erff takes an exponential", least=1)
+    return kernel.with_promises(expects=(*_TAKES_C, exponential), gate_shapes=_SEVERAL_TILES)
+
+
+def _epilogue_apart() -> Kernel:
+    kernel = _with_epilogue(
+        "epilogue_apart",
+        "H15, apart",
+        "GELU and bias in a launch of their own",
+        "product",
+        "z",
+        "The same product, which writes alpha A B + beta C, and a pointwise kernel that reads it.",
+    )
+    product = Step("product", kernel.launch, kernel.call.arguments, expects=_TAKES_C)
+    pointwise = Step(
+        "bias_gelu",
+        lambda shape: Launch(grid=(_ceil(shape.m * shape.n, 8 * 256), 1, 1), block=(256, 1, 1)),
+        ("z", "bias", "c", "m", "n"),
+        expects=(
+            Expect(r"LDG\.E\.128\..*", "16 bytes of z and of the bias a thread", least=2),
+            Expect(r"STG\.E\.128(\..*)?", "16 bytes of D", least=1),
+            _NO_SPILL,
+        ),
+    )
+    return replace(
+        kernel,
+        promises=Promises(expects=_TAKES_C, gate_shapes=_SEVERAL_TILES),
+        run=Run(
+            steps=(product, pointwise),
+            workspace={"z": Buffer("bf16", lambda shape: (shape.m, shape.n), multiples=(1, 8))},
+        ),
+    )
+
+
 KERNELS = (
     _SKETCH,
     _LAYOUTS,
@@ -721,4 +805,6 @@ KERNELS = (
     _lockstep("fp16"),
     _stream_k("fp16"),
     _by_size("fp16"),
+    _epilogue(),
+    _epilogue_apart(),
 )

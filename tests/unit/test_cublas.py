@@ -156,6 +156,46 @@ def test_sums_in_fp16_are_asked_for_with_factors_in_fp16(library, lt):
     assert (read(arguments[2], "<u2"), read(arguments[7], "<u2")) == (0x3C00, 0), "1 and 0 as fp16"
 
 
+FUSED = Problem("gemm_epilogue", "bf16", "bf16", "row,col,row")
+
+
+def fused_operands():
+    arrays = [SimpleNamespace(data=SimpleNamespace(ptr=place << 12)) for place in (1, 2, 3, 4, 5)]
+    return Operands(FUSED, SHAPE, tuple(arrays[:4]), arrays[4], 0.125, 0.5)
+
+
+def test_a_fused_epilogue_is_gelu_of_a_bias_and_c_stays(library, lt):
+    call, *others = lt.fused(fused_operands(), 8)
+    assert len(others) == 2
+    assert library.attributes[cublas.LT_EPILOGUE] == cublas.GELU_BIAS
+    assert library.attributes[cublas.LT_BIAS_POINTER] == 4 << 12
+    call()
+    (arguments,) = library.named("matmul")
+    assert (read(arguments[2], "<f4"), read(arguments[7], "<f4")) == (0.125, 0.5)
+    assert (arguments[3], arguments[5]) == (2 << 12, 1 << 12), "B, then A"
+    assert (arguments[8], arguments[10]) == (3 << 12, 5 << 12), "C is read, D is written"
+    lt.candidates(operands(), 8)
+    assert len(library.named("matmul_algo_get_heuristic")) == 2
+
+
+def test_a_library_without_the_epilogue_says_what_to_compare_with_instead(library, lt):
+    library.status["matmul_algo_get_heuristic"] = cublas.NOT_SUPPORTED
+    with pytest.raises(UserError, match=r"cublasLt 130500 fuses no GELU and bias into .* a pointwise kernel instead"):
+        lt.fused(fused_operands(), 8)
+
+
+def test_the_fused_baseline_has_a_trial_of_its_own(library, lt, monkeypatch):
+    session = SimpleNamespace(
+        stream=SimpleNamespace(ptr=0, is_capturing=lambda: False), libraries={"cublasLt": lt}, trials=Trials()
+    )
+    monkeypatch.setattr(baselines, "_try", lambda session, calls: 2)
+    call = baselines.baseline("cublas.gemm_gelu_bias").bind(session, fused_operands())
+    assert session.trials.algorithm(FUSED, SHAPE, "cublas.gemm_gelu_bias") == 2
+    assert session.trials.algorithm(FUSED, SHAPE) is None
+    call()
+    assert len(library.named("matmul")) == 1
+
+
 def test_an_m_major_a_is_a_transposed_second_matrix(library, lt):
     lt.candidates(operands(Problem("gemm", "fp16", "fp16", "col,row,row")), 8)
     assert [library.attributes[side] for side in (cublas.LT_TRANSA, cublas.LT_TRANSB)] == [cublas.OP_N, cublas.OP_T]

@@ -80,7 +80,12 @@ def test_the_layouts_of_the_experiment_are_those_of_the_kernel() -> None:
     (names,) = [line for line in source.splitlines() if "enum" in line]
     assert len(DECLARED.LAYOUTS) == names.count(",") + 1
     assert sorted(DECLARED.MODES.values()) == [0, 1, 2, 3]
-    assert {experiment.name for experiment in experiments.declared("hopper")} == {"cores", "forms", "layouts"}
+    assert {experiment.name for experiment in experiments.declared("hopper")} == {
+        "cores",
+        "epilogue",
+        "forms",
+        "layouts",
+    }
 
 
 FORMS = load_module("hopper_family", KERNELS_DIR / "hopper/family.py")

@@ -41,6 +41,7 @@ class Operands:
     """Arrays (CuPy, C-contiguous, element types as in STORAGE) and scalars of one launch, by operation.
 
     gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
+    gemm_epilogue: inputs A, B as for gemm, C[m,n] and bias[n], output D[m,n] = GELU(alpha A B + beta C + bias).
     vector_add: inputs x[n], y[n], output z[n].
     vector_add_in_place: input x[n], output y[n], which is read as well.
     recurrence: output int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place

@@ -219,6 +219,11 @@ def _gemm_arrays(problem: Problem, shape: Shape) -> Arrays:
     return Arrays((a, b), c)
 
 
+def _epilogue_arrays(problem: Problem, shape: Shape) -> Arrays:
+    product = _gemm_arrays(problem, shape)
+    return Arrays((*product.inputs, product.output, (shape.n,)), product.output)
+
+
 def _gemm_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
     return Work(2.0 * shape.m * shape.n * shape.k, float(nbytes(problem, shape)))
 
@@ -265,6 +270,19 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 layouts=LAYOUTS,
                 matrix_product=True,
                 ladder=True,
+            ),
+            Operation(  # D = GELU(alpha A B + beta C + bias), one bias a column
+                "gemm_epilogue",
+                ("m", "n", "k", "alpha", "a", "b", "beta", "c0", "bias", "c"),
+                _epilogue_arrays,
+                inputs=(Input("a"), Input("b"), Input("c0"), Input("bias")),
+                shape_of=Shape.cube,
+                work=_gemm_work,
+                check_bytes=_gemm_check_bytes,
+                axes=_gemm_axes,
+                tails=Shape(300, 51, 65),
+                layouts=LAYOUTS,
+                swept=False,  # a sweep passes no beta
             ),
             Operation(
                 "vector_add",

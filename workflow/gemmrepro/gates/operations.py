@@ -8,6 +8,7 @@ from types import MappingProxyType
 from gemmrepro.errors import UserError
 from gemmrepro.gates.ceilings import ArithmeticCeiling
 from gemmrepro.gates.copies import DeviceCopy, MatrixCopy, VectorAdd, VectorAddInPlace
+from gemmrepro.gates.epilogue import GemmEpilogue
 from gemmrepro.gates.gate import Gate
 from gemmrepro.gates.gemm import Gemm
 from gemmrepro.gates.pointwise import Gelu
@@ -18,6 +19,7 @@ from gemmrepro.operations import operation
 GATES: Mapping[str, type[Gate]] = MappingProxyType(
     {
         "gemm": Gemm,
+        "gemm_epilogue": GemmEpilogue,
         "vector_add": VectorAdd,
         "vector_add_in_place": VectorAddInPlace,
         "recurrence": Recurrence,

@@ -8,6 +8,7 @@
 - ``cublas.gemm_k_major``: the same with K-major B, for families that have both layouts; rows do not state the layout.
 - ``cublas.gemm_fast``: 8-bit floats accumulated within the tensor core ("fast accumulation").
 - ``cublas.gemm_half_sums``: fp16 accumulated in fp16 (CUBLAS_COMPUTE_16F).
+- ``cublas.gemm_gelu_bias``: a product with a bias and GELU in cublasLt's epilogue, the fastest of its candidates.
 - ``cublas.gemm_emulated``: cublasGemmEx with fp64 emulated by 8-bit integers, wherever cuBLAS supports it.
 - ``cuda.memcpy``: the driver's device-to-device copy.
 - ``cub.reduce``, ``cub.histogram``: CUB's device-wide sum and histogram of even bins, as bundled with CuPy.
@@ -31,7 +32,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 from gemmrepro.gpu.cublas import LT_ONLY, Sums, opened, opened_lt
 from gemmrepro.gpu.graphs import captured
-from gemmrepro.gpu.trials import FAST, HALF_SUMS
+from gemmrepro.gpu.trials import FAST, FUSED, HALF_SUMS
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
@@ -90,6 +91,18 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
             f"cuBLAS has no algorithm for {operands.problem} in layout {operands.problem.layout}; "
             "8-bit floats need a K-major B and lengths that are multiples of 16, and not both operands in e5m2."
         )
+    return _fastest(session, operands, calls, name)
+
+
+def _gemm_gelu_bias(session: device.Session, operands: Operands) -> Callable[[], None]:
+    """The fastest of cublasLt's candidates with GELU and a bias in the epilogue. Raises UserError if it has none."""
+    return _fastest(session, operands, opened_lt(session).fused(operands, LT_CANDIDATES), FUSED)
+
+
+def _fastest(
+    session: device.Session, operands: Operands, calls: list[Callable[[], None]], name: str
+) -> Callable[[], None]:
+    """The one of `calls` that a trial chose for the baseline `name`, now or before."""
     chosen = session.trials.algorithm(operands.problem, operands.shape, name)
     if chosen is None:
         if session.stream.is_capturing():
@@ -248,6 +261,13 @@ BASELINES = {
             partial(_gemm, name=HALF_SUMS),
             _cublas_version,
             half_sums=True,
+        ),
+        Baseline(
+            FUSED,
+            "cuBLAS, fused epilogue",
+            "gemm_epilogue",
+            _gemm_gelu_bias,
+            lambda session: f"cuBLAS {opened(session).version}",
         ),
         Baseline(
             "cublas.gemm_emulated",

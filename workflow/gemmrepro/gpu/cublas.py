@@ -51,8 +51,11 @@ DEFAULT_ALGORITHM = -1
 NOT_SUPPORTED = 15
 """cublasStatus_t."""
 
-LT_TRANSA, LT_TRANSB, LT_FAST_ACCUM = 3, 4, 25
+LT_TRANSA, LT_TRANSB, LT_EPILOGUE, LT_BIAS_POINTER, LT_FAST_ACCUM = 3, 4, 7, 8, 25
 """cublasLtMatmulDescAttributes_t."""
+
+GELU_BIAS = 36
+"""cublasLtEpilogue_t: a bias for each row of the column-major output, then GELU in its tanh form."""
 
 LT_MAX_WORKSPACE = 1
 """cublasLtMatmulPreferenceAttributes_t."""
@@ -320,7 +323,8 @@ class CublasLt:
                 self._plans[key] = self._ask(problem, ColumnMajor.of(problem, shape), most, sums)
         return self._plans[key]
 
-    def _ask(self, problem: Problem, form: ColumnMajor, most: int, sums: Sums) -> _Plan:
+    def _ask(self, problem: Problem, form: ColumnMajor, most: int, sums: Sums, bias: int = 0) -> _Plan:
+        """The heuristic's result; with the address of a `bias`, for a product with the epilogue GELU_BIAS."""
         with ExitStack() as owner:
             scale = CUDA_TYPES[scale_type(problem, sums)]
             matmul = self._made(owner, "matmul_desc", compute_type(problem, sums), scale)
@@ -328,6 +332,9 @@ class CublasLt:
             self._set("matmul_desc", matmul, LT_TRANSB, np.int32(form.op_second))
             if sums is Sums.FAST:
                 self._set("matmul_desc", matmul, LT_FAST_ACCUM, np.int8(1))
+            if bias:
+                self._set("matmul_desc", matmul, LT_EPILOGUE, np.int32(GELU_BIAS))
+                self._set("matmul_desc", matmul, LT_BIAS_POINTER, np.uint64(bias))
             first = (form.k, form.m) if form.op_first == OP_T else (form.m, form.k)
             second = (form.n, form.k) if form.op_second == OP_T else (form.k, form.n)
             layouts = (
@@ -364,6 +371,34 @@ class CublasLt:
         kept = (alpha, beta, plan)
         return [
             _repeatable(self._library.matmul, (*before, out, layouts[2], out, layouts[2], algorithm, *room), kept)
+            for algorithm in plan.algorithms
+        ]
+
+    def fused(self, operands: Operands, most: int) -> list[Callable[[], None]]:
+        """Up to `most` algorithms for D = GELU(alpha A B + beta C + bias), in the order of cublasLt's heuristic.
+
+        A bias belongs to a product's description, so the library is asked again for each.
+
+        Raises:
+            UserError: it has none for these types and this layout.
+        """
+        problem = operands.problem
+        a, b, c, bias = operands.inputs
+        with _explained("asking cublasLt for GELU and a bias"):
+            plan = self._ask(problem, ColumnMajor.of(problem, operands.shape), most, Sums.USUAL, _pointer(bias))
+        if not plan.algorithms:
+            raise UserError(
+                f"cublasLt {self._library.get_version()} fuses no GELU and bias into {problem} in layout "
+                f"{problem.layout} at {operands.shape}; compare with the product and a pointwise kernel instead."
+            )
+        alpha, beta = scalars(operands)
+        layouts = plan.layouts
+        before = (self._handle, plan.matmul, alpha.ctypes.data, _pointer(b), layouts[0], _pointer(a), layouts[1])
+        arrays = (beta.ctypes.data, _pointer(c), layouts[2], _pointer(operands.output), layouts[2])
+        room = (_pointer(self._workspace), WORKSPACE_BYTES, self._session.stream.ptr)
+        kept = (alpha, beta, bias, plan)
+        return [
+            _repeatable(self._library.matmul, (*before, *arrays, algorithm, *room), kept)
             for algorithm in plan.algorithms
         ]
 

@@ -1,0 +1,186 @@
+"""The fused epilogue: its kernel in every order of events, its gate's bound, and what is asked of cublasLt."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import epilogue_grid
+import numpy as np
+import pytest
+
+from gemmrepro import registry
+from gemmrepro.core.dtypes import narrow, widen
+from gemmrepro.gates import epilogue
+from gemmrepro.gates.bounds import tensor_core_gamma
+from gemmrepro.gates.gate import Case
+from gemmrepro.operations import Shape, operation
+from gemmrepro.registry import Step
+
+FUSED, APART = registry.kernel("hopper.epilogue"), registry.kernel("hopper.epilogue_apart")
+SOURCE = FUSED.source_path.read_text()
+compiles = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
+
+SEVERAL = Shape(264, 136, 64 * 6)
+"""Six tiles of six steps, the last of each row and column cut to eight; more steps than stages."""
+SHORT = Shape(136, 392, 64 * 2)
+
+
+@compiles
+@pytest.mark.parametrize(("way", "beta"), [("FUSED", 0.5), ("FUSED", 0.0), ("APART", -0.25)])
+def test_every_order_gives_the_epilogue(way: str, beta: float, tmp_path: Path) -> None:
+    program = epilogue_grid.compile_model(SOURCE, tmp_path / "epilogue", getattr(epilogue_grid, way))
+    for shape in (SEVERAL, SHORT):
+        assert epilogue_grid.run_model(program, shape, 2, beta, range(4)) == ""
+
+
+PLANTS = [
+    # (what, pattern, replacement, occurrence)
+    ("C read before it is there", r"barrier_wait\(&shared\.loaded\[warp\], brought\);", "", 0),
+    ("parity of C stays", r"brought \^= 1;", "", 0),
+    ("C loaded over a tile that is still stored", r"tma_store_wait_read<0>\(\);  // of", "// of", 0),
+    ("bytes of one piece announced", r"PIECES \* PIECE_BYTES", "PIECE_BYTES", 0),
+    ("C of the other half", r"row \+ piece / \(BN / 64\) \* 64", "row", 0),
+    ("C read without its swizzle", r"\(chunk \^ lane / 4\) \* 4", "chunk * 4", 0),
+    ("D stored without a fence", r"shared_fence\(\);", "", 0),
+    ("bias of another piece", r"col \+ part \* 64 \+ chunk", "col + chunk", 0),
+    ("beta scales the bias", r"gelu\(x \+ first_of\(added\)\)", "gelu(x + beta * first_of(added))", 0),
+    ("sums read before they are done", r"wgmma_finish\(sums\[half\]\);", "", 0),
+    ("consumers walk the same stages", r"first \+= CONSUMERS \* steps", "first += steps", 0),
+    ("turn not handed over", r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);", "", 0),
+]
+
+
+@compiles
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant[0])
+def test_a_bug_planted_in_the_kernel_shows(plant: tuple[str, str, str, int], tmp_path: Path) -> None:
+    what, pattern, replacement, which = plant
+    found = list(re.finditer(pattern, SOURCE))
+    assert len(found) > which, f"the source no longer has {pattern}"
+    planted = SOURCE[: found[which].start()] + replacement + SOURCE[found[which].end() :]
+    program = epilogue_grid.compile_model(planted, tmp_path / "planted", epilogue_grid.FUSED)
+    tries = [epilogue_grid.run_model(program, Shape(392, 264, k), 2, 0.5, range(8)) for k in (64, 64 * 6)]
+    assert any(tries), what
+
+
+# The gate -------------------------------------------------------------------------------------------------------------
+
+CASE = Case(Shape(48, 40, 72), 0.125, 0.5, "normal", 3)
+
+
+def arrays(case: Case) -> list[np.ndarray]:
+    return [widen(stored, "bf16") for stored in epilogue.draw(case, FUSED.problem)]
+
+
+def z32(wide: list[np.ndarray], case: Case) -> np.ndarray:
+    """z in fp32, as a kernel has it."""
+    a, b, c, bias = (values.astype(np.float32) for values in wide)
+    return np.float32(case.alpha) * (a @ b) + np.float32(case.beta) * c + bias
+
+
+def gelu32(z: np.ndarray) -> np.ndarray:
+    from scipy.special import erf
+
+    return z * np.float32(0.5) * (np.float32(1) + erf(z * np.float32(0.70710678)).astype(np.float32))
+
+
+def verdict(found: np.ndarray, wide: list[np.ndarray], case: Case = CASE, **how: bool) -> epilogue.Verdict:
+    right = epilogue.reference_of(wide, case.alpha, case.beta)
+    gamma = tensor_core_gamma(case.shape.k, "bf16")
+    return epilogue.judge_numbers(narrow(found.astype(np.float32), "bf16"), right, gamma, "bf16", **how)
+
+
+@pytest.mark.parametrize("inputs", ["normal", "uniform", "zero rows and columns", "cancellation"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.25), (0.125, 0.5), (-0.25, 1.0), (0.0, 2.0)])
+def test_what_fp32_gives_passes(inputs: str, alpha: float, beta: float) -> None:
+    case = replace(CASE, inputs=inputs, alpha=alpha, beta=beta)
+    wide = arrays(case)
+    assert verdict(gelu32(z32(wide, case)), wide, case).passed
+
+
+def test_infinities_and_nans_end_where_the_formula_puts_them() -> None:
+    case = replace(CASE, inputs="Inf and NaN")
+    wide = arrays(case)
+    with np.errstate(invalid="ignore"):
+        z = z32(wide, case)
+        assert np.isneginf(z).any() and np.isnan(z).any() and np.isposinf(z).any()
+        found = gelu32(z)
+        assert verdict(found, wide, case).passed
+        assert not verdict(np.where(np.isneginf(z), 0.0, found), wide, case).passed
+        assert not verdict(np.where(np.isnan(z), 0.0, found), wide, case).passed
+
+
+def test_c_is_not_read_without_beta() -> None:
+    case = replace(CASE, beta=0.0)
+    wide = arrays(case)
+    assert np.isnan(wide[2]).all(), "poison"
+    a, b, _, bias = wide
+    assert verdict(gelu32((0.125 * (a @ b) + bias).astype(np.float32)), wide, case).passed
+
+
+MISTAKES: dict[str, Callable[[list[np.ndarray]], np.ndarray]] = {
+    "no bias": lambda w: gelu32(z32([*w[:3], 0 * w[3]], CASE)),
+    "no C": lambda w: gelu32(z32([w[0], w[1], 0 * w[2], w[3]], CASE)),
+    "beta is 1": lambda w: gelu32(z32(w, replace(CASE, beta=1.0))),
+    "alpha scales C": lambda w: gelu32(z32([w[0], w[1], CASE.alpha * w[2], w[3]], CASE)),
+    "bias of the next column": lambda w: gelu32(z32([*w[:3], np.roll(w[3], 1)], CASE)),
+    "bias after GELU": lambda w: gelu32(z32([*w[:3], 0 * w[3]], CASE)) + w[3],
+    "no GELU": lambda w: z32(w, CASE),
+    "the tanh form": lambda w: epilogue.gelu_by_tanh(z32(w, CASE).astype(np.float64)),
+    "a sigmoid": lambda w: z32(w, CASE) / (1 + np.exp(-1.702 * z32(w, CASE))),
+    "z rounded on the way": lambda w: gelu32(widen(narrow(z32(w, CASE), "bf16"), "bf16").astype(np.float32)),
+    "one product lost": lambda w: gelu32(z32([w[0][:, 1:], w[1][1:], w[2], w[3]], CASE)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_caught(mistake: str) -> None:
+    wide = arrays(CASE)
+    assert not verdict(MISTAKES[mistake](wide), wide).passed
+
+
+def test_a_library_may_take_the_tanh_form_and_two_launches_may_round_z() -> None:
+    wide = arrays(CASE)
+    assert verdict(MISTAKES["the tanh form"](wide), wide, library=True).passed
+    assert verdict(MISTAKES["z rounded on the way"](wide), wide, rounded=True).passed
+    assert not verdict(MISTAKES["no bias"](wide), wide, library=True).passed
+    assert not verdict(MISTAKES["a sigmoid"](wide), wide, rounded=True).passed
+
+
+def test_gelu_is_nowhere_steeper_than_the_bound() -> None:
+    z = np.linspace(-8, 8, 160_001)
+    slopes = np.diff(epilogue.gelu(z)) / np.diff(z)
+    assert 1.128 < slopes.max() <= epilogue.SLOPE
+    assert np.abs(epilogue.gelu(z) - epilogue.gelu_by_tanh(z)).max() < 5e-4
+
+
+def test_every_case_is_one_that_the_kernels_take() -> None:
+    for kernel in (FUSED, APART):
+        cases = epilogue.epilogue_cases(kernel, [1])
+        assert {case.beta == 0 for case in cases} == {True, False}
+        assert all(kernel.takes(case.shape) for case in cases)
+
+
+# The records ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_operation_names_its_inputs() -> None:
+    record = operation("gemm_epilogue")
+    lengths = record.arrays(FUSED.problem, Shape(4, 8, 16)).inputs
+    assert dict(zip((each.name for each in record.inputs), lengths, strict=True)) == {
+        "a": (4, 16),
+        "b": (8, 16),
+        "c0": (4, 8),
+        "bias": (8,),
+    }
+
+
+def test_two_launches_hand_z_on() -> None:
+    product, pointwise = (step for step in APART.steps_at(Shape.cube(4096)) if isinstance(step, Step))
+    assert "map:z" in product.arguments and pointwise.arguments[0] == "z"
+    assert pointwise.launch(Shape(3, 8, 8)).grid == (1, 1, 1)
+    assert pointwise.launch(Shape(257, 8, 8)).grid == (2, 1, 1)
+    assert FUSED.launch(Shape.cube(4096)).shared_bytes <= 227 * 1024
