@@ -687,7 +687,7 @@ def _epilogue_apart() -> Kernel:
         lambda shape: Launch(grid=(_ceil(shape.m * shape.n, 8 * 256), 1, 1), block=(256, 1, 1)),
         ("z", "bias", "c", "m", "n"),
         expects=(
-            Expect(r"LDG\.E\.128\..*", "16 bytes of z and of the bias a thread", least=2),
+            Expect(r"LDG\.E\.128(\..*)?", "16 bytes of z and of the bias a thread", least=2),
             Expect(r"STG\.E\.128(\..*)?", "16 bytes of D", least=1),
             _NO_SPILL,
         ),
