@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import epilogue_grid
 import numpy as np
 import pytest
+from numpy_cupy import NumpyCupy
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.gates import epilogue
 from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.gates.gate import Case
+from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape, operation
 from gemmrepro.registry import Step
 
@@ -155,6 +159,32 @@ def test_gelu_is_nowhere_steeper_than_the_bound() -> None:
     slopes = np.diff(epilogue.gelu(z)) / np.diff(z)
     assert 1.128 < slopes.max() <= epilogue.SLOPE
     assert np.abs(epilogue.gelu(z) - epilogue.gelu_by_tanh(z)).max() < 5e-4
+
+
+def launched(given: Operands, off: int = 0) -> None:
+    """What a launch must leave; with the bias of another column, `off` before it."""
+    m, n, k = given.shape.m, given.shape.n, given.shape.k
+    a, b, c, bias = (widen(np.asarray(stored), "bf16").astype(np.float32) for stored in given.inputs)
+    with np.errstate(invalid="ignore"):
+        z = np.float32(given.alpha) * (a.reshape(m, k) @ b.reshape(n, k).T) + np.roll(bias, off)
+        z = z + np.float32(given.beta) * c.reshape(m, n) if given.beta else z
+        given.output[...] = narrow(gelu32(z), "bf16")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy adds the gate's infinities, too
+def test_the_gate_passes_what_is_right_and_fails_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    cases = [case for case in epilogue.epilogue_cases(FUSED, [1]) if case.shape.m * case.shape.n * case.shape.k < 2e6]
+    assert len({case.shape for case in cases}) >= 4 and {case.inputs for case in cases} >= {"Inf and NaN", "normal"}
+
+    def passed(**how: Any) -> list[bool]:
+        return [
+            epilogue.run_case(lambda given: launched(given, **how), case, FUSED, lambda: None).verdict.passed
+            for case in cases
+        ]
+
+    assert all(passed())
+    assert not any(good for case, good in zip(cases, passed(off=1), strict=True) if case.shape.n > 8)
 
 
 def test_every_case_is_one_that_the_kernels_take() -> None:
