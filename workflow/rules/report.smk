@@ -23,6 +23,9 @@ rule report:
             for name in ("discussion", "finding")
             if Path(path := checked_out(f"kernels/{family}/{name}.html.j2")).is_file()
         ],
+        compilers=[
+            path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/compilers.csv")).is_file()
+        ],
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
         declarations=[
             checked_out(path) for path in ("kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff")

@@ -26,7 +26,7 @@ from gemmrepro.core.files import write_atomic
 from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, kernels
 
 VERSIONS = ("13.3.36", "13.4.59", "13.4.92", "13.5.37")
 """The compiler's releases that know Hopper, oldest first; 13.2 is older than Hopper's support."""
@@ -119,9 +119,9 @@ def environment(version: str, folder: Path) -> Path:
 
 
 def compile_all(
-    kernels: Sequence[Kernel], version: str, python: Path, folder: Path, jobs: int, known: Sequence[Made] = ()
+    some: Sequence[Kernel], version: str, python: Path, folder: Path, jobs: int, known: Sequence[Made] = ()
 ) -> list[Made]:
-    """Compile `kernels` with the compiler of `python`, `jobs` at a time, and read their machine code.
+    """Compile `some` kernels with the compiler of `python`, `jobs` at a time, and read their machine code.
 
     Leaves a fat binary of each kernel in `folder`, see `binary`; none of a kernel that is refused.
 
@@ -131,7 +131,7 @@ def compile_all(
     Raises:
         UserError: a source is missing, or fatbinary, cuobjdump or nvdisasm is not on PATH.
     """
-    codes = [(kernel, code) for kernel in kernels for code in kernel.codes]
+    codes = [(kernel, code) for kernel in some for code in kernel.codes]
     earlier = {(row.kernel, row.entry, row.build_key): row for row in known if row.compiler == version}
 
     def compile_entry(pair: tuple[Kernel, Kernel]) -> Made:
@@ -143,7 +143,7 @@ def compile_all(
 
     with ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(compile_entry, codes))
-    for kernel in kernels:
+    for kernel in some:
         parts = [_part(folder, kernel, code) for code in kernel.codes]
         if all(part.is_file() for part in parts):
             write_atomic(binary(folder, kernel), b"".join(part.read_bytes() for part in parts))
@@ -174,9 +174,9 @@ def _compile_entry(kernel: Kernel, code: Kernel, version: str, python: Path, fol
 
 
 def _said(message: str) -> str:
-    """The last line of a compiler's message, which says what it refuses."""
+    """The first line of a compiler's message; the place in the source follows it."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return (lines[-1] if lines else "no message")[:160]
+    return (lines[0] if lines else "no message")[:160]
 
 
 def _facts(entry: str, part: Path) -> dict[str, Any]:
@@ -223,6 +223,18 @@ def read(path: Path) -> list[Made]:
             return [_row(line) for line in csv.DictReader(file)]
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path.name} is corrupt ({error!r}); make it again (see docs/running.md).") from None
+
+
+def current(family: str, rows: Sequence[Made]) -> list[Made]:
+    """Those of `rows` that were made of today's sources and constants."""
+    today = {
+        (kernel.id, code.code.entry, version): build_key(kernel, version, installed(version))
+        for kernel in kernels(family)
+        if kernel.code.compiler == "cutile"
+        for code in kernel.codes
+        for version in {row.compiler for row in rows}
+    }
+    return [row for row in rows if today.get((row.kernel, row.entry, row.compiler)) == row.build_key]
 
 
 def _row(line: Mapping[str, Any]) -> Made:
