@@ -50,6 +50,8 @@ class StandIn(NumpyCupy):
     random = SimpleNamespace(default_rng=Random)
     exp, minimum, abs = np.exp, np.minimum, np.abs
     where, bincount = staticmethod(np.where), staticmethod(np.bincount)
+    zeros, repeat = staticmethod(np.zeros), staticmethod(np.repeat)
+    ascontiguousarray = staticmethod(np.ascontiguousarray)
 
     @staticmethod
     def get_default_memory_pool() -> SimpleNamespace:

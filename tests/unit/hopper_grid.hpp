@@ -66,6 +66,9 @@ struct bf16 {
 struct fp16 {
     unsigned short bits;
 };
+struct e4m3 {
+    unsigned char bits;
+};
 template <class One, class Other>
 constexpr bool SAME = std::is_same_v<One, Other>;
 
@@ -85,6 +88,33 @@ inline bf16 narrow(float x) {  // of NaN and of numbers that bf16 holds exactly,
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return {static_cast<unsigned short>(bits >> 16)};
+}
+inline float widen(fp16 x) {
+    const int exponent = x.bits >> 10 & 31, fraction = x.bits & 1023;
+    const float size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                       : exponent     ? ldexpf(1024 + fraction, exponent - 25)
+                                      : ldexpf(fraction, -24);
+    return x.bits >> 15 ? -size : size;
+}
+inline float widen(e4m3 x) {
+    static const std::vector<float> values = [] {
+        std::vector<float> all(256);
+        for (int bits = 0; bits < 256; ++bits) {
+            const int exponent = bits >> 3 & 15, fraction = bits & 7;
+            const float size = exponent ? ldexpf(8 + fraction, exponent - 10) : ldexpf(fraction, -9);
+            all[bits] = (bits & 127) == 127 ? NAN : bits >> 7 ? -size : size;
+        }
+        return all;
+    }();
+    return values[x.bits];
+}
+inline fp16 to_half(float x) {  // of finite numbers, to nearest even
+    int exponent = 0;
+    frexpf(x, &exponent);
+    const int unit = max(exponent, -13) - 11;
+    const int whole = static_cast<int>(nearbyintf(ldexpf(fabsf(x), -unit)));  // 2048 carries into the exponent
+    const int bits = whole + (whole < 1024 ? 0 : (unit + 24) * 1024);
+    return {static_cast<unsigned short>((signbit(x) ? 0x8000 : 0) | (bits > 0x7C00 ? 0x7C00 : bits))};
 }
 
 // A matrix for TMA, as gemmrepro.registry.TensorMap describes it, with the matrix itself; its elements have `size` bytes.
@@ -563,6 +593,29 @@ void read_row(Value (&values)[K], const unsigned char* shared, Descriptor tile, 
     }
 }
 
+// Bits of a sum of products of e4m3 below its largest term that a wgmma keeps; 0: all of them.
+#ifndef KEPT_BITS
+#define KEPT_BITS 0
+#endif
+
+// The sum of `sum` and the products of K elements, each cut off KEPT_BITS below the largest of them.
+template <int K>
+float aligned_sum(float sum, const float (&a)[K], const float (&b)[K]) {
+    float largest = fabsf(sum);
+    for (int k = 0; k < K; ++k) {
+        largest = max(largest, fabsf(a[k] * b[k]));
+    }
+    if (largest == 0) {
+        return 0;
+    }
+    const float unit = ldexpf(1, ilogbf(largest) - KEPT_BITS);
+    float whole = truncf(sum / unit);
+    for (int k = 0; k < K; ++k) {
+        whole += truncf(a[k] * b[k] / unit);
+    }
+    return whole * unit;
+}
+
 // One thread's part of a wgmma of 64 x N by 32 bytes of k. Sums of integers wrap.
 template <int N, class Element, class Sum>
 void multiply(Sum* d, const unsigned char* shared, Descriptor a, Descriptor b, bool add, unsigned thread) {
@@ -578,11 +631,15 @@ void multiply(Sum* d, const unsigned char* shared, Descriptor a, Descriptor b, b
         for (int i = 0; i < 2; ++i) {
             read_row<Element>(of_b, shared, b, 8 * j + lane % 4 * 2 + i);
             for (int half = 0; half < 2; ++half) {
+                Sum& sum = d[4 * j + 2 * half + i];
+                if constexpr (SAME<Element, e4m3> && KEPT_BITS > 0) {
+                    sum = aligned_sum(add ? sum : 0, of_a[half], of_b);
+                    continue;
+                }
                 Sum product = 0;
                 for (int k = 0; k < K; ++k) {
                     product += of_a[half][k] * of_b[k];
                 }
-                Sum& sum = d[4 * j + 2 * half + i];
                 sum = add ? static_cast<Sum>(Wrapping(sum) + Wrapping(product)) : product;
             }
         }
@@ -670,6 +727,9 @@ inline unsigned acquire_flag(const unsigned* flag) {
 // common/element.cuh
 template <class Element>
 Word pack(float low, float high) {
+    if (SAME<Element, fp16>) {
+        return to_half(low).bits | Word(to_half(high).bits) << 16;
+    }
     return narrow(low).bits | Word(narrow(high).bits) << 16;
 }
 
@@ -758,7 +818,7 @@ void tma_store_wait() {
     hopper_grid::finish_groups(hopper_grid::running->stores, OPEN);
 }
 
-// common/wgmma.cuh, common/wgmma_widths.cuh, common/wgmma_int8.cuh and hopper/wgmma_168.cuh
+// common/wgmma.cuh, wgmma_widths.cuh, wgmma_int8.cuh and wgmma_e4m3.cuh, and hopper/wgmma_168.cuh
 constexpr int NEXT_K16 = 32 >> 4, NEXT_K32 = 32 >> 4;
 inline Descriptor describe(const void* tile) {
     if (shared_address(tile) % 1024) {
@@ -799,6 +859,10 @@ template <int N, class Element>
 void wgmma_int8(int (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
     hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
 }
+template <int N>
+void wgmma_e4m3(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
+    hopper_grid::issue_wgmma<N, e4m3>(d, a, b, add);
+}
 inline void wgmma_commit() {
     hopper_grid::running->products.push_back(0);
     __syncwarp();
@@ -818,6 +882,10 @@ void wgmma_wait() {
 template <class Sum, int SUMS>
 void wgmma_finish(Sum (&)[SUMS]) {
     wgmma_wait<0>();
+}
+template <int GROUPS, int SUMS>
+void wgmma_arrived(float (&)[SUMS]) {
+    wgmma_wait<GROUPS>();
 }
 template <int REGISTERS>
 void registers_give() {}

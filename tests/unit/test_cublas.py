@@ -337,3 +337,26 @@ def test_a_session_opens_a_handle_once_in_each_math_mode(library):
     assert cublas.opened_lt(session) is cublas.opened_lt(session)
     other = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
     assert cublas.opened_lt(other) is not cublas.opened_lt(session)
+
+
+def test_block_scales_are_asked_for_and_each_call_has_its_own(library, lt):
+    problem, shape = Problem("gemm_scaled", "fp8_e4m3", "fp16", "row,col,row"), Shape(256, 256, 512)
+
+    def of(base):
+        arrays = [SimpleNamespace(data=SimpleNamespace(ptr=base + 256 * place)) for place in range(5)]
+        return Operands(problem, shape, tuple(arrays[:4]), arrays[4])
+
+    first, second = (lt.candidates(of(base), 8)[0] for base in (4096, 8192))
+    assert (library.attributes[31], library.attributes[32]) == (5, 4)  # of 128 x 128 for B, the library's first matrix
+    for call, base in ((second, 8192), (first, 4096)):
+        call()
+        assert (library.attributes[17], library.attributes[18]) == (base + 3 * 256, base + 2 * 256)
+    assert len(library.named("matmul_algo_get_heuristic")) == 1
+
+
+def test_a_library_without_block_scales_is_refused_by_its_version(library, lt, monkeypatch):
+    monkeypatch.setattr(library, "get_version", lambda: 120500, raising=False)
+    problem = Problem("gemm_scaled", "fp8_e4m3", "fp16", "row,col,row")
+    arrays = [SimpleNamespace(data=SimpleNamespace(ptr=4096)) for _ in range(5)]
+    with pytest.raises(UserError, match=r"^cublasLt 12\.5 has no block scales"):
+        lt.candidates(Operands(problem, Shape(256, 256, 512), tuple(arrays[:4]), arrays[4]), 8)

@@ -19,6 +19,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates import ceilings
 from gemmrepro.gates.keys import JUDGING, protocol
 from gemmrepro.gates.operations import GATES, Gates
+from gemmrepro.gates.scaled import scaled_operands
 from gemmrepro.measure.plan import needed_bytes
 from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operands import Operands
@@ -77,6 +78,9 @@ def right(operands: Operands) -> None:
     if op == "gemm":
         a, b = (array.reshape(operands.lengths(name)) for name, array in zip("ab", inputs, strict=True))
         out[...] = (a.astype(np.float64) @ b).astype(np.float32).ravel()
+    elif op == "gemm_scaled":
+        a, b = scaled_operands(inputs, operands.shape, operands.problem.dtype_in)
+        out[...] = (a @ b).astype(np.float16).ravel()
     elif op == "vector_add":
         out[...] = inputs[0] + inputs[1]
     elif op == "gelu":
@@ -102,11 +106,17 @@ def wrong(operands: Operands) -> None:
 
 SHAPES = {
     "gemm": Shape(5, 9, 7),
+    "gemm_scaled": Shape(5, 130, 140),
     "copy": Shape(6, 8, 1),
     "histogram": Shape(1, 1000, 256),
     "ceiling_flops": Shape(1, 1, 1),
 }
-TYPES = {"histogram": ("int32", "int32"), "copy": ("bf16", "bf16"), "vector_copy": ("fp16", "fp16")}
+TYPES = {
+    "gemm_scaled": ("fp8_e4m3", "fp16"),
+    "histogram": ("int32", "int32"),
+    "copy": ("bf16", "bf16"),
+    "vector_copy": ("fp16", "fp16"),
+}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from gemmrepro.core.draws import draw_ids, draw_normal, draw_ring, draw_words
+from gemmrepro.core.draws import draw_ids, draw_normal, draw_ring, draw_scaled, draw_words
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 
@@ -40,6 +40,9 @@ PROBE_RESULTS = 3
 
 HISTOGRAM_BINS = 256
 """Bins of a timed histogram."""
+
+SCALED_BLOCK = 128
+"""Elements of K, and columns of B, that share a scale."""
 
 REFERENCE_ROWS = 1024
 """The float64 reference is computed in blocks of this many rows of C."""
@@ -224,6 +227,18 @@ def _epilogue_arrays(problem: Problem, shape: Shape) -> Arrays:
     return Arrays((*product.inputs, product.output, (shape.n,)), product.output)
 
 
+def _scaled_arrays(problem: Problem, shape: Shape) -> Arrays:
+    """As cublasLt lays scales out: of A [ceil(k / 128), m]; of B [ceil(n / 128), ceil(k / 128) to a multiple of 4]."""
+    m, n, k = shape.m, shape.n, shape.k
+    depth, columns = math.ceil(k / SCALED_BLOCK), math.ceil(n / SCALED_BLOCK)
+    return Arrays(((m, k), (n, k), (depth, m), (columns, math.ceil(depth / 4) * 4)), (m, n))
+
+
+def _scaled_draw(problem: Problem, shape: Shape, seed: int, xp: Any) -> list[Any]:
+    """Normal A and B, each block divided by a scale that takes its largest element to the largest of its type."""
+    return draw_scaled((shape.m, shape.n, shape.k), problem.dtype_in, seed, xp)
+
+
 def _gemm_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
     return Work(2.0 * shape.m * shape.n * shape.k, float(nbytes(problem, shape)))
 
@@ -283,6 +298,21 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 tails=Shape(300, 51, 65),
                 layouts=LAYOUTS,
                 swept=False,  # a sweep passes no beta
+            ),
+            Operation(
+                "gemm_scaled",
+                ("a", "b", "scale_a", "scale_b", "c", "m", "n", "k"),
+                _scaled_arrays,
+                inputs=(Input("a"), Input("b"), Input("scale_a", "fp32"), Input("scale_b", "fp32")),
+                shape_of=Shape.cube,
+                work=_gemm_work,
+                check_bytes=lambda problem, shape: _gemm_check_bytes(problem, shape) + 24 * shape.m * shape.k,
+                draw=_scaled_draw,
+                axes=lambda problem: {"a": "mk", "b": "nk", "c": "mn"},
+                tails=Shape(300, 51, 65),
+                layouts=(K_MAJOR_B,),
+                matrix_product=True,
+                ladder=True,
             ),
             Operation(
                 "vector_add",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.dtypes import narrow
+from gemmrepro.core.dtypes import FLOAT8, float8_values, narrow
 
 SPREAD = {"int8": 32.0}
 """Standard deviation of random elements by dtype; 1 for all others."""
@@ -45,6 +45,31 @@ def draw_normal(counts: tuple[int, ...], dtype: str, seed: int, xp: Any) -> list
             values *= wide(SPREAD[dtype])
         arrays.append(narrow(values, dtype))
     return arrays
+
+
+def draw_scaled(lengths: tuple[int, int, int], dtype: str, seed: int, xp: Any, block: int = 128) -> list[Any]:
+    """Normal A [m, k] and B [n, k] in 8-bit floats with block scales, for `lengths` m, n and k; flat arrays.
+
+    A has a scale for each row and `block` of k, B for each `block` by `block`; a block's largest element becomes the
+    largest of `dtype`. Scales are fp32, of A [blocks of k, m], of B [blocks of n, blocks of k to a multiple of 4].
+    """
+    m, n, k = lengths
+    rng = xp.random.default_rng(seed)
+    largest = xp.float32(float8_values(dtype)[FLOAT8[dtype].largest])
+    depth = -(-k // block)
+    stored, scales = [], []
+    for rows, height in ((m, 1), (n, block)):
+        bands = -(-rows // height)
+        values = xp.zeros((bands * height, depth * block), xp.float32)
+        values[:rows, :k] = rng.standard_normal((rows, k), dtype=xp.float32)
+        cells = values.reshape(bands, height, depth, block)
+        scale = abs(cells).max(axis=(1, 3)) / largest
+        cells /= scale[:, None, :, None]
+        stored.append(narrow(xp.ascontiguousarray(values[:rows, :k]).ravel(), dtype))
+        scales.append(scale)
+    padded = xp.zeros((scales[1].shape[0], -(-depth // 4) * 4), xp.float32)
+    padded[:, :depth] = scales[1]
+    return [*stored, xp.ascontiguousarray(scales[0].T).ravel(), padded.ravel()]
 
 
 def draw_words(n: int, seed: int, xp: Any) -> Any:

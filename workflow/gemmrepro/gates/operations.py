@@ -13,6 +13,7 @@ from gemmrepro.gates.gate import Gate
 from gemmrepro.gates.gemm import Gemm
 from gemmrepro.gates.pointwise import Gelu
 from gemmrepro.gates.probes import Recurrence, Stream, Walk
+from gemmrepro.gates.scaled import ScaledGemm
 from gemmrepro.gates.vectors import Histogram, Reduce, VectorCopy
 from gemmrepro.operations import operation
 
@@ -20,6 +21,7 @@ GATES: Mapping[str, type[Gate]] = MappingProxyType(
     {
         "gemm": Gemm,
         "gemm_epilogue": GemmEpilogue,
+        "gemm_scaled": ScaledGemm,
         "vector_add": VectorAdd,
         "vector_add_in_place": VectorAddInPlace,
         "recurrence": Recurrence,

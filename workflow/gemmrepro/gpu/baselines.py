@@ -7,6 +7,7 @@
   16-bit types, 8-bit floats and TF32 in fp32, fp64 in fp64, 8-bit integers in int32.
 - ``cublas.gemm_k_major``: the same with K-major B, for families that have both layouts; rows do not state the layout.
 - ``cublas.gemm_fast``: 8-bit floats accumulated within the tensor core ("fast accumulation").
+- ``cublas.gemm_block_scaled``: 8-bit floats with an fp32 scale for 1 x 128 of A and 128 x 128 of B (cublasLt 12.9).
 - ``cublas.gemm_half_sums``: fp16 accumulated in fp16 (CUBLAS_COMPUTE_16F).
 - ``cublas.gemm_gelu_bias``: a product with a bias and GELU in cublasLt's epilogue, the fastest of its candidates.
 - ``cublas.gemm_emulated``: cublasGemmEx with fp64 emulated by 8-bit integers, wherever cuBLAS supports it.
@@ -253,6 +254,13 @@ BASELINES = {
             "gemm",
             partial(_gemm, name=FAST),
             _cublas_version,
+        ),
+        Baseline(
+            "cublas.gemm_block_scaled",
+            "cuBLAS, block scales",
+            "gemm_scaled",
+            _gemm,
+            lambda session: f"cuBLAS {opened(session).version}",
         ),
         Baseline(
             HALF_SUMS,

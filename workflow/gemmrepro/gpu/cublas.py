@@ -52,7 +52,14 @@ NOT_SUPPORTED = 15
 """cublasStatus_t."""
 
 LT_TRANSA, LT_TRANSB, LT_EPILOGUE, LT_BIAS_POINTER, LT_FAST_ACCUM = 3, 4, 7, 8, 25
-"""cublasLtMatmulDescAttributes_t."""
+LT_SCALE_POINTERS, LT_SCALE_MODES = (17, 18), (31, 32)
+"""cublasLtMatmulDescAttributes_t; the last two of both matrices."""
+
+LT_SCALE_EACH_128, LT_SCALE_128_BY_128 = 4, 5
+"""cublasLtMatmulMatrixScale_t: fp32 scales of 128 elements along K (VEC128_32F), and of 128 by 128 (BLK128x128_32F)."""
+
+LT_BLOCK_SCALES_SINCE = 120900
+"""The first cublasLt that has them, on Hopper."""
 
 GELU_BIAS = 36
 """cublasLtEpilogue_t: a bias for each row of the column-major output, then GELU in its tanh form."""
@@ -109,6 +116,8 @@ def _explained(doing: str) -> Iterator[None]:
     """Errors of nvmath's as one sentence: its classes of errors differ by library and have no common base."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(
             f"{doing} failed ({error}); check that nvidia-cublas or the CUDA toolkit is installed and fits the driver."
@@ -330,6 +339,8 @@ class CublasLt:
             matmul = self._made(owner, "matmul_desc", compute_type(problem, sums), scale)
             self._set("matmul_desc", matmul, LT_TRANSA, np.int32(form.op_first))
             self._set("matmul_desc", matmul, LT_TRANSB, np.int32(form.op_second))
+            if {"scale_a", "scale_b"} <= {each.name for each in problem.operation.inputs}:
+                self._scale_by_blocks(matmul)
             if sums is Sums.FAST:
                 self._set("matmul_desc", matmul, LT_FAST_ACCUM, np.int8(1))
             if bias:
@@ -355,6 +366,33 @@ class CublasLt:
                         raise
             return _Plan(matmul, layouts, answers, int(count[0]), owner.pop_all())
 
+    def _scale_by_blocks(self, matmul: int) -> None:
+        """Block scales: the library's first matrix is B. Its heuristic wants pointers, of whatever memory.
+
+        Raises:
+            UserError: the library is too old.
+        """
+        version = int(self._library.get_version())
+        if version < LT_BLOCK_SCALES_SINCE:
+            raise UserError(
+                f"cublasLt {version // 10000}.{version // 100 % 100} has no block scales of 8-bit floats; install "
+                "nvidia-cublas 12.9 or later."
+            )
+        for attribute, mode in zip(LT_SCALE_MODES, (LT_SCALE_128_BY_128, LT_SCALE_EACH_128), strict=True):
+            self._set("matmul_desc", matmul, attribute, np.int32(mode))
+        for attribute in LT_SCALE_POINTERS:
+            self._set("matmul_desc", matmul, attribute, np.uint64(_pointer(self._workspace)))
+
+    def _scaled(self, call: Callable[[], None], matmul: int, scales: tuple[Any, ...]) -> Callable[[], None]:
+        """`call` with the scales of these operands: its descriptor is shared by all operands of a shape."""
+
+        def scaled() -> None:
+            for attribute, scale in zip(LT_SCALE_POINTERS, reversed(scales), strict=True):
+                self._set("matmul_desc", matmul, attribute, np.uint64(_pointer(scale)))
+            call()
+
+        return scaled
+
     def candidates(self, operands: Operands, most: int, sums: Sums = Sums.USUAL) -> list[Callable[[], None]]:
         """Up to `most` algorithms for the GEMM of `Cublas.gemm_ex`, in the order of cublasLt's heuristic.
 
@@ -362,17 +400,18 @@ class CublasLt:
         are and as the heuristic assumes.
         """
         plan = self._plan(operands.problem, operands.shape, most, sums)
-        a, b = operands.inputs
+        a, b, *scales = operands.inputs
         alpha, beta = scalars(operands, sums)
         out, layouts = _pointer(operands.output), plan.layouts
         factors = (_pointer(b), layouts[0], _pointer(a), layouts[1])
         before = (self._handle, plan.matmul, alpha.ctypes.data, *factors, beta.ctypes.data)
         room = (_pointer(self._workspace), WORKSPACE_BYTES, self._session.stream.ptr)
         kept = (alpha, beta, plan)
-        return [
+        calls = [
             _repeatable(self._library.matmul, (*before, out, layouts[2], out, layouts[2], algorithm, *room), kept)
             for algorithm in plan.algorithms
         ]
+        return [self._scaled(call, plan.matmul, tuple(scales)) for call in calls] if scales else calls
 
     def fused(self, operands: Operands, most: int) -> list[Callable[[], None]]:
         """Up to `most` algorithms for D = GELU(alpha A B + beta C + bias), in the order of cublasLt's heuristic.
