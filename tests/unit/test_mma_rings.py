@@ -26,7 +26,7 @@ SEEDS = range(0, 4)
 TRIES = range(0, 12)
 
 CASES = (
-    Case(Shape(264, 100, 136), clusters=1),  # more steps than slots, two tiles or more a block, tails of m, n and k
+    Case(Shape(264, 100, 200), clusters=1),  # more steps than slots, two tiles or more a block, tails of m, n and k
     Case(Shape(100, 136, 64), clusters=3),  # one step; a block without a tile
 )
 
