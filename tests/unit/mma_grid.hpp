@@ -76,9 +76,6 @@ inline void multiply(float (&sums)[4], const Word (*lanes)[6], unsigned lane) {
 inline fp16 half_from(float value) {
     return {static_cast<unsigned short>(mma_grid::bits_of(value))};
 }
-inline float widen(fp16 x) {
-    return mma_grid::VALUES[x.bits];
-}
 
 // common/mma.cuh
 inline unsigned shared_offset(const void* pointer) {
