@@ -2,18 +2,23 @@
 
     PYTHONPATH=workflow python tests/campaigns/live_minutes.py [--config config/full.yaml] [--cores 4]
 
-Sampling is computed point by point: a round lasts until its interval is narrow or its time is spent, as far as the
-recorded samples show. Regimes follow from the dates of two takes that were recorded one after the other, and from the
-configured limits; experiments from the dates of their files, each less that of the file before it in the same session.
-Gates, first checks and starts were timed on an H200 on 2026-11-23, on part of the families (GATE_SECONDS,
-SUBJECT_SECONDS, FIRST_SECONDS, START_SECONDS); what still is assumed is named, and its share is printed apart. Hardware
-counters are not in the sum.
+A sum of recorded parts, no measurement: no live run has been timed. Sampling is computed point by point: a round lasts
+until its interval is narrow or its time is spent, as far as the recorded samples show; a point that was recorded in
+another state of the cache or by another toolkit counts like that one. Regimes follow from the dates of two takes that
+were recorded one after the other, and from the configured limits; experiments from the dates of their files, each less
+that of the file before it in the same session, and from the share of their rows that the configuration measures. Gates,
+first checks and starts were timed on an H200 on 2026-11-23, on part of the families (GATE_SECONDS, SUBJECT_SECONDS,
+FIRST_SECONDS, START_SECONDS); what still is assumed is named, and its share is printed apart. What has no
+recordings is predicted from its kernels and sizes. Hardware counters are not in the sum.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
+from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +30,9 @@ sys.path[:0] = [str(ROOT / "workflow")]
 
 from gemmrepro import registry, timing  # noqa: E402
 from gemmrepro.core.files import read_json  # noqa: E402
+from gemmrepro.core.names import LIBRARY  # noqa: E402
+from gemmrepro.host.gpu_probe import HostGpu  # noqa: E402
+from gemmrepro.host.plan import Plan  # noqa: E402
 from gemmrepro.measure.checks.samples import PointSamples, read_samples  # noqa: E402
 from gemmrepro.measure.plan import Settings  # noqa: E402
 
@@ -37,7 +45,7 @@ of ladder, 20 of hopper, 25 of memory, 24 of cutile)."""
 OTHER_GATE_SECONDS = 1.9
 """Assumed of the other families' binaries: the mean of the four."""
 
-PROCESSES = 4
+PROCESSES = 8
 """Gates judge a family in so many processes, if there are as many cores; that they share the time evenly is assumed."""
 
 SUBJECT_SECONDS = 0.23
@@ -56,10 +64,16 @@ REGIME_SECONDS = 84 / 15
 EXPERIMENTS = {
     **{"ladder": 5 + 4 + 5 + 15, "ada": 8 + 8 + 8, "hopper": 10 + 10, "cutile": 19 + 34 + 27},
     **{"memory": 27 + 16 + 7 + 5, "ozaki": 66 + 7 + 60 + 5 + 2, "crt": 6},
-    "pytorch": 14 + 16 + 7 + 60 + 14 + 44 + 16 + 18,
+    **{"pytorch": 14 + 16 + 7 + 60 + 18, "sgemm": 30},
 }
-"""Seconds of a family's experiments apart from PyTorch's training. Guessed: hopper's cores (10, by its settings),
-ozaki's accumulator (60), PyTorch's timing (60) and gelu_loads (as gelu, whose settings it has)."""
+"""Seconds of a family's experiments on the GPU, apart from PyTorch's training. Guessed: hopper's cores (10, by its
+settings), ozaki's accumulator (60), PyTorch's timing (60), gelu_loads (as gelu, whose settings it has), sgemm (30)."""
+
+ON_CPU_SECONDS = 14 + 44 + 16
+"""Of PyTorch's experiments that need no GPU, where they run here."""
+
+BY_SETTING = {("ozaki", "products", "repeats"): 66, ("pytorch", "timing", "rounds"): 60}
+"""Seconds of experiments that are proportional to a setting, with the declared one; that they are is assumed."""
 
 
 def round_seconds(point: PointSamples, place: int, recorded_s: float, wanted_s: float, least: int, most: int) -> float:
@@ -75,26 +89,44 @@ def round_seconds(point: PointSamples, place: int, recorded_s: float, wanted_s: 
     return max(least * pair, min(wanted_s, spent * wanted_s / recorded_s if limited else spent))
 
 
-def sampling(config: dict[str, Any]) -> dict[str, tuple[float, int]]:
-    """Minutes of sampling and the number of subjects, by family."""
-    sweep, found = config["sweep"], {}
+def sampling(config: dict[str, Any], family: str) -> tuple[float, int]:
+    """Minutes of a recorded family's sampling, and the number of its subjects."""
+    sweep, path = config["sweep"], RECORDED / family / "samples.parquet"
     least, most = sweep["samples_per_round"]
-    for path in sorted(RECORDED.glob("*/samples.parquet")):
-        family = path.parent.name
-        recorded = read_json(path.parent / "run.json", "the recording", "restore it")["config"]["seconds_per_round"]
-        sizes, seconds, subjects = {str(n) for n in sweep["sizes"].get(family, [])}, 0.0, set()
-        settings = Settings.of(sweep, family)
-        for name, point in read_samples(path)[1].items():
-            chosen = name[4] in sizes and (name[1] == "library" or name[1] in settings.toolkits)
-            if chosen and name[-1] in (*settings.caches, ""):
-                subjects.add(name[:-1])
-                rounds = [
-                    round_seconds(point, place, recorded, sweep["seconds_per_round"], least, most)
-                    for place in range(len(point.times))
-                ]
-                seconds += sweep["rounds"] * (float(np.mean(rounds)) + timing.SETTLE_SECONDS)
-        found[family] = seconds / 60, len(subjects)
-    return found
+    recorded = read_json(path.parent / "run.json", "the recording", "restore it")["config"]["seconds_per_round"]
+    settings = Settings.of(sweep, family)
+    sizes = {str(n) for n in settings.sizes}
+    found: defaultdict[tuple[str, ...], dict[tuple[str, str], float]] = defaultdict(dict)
+    for name, point in read_samples(path)[1].items():
+        if name[4] in sizes:
+            rounds = [
+                round_seconds(point, place, recorded, sweep["seconds_per_round"], least, most)
+                for place in range(len(point.times))
+            ]
+            seconds = sweep["rounds"] * (float(np.mean(rounds)) + timing.SETTLE_SECONDS)
+            found[name[0], *name[2:-1]][name[1], name[-1]] = seconds
+    total, subjects = 0.0, 0
+    for place, recorded_as in found.items():
+        library = any(toolkit == LIBRARY for toolkit, _ in recorded_as)
+        known = () if library else registry.kernel(place[0]).platform.toolkits
+        for toolkit in (LIBRARY,) if library else [name for name in settings.toolkits if name in known]:
+            subjects += 1
+            other = next(iter(recorded_as.values()))
+            total += sum(recorded_as.get((toolkit, cache), other) for cache in settings.caches)
+    more, unrecorded = predicted(config, family, {name for name, *_ in found})
+    return total / 60 + more, subjects + unrecorded
+
+
+def predicted(config: dict[str, Any], family: str, recorded: Collection[str] = ()) -> tuple[float, int]:
+    """The same of kernels without recordings: every round of a point takes its whole time."""
+    sweep, settings = config["sweep"], Settings.of(config["sweep"], family)
+    sizes, caches = len(settings.sizes), len(settings.caches)
+    new = [kernel for kernel in registry.kernels(family) if kernel.timing.timed and kernel.id not in recorded]
+    binaries = sum(len(set(settings.toolkits) & set(kernel.platform.toolkits)) for kernel in new)
+    # A family that was never recorded has a baseline to measure, too.
+    subjects = (binaries + (not recorded)) * sizes
+    each = sweep["rounds"] * (sweep["seconds_per_round"] + timing.SETTLE_SECONDS)
+    return subjects * each * caches / 60, subjects
 
 
 def regimes(config: dict[str, Any]) -> float:
@@ -125,35 +157,57 @@ def main() -> int:
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     if options.config:
         config = merged(config, yaml.safe_load(options.config.read_text()))
-    by_family = {family: found for family, found in sampling(config).items() if family in config["families"]}
-    known, assumed = gates(config, options.cores)
-    sweeps = FIRST_SECONDS + len(by_family) * (LATER_SECONDS + config["sweep"]["rounds"] * START_SECONDS)
-    experiments = {family: EXPERIMENTS.get(family, 0) for family in config["families"]}
-    jobs = 4 * len(config["families"]) + sum(map(len, declared(config).values()))
-    stages = {
+    stages = minutes(config, options.cores)
+    for name, spent in stages.items():
+        print(f"{name:40} {spent:6.1f} min")
+    guessed = sum(spent for name, spent in stages.items() if "assumed" in name or "predicted" in name)
+    print(f"{'together':40} {sum(stages.values()):6.1f} min, {guessed:.1f} of them assumed or predicted")
+    return 0
+
+
+def minutes(config: dict[str, Any], cores: int) -> dict[str, float]:
+    """Minutes by stage."""
+    recorded = [family for family in config["families"] if (RECORDED / family / "samples.parquet").is_file()]
+    new = [family for family in config["families"] if family not in recorded and timed(family)]
+    swept = {family: sampling(config, family) for family in recorded}
+    added = {family: predicted(config, family) for family in new}
+    known, assumed = gates(config, cores)
+    sweeps = FIRST_SECONDS + len(swept | added) * (LATER_SECONDS + config["sweep"]["rounds"] * START_SECONDS)
+    jobs = starts(config, cores)
+    return {
         "gates, four families": known,
         "gates, the others (assumed)": assumed,
-        **{f"sampling, {family}": minutes for family, (minutes, _) in by_family.items()},
-        "checks of subjects": sum(n for _, n in by_family.values()) * SUBJECT_SECONDS / 60,
+        **{f"sampling, {family}": spent for family, (spent, _) in swept.items()},
+        **{f"sampling, {family} (predicted)": spent for family, (spent, _) in added.items()},
+        "checks of subjects": sum(n for _, n in (swept | added).values()) * SUBJECT_SECONDS / 60,
         "starts of sweeps and rounds": sweeps / 60,
         "regimes": regimes(config),
-        "experiments": sum(experiments.values()) / 60,
+        "experiments": experiments_seconds(config) / 60,
         "PyTorch's training, at most": training(config) / 60,
-        "starts of jobs": START_SECONDS * jobs / 60,
-        "verdicts, figures, report": 2.0,
+        f"starts of {jobs} jobs": START_SECONDS * jobs / 60,
+        "verdicts, figures, report": REPORT_MINUTES if cores == 1 else LAST_MINUTES,
     }
-    for name, minutes in stages.items():
-        print(f"{name:32} {minutes:6.1f} min")
-    assumed = sum(minutes for name, minutes in stages.items() if "assumed" in name)
-    print(f"{'together':32} {sum(stages.values()):6.1f} min, {assumed:.1f} of them assumed")
-    return 0
+
+
+REPORT_MINUTES, LAST_MINUTES = 2.0, 0.9
+"""On one core, from the run without a GPU; with more, what is left when the GPU is done: figures are drawn meanwhile.
+Verdicts take 5 s, the report 24 to 28 s, the last family's and the paper's figures 3 to 11 s each."""
+
+
+def timed(family: str) -> bool:
+    return any(kernel.timing.timed for kernel in registry.kernels(family))
+
+
+def plan_of(config: dict[str, Any]) -> Plan:
+    return Plan(config, "live", HostGpu("NVIDIA H200", 90))
 
 
 def gates(config: dict[str, Any], cores: int) -> tuple[float, float]:
     """Minutes of the numerical gates: those that follow from timed ones, and those that are assumed."""
     known = assumed = 0.0
+    plan = plan_of(config)
     for family in config["families"]:
-        binaries = sum(len(kernel.platform.toolkits) for kernel in registry.kernels(family))
+        binaries = sum(len(plan.judged_with(kernel)) for kernel in plan.kernels_of(family))
         if family in GATE_SECONDS:
             known += binaries * GATE_SECONDS[family]
         else:
@@ -162,10 +216,35 @@ def gates(config: dict[str, Any], cores: int) -> tuple[float, float]:
     return known / side_by_side, assumed / side_by_side
 
 
-def declared(config: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    from gemmrepro import experiments
+def starts(config: dict[str, Any], cores: int) -> int:
+    """How many jobs start one after the other: with one core those of the static gate, too."""
+    plan = plan_of(config)
+    measured = sum(timed(family) for family in config["families"]) + len(plan.regime_families)
+    measured += sum(1 for each in plan.experiments.values() if each)
+    return measured + len(config["families"]) * (1 if cores > 1 else 2)
 
-    return {family: experiments.declared(family) for family in config["families"]}
+
+def experiments_seconds(config: dict[str, Any]) -> float:
+    """Seconds of the experiments apart from PyTorch's training."""
+    plan = plan_of(config)
+    seconds = sum(EXPERIMENTS.get(family, 0) * _share(family, plan.timed_with(family)) for family in config["families"])
+    for (family, name, setting), whole in BY_SETTING.items():
+        for each in plan.experiments.get(family, ()):
+            if each.name == name:
+                own = config.get("experiments", {}).get(family, {}).get(name, {})
+                seconds += whole * (own.get(setting, each.settings[setting]) / each.settings[setting] - 1)
+    return seconds + (ON_CPU_SECONDS if config["measure_cpu"] == "live" and "pytorch" in config["families"] else 0)
+
+
+def _share(family: str, toolkits: tuple[str, ...]) -> float:
+    """The share of a family's recorded rows of experiments that these toolkits and libraries have."""
+    rows = kept = 0
+    for path in (RECORDED / family / "experiments").glob("*.csv"):
+        with path.open(newline="") as file:
+            found = [row.get("toolkit", LIBRARY) for row in csv.DictReader(file)]
+        rows += len(found)
+        kept += sum(toolkit in (*toolkits, LIBRARY) for toolkit in found)
+    return kept / rows if rows else 1.0
 
 
 COMPILING = {"eager": 10, "default": 30, "reduce-overhead": 30, "max-autotune": 740}
@@ -177,7 +256,8 @@ def training(config: dict[str, Any]) -> float:
     if "pytorch" not in config["families"]:
         return 0.0
     own = config.get("experiments", {}).get("pytorch", {}).get("training", {})
-    settings = {**{each.name: each for each in declared(config)["pytorch"]}["training"].settings, **own}
+    (declared,) = (each for each in plan_of(config).experiments["pytorch"] if each.name == "training")
+    settings = {**declared.settings, **own}
     return sum(min(float(settings["limit_s"]), COMPILING[mode]) for mode in settings["modes"])
 
 

@@ -228,7 +228,7 @@ def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], N
     absent = lambda kernel, toolkit: None if (kernel.id, toolkit) in loads else "not loaded"  # noqa: E731
     points, skipped = plan.plan_points(list(kernels.values()), [size], toolkits, settings.caches, absent)
     versions = {p.baseline: baselines.baseline(p.baseline).version(session) for p in points if p.baseline}
-    machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
+    machine = session.gpu.machine
     keys = (lambda point: versions.get(point.kernel, "k" * 16), lambda point: None)
     journal = Journal(folder / "journal", machine, say)
     kept = records.Records(journal, machine, settings, versions, *keys)

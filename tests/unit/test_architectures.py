@@ -101,9 +101,39 @@ def test_templates_are_the_longest_builds_and_what_is_not_compiled_takes_no_time
     assert plan.effort(base, "cuda12") == 0
 
 
-def test_whatever_is_measured_is_compiled_with_every_toolkit():
-    plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "live", HostGpu("NVIDIA H200", 90, ""))
-    assert all(plan.compiling(kernel) == plan.toolkits_of(kernel) for kernel in plan.kernels_of("cute"))
+H200 = HostGpu("NVIDIA H200", 90, "")
+
+
+def test_a_family_compiled_once_is_compiled_with_what_measures_it():
+    plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "live", H200)
+    assert plan.compiling(registry.kernel("cute.base")) == ["cuda13"]
+    every = Plan(CONFIG | {"sweep": CONFIG["sweep"] | {"toolkit_of": {}}, "compiled_once": ["cute"]}, "live", H200)
+    assert all(every.compiling(kernel) == every.toolkits_of(kernel) for kernel in every.kernels_of("cute"))
+
+
+def test_binaries_that_the_sweep_the_regimes_or_an_experiment_run_are_measured_and_judged():
+    plan = Plan(CONFIG, "live", H200)
+    measured = {
+        name: plan.measured_with(registry.kernel(name)) for name in ("ladder.smem", "ladder.cut", "crt.library")
+    }
+    # The regimes measure with cuda13 first, the ladder's sweep with cuda12.
+    assert measured == {"ladder.smem": ["cuda12"], "ladder.cut": ["cuda12", "cuda13"], "crt.library": ["cuda13"]}
+    # Only experiments run these, one of them of another family.
+    assert plan.measured_with(registry.kernel("pytorch.gelu")) == ["cuda13"]
+    assert "cuda12" in plan.measured_with(registry.kernel("ladder.vector_add"))
+    assert all(set(plan.judged_with(kernel)) <= set(plan.compiling(kernel)) for kernel in plan.kernels.values())
+    every = Plan(CONFIG | {"gates": {"seeds": 2, "binaries": "all"}}, "live", H200)
+    assert all(every.judged_with(kernel) == every.compiling(kernel) for kernel in every.kernels.values())
+
+
+def test_experiments_run_only_binaries_that_are_judged():
+    """In the default plan and where everything is timed with every toolkit."""
+    for sweep in (CONFIG["sweep"], CONFIG["sweep"] | {"toolkit_of": {}}):
+        plan = Plan(CONFIG | {"sweep": sweep}, "live", H200)
+        for family, declared in plan.experiments.items():
+            for kernel in (kernel for each in declared for kernel in plan.experiment_kernels(family, each.name)):
+                run = set(plan.timed_with(family)) & set(plan.toolkits_of(kernel))
+                assert run and run <= set(plan.judged_with(kernel)), kernel.id
 
 
 @pytest.mark.parametrize(

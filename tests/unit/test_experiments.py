@@ -181,7 +181,8 @@ def runner(sums, monkeypatch, tmp_path):
     made = world(tmp_path / "world")
     session = SimpleNamespace(
         gpu=SimpleNamespace(
-            name="Synthetic GPU", driver="000.00", describe=lambda: {"name": "Synthetic GPU", "driver": "0"}
+            machine={"gpu": "Synthetic GPU", "driver": "000.00", "card": "c1"},
+            describe=lambda: {"name": "Synthetic GPU", "driver": "0"},
         ),
         sync=lambda: None,
     )

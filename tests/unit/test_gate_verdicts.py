@@ -17,11 +17,14 @@ from gemmrepro.gates import combined, numeric
 from gemmrepro.gates.compare import Verdict
 from gemmrepro.gates.gate import Case, Gate, Judged
 from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.numeric import Wanted
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
+from gemmrepro.paper.gates import gate_view
 
 NAIVE = registry.kernel("ladder.naive")
+WANTED = Wanted.parse("ladder.naive")
 GPU = SimpleNamespace(name="G", driver="D")
 
 
@@ -74,7 +77,7 @@ def gates(monkeypatch) -> Gates:
 def test_every_binary_that_was_built_is_judged_or_says_why_not(gates, tmp_path):
     write_build(tmp_path, NAIVE.id, "cuda12", "aaaa")
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    found = numeric.gate(Session(), NAIVE, tmp_path, [7], gates)
+    found = numeric.gate(Session(), WANTED, tmp_path, [7], gates)
     assert (found["kernel"], found["gpu"], found["driver"]) == (NAIVE.id, "G", "D")
     assert found["toolkits"]["cuda12"] == {
         "status": "not run",
@@ -92,18 +95,48 @@ def test_every_binary_that_was_built_is_judged_or_says_why_not(gates, tmp_path):
 
 def test_a_kernel_that_one_toolkit_built_is_judged_there_alone(gates, tmp_path):
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    assert list(numeric.gate(Session(), NAIVE, tmp_path, [7], gates)["toolkits"]) == ["cuda13"]
+    assert list(numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]) == ["cuda13"]
     with pytest.raises(UserError, match=r"there is no build of ladder\.coalesced .* run the build stage first"):
-        numeric.gate(Session(), registry.kernel("ladder.coalesced"), tmp_path, [7], gates)
+        numeric.gate(Session(), Wanted.parse("ladder.coalesced"), tmp_path, [7], gates)
+
+
+def test_only_the_wanted_binaries_are_judged_and_none_is_a_verdict_too(gates, tmp_path):
+    for toolkit in ("cuda12", "cuda13"):
+        write_build(tmp_path, NAIVE.id, toolkit, "bbbb")
+    for text, judged in (("ladder.naive=cuda13", ["cuda13"]), ("ladder.naive=", [])):
+        assert list(numeric.gate(Session(), Wanted.parse(text), tmp_path, [7], gates)["toolkits"]) == judged
+    assert str(Wanted.parse("ladder.naive")) == "ladder.naive=cuda12,cuda13"
+    with pytest.raises(UserError, match=r"cutile\.matmul_fp16 is not built by cuda12; choose among cuda13"):
+        Wanted.parse("cutile.matmul_fp16=cuda12")
+
+
+def test_a_binary_that_is_not_measured_leaves_its_kernel_passed():
+    """Its machine code is judged, its numbers are not, and the page says so."""
+    source = combined.NumericSource(judged_as("passed"), "live")
+    toolkits = {
+        toolkit: {
+            "static": {"passed": True, "checks": []},
+            "numeric": combined.numeric_verdict(NAIVE, toolkit, "bbbb", source).to_json(),
+        }
+        for toolkit in ("cuda12", "cuda13")
+    }
+    view = gate_view({"toolkits": toolkits, "passed": True})
+    assert view.numeric_passed and view.static_passed and view.open == ""
+    assert [(each.name, each.numeric, each.measured) for each in view.toolkits] == [
+        ("cuda12", "not measured", False),
+        ("cuda13", "passed", True),
+    ]
+    assert "(gates.binaries)" in str(view.toolkits[0].reason)
+    assert not gate_view({"toolkits": {"cuda12": toolkits["cuda12"]}, "passed": True}).numeric_passed
 
 
 def test_a_wrong_case_fails_the_binary_and_so_does_one_that_breaks_the_gpu(gates, tmp_path, monkeypatch):
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
     monkeypatch.setattr(Says, "message", "wrong")
-    judged = numeric.gate(Session(), NAIVE, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    judged = numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
     assert judged["status"] == "failed" and judged["reason"] == "1 of 2 cases failed; 8x8x8 normal: wrong"
     monkeypatch.setattr(Says, "broken", "the launch failed")
-    judged = numeric.gate(Session(), NAIVE, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    judged = numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
     assert (judged["status"], judged["reason"], len(judged["cases"])) == ("failed", "the launch failed", 1)
 
 
@@ -126,7 +159,7 @@ def test_a_context_is_usable_unless_waiting_for_it_fails():
 def test_who_exceeds_the_time_fails_with_every_toolkit_that_was_built(tmp_path, monkeypatch):
     monkeypatch.setattr(numeric.device, "described", lambda: {"name": "G", "driver": "D"})
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    found = numeric.unfinished(NAIVE, tmp_path, "it did not end")
+    found = numeric.unfinished(WANTED, tmp_path, "it did not end")
     assert list(found["toolkits"]) == ["cuda13"] and found["toolkits"]["cuda13"]["status"] == "failed"
     assert found["toolkits"]["cuda13"]["reason"] == "it did not end"
 
@@ -145,7 +178,7 @@ def judged_as(status: str, toolkit: str = "cuda13", build: str = "bbbb", gate: s
     [
         (judged_as("passed"), "passed", ""),
         (judged_as("failed"), "failed", ""),
-        (judged_as("passed", toolkit="cuda12"), "not run", "no verdict for cuda13"),
+        (judged_as("passed", toolkit="cuda12"), "not measured", "this run measures nothing with this binary"),
         (judged_as("passed", build="cccc"), "stale", "build cccc was judged, today's is bbbb"),
         (judged_as("passed", gate="0" * 16), "stale", "its launch or its gate has changed since"),
         (judged_as("not run", build="cccc", gate="0" * 16), "not run", ""),

@@ -94,6 +94,18 @@ def test_no_two_of_many_processes_hold_a_card_at_once(claims, tmp_path):
     assert sum(Counter(out.strip() for out, _ in ended).values()) == 8
 
 
+@pytest.mark.parametrize("visible", [None, "0,1,2"])
+def test_the_card_of_a_measurement_that_goes_on_is_taken_again_if_it_is_free(visible, claims, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", claims.environment["TMPDIR"])
+    environ = {} if visible is None else {VISIBLE: visible}
+    third = CARDS[2].uuid
+    claim(CARDS, environ, preferred=anonymous(third))
+    assert environ[VISIBLE] == (third if visible is None else "2")
+    again = {} if visible is None else {VISIBLE: visible}
+    claim(CARDS, again, preferred=anonymous(third))
+    assert again[VISIBLE] == (CARDS[0].uuid if visible is None else "0")
+
+
 def test_what_the_scheduler_gave_is_kept(claims):
     first, second = (claims.start(CUDA_VISIBLE_DEVICES="2") for _ in range(2))
     assert card(first) == card(second) == "2"

@@ -38,12 +38,16 @@ def data(names: dict[str, dict], run: dict | None = None, source: str = "live") 
             toolkits=own.pop("toolkits", ("cuda12", "cuda13")),
             has_size=own.pop("has_size", True),
         )
+        gates = [
+            SimpleNamespace(name=toolkit, judged=measured_too, measured=measured_too)
+            for toolkit, measured_too in (("cuda12", True), ("cuda13", own.pop("measured", True)))
+        ]
         kernel = SimpleNamespace(
             id=f"{name}.one",
             name="L1",
             evidence=own.pop("evidence", "asked for"),
             code=SimpleNamespace(uncompiled=own.pop("uncompiled", ())),
-            gate=SimpleNamespace(toolkits=[SimpleNamespace(judged=True)], numeric_passed=True),
+            gate=SimpleNamespace(toolkits=gates, numeric_passed=True),
         )
         skipped = own.pop("skipped", [])
         families.append(
@@ -96,6 +100,7 @@ def test_short_bursts_name_the_families_that_were_timed_on_a_hot_gpu_too():
         ("article's size missing", {"has_size": False}),
         ("stale rows", {"stale": 2}),
         ("not compiled", {"uncompiled": ("cuda13",)}),
+        ("binaries not measured", {"measured": False}),
         ("kernels not timed", {"skipped": [{"kernel": "cute.one", "toolkit": "cuda12", "reason": "too slow"}]}),
     ],
 )

@@ -158,7 +158,7 @@ class Worker:
         self.ends, self.calls = ends, []
 
     def __call__(self, command):
-        names = [word.removeprefix("--kernel=") for word in command if word.startswith("--kernel=")]
+        names = [word.removeprefix("--kernel=").partition("=")[0] for word in command if word.startswith("--kernel=")]
         out = Path(command[command.index("--out-dir") + 1])
         self.calls.append((names, [word for word in command if word.startswith("--seed=")]))
         for name in names:
@@ -170,7 +170,7 @@ class Worker:
         return SimpleNamespace(returncode=0)
 
 
-KERNELS = [registry.kernel(f"crt.{name}") for name in ("library", "batched", "ping_pong", "accurate")]
+WANTED = [numeric.Wanted.parse(f"crt.{name}=cuda13") for name in ("library", "batched", "ping_pong", "accurate")]
 
 
 def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path) -> None:
@@ -179,7 +179,7 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path
     monkeypatch.setattr(subprocess, "run", worker)
     monkeypatch.setattr(subprocess, "check_output", lambda *given, **options: '{"name": "G", "driver": "D"}')
     (tmp_path / "crt.library.json").write_text("of another day")
-    numeric.judge_isolated(KERNELS, tmp_path, [7, 8], tmp_path, 5.0)
+    numeric.judge_isolated(WANTED, tmp_path, [7, 8], tmp_path, 5.0)
     assert [names[0] for names, _ in worker.calls] == ["crt.library", "crt.ping_pong", "crt.accurate"]
     assert {tuple(seeds) for _, seeds in worker.calls} == {("--seed=7", "--seed=8")}
     found = json.loads((tmp_path / "crt.ping_pong.json").read_text())
@@ -196,7 +196,17 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path
     assert json.loads((tmp_path / "crt.library.json").read_text()) == {"kernel": "crt.library"}
 
 
+def test_processes_side_by_side_judge_every_kernel_once(monkeypatch, tmp_path) -> None:
+    worker = Worker({})
+    monkeypatch.setattr(subprocess, "run", worker)
+    numeric.judge_side_by_side(WANTED, tmp_path, [7], tmp_path, 5.0, 3)
+    shares = sorted(names for names, _ in worker.calls)
+    assert shares == [["crt.batched"], ["crt.library"], ["crt.ping_pong", "crt.accurate"]]
+    numeric.judge_side_by_side([], tmp_path, [7], tmp_path, 5.0, 3)
+    assert len(worker.calls) == 3
+
+
 def test_another_failure_ends_the_gate(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(subprocess, "run", lambda command: SimpleNamespace(returncode=1))
     with pytest.raises(UserError, match=r"crt\.library ended with exit code 1"):
-        numeric.judge_isolated(KERNELS, tmp_path, [7], tmp_path, 5.0)
+        numeric.judge_isolated(WANTED, tmp_path, [7], tmp_path, 5.0)

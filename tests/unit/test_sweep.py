@@ -11,7 +11,7 @@ from records import record
 
 from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
-from gemmrepro.core.journal import Journal
+from gemmrepro.core.journal import Journal, card_of
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
@@ -23,7 +23,7 @@ from gemmrepro.measure.recording import check_cells
 from gemmrepro.operands import work
 from gemmrepro.operations import Problem, Shape
 
-MACHINE = {"gpu": "GPU A", "driver": "1.0"}
+MACHINE = {"gpu": "GPU A", "driver": "1.0", "card": "c1"}
 
 
 def make(name, op="gemm", baseline="cublas.sgemm", **options):
@@ -80,15 +80,32 @@ def test_a_corrupt_entry_is_reported_and_the_others_stay(journal, said, spoil):
     assert journal.get("a", {}) == {"times": [1.5]}
 
 
-@pytest.mark.parametrize("other", [{"gpu": "GPU B", "driver": "1.0"}, {"gpu": "GPU A", "driver": "2.0"}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"gpu": "GPU B", "driver": "1.0", "card": "c1"},
+        {"gpu": "GPU A", "driver": "2.0", "card": "c1"},
+        {"gpu": "GPU A", "driver": "1.0", "card": "c2"},
+    ],
+    ids=["model", "driver", "card"],
+)
 def test_a_journal_of_another_machine_is_set_aside_whole(journal, tmp_path, said, other):
     journal.put("a", {}, {"x": 1})
     fresh = Journal(tmp_path / "journal", other, said.append)
     assert fresh.get("a", {}) is None
-    assert "GPU A" in said[0] and other["gpu"] in said[0] and "set-aside-1" in said[0]
+    assert "belongs to GPU A, card c1, with driver 1.0" in said[0] and "set-aside-1" in said[0]
+    assert f"this is {other['gpu']}, card {other['card']}, with driver {other['driver']}" in said[0]
     assert json.loads((tmp_path / "journal.set-aside-1" / "a.json").read_text())["payload"] == {"x": 1}
     back = Journal(tmp_path / "journal", MACHINE, said.append)
     assert back.get("a", {}) is None and (tmp_path / "journal.set-aside-2").is_dir()
+
+
+def test_a_journal_names_its_card_and_one_from_before_names_none(journal, tmp_path, said):
+    assert card_of(journal.folder) == "c1"
+    (journal.folder / "machine.json").write_text('{"gpu": "GPU A", "driver": "1.0"}')
+    assert card_of(journal.folder) == "" == card_of(tmp_path / "nothing")
+    Journal(journal.folder, MACHINE, said.append)
+    assert "belongs to GPU A with driver 1.0, and this is GPU A, card c1, with driver 1.0" in said[0]
 
 
 def test_a_folder_that_is_no_journal_is_set_aside_too(tmp_path, said):
@@ -299,7 +316,7 @@ SETTINGS = plan.Settings.of(
     },
     "ladder",
 )
-GPU = SimpleNamespace(name="GPU A", driver="1.0", arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
+GPU = SimpleNamespace(name="GPU A", machine=MACHINE, arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
 
 
 @pytest.fixture
@@ -481,3 +498,12 @@ def test_a_family_is_timed_in_its_one_state_of_the_cache_if_that_is_configured()
     timed = {family: plan.Settings.of(document, family).caches for family in ("ladder", "cute", "crt")}
     assert timed == {"ladder": ("warm",), "cute": ("cold", "warm"), "crt": ("cold", "warm")}
     assert plan.Settings.of({**document, "caches": ["cold"]}, "ladder").caches == ("cold",)
+
+
+@pytest.mark.parametrize(
+    ("only", "timed"), [([512, 1024], (512,)), ([1024], (256, 512)), (None, (256, 512))], ids=["some", "none", "unset"]
+)
+def test_a_family_is_timed_at_its_own_sizes_if_some_of_them_are_listed(only, timed):
+    """Whoever lists other sizes gets those."""
+    document = {**SETTINGS.document, "sizes": {"ladder": [256, 512]}, "sizes_of": {"ladder": only}}
+    assert plan.Settings.of(document, "ladder").sizes == timed

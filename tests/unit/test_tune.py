@@ -334,6 +334,7 @@ def session(monkeypatch):
         compute_capability=(9, 0),
         driver="580.1",
         driver_cuda=(13, 0),
+        machine={"gpu": "NVIDIA H200", "driver": "580.1", "card": "c1"},
     )
     return SimpleNamespace(gpu=described, sync=sync, broken=broken, other_processes=lambda: 0)
 
@@ -449,7 +450,7 @@ def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, sessi
 
 def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session, tunable, tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "end_with_parent", lambda: None)
-    monkeypatch.setattr(device, "open_gpu", lambda: session)
+    monkeypatch.setattr(device, "open_gpu", lambda card: session)
     monkeypatch.setattr(lock, "exclusive", lambda session: contextlib.nullcontext())
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     out = tmp_path / "out.json"

@@ -111,6 +111,10 @@ onsuccess:
     atexit.unregister(gemmrepro.host.disk_space.say_what_is_full)
 
 
+# Above any build's.
+ON_GPU = 10000
+
+
 wildcard_constraints:
     toolkit="|".join(TOOLKITS),
     family="|".join(registry.family_names()),

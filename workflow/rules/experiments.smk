@@ -1,44 +1,44 @@
 # Declared measurements that are not sweeps. They run on the GPU where there is one, and are taken from the recordings
 # otherwise; those that need no GPU run on the CPU in the default run too, unless recordings are asked for.
 
-for source in [LIVE, PYTORCH] if PLAN.live else [CPU] if PLAN.runs_on_cpu_here else []:
+for source in sources():
 
     rule:
         name:
-            source.name
+            f"experiments_of_{source.family}"
         input:
-            unpack(experiment_inputs(source)),
+            **experiment_inputs(source),
             image=in_image(source.image),
         output:
             report(
-                "results/experiments/{family}/{experiment}.csv",
+                expand("results/experiments/{family}/{name}.csv", family=source.family, name=source.names),
                 caption="../report/experiments.rst",
                 category="Experiments",
-                subcategory="{family}",
+                subcategory=source.family,
             ),
-            "results/experiments/{family}/{experiment}.json",
+            expand("results/experiments/{family}/{name}.json", family=source.family, name=source.names),
         log:
-            "results/logs/experiments/{family}/{experiment}.log",
-        wildcard_constraints:
-            experiment=source.names,
+            f"results/logs/experiments/{source.family}_{'gpu' if source.gpu else 'cpu'}.log",
+        priority: ON_GPU if source.gpu else 0
         container:
             image(source.image)
         threads: source.threads
         resources:
             gpu=source.gpu,
         params:
+            family=source.family,
+            names=",".join(source.names),
             folder=subpath(output[0], parent=True),
             command=experiment_command(source),
-            declared=experiment_code,
-            run=lambda wildcards: launched(PLAN.experiment_kernels(wildcards.family, wildcards.experiment)),
-            code=code(f"experiments.{source.stage}"),
-            stage=source.stage,
+            declared=experiment_code(source.family, source.names),
+            run=launched(experiment_kernels(source.family, source.names)),
+            code=code("experiments.run"),
             origin=source.message,
         message:
-            "Experiment {wildcards.experiment} of {wildcards.family}, {params.origin}"
+            "Experiments of {params.family}, {params.origin}: {params.names}"
         shell:
-            "python3 -m gemmrepro.experiments.{params.stage} --family {wildcards.family} --name {wildcards.experiment}"
-            " {params.command} --out {params.folder} 2>&1 | tee {log}"
+            "python3 -m gemmrepro.experiments.run --family {params.family} --name {params.names} {params.command}"
+            " --out {params.folder} 2>&1 | tee {log}"
 
 
 for family, names in RECORDED_EXPERIMENTS.items():
@@ -70,11 +70,7 @@ for family, names in RECORDED_EXPERIMENTS.items():
             family=family,
             names=names,
             recordings=lambda wildcards: PLAN.recordings,
-            declared=[
-                file_hash(path)
-                for path in (experiments.path_of(family), *experiment_sources(family, names))
-                if path.suffix == ".py"
-            ],
+            declared=experiment_code(family, names),
             run=launched(experiment_kernels(family, names)),
             code=code("experiments.recorded"),
         message:

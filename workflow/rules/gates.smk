@@ -3,39 +3,39 @@
 if PLAN.live:
 
     # One job a family: a process and a container for each of 200 kernels would take longer than their judgement. A kernel
-    # that hangs or breaks the GPU's context fails by itself.
+    # that hangs or breaks the GPU's context fails by itself. Only binaries that are measured are judged, unless
+    # `gates.binaries` asks for all.
     rule gate_numeric:
         input:
-            binaries=lambda wildcards: [
-                path for kernel in PLAN.together(wildcards.family) for path in PLAN.builds_of(kernel, "fatbin")
-            ],
-            records=lambda wildcards: [
-                path for kernel in PLAN.together(wildcards.family) for path in PLAN.builds_of(kernel)
-            ],
+            binaries=lambda wildcards: PLAN.judged_in(wildcards.family, "fatbin"),
+            records=lambda wildcards: PLAN.judged_in(wildcards.family),
             image=in_image("measure"),
         output:
             directory("results/gates/numeric/{family}"),
         log:
             "results/logs/gates/numeric/{family}.log",
+        # The GPU never waits for what needs none: builds, figures.
+        priority: ON_GPU
         container:
             image("measure")
         # A gate spends most of its time on reference results on the host, and nothing is timed meanwhile.
-        threads: 4
+        threads: 8
         resources:
             gpu=1,
         params:
             seeds=config["gates"]["seeds"],
-            kernels=lambda wildcards: [f"--kernel={kernel.id}" for kernel in PLAN.together(wildcards.family)],
+            kernels=lambda wildcards: [
+                f"--kernel={kernel.id}={','.join(PLAN.judged_with(kernel))}"
+                for kernel in PLAN.together(wildcards.family)
+            ],
             registered=lambda wildcards: [read_of("judged", kernel.id) for kernel in PLAN.together(wildcards.family)],
             protocol=lambda wildcards: [protocol_of(kernel.compute.op) for kernel in PLAN.together(wildcards.family)],
             code=code("gates.numeric", without=JUDGES),
         message:
             "Checking the numbers of {wildcards.family} on the GPU"
         shell:
-            "kernels=({params.kernels}); mkdir -p {output};"
-            " printf '%s\\n' ${{kernels[@]}} | xargs -P {threads} -n $(((${{#kernels[@]}} + {threads} - 1) / {threads}))"
-            " python3 -m gemmrepro.gates.numeric --build results/build --seeds {params.seeds} --out-dir {output}"
-            " 2>&1 | tee {log}"
+            "mkdir -p {output}; python3 -m gemmrepro.gates.numeric {params.kernels} --build results/build"
+            " --seeds {params.seeds} --out-dir {output} --processes {threads} 2>&1 | tee {log}"
 
 
 for family in FAMILIES:

@@ -20,33 +20,31 @@ def measured_from(wildcards):
     return inputs | {"binaries": binaries, "gates": PLAN.gates_in([wildcards.family]), "config": "results/config.json"}
 
 
-ON_CPU = "|".join(sorted(each.name for every in PLAN.experiments.values() for each in every if each.device == "cpu"))
-
-
 @dataclass(frozen=True)
 class Source:
-    """One source of an experiment's rows; `names` is a regular expression matching the experiments it serves."""
+    """Experiments of a family that one process runs: their names, its image, and what it needs."""
 
-    name: str
-    names: str
+    family: str
+    names: list[str]
     image: str
-    stage: str
     message: str
     gpu: int = 0
     threads: int = 1
 
 
-# PyTorch's image is several GB: only the experiments that call PyTorch run in it.
-WITH_PYTORCH = PLAN.experiments_with_pytorch
-OTHERS = {each.name for every in PLAN.experiments.values() for each in every} - WITH_PYTORCH
-LIVE = Source("experiment", "|".join(sorted(OTHERS)) or "-", "measure", "run", "on the GPU", gpu=1)
-PYTORCH = Source(
-    "experiment_with_pytorch", "|".join(sorted(WITH_PYTORCH)) or "-", "torch", "run", "on the GPU, with PyTorch", gpu=1
-)
-# All cores: a concurrent job would disturb the measurement.
-CPU = Source(
-    "experiment_on_cpu", ON_CPU or "-", "torchcpu", "run", "on the CPU", threads=workflow.resource_settings.cores or 1
-)
+def sources():
+    """One process a family, so that imports and the GPU's context are paid once; finished points are in its journal.
+
+    PyTorch's image is several GB: only families with an experiment that calls PyTorch run in it.
+    """
+    for family in FAMILIES:
+        names = PLAN.experiments_here(family)
+        if names and PLAN.live:
+            env = "torch" if PLAN.experiments_with_pytorch.intersection(names) else "measure"
+            yield Source(family, names, env, "on the GPU", gpu=1)
+        elif names:
+            # All cores: a concurrent job would disturb the measurement.
+            yield Source(family, names, "torchcpu", "on the CPU", threads=workflow.resource_settings.cores or 1)
 
 
 def experiment_kernels(family, names):
@@ -64,44 +62,39 @@ def experiment_sources(family, names):
 RECORDED_EXPERIMENTS = {
     family: names
     for family, declared in PLAN.experiments.items()
-    if (names := [each.name for each in declared if not (PLAN.runs_on_cpu_here and each.device == "cpu")])
-    and not PLAN.live
+    if (names := [each.name for each in declared if each.name not in PLAN.experiments_here(family)])
 }
 
 
 def experiment_inputs(source):
-    """The files that an experiment's rows depend on, apart from its declaration: sources, builds and gates."""
-
-    def inputs(wildcards):
-        family, name = wildcards.family, wildcards.experiment
-        sources = {"sources": relative(experiments.source_paths(experiments.experiment(family, name)))}
-        builds = [path for kernel in PLAN.experiment_kernels(family, name) for path in PLAN.builds_of(kernel)]
-        if source is CPU:
-            return sources
-        kernels = PLAN.experiment_kernels(family, name)
-        return sources | {
-            "records": builds,
-            "binaries": [path for kernel in kernels for path in PLAN.builds_of(kernel, "fatbin")],
-            "gates": [f"results/gates/{kernel.id}.json" for kernel in kernels],
-        }
-
-    return inputs
+    """The files that experiments' rows depend on, apart from their declarations: sources, builds and gates."""
+    inputs = {"sources": relative(experiment_sources(source.family, source.names))}
+    if not source.gpu:
+        return inputs
+    built = [
+        f"results/build/{toolkit}/{kernel.id}"
+        for kernel in experiment_kernels(source.family, source.names)
+        for toolkit in PLAN.timed_with(source.family)
+        if toolkit in PLAN.toolkits_of(kernel)
+    ]
+    return inputs | {
+        "records": [f"{path}.json" for path in built],
+        "binaries": [f"{path}.fatbin" for path in built],
+        "gates": [f"results/gates/{kernel.id}.json" for kernel in experiment_kernels(source.family, source.names)],
+    }
 
 
 def experiment_command(source):
-    def command(wildcards):
-        settings = PLAN.experiment_settings(wildcards.family, wildcards.experiment)
-        common = f"--settings {shlex.quote(settings)} --journal results/sweep/experiments/{wildcards.family}"
-        if source is CPU:
-            return common
-        toolkits = ",".join(config["sweep"]["toolkits"])
-        return f"{common} --toolkits {toolkits} --build results/build --gates results/gates"
-
-    return command
+    """The options of a process that runs experiments."""
+    settings = shlex.quote(PLAN.experiment_settings(source.family, source.names))
+    common = f"--settings {settings} --journal results/sweep/experiments/{source.family}"
+    if not source.gpu:
+        return common
+    toolkits = ",".join(PLAN.timed_with(source.family))
+    return f"{common} --toolkits {toolkits} --build results/build --gates results/gates"
 
 
-def experiment_code(wildcards):
-    """A hash of an experiment's declaration, and of the code that it and its sources reach in the library."""
-    declared = experiments.experiment(wildcards.family, wildcards.experiment)
-    files = [experiments.path_of(wildcards.family), *experiments.source_paths(declared)]
+def experiment_code(family, names):
+    """Hashes of a family's declarations of experiments, and of the code that some of them are made of."""
+    files = [experiments.path_of(family), *experiment_sources(family, names)]
     return [file_hash(path) for path in files if path.suffix == ".py"]

@@ -10,6 +10,7 @@ if PLAN.live:
             expand("results/regimes/{{family}}/{name}", name=REGIME_FILES),
         log:
             "results/logs/regimes/{family}.log",
+        priority: ON_GPU
         container:
             image("measure")
         resources:

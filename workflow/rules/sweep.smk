@@ -29,6 +29,7 @@ rule measure:
         expand("results/measure/{{family}}/{name}", name=FILES[1:]),
     log:
         "results/logs/measure/{family}.log",
+    priority: ON_GPU if PLAN.live else 0
     container:
         image("measure" if PLAN.live else "report")
     resources:

@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,27 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+def _owner(folder: Path) -> dict[str, str]:
+    """The machine of the journal in `folder`; {} if there is none, or it does not say."""
+    try:
+        owner = json.loads((folder / "machine.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _named(machine: Mapping[str, str]) -> str:
+    """A machine in words; a journal from before cards were told apart has none."""
+    card = machine.get("card")
+    which = f", card {card}," if card else ""
+    return f"{machine.get('gpu')}{which} with driver {machine.get('driver')}"
+
+
+def card_of(folder: Path) -> str:
+    """The card that the journal in `folder` belongs to, as `gpu.slots.anonymous` names it; empty if none."""
+    return _owner(folder).get("card", "")
+
+
 class Journal:
     """Finished pieces of a measurement on one machine, one file each."""
 
@@ -38,25 +59,21 @@ class Journal:
         A journal of another machine is renamed, and `say` reports it.
 
         Args:
-            machine: {gpu, driver}.
+            machine: {gpu, driver, card}; a CPU has no card.
             say: prints a line of progress.
         """
         self.folder, self._say = Path(folder), say
         meta = self.folder / "machine.json"
         if meta.exists() or (self.folder.is_dir() and any(self.folder.iterdir())):
-            try:
-                owner = json.loads(meta.read_text())
-            except (OSError, ValueError):
-                owner = {"gpu": "an unknown GPU", "driver": "unknown"}
+            owner = _owner(self.folder) or {"gpu": "an unknown GPU", "driver": "unknown"}
             if owner != machine:
                 number = 1
                 while (aside := self.folder.with_name(f"{self.folder.name}.set-aside-{number}")).exists():
                     number += 1
                 self.folder.rename(aside)
                 say(
-                    f"the journal {self.folder} belongs to {owner.get('gpu')} with driver {owner.get('driver')}, and "
-                    f"this is {machine['gpu']} with {machine['driver']}; it was set aside as {aside.name} and a new "
-                    "one begun"
+                    f"the journal {self.folder} belongs to {_named(owner)}, and this is {_named(machine)}; it was set "
+                    f"aside as {aside.name} and a new one begun"
                 )
         if not meta.exists():
             write_json(meta, machine)

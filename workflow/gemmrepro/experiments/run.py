@@ -31,7 +31,7 @@ from gemmrepro import registry
 from gemmrepro.build import record
 from gemmrepro.core import cpu_info
 from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.journal import UNFINISHED, Journal, sayer
+from gemmrepro.core.journal import UNFINISHED, Journal, card_of, sayer
 from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.core.provenance import git_commit, libraries
 from gemmrepro.core.tables import csv_text
@@ -222,10 +222,10 @@ def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
 
 
 def machine_of(session: Session | None) -> dict[str, str]:
-    """The machine that a journal's points belong to: GPU and driver, or CPU."""
+    """The machine that a journal's points belong to: card and driver, or CPU."""
     if session is None:
         return {"gpu": cpu_info.describe()["name"], "driver": "no GPU"}
-    return {"gpu": session.gpu.name, "driver": session.gpu.driver}
+    return session.gpu.machine
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for <name>.csv and <name>.json")
     settings = parser.add_mutually_exclusive_group()
     settings.add_argument("--config", type=Path, help="the configuration, as JSON; its settings of experiments")
-    settings.add_argument("--settings", type=json.loads, default={}, metavar="JSON", help="settings of the one --name")
+    settings.add_argument("--settings", type=json.loads, default={}, metavar="JSON", help="settings by experiment")
     parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
     return parser.parse_args()
 
@@ -378,9 +378,7 @@ def _arguments() -> argparse.Namespace:
 def _settings(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Settings that override the declared ones, by experiment."""
     if arguments.settings:
-        if not arguments.name or "," in arguments.name:
-            raise UserError("--settings are those of one experiment; give its --name.")
-        return {arguments.name: arguments.settings}
+        return arguments.settings
     config = read_json(arguments.config, "the configuration", "see its schema") if arguments.config else {}
     return config.get("experiments", {}).get(arguments.family, {})
 
@@ -400,7 +398,7 @@ def main() -> int:
     journals = {"gpu": arguments.journal, "cpu": arguments.journal.with_name(f"{arguments.journal.name}.cpu")}
     for device, journal in journals.items():
         here = [experiment for experiment in wanted if experiment.device == device]
-        session = open_gpu() if here and device == "gpu" else None
+        session = open_gpu(card_of(journal)) if here and device == "gpu" else None
         with lock.exclusive(session) if session else contextlib.nullcontext():
             for experiment in here:
                 place = (*folders, journal, arguments.out)

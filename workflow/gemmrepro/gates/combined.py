@@ -17,6 +17,9 @@ from gemmrepro.gates.static import Check, checks_of
 
 _REBUILD = "run the target 'build' again"
 
+LIVE = "live"
+"""The name of the source of verdicts that were given on this GPU."""
+
 
 @dataclass(frozen=True)
 class NumericSource:
@@ -40,7 +43,8 @@ class NumericSource:
 class NumericVerdict:
     """The numerical gate's verdict on one toolkit's binary.
 
-    `status` is "passed", "failed", "stale" (of another run or another version of the gate) or "not run".
+    `status` is "passed", "failed", "stale" (of another run or another version of the gate), "not run", or "not
+    measured", of a binary that was not judged since the run measures nothing with it.
     """
 
     status: str
@@ -71,6 +75,8 @@ def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, sourc
         return NumericVerdict("not run", "none", source.missing)
     judged = source.verdict.get("toolkits", {}).get(toolkit)
     if judged is None:
+        if source.name == LIVE:
+            return NumericVerdict("not measured", LIVE, "this run measures nothing with this binary (gates.binaries)")
         return NumericVerdict("not run", source.name, f"no verdict for {toolkit}")
     status, reason = judged["status"], judged.get("reason") or ""
     build, gate = judged.get("build_key"), judged.get("gate_key")
@@ -174,7 +180,7 @@ def summary_line(result: dict[str, Any]) -> str:
 def _numeric_source(kernel: registry.Kernel, numeric: Path | None, recorded: Path | None) -> NumericSource:
     if numeric is not None:
         verdict = read_json(numeric, "the numerical gate", "run the target 'gates' on a GPU again")
-        return NumericSource(verdict, "live", path=numeric, remedy="run the target gates again")
+        return NumericSource(verdict, LIVE, path=numeric, remedy="run the target gates again")
     if recorded is None:
         return NumericSource(None, "none", "no GPU here and no recording named")
     path = recorded / kernel.family / "gates.json"

@@ -9,6 +9,10 @@ difference is a race).
     python -m gemmrepro.gates.numeric --kernel ladder.naive --build results/build --seeds 2 \\
         --out results/gates/numeric/ladder.naive.json
     python -m gemmrepro.gates.numeric --family ladder --build results/build --seeds 2 --out-dir results/gates/numeric
+    python -m gemmrepro.gates.numeric --kernel ladder.naive=cuda12 --kernel ladder.smem=cuda12,cuda13 ...
+
+Of a kernel that names no toolkits every binary that was built is judged; of one with an empty list (``ladder.smem=``)
+none, and its verdict has no toolkit.
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ import argparse
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +45,36 @@ PATIENCE = 120.0
 
 BROKEN = 74
 """Exit code of a process whose GPU context a kernel corrupted (EX_IOERR of sysexits.h)."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A kernel to judge, and the toolkits whose binaries are judged."""
+
+    kernel: Kernel
+    toolkits: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Wanted:
+        """From ``kernel``, all that it is built by, or ``kernel=toolkit,toolkit``. Raises UserError."""
+        name, chosen, listed = text.partition("=")
+        kernel = registry.kernel(name)
+        known = kernel.platform.toolkits
+        toolkits = tuple(toolkit for toolkit in listed.split(",") if toolkit) if chosen else known
+        if unknown := [toolkit for toolkit in toolkits if toolkit not in known]:
+            raise UserError(f"{name} is not built by {unknown[0]}; choose among {', '.join(known)}.")
+        return cls(kernel, toolkits)
+
+    @property
+    def id(self) -> str:
+        return self.kernel.id
+
+    def __str__(self) -> str:
+        return f"{self.id}={','.join(self.toolkits)}"
+
+    def built(self, build: Path) -> Iterator[str]:
+        """Those of its toolkits whose build record is in `build`."""
+        return (name for name in self.toolkits if (Path(build) / name / f"{self.id}.json").is_file())
 
 
 def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: Gates | None = None) -> dict[str, Any]:
@@ -77,13 +113,12 @@ def _keys(kernel: Kernel, build_key: str) -> dict[str, str]:
 
 
 def gate(
-    session: device.Session, kernel: Kernel, build: Path, seeds: Sequence[int], gates: Gates | None = None
+    session: device.Session, wanted: Wanted, build: Path, seeds: Sequence[int], gates: Gates | None = None
 ) -> dict[str, Any]:
-    """Judge every toolkit's binary of `kernel` that is in `build`."""
+    """Judge those of the wanted binaries that are in `build`."""
+    kernel = wanted.kernel
     toolkits: dict[str, Any] = {}
-    for toolkit in kernel.platform.toolkits:
-        if not (Path(build) / toolkit / f"{kernel.id}.json").is_file():
-            continue
+    for toolkit in wanted.built(build):
         key = record.read_build(kernel, build, toolkit).build_key
         try:
             loaded = Loaded.built(session, kernel, build, toolkit)
@@ -91,7 +126,7 @@ def gate(
             toolkits[toolkit] = {"status": "not run", **_keys(kernel, key), "reason": str(error), "cases": []}
             continue
         toolkits[toolkit] = judge(session, loaded, seeds, gates)
-    if not toolkits:
+    if wanted.toolkits and not toolkits:
         raise UserError(f"there is no build of {kernel.id} in {build}; run the build stage first.")
     return {"kernel": kernel.id, "gpu": session.gpu.name, "driver": session.gpu.driver, "toolkits": toolkits}
 
@@ -116,22 +151,36 @@ def summary_line(result: dict[str, Any]) -> str:
     return f"{result['kernel']:24} " + " | ".join(parts)
 
 
-def judge_isolated(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
-    """Judge `kernels` in sequence in a child process, and write one verdict per kernel to `out`.
+def judge_side_by_side(
+    wanted: Sequence[Wanted], build: Path, seeds: Sequence[int], out: Path, patience: float, processes: int
+) -> None:
+    """`judge_isolated` in several processes at once.
+
+    Each takes a run of neighbours, which are often of one problem: a process keeps the references of recent cases.
+    """
+    count, many = len(wanted), min(processes, len(wanted))
+    shares = [wanted[share * count // many : (share + 1) * count // many] for share in range(many)]
+    with ThreadPoolExecutor(max(1, len(shares))) as pool:
+        for _ in pool.map(lambda share: judge_isolated(share, build, seeds, out, patience), shares):
+            pass
+
+
+def judge_isolated(wanted: Sequence[Wanted], build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
+    """Judge kernels in sequence in a child process, and write one verdict per kernel to `out`.
 
     A kernel that corrupts the GPU's context or exceeds `patience` seconds ends that process. It has failed, and a new
     process continues with the next kernel.
     """
-    paths = {kernel.id: out / f"{kernel.id}.json" for kernel in kernels}
+    paths = {each.id: out / f"{each.id}.json" for each in wanted}
     for path in paths.values():
         path.unlink(missing_ok=True)
-    left = list(kernels)
+    left = list(wanted)
     while left:
         command = [sys.executable, "-m", "gemmrepro.gates.numeric", "--build", str(build), "--out-dir", str(out)]
         command += ["--patience", str(patience), "--worker"]
-        command += [f"--seed={seed}" for seed in seeds] + [f"--kernel={kernel.id}" for kernel in left]
+        command += [f"--seed={seed}" for seed in seeds] + [f"--kernel={each}" for each in left]
         code = subprocess.run(command).returncode
-        left = [kernel for kernel in left if not paths[kernel.id].is_file()]
+        left = [each for each in left if not paths[each.id].is_file()]
         if left and code not in (-signal.SIGALRM, BROKEN):
             raise UserError(f"the numerical gate of {left[0].id} ended with exit code {code}; see above.")
         if left and code == -signal.SIGALRM:
@@ -141,9 +190,9 @@ def judge_isolated(kernels: Sequence[Kernel], build: Path, seeds: Sequence[int],
             left = left[1:]
 
 
-def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
+def unfinished(wanted: Wanted, build: Path, reason: str) -> dict[str, Any]:
     """The verdict on a kernel that exceeded its time limit."""
-    machine = device.described()
+    kernel, machine = wanted.kernel, device.described()
     toolkits = {
         toolkit: {
             "status": "failed",
@@ -151,8 +200,7 @@ def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
             "reason": reason,
             "cases": [],
         }
-        for toolkit in kernel.platform.toolkits
-        if (Path(build) / toolkit / f"{kernel.id}.json").is_file()
+        for toolkit in wanted.built(build)
     }
     return {"kernel": kernel.id, "gpu": machine["name"], "driver": machine["driver"], "toolkits": toolkits}
 
@@ -160,7 +208,7 @@ def unfinished(kernel: Kernel, build: Path, reason: str) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gemmrepro.gates.numeric", description=__doc__.split("\n")[0])
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--kernel", action="append", help="a kernel id, such as ladder.naive; or several")
+    which.add_argument("--kernel", action="append", metavar="ID[=TOOLKITS]", help="a kernel; or several")
     which.add_argument("--family", help="every kernel of a family")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
     parser.add_argument("--seeds", type=int, default=2, help="how many fresh seeds each case is drawn with")
@@ -173,6 +221,7 @@ def main() -> int:
         default=PATIENCE,
         help="with --out-dir: time limit of a kernel in seconds",
     )
+    parser.add_argument("--processes", type=int, default=1, help="with --out-dir: how many judge side by side")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.seeds < 1:
@@ -181,22 +230,24 @@ def main() -> int:
         raise UserError("give --out with one --kernel, or --out-dir, the folder that the verdicts go to.")
     if arguments.family:
         registry.family(arguments.family)
-        kernels = list(registry.kernels(arguments.family))
+        wanted = [Wanted(kernel, kernel.platform.toolkits) for kernel in registry.kernels(arguments.family)]
     else:
-        kernels = [registry.kernel(name) for name in arguments.kernel]
+        wanted = [Wanted.parse(text) for text in arguments.kernel]
     seeds = arguments.seed or fresh_seeds(arguments.seeds)
     if arguments.out_dir and not arguments.worker:
-        judge_isolated(kernels, arguments.build, seeds, arguments.out_dir, arguments.patience)
+        device.claim_gpu()  # one card for all processes
+        places = (arguments.build, seeds, arguments.out_dir, arguments.patience)
+        judge_side_by_side(wanted, *places, max(1, arguments.processes))
         return 0
     session, gates = device.open_gpu(), Gates()
     with lock.shared(session):
-        for kernel in kernels:
+        for each in wanted:
             if arguments.worker:
                 # Python runs no signal handler while the driver waits for a launch; the default one exits.
                 signal.setitimer(signal.ITIMER_REAL, arguments.patience)
-            result = gate(session, kernel, arguments.build, seeds, gates)
+            result = gate(session, each, arguments.build, seeds, gates)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            write_json(arguments.out or arguments.out_dir / f"{kernel.id}.json", result)
+            write_json(arguments.out or arguments.out_dir / f"{each.id}.json", result)
             print(summary_line(result), file=sys.stderr, flush=True)
             if arguments.worker and not usable(session):
                 return BROKEN

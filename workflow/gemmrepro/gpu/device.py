@@ -71,6 +71,11 @@ class Gpu:
         return slug(self.name)
 
     @property
+    def machine(self) -> dict[str, str]:
+        """What a journal's entries belong to: this card, by the hash of its UUID, and its driver."""
+        return {"gpu": self.name, "driver": self.driver, "card": self.card}
+
+    @property
     def arch(self) -> str:
         """Its architecture, such as ``sm_90``."""
         return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
@@ -229,10 +234,13 @@ def _import_cuda() -> tuple[Any, Any, Any]:
     return cupy, core, pynvml
 
 
-def claim_gpu() -> None:
+def claim_gpu(preferred: str = "") -> None:
     """Claim one GPU of a host with several, for this process and its children (`slots.claim`).
 
     Has no effect without a driver or without NVML's package, which `open_gpu` reports.
+
+    Args:
+        preferred: the card to take if it is free (`Gpu.card`).
     """
     try:
         import pynvml as nvml
@@ -247,7 +255,7 @@ def claim_gpu() -> None:
         ]
     except nvml.NVMLError:
         return
-    slots.claim(cards)
+    slots.claim(cards, preferred=preferred)
 
 
 def _text(value: str | bytes) -> str:
@@ -274,8 +282,11 @@ def _require_gpu(runtime: Any) -> None:
         )
 
 
-def open_gpu() -> Session:
+def open_gpu(preferred: str = "") -> Session:
     """Open the GPU that this process has claimed, or one that no other process has.
+
+    Args:
+        preferred: the card to take if it is free (`Gpu.card`).
 
     Raises:
         UserError: no GPU, no driver, a driver too old for the CUDA libraries, a Python package is missing, or the GPU
@@ -284,7 +295,7 @@ def open_gpu() -> Session:
     for name in PRECISION_SWITCHES:
         if os.environ.pop(name, None) is not None:
             print(f"gemmrepro: ignoring {name} from the environment; it would change what is measured", file=sys.stderr)
-    claim_gpu()  # first, since CUDA reads the environment once
+    claim_gpu(preferred)  # first, since CUDA reads the environment once
     cupy, core, nvml = _import_cuda()
     runtime = cupy.cuda.runtime
     _require_gpu(runtime)

@@ -54,7 +54,7 @@ def usable(cards: Sequence[Card], visible: str | None) -> list[str]:
     return listed
 
 
-def claim(cards: Sequence[Card], environ: MutableMapping[str, str] | None = None) -> None:
+def claim(cards: Sequence[Card], environ: MutableMapping[str, str] | None = None, preferred: str = "") -> None:
     """Restrict this process and its children to one GPU that no other process has claimed, until this process ends.
 
     It waits, with a message, while all are claimed. Where there is no choice, nothing changes.
@@ -62,13 +62,19 @@ def claim(cards: Sequence[Card], environ: MutableMapping[str, str] | None = None
     Args:
         cards: the host's GPUs.
         environ: the environment to read and change; the process's own by default.
+        preferred: the card, as `anonymous` names it, to take if it is free: that of a measurement to be continued.
     """
     environ = os.environ if environ is None else environ
     # Numbers in CUDA_VISIBLE_DEVICES are then nvidia-smi's.
     environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     names = usable(cards, environ.get(VISIBLE))
     if len(names) > 1:
-        environ[VISIBLE] = _first_free(names)
+        environ[VISIBLE] = _first_free(sorted(names, key=lambda name: anonymous(_uuid(cards, name)) != preferred))
+
+
+def _uuid(cards: Sequence[Card], name: str) -> str:
+    """The UUID of a card that ``CUDA_VISIBLE_DEVICES`` names by its number or its UUID."""
+    return cards[int(name)].uuid if name.isdecimal() and int(name) < len(cards) else name
 
 
 def check_expected(name: str) -> None:

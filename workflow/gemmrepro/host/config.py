@@ -119,7 +119,7 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
     for toolkit in config["sweep"]["toolkits"]:
         if toolkit not in built:
             yield f"sweep.toolkits: {toolkit} is not built; take it out, or give build.{toolkit} an architecture"
-    for name in ("toolkit_of", "cache_of"):
+    for name in ("toolkit_of", "cache_of", "sizes_of"):
         for family in config["sweep"].get(name, {}):
             if not _is_known(family):
                 yield f"sweep.{name}: {_unknown(family)}"

@@ -23,6 +23,7 @@ from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.measure.checks.manifest import MANIFEST
+from gemmrepro.measure.chosen import one_of
 from gemmrepro.measure.recording import FILES, SUMMARY
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
@@ -174,16 +175,61 @@ class Plan:
     def compiling(self, kernel: Kernel) -> list[str]:
         """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
 
-        All of them, unless its family is in `compiled_once`, nothing is measured, and no claim counts its machine code:
-        then the first that its family is timed with.
+        All of them, unless its family is in `compiled_once` and no claim counts its machine code: then those whose
+        binaries are measured, or where nothing is the first that its family is timed with.
         """
         toolkits = self.toolkits_of(kernel)
-        if self.live or kernel.family not in self.config.get("compiled_once", ()) or kernel.id in self._counted:
+        if kernel.family not in self.config.get("compiled_once", ()) or kernel.id in self._counted:
             return toolkits
-        timed = self.config["sweep"]["toolkits"]
-        one = self.config["sweep"].get("toolkit_of", {}).get(kernel.family)
-        first = [toolkit for toolkit in ([one] if one in timed else timed) if toolkit in toolkits]
+        if self.live and (measured := self.measured_with(kernel)):
+            return measured
+        first = [toolkit for toolkit in self.timed_with(kernel.family) if toolkit in toolkits]
         return first[:1] or toolkits
+
+    def timed_with(self, family: str) -> tuple[str, ...]:
+        """The toolkits whose binaries a family's sweep and its experiments run."""
+        return one_of(self.config["sweep"], "toolkit", family)
+
+    def measured_with(self, kernel: Kernel) -> list[str]:
+        """The toolkits whose binaries of a kernel a live run measures: in the sweep, the regimes or an experiment."""
+        used = set(self._in_experiments.get(kernel.id, ()))
+        if kernel.timing.timed:
+            used.update(self.timed_with(kernel.family))
+            used.update(self._in_regimes(kernel))
+        return [toolkit for toolkit in self.toolkits_of(kernel) if toolkit in used]
+
+    def _in_regimes(self, kernel: Kernel) -> list[str]:
+        """The toolkit whose binary of a timed kernel the regimes measure, if any."""
+        regimes = self.config["regimes"]
+        if not regimes["sizes"].get(kernel.family) or kernel.id not in regimes["kernels"].get(
+            kernel.family, [kernel.id]
+        ):
+            return []
+        built = self.toolkits_of(kernel)
+        return [toolkit for toolkit in regimes["toolkits"] if toolkit in built][:1]
+
+    @cached_property
+    def _in_experiments(self) -> Mapping[str, set[str]]:
+        """The toolkits with which experiments run a kernel, by kernel."""
+        found: dict[str, set[str]] = {}
+        for family, declared in self.experiments.items():
+            for name in (kernel for experiment in declared for kernel in experiment.kernels):
+                found.setdefault(name, set()).update(self.timed_with(family))
+        return found
+
+    def judged_with(self, kernel: Kernel) -> list[str]:
+        """The toolkits whose binaries of a kernel the numerical gate judges on this GPU: see `gates.binaries`."""
+        if self.config["gates"]["binaries"] == "all":
+            return self.compiling(kernel)
+        return self.measured_with(kernel)
+
+    def judged_in(self, family: str, suffix: str = "json") -> list[str]:
+        """Build records, or other files, of the binaries of a family that one job judges on this GPU."""
+        return [
+            f"results/build/{toolkit}/{kernel.id}.{suffix}"
+            for kernel in self.together(family)
+            for toolkit in self.judged_with(kernel)
+        ]
 
     def effort(self, kernel: Kernel, toolkit: str) -> int:
         """About how long `toolkit` compiles `kernel`, relative to one in plain CUDA C++; for the order of builds.
@@ -255,6 +301,11 @@ class Plan:
         compared = {each.name for each in every if any(name.partition(".")[0] == PYTORCH for name in each.libraries)}
         return needed | compared if needed else set()
 
+    def experiments_here(self, family: str) -> list[str]:
+        """The names of a family's experiments that run here; the others are taken from the recordings."""
+        on_cpu = self.config["measure_cpu"] == "live"
+        return [each.name for each in self.experiments[family] if (on_cpu if each.device == "cpu" else self.live)]
+
     @property
     def runs_on_cpu_here(self) -> bool:
         """Whether experiments that need no GPU run on this CPU, instead of their recordings."""
@@ -275,9 +326,10 @@ class Plan:
         wanted = experiments.experiment(family, name).kernels
         return [self.kernels[kernel] for kernel in wanted if kernel in self.kernels]
 
-    def experiment_settings(self, family: str, name: str) -> str:
-        """An experiment's configured settings, as JSON."""
-        return json.dumps(self.config.get("experiments", {}).get(family, {}).get(name, {}))
+    def experiment_settings(self, family: str, names: Iterable[str]) -> str:
+        """The configured settings of some experiments of a family, as JSON by their names."""
+        configured = self.config.get("experiments", {}).get(family, {})
+        return json.dumps({name: configured[name] for name in names if name in configured})
 
     def figures(self) -> dict[str, tuple[str, ...]]:
         """The figures by family; families without any are left out."""

@@ -374,7 +374,8 @@ def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
             raise UserError(f"--{name} must be {f'at least {least}' if least else 'more than 0'}, not {given}.")
     sweep = config["sweep"]
     sweep["toolkits"] = options.toolkits.split(",") if options.toolkits else sweep["toolkits"]
-    sweep["toolkit_of"] = sweep["cache_of"] = {}  # a recording has rows of all toolkits and caches that it names
+    # A recording has rows of all toolkits, caches and sizes that it names.
+    sweep["toolkit_of"] = sweep["cache_of"] = sweep["sizes_of"] = {}
     sweep["sizes"].update(parse_sizes(options.sizes))
     sweep["caches"] = options.caches.split(",") if options.caches else sweep["caches"]
     if unknown := sorted(set(sweep["caches"]) - {"cold", "warm"}):

@@ -12,6 +12,7 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import WORKSPACE_BYTES
+from gemmrepro.measure.chosen import one_of, sizes
 from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel
 
@@ -48,13 +49,13 @@ class Settings:
         least, most = document["samples_per_round"]
         return cls(
             document=document,
-            toolkits=_one_of(document, "toolkit", family),
-            caches=_one_of(document, "cache", family),
+            toolkits=one_of(document, "toolkit", family),
+            caches=one_of(document, "cache", family),
             rounds=document["rounds"],
             interval=document["interval"],
             seconds_per_round=document["seconds_per_round"],
             samples_per_round=(least, most),
-            sizes=tuple(document["sizes"].get(family, ())),
+            sizes=sizes(document, family),
             counters=tuple((document.get("counters") or {}).get(family, ())),
         )
 
@@ -68,13 +69,6 @@ class Settings:
     def plan(self) -> timing.Plan:
         """When a round of a point has enough samples."""
         return timing.Plan(self.interval, self.seconds_per_round, *self.samples_per_round)
-
-
-def _one_of(document: Mapping[str, Any], kind: str, family: str) -> tuple[str, ...]:
-    """The family's one toolkit or state of the cache, if the configuration gives it one of the listed; else all."""
-    every = tuple(document[f"{kind}s"])
-    one = (document.get(f"{kind}_of") or {}).get(family)
-    return (one,) if one in every else every
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def prepare(
         for entry in skipped:
             say(f"not timed: {entry.kernel} {entry.toolkit}: {entry.reason}")
         check_memory(points, session.free_bytes(), gpu.l2_bytes, gpu.name, kernels)
-    machine = {"gpu": gpu.name, "driver": gpu.driver}
+    machine = gpu.machine
 
     def build_key(point: Point) -> str:
         return versions[point.kernel] if point.toolkit == LIBRARY else binaries.loaded[point.subject[:2]].build_key

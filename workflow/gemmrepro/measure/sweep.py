@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gemmrepro import registry
 from gemmrepro.core.files import read_json
-from gemmrepro.core.journal import UNFINISHED, end_with_parent
+from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
 from gemmrepro.core.progress import notices
 from gemmrepro.errors import run_stage
 from gemmrepro.gpu import device, lock
@@ -94,7 +94,7 @@ def main() -> int:
         end_with_parent()
         sweep = prepare(device.open_gpu(), chosen, settings, *folders, say, supervised=True)
         return 0 if Rounds(sweep, say).run(arguments.round, deadline) else UNFINISHED
-    session = device.open_gpu()
+    session = device.open_gpu(card_of(arguments.journal))
     with lock.exclusive(session):
         sweep = prepare(session, chosen, settings, *folders, say)
         code = run_rounds(sweep, arguments, deadline)

@@ -58,7 +58,8 @@ class CaseView:
 class ToolkitGateView:
     """A kernel's verdicts in one toolkit.
 
-    `static` is ``passed``, ``failed``, or ``not compiled``; `numeric` ``passed``, ``failed``, ``stale`` or ``not run``.
+    `static` is ``passed``, ``failed``, or ``not compiled``; `numeric` ``passed``, ``failed``, ``stale``, ``not run``,
+    or ``not measured``.
     """
 
     name: str
@@ -84,6 +85,11 @@ class ToolkitGateView:
     def judged(self) -> bool:
         """Whether the numerical gate came to a verdict on this binary."""
         return self.numeric in ("passed", "failed")
+
+    @property
+    def measured(self) -> bool:
+        """Whether the run measures this binary; one that it does not is not judged on the GPU."""
+        return self.numeric != "not measured"
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,9 @@ class GateView:
 
     @property
     def numeric_passed(self) -> bool:
-        """Whether the numerical gate passed in every toolkit that has it."""
-        return bool(self.toolkits) and all(toolkit.numeric == "passed" for toolkit in self.toolkits)
+        """Whether the numerical gate passed in every toolkit that has it, and whose binary is measured."""
+        measured = [toolkit.numeric for toolkit in self.toolkits if toolkit.measured]
+        return set(measured) == {"passed"}
 
 
 def gather_checks(checks: Sequence[Mapping[str, Any]]) -> tuple[CheckView, ...]:
@@ -200,7 +207,7 @@ def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> GateVi
         _toolkit_view(name, verdict, dtype_out) for name, verdict in sorted((gate.get("toolkits") or {}).items())
     )
     # A gate passes as long as nothing failed, so what was not run must be named as well.
-    still_open = sorted({toolkit.numeric for toolkit in toolkits if not toolkit.judged})
+    still_open = sorted({toolkit.numeric for toolkit in toolkits if toolkit.measured and not toolkit.judged})
     checks = gather_checks(
         [
             {**check, "toolkit": name if len(toolkits) > 1 else None}

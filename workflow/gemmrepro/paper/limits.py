@@ -236,10 +236,26 @@ def _gates(data: Data) -> Iterator[str]:
         kernel.name
         for family in data.families
         for kernel in family.kernels
-        if not all(toolkit.judged for toolkit in kernel.gate.toolkits)
+        if not all(toolkit.judged for toolkit in kernel.gate.toolkits if toolkit.measured)
     }
     if unjudged:
         yield f"The numerical gate has not been run for today's binaries of {', '.join(sorted(unjudged))}."
+
+
+def _not_measured(data: Data) -> Iterator[str]:
+    by_family = {
+        family.name: [toolkit for kernel in family.kernels for toolkit in kernel.gate.toolkits]
+        for family in data.families
+    }
+    left_out = {name: [each for each in every if not each.measured] for name, every in by_family.items()}
+    names = [name for name, found in left_out.items() if found]
+    if names:
+        count, total = (sum(len(of[name]) for name in names) for of in (left_out, by_family))
+        toolkits = sorted({each.name for found in left_out.values() for each in found})
+        yield (
+            f"{listed(names)}: this run measured nothing with {count} of {total} binaries ({listed(toolkits)}). Their "
+            "machine code was judged, their numbers were not (gates.binaries in the configuration)."
+        )
 
 
 def _changed_trees(data: Data) -> Iterator[str]:
@@ -348,6 +364,7 @@ LIMITS = (
     Limit("article's size missing", _size),
     Limit("stale rows", _stale),
     Limit("gates not run", _gates),
+    Limit("binaries not measured", _not_measured),
     Limit("uncommitted changes", _changed_trees),
     Limit("experiments on a CPU", _cpu),
     Limit("unfounded corrections", _unfounded),

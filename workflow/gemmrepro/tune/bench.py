@@ -56,8 +56,7 @@ class Bench:
         _check_runs_here(listing, session)
         self.baseline = baselines.baseline(baseline_id)
         self.baseline_version = self.baseline.version(session)
-        machine = {"gpu": session.gpu.name, "driver": session.gpu.driver}
-        self.findings = Findings(journal, machine, listing, self.baseline_version)
+        self.findings = Findings(journal, session.gpu.machine, listing, self.baseline_version)
         self._problem = sample.problem
         self._loaded: dict[str, Loaded] = {}
         name, _, reason = suspect(journal).partition(" ")

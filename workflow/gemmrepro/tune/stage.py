@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from gemmrepro import registry
-from gemmrepro.core.journal import UNFINISHED, end_with_parent
+from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.registry import Tunable
 from gemmrepro.tune.progress import say
@@ -95,7 +95,7 @@ def _search(arguments: argparse.Namespace, tunable: Tunable, sizes: list[int]) -
 
     listing = Listing.read(arguments.candidates, tunable)
     end_with_parent()
-    session = device.open_gpu()
+    session = device.open_gpu(card_of(arguments.journal))
     deadline = None if arguments.deadline is None else time.monotonic() + arguments.deadline - time.time()
     with lock.exclusive(session):
         if session.other_processes():

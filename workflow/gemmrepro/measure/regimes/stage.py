@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from gemmrepro.core.files import read_json
-from gemmrepro.core.journal import UNFINISHED, end_with_parent
+from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
 from gemmrepro.core.progress import notices
 from gemmrepro.errors import run_stage
 from gemmrepro.gpu import device, lock
@@ -61,7 +61,7 @@ def main() -> int:
         counters=(),
     )
     end_with_parent()
-    session = device.open_gpu()
+    session = device.open_gpu(card_of(arguments.journal))
     with lock.exclusive(session):
         sweep = prepare(session, kernels, settings, arguments.build, arguments.gates, arguments.journal, say)
         passes = Passes(sweep, wanted, sets(sweep.points, wanted.toolkits), GpuDevice(session), say)
