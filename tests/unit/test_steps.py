@@ -13,6 +13,7 @@ from records import changed
 from gemmrepro import operations, registry
 from gemmrepro.build import cutile, key
 from gemmrepro.build.record import MachineCode
+from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gates import compare, static
 from gemmrepro.gpu import loaded
@@ -124,9 +125,10 @@ def test_the_reference_of_sums_in_fp16_is_counted():
 def test_what_the_judgement_of_a_scheme_takes_is_counted(shape):
     """By what NumPy allocates at the most while it is worked out; a CuPy array more may be alive in an expression."""
     rng = np.random.default_rng(1)
-    a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, shape.n))
-    whole = operations.nbytes(FUSED.problem, shape)
+    wide = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, shape.n))
     for kernel in [one for one in registry.kernels() if one.promises.error]:
+        whole = operations.nbytes(kernel.problem, shape)
+        a, b = (operand.astype(STORAGE[kernel.compute.dtype_in]) for operand in wide)
         tracemalloc.start()
         kernel.promises.error(a, b, np)
         taken = tracemalloc.get_traced_memory()[1]

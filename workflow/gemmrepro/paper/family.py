@@ -68,11 +68,6 @@ class FamilyView:
     samples_link: str | None
     run_link: str | None
 
-    @property
-    def key_figures(self) -> tuple[FigureView, ...]:
-        """The figures that the paper itself shows."""
-        return tuple(figure for figure in self.figures if figure.key)
-
 
 def family_view(name: str, inputs: Inputs) -> FamilyView:
     """A family's section of the paper."""

@@ -19,9 +19,6 @@ from gemmrepro.paper.figures import findings
 from gemmrepro.paper.inline_svg import inline_svg
 from gemmrepro.paper.text import anchor
 
-KEY = ("ratio",)
-"""The figures that the paper itself shows of each family."""
-
 
 @dataclass(frozen=True)
 class FigureView:
@@ -35,7 +32,6 @@ class FigureView:
         link, csv: the files with its SVG and with its numbers, by their places in the report.
         table: the numbers drawn, by `columns`.
         number: its place among the figures of the report; 0 before they are counted.
-        key: whether the paper itself shows it where its family has no finding.
         keys, rows: the rows that it draws, by their keys and by their ids on the pages.
         links: for each line of `table` the ids of the rows that hold its numbers, by column.
     """
@@ -53,7 +49,6 @@ class FigureView:
     columns: tuple[str, ...] = ()
     table: tuple[Mapping[str, Any], ...] = ()
     number: int = 0
-    key: bool = False
     keys: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     links: tuple[Mapping[str, str], ...] = ()
@@ -98,7 +93,6 @@ def _read_figure(folder: Path, family: str, name: str, files: Files) -> FigureVi
         link=link,
         csv=_csv(about["columns"], about["table"], files, f"data/figures/{family}/{name}.csv"),
         columns=tuple(about["columns"]),
-        key=name in KEY,
         keys=tuple(about["rows"]),
         table=tuple(about["table"]),
     )
