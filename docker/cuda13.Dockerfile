@@ -11,13 +11,15 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
-# Compiled modules refer to their source by its hash, not its time, so that two builds make the same files.
+# Compiled modules refer to their source by its hash, not its time, so that two builds make the same files. What tests and
+# installs is left out: nothing runs it.
 COPY envs/requirements/cuda13.txt /opt/requirements.txt
 RUN --mount=type=secret,id=ca_bundle,target=/run/ca_bundle.crt \
     if [ -s /run/ca_bundle.crt ]; then export PIP_CERT=/run/ca_bundle.crt; fi \
  && python3 -m venv /opt/venv \
  && /opt/venv/bin/pip install --quiet --no-compile --no-cache-dir --disable-pip-version-check --no-deps --require-hashes -r /opt/requirements.txt \
- && /opt/venv/bin/python -m compileall -q -f --invalidation-mode unchecked-hash /opt/venv/lib \
+ && find /opt/venv -name __pycache__ -prune -exec rm -r {} + \
+ && /opt/venv/bin/python -m compileall -q -x "/(tests|pip|setuptools|pkg_resources)/" --invalidation-mode unchecked-hash /opt/venv/lib \
  && ln -s /opt/venv/lib/python3*/site-packages/nvidia/cu13 /usr/local/cuda
 
 ENV CUDA_HOME=/usr/local/cuda CUDA_PATH=/usr/local/cuda
