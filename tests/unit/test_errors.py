@@ -1,8 +1,9 @@
-"""How a stage says that the disk is full: one line, which names the file that could not be written."""
+"""How a stage runs, and how it says that the disk is full: one line, which names the file that could not be written."""
 
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -68,3 +69,14 @@ def test_other_errors_stay_as_they_are(source, tmp_path, capsys) -> None:
         raise UserError("sizes are integers.")
 
     assert said(capsys, wrong) == "gemmrepro: sizes are integers."
+
+
+@pytest.mark.parametrize("collect", [True, False])
+def test_a_stage_says_whether_cycles_of_objects_are_looked_for(collect) -> None:
+    seen = []
+    try:
+        with pytest.raises(SystemExit):
+            run_stage(lambda: seen.append(gc.isenabled()), collect=collect)
+    finally:
+        gc.enable()
+    assert seen == [collect]

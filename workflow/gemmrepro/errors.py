@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 import sys
@@ -16,8 +17,14 @@ class UserError(Exception):
     """
 
 
-def run_stage(main: Callable[[], int | None]) -> None:
-    """Run a stage's ``main``; print a `UserError` as one line on stderr and exit with 1."""
+def run_stage(main: Callable[[], int | None], *, collect: bool = True) -> None:
+    """Run a stage's ``main``; print a `UserError` as one line on stderr and exit with 1.
+
+    Without `collect`, memory held by objects that refer to each other stays until the stage ends. Looking for it takes
+    an eighth of the time of a stage that draws.
+    """
+    if not collect:
+        gc.disable()
     try:
         sys.exit(main() or 0)
     except UserError as error:

@@ -38,4 +38,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, collect=False)

@@ -16,7 +16,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
 from gemmrepro import registry
@@ -132,33 +131,32 @@ def paint(searches: Sequence[Search], page: Page = WIDE) -> Figure:
 
 def _panel(axes: Axes, search: Search, lowest: float, page: Page) -> None:
     """One heat map; colours run from `lowest` of the panel's best to that best."""
-    import seaborn as sns  # slow to import, and few families have been searched
-
     rows, columns = search.tunable.space["bm"], search.tunable.space["bn"]
+    places = {(down, right): (bm, bn) for down, bm in enumerate(rows) for right, bn in enumerate(columns)}
+    found = {place: search.tiles[tile] for place, tile in places.items() if tile in search.tiles}
     grid = np.full((len(rows), len(columns)), np.nan)
-    text = np.full(grid.shape, "", dtype=object)
-    for (bm, bn), best in search.tiles.items():
-        place = rows.index(bm), columns.index(bn)
-        hints = [name.format(best.params[hint]) for hint, name in HINTS.items() if best.params.get(hint, 0) > 1]
-        grid[place], text[place] = (
-            best.ratio,
-            "\n".join([f"{best.ratio:.2f}", "" if page.narrow else " ".join(hints)]).strip(),
-        )
-    sns.heatmap(
-        grid,
-        ax=axes,
-        annot=text,
-        fmt="",
-        cmap="cividis",
-        vmin=lowest * search.top,
-        vmax=search.top,
-        cbar=False,
-        linewidths=0.8,
-        annot_kws={"fontsize": page.pick(7.5, page.letters)},
-        xticklabels=columns,
-        yticklabels=rows,
+    for place, best in found.items():
+        grid[place] = best.ratio
+    # seaborn's heatmap draws the same, but it draws the whole figure for each panel to see whether labels overlap.
+    cells = axes.pcolormesh(
+        grid, cmap="cividis", vmin=lowest * search.top, vmax=search.top, linewidths=0.8, edgecolor="white"
     )
-    _colour_text(axes, len(columns))
+    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0), xlabel="", ylabel="")
+    axes.set_xticks(np.arange(len(columns)) + 0.5, list(map(str, columns)))
+    axes.set_yticks(np.arange(len(rows)) + 0.5, list(map(str, rows)), va="center")
+    colours = cells.to_rgba(np.array([best.ratio for best in found.values()]))
+    for ((down, right), best), colour in zip(found.items(), colours, strict=True):
+        hints = [name.format(best.params[hint]) for hint, name in HINTS.items() if best.params.get(hint, 0) > 1]
+        axes.text(
+            right + 0.5,
+            down + 0.5,
+            "\n".join([f"{best.ratio:.2f}", "" if page.narrow else " ".join(hints)]).strip(),
+            # Cells keep their colours where the page is dark: their text must not follow the paper's.
+            color=ON_LIGHT if luminance(colour) > 0.18 else ON_DARK,
+            ha="center",
+            va="center",
+            fontsize=page.pick(7.5, page.letters),
+        )
     name = search.name
     if page.narrow and len(name) > NAME:
         cut = name.rindex("_", 0, NAME)
@@ -166,17 +164,7 @@ def _panel(axes: Axes, search: Search, lowest: float, page: Page) -> None:
     axes.set_title(name, loc="left", color=INK)
     axes.tick_params(length=0)
     axes.grid(False)
-    axes.set_yticklabels(axes.get_yticklabels(), rotation=0)
-
-
-def _colour_text(axes: Axes, columns: int) -> None:
-    """Cells keep their colours where the page is dark: their text must not follow the paper's."""
-    cells = axes.collections[0]
-    assert isinstance(cells, QuadMesh)
-    colours = cells.to_rgba(np.asarray(cells.get_array()).ravel())
-    for text in axes.texts:
-        x, y = text.get_position()
-        text.set_color(ON_LIGHT if luminance(colours[int(y) * columns + int(x)]) > 0.18 else ON_DARK)
+    axes.spines[:].set_visible(False)
 
 
 def luminance(colour: Sequence[float]) -> float:
