@@ -146,20 +146,32 @@ def compile_model(
 
     Raises CalledProcessError.
     """
+    return compile_text(kernel, as_model(source), program, entry, maps, precompiled)
+
+
+def compile_text(
+    kernel: Kernel,
+    text: str,
+    program: Path,
+    entry: str = "",
+    maps: dict[str, TensorMap] | None = None,
+    precompiled: Path | None = None,
+) -> Path:
+    """`compile_model` of a text that is in the model's terms already."""
     maps = maps or dict(kernel.call.tensor_maps)
     names = {"map:a": "map_a", "map:b": "map_b", "map:c": "map_c"}
     arguments = ", ".join(names.get(str(argument), str(argument)) for argument in kernel.call.arguments)
     arrays = [f"Workspace {name}({_bytes(buffer)});" for name, buffer in kernel.run.workspace.items()]
-    code = DRIVER.replace("SOURCE", as_model(source)).replace("WORKSPACE", " ".join(arrays))
+    code = DRIVER.replace("SOURCE", text).replace("WORKSPACE", " ".join(arrays))
     code = code.replace("EARLY", str(kernel.launch(Shape(4096, 4096, 4096)).early).lower())
     code = code.replace("CALL", f"{entry or kernel.code.entry}({arguments})")
     for operand in "abc":
         code = code.replace(f"BOX_{operand.upper()}", box(maps.get(operand)))
-    text = program.with_suffix(".cpp")
-    text.write_text(code)
+    written = program.with_suffix(".cpp")
+    written.write_text(code)
     defines = [f"-D{name}={value}" for name, value in kernel.code.defines.items() if name != "ELEMENT"]
     folders = [*(("-I", precompiled) if precompiled else ()), "-I", HEADER.parent]
-    subprocess.run([*COMMAND, "-DELEMENT=bf16", *folders, *defines, "-o", program, text], check=True)
+    subprocess.run([*COMMAND, "-DELEMENT=bf16", *folders, *defines, "-o", program, written], check=True)
     return program
 
 

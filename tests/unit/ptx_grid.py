@@ -7,7 +7,6 @@ TMA, mbarrier and wgmma, and refuses every other.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -260,11 +259,4 @@ const int numbers[] = {{0, 0, 0, m, n, k}};
 
 def compile_model(kernel: Kernel, ptx: str, program: Path) -> Path:
     """Compile the PTX of `kernel` to a program, as hopper_grid does its source. Raises CalledProcessError."""
-    code = hopper_grid.DRIVER.replace("SOURCE", translated(ptx, kernel.code.entry)).replace("WORKSPACE", "")
-    code = code.replace("CALL", f"{kernel.code.entry}(map_a, map_b, map_c, m, n, k)")
-    for name in "abc":
-        code = code.replace(f"BOX_{name.upper()}", hopper_grid.box(kernel.call.tensor_maps[name]))
-    text = program.with_suffix(".cpp")
-    text.write_text(code)
-    subprocess.run([*hopper_grid.COMMAND, "-I", hopper_grid.HEADER.parent, "-o", program, text], check=True)
-    return program
+    return hopper_grid.compile_text(kernel, translated(ptx, kernel.code.entry), program)
