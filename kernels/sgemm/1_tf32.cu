@@ -1,7 +1,7 @@
 // Level S1: one TF32 product.
 //
 // New:        fp32 matrices on tensor cores. A pass over A and one over B scale lines by powers of two, round elements to
-//             the 11 bits of TF32 and lay both out K-major, as wgmma wants them: B is turned round on the way.
+//             the 11 bits of TF32 and lay both out K-major, as wgmma wants them: B is transposed on the way.
 // Parameters: tiles of 128 x 128, steps of 32 of k, 6 slots of 32 KB; a sum is promoted every step.
 // Expected:   2^-11 an element, so C is good to three digits: where this ladder begins, at some 7 times SGEMM.
 // Takes:      any m, n and k, alpha and beta.

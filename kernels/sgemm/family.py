@@ -46,7 +46,7 @@ FAMILY = Family(
 BLOCKS = 132
 """Persistent blocks of the products: the SMs of an H100 or H200. Any number gives correct results."""
 CHUNK, DEPTH = 256, 128
-"""Elements of a column that one block looks at, and turns round (lines.cuh)."""
+"""Elements of a column that one block looks at, and transposes (lines.cuh)."""
 BM = 128
 """Rows of a product's tile."""
 SLICES_N, REMAINDERS_N = 128, 192
@@ -110,7 +110,7 @@ def _grid(grid: Callable[[Shape], tuple[int, int]]) -> Callable[[Shape], Launch]
 
 
 def _columns(multiple: int) -> Callable[[Shape], Launch]:
-    """A launch that turns round B, up to the pitch of its lines."""
+    """A launch that transposes B, up to the pitch of its lines."""
     return _grid(lambda s: (_ceil(s.n, 32), _ceil(_pitch(s.k, multiple), DEPTH)))
 
 

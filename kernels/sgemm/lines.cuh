@@ -6,7 +6,7 @@ using Word = unsigned int;  // 32 bits
 
 constexpr int SPOILED = -2147483647 - 1;  // the exponent of a line with an Inf or a NaN: its products are NaN
 constexpr int CHUNK = 256;  // elements of a column that a block looks at for what its line needs
-constexpr int DEPTH = 128;  // elements of a column that a block turns round
+constexpr int DEPTH = 128;  // elements of a column that a block transposes
 
 // |x| as an integer of the same order.
 __device__ __forceinline__ Word magnitude(float x) {
@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_quad(float (&x)[4], const float* line, int 
     }
 }
 
-// 32 columns and DEPTH rows of a matrix [k, lines], turned round. Rows are as far apart as reads of four floats like.
+// 32 columns and DEPTH rows of a matrix [k, lines], transposed. Rows are as far apart as reads of four floats like.
 struct Turned {
     alignas(16) float column[32][DEPTH + 4];
 };
