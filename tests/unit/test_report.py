@@ -686,6 +686,14 @@ def test_the_discussion_speaks_in_live_numbers(whole):
     assert "draws 90 W of the 100 W that this GPU may draw" in whole.words
 
 
+def test_a_family_of_which_nothing_was_measured_shows_predictions_and_no_empty_figure(empty):
+    page = empty.text["families/hopper.html"]
+    told = words_of(page.split('id="rows-hopper"')[1].split("</section>")[0])
+    assert "Not measured yet" in told and "--force results/measure/hopper/summary.csv" in told
+    assert "What tma_store adds." in told  # the idea of a synthetic rung
+    assert 'id="figures-hopper"' not in page and "<figure" not in page
+
+
 def test_without_rows_the_discussion_says_not_measured(empty):
     discussed = words_of(empty.text["families/hopper.html"].split('id="discussion-hopper"')[1].split("</section>")[0])
     assert "runs at not measured and draws not measured" in discussed

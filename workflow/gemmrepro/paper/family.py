@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from gemmrepro import registry
+from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
 from gemmrepro.paper import discussion
@@ -39,7 +40,8 @@ class FamilyView:
 
     `timed` is false of a family whose kernels only experiments run; `source` is ``live``, ``recorded`` or ``none``;
     `stale` counts stale rows, `claims` the family's claims, `statements` those that an article states, less
-    those that others cover, and `counts` the latter by verdict.
+    those that others cover, and `counts` the latter by verdict. A family of which nothing was measured has no
+    figures; `command` measures it.
     """
 
     name: str
@@ -68,6 +70,19 @@ class FamilyView:
     samples_link: str | None
     run_link: str | None
 
+    @property
+    def unmeasured(self) -> bool:
+        """Whether its kernels are timed, and neither rows nor results of experiments are there."""
+        return _unmeasured(self.timed, self.rows, self.experiments)
+
+    @property
+    def command(self) -> str:
+        return f"{SNAKEMAKE} --config measure=live --force results/measure/{self.name}/summary.csv"
+
+
+def _unmeasured(timed: bool, rows: Sequence[NamedRow], experiments: Sequence[ExperimentView]) -> bool:
+    return timed and not rows and not any(each.total for each in experiments)
+
 
 def family_view(name: str, inputs: Inputs) -> FamilyView:
     """A family's section of the paper."""
@@ -79,25 +94,28 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
     verdicts = Counter(claim.verdict for claim in claims if claim.register == ARTICLE)
     summary = inputs.measure_dir / name / "summary.csv"
     counters = summary.with_name("counters.csv")
+    timed, rows = any(kernel.timing.timed for kernel in registry.kernels(name)), _all_rows(name, inputs)
+    views = tuple(experiment_view(name, results, inputs) for results in experiments.values())
+    told = not _unmeasured(timed, rows, views)
     return FamilyView(
         name=name,
         anchor=anchor(name),
         title=family.title,
         summary=family.summary,
         article=family.article,
-        timed=any(kernel.timing.timed for kernel in registry.kernels(name)),
+        timed=timed,
         source=measured.source,
         gpu=measured.gpu,
         date=str(measured.run.get("date") or "")[:10],
         claims=len(claims),
         statements=verdicts.total() - verdicts[COVERED],
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
-        figures=tuple(inputs.figures.get(name, ())),
-        experiments=tuple(experiment_view(name, results, inputs) for results in experiments.values()),
+        figures=tuple(inputs.figures.get(name, ())) if told else (),
+        experiments=views,
         discussion=discussion.render(name, inputs.measured, experiments),
         finding=discussion.render(name, inputs.measured, experiments, discussion.FINDING) or None,
         table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
-        rows=_all_rows(name, inputs),
+        rows=rows,
         stale=int((measured.summary["status"] == "stale").sum()),
         has_counters=len(measured.counters) > 0,
         kernels=tuple(kernel_view(kernel, inputs, samples) for kernel in registry.kernels(name)),
