@@ -74,7 +74,7 @@ class Subject:
 def shapes_of(kernel: registry.Kernel) -> tuple[Shape, ...]:
     """Two shapes of several tiles and a remainder, as far as the kernel takes remainders."""
     op = kernel.compute.op
-    if op == "gemm":
+    if op.startswith("gemm"):
         step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"}
         wanted = ({"m": 200, "n": 136, "k": 72}, {"m": 300, "n": 776, "k": 200})
         return tuple(
