@@ -232,14 +232,16 @@ def _stale(data: Data) -> Iterator[str]:
 
 
 def _gates(data: Data) -> Iterator[str]:
-    unjudged = {
-        kernel.name
+    unjudged = [
+        family.name
         for family in data.families
-        for kernel in family.kernels
-        if not all(toolkit.judged for toolkit in kernel.gate.toolkits if toolkit.measured)
-    }
+        if not all(each.judged for kernel in family.kernels for each in kernel.gate.toolkits if each.measured)
+    ]
     if unjudged:
-        yield f"The numerical gate has not been run for today's binaries of {', '.join(sorted(unjudged))}."
+        yield (
+            f"The numerical gate has not been run for today's binaries of some kernels of {listed(unjudged)}; the "
+            "kernels' pages say so."
+        )
 
 
 def _not_measured(data: Data) -> Iterator[str]:
