@@ -66,19 +66,17 @@ def toolkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         except UserError:
             continue
     request.getfixturevalue("default_run")
-    environment = os.environ | container_environment(os.environ)
+    environment = container_environment(os.environ)
     make_caches(environment)
+    # Set for these programs alone: a workflow that another test runs in a copy of the checkout has folders of its own.
+    variables = shlex.join(f"{name}={value}" for name, value in environment.items())
     tools = tmp_path_factory.mktemp("tools")
-    image = shlex.quote(str(ROOT / "resources/images/cuda13.sif"))
+    root, image = shlex.quote(str(ROOT)), shlex.quote(str(ROOT / "resources/images/cuda13.sif"))
     for tool in ("nvcc", "cuobjdump", "nvdisasm"):
-        (tools / tool).write_text(
-            f'#!/bin/sh\nexec apptainer exec --bind {shlex.quote(str(ROOT))} {image} {tool} "$@"\n'
-        )
+        (tools / tool).write_text(f'#!/bin/sh\nexec env {variables} apptainer exec --bind {root} {image} {tool} "$@"\n')
         (tools / tool).chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.setenv("PATH", f"{tools}{os.pathsep}{environment['PATH']}")
+        patch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
         yield find_toolkit("cuda13").name
 
 

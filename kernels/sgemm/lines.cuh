@@ -48,11 +48,10 @@ __device__ __forceinline__ void turn(Turned& tile, const float* x, int ld, int f
     }
 }
 
-// alpha x 2^-(s + t) + beta c, in double and rounded once. As in BLAS, C is not read if beta is 0.
+// alpha x 2^-(s + t) + beta c, in double and rounded once; C is not read if beta is 0.
 __device__ __forceinline__ float finished(double x, int s, int t, float alpha, float beta, const float* c) {
     const bool spoiled = s == SPOILED || t == SPOILED;
-    double result = spoiled ? __longlong_as_double(0x7FF8000000000000) : x * power(-(s + t));
-    result = alpha == 0.0f ? 0.0 : alpha * result;
+    const double result = alpha * (spoiled ? __longlong_as_double(0x7FF8000000000000) : x * power(-(s + t)));
     return static_cast<float>(beta == 0.0f ? result : result + static_cast<double>(beta) * *c);
 }
 

@@ -9,9 +9,10 @@ S = |alpha| |A||B| + |beta| |C| + |bias|:
 - one evaluation of GELU in fp32 errs by 2.25 u |z| + 2u |D| (`pointwise`, whose constant is rounded as this one is);
 - rounding D to the output's type adds its unit roundoff of |D| and of all that, and half a subnormal step.
 
-A kernel of several launches hands z on in the output's type: one more rounding of z, by its unit roundoff, and 1.13 of
-that in D. A library may take GELU's tanh form, z/2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), with tanh to 11 bits: it
-is judged by the same bound and the difference of the two forms, at most 5e-4, and 2^-11 |z|.
+A kernel of several launches hands y = alpha A B + beta C on in the output's type, and the last adds the bias: one more
+rounding, by the unit roundoff of |y| and of y's own error, and 1.13 of that in D. A library may take GELU's tanh form,
+z/2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3))), with tanh to 11 bits: it is judged by the same bound and the difference
+of the two forms, at most 5e-4, and 2^-11 |z|.
 
 C is not read where beta is 0. A and B are read whatever alpha is. GELU of -inf is NaN, as the formula has it.
 """
@@ -28,6 +29,7 @@ from gemmrepro.core.dtypes import bits, narrow, widen
 from gemmrepro.gates.bounds import SUBNORMAL_STEP, UNIT_ROUNDOFF, bound
 from gemmrepro.gates.compare import Verdict, reference_gemm
 from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.gemm import product
 from gemmrepro.gates.gemm_cases import INPUTS, gemm_shapes
 from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.gates.pointwise import GAMMA, SUBNORMAL, UNIT
@@ -47,9 +49,6 @@ DISTRIBUTIONS = ("normal", "uniform", "zero rows and columns", "cancellation", "
 REPEATS = 3
 """Launches of one case that must agree bit for bit."""
 
-ON_HOST = 1 << 21
-"""From this many multiply-adds on, the reference is computed on the GPU."""
-
 
 def gelu(z: np.ndarray) -> np.ndarray:
     """GELU of float64 `z`; NaN at -inf."""
@@ -67,21 +66,24 @@ def gelu_by_tanh(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Reference:
-    """z and its scale S, both [m, n] float64."""
+    """z, its scale S, and y, which lacks the bias; all [m, n] float64."""
 
     z: np.ndarray
     scale: np.ndarray
+    y: np.ndarray
 
 
 def reference_of(wide: Sequence[np.ndarray], alpha: float, beta: float, multiply: Any = np.matmul) -> Reference:
-    """z and S of A[m,k], B[k,n], C[m,n] and bias[n], float64."""
+    """z, S and y of A[m,k], B[k,n], C[m,n] and bias[n], float64."""
     a, b, c, bias = wide
     # As if alpha were not 0: A and B are read.
-    product, size = reference_gemm(a, b, 1.0, 0.0, None, multiply=multiply)
+    whole, size = reference_gemm(a, b, 1.0, 0.0, None, multiply=multiply)
     factor, weight = float(np.float32(alpha)), float(np.float32(beta))
     with np.errstate(invalid="ignore"):
-        z, scale = factor * product + bias, abs(factor) * size + np.abs(bias)
-        return Reference(z + weight * c, scale + abs(weight) * np.abs(c)) if weight else Reference(z, scale)
+        y, scale = factor * whole, abs(factor) * size
+        if weight:
+            y, scale = y + weight * c, scale + abs(weight) * np.abs(c)
+        return Reference(y + bias, scale + np.abs(bias), y)
 
 
 def judge_numbers(
@@ -91,14 +93,17 @@ def judge_numbers(
 
     Args:
         gamma: of the product's sum.
-        rounded: whether z is rounded to `dtype` on the way.
+        rounded: whether y is rounded to `dtype` on the way.
         library: whether GELU may have its tanh form.
     """
     found, z, unit = widen(got, dtype), right.z, UNIT_ROUNDOFF[dtype]
     wanted = gelu(z)
     finite = np.isfinite(wanted)
     with np.errstate(invalid="ignore", over="ignore"):
-        limit = SLOPE * ((gamma + 4 * UNIT) * right.scale + (unit * np.abs(z) if rounded else 0.0))
+        limit = (gamma + 4 * UNIT) * right.scale
+        if rounded:
+            limit = limit + unit * (np.abs(right.y) + limit) + 0.5 * SUBNORMAL_STEP[dtype]
+        limit = SLOPE * limit
         limit = limit + GAMMA * np.abs(z) + 2 * UNIT * np.abs(wanted) + SUBNORMAL
         if library:
             limit = limit + np.abs(gelu_by_tanh(z) - wanted) + 2.0**-11 * np.abs(z)
@@ -145,21 +150,12 @@ def epilogue_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
     return cases
 
 
-def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The float64 product, by cuBLAS unless it is too small to gain from it."""
-    if a.size * b.shape[1] < ON_HOST:
-        return a @ b
-    import cupy
-
-    return (cupy.asarray(a) @ cupy.asarray(b)).get()
-
-
 def run_case(launch: Launcher, case: Case, kernel: Kernel, sync: Any) -> Judged:
     """Launch REPEATS times into poisoned memory between guard bands, and judge; `sync` waits for the GPU."""
     problem = kernel.problem
     stored = draw(case, problem)
     wide = [widen(values, problem.dtype_in) for values in stored]
-    right = reference_of(wide, case.alpha, case.beta, _product)
+    right = reference_of(wide, case.alpha, case.beta, product)
     laid_out = [
         np.ascontiguousarray(stored[0].T) if problem.a_is_m_major else stored[0],
         np.ascontiguousarray(stored[1].T) if problem.b_is_k_major else stored[1],
@@ -208,7 +204,7 @@ class GemmEpilogue(Gate):
                 yield run_case(launch, case, kernel, session.sync)
 
     def reference(self, operands: Operands) -> Reference:
-        """z and S on the host."""
+        """z, S and y on the host."""
         problem = operands.problem
         names = [each.name for each in problem.operation.inputs]
         stored = [
@@ -217,7 +213,7 @@ class GemmEpilogue(Gate):
         wide = [widen(values, problem.dtype_in) for values in stored]
         wide[0] = wide[0].T if problem.a_is_m_major else wide[0]
         wide[1] = wide[1].T if problem.b_is_k_major else wide[1]
-        return reference_of(wide, operands.alpha, operands.beta, _product)
+        return reference_of(wide, operands.alpha, operands.beta, product)
 
     def judge(self, operands: Operands, reference: Reference, kernel: Kernel | None = None) -> Verdict:
         shape, problem = operands.shape, operands.problem

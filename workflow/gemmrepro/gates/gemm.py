@@ -76,7 +76,7 @@ class References:
         return latest
 
 
-def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The float64 product, by cuBLAS unless it is too small to gain from it."""
     if a.size * b.shape[1] < ON_HOST:
         return a @ b
@@ -97,7 +97,7 @@ def _draw(problem: Problem, case: Case) -> CaseData:
     # subnormals that a kernel keeps. float64 products flush nothing.
     types = (problem.dtype_in, problem.dtype_in, problem.dtype_out)
     wide = [widen(values, dtype) for values, dtype in zip((a, b, c), types, strict=True)]
-    reference, scale = reference_gemm(wide[0], wide[1], case.alpha, case.beta, wide[2], multiply=_product)
+    reference, scale = reference_gemm(wide[0], wide[1], case.alpha, case.beta, wide[2], multiply=product)
     if case.beta == 0.0:
         bits(c)[...] = POISON_BITS[c.dtype.itemsize]
     stored_a = np.ascontiguousarray(a.T) if problem.a_is_m_major else a
@@ -114,7 +114,7 @@ def run_case(
     kernel: Kernel | None = None,
     references: References | None = None,
 ) -> Judged:
-    """Run a GEMM `case` of `problem` `repeats` times and judge it; `kernel.promises.error` is allowed in addition.
+    """Run a GEMM `case` of `problem` `repeats` times and judge it, |alpha| x `kernel.promises.error` being allowed too.
 
     Only the kernel and the reference's product run on the GPU. Everything else takes milliseconds on the host, and CuPy
     would need seconds to compile it.
@@ -145,9 +145,9 @@ def judge_numbers(
     """Whether `got` lies within the bound, the reference that it was compared with, and the bound."""
     reference, scheme, reach = right.reference, 0.0, None
     limit = largest = bound(problem, case.shape.k)
-    if kernel is not None and kernel.promises.error is not None:
+    if kernel is not None and kernel.promises.error is not None and case.alpha != 0.0:
         with np.errstate(invalid="ignore", over="ignore"):
-            scheme = kernel.promises.error(*right.wide, np)
+            scheme = abs(case.alpha) * kernel.promises.error(*right.wide, np)
     if kernel is not None and kernel.promises.spoils:
         reference = spoil(reference, *nonfinite_lines(*right.wide))
     accumulator = _accumulator(kernel)
@@ -289,8 +289,8 @@ class Gemm(Gate):
         if kernel is not None and kernel.promises.error is not None:
             import cupy
 
-            # Only schemes on FP64 operands declare an error, and FP64 is stored as float64.
-            scheme = kernel.promises.error(*_matrices(operands), cupy)
+            a, b = (each if each.dtype == np.float64 else widen(each, problem.dtype_in) for each in _matrices(operands))
+            scheme = kernel.promises.error(a, b, cupy)
         if kernel is not None and _accumulator(kernel) == "fp16":
             halves = _half_sums_of(operands, kernel.compute.promoted)
             scheme, reach = scheme + halves.error, halves.reach

@@ -33,7 +33,7 @@ from gemmrepro.core.dtypes import bits, narrow, widen
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF, tensor_core_gamma, underflow_allowance
 from gemmrepro.gates.compare import Verdict, compare, reference_gemm
 from gemmrepro.gates.gate import Case, Gate, Judged
-from gemmrepro.gates.gemm import ON_HOST, inexact, refusal_cases
+from gemmrepro.gates.gemm import inexact, product, refusal_cases
 from gemmrepro.gates.gemm_cases import gemm_shapes
 from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.gpu import device
@@ -114,15 +114,6 @@ def scaled_operands(arrays: Sequence[Any], shape: Shape, dtype: str, xp: Any = n
         each *= widen(stored, dtype)
         wide.append(each)
     return wide[0], wide[1].T
-
-
-def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The float64 product, by cuBLAS unless it is too small to gain from it."""
-    if a.size * b.shape[1] < ON_HOST:
-        return a @ b
-    import cupy
-
-    return (cupy.asarray(a) @ cupy.asarray(b)).get()
 
 
 def judge_numbers(
@@ -220,7 +211,7 @@ def run_case(session: device.Session, launch: Launcher, case: Case, problem: Pro
         launch(operands)
         session.sync()
         results.append(c.array.get().reshape(case.shape.m, case.shape.n))
-    verdict, reference = judge_numbers(results[0], drawn, case, problem, _product)
+    verdict, reference = judge_numbers(results[0], drawn, case, problem, product)
     problems = [verdict.message] if verdict.message else []
     if case.inputs == EXACT:
         problems += inexact(results[0], reference, problem)

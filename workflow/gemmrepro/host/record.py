@@ -59,7 +59,8 @@ say = sayer("record")
 
 def stage(module: str, *arguments: str) -> int:
     """Run one of the project's stages in its own process, which a kernel that breaks the GPU's context ends alone."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     return subprocess.run([sys.executable, "-m", f"gemmrepro.{module}", *arguments], env=environment).returncode
 
 

@@ -53,9 +53,9 @@ class Promises:
         spills: targets on which the kernel must spill registers, of one toolkit (``cuda13:80``) or of each (``80``); on
             all others it must not.
         refusals: targets that the compiler must refuse (cuTile only).
-        error: a bound on the error of each element of C by the scheme's design, in addition to the rounding of an
-            ordinary sum. It takes A[m,k] and B[k,n] in float64 and their array module, and returns an array that
-            broadcasts to [m,n].
+        error: a bound on the error of each element of AB by the scheme's design, in addition to the rounding of an
+            ordinary sum; |alpha| scales it. It takes A[m,k] and B[k,n] in float64 and their array module, and returns
+            an array that broadcasts to [m,n].
         error_copies: memory that `error` needs, in multiples of the bytes of A, B and C together.
         spoils: whether an Inf or NaN in A or B turns the whole affected row or column of C into NaN; `error` is not
             applied there.
