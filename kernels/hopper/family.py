@@ -474,6 +474,8 @@ class _Form:
     unit: int = 1
     every: int = 0
     buffers: int = 1
+    stall: int = 0
+    """Cycles that a group waits for a ring that is too short for it."""
 
     @property
     def keeps(self) -> bool:
@@ -488,7 +490,7 @@ class _Form:
     def cycles(self, shape: Shape) -> float:
         """Cycles of a launch: whole waves at 2048 multiply-adds a cycle, groups, stores, and the launch itself."""
         groups = _ceil(shape.k, 64 * self.unit)
-        tile = groups * (self.unit * self.bm * self.bn * 64 // 2048 + GROUP_CYCLES[self.kind])
+        tile = groups * (self.unit * self.bm * self.bn * 64 // 2048 + GROUP_CYCLES[self.kind] + self.stall)
         stores = 0 if self.keeps else STORE_CYCLES
         return LAUNCH_CYCLES[self.kind] + self.waves(shape) * (tile + stores)
 
@@ -565,7 +567,7 @@ _FORMS = (
     _Form("own", 64, 128, stages=8, piece=64, group=8, unit=2),
     _Form("own", 128, 128, stages=6, piece=64, group=8, unit=2),
     _Form("own", 128, 144, stages=6, piece=72, group=12, unit=2),
-    _Form("own", 128, 192, stages=5, piece=64, group=16, unit=2),
+    _Form("own", 128, 192, stages=5, piece=64, group=16, unit=2, stall=500),
     _Form("shared", 128, 256, stages=4, piece=64, group=8, cluster=2, every=4, buffers=2),
     _Form("shared", 256, 112, stages=4, piece=56, group=5, cluster=2, every=4, buffers=2),
     _Form("shared", 256, 168, stages=3, piece=56, group=8, every=4, buffers=3),

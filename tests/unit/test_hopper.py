@@ -123,7 +123,7 @@ def test_a_form_that_moves_more_loses_at_the_power_cap_alone() -> None:
         (1024, "own_64x128"),
         (1536, "own_128x144"),
         (2048, "own_128x128"),
-        (3072, "own_128x192"),
+        (3072, "own_128x144"),
         (4096, "shared_128x256"),
         (5120, "shared_256x112"),
         (8192, "shared_256x168"),

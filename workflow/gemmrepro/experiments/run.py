@@ -97,8 +97,8 @@ class Context:
     def bind(self, subject: Subject, operands: Operands) -> Callable[[], None]:
         """A function that launches `subject` once on `operands`, asynchronously on the session's stream.
 
-        cuBLAS's 16-bit GEMM is plain cublasGemmEx with the library's own heuristic, not the fastest algorithm, which
-        the sweep searches for.
+        cuBLAS's GEMM is plain cublasGemmEx with the library's own heuristic, not the fastest algorithm, which the sweep
+        searches for; of 8-bit floats, which cublasLt alone multiplies, it is the fastest.
         """
         if subject.toolkit != LIBRARY:
             return self._loaded[subject].bind(operands)
@@ -112,7 +112,7 @@ class Context:
         """
         if self.session is None:
             raise UserError(f"experiment {self.experiment.name} runs on the CPU and cannot call {name}.")
-        if name == "cublas.gemm":
+        if name == "cublas.gemm" and operands.problem.dtype_in not in cublas.LT_ONLY:
             return cublas.opened(self.session).gemm_ex(operands)
         return baselines.baseline(name).bind(self.session, operands)
 
