@@ -99,6 +99,21 @@ def test_a_prepared_factor_keeps_the_bound(cp, case) -> None:
     assert (error <= allowed + k * 2.0**-1074).all()
 
 
+def test_the_callers_stream_stays_current(cp) -> None:
+    """Set by `use`; what the caller does next waits for the product."""
+    own = cp.cuda.Stream(non_blocking=True)
+    before = cp.cuda.get_current_stream()
+    own.use()
+    try:
+        a = cp.asarray(np.random.default_rng(11).standard_normal((2048, 2048)))
+        held = gemmrepro.prepare(a)
+        assert cp.cuda.get_current_stream() == own
+        gemmrepro.dgemm(a, held)
+        assert cp.cuda.get_current_stream() == own
+    finally:
+        before.use()
+
+
 def test_products_on_other_streams_wait_for_what_is_prepared(cp) -> None:
     rng = np.random.default_rng(10)
     a, b = cp.asarray(rng.standard_normal((2048, 2048))), cp.asarray(rng.standard_normal((2048, 2112)))

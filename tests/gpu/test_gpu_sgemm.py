@@ -31,7 +31,7 @@ def message(accuracy: str, c, a, b, alpha: float = 1.0, beta: float = 0.0, c0=No
     kernel, k = registry.kernel(single.ACCURACIES[accuracy]), a.shape[1]
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     reference, scale = reference_gemm(wide_a, wide_b, alpha, beta, c0)
-    scheme = max(1.0, abs(alpha)) * kernel.promises.error(wide_a, wide_b, np)
+    scheme = abs(alpha) * kernel.promises.error(wide_a, wide_b, np)
     limit, under = bounds.bound(Problem(), k), bounds.underflow_allowance(k, alpha)
     return compare(c, reference, scale, limit, scheme=scheme, underflow=under).message
 
@@ -68,6 +68,16 @@ def test_hard_inputs_keep_the_bound(accuracy: str, law: str) -> None:
 
     a, b, _ = draw(Case(Shape(520, 776, 2050), 1.0, 0.0, law, 3))
     assert message(accuracy, gemmrepro.sgemm(cp.asarray(a), cp.asarray(b), accuracy=accuracy).get(), a, b) == ""
+
+
+def test_the_callers_stream_stays_current(accuracy: str) -> None:
+    """Set by `use`; what the caller does next waits for the product."""
+    import cupy as cp
+
+    before = cp.cuda.get_current_stream()
+    a = cp.asarray(np.random.default_rng(12).standard_normal((300, 200)), cp.float32)
+    gemmrepro.sgemm(a, a.T, accuracy=accuracy)
+    assert before.ptr and cp.cuda.get_current_stream() == before
 
 
 def test_tensors_of_pytorch(accuracy: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import pytest
 
 import gemmrepro
 from gemmrepro import registry
-from gemmrepro.blas import certified, library, program
+from gemmrepro.blas import calls, certified, library, program
 from gemmrepro.blas.matrices import Matrix, matrix
 from gemmrepro.build.keyed import keyed
 from gemmrepro.build.toolkit import Toolkit
@@ -182,6 +183,9 @@ def fake_cupy(monkeypatch: pytest.MonkeyPatch, capturing: bool | None, device: i
                 raise RuntimeError("cudaErrorStreamCaptureImplicit")
             return capturing
 
+        def use(self) -> None:
+            pass
+
         def __enter__(self) -> None:
             pass
 
@@ -211,6 +215,43 @@ def test_nothing_is_launched_into_a_capture_or_on_memory_of_the_host(
     a, b, c = (OnGpu(np.zeros(shape)) for shape in ((3, 4), (4, 6), (3, 6)))
     with pytest.raises(UserError, match=message):
         gemmrepro.dgemm(a, b, c, binary=__file__)
+
+
+@pytest.mark.parametrize("wanted", [7, 8, 0], ids=["CuPy's own", "PyTorch's", "the default one"])
+def test_the_callers_stream_stays_current(wanted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set by `use`, which CuPy forgets at the end of a `with`; what the caller does next must wait for the product."""
+    current: list[Any] = []
+
+    @dataclass
+    class Stream:
+        ptr: int
+
+        def is_capturing(self) -> bool:
+            return False
+
+        def use(self) -> None:
+            current[:] = [self]
+
+        def __enter__(self) -> None:
+            self.use()
+
+        def __exit__(self, *_: object) -> None:
+            Stream(0).use()
+
+    runtime = SimpleNamespace(pointerGetAttributes=lambda pointer: SimpleNamespace(device=0))
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: current[0], ExternalStream=Stream, Stream=Stream)
+    Stream.null, cuda.Device = Stream(0), lambda device: nullcontext()
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    core = SimpleNamespace(Stream=SimpleNamespace(from_handle=lambda handle: handle))
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    own = Stream(7)
+    own.use()
+    with calls.on_stream(wanted, "why", matrix(OnGpu(np.zeros((3, 4))), "A")) as (device, queue, inside):
+        assert (device, queue, inside.ptr, current[0].ptr) == (0, wanted or 1, wanted, wanted)
+    assert current == [own]
+    with pytest.raises(KeyError), calls.on_stream(wanted, "why", matrix(OnGpu(np.zeros((3, 4))), "A")):
+        raise KeyError
+    assert current == [own]
 
 
 def test_arrays_of_libraries_with_other_streams_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,10 +520,7 @@ class Ordered:
         self.recorded += 1
         return self.recorded
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
+    def use(self) -> None:
         pass
 
 

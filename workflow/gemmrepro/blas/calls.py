@@ -34,7 +34,10 @@ def target(c: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Matrix:
 
 @contextmanager
 def on_stream(stream: int, why: str, *matrices: Matrix) -> Iterator[tuple[int, Any, Any]]:
-    """(GPU, stream as cuda.core knows it, as CuPy does), both current.
+    """(GPU, stream as cuda.core knows it, as CuPy does), both current; afterwards CuPy's current stream is what it was.
+
+    CuPy's own `with stream` leaves the default stream behind where the one before was set by `use`, and what the caller
+    does next would not wait for the product (CuPy's issue 8377).
 
     Raises:
         UserError: a CUDA graph is being captured on it, which the caller cannot be part of: `why`.
@@ -43,11 +46,18 @@ def on_stream(stream: int, why: str, *matrices: Matrix) -> Iterator[tuple[int, A
     from cuda.core import Stream
 
     device = device_of(*matrices)
-    cupy_stream = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
     legacy = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not zero
-    with cupy.cuda.Device(device), cupy_stream:
+    with cupy.cuda.Device(device):
+        before = cupy.cuda.get_current_stream()
+        cupy_stream = before
+        if int(before.ptr) != stream:
+            cupy_stream = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
         refuse_capture(cupy_stream, why)
-        yield device, Stream.from_handle(stream or legacy), cupy_stream
+        cupy_stream.use()
+        try:
+            yield device, Stream.from_handle(stream or legacy), cupy_stream
+        finally:
+            before.use()
 
 
 def refuse_capture(stream: Any, why: str) -> None:
