@@ -34,8 +34,12 @@ APART = 2.0
 HOTTEST = 120.0
 """The highest temperature that a row may hold, in °C."""
 
-OF_HALF = {"bf16": 1.0, "fp16": 1.0, "tf32": 0.5, "fp8_e4m3": 2.0, "fp8_e5m2": 2.0, "int8": 2.0, "fp64": 2.0}
-"""A type's rate on tensor cores in units of that of 16-bit types; fp64 as if one product of 8-bit types made it."""
+OF_HALF = {
+    **{"bf16": 1.0, "fp16": 1.0, "tf32": 0.5, "fp8_e4m3": 2.0, "fp8_e5m2": 2.0, "int8": 2.0},
+    **{"fp32": 2.0, "fp64": 2.0},
+}
+"""A type's rate on tensor cores in units of that of 16-bit types; fp32 and fp64 as if one product of 8-bit types made
+them."""
 
 MOST_PER_CYCLE = {"fp32": 256, "bf16": 8192, "fp16": 8192}
 """Operations per cycle and SM that no GPU up to the B200 exceeds, dense, an FMA counted as two (CUDA C++ Programming
@@ -73,7 +77,7 @@ class Ceilings:
     def arithmetic(self, kernel: Kernel) -> float | None:
         """The highest TFLOP/s that a kernel of such types can reach; None where no ceiling says."""
         dtype = kernel.compute.dtype_in
-        if dtype == "fp32":
+        if dtype == "fp32" and kernel.promises.error is None:  # no scheme that takes tensor cores
             return self.fp32
         if dtype not in OF_HALF or self.half is None:
             return None
