@@ -9,6 +9,7 @@ import pytest
 from recordings import RUN_JSON, Recorded, drawn, pair, reword, write
 from synthetic import write_build
 
+from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.measure.checks.follows import mismatch
 from gemmrepro.measure.checks.gates import check_gates
@@ -189,6 +190,12 @@ def test_no_rate_is_above_what_the_same_recording_measures(folder):
         check_limits("ladder", rows, RUN_JSON, Ceilings.of([ceiling], RUN_JSON), path)
     with pytest.raises(UserError, match=r"151.\d MB must cross DRAM's interface in 1\d\d.*, and the best copy"):
         check_limits("ladder", rows, RUN_JSON, Ceilings.of([copied], RUN_JSON), path)
+
+
+def test_fp32_from_tensor_cores_is_held_against_their_ceiling():
+    found = Ceilings(fp32=60, half=900)
+    assert found.arithmetic(registry.kernel("ladder.naive")) == 60
+    assert {found.arithmetic(kernel) for kernel in registry.kernels("sgemm")} == {1800}
 
 
 def test_a_ceiling_is_below_what_the_sms_issue(folder):
