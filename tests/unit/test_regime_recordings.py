@@ -22,8 +22,10 @@ from gemmrepro.measure import results as sweep_results
 from gemmrepro.measure.checks import regimes as checks
 from gemmrepro.measure.records import Check, Records
 from gemmrepro.measure.regimes import passes, places, plan, recorded, results
+from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.regimes.rules import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
+from gemmrepro.paper.regimes import takes_sentence
 from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
@@ -342,7 +344,7 @@ def test_more_power_than_the_cap_allows_is_refused(take):
         rows_of(take)
 
 
-def test_the_first_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
+def test_a_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
     recordings = take.parents[2]
     count, outdated = recorded.bring("ladder", recordings, tmp_path / "build", tmp_path / "out")
     assert (count, outdated) == (12, 0)
@@ -351,6 +353,28 @@ def test_the_first_take_is_brought_and_a_family_without_one_has_no_rows(take, tm
     assert recorded.bring("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
     assert pd.read_csv(tmp_path / "none" / places.SUMMARY).empty
     assert json.loads((tmp_path / "out" / places.RUN).read_text())["source"] == "recorded"
+
+
+def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synthetic):
+    """With its samples and readings."""
+    first, second = tmp_path / TAKE, (tmp_path / TAKE).with_name("2")
+    measured(tmp_path, first)
+    measured(tmp_path / "two", second, kernels=KERNELS[:1])
+    assert recorded.bring("ladder", first.parents[2], tmp_path / "build", tmp_path / "out") == (12, 0)
+    for name in (places.SAMPLES, places.READINGS):
+        brought, *takes = (pd.read_parquet(folder / name) for folder in (tmp_path / "out", first, second))
+        for kernel, taken, other in ((KERNELS[0], 1, 0), (KERNELS[1], 0, 1), ("cublas.sgemm", 1, 0)):
+            rows = lambda frame, kernel=kernel: frame[frame.kernel == kernel].reset_index(drop=True)  # noqa: E731
+            assert len(rows(brought)) and rows(brought).equals(rows(takes[taken]))
+            assert not rows(brought).equals(rows(takes[other]))
+    run = json.loads((tmp_path / "out" / places.RUN).read_text())
+    assert [take["kernels"] for take in run["earlier"]] == [[KERNELS[1]]]
+    sentence = takes_sentence(Regimes("ladder", pd.DataFrame(), run))
+    assert KERNELS[1] in sentence and KERNELS[0] not in sentence
+    found = [checks.read_take("ladder", folder, tmp_path / "build") for folder in (first, second)]
+    for row in found[1].rows:
+        row["status"] = "stale" if row["kernel"] == KERNELS[0] else row["status"]
+    assert {point[0] for point, number in recorded.chosen(found).items() if number == 0} == set(KERNELS)
 
 
 @pytest.mark.parametrize(

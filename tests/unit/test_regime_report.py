@@ -29,7 +29,8 @@ def row(kernel: str, regime: str, ratio: float | None, **cells: object) -> dict[
     types = {"dtype": "bf16", "dtype_out": "bf16", "layout": "row,col,row"}
     known = {"kernel": kernel, "toolkit": toolkit, "regime": regime, "cache": "warm", "status": "current"}
     values = {"ratio": ratio, "rung": kernel, "baseline": "cublas.gemm", "clock_mhz": 1500.0, "joules": 0.14}
-    return {**dict.fromkeys(ROW_COLUMNS), **known, **shape, **types, **values, **cells}
+    times = {"median_us": 200.0, "baseline_median_us": None if toolkit == "library" else 200.0}
+    return {**dict.fromkeys(ROW_COLUMNS), **known, **shape, **types, **values, **times, **cells}
 
 
 def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
@@ -56,6 +57,15 @@ def test_the_best_kernel_is_named_for_each_regime():
     assert line.flips
     best = line.winners[SUSTAINED]
     assert best and (best.joules, best.library_joules) == (0.14, 0.15)
+
+
+def test_a_baseline_of_another_take_says_nothing_of_energy():
+    in_turn, regimes = measured()
+    rows = regimes["hopper"].summary
+    rows.loc[rows["kernel"] == "cublas.gemm", "median_us"] = 202.0
+    (line,) = regime_lines(in_turn, regimes)
+    best = line.winners[SUSTAINED]
+    assert best and (best.joules, best.library_joules) == (0.14, None)
 
 
 def test_stale_rows_and_families_without_rows_have_no_line():

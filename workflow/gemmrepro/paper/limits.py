@@ -15,7 +15,7 @@ from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.regimes import cards_sentence
+from gemmrepro.paper.regimes import cards_sentence, takes_sentence
 
 SHOWN = 8
 """How many entries of one kind are printed; the others are counted."""
@@ -86,6 +86,8 @@ def _cards(data: Data) -> Iterator[str]:
     """How far takes of the regimes agree, on one card and from card to card."""
     for regimes in data.inputs.regimes.values():
         if sentence := cards_sentence(regimes):
+            yield sentence
+        if sentence := takes_sentence(regimes):
             yield sentence
 
 

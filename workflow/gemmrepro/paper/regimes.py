@@ -13,6 +13,8 @@ from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, cubes, is_current
 
 SHOWN = (IN_TURN, SUSTAINED, BURST)
+SAME_TAKE = 1e-4
+"""How far a baseline's median may be from the one in a row of its own take, which is written with fewer digits."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def _best(rows: pd.DataFrame, every: pd.DataFrame) -> Winner | None:
         same = every["kernel"] == best["baseline"]
         for column in ("dtype", "dtype_out", "layout", "n", "regime"):
             same &= every[column] == best[column]
+        # Of another take than the kernel's, the baseline's energy is another card's.
+        same &= (every["median_us"] / best["baseline_median_us"] - 1).abs() < SAME_TAKE
         library = every[same]["joules"].dropna()
     return Winner(
         kernel=best["kernel"],
@@ -91,6 +95,16 @@ def _best(rows: pd.DataFrame, every: pd.DataFrame) -> Winner | None:
 
 def _number(cell: Any) -> float | None:
     return None if cell is None or pd.isna(cell) else float(cell)
+
+
+def takes_sentence(found: Regimes) -> str:
+    """Which kernels' rows are of an earlier take than the others; '' if none are."""
+    parts = [
+        f"{', '.join(take['kernels'])} alone: some or all rows are of an earlier take ({take['date'][:10]}); "
+        "their ratios are to the baseline of the same take."
+        for take in found.run.get("earlier") or ()
+    ]
+    return " ".join(parts)
 
 
 def cards_sentence(found: Regimes) -> str:

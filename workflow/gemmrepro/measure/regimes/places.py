@@ -8,7 +8,7 @@ SUMMARY, SAMPLES, READINGS, RUN = FILES = ("summary.csv", "samples.parquet", "re
 """The files that are written for a family, and that a take holds."""
 
 FOLDER = "regimes"
-"""The folder of takes within a family's recording: regimes/1, regimes/2, … The rows of the first one are judged."""
+"""The folder of takes within a family's recording: regimes/1, regimes/2, … `recorded` says whose rows are judged."""
 
 
 def takes(recordings: Path, family: str) -> list[Path]:

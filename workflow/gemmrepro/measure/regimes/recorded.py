@@ -3,26 +3,72 @@
     python -m gemmrepro.measure.regimes.recorded --families hopper,crt --recorded reports/recorded/h200 \\
         --build results/build --out results/regimes
 
-Every take is checked; the rows of a family's first one are brought. A family without any gets no rows.
+Every take is checked. Each row is brought from the last take that has it, a current row before a stale one; its ratio is
+to the baseline of that take. A family without any gets no rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.tables import parquet
 from gemmrepro.errors import run_stage
-from gemmrepro.measure.checks.regimes import read_take
+from gemmrepro.measure.checks.regimes import RegimeRecording, read_take
 from gemmrepro.measure.recording import rows_text, stale
 from gemmrepro.measure.regimes import files, places
-from gemmrepro.measure.regimes.columns import ROW_COLUMNS
+from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
 from gemmrepro.measure.regimes.spread import Take, by_card, summary
+
+Point = tuple[str, ...]
+
+
+def chosen(found: Sequence[RegimeRecording]) -> dict[Point, int]:
+    """The number of the take in `found` whose row of a point is brought: the last one with a current row."""
+    takes: dict[Point, int] = {}
+    statuses: dict[Point, str] = {}
+    for number, take in enumerate(found):
+        for row in take.rows:
+            point = tuple(row[name] for name in POINT)
+            if (statuses.get(point), row["status"]) != ("current", "stale"):
+                takes[point], statuses[point] = number, row["status"]
+    return takes
+
+
+def _table(found: Sequence[RegimeRecording], takes: Mapping[Point, int], name: str) -> bytes:
+    """The samples or readings (`name`) of the rows that are brought."""
+    if len(set(takes.values())) == 1:
+        return bytes(getattr(found[next(iter(takes.values()))], name))
+    frames = []
+    for number in sorted(set(takes.values())):
+        frame = pd.read_parquet(io.BytesIO(getattr(found[number], name)))
+        points = zip(*(frame[column].astype(str) for column in POINT), strict=True)
+        frames.append(frame[[takes.get(point) == number for point in points]])
+    return parquet(pd.concat(frames, ignore_index=True))
+
+
+def _earlier(found: Sequence[RegimeRecording], takes: Mapping[Point, int]) -> list[dict[str, Any]]:
+    """Of each take before the last that rows are brought from: its date, its card, and the kernels."""
+    return [
+        {
+            "date": take.run["date"],
+            "card": take.run["gpu"].get("card", ""),
+            "kernels": sorted({point[POINT.index("kernel")] for point, of in takes.items() if of == number}),
+        }
+        for number, take in enumerate(found[:-1])
+        if number in takes.values()
+    ]
 
 
 def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
-    """Check the takes of `family` and copy the first one to `out` with its statuses set; returns (rows, stale rows).
+    """Check the takes of `family` and bring their rows to `out` with statuses set; returns (rows, stale rows).
 
     Raises:
         UserError: a take is incomplete, corrupt, or contradicts itself.
@@ -32,12 +78,18 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
         files.write_nothing(out)
         return 0, 0
     takes = [Take.of(take.run, take.rows) for take in found]
-    first, cards = found[0], summary(takes) | {"by_card": by_card(takes)}
-    write_atomic(out / places.SUMMARY, rows_text(first.rows, ROW_COLUMNS))
-    write_atomic(out / places.SAMPLES, first.samples)
-    write_atomic(out / places.READINGS, first.readings)
-    write_json(out / places.RUN, {**first.run, "source": "recorded", **cards})
-    return len(first.rows), stale(first.rows)
+    cards, taken = summary(takes) | {"by_card": by_card(takes)}, chosen(found)
+    rows = [
+        row
+        for number, take in enumerate(found)
+        for row in take.rows
+        if taken[tuple(row[name] for name in POINT)] == number
+    ]
+    write_atomic(out / places.SUMMARY, rows_text(rows, ROW_COLUMNS))
+    write_atomic(out / places.SAMPLES, _table(found, taken, "samples"))
+    write_atomic(out / places.READINGS, _table(found, taken, "readings"))
+    write_json(out / places.RUN, {**found[-1].run, "source": "recorded", "earlier": _earlier(found, taken), **cards})
+    return len(rows), stale(rows)
 
 
 def main() -> int:
