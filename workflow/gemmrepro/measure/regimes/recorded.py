@@ -3,7 +3,7 @@
     python -m gemmrepro.measure.regimes.recorded --families hopper,crt --recorded reports/recorded/h200 \\
         --build results/build --out results/regimes
 
-Every take is checked. Each row is brought from the last take that has it, a current row before a stale one; its ratio is
+Every take is checked. Each row is of the last take that has it, a current row before a stale one, and its ratio is
 to the baseline of that take. A family without any gets no rows.
 """
 
