@@ -254,9 +254,9 @@ def touched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def planned(folder: Path) -> dict[str, int]:
-    """Jobs that a dry run would do, by rule."""
-    plan = snakemake("--dry-run", *RECORDED, folder=folder)
+def planned(folder: Path, *more: str) -> dict[str, int]:
+    """Jobs that a dry run would do, by rule; `more` follows `--config`."""
+    plan = snakemake("--dry-run", *RECORDED, *more, folder=folder)
     assert plan.returncode == 0, plan.stdout
     if "Nothing to be done" in plan.stdout:
         return {}
@@ -268,3 +268,10 @@ def planned(folder: Path) -> dict[str, int]:
 def test_an_edit_reruns_what_reads_it_and_nothing_else(edit: Edit, touched: Path) -> None:
     with edit.made_in(touched):
         assert planned(touched) == edit.jobs
+
+
+def test_what_was_compiled_once_is_compiled_whole_when_asked(touched: Path) -> None:
+    """Of those kernels there is a record with the build key, and no binary."""
+    assert planned(touched, "--", "build") in ({}, {"build": 1})
+    jobs = set(planned(touched, "compiled_once=[]", "--", "build"))
+    assert {"build_crt_cuda12"} <= jobs and [name for name in jobs if name.startswith("build_cute_cuda12")] != []

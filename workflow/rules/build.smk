@@ -52,3 +52,4 @@ for family in FAMILIES:
 rule build:
     input:
         PLAN.builds_in(FAMILIES),
+        PLAN.builds_in(FAMILIES, "fatbin"),
