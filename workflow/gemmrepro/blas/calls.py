@@ -21,6 +21,16 @@ def real_scalar(value: Any, name: str) -> float:
     raise UserError(f"{name} is {value!r}; pass a real number that a double holds.")
 
 
+def multipliable(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
+    """A and B. Raises UserError unless A has as many columns as B has rows."""
+    if a.columns != b.rows:
+        raise UserError(
+            f"A is {a.rows} x {a.columns} and B is {b.rows} x {b.columns}; A needs as many columns as B has rows. Pass "
+            "transpose_a or transpose_b if they are stored transposed."
+        )
+    return a, b
+
+
 def target(c: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Matrix:
     """C as it is written. Raises UserError if it is not as large as the product, or shares memory with a factor."""
     into = matrix(c, "C", written=True, kind=kind)

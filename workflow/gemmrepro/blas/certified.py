@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.blas import library
-from gemmrepro.blas.calls import common_stream, empty, on_stream, real_scalar, stream_of, target
+from gemmrepro.blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, stream_of, target
 from gemmrepro.blas.matrices import Matrix, matrix
 from gemmrepro.blas.program import Factors, Held, Plan, program, usable
 from gemmrepro.errors import UserError
@@ -183,16 +183,11 @@ def dgemm(
 
 
 def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
-    """A and B as they are multiplied. Raises UserError unless A has as many columns as B has rows."""
+    """A and B as they are multiplied. Raises UserError if they cannot be."""
     if isinstance(a, Prepared) and isinstance(b, Prepared):
         raise UserError("A and B are both prepared, each as if the other were not; pass one of them as an array.")
     left, right = _factor(a, "A", transpose_a), _factor(b, "B", transpose_b)
-    if left.columns != right.rows:
-        raise UserError(
-            f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as "
-            "B has rows. Pass transpose_a or transpose_b if they are stored transposed."
-        )
-    return left, right
+    return multipliable(left, right)
 
 
 def _factor(x: Any, name: str, transpose: bool) -> Matrix:

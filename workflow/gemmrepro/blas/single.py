@@ -15,7 +15,7 @@ import numpy as np
 
 from gemmrepro import registry
 from gemmrepro.blas import library
-from gemmrepro.blas.calls import common_stream, empty, on_stream, real_scalar, target
+from gemmrepro.blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, target
 from gemmrepro.blas.matrices import SINGLES, Matrix, matrix
 from gemmrepro.blas.program import usable
 from gemmrepro.core.dtypes import STORAGE
@@ -216,15 +216,10 @@ def sgemm(
 
 
 def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
-    """A and B as they are multiplied. Raises UserError unless A has as many columns as B has rows."""
+    """A and B as they are multiplied. Raises UserError if they cannot be."""
     left, right = matrix(a, "A", kind=SINGLES), matrix(b, "B", kind=SINGLES)
     left, right = (left.transposed if transpose_a else left), (right.transposed if transpose_b else right)
-    if left.columns != right.rows:
-        raise UserError(
-            f"A is {left.rows} x {left.columns} and B is {right.rows} x {right.columns}; A needs as many columns as "
-            "B has rows. Pass transpose_a or transpose_b if they are stored transposed."
-        )
-    return left, right
+    return multipliable(left, right)
 
 
 def _multiply(
