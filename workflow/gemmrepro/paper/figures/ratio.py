@@ -220,7 +220,9 @@ def paint(ratios: Ratios, page: Page = WIDE) -> Figure:
     y = 0.0
     for group in ratios.groups:
         if page.narrow:
-            axes.text(0, y + 0.6 * NAME, f" {group.label}", va="center", color=INK)
+            # Names longer than a ratio of 1 stand on its line.
+            patch = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+            axes.text(0, y + 0.6 * NAME, f" {group.label}", va="center", color=INK, bbox=patch, zorder=3)
         y += name
         top = y
         if group.published is not None:
