@@ -100,8 +100,8 @@ def _number(cell: Any) -> float | None:
 def takes_sentence(found: Regimes) -> str:
     """Which kernels' rows are of an earlier take than the others; '' if none are."""
     parts = [
-        f"{', '.join(take['kernels'])} alone: some or all rows are of an earlier take ({take['date'][:10]}); "
-        "their ratios are to the baseline of the same take."
+        f"Rows of {', '.join(take['kernels'])}, sustained and in bursts, are in part of an earlier take "
+        f"({take['date'][:10]}); their ratios are to that take's baseline."
         for take in found.run.get("earlier") or ()
     ]
     return " ".join(parts)

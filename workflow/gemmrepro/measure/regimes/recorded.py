@@ -27,22 +27,24 @@ from gemmrepro.measure.regimes import files, places
 from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
 from gemmrepro.measure.regimes.spread import Take, by_card, summary
 
-Point = tuple[str, ...]
+
+def _point(row: Mapping[str, str]) -> files.Point:
+    return tuple(row[name] for name in POINT)
 
 
-def chosen(found: Sequence[RegimeRecording]) -> dict[Point, int]:
+def chosen(found: Sequence[RegimeRecording]) -> dict[files.Point, int]:
     """The number of the take in `found` whose row of a point is brought: the last one with a current row."""
-    takes: dict[Point, int] = {}
-    statuses: dict[Point, str] = {}
+    takes: dict[files.Point, int] = {}
+    statuses: dict[files.Point, str] = {}
     for number, take in enumerate(found):
         for row in take.rows:
-            point = tuple(row[name] for name in POINT)
+            point = _point(row)
             if (statuses.get(point), row["status"]) != ("current", "stale"):
                 takes[point], statuses[point] = number, row["status"]
     return takes
 
 
-def _table(found: Sequence[RegimeRecording], takes: Mapping[Point, int], name: str) -> bytes:
+def _table(found: Sequence[RegimeRecording], takes: Mapping[files.Point, int], name: str) -> bytes:
     """The samples or readings (`name`) of the rows that are brought."""
     if len(set(takes.values())) == 1:
         return bytes(getattr(found[next(iter(takes.values()))], name))
@@ -54,7 +56,7 @@ def _table(found: Sequence[RegimeRecording], takes: Mapping[Point, int], name: s
     return parquet(pd.concat(frames, ignore_index=True))
 
 
-def _earlier(found: Sequence[RegimeRecording], takes: Mapping[Point, int]) -> list[dict[str, Any]]:
+def _earlier(found: Sequence[RegimeRecording], takes: Mapping[files.Point, int]) -> list[dict[str, Any]]:
     """Of each take before the last that rows are brought from: its date, its card, and the kernels."""
     return [
         {
@@ -79,12 +81,7 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
         return 0, 0
     takes = [Take.of(take.run, take.rows) for take in found]
     cards, taken = summary(takes) | {"by_card": by_card(takes)}, chosen(found)
-    rows = [
-        row
-        for number, take in enumerate(found)
-        for row in take.rows
-        if taken[tuple(row[name] for name in POINT)] == number
-    ]
+    rows = [row for number, take in enumerate(found) for row in take.rows if taken[_point(row)] == number]
     write_atomic(out / places.SUMMARY, rows_text(rows, ROW_COLUMNS))
     write_atomic(out / places.SAMPLES, _table(found, taken, "samples"))
     write_atomic(out / places.READINGS, _table(found, taken, "readings"))
