@@ -68,7 +68,7 @@ EXPERIMENTS = {
 }
 """Seconds of a family's experiments on the GPU, apart from PyTorch's training. Guessed: hopper's cores (10, by its
 settings), ozaki's accumulator (60), PyTorch's timing (60), gelu_loads (as gelu, whose settings it has). Hopper's forms
-took 117 s with settings of 1.4 s a form; the default run's are 0.9 s: 79 s, with 0.2 s a form beside them."""
+took 117 s with settings of 1.4 s per form; the default run's are 0.9 s: 79 s, with another 0.2 s per form."""
 
 ON_CPU_SECONDS = 14 + 44 + 16
 """Of PyTorch's experiments that need no GPU, where they run here."""
