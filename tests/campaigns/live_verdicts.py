@@ -102,7 +102,11 @@ class Reduced:
     def _experiments(self, family: str) -> None:
         toolkits = (*self.plan.timed_with(family), LIBRARY, "")
         for path in sorted((self.folder / "experiments" / family).glob("*.csv")):
-            self._count("rows of experiments", path, lambda row: row.get("toolkit", "") in toolkits)
+            with path.open(newline="") as file:
+                recorded_with = {row.get("toolkit", "") for row in csv.DictReader(file)} - {LIBRARY, ""}
+            # What was recorded with one toolkit alone is measured with the family's.
+            if len(recorded_with) > 1:
+                self._count("rows of experiments", path, lambda row: row.get("toolkit", "") in toolkits)
 
     def _regimes(self, family: str) -> None:
         path, regimes = self.folder / "regimes" / family / "summary.csv", self.plan.config["regimes"]
