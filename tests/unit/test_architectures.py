@@ -163,9 +163,12 @@ def test_by_default_the_machine_code_is_of_the_toolkit_that_rows_and_claims_rest
     plan = Plan(CONFIG, "recorded", None)
     for family in CONFIG["compiled_once"]:
         both = [kernel for kernel in plan.kernels_of(family) if len(plan.toolkits_of(kernel)) > 1]
-        compiling = {toolkit for kernel in both for toolkit in plan.compiling(kernel)[-1:]}
-        with (ROOT / f"reports/recorded/h200/{family}/summary.csv").open() as file:
-            assert compiling <= {row["toolkit"] for row in csv.DictReader(file)}
+        once = [toolkits for kernel in both if len(toolkits := plan.compiling(kernel)) == 1]
+        compiling = {toolkit for toolkits in once for toolkit in toolkits}
+        recorded = ROOT / f"reports/recorded/h200/{family}/summary.csv"
+        if recorded.is_file():
+            with recorded.open() as file:
+                assert compiling <= {row["toolkit"] for row in csv.DictReader(file)}
         judged = ROOT / f"kernels/{family}/claims.yaml"
         if judged.is_file():
             assert compiling == set(yaml.safe_load(judged.read_text())["judge"]["toolkits"][:1])
