@@ -219,17 +219,17 @@ def test_a_kernel_that_does_not_compile_gets_the_compilers_words(finished: Path)
     source = finished / "kernels/ladder/1_naive.cu"
     source.write_text(source.read_text().replace("float sum", "flaot sum", 1))
     assert "flaot" in source.read_text()
-    run = snakemake("--use-singularity", "results/build/cuda13/ladder.naive.json", folder=finished)
+    run = snakemake("--use-singularity", "results/build/cuda12/ladder.naive.json", folder=finished)
     assert run.returncode != 0
     assert re.search(r'identifier "flaot" is undefined', run.stdout)
     assert "gemmrepro: " in run.stdout
     assert "Traceback (most recent call last)" not in run.stdout
     # The others are kept, so that the corrected source is all there is to compile.
     source.write_text(source.read_text().replace("flaot sum", "float sum", 1))
-    run = snakemake("--use-singularity", "results/build/cuda13/ladder.coalesced.json", folder=finished)
+    run = snakemake("--use-singularity", "results/build/cuda12/ladder.coalesced.json", folder=finished)
     assert run.returncode == 0, run.stdout[-4000:]
     assert re.search(r"^ladder\.coalesced .* kept$", run.stdout, re.M)
-    assert (finished / "results/build/cuda13/ladder.coalesced.fatbin").is_file()
+    assert (finished / "results/build/cuda12/ladder.coalesced.fatbin").is_file()
 
 
 def test_a_damaged_build_in_the_cache_is_compiled_again(finished: Path) -> None:
