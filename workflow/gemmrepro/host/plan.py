@@ -112,7 +112,7 @@ class Plan:
         return [kernel for kernel in kernels if kernel.id in self.only]
 
     def judged_together(self) -> dict[str, list[Kernel]]:
-        """The kernels that one job judges, by the job's name: its family where something is measured, else ``recorded``.
+        """The kernels that one job judges, by its name: the family where something is measured, else ``recorded``.
 
         Recorded verdicts of all families are read by one job; of those of single kernels alone where such are asked for
         and the families were never all built.

@@ -108,9 +108,9 @@ def _not_compiled(data: Data) -> Iterator[str]:
     if alone:
         every = sum(len(family.kernels) for family in data.families)
         yield (
-            f"{sum(alone.values())} of {every} kernels, of {listed(list(alone))}, were not compiled by every toolkit in "
-            "this run; their pages say by which. Such a toolkit's rows are tied to what it would compile: source, flags "
-            "and compiler."
+            f"{sum(alone.values())} of {every} kernels, of {listed(list(alone))}, were not compiled by every toolkit "
+            "in this run; their pages say by which. Such a toolkit's rows are tied to what it would compile: source, "
+            "flags and compiler."
         )
 
 
