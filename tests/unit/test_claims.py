@@ -179,6 +179,28 @@ def test_the_schema_documents_the_vocabulary_and_names_each_metrics_claims():
     assert {found.claim_schema for found in METRICS.values()} <= set(schema["$defs"])
 
 
+def test_the_schema_of_a_files_own_metrics_finds_what_the_whole_schema_finds(tmp_path, monkeypatch):
+    def add(document):
+        document["claims"][0]["compute"]["gigaflops"] = 1
+        del document["claims"][1]["statement"]
+
+    def rename(document):
+        add(document)
+        document["claims"][2]["compute"]["metric"] = ["ratio"]
+
+    for change in (add, rename):
+        own = str(broken(tmp_path, change))
+        with monkeypatch.context() as patched:
+            patched.setattr(claims, "_words", lambda _: tuple(METRICS))
+            assert str(broken(tmp_path, change)) == own
+
+
+def test_claims_that_have_verdicts_are_read_without_the_schema(monkeypatch):
+    checked = claims.load(("ladder",))
+    monkeypatch.setattr(claims.schemas, "errors", None)
+    assert claims.load(("ladder",), judged=True) == checked
+
+
 def test_a_word_that_is_no_metric_is_refused_with_those_that_are(tmp_path):
     message = str(broken(tmp_path, lambda d: d["claims"][0]["compute"].update(metric="gigaflops")))
     assert all(f"'{word}'" in message for word in METRICS)

@@ -67,11 +67,12 @@ def median_ranks(count: int, confidence: float = CONFIDENCE) -> tuple[int, int, 
     """
     if count < 1:
         raise ValueError("a median needs at least one sample")
-    from scipy.stats import binom
-
-    # ppf is the first count whose probability reaches the tail's, so one less is the last that stays below it.
-    low = max(0, int(binom.ppf((1.0 - confidence) / 2, count, 0.5)) - 1)
-    return low, count - 1 - low, max(0.0, 1.0 - 2.0 * float(binom.cdf(low, count, 0.5)))
+    # In whole numbers, of 2^count outcomes: exact, and scipy.stats takes 0.6 s to import.
+    low, outcomes, of_next = 0, 1, count
+    while (outcomes + of_next) / 2**count < (1.0 - confidence) / 2:
+        low, outcomes = low + 1, outcomes + of_next
+        of_next = of_next * (count - low) // (low + 1)
+    return low, count - 1 - low, max(0.0, 1.0 - 2.0 * (outcomes / 2**count))
 
 
 def median_interval(samples: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:
@@ -84,11 +85,12 @@ def median_interval(samples: Sequence[float] | np.ndarray, confidence: float = C
 @lru_cache(maxsize=256)
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
     """Half-width factor of a two-sided Student t interval with `freedom` degrees of freedom."""
-    from scipy.stats import t
+    # What scipy.stats.t.ppf calls; scipy.stats takes 0.6 s to import.
+    from scipy.special import stdtrit
 
     if freedom < 1:
         raise ValueError("a t interval needs at least two values")
-    return float(t.ppf(0.5 + confidence / 2, freedom))
+    return float(stdtrit(freedom, 0.5 + confidence / 2))
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:

@@ -38,37 +38,44 @@ if PLAN.live:
             " --seeds {params.seeds} --out-dir {output} --processes {threads} 2>&1 | tee {log}"
 
 
-for family in FAMILIES:
-    if not (together := PLAN.together(family)):
-        continue
+# By job: one a family on the GPU, where each waits for its own numerical gates; else one for all, since a process and a
+# container would take longer than reading a family's recorded verdicts.
+for name, judged in PLAN.judged_together().items():
 
     rule:
         name:
-            f"gate_{family}"
+            f"gate_{name}"
         input:
-            records=[path for kernel in together for path in PLAN.builds_of(kernel)],
-            numeric=(f"results/gates/numeric/{family}" if PLAN.live else PLAN.recorded(family, "gates.json")),
+            records=[path for kernel in judged for path in PLAN.builds_of(kernel)],
+            numeric=[
+                path
+                for family in dict.fromkeys(kernel.family for kernel in judged)
+                for path in ([f"results/gates/numeric/{family}"] if PLAN.live else PLAN.recorded(family, "gates.json"))
+            ],
             image=in_image("report"),
         output:
-            report(
-                [f"results/gates/{kernel.id}.json" for kernel in together],
-                caption="../report/gates.rst",
-                category="Gates",
-                subcategory=family,
-            ),
+            [
+                report(
+                    f"results/gates/{kernel.id}.json",
+                    caption="../report/gates.rst",
+                    category="Gates",
+                    subcategory=kernel.family,
+                )
+                for kernel in judged
+            ],
         log:
-            f"results/logs/gates/{family}.log",
+            f"results/logs/gates/{name}.log",
         container:
             image("report")
         params:
-            kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in together],
-            family=family,
-            evidence=f"--numeric results/gates/numeric/{family}" if PLAN.live else f"--recorded {PLAN.recordings}",
-            registered=[read_of("judged", kernel.id) for kernel in together],
-            protocol=[protocol_of(kernel.compute.op) for kernel in together],
+            kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in judged],
+            families=", ".join(dict.fromkeys(kernel.family for kernel in judged)),
+            evidence=f"--numeric results/gates/numeric/{name}" if PLAN.live else f"--recorded {PLAN.recordings}",
+            registered=[read_of("judged", kernel.id) for kernel in judged],
+            protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in judged)],
             code=code("gates.stage", without=JUDGES),
         message:
-            "Judging the kernels of {params.family}"
+            "Judging the kernels of {params.families}"
         shell:
             "python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
             " {params.evidence} --out results/gates 2>&1 | tee {log}"

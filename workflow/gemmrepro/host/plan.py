@@ -111,6 +111,20 @@ class Plan:
             return kernels
         return [kernel for kernel in kernels if kernel.id in self.only]
 
+    def judged_together(self) -> dict[str, list[Kernel]]:
+        """The kernels that one job judges, by its name: the family where something is measured, else ``recorded``.
+
+        Recorded verdicts of all families are read by one job; of those of single kernels alone where such are asked for
+        and the families were never all built.
+        """
+        families = self.families
+        if not self.live and self.only and not all(Path(path).exists() for path in self.builds_in(families)):
+            families = [name for name in families if any(kernel.id in self.only for kernel in self.kernels_of(name))]
+        found = {name: kernels for name in families if (kernels := self.together(name))}
+        if self.live or not found:
+            return found
+        return {"recorded": [kernel for kernels in found.values() for kernel in kernels]}
+
     def batches(self, family: str, toolkit: str) -> list[list[Kernel]]:
         """`together` in parts for jobs that run side by side, of about the same effort and none above `LONGEST`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +31,13 @@ SCHEMA = SCHEMAS / "claims.schema.yaml"
 _SHOWN_ERRORS = 8
 
 
-def schema() -> dict[str, Any]:
-    """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys."""
+def schema(words: Collection[str] = tuple(METRICS)) -> dict[str, Any]:
+    """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys.
+
+    Args:
+        words: the metrics whose keys it checks. Those that a file does not name change no verdict on it, and each takes
+            time of every claim.
+    """
     document = deepcopy(schemas.load(SCHEMA.name))
     compute, claim = (document["$defs"][name] for name in ("compute", "claim"))
     compute["properties"]["metric"] = {
@@ -42,6 +47,7 @@ def schema() -> dict[str, Any]:
     compute["allOf"] = [
         {"if": {"properties": {"metric": {"const": word}}}, "then": metric.compute_schema}
         for word, metric in METRICS.items()
+        if word in words
     ]
     claim["allOf"] = [
         {
@@ -49,17 +55,22 @@ def schema() -> dict[str, Any]:
             "then": {"$ref": f"#/$defs/{metric.claim_schema}"},
         }
         for word, metric in METRICS.items()
+        if word in words
     ]
     return document
 
 
-def load_file(path: Path, family: str) -> list[Claim]:
+def load_file(path: Path, family: str, *, judged: bool = False) -> list[Claim]:
     """The claims of one file.
+
+    Args:
+        judged: there are verdicts on them, so that the file was checked against the schema, which takes most of the
+            time.
 
     Raises:
         UserError: names the file, and every claim and key that is wrong.
     """
-    document = _document(path)
+    document = _document(path, checked=judged)
     published = [row for row in published_rows() if row["article"] == document["article"]]
     if not published:
         raise UserError(f"{path}, key 'article': published.csv has no article '{document['article']}'.")
@@ -103,18 +114,30 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
     return ""
 
 
-def _document(path: Path) -> dict[str, Any]:
-    """The file as YAML that fits the schema. Raises UserError."""
+def _document(path: Path, *, checked: bool) -> dict[str, Any]:
+    """The file as YAML that fits the schema, if need be as `checked` before. Raises UserError."""
     try:
         document: dict[str, Any] = yaml_text.parse(path.read_text())
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    errors = sorted(schemas.errors(document, schema()), key=lambda error: [str(part) for part in error.absolute_path])
+    if checked:
+        return document
+    found = schemas.errors(document, schema(_words(document)))
+    errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
     if errors:
         shown = "; ".join(f"{_place(document, error)}: {_message(error)}" for error in errors[:_SHOWN_ERRORS])
         more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
         raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
     return document
+
+
+def _words(document: Any) -> Collection[str]:
+    """The metrics that the claims of a file name; all where one names none, which any metric's keys might follow."""
+    try:
+        words = {str(claim["compute"]["metric"]) for claim in document["claims"]}
+    except (TypeError, KeyError):
+        words = set()
+    return words if words and words <= METRICS.keys() else tuple(METRICS)
 
 
 def _place(document: Any, error: jsonschema.ValidationError) -> str:
@@ -234,16 +257,23 @@ def _filled_in(claim: Claim) -> str:
     return " ".join(filled_in(claim.statement, figures).split())
 
 
-def load(families: tuple[str, ...] | None = None) -> list[Claim]:
-    """All claims of `families` (default: every family that has a claims.yaml), in the order of the files."""
+def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> list[Claim]:
+    """All claims of `families` (default: every family that has a claims.yaml), in the order of the files.
+
+    Args:
+        judged: see `load_file`.
+
+    Raises:
+        UserError: see `load_file`.
+    """
     names = family_names() if families is None else families
-    return [claim for name in names for claim in _load_family(name)]
+    return [claim for name in names for claim in _load_family(name, judged)]
 
 
-def _load_family(name: str) -> Iterator[Claim]:
+def _load_family(name: str, judged: bool) -> Iterator[Claim]:
     path = paths.KERNELS_DIR / name / "claims.yaml"
     if path.is_file():
-        yield from load_file(path, name)
+        yield from load_file(path, name, judged=judged)
 
 
 def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:

@@ -100,14 +100,18 @@ def _recorded(data: Data) -> Iterator[str]:
 
 
 def _not_compiled(data: Data) -> Iterator[str]:
-    for family in data.families:
-        alone = [kernel for kernel in family.kernels if kernel.code.uncompiled]
-        toolkits = sorted({toolkit for kernel in alone for toolkit in kernel.code.uncompiled})
-        if alone:
-            yield (
-                f"{family.name}: {len(alone)} of {len(family.kernels)} kernels were not compiled by {listed(toolkits)} "
-                "in this run. Their rows are tied to what they would be compiled from: source, flags and compiler."
-            )
+    alone = {
+        family.name: len(kernels)
+        for family in data.families
+        if (kernels := [kernel for kernel in family.kernels if kernel.code.uncompiled])
+    }
+    if alone:
+        every = sum(len(family.kernels) for family in data.families)
+        yield (
+            f"{sum(alone.values())} of {every} kernels, of {listed(list(alone))}, were not compiled by every toolkit "
+            "in this run; their pages say by which. Such a toolkit's rows are tied to what it would compile: source, "
+            "flags and compiler."
+        )
 
 
 def _own_kernels(data: Data) -> Iterator[str]:

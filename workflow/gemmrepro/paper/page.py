@@ -63,7 +63,7 @@ def render(inputs: Inputs) -> dict[str, str]:
     baselines = baseline_pages(inputs)
     for name in ("paper.css", "paper.js"):
         inputs.files.add(TEMPLATES / name, f"assets/{name}")
-    declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families))}
+    declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families), judged=True)}
     metrics = {f"claim-{anchor(name)}": claim.metric for name, claim in declared.items()}
     script = evidence_index.evidence_script(families, baselines, found, metrics)
     inputs.files.text(script, evidence_index.SCRIPT)

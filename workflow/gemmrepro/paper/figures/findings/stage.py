@@ -42,7 +42,7 @@ def read(verdicts: Path, measure: Path, experiments: Path, regimes: Path | None,
     """The inputs of the figures of these families."""
     return Inputs(
         verdicts=read_verdicts(verdicts),
-        published={claim.id: claim.value for claim in claims.load(tuple(families))},
+        published={claim.id: claim.value for claim in claims.load(tuple(families), judged=True)},
         measured={name: load(measure, name) for name in families},
         results={name: results.load(experiments, name) for name in families},
         regimes={name: regime_rows.load(regimes, name) for name in families},
