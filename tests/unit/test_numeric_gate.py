@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -151,40 +150,57 @@ def test_no_case_of_the_list_is_lost(kernel) -> None:
     assert {case.shape for case in cases} == {*shapes, middling, large, *record.promises.gate_shapes}
 
 
-class Worker:
-    """Stands in for the processes that judge: writes verdicts as they would, and ends as it is told."""
-
-    def __init__(self, ends: dict[str, int]) -> None:
-        self.ends, self.calls = ends, []
-
-    def __call__(self, command):
-        names = [word.removeprefix("--kernel=").partition("=")[0] for word in command if word.startswith("--kernel=")]
-        out = Path(command[command.index("--out-dir") + 1])
-        self.calls.append((names, [word for word in command if word.startswith("--seed=")]))
-        for name in names:
-            code = self.ends.pop(name, 0)
-            if code != -signal.SIGALRM:
-                (out / f"{name}.json").write_text(json.dumps({"kernel": name}))
-            if code:
-                return SimpleNamespace(returncode=code)
-        return SimpleNamespace(returncode=0)
-
+ENDS = """
+import json, os, signal, sys
+out, ends = sys.argv[sys.argv.index("--out-dir") + 1], json.loads(os.environ["ENDS"])
+seeds = [word for word in sys.argv if word.startswith("--seed=")]
+for line in sys.stdin:
+    unit = line.strip()
+    name, toolkit = unit.split("=")
+    end = ends.get(unit, 0)
+    if end != -signal.SIGALRM and end != 1:
+        verdict = {"seeds": seeds, "process": os.getpid()}
+        with open(f"{out}/{unit}.json", "w") as file:
+            json.dump({"kernel": name, "toolkits": {toolkit: verdict} if toolkit else {}}, file)
+    if end < 0:
+        os.kill(os.getpid(), -end)
+    if end:
+        sys.exit(end)
+    print("a greeting", flush=True)
+    print(unit, flush=True)
+"""
+"""A program that judges as the gate's processes do, and ends as it is told."""
 
 WANTED = [numeric.Wanted.parse(f"crt.{name}=cuda13") for name in ("library", "batched", "ping_pong", "accurate")]
 
 
-def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path) -> None:
-    write_build(tmp_path, "crt.ping_pong", "cuda13", "abc")
-    worker = Worker({"crt.batched": numeric.BROKEN, "crt.ping_pong": -signal.SIGALRM})
-    monkeypatch.setattr(subprocess, "run", worker)
+@pytest.fixture
+def ends(monkeypatch, tmp_path):
+    """Sets how the processes that judge end, by binary."""
+    monkeypatch.setattr(numeric, "WORKER", (sys.executable, "-c", ENDS))
     monkeypatch.setattr(subprocess, "check_output", lambda *given, **options: '{"name": "G", "driver": "D"}')
+    for wanted in WANTED:
+        write_build(tmp_path, wanted.id, "cuda13", "abc")
+    return lambda **given: monkeypatch.setenv(
+        "ENDS", json.dumps({f"crt.{name}=cuda13": end for name, end in given.items()})
+    )
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(ends, tmp_path, processes) -> None:
+    ends(batched=numeric.BROKEN, ping_pong=-signal.SIGALRM)
     (tmp_path / "crt.library.json").write_text("of another day")
-    numeric.judge_isolated(WANTED, tmp_path, [7, 8], tmp_path, 5.0)
-    assert [names[0] for names, _ in worker.calls] == ["crt.library", "crt.ping_pong", "crt.accurate"]
-    assert {tuple(seeds) for _, seeds in worker.calls} == {("--seed=7", "--seed=8")}
-    found = json.loads((tmp_path / "crt.ping_pong.json").read_text())
-    assert (found["gpu"], found["driver"]) == ("G", "D")
-    assert found["toolkits"] == {
+    numeric.judge_side_by_side(WANTED, tmp_path, [7, 8], tmp_path, 5.0, processes)
+    found = {each.id: json.loads((tmp_path / f"{each.id}.json").read_text()) for each in WANTED}
+    assert {name for name, verdict in found.items() if "seeds" in verdict["toolkits"]["cuda13"]} == {
+        "crt.library",
+        "crt.batched",
+        "crt.accurate",
+    }
+    assert found["crt.library"]["toolkits"]["cuda13"]["seeds"] == ["--seed=7", "--seed=8"]
+    hung = found["crt.ping_pong"]
+    assert (hung["gpu"], hung["driver"]) == ("G", "D")
+    assert hung["toolkits"] == {
         "cuda13": {
             "status": "failed",
             "build_key": "abc",
@@ -193,20 +209,29 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(monkeypatch, tmp_path
             "cases": [],
         }
     }
-    assert json.loads((tmp_path / "crt.library.json").read_text()) == {"kernel": "crt.library"}
+    pids = [found[f"crt.{name}"]["toolkits"]["cuda13"]["process"] for name in ("library", "batched", "accurate")]
+    assert processes > 1 or pids[2] not in pids[:2], "a new process after one that ended"
 
 
-def test_processes_side_by_side_judge_every_kernel_once(monkeypatch, tmp_path) -> None:
-    worker = Worker({})
-    monkeypatch.setattr(subprocess, "run", worker)
-    numeric.judge_side_by_side(WANTED, tmp_path, [7], tmp_path, 5.0, 3)
-    shares = sorted(names for names, _ in worker.calls)
-    assert shares == [["crt.batched"], ["crt.library"], ["crt.ping_pong", "crt.accurate"]]
+def test_a_kernels_binaries_are_judged_side_by_side_and_filed_together(ends, tmp_path) -> None:
+    """Most entry points first, so that no process is left with the longest."""
+    ends()
+    wanted = [numeric.Wanted.parse(text) for text in ("hopper.wgmma=cuda12", "hopper.by_energy", "hopper.sketch=")]
+    for toolkit in ("cuda12", "cuda13"):
+        write_build(tmp_path, "hopper.by_energy", toolkit, "abc")
+    write_build(tmp_path, "hopper.wgmma", "cuda12", "abc")
+    numeric.judge_side_by_side(wanted, tmp_path, [7], tmp_path, 5.0, 2)
+    found = {each.id: json.loads((tmp_path / f"{each.id}.json").read_text())["toolkits"] for each in wanted}
+    assert {name: list(toolkits) for name, toolkits in found.items()} == {
+        "hopper.wgmma": ["cuda12"],
+        "hopper.by_energy": ["cuda12", "cuda13"],
+        "hopper.sketch": [],
+    }
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
     numeric.judge_side_by_side([], tmp_path, [7], tmp_path, 5.0, 3)
-    assert len(worker.calls) == 3
 
 
-def test_another_failure_ends_the_gate(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(subprocess, "run", lambda command: SimpleNamespace(returncode=1))
+def test_another_failure_ends_the_gate(ends, tmp_path) -> None:
+    ends(library=1)
     with pytest.raises(UserError, match=r"crt\.library ended with exit code 1"):
-        numeric.judge_isolated(WANTED, tmp_path, [7], tmp_path, 5.0)
+        numeric.judge_side_by_side(WANTED, tmp_path, [7], tmp_path, 5.0, 1)

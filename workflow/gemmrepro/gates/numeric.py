@@ -18,18 +18,21 @@ none, and its verdict has no toolkit.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, Self
 
 from gemmrepro import registry
 from gemmrepro.build import record
-from gemmrepro.core.files import write_json
+from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gates.bounds import allowed_error
@@ -42,6 +45,9 @@ from gemmrepro.registry import Kernel
 
 PATIENCE = 120.0
 """Time limit of a kernel's gate in seconds, when several kernels are judged."""
+
+WORKER = (sys.executable, "-m", "gemmrepro.gates.numeric", "--worker")
+"""The command of a process that reads binaries from its standard input, one a line, and says which it has judged."""
 
 BROKEN = 74
 """Exit code of a process whose GPU context a kernel corrupted (EX_IOERR of sysexits.h)."""
@@ -71,6 +77,10 @@ class Wanted:
 
     def __str__(self) -> str:
         return f"{self.id}={','.join(self.toolkits)}"
+
+    def by_binary(self, build: Path) -> list[Wanted]:
+        """This kernel with one toolkit each; as it is where nothing was built or is wanted."""
+        return [Wanted(self.kernel, (toolkit,)) for toolkit in self.built(build)] or [self]
 
     def built(self, build: Path) -> Iterator[str]:
         """Those of its toolkits whose build record is in `build`."""
@@ -154,40 +164,80 @@ def summary_line(result: dict[str, Any]) -> str:
 def judge_side_by_side(
     wanted: Sequence[Wanted], build: Path, seeds: Sequence[int], out: Path, patience: float, processes: int
 ) -> None:
-    """`judge_isolated` in several processes at once.
+    """Judge kernels in several processes at once, and write one verdict per kernel to `out`.
 
-    Each takes a run of neighbours, which are often of one problem: a process keeps the references of recent cases.
+    A process takes the next binary when it has judged one, those with most entry points first: one kernel has eight,
+    and would end long after the others. It keeps the references of recent cases, which neighbours share.
     """
-    count, many = len(wanted), min(processes, len(wanted))
-    shares = [wanted[share * count // many : (share + 1) * count // many] for share in range(many)]
-    with ThreadPoolExecutor(max(1, len(shares))) as pool:
-        for _ in pool.map(lambda share: judge_isolated(share, build, seeds, out, patience), shares):
-            pass
+    for each in wanted:
+        (out / f"{each.id}.json").unlink(missing_ok=True)
+    units = [unit for each in wanted for unit in each.by_binary(build)]
+    queue = iter(sorted(units, key=lambda unit: -len(unit.kernel.parts)))
+    with tempfile.TemporaryDirectory(dir=out, prefix=".parts-") as folder:
+        parts = Path(folder)
+        with ThreadPoolExecutor(max(1, min(processes, len(units)))) as pool:
+            taken = Lock()
+
+            def work(_: int) -> None:
+                with Worker(build, seeds, parts, patience) as worker:
+                    while True:
+                        with taken:
+                            unit = next(queue, None)
+                        if unit is None:
+                            return
+                        worker.judge(unit)
+
+            for _ in pool.map(work, range(min(processes, len(units)))):
+                pass
+        for each in wanted:
+            found = [
+                read_json(parts / f"{unit}.json", "the verdict", "run the gate again") for unit in each.by_binary(build)
+            ]
+            toolkits = {toolkit: verdict for one in found for toolkit, verdict in one["toolkits"].items()}
+            write_json(out / f"{each.id}.json", found[0] | {"toolkits": toolkits})
 
 
-def judge_isolated(wanted: Sequence[Wanted], build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
-    """Judge kernels in sequence in a child process, and write one verdict per kernel to `out`.
+class Worker:
+    """A process that judges one binary after another; a new one where a kernel ended it.
 
-    A kernel that corrupts the GPU's context or exceeds `patience` seconds ends that process. It has failed, and a new
-    process continues with the next kernel.
+    A kernel that corrupts the GPU's context or exceeds `patience` seconds ends the process. It has failed.
     """
-    paths = {each.id: out / f"{each.id}.json" for each in wanted}
-    for path in paths.values():
-        path.unlink(missing_ok=True)
-    left = list(wanted)
-    while left:
-        command = [sys.executable, "-m", "gemmrepro.gates.numeric", "--build", str(build), "--out-dir", str(out)]
-        command += ["--patience", str(patience), "--worker"]
-        command += [f"--seed={seed}" for seed in seeds] + [f"--kernel={each}" for each in left]
-        code = subprocess.run(command).returncode
-        left = [each for each in left if not paths[each.id].is_file()]
-        if left and code not in (-signal.SIGALRM, BROKEN):
-            raise UserError(f"the numerical gate of {left[0].id} ended with exit code {code}; see above.")
-        if left and code == -signal.SIGALRM:
-            reason = f"it did not end within {patience:g} s"
-            write_json(paths[left[0].id], unfinished(left[0], build, reason))
-            print(f"{left[0].id:24} failed: {reason}", file=sys.stderr, flush=True)
-            left = left[1:]
+
+    def __init__(self, build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
+        self._build, self._out, self._patience = build, out, patience
+        self._command = [*WORKER, "--build", str(build), "--out-dir", str(out), "--patience", str(patience)]
+        self._command += [f"--seed={seed}" for seed in seeds]
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.communicate()
+
+    def judge(self, unit: Wanted) -> None:
+        """Judge one binary; its verdict is in a file of its name then.
+
+        Raises:
+            UserError: the process ended otherwise than by the kernel.
+        """
+        if self._process is None:
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{unit}\n")
+        if any(line.strip() == str(unit) for line in self._process.stdout):
+            return
+        code, self._process = self._process.wait(), None
+        path = self._out / f"{unit}.json"
+        if code == -signal.SIGALRM:
+            reason = f"it did not end within {self._patience:g} s"
+            write_json(path, unfinished(unit, self._build, reason))
+            print(f"{unit.id:24} failed: {reason}", file=sys.stderr, flush=True)
+        elif code != BROKEN or not path.is_file():
+            raise UserError(f"the numerical gate of {unit.id} ended with exit code {code}; see above.")
 
 
 def unfinished(wanted: Wanted, build: Path, reason: str) -> dict[str, Any]:
@@ -207,7 +257,7 @@ def unfinished(wanted: Wanted, build: Path, reason: str) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gemmrepro.gates.numeric", description=__doc__.split("\n")[0])
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--kernel", action="append", metavar="ID[=TOOLKITS]", help="a kernel; or several")
     which.add_argument("--family", help="every kernel of a family")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
@@ -226,6 +276,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.seeds < 1:
         raise UserError("--seeds must be at least 1.")
+    if arguments.worker:
+        return _work(arguments)
+    if not (arguments.kernel or arguments.family):
+        raise UserError("name kernels with --kernel, or a family with --family.")
     if bool(arguments.out) == bool(arguments.out_dir) or (arguments.out and len(arguments.kernel or ()) != 1):
         raise UserError("give --out with one --kernel, or --out-dir, the folder that the verdicts go to.")
     if arguments.family:
@@ -234,23 +288,34 @@ def main() -> int:
     else:
         wanted = [Wanted.parse(text) for text in arguments.kernel]
     seeds = arguments.seed or fresh_seeds(arguments.seeds)
-    if arguments.out_dir and not arguments.worker:
+    if arguments.out_dir:
         device.claim_gpu()  # one card for all processes
         places = (arguments.build, seeds, arguments.out_dir, arguments.patience)
         judge_side_by_side(wanted, *places, max(1, arguments.processes))
         return 0
+    session = device.open_gpu()
+    with lock.shared(session):
+        result = gate(session, wanted[0], arguments.build, seeds)
+    write_json(arguments.out, result)
+    print(summary_line(result), file=sys.stderr, flush=True)
+    return 0
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    """Judge the binaries that standard input names, until it ends or a kernel breaks the GPU's context."""
     session, gates = device.open_gpu(), Gates()
     with lock.shared(session):
-        for each in wanted:
-            if arguments.worker:
-                # Python runs no signal handler while the driver waits for a launch; the default one exits.
-                signal.setitimer(signal.ITIMER_REAL, arguments.patience)
-            result = gate(session, each, arguments.build, seeds, gates)
+        for line in sys.stdin:
+            unit = Wanted.parse(line.strip())
+            # Python runs no signal handler while the driver waits for a launch; the default one exits.
+            signal.setitimer(signal.ITIMER_REAL, arguments.patience)
+            result = gate(session, unit, arguments.build, arguments.seed, gates)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            write_json(arguments.out or arguments.out_dir / f"{each.id}.json", result)
+            write_json(arguments.out_dir / f"{unit}.json", result)
             print(summary_line(result), file=sys.stderr, flush=True)
-            if arguments.worker and not usable(session):
+            if not usable(session):
                 return BROKEN
+            print(unit, flush=True)
     return 0
 
 
