@@ -66,6 +66,7 @@ class _Tile:
         piece: columns of C that a warp stores at a time.
         buffers: pieces of a warp in shared memory.
         barriers: mbarriers in shared memory.
+        scales: numbers in fp32 beside a stage's tiles.
     """
 
     bn: int
@@ -74,6 +75,7 @@ class _Tile:
     piece: int
     buffers: int
     barriers: int
+    scales: int = 0
 
     @property
     def params(self) -> dict[str, int]:
@@ -81,13 +83,14 @@ class _Tile:
 
     @property
     def maps(self) -> dict[str, TensorMap]:
-        stored = TensorMap(box=(16, self.piece), swizzle=128 if self.piece == 64 else 0)
+        stored = TensorMap(box=(16, self.piece), swizzle={32: 64, 64: 128}.get(self.piece, 0))
         return {"a": TensorMap(box=(128, _BK)), "b": TensorMap(box=(self.bn, _BK)), "c": stored}
 
     @property
     def launch(self) -> Callable[[Shape], Launch]:
         """As many blocks as fit the GPU, or fewer on small problems: none without a tile."""
-        shared = self.stages * (128 + self.bn) * _BK + 8 * self.buffers * 16 * self.piece * 2 + self.barriers * 8
+        ring = self.stages * ((128 + self.bn) * _BK + 4 * self.scales)
+        shared = ring + 8 * self.buffers * 16 * self.piece * 2 + self.barriers * 8
 
         def launch(shape: Shape) -> Launch:
             tiles = _ceil(shape.m, 128) * _ceil(shape.n, self.bn)
@@ -104,11 +107,14 @@ class _Tile:
             Expect(r"STSM\.16\.M88\.4(\..*)?", "stmatrix stages the sums", least=pieces * (self.piece // 16)),
         )
 
+    def waves(self, shape: Shape) -> int:
+        """Waves of BLOCKS tiles, the last one counted as full."""
+        return _ceil(_ceil(shape.m, 128) * _ceil(shape.n, self.bn), BLOCKS)
+
     def cycles(self, shape: Shape) -> int:
-        """Cycles per K iteration of all waves of BLOCKS tiles, the last wave counted as full."""
-        waves = _ceil(_ceil(shape.m, 128) * _ceil(shape.n, self.bn), BLOCKS)
+        """Cycles per K iteration of all waves."""
         # 4096 multiply-adds per cycle, and the overhead of an iteration as measured in bf16.
-        return waves * (128 * self.bn * _BK // 4096 + 14)
+        return self.waves(shape) * (128 * self.bn * _BK // 4096 + 14)
 
 
 _ALWAYS = (
@@ -116,11 +122,12 @@ _ALWAYS = (
     Expect(r"SYNCS\.PHASECHK\..*TRYWAIT.*", "the producer waits for empty stages, consumers for full ones", least=2),
     Expect(r"USETMAXREG\..*", "the producer releases registers to the consumers", least=2),
     Expect(r"STG\..*", "no thread stores to C", least=0, most=0),
-    Expect(r"(LDS|LDSM)(\..*)?", "no thread reads a tile from shared memory", least=0, most=0),
     Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
     Expect(r"[HQ]?MMA\..*", "no older tensor core instruction", least=0, most=0),
 )
 _NO_LDG = Expect(r"LDG\..*", "no thread loads from A or B", least=0, most=0)
+_NO_LDS = Expect(r"(LDS|LDSM)(\..*)?", "no thread reads a tile from shared memory", least=0, most=0)
+_UNREAD = (_NO_LDG, _NO_LDS)
 _LEFT = Expect(r"(FADD|FFMA)(\..*)?", "sums stay in the tensor core", least=0, most=0)
 _L2, _TIME = "lts__t_bytes.sum", "gpu__time_duration.sum"
 _TENSOR = "sm__inst_executed_pipe_tensor_op_gmma.sum"
@@ -130,6 +137,10 @@ _SEVERAL_TILES = (Shape(2300, 3208, 112), Shape(2300, 3208, 208), Shape(2300, 32
 
 def _promoted(count: int) -> Expect:
     return Expect(r"FADD(\..*)?", "FADDs add what the tensor core leaves", least=count)
+
+
+def _scaled(count: int) -> Expect:
+    return Expect(r"FFMA(\..*)?", "FFMAs scale and add what the tensor core leaves", least=count)
 
 
 def _kernel(
@@ -143,6 +154,7 @@ def _kernel(
     arguments: tuple[str | int, ...] = (*_MAPS, *_SIZES),
     baseline: str = "cublas.gemm",
     op: str = "gemm",
+    headers: tuple[str, ...] = _HEADERS,
 ) -> Kernel:
     """A rung; its source is named after it."""
     return Kernel(
@@ -151,7 +163,7 @@ def _kernel(
         title=title,
         source=f"{number}_{name}.cu",
         compute=Compute(op=op, dtype_in="fp8_e4m3", dtype_out="fp16", layout="row,col,row"),
-        code=Code(name, params=tile.params, headers=_HEADERS),
+        code=Code(name, params=tile.params, headers=headers),
         launch=tile.launch,
         call=Call(arguments=arguments, tensor_maps=tile.maps),
         platform=Platform(min_capability=(9, 0), targets=("90a",), toolkits=("cuda13",)),
@@ -170,38 +182,49 @@ _TILES = (_BY_STEPS, _HALVED)
 """The tiles of level F4, smallest first."""
 
 
+_RING = (replace(_BY_STEPS, piece=32, buffers=3, scales=129), replace(_HALVED, scales=131))
+"""The tiles of level F6, smallest first: those of F4 with a stage's scales."""
+_RING_CYCLES = (728, 961)
+"""Cycles per K iteration of level F6 with each: its time at 8192 on a hot H200, times the SM clock (NOTES.md)."""
+
+
 def best_tile(shape: Shape) -> int:
     """Index of the F4 tile whose waves take the fewest cycles."""
     return min(range(len(_TILES)), key=lambda index: _TILES[index].cycles(shape))
 
 
-def _by_size() -> Kernel:
+def best_ring_tile(shape: Shape) -> int:
+    """Index of the F6 tile whose waves take the fewest cycles, by those measured per K iteration."""
+    return min(range(len(_RING)), key=lambda index: _RING[index].waves(shape) * _RING_CYCLES[index])
+
+
+def _with_tiles(
+    kernel: Kernel,
+    tiles: tuple[_Tile, ...],
+    best: Callable[[Shape], int],
+    expects: Callable[[int], Expect],
+) -> Kernel:
+    """`kernel` with an entry point for each of `tiles`, of which `best` gives the index for a shape.
+
+    `expects` takes the elements of a tile per consumer's thread, and says what adds them.
+    """
     variants = tuple(
         Variant(
             entry=f"tile_128x{tile.bn}",
             launch=tile.launch,
             params=tile.params,
             tensor_maps=tile.maps,
-            expects=(*tile.expects, _promoted(tile.bn // 2 * 2)),
+            expects=(*tile.expects, expects(tile.bn // 2 * 2)),
         )
-        for tile in _TILES
-    )
-    kernel = _kernel(
-        4,
-        "by_size",
-        "Tile chosen by size",
-        _BY_STEPS,
-        (_NO_LDG,),
-        "Of two tiles the host picks the one whose waves take the least time.",
-        (_TIME, _L2),
+        for tile in tiles
     )
     return replace(
         kernel,
-        launch=lambda shape: variants[best_tile(shape)].launch(shape),
+        launch=lambda shape: variants[best(shape)].launch(shape),
         code=replace(kernel.code, entry=variants[0].entry, params={"bm": 128, "bk": _BK, "group": 8}),
         # Every variant expects its own width.
-        promises=replace(kernel.promises, expects=(_NO_LDG, *_ALWAYS)),
-        run=Run(variants=variants, choose=lambda shape: variants[best_tile(shape)]),
+        promises=replace(kernel.promises, expects=kernel.promises.expects[len(tiles[0].expects) :]),
+        run=Run(variants=variants, choose=lambda shape: variants[best(shape)]),
     )
 
 
@@ -211,7 +234,7 @@ KERNELS = (
         "fast",
         "Sums left in the tensor core",
         _IN_TURN,
-        (_LEFT, _NO_LDG),
+        (_LEFT, *_UNREAD),
         "The bf16 ladder's ping-pong consumers in e4m3: twice the products a cycle, of sums that keep some 14 bits.",
         (_TENSOR, _L2, _TIME),
         baseline="cublas.gemm_fast",
@@ -221,7 +244,7 @@ KERNELS = (
         "promoted",
         "Sums added in fp32",
         _WIDE,
-        (_promoted(96), _NO_LDG),
+        (_promoted(96), *_UNREAD),
         "After every 128 of K each sum is added to an fp32 one, and the consumer waits for it.",
         (_TENSOR, _TIME),
         arguments=(*_MAPS, *_SIZES, 1),
@@ -231,23 +254,58 @@ KERNELS = (
         "hidden",
         "Additions under wgmma",
         _HALVED,
-        (_promoted(192), _NO_LDG),
+        (_promoted(192), *_UNREAD),
         "One half of a consumer's tile is added, or stored, while the other half is multiplied.",
         (_TENSOR, _TIME),
     ),
-    _by_size(),
+    _with_tiles(
+        _kernel(
+            4,
+            "by_size",
+            "Tile chosen by size",
+            _BY_STEPS,
+            _UNREAD,
+            "Of two tiles the host picks the one whose waves take the least time.",
+            (_TIME, _L2),
+        ),
+        _TILES,
+        best_tile,
+        _promoted,
+    ),
     _kernel(
         5,
         "scaled",
         "Scaled by blocks",
         _BY_STEPS,
         (
-            Expect(r"FFMA(\..*)?", "FFMAs scale and add what the tensor core leaves", least=128),
+            _scaled(128),
+            _NO_LDS,
             Expect(r"LDG\.E(\..*)?", "threads load scales, two of A and one of B a step", least=6, most=12),
         ),
         "Each 128 of K is scaled when it is added: by row of A, and by 128 x 128 of B.",
         arguments=(*_MAPS, "scale_a", "scale_b", *_SIZES),
         baseline="cublas.gemm_block_scaled",
         op="gemm_scaled",
+    ),
+    _with_tiles(
+        _kernel(
+            6,
+            "scaled_ring",
+            "Scales in the ring",
+            _RING[0],
+            (
+                _NO_LDG,
+                Expect(r"LDGSTS\.E(\..*)?", "a warp copies scales into the ring, four of A and one of B a lane", 5),
+                Expect(r"LDS(\..*)?", "threads read scales from the ring", least=6),
+            ),
+            "Scales arrive with the tiles, several steps ahead, for F4's two tiles.",
+            arguments=(*_MAPS, "scale_a", "scale_b", *_SIZES),
+            baseline="cublas.gemm_block_scaled",
+            op="gemm_scaled",
+            headers=("common/cp_async_word.cuh", *_HEADERS),
+        ),
+        _RING,
+        best_ring_tile,
+        _scaled,
     ),
 )

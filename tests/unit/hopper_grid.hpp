@@ -158,6 +158,7 @@ struct Fiber {
     std::deque<unsigned> products{0};  // wgmma: how many in each closed group, oldest first, and in the open one
     unsigned issued = 0, awaited = 0;  // wgmma that it issued, and how many of them it waits for
     std::deque<std::vector<Event>> stores{1};    // TMA stores, likewise
+    std::vector<Event> words;  // cp.async: its copies that no arrival follows yet
     std::vector<std::pair<unsigned, unsigned>> unfenced;  // shared memory that the copy engine may not see yet
     bool waited = false;  // for the kernel before on the stream
 };
@@ -505,9 +506,10 @@ inline void meet(Wait wait, int group = 0) {
     suspend();
 }
 
-// Address bits 4 to 6 change places with bits 7 to 9: the 128-byte swizzle of TMA and wgmma.
+// The 128-byte swizzle of TMA and wgmma adds address bits 7 to 9 to bits 4 to 6 without carry, the 64-byte one of TMA bits 7
+// and 8 to bits 4 and 5.
 inline unsigned swizzled(unsigned offset, int swizzle) {
-    return swizzle == 128 ? offset ^ ((offset >> 7 & 7) << 4) : offset;
+    return offset ^ (offset >> 7 & (swizzle == 128 ? 7 : swizzle == 64 ? 3 : 0)) << 4;
 }
 
 // For each 16 bytes of a box whose corner is (row, column): `each` gets where they lie in the matrix, the offset in shared
@@ -774,6 +776,29 @@ inline void barrier_wait(Barrier* barrier, int parity) {
 }
 inline void shared_fence() {
     hopper_grid::running->unfenced.clear();
+}
+
+// common/cp_async_word.cuh: a word is copied at some time before the arrival that follows it, and is NaN until then.
+inline void copy_word(float* to, const float* from, bool wanted) {
+    *to = NAN;
+    hopper_grid::running->words.push_back([=] { *to = wanted ? *from : 0; });
+}
+inline void barrier_arrive_copied(Barrier* barrier) {
+    using namespace hopper_grid;
+    const unsigned at = shared_address(barrier);
+    copies.push_back([at, block = running->block, words = std::move(running->words)] {
+        for (const Event& word : words) {
+            word();
+        }
+        BarrierState& state = state_of(*block, at);
+        --state.pending;
+        settle(state);
+    });
+    running->words.clear();
+    if (early()) {
+        run_copy(copies.size() - 1);
+    }
+    perhaps_yield();
 }
 
 // common/tma.cuh

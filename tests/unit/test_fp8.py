@@ -84,6 +84,18 @@ PLANTS = [
     ("scaled", "scales of the tile before", r"begin\(tile_at\(t \+ blocks", "begin(tile_at(t", 0),
     ("scaled", "one row's scale for both", r"i % 4 < 2 \? upper : lower", "upper", 0),
     ("scaled", "scales of B unpadded", r"pitch = \(depth \+ 3\) / 4 \* 4", "pitch = depth", 0),
+    ("scaled_ring", "scales of the step before", r"\[stage\]\[warp \* 16", "[(stage + 5) % 6][warp * 16", 0),
+    ("scaled_ring", "scales of the tile above", r"scale_a \+ min\(tile\.row", "scale_a + min((tile.row - 1)", 0),
+    ("scaled_ring", "one row's scale for both", r"\[i % 4 / 2\]", "[0]", 0),
+    (
+        "scaled_ring",
+        "every tile begins with the first buffer",
+        r"shared\.C\[warp\]\[buffer\]",
+        "shared.C[warp][piece % BUFFERS]",
+        0,
+    ),
+    ("scaled_ring", "tiles arrive without scales", r"barrier_arrive_copied\(", "barrier_arrive(", 0),
+    ("scaled_ring", "scales of B unpadded", r"pitch = \(depth \+ 3\) / 4 \* 4", "pitch = depth", 0),
 ]
 
 
