@@ -296,7 +296,6 @@ KERNELS = (
             (
                 _NO_LDG,
                 Expect(r"LDGSTS\.E(\..*)?", "a warp copies scales into the ring, four of A and one of B a lane", 5),
-                Expect(r"LDS(\..*)?", "threads read scales from the ring", least=6),
             ),
             "Scales arrive with the tiles, several steps ahead, for F4's two tiles.",
             arguments=(*_MAPS, "scale_a", "scale_b", *_SIZES),

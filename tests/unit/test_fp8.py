@@ -94,6 +94,7 @@ PLANTS = [
         "shared.C[warp][piece % BUFFERS]",
         0,
     ),
+    ("scaled_ring", "one block of B for a half of 192", r"of_b\[stage\]\[half \+ side\]", "of_b[stage][half]", 0),
     ("scaled_ring", "tiles arrive without scales", r"barrier_arrive_copied\(", "barrier_arrive(", 0),
     ("scaled_ring", "scales of B unpadded", r"pitch = \(depth \+ 3\) / 4 \* 4", "pitch = depth", 0),
 ]
@@ -107,7 +108,14 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int], tmp_path: Pa
     found = list(re.finditer(pattern, source))
     assert len(found) > which, f"the source no longer has {pattern}"
     planted = source[: found[which].start()] + replacement + source[found[which].end() :]
-    entry, maps = entries(kernel)[0]
+    entry, maps = entries(kernel)[-1 if "of 192" in what else 0]
     program = fp8_grid.compile_model(kernel, planted, tmp_path / "planted", entry, maps)
     case = CASES[0] if "zeros" in what else LONG
     assert any(outcome(program, tmp_path / "data", case, seeds, scaled(kernel)) for seeds in TRIES), what
+
+
+def test_scaled_products_get_the_wide_tile_where_it_takes_fewer_cycles() -> None:
+    choose = registry.kernel("fp8.scaled_ring").run.choose
+    assert choose is not None
+    wide = [n for n in (1024, 2048, 4096, 8192, 16384) if choose(Shape(n, n, n)).entry == "tile_128x192"]
+    assert wide == [4096, 8192, 16384]
