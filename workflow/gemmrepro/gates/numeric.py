@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from queue import SimpleQueue
 from typing import Any, Self
 
 from gemmrepro import registry
@@ -164,37 +164,40 @@ def summary_line(result: dict[str, Any]) -> str:
 def judge_side_by_side(
     wanted: Sequence[Wanted], build: Path, seeds: Sequence[int], out: Path, patience: float, processes: int
 ) -> None:
-    """Judge kernels in several processes at once, and write one verdict per kernel to `out`.
+    """Judge kernels in several processes at once, and write one verdict per kernel to `out` when it is complete.
 
     A process takes the next binary when it has judged one, those with most entry points first: one kernel has eight,
     and would end long after the others. It keeps the references of recent cases, which neighbours share.
     """
     for each in wanted:
         (out / f"{each.id}.json").unlink(missing_ok=True)
-    units = [unit for each in wanted for unit in each.by_binary(build)]
-    queue = iter(sorted(units, key=lambda unit: -len(unit.kernel.parts)))
+    units = [(unit, each) for each in wanted for unit in each.by_binary(build)]
+    units.sort(key=lambda pair: -len(pair[0].kernel.parts))
+    workers = max(1, min(processes, len(units)))
+    queue: SimpleQueue[tuple[Wanted, Wanted] | None] = SimpleQueue()
+    for pair in [*units, *[None] * workers]:
+        queue.put(pair)
     with tempfile.TemporaryDirectory(dir=out, prefix=".parts-") as folder:
         parts = Path(folder)
-        with ThreadPoolExecutor(max(1, min(processes, len(units)))) as pool:
-            taken = Lock()
 
-            def work(_: int) -> None:
-                with Worker(build, seeds, parts, patience) as worker:
-                    while True:
-                        with taken:
-                            unit = next(queue, None)
-                        if unit is None:
-                            return
-                        worker.judge(unit)
+        def work(_: int) -> None:
+            with Worker(build, seeds, parts, patience) as worker:
+                for unit, whole in iter(queue.get, None):
+                    worker.judge(unit)
+                    put_together(whole, build, parts, out)
 
-            for _ in pool.map(work, range(min(processes, len(units)))):
+        with ThreadPoolExecutor(workers) as pool:
+            for _ in pool.map(work, range(workers)):
                 pass
-        for each in wanted:
-            found = [
-                read_json(parts / f"{unit}.json", "the verdict", "run the gate again") for unit in each.by_binary(build)
-            ]
-            toolkits = {toolkit: verdict for one in found for toolkit, verdict in one["toolkits"].items()}
-            write_json(out / f"{each.id}.json", found[0] | {"toolkits": toolkits})
+
+
+def put_together(wanted: Wanted, build: Path, parts: Path, out: Path) -> None:
+    """Write a kernel's verdict to `out` if those on all its binaries are in `parts`."""
+    paths = [parts / f"{unit}.json" for unit in wanted.by_binary(build)]
+    if all(path.is_file() for path in paths):
+        found = [read_json(path, "the verdict", "run the gate again") for path in paths]
+        toolkits = {toolkit: verdict for one in found for toolkit, verdict in one["toolkits"].items()}
+        write_json(out / f"{wanted.id}.json", found[0] | {"toolkits": toolkits})
 
 
 class Worker:
