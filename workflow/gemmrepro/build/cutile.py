@@ -1,7 +1,7 @@
 """Compiles kernels written in cuTile Python to machine code, ahead of time and without a GPU.
 
 cuTile's compiler, tileiras, makes one cubin per architecture. It emits no PTX, so the binary has none for newer GPUs.
-Each architecture is compiled in a separate process (`cutile_export`).
+Each architecture is compiled in a separate process (`cutile_export`), and what several kernels share is compiled once.
 
 A source defines functions decorated with ``cuda.tile.kernel``. Their parameters are arrays, in the order of
 `Call.arguments` (``array:a``); then the integers that a `Step` passes; then the constants in `Code.defines`
@@ -29,6 +29,7 @@ from gemmrepro.build.listings import Listings
 from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import Function
 from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.core.once import Once
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
@@ -234,25 +235,38 @@ def attempts(
     """
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
-    (folder / "spec.json").write_text(json.dumps(specification(kernel)))
+    spec, source = json.dumps(specification(kernel)), kernel.source_path.read_bytes()
+    (folder / "spec.json").write_text(spec)
 
     def compile_for(arch: str) -> tuple[Path | None, str]:
         cubin = folder / f"sm_{arch}.cubin"
-        scratch = folder / f"sm_{arch}"
-        scratch.mkdir(exist_ok=True)
-        command = [python, "-m", cutile_export.__name__]
-        command += [str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
-        environment = _environment(scratch)
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
-        if done.returncode == 0 and cubin.is_file():
-            return cubin, ""
-        message = (done.stderr or done.stdout).strip()[-3000:].replace(f"{ROOT}{os.sep}", "")
-        if done.returncode != cutile_export.REFUSED:
-            raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{message}")
-        return None, message
+
+        def compiled() -> tuple[bytes | None, str]:
+            scratch = folder / f"sm_{arch}"
+            scratch.mkdir(exist_ok=True)
+            command = [python, "-m", cutile_export.__name__]
+            command += [str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
+            environment = _environment(scratch)
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+            if done.returncode == 0 and cubin.is_file():
+                return cubin.read_bytes(), ""
+            message = (done.stderr or done.stdout).strip()[-3000:].replace(f"{ROOT}{os.sep}", "")
+            if done.returncode != cutile_export.REFUSED:
+                raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{message}")
+            return None, message
+
+        code, message = _COMPILED.get((python, arch, spec, source), compiled)
+        if code is None:
+            return None, message
+        cubin.write_bytes(code)
+        return cubin, ""
 
     with ThreadPoolExecutor(threads) as pool:
         return dict(zip(archs, pool.map(compile_for, archs), strict=True))
+
+
+_COMPILED: Once[tuple[bytes | None, str]] = Once()
+"""What was compiled in this process. Kernels of FP64 by slices share entry points: of their 114, 60 differ."""
 
 
 def _environment(scratch: Path) -> dict[str, str]:
