@@ -13,7 +13,7 @@ from support import ROOT, in_cuda13
 
 from gemmrepro import registry
 from gemmrepro.build import compile as build
-from gemmrepro.build import cuobjdump, cutile, fatbin, sass
+from gemmrepro.build import cuobjdump, cutile, cutile_export, fatbin, sass
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit
@@ -36,6 +36,40 @@ RECORDS = {
     for name in ("k_major_fp8_e4m3", "matmul_fp64")
 }
 """Real build records, without their hot loops."""
+
+
+STAND_IN = """#!/bin/sh
+# Called as the interpreter: -m MODULE SPEC ARCH CUBIN
+echo "$4" >> "$(dirname "$0")/calls"
+[ "$4" = sm_100 ] && { echo "no such GPU" >&2; exit %d; }
+cat "$3" > "$5"
+"""
+
+
+def test_an_entry_point_that_kernels_share_is_compiled_once(monkeypatch, tmp_path):
+    interpreter = tmp_path / "python"
+    interpreter.write_text(STAND_IN % cutile_export.REFUSED)
+    interpreter.chmod(0o755)
+    source = tmp_path / "source.py"
+    source.write_text("first")
+    monkeypatch.setattr(type(PLAIN), "source_path", source)
+
+    def attempts(name: str, kernel: registry.Kernel) -> dict[str, tuple[Path | None, str]]:
+        (tmp_path / name).mkdir()
+        return cutile.attempts(kernel, ["90", "100"], 2, tmp_path / name, str(interpreter))
+
+    def calls() -> list[str]:
+        return sorted((tmp_path / "calls").read_text().split())
+
+    one, two = attempts("one", PLAIN), attempts("two", replace(PLAIN, id="cutile.namesake"))
+    assert calls() == ["sm_100", "sm_90"]
+    assert [found["90"] for found in (one, two)] == [(tmp_path / name / "sm_90.cubin", "") for name in ("one", "two")]
+    assert len({found["90"][0].read_bytes() for found in (one, two)}) == 1
+    assert one["100"] == two["100"] == (None, "no such GPU")
+    attempts("other constants", registry.kernel("cutile.matmul_fp16"))
+    source.write_text("second")
+    attempts("edited", PLAIN)
+    assert calls() == ["sm_100"] * 3 + ["sm_90"] * 3
 
 
 @pytest.fixture
