@@ -161,8 +161,9 @@ def test_an_edited_kernel_reruns_its_own_chain_and_no_other(finished: Path) -> N
     run = snakemake("--use-singularity", "results/gates/ladder.naive.json", folder=finished)
     assert run.returncode == 0, run.stdout[-4000:]
     compiled = re.findall(r"^(ladder\.\w+) +cuda\d+ .* \d+\.\d s$", run.stdout, re.M)
-    # The rung and its twin with other constants from the same source; the cache holds the rest.
-    assert sorted(compiled) == ["ladder.smem", "ladder.smem_tuned"]
+    # The rung, by either toolkit since a claim counts its instructions, and its twin with other constants from the same
+    # source by one; the cache holds the rest.
+    assert sorted(compiled) == ["ladder.smem", "ladder.smem", "ladder.smem_tuned"]
 
 
 def test_an_edited_library_module_reruns_its_own_stage(finished: Path) -> None:
