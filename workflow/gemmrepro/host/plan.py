@@ -189,11 +189,13 @@ class Plan:
     def compiling(self, kernel: Kernel) -> list[str]:
         """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
 
-        All of them, unless its family is in `compiled_once` and no claim counts its machine code: then those whose
-        binaries are measured, or where nothing is the first that its family is timed with.
+        All of them, unless its family is in `compiled_once` and no claim counts its machine code, or it includes a package
+        of headers, which makes it slow to compile: then those whose binaries are measured, or where nothing is the first
+        that its family is timed with.
         """
         toolkits = self.toolkits_of(kernel)
-        if kernel.family not in self.config.get("compiled_once", ()) or kernel.id in self._counted:
+        counted = kernel.id in self._counted and not kernel.code.packages
+        if kernel.family not in self.config.get("compiled_once", ()) or counted:
             return toolkits
         if self.live and (measured := self.measured_with(kernel)):
             return measured
