@@ -189,9 +189,9 @@ class Plan:
     def compiling(self, kernel: Kernel) -> list[str]:
         """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
 
-        All of them, unless its family is in `compiled_once`: then those whose binaries are measured, or where nothing is
-        the first that its family is timed with. A kernel whose machine code a claim counts is compiled by all, too, unless
-        it includes a package of headers, which makes it slow to compile.
+        All of them, unless its family is in `compiled_once`: then those whose binaries are measured, or where nothing
+        is the first that its family is timed with. Where a claim counts the kernel's machine code, all of them compile
+        it, too, unless it includes a package of headers, which makes it slow to compile.
         """
         toolkits = self.toolkits_of(kernel)
         counted = kernel.id in self._counted and not kernel.code.packages
