@@ -231,9 +231,10 @@ def test_a_kernels_binaries_are_judged_side_by_side_and_filed_together(ends, tmp
     numeric.judge_side_by_side([], tmp_path, [7], tmp_path, 5.0, 3)
 
 
-def test_another_failure_ends_the_gate_and_keeps_the_verdicts_so_far(ends, tmp_path) -> None:
-    ends(ping_pong=1)
-    with pytest.raises(UserError, match=r"crt\.ping_pong ended with exit code 1"):
+@pytest.mark.parametrize("code", [1, 2], ids=["before its verdict", "after it"])
+def test_another_failure_ends_the_gate_and_keeps_the_verdicts_so_far(ends, tmp_path, code) -> None:
+    ends(ping_pong=code)
+    with pytest.raises(UserError, match=rf"crt\.ping_pong ended with exit code {code}"):
         numeric.judge_side_by_side(WANTED, tmp_path, [7], tmp_path, 5.0, 1)
     judged = [each.id for each in WANTED if (tmp_path / f"{each.id}.json").is_file()]
     assert judged == ["crt.library", "crt.batched"]

@@ -11,7 +11,7 @@ from gemmrepro.core.once import Once
 def test_threads_that_ask_for_one_result_share_it() -> None:
     once: Once[int] = Once()
     computed: list[str] = []
-    together, go_on = Barrier(3), Event()
+    together, go_on = Barrier(4), Event()
 
     def ask(key: str) -> int:
         def compute() -> int:
@@ -24,6 +24,7 @@ def test_threads_that_ask_for_one_result_share_it() -> None:
 
     with ThreadPoolExecutor(3) as pool:
         asked = [pool.submit(ask, key) for key in ("one", "one", "three")]
+        together.wait(5)
         go_on.set()
         assert [future.result() for future in asked] == [3, 3, 5]
     assert sorted(computed) == ["one", "three"]

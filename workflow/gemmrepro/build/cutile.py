@@ -239,30 +239,35 @@ def attempts(
     (folder / "spec.json").write_text(spec)
 
     def compile_for(arch: str) -> tuple[Path | None, str]:
-        cubin = folder / f"sm_{arch}.cubin"
-
-        def compiled() -> tuple[bytes | None, str]:
-            scratch = folder / f"sm_{arch}"
-            scratch.mkdir(exist_ok=True)
-            command = [python, "-m", cutile_export.__name__]
-            command += [str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
-            environment = _environment(scratch)
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
-            if done.returncode == 0 and cubin.is_file():
-                return cubin.read_bytes(), ""
-            message = (done.stderr or done.stdout).strip()[-3000:].replace(f"{ROOT}{os.sep}", "")
-            if done.returncode != cutile_export.REFUSED:
-                raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{message}")
-            return None, message
-
-        code, message = _COMPILED.get((python, arch, spec, source), compiled)
+        key = (python, arch, spec, source)
+        code, message = _COMPILED.get(key, lambda: _compile(kernel, arch, folder, python))
         if code is None:
             return None, message
+        cubin = _cubin(folder, arch)
         cubin.write_bytes(code)
         return cubin, ""
 
     with ThreadPoolExecutor(threads) as pool:
         return dict(zip(archs, pool.map(compile_for, archs), strict=True))
+
+
+def _cubin(folder: Path, arch: str) -> Path:
+    return folder / f"sm_{arch}.cubin"
+
+
+def _compile(kernel: Kernel, arch: str, folder: Path, python: str) -> tuple[bytes | None, str]:
+    """The cubin for `arch` of the specification in `folder`, or None and the compiler's message."""
+    cubin, scratch = _cubin(folder, arch), folder / f"sm_{arch}"
+    scratch.mkdir(exist_ok=True)
+    command = [python, "-m", cutile_export.__name__, str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
+    environment = _environment(scratch)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+    if done.returncode == 0 and cubin.is_file():
+        return cubin.read_bytes(), ""
+    message = (done.stderr or done.stdout).strip()[-3000:].replace(f"{ROOT}{os.sep}", "")
+    if done.returncode != cutile_export.REFUSED:
+        raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{message}")
+    return None, message
 
 
 _COMPILED: Once[tuple[bytes | None, str]] = Once()

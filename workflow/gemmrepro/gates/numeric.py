@@ -171,33 +171,35 @@ def judge_side_by_side(
     """
     for each in wanted:
         (out / f"{each.id}.json").unlink(missing_ok=True)
-    units = [(unit, each) for each in wanted for unit in each.by_binary(build)]
-    units.sort(key=lambda pair: -len(pair[0].kernel.parts))
+    binaries = {each.id: each.by_binary(build) for each in wanted}
+    units = [unit for found in binaries.values() for unit in found]
     workers = max(1, min(processes, len(units)))
-    queue: SimpleQueue[tuple[Wanted, Wanted] | None] = SimpleQueue()
-    for pair in [*units, *[None] * workers]:
-        queue.put(pair)
+    queue: SimpleQueue[Wanted | None] = SimpleQueue()
+    for unit in [*sorted(units, key=lambda unit: -len(unit.kernel.parts)), *[None] * workers]:
+        queue.put(unit)
+    judged: set[str] = set()
     with tempfile.TemporaryDirectory(dir=out, prefix=".parts-") as folder:
         parts = Path(folder)
 
         def work(_: int) -> None:
             with Worker(build, seeds, parts, patience) as worker:
-                for unit, whole in iter(queue.get, None):
+                for unit in iter(queue.get, None):
                     worker.judge(unit)
-                    put_together(whole, build, parts, out)
+                    judged.add(str(unit))
+                    names = [str(each) for each in binaries[unit.id]]
+                    if judged.issuperset(names):
+                        put_together([parts / f"{name}.json" for name in names], out / f"{unit.id}.json")
 
         with ThreadPoolExecutor(workers) as pool:
             for _ in pool.map(work, range(workers)):
                 pass
 
 
-def put_together(wanted: Wanted, build: Path, parts: Path, out: Path) -> None:
-    """Write a kernel's verdict to `out` if those on all its binaries are in `parts`."""
-    paths = [parts / f"{unit}.json" for unit in wanted.by_binary(build)]
-    if all(path.is_file() for path in paths):
-        found = [read_json(path, "the verdict", "run the gate again") for path in paths]
-        toolkits = {toolkit: verdict for one in found for toolkit, verdict in one["toolkits"].items()}
-        write_json(out / f"{wanted.id}.json", found[0] | {"toolkits": toolkits})
+def put_together(parts: Sequence[Path], out: Path) -> None:
+    """Write a kernel's verdict to `out`, from those on its binaries."""
+    found = [read_json(path, "the verdict", "run the gate again") for path in parts]
+    toolkits = {toolkit: verdict for one in found for toolkit, verdict in one["toolkits"].items()}
+    write_json(out, found[0] | {"toolkits": toolkits})
 
 
 class Worker:
