@@ -5,6 +5,15 @@ from pathlib import Path
 import cpu_grid
 import pytest
 
+from gemmrepro.build import cutile
+from gemmrepro.core.once import Once
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test compiles anew: a process keeps what cuTile's compiler returned."""
+    monkeypatch.setattr(cutile, "_COMPILED", Once())
+
 
 @pytest.fixture(scope="session")
 def precompiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
