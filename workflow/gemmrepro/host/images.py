@@ -24,8 +24,11 @@ from gemmrepro.host.builders import find_builder, mounts_containers
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, make_caches
 from gemmrepro.host.recipes import Packages, Recipe, lock_record, read_recipe, requirements_sha256
 from gemmrepro.host.rootfs import build_and_unpack, build_in_place
-from gemmrepro.host.sif import folder_to_sif, list_packages, wrap
+from gemmrepro.host.sif import LZ4, ZSTD, folder_to_sif, list_packages, wrap
 from gemmrepro.host.workspace import DiskFull, Workspace, remove_tree, workspace
+
+STARTED_OFTEN = ("report",)
+"""Images in which some thirty short jobs of a run start."""
 
 
 def image_labels(recipe: Recipe) -> dict[str, str]:
@@ -56,7 +59,7 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
         else:
             built = build_and_unpack(env, recipe, base, builder, apptainer, work)
         with built as root:
-            folder_to_sif(root, image_labels(recipe), apptainer, squashed, work)
+            folder_to_sif(root, image_labels(recipe), apptainer, squashed, work, LZ4 if env in STARTED_OFTEN else ZSTD)
         remove_tree(work.path / "root")
         wrap(squashed, part, apptainer, work)
         packages = Packages.listed(list_packages(part, work.environ))

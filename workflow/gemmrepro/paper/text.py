@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,7 @@ def size_text(row: Mapping[str, Any]) -> str:
     return f"{m}{BY}{n}{BY}{k}"
 
 
+@cache
 def highlighted(code: str, language: str = "cuda") -> Markup:
     """Source code as HTML; what has a colour is in a span whose class begins with ``t-``."""
     formatter = HtmlFormatter(nowrap=True, classprefix="t-")

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments import Dots
@@ -181,9 +181,8 @@ def _scale(axes: Axes, dots: Dots) -> None:
     axes.grid(axis="y", visible=False)
     axes.axvline(dots.line, color=INK, linewidth=1.0, zorder=3)
     axes.xaxis.set_major_locator(LogLocator(numticks=8))
-    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5), numticks=8))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _limits(chart: DotChart) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.judge import claims
@@ -268,7 +268,7 @@ def _finish(axes: Axes, panel: Panel) -> None:
     axes.set_xticks(panel.ticks, [str(n) for n in panel.ticks], rotation=30 if len(panel.ticks) > 5 else 0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("M = N = K")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
 
 

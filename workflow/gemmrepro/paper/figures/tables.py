@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.results import Results
@@ -158,7 +158,6 @@ def _finish(axes: Axes, panel: Panel, chart: Chart, xs: Sequence[float]) -> None
     axes.set_xlabel(chart.declared.x_label)
     if chart.declared.ticks == "log2":
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_minor_locator(NullLocator())
     shown = xs if len(xs) <= 7 else xs[:: math.ceil(len(xs) / 6)]
     axes.set_xticks(shown, [plain(x) for x in shown], rotation=30 if len(shown) > 4 and max(xs) > 999 else 0)

@@ -8,7 +8,7 @@ from typing import Literal
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.rows import select
@@ -130,7 +130,7 @@ def _paint(schemes: list[Scheme], page: Page) -> Figure:
         )
     axes.xaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.5, 1, 2]))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(numticks=6))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
     axes.set_xlabel("speed relative to DGEMM")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Mark
@@ -71,7 +71,7 @@ def _paint(rows: Sequence[tuple[str, Mark]], page: Page, gpu: str) -> Figure:
         axes.axvline(1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         axes.xaxis.set_major_locator(FixedLocator([0.01, 0.1, 1, 10, 100]))
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
     else:
         empty(axes, "not measured")
     axes.set_xlabel("gain over its own baseline")

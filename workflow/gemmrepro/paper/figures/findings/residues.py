@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.rows import cubes, select
@@ -104,7 +104,6 @@ def _paint(shown: Shown, page: Page) -> Figure:
         lines.set_xscale("log", base=2)
         sizes = sorted({point.size for points in shown.ratios.values() for point in points})
         lines.set_xticks(sizes, [f"{size // 1024}k" if size >= 1024 else str(size) for size in sizes])
-        lines.xaxis.set_minor_formatter(NullFormatter())
         lines.xaxis.set_minor_locator(NullLocator())
         lines.axhline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         lines.set_ylim(0, lines.get_ylim()[1])

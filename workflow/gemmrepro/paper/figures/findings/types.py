@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Mark
@@ -71,7 +71,6 @@ def _paint(found: Mapping[str, Mapping[int, tuple[float | None, float | None]]],
             continue
         axes.set_xscale("log", base=2)
         axes.set_xticks(list(values), [f"{size // 1024}k" for size in values])
-        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_minor_locator(NullLocator())
         axes.axhline(1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         axes.set_ylim(0, 1.05 * max([1.0, *(y for _, y in (*there, *here))]))
