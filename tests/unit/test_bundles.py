@@ -1,5 +1,6 @@
 """Bundles: genuine ones are filed whole, fakes leave nothing behind."""
 
+import json
 import shutil
 import subprocess
 from dataclasses import replace
@@ -18,6 +19,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.host.accept import accept
 from gemmrepro.host.accept import main as accept_main
 from gemmrepro.host.bundles import check_signature, members, read_bundle, sign, write_bundle
+from gemmrepro.host.finished_run import main as bundle_main
 from gemmrepro.measure import derived
 from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.operations import shape_of
@@ -86,6 +88,68 @@ def test_a_bundle_needs_ceilings(card, tmp_path):
     shutil.rmtree(card / "ceilings")
     with pytest.raises(UserError, match="has no recorded ceilings"):
         write_bundle(card, tmp_path / "b.zip")
+
+
+@pytest.fixture
+def finished(card, tmp_path) -> Path:
+    """What a live run leaves: rows and an experiment of its own, an experiment from recordings, an empty family."""
+    results = tmp_path / "results"
+    for family in ("ladder", "ceilings"):
+        shutil.copytree(card / family, results / "measure" / family)
+    (results / "measure/memory").mkdir()
+    (results / "measure/memory/run.json").write_text('{"source": "none"}')
+    experiments = results / "experiments/ladder"
+    experiments.mkdir(parents=True)
+    for name, source in (("waves", "live"), ("peak", "recorded")):
+        (experiments / f"{name}.csv").write_text("a\n1\n")
+        (experiments / f"{name}.json").write_text(json.dumps({"source": source, "gpu": {"name": CARD["name"]}}))
+    verdict = {"kernel": "ladder.naive", "gpu": CARD["name"], "driver": "9", "toolkits": {}}
+    (results / "gates/numeric/ladder").mkdir(parents=True)
+    (results / "gates/numeric/ladder/ladder.naive.json").write_text(json.dumps(verdict))
+    return results
+
+
+def test_a_live_run_is_bundled_without_what_it_took_from_recordings(finished, tmp_path, capsys):
+    out = tmp_path / "mine.zip"
+    assert bundle_main([str(out), "--results", str(finished)]) == 0
+    assert "ceilings, ladder on h100-pcie" in capsys.readouterr().out
+    bundle = read_bundle(out)
+    names = {name.removeprefix("ladder/") for name in bundle.files if name.startswith("ladder/")}
+    rows = {"summary.csv", "samples.parquet", "run.json", "counters.csv"}
+    assert names == {*rows, "gates.json", "experiments/waves.csv", "experiments/waves.json"}
+    assert json.loads(bundle.files["ladder/gates.json"]).keys() == {"ladder.naive"}
+
+
+def test_a_bundled_run_is_accepted(finished, tmp_path):
+    shutil.rmtree(finished / "experiments")
+    bundle_main([str(tmp_path / "mine.zip"), "--results", str(finished)])
+    folder = accept(read_bundle(tmp_path / "mine.zip"), tmp_path / "recorded", tmp_path / "build")
+    assert folder.name == "h100-pcie"
+    assert {path.name for path in folder.iterdir()} == {"ceilings", "ladder"}
+
+
+def test_a_run_without_measurements_of_its_own_is_not_bundled(finished, tmp_path):
+    recorded = {**json.loads((finished / "measure/ladder/run.json").read_text()), "source": "recorded"}
+    for family in ("ladder", "ceilings"):
+        (finished / f"measure/{family}/run.json").write_text(json.dumps(recorded))
+    shutil.rmtree(finished / "experiments")
+    with pytest.raises(UserError, match="holds nothing that was measured here; run the workflow on a machine"):
+        bundle_main([str(tmp_path / "mine.zip"), "--results", str(finished)])
+    assert not (tmp_path / "mine.zip").exists()
+
+
+def test_a_run_on_two_kinds_of_gpu_is_not_bundled(finished, tmp_path):
+    run = json.loads((finished / "measure/ceilings/run.json").read_text())
+    run["gpu"]["name"] = "NVIDIA A100"
+    (finished / "measure/ceilings/run.json").write_text(json.dumps(run))
+    with pytest.raises(UserError, match="was measured on NVIDIA A100 and NVIDIA H100 PCIe; a bundle is of one kind"):
+        bundle_main([str(tmp_path / "mine.zip"), "--results", str(finished)])
+
+
+def test_a_run_that_lost_a_file_is_not_bundled(finished, tmp_path):
+    (finished / "measure/ladder/samples.parquet").unlink()
+    with pytest.raises(UserError, match=r"ladder/samples\.parquet is missing; run the workflow again"):
+        bundle_main([str(tmp_path / "mine.zip"), "--results", str(finished)])
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
