@@ -85,9 +85,9 @@ for gpu in PLAN.other_gpus:
             " python3 -m gemmrepro.measure.regimes.recorded --families {params.listed} --recorded {params.recordings}"
             " --build results/build --out {params.folder}/regimes;"
             " mkdir -p {params.folder}/experiments;"
-            ' for each in {params.experiments}; do test "${{each#*=}}" = "" || python3 -m gemmrepro.experiments.recorded'
-            ' --family "${{each%%=*}}" --names "${{each#*=}}" --recorded {params.recordings} --build results/build'
-            ' --out {params.folder}/experiments/"${{each%%=*}}"; done;'
+            ' for each in {params.experiments}; do names="${{each#*=}}"; test "$names" = "" ||'
+            ' python3 -m gemmrepro.experiments.recorded --family "${{each%%=*}}" --names ${{names//,/ }}'
+            ' --recorded {params.recordings} --build results/build --out {params.folder}/experiments/"${{each%%=*}}"; done;'
             " python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
             " --recorded {params.recordings} --out {params.folder}/gates;"
             " python3 -m gemmrepro.judge.verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
