@@ -114,12 +114,14 @@
           root = roots.${env};
           inherit (roots) tools;
           pack = ./nix/pack.py;
+          recipe = ./docker + "/${env}.Dockerfile";
           variables = variables env;
         })
         // named "sif" (env: build "${env}.sif" ./nix/sif.sh {
           root = roots.${env};
           inherit (roots) tools;
           pack = ./nix/pack.py;
+          recipe = ./docker + "/${env}.Dockerfile";
         })
         // { inherit apptainer; host-root = roots.host; tools-root = roots.tools; torchcpu-root = roots.torchcpu; };
 
