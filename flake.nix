@@ -90,6 +90,7 @@
       # The development shell: its programs enter the root file system that holds them.
       programs = build "gemmrepro-programs" ./nix/shell.sh {
         enter = ./nix/enter.sh;
+        start = ./nix/gemmrepro.sh;
         roots = map (env: "${env}=${roots.${env}}") [ "cuda12" "cuda13" "host" "torchcpu" ];
         inherit apptainer;
       };
