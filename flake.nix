@@ -90,6 +90,7 @@
       # The development shell: its programs enter the root file system that holds them.
       programs = build "gemmrepro-programs" ./nix/shell.sh {
         enter = ./nix/enter.sh;
+        start = ./nix/gemmrepro.sh;
         roots = map (env: "${env}=${roots.${env}}") [ "cuda12" "cuda13" "host" "torchcpu" ];
         inherit apptainer;
       };
@@ -114,12 +115,14 @@
           root = roots.${env};
           inherit (roots) tools;
           pack = ./nix/pack.py;
+          recipe = ./docker + "/${env}.Dockerfile";
           variables = variables env;
         })
         // named "sif" (env: build "${env}.sif" ./nix/sif.sh {
           root = roots.${env};
           inherit (roots) tools;
           pack = ./nix/pack.py;
+          recipe = ./docker + "/${env}.Dockerfile";
         })
         // { inherit apptainer; host-root = roots.host; tools-root = roots.tools; torchcpu-root = roots.torchcpu; };
 

@@ -3,5 +3,6 @@ made=/build/made
 mkdir $made
 code=$root
 cp $pack /build/tmp/pack.py
-inside $tools "python3 /tmp/pack.py oci /srv /mnt/image gemmrepro-$env $variables"
+cp $recipe /build/tmp/recipe
+inside $tools "python3 /tmp/pack.py oci /srv /mnt/image gemmrepro-$env /tmp/recipe $variables"
 mv $made/image $out

@@ -1,17 +1,27 @@
 """Packs a root file system without a container engine, into the same bytes every time.
 
-``pack.py sif SQUASHFS OUT`` and ``pack.py oci ROOT OUT NAME VARIABLE=VALUE…``
+``pack.py labels DOCKERFILE OUT``, ``pack.py sif SQUASHFS OUT``, or
+``pack.py oci ROOT OUT NAME DOCKERFILE VARIABLE=VALUE…``
 """
 
 import hashlib
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import struct
 import sys
 import tarfile
 from pathlib import Path
+
+
+def labels(recipe: Path) -> dict[str, str]:
+    """What the LABEL instructions of a Dockerfile say, by name."""
+    lines = re.sub(r"\\\n", " ", recipe.read_text()).splitlines()
+    given = [word for line in lines if line.startswith("LABEL ") for word in shlex.split(line)[1:]]
+    return dict(word.partition("=")[::2] for word in given)
 
 
 def write_sif(squashfs: Path, out: Path) -> None:
@@ -51,7 +61,7 @@ def write_layer(root: Path, out: Path) -> None:
                 tar.add(path, str(path.relative_to(root)), recursive=False, filter=plain)
 
 
-def write_oci(root: Path, out: Path, name: str, variables: list[str]) -> None:
+def write_oci(root: Path, out: Path, name: str, recipe: Path, variables: list[str]) -> None:
     """An OCI image layout in a tar, with Docker's manifest.json beside it for engines that know only that.
 
     Source: the OCI image specification, version 1.1, and the Docker image specification, version 1.2.
@@ -72,7 +82,7 @@ def write_oci(root: Path, out: Path, name: str, variables: list[str]) -> None:
             "architecture": "amd64",
             "os": "linux",
             "created": "1970-01-01T00:00:00Z",
-            "config": {"Env": variables, "Cmd": ["/bin/sh"]},
+            "config": {"Env": variables, "Cmd": ["/bin/sh"], "Labels": labels(recipe)},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
     )
@@ -114,5 +124,7 @@ def write_oci(root: Path, out: Path, name: str, variables: list[str]) -> None:
 kind, source, out, *rest = sys.argv[1:]
 if kind == "sif":
     write_sif(Path(source), Path(out))
+elif kind == "labels":
+    Path(out).write_text(json.dumps(labels(Path(source)), indent=2, sort_keys=True) + "\n")
 else:
-    write_oci(Path(source), Path(out), rest[0], rest[1:])
+    write_oci(Path(source), Path(out), rest[0], Path(rest[1]), rest[2:])

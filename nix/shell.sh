@@ -1,6 +1,7 @@
 # The development shell's programs: each enters the root file system that holds it. $roots: NAME=folder…
 mkdir -p $out/bin $out/libexec
 cp $enter $out/libexec/enter.sh
+cp $start $out/libexec/gemmrepro.sh
 for root in $roots; do eval "${root%%=*}=${root#*=}"; done
 
 program() { # NAME ROOT PATH: a program in one root
@@ -36,19 +37,6 @@ ln -s python3 $out/bin/python
 # nix run: the workflow in the checkout that is the current folder.
 cat > $out/bin/gemmrepro <<END
 #!$seed/busybox sh
-if [ ! -e workflow/Snakefile ]; then
-  echo "gemmrepro: this is no checkout of gemmrepro; git clone it and start nix run there." >&2
-  exit 1
-fi
-case " \$* " in
-  *" --help "* | *" -h "* | *" --version "*) exec $out/bin/snakemake "\$@" ;;
-  *" --cores "* | *" -c"*) ;;
-  *) set -- --cores 1 "\$@" ;;
-esac
-# The GPU is not visible here: measurements are taken from the recordings.
-case " \$* " in
-  *" --config "* | *" -C "*) exec $out/bin/snakemake "\$@" ;;
-  *) exec $out/bin/snakemake "\$@" --config measure=recorded ;;
-esac
+exec $seed/busybox sh $out/libexec/gemmrepro.sh $out/bin/snakemake "\$@"
 END
 chmod 755 $out/bin/*

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from pathlib import Path
 
 from overlay import Overlay, Unavailable
 
@@ -96,7 +97,8 @@ def logs(overlay: Overlay) -> str:
     return overlay.call("sh", "-c", f"tail -n 40 {STATE}/*.log").stdout
 
 
-def jobs(overlay: Overlay) -> list[dict[str, str]]:
-    """The controller's record of every job, by field."""
+def jobs(overlay: Overlay, folder: Path) -> list[dict[str, str]]:
+    """The controller's record of every job that was submitted in `folder`, by field."""
     lines = overlay.call("scontrol", "--oneliner", "show", "jobs").stdout.splitlines()
-    return [dict(re.findall(r"(\w+(?::\w+)?)=(\S*)", line)) for line in lines if line.startswith("JobId=")]
+    records = [dict(re.findall(r"(\w+(?::\w+)?)=(\S*)", line)) for line in lines if line.startswith("JobId=")]
+    return [record for record in records if record["WorkDir"] == str(folder)]

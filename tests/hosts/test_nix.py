@@ -61,7 +61,8 @@ def test_kernels_are_the_containers_byte_for_byte(made: Path, default_run: str) 
 def test_apptainer_runs_the_image(made: Path) -> None:
     environment = os.environ | container_environment(os.environ)
     make_caches(environment)
-    show = "import os, sys, pandas; print(sys.executable, os.environ['PATH'].split(':')[0])"
+    show = "import os, sys, json, pandas; print(sys.executable, os.environ['PATH'].split(':')[0]);"
+    show += "print(json.load(open('/.singularity.d/labels.json'))['org.opencontainers.image.title'])"
     run = [
         "apptainer",
         "exec",
@@ -75,7 +76,8 @@ def test_apptainer_runs_the_image(made: Path) -> None:
         show,
     ]
     done = call([*run, "-c", show], **environment)
-    assert done.returncode == 0 and done.stdout.split()[-2:] == ["/opt/venv/bin/python3", "/opt/venv/bin"], done.stdout
+    said = ["/opt/venv/bin/python3", "/opt/venv/bin", "gemmrepro-report"]
+    assert done.returncode == 0 and done.stdout.split()[-3:] == said, done.stdout
 
 
 def test_the_development_shell_has_every_tool_and_the_locked_packages(made: Path) -> None:

@@ -172,3 +172,32 @@ def test_without_apptainer_the_error_says_what_to_do(tree: Path) -> None:
     plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=bare)
     assert plan.returncode != 0
     assert "Put `envs/run` before the command" in plan.stdout
+
+
+def test_an_ordinary_user_without_fuse_is_warned_before_any_job(tree: Path, tmp_path: Path) -> None:
+    """Made an ordinary user by namespaces, where a file that nobody may open lies over /dev/fuse, if there is one."""
+    runtime, closed = tmp_path / "bin/apptainer", tmp_path / "fuse"
+    runtime.parent.mkdir()
+    runtime.write_text("#!/bin/sh\necho apptainer version 1.4.5\n")  # which Snakemake asks for
+    runtime.chmod(0o755)
+    closed.touch(0o000)
+    close = '[ ! -e /dev/fuse ] || mount --bind "$0" /dev/fuse; exec unshare --user --map-user=1000 "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-euc", close, str(closed)]
+    if call([*command, "true"]).returncode:
+        pytest.skip("user namespaces are denied")
+    path = f"{runtime.parent}{os.pathsep}{os.environ['PATH']}"
+    plan = [
+        "snakemake",
+        "--dry-run",
+        "--cores",
+        "1",
+        "--config",
+        "measure=recorded",
+        "--",
+        "results/gates/ladder.smem.json",
+    ]
+    warned = call([*command, *plan[:2], "--use-singularity", *plan[2:]], tree, PATH=path)
+    assert warned.returncode == 0, warned.stdout
+    assert "mounts images through /dev/fuse, which you may not open here" in warned.stdout
+    without = call([*command, *plan], tree, PATH=path)
+    assert without.returncode == 0 and "/dev/fuse" not in without.stdout, without.stdout

@@ -33,7 +33,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
 from gemmrepro.host import requested
-from gemmrepro.host.containers import build_cache, container_environment, find_apptainer, make_caches
+from gemmrepro.host.containers import build_cache, container_environment, find_apptainer, fuse_hint, make_caches
 from gemmrepro.host.memo import Memo
 from gemmrepro.paper.figures import findings
 from gemmrepro.host.plan import Plan, checked_out, relative
@@ -78,6 +78,9 @@ try:
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     if CONTAINERS:
         find_apptainer()
+        # No error: an Apptainer that is installed setuid needs no FUSE, nor does a login node.
+        if hint := fuse_hint():
+            print(f"gemmrepro: images may fail to start here.{hint}", file=sys.stderr)
 except UserError as error:
     stop(error)
 

@@ -1,6 +1,9 @@
 # Declared measurements that are not sweeps. They run on the GPU where there is one, and are taken from the recordings
 # otherwise; those that need no GPU run on the CPU in the default run too, unless recordings are asked for.
 
+# Minutes and megabytes to ask a cluster for. Here and not in its profile, which would have to name every family's rule.
+CLUSTER_LIMITS = {"runtime": 240, "mem_mb": 64000}
+
 for source in sources():
 
     rule:
@@ -24,6 +27,7 @@ for source in sources():
             image(source.image)
         threads: source.threads
         resources:
+            **(CLUSTER_LIMITS if source.gpu else {}),
             gpu=source.gpu,
         params:
             family=source.family,

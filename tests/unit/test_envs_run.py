@@ -1,0 +1,117 @@
+"""Which Apptainer envs/run fetches. A program called mmdebstrap answers for the mirror; nothing is downloaded."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+GONE = "E: Version '1.4.5-2' for 'apptainer' was not found"
+REFUSED = "E: Failed to fetch index: connection refused"
+TOOLS = (
+    "awk bash cat chmod cp cut date dirname env flock grep head id ln ls mkdir mktemp printf rm sed setsid sh sha256sum"
+    " tail tar true"
+).split()
+
+Run = Callable[..., tuple[subprocess.CompletedProcess[str], list[str]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs envs/run in a checkout with a Python environment and without Apptainer.
+
+    Gives what it said and mmdebstrap's command lines. The mirror's answer to each is `answer`.
+    """
+    checkout, programs, calls = tmp_path / "gemmrepro", tmp_path / "bin", tmp_path / "calls"
+    shutil.copytree(ROOT / "envs", checkout / "envs")
+    key = hashlib.sha256((checkout / "envs/requirements/host.txt").read_bytes()).hexdigest()
+    python = checkout / f".envs/host-{key[:16]}/bin/python"
+    python.parent.mkdir(parents=True)
+    programs.mkdir()
+    for tool in TOOLS:
+        (programs / tool).symlink_to(shutil.which(tool) or pytest.skip(f"{tool} is not on PATH"))
+
+    def script(path: Path, text: str) -> None:
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    script(python, "exit 1")
+    (python.parents[1] / ".complete").write_text(f"{checkout}\n")
+
+    def started(
+        *command: str, answer: str = GONE, architecture: str = "amd64", **environment: str
+    ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        script(programs / "dpkg", f"echo {architecture}")
+        script(programs / "mmdebstrap", f'echo "$*" >>{calls}; echo "{answer}"; exit 1')
+        calls.unlink(missing_ok=True)
+        done = subprocess.run(
+            [checkout / "envs/run", *command],
+            env={"PATH": str(programs), **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        return done, calls.read_text().splitlines() if calls.exists() else []
+
+    return started
+
+
+def test_where_the_locked_apptainer_is_gone_the_ways_out_are_named_and_none_is_taken(run: Run) -> None:
+    done, calls = run("true", "--use-singularity")
+    assert done.returncode == 1
+    assert [line for line in calls if "apptainer=1." not in line] == [] and calls
+    said = [line for line in done.stderr.splitlines() if "installing" not in line]
+    assert len(said) == 1, done.stderr
+    date = (ROOT / "envs/requirements/apptainer.txt").read_text().split("Debian unstable on ")[1].split(",")[0]
+    for way in (GONE, f"a snapshot of Debian of {date}", "install Apptainer yourself", "GEMMREPRO_APPTAINER=newest"):
+        assert way in said[0]
+
+
+def test_what_needs_no_container_goes_on_without_and_the_choice_is_tried_at_once(run: Run) -> None:
+    done, calls = run("true")
+    assert done.returncode == 0 and "going on without containers" in done.stderr and calls
+    done, calls = run("true")
+    assert done.returncode == 0 and not calls
+    done, calls = run("true", GEMMREPRO_APPTAINER="newest")
+    assert done.returncode == 0 and calls
+
+
+def test_the_newest_is_a_choice(run: Run) -> None:
+    done, calls = run("true", "--use-singularity", GEMMREPRO_APPTAINER="newest")
+    assert done.returncode == 1  # the mirror has none here
+    assert [line for line in calls if "--include=apptainer,squashfs-tools," not in line] == [] and calls
+    assert "which no lock checks" in done.stderr
+    assert "install it from your distribution" in done.stderr
+
+
+def test_an_address_is_where_the_locked_one_comes_from(run: Run) -> None:
+    address = "https://mirror.example/debian-of-a-day/"
+    done, calls = run("true", "--use-singularity", GEMMREPRO_APPTAINER=address)
+    assert done.returncode == 1 and "set GEMMREPRO_APPTAINER to the address of a snapshot" in done.stderr
+    assert calls
+    for line in calls:
+        assert line.endswith(f" {address}") and "--include=apptainer=1." in line and "Check-Valid-Until" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "tried"),
+    [
+        (
+            {"GEMMREPRO_APPTAINER": "latest"},
+            "is 'latest'; set it to newest or to the address of a Debian mirror",
+            False,
+        ),
+        ({"architecture": "arm64"}, "locks Apptainer for amd64 alone", False),
+        ({"architecture": "arm64", "GEMMREPRO_APPTAINER": "newest"}, "which no lock checks", True),
+        ({"answer": REFUSED}, REFUSED, True),
+    ],
+)
+def test_other_ends_say_why(run: Run, options: dict[str, str], said: str, tried: bool) -> None:
+    done, calls = run("true", "--use-singularity", **options)
+    assert done.returncode == 1 and bool(calls) is tried
+    assert said in done.stderr

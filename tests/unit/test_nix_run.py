@@ -1,0 +1,63 @@
+"""What `nix run` makes of its arguments. Without Nix: a program stands for Snakemake, whose parser reads them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from snakemake.cli import get_argument_parser
+from support import ROOT
+
+START = ROOT / "nix/gemmrepro.sh"
+
+
+def started(folder: Path, *arguments: str) -> list[str]:
+    """The arguments that Snakemake gets."""
+    (folder / "workflow").mkdir(exist_ok=True)
+    (folder / "workflow/Snakefile").touch()
+    program = folder / "snakemake"
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    command = ["sh", str(START), str(program), *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "targets"),
+    [
+        ([], {"measure=recorded"}, set()),
+        (["gates"], {"measure=recorded"}, {"gates"}),
+        (["--", "gates"], {"measure=recorded"}, {"gates"}),
+        (["--config", "families=[ada]"], {"measure=recorded", "families=[ada]"}, set()),
+        (["-C", "families=[ada, crt]", "--", "gates"], {"measure=recorded", "families=[ada, crt]"}, {"gates"}),
+        (["--config=families=[ada]", "gates"], {"measure=recorded", "families=[ada]"}, {"gates"}),
+        (["-Cfamilies=[ada]", "gates"], {"measure=recorded", "families=[ada]"}, {"gates"}),
+        (["--config", "a=1", "--config", "b=2"], {"measure=recorded", "b=2"}, set()),
+        (["--config", "a=1", "measure=auto"], {"a=1", "measure=auto"}, set()),
+        (["--config=measure=live"], {"measure=live"}, set()),
+        (["--configfile", "config/full.yaml", "--", "gates"], {"measure=recorded"}, {"gates"}),
+    ],
+)
+def test_measurements_are_the_recorded_ones_unless_the_user_sets_measure(
+    arguments: list[str], config: set[str], targets: set[str], tmp_path: Path
+) -> None:
+    read = get_argument_parser().parse_args(started(tmp_path, *arguments))
+    assert set(read.config) == config
+    assert set(read.targets) == targets
+    assert read.cores == 1
+
+
+@pytest.mark.parametrize("cores", [["--cores", "2"], ["--cores=2"], ["-c2"], ["-c", "2"]])
+def test_the_users_number_of_cores_stays(cores: list[str], tmp_path: Path) -> None:
+    assert get_argument_parser().parse_args(started(tmp_path, *cores)).cores == 2
+
+
+def test_help_is_snakemakes_own(tmp_path: Path) -> None:
+    assert started(tmp_path, "--help") == ["--help"]
+
+
+def test_elsewhere_than_in_a_checkout_one_sentence_says_what_to_do(tmp_path: Path) -> None:
+    done = subprocess.run(["sh", START, "false"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "gemmrepro: this is no checkout of gemmrepro; git clone it and start nix run there.\n"
