@@ -3,18 +3,21 @@
     PYTHONPATH=workflow python tests/campaigns/dgemm_speed.py --sizes 4096 8192 16384 --out speed.json
 
 Ways: cuBLAS; dgemm as it is; with B prepared; both with the kernels of crt.overlapped, if they are built. Inputs:
-(u - 1/2) exp(phi g). Prints the median milliseconds, the median ratio to cuBLAS in the same round, how dgemm decided,
-and how long the host takes for a call on an idle GPU. A line takes rounds x seconds; all three sizes some six minutes.
+(u - 1/2) exp(phi g), phi of A's first rows larger where only a share of the tiles is to fail. Prints the median
+milliseconds, the median ratio to cuBLAS in the same round, how dgemm decided, and how long the host takes for a call on
+an idle GPU. A line takes rounds x seconds; all three sizes some eight minutes. `--out` also holds every round, the GPU,
+and the build keys of the binaries.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +26,49 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow"))
 import cupy as cp
 
 import gemmrepro
-from gemmrepro.blas import program
+from gemmrepro.blas import certified, program
+from gemmrepro.build.record import find_build
+from gemmrepro.core.files import write_json
+from gemmrepro.gpu import device
 
 Way = Callable[[], Any]
 
-LAWS: tuple[tuple[str, float, str], ...] = (
-    ("phi = 0.5", 0.5, "sqrt"),
-    ("phi = 0.5, gamma = k u", 0.5, "worst"),
-    ("phi = 1", 1.0, "sqrt"),
-    ("phi = 2", 2.0, "sqrt"),
-    ("phi = 2.7", 2.7, "sqrt"),
-    ("phi = 4", 4.0, "sqrt"),
-)
-"""Name, phi and accuracy: 14, 13, 15, 16 moduli; what passes the glance and fails in most tiles; what fails at once."""
+
+@dataclass(frozen=True)
+class Law:
+    """Inputs (u - 1/2) exp(phi g).
+
+    Attributes:
+        accuracy: as `dgemm` takes it.
+        share: of A's rows, from the first on, that have phi = 4 instead: their tiles fail with any number of moduli.
+    """
+
+    phi: float
+    accuracy: str = "sqrt"
+    share: float = 0.0
+
+    def draw(self, n: int) -> tuple[cp.ndarray, cp.ndarray]:
+        """A and B [n,n], the same in every run."""
+        rng = cp.random.RandomState(1)
+        phi_a = cp.full((n, 1), self.phi)
+        phi_a[: int(n * self.share)] = 4.0
+
+        def one(phi: Any) -> cp.ndarray:
+            return (rng.random_sample((n, n)) - 0.5) * cp.exp(phi * rng.standard_normal((n, n)))
+
+        return one(phi_a), one(self.phi)
+
+
+LAWS = {
+    "phi = 0.5": Law(0.5),  # 14 moduli
+    "phi = 0.5, gamma = k u": Law(0.5, "worst"),  # 13
+    "phi = 1": Law(1.0),  # 15
+    "phi = 2": Law(2.0),  # 16
+    "a quarter of the tiles": Law(0.5, share=0.25),  # in double, the others with 14
+    "half of the tiles": Law(0.5, share=0.5),  # so many that dgemm should leave all to double
+    "phi = 2.7": Law(2.7),  # passes the glance, and fails in most tiles
+    "phi = 4": Law(4.0),  # fails at the glance
+}
 
 
 def ways(a: Any, b: Any, c: Any, accuracy: str) -> dict[str, Way]:
@@ -76,13 +109,11 @@ def of_host(call: Way) -> float:
     return statistics.median(taken)
 
 
-def lines(n: int, law: tuple[str, float, str], rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
+def lines(n: int, name: str, rounds: int, seconds: float) -> Iterator[dict[str, Any]]:
     """What came out of each way at size n."""
-    name, phi, accuracy = law
-    rng = cp.random.RandomState(1)
-    draw = lambda: (rng.random_sample((n, n)) - 0.5) * cp.exp(phi * rng.standard_normal((n, n)))  # noqa: E731
-    a, b, c = draw(), draw(), cp.empty((n, n))
-    calls = ways(a, b, c, accuracy)
+    law = LAWS[name]
+    a, b = law.draw(n)
+    calls = ways(a, b, cp.empty((n, n)), law.accuracy)
     times: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(rounds):
         for way, call in calls.items():
@@ -103,28 +134,40 @@ def lines(n: int, law: tuple[str, float, str], rounds: int, seconds: float) -> I
         }
 
 
+def machine() -> dict[str, Any]:
+    """The GPU, and what ran on it."""
+    keys = {}
+    for kernel in (program.KERNEL, program.NEXT):
+        built = find_build(kernel, program.BUILT.parent, program.BUILT.name)
+        keys[kernel] = built.build_key if built else None
+    cuda = cp.cuda.runtime.runtimeGetVersion()
+    return {"gpu": device.open_gpu().gpu.describe(), "cuda_runtime": cuda, "build_keys": keys}
+
+
+def size(text: str) -> int:
+    """n of the command line: large enough for dgemm to look at the numbers."""
+    if not text.isdecimal() or int(text) ** 3 < certified.SMALL:
+        raise argparse.ArgumentTypeError(f"{text!r}; give n from 2048 on, below which dgemm leaves all to cuBLAS")
+    return int(text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[4096, 8192, 16384])
+    parser.add_argument("--sizes", type=size, nargs="+", default=[4096, 8192, 16384], metavar="N")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each way in each round")
-    parser.add_argument("--inputs", nargs="+", default=[law[0] for law in LAWS], choices=[law[0] for law in LAWS])
+    parser.add_argument("--inputs", nargs="+", default=list(LAWS), choices=LAWS)
     parser.add_argument("--out", type=Path, help="all of it, in JSON")
     arguments = parser.parse_args()
-    found = []
-    for n in arguments.sizes:
-        for law in (each for each in LAWS if each[0] in arguments.inputs):
-            for line in lines(n, law, arguments.rounds, arguments.seconds):
-                found.append(line)
-                said = (
-                    f"{line['moduli']} moduli, {line['native_tiles']} tiles in double"
-                    if line["moduli"] is not None
-                    else ""
-                )
-                head = f"{n:6} {line['input']:23} {line['way']:14} {line['ms']:9.3f} ms {line['ratio']:6.3f}"
-                print(f"{head}  host {line['host_ms']:.2f} ms  {said}", flush=True)
-            if arguments.out:
-                arguments.out.write_text(json.dumps(found, indent=1))
+    found = {**machine(), "rounds": arguments.rounds, "seconds": arguments.seconds, "lines": []}
+    for n, name in itertools.product(arguments.sizes, arguments.inputs):
+        for line in lines(n, name, arguments.rounds, arguments.seconds):
+            found["lines"].append(line)
+            said = "" if line["moduli"] is None else f"{line['moduli']} moduli, {line['native_tiles']} tiles in double"
+            head = f"{n:6} {name:23} {line['way']:14} {line['ms']:9.3f} ms {line['ratio']:6.3f}"
+            print(f"{head}  host {line['host_ms']:.2f} ms  {said}", flush=True)
+        if arguments.out:
+            write_json(arguments.out, found)
     return 0
 
 

@@ -17,6 +17,7 @@ from gemmrepro.ozaki import exact, inputs, measures, moduli, residues
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
+import grading
 from certified_cases import CASES
 
 pytestmark = pytest.mark.gpu
@@ -26,6 +27,7 @@ CERTIFIED = [kernel for kernel in KERNELS if kernel.rung in ("R10", "R11")]
 """Those that choose how many moduli they take, and leave Inf and NaN as DGEMM does."""
 FIXED = [kernel for kernel in KERNELS if kernel not in CERTIFIED]
 FAST = [kernel for kernel in FIXED if kernel.id != "crt.accurate"]
+WINOGRAD = [kernel for kernel in FIXED if kernel.rung == "R9"]
 SHAPE = Shape(300, 265, 330)
 """Several tiles of C with tails, odd columns, and a K that is no multiple of 16."""
 
@@ -167,6 +169,17 @@ def test_integers_are_exact_and_what_is_not_finite_spoils_its_row_and_column(ker
     spoiled[11], spoiled[:, 45] = True, True
     assert (np.isnan(c) == spoiled).all()
     assert (c[~spoiled] == (a @ b)[~spoiled]).all()
+
+
+@pytest.mark.parametrize("law", grading.INPUTS)
+@pytest.mark.parametrize("kernel", WINOGRAD, ids=names(WINOGRAD))
+def test_winograds_step_passes_for_a_classical_product(kernel, law, session, built, toolkit) -> None:
+    """Where the same step in floating point does not; blocks with tails, and of whole tiles."""
+    loaded = load(kernel, session, built, toolkit)
+    for shape in (SHAPE, Shape(256, 384, 256)):
+        a, b = grading.INPUTS[law](np.random.default_rng(12), shape.m, shape.n, shape.k)
+        assert grading.faults(a, b, multiply(loaded, session, a, b)) == [], shape
+    assert all(grading.faults(a, b, control(a, b)) for control in grading.CONTROLS.values())
 
 
 @pytest.mark.parametrize("kernel", CERTIFIED, ids=names(CERTIFIED))

@@ -10,12 +10,29 @@ import pytest
 
 import gemmrepro
 from gemmrepro.blas import certified, program
+from gemmrepro.ozaki import exact
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
 from certified_cases import CASES, U
 
 pytestmark = pytest.mark.gpu
+
+HARD = 2048, 2112, 2048
+"""m, n and k of the hard inputs: large enough for residues to pay."""
+
+
+def exceeding(a: np.ndarray, b: np.ndarray, c: np.ndarray, relative: float) -> int:
+    """Elements of C[m,n] that err by more than `relative` |A||B| and what underflow may take; against exact sums."""
+    error = exact.product(a, b).minus(c)
+    allowed = relative * exact.product(abs(a), abs(b)).nearest()
+    return int((error > allowed + a.shape[1] * 2.0**-1074).sum())
+
+
+def sampled(a: np.ndarray, b: np.ndarray, c) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Three rows of A, six columns of B, and C, an array of CuPy, where they meet."""
+    rows, columns = np.r_[:2, len(a) // 2 + 3], np.r_[:4, 7, b.shape[1] - 1]
+    return a[rows], b[:, columns], c.get()[np.ix_(rows, columns)]
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +67,74 @@ def test_layouts_and_scalars(cp, monkeypatch, shape, turned, small) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_hard_inputs_keep_the_bound(cp, name) -> None:
-    """2048 x 2112 x 2048, sampled, against exact sums; equal bits in a second run."""
-    from gemmrepro.ozaki import exact
-
-    m, n, k = 2048, 2112, 2048
+    """Sampled; equal bits in a second run."""
+    m, n, k = HARD
     a, b = CASES[name][0](np.random.default_rng(3), m, n, k)
     on_a, on_b = cp.asarray(a), cp.asarray(b)
     c, how = gemmrepro.dgemm(on_a, on_b, details=True)
     again = gemmrepro.dgemm(on_a, on_b)
     assert (c.view(np.int64) == again.view(np.int64)).all()
-    rows, columns = np.r_[:2, m // 2 + 3], np.r_[:4, 7, n - 1]
-    part_a, part_b = a[rows], b[:, columns]
-    error = exact.product(part_a, part_b).minus(c.get()[np.ix_(rows, columns)])
-    allowed = (max(how.gamma, k * U) + U) * exact.product(abs(part_a), abs(part_b)).nearest()
-    assert (error <= allowed + k * 2.0**-1074).all()
+    assert exceeding(*sampled(a, b, c), max(how.gamma, k * U) + U) == 0
+
+
+def test_a_k_above_65536_is_cut(cp) -> None:
+    """Two products by residues, the second added to the first; beta counts once; a prepared factor gives the same."""
+    m, n, k = 1536, 1600, 65536 + 8192
+    rng = cp.random.RandomState(13)
+    a, b, c0 = (rng.standard_normal(shape) for shape in ((m, k), (k, n), (m, n)))
+    results = []
+    shared = gemmrepro.prepare(b)
+    assert len(shared.stretches) == 2
+    for factor in (b, shared):
+        c, how = gemmrepro.dgemm(a, factor, c0.copy(), beta=-0.5, details=True)
+        assert how.moduli == 14 and how.native_tiles == 0
+        results.append(c)
+    assert (results[0].view(np.int64) == results[1].view(np.int64)).all()
+    rows, columns = [0, m // 2, m - 1], [0, 5, n - 1]
+    # beta C as the product of three more columns of A, an identity, and rows of B.
+    left = np.hstack([a[rows].get(), np.eye(3)])
+    right = np.vstack([b[:, columns].get(), -0.5 * c0[rows][:, columns].get()])
+    assert exceeding(left, right, results[0][rows][:, columns].get(), how.gamma + 6 * U) == 0
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("case", ["normal", "phi = 4"])
+def test_leading_dimensions_beyond_the_widths(cp, case, turned) -> None:
+    """A, B and C inside wider arrays of NaN, at odd elements: by residues the bits of contiguous ones; the bound."""
+    m, n, k = HARD
+    a, b = CASES[case][0](np.random.default_rng(3), m, n, k)
+
+    def inside(x: np.ndarray, turn: bool, pad: int):
+        held = x.T if turn else x
+        wide = cp.full((held.shape[0] + 2, held.shape[1] + pad), np.nan)
+        part = wide[1:-1, 3 : 3 + held.shape[1]]
+        part[...] = cp.asarray(held)
+        return part.T if turn else part
+
+    on_a, on_b = inside(a, turned[0], 5), inside(b, turned[1], 8)
+    frame = cp.full((m, n + 7), np.nan)
+    c, how = gemmrepro.dgemm(on_a, on_b, frame[:, 3 : 3 + n], details=True)
+    assert cp.isnan(frame[:, :3]).all() and cp.isnan(frame[:, 3 + n :]).all()
+    assert exceeding(*sampled(a, b, c), max(how.gamma, k * U) + U) == 0
+    plain, same = gemmrepro.dgemm(cp.asarray(a), cp.asarray(b), details=True)
+    assert how == same
+    if case == "normal":
+        assert how.moduli and (c.view(np.int64) == plain.view(np.int64)).all()
+
+
+@pytest.mark.parametrize("case", ["normal", "phi = 4"])
+def test_tensors_of_pytorch(cp, case) -> None:
+    """C is a tensor on its GPU; views that are transposed, a prepared factor and a C of the caller's give the same."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    m, n, k = HARD
+    a, b = CASES[case][0](np.random.default_rng(3), m, n, k)
+    on_a, on_b = torch.from_numpy(a).cuda(), torch.from_numpy(np.ascontiguousarray(b.T)).cuda().T
+    c, how = gemmrepro.dgemm(on_a, on_b, details=True)
+    assert isinstance(c, torch.Tensor) and c.dtype == torch.float64 and c.device == on_a.device
+    assert exceeding(*sampled(a, b, cp.from_dlpack(c)), max(how.gamma, k * U) + U) == 0
+    for right in (on_b, gemmrepro.prepare(on_b)):
+        into = torch.full((m, n), torch.nan, dtype=torch.float64, device="cuda")
+        assert gemmrepro.dgemm(on_a, right, into) is into and torch.equal(into, c)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -87,16 +158,10 @@ def test_a_prepared_factor_gives_the_same_bits(cp, name, turned) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_prepared_factor_keeps_the_bound(cp, case) -> None:
-    from gemmrepro.ozaki import exact
-
-    m, n, k = 2048, 2112, 2048
+    m, n, k = HARD
     a, b = CASES[case][0](np.random.default_rng(3), m, n, k)
     c, how = gemmrepro.dgemm(cp.asarray(a), gemmrepro.prepare(cp.asarray(b)), details=True)
-    rows, columns = np.r_[:2, m // 2 + 3], np.r_[:4, 7, n - 1]
-    part_a, part_b = a[rows], b[:, columns]
-    error = exact.product(part_a, part_b).minus(c.get()[np.ix_(rows, columns)])
-    allowed = (max(how.gamma, k * U) + U) * exact.product(abs(part_a), abs(part_b)).nearest()
-    assert (error <= allowed + k * 2.0**-1074).all()
+    assert exceeding(*sampled(a, b, c), max(how.gamma, k * U) + U) == 0
 
 
 def test_the_callers_stream_stays_current(cp) -> None:
@@ -136,7 +201,7 @@ def test_the_next_kernels_give_the_same_bits(cp, case, turned) -> None:
     binary = program.BUILT / f"{program.NEXT}.fatbin"
     if not binary.is_file():
         pytest.skip(f"{program.NEXT} is not built")
-    a, b = CASES[case][0](np.random.default_rng(3), 2048, 2112, 2048)
+    a, b = CASES[case][0](np.random.default_rng(3), *HARD)
     on_a, on_b = (cp.asarray(x.T).T if turn else cp.asarray(x) for x, turn in zip((a, b), turned, strict=True))
     wanted, how = gemmrepro.dgemm(on_a, on_b, details=True)
     got, same = gemmrepro.dgemm(on_a, on_b, details=True, binary=binary)

@@ -62,14 +62,15 @@ def outlier(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
     return a, b
 
 
+MODULI = (14, 15, 16, None, 0, 0, 0, 0, 0)
+"""Of phi = 0, 1, ...; 0: all in double."""
+
 CASES: dict[str, tuple[Draw, int | None]] = {
     "normal": (inputs.normal, 14),
-    "phi = 1": (inputs.spread(1.0), 15),
-    "phi = 2": (inputs.spread(2.0), 16),
-    "phi = 4": (inputs.spread(4.0), 0),
-    "phi = 8": (inputs.spread(8.0), 0),
+    **{f"phi = {phi}": (inputs.spread(float(phi)), count) for phi, count in enumerate(MODULI)},
     "A D, D = 2^+-30": (diagonal(30), 14),
     "A D, D = 2^+-500": (diagonal(500), 14),
+    "graded along k": (inputs.graded(1000), 14),
     "complementary halves": (halves, 14),
     "large meets zero": (inputs.complementary, 0),
     "rows and columns scaled": (inputs.row_scaled(300), 14),
