@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gemmrepro.measure.regimes.rows import Regimes
@@ -61,7 +62,9 @@ def regime_lines(measured: Mapping[str, Measurements], regimes: Mapping[str, Reg
             own = set(zip(part["kernel"], part["toolkit"], strict=True))
             summary = measured[family].summary
             turned = summary[(summary["n"] == n) & (summary["cache"] == "warm") & is_current(summary)]
-            in_turn = cubes(turned[[pair in own for pair in zip(turned["kernel"], turned["toolkit"], strict=True)]])
+            # A size of the regimes alone has no rows in turn: an empty list would select columns.
+            competes = [pair in own for pair in zip(turned["kernel"], turned["toolkit"], strict=True)]
+            in_turn = cubes(turned[np.array(competes, dtype=bool)])
             winners = {IN_TURN: _best(in_turn, rows)}
             for regime in (SUSTAINED, BURST):
                 winners[regime] = _best(part[part["regime"] == regime], rows)

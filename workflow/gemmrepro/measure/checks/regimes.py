@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.measure.checks.follows import check_rates, close, mismatch
 from gemmrepro.measure.checks.manifest import check_manifest
@@ -97,7 +98,7 @@ def _check_readings(readings: pd.DataFrame, path: Path) -> None:
 
 def _check_rows(family: str, rows: Rows, found: Mapping[files.Point, files.Subject], path: Path) -> None:
     """Rows and blocks are of the same points, in balanced passes, and every cell is what the blocks give."""
-    _check_order(found, path)
+    _check_order(found, _operations(family, rows), path)
     seen: set[files.Point] = set()
     for number, row in enumerate(rows, 2):
         place, point = f"line {number}", tuple(row[name] for name in POINT)
@@ -132,18 +133,34 @@ def _check_row(
             raise refused(path, place, f"{column} of {' '.join(point)} {why}")
 
 
-def _check_order(found: Mapping[files.Point, files.Subject], path: Path) -> None:
-    """Every pass over a set visits each subject once, and every second pass the other way round."""
-    orders: dict[tuple[str, ...], dict[int, str]] = {}
+def _operations(family: str, rows: Rows) -> dict[files.Point, str]:
+    """The operation of each point, a library's by the kernels that it is compared with; "" if none is declared."""
+    declared = {kernel.id: kernel.compute.op for kernel in registry.kernels(family)}
+    found: dict[files.Point, str] = {}
+    for row in rows:
+        if row["toolkit"] != LIBRARY:
+            members, operation = tuple(row[name] for name in SET), declared.get(row["kernel"], "")
+            found[row["kernel"], row["toolkit"], *members] = operation
+            found[row["baseline"], LIBRARY, *members] = operation
+    return found
+
+
+def _check_order(found: Mapping[files.Point, files.Subject], operations: Mapping[files.Point, str], path: Path) -> None:
+    """Every pass over a set visits each subject once, and every second pass the other way round.
+
+    A set is of one operation: products with and without scales may have the same types and sizes.
+    """
+    orders: dict[tuple[str, ...], list[tuple[int, str]]] = {}
     for point, subject in found.items():
-        orders.setdefault(point[2:], {}).update(dict.fromkeys(subject.numbers, " ".join(point[:2])))
-    for members, by_number in orders.items():
-        order = [by_number[number] for number in sorted(by_number)]
+        blocks = orders.setdefault((operations.get(point, ""), *point[2:]), [])
+        blocks.extend((number, " ".join(point[:2])) for number in subject.numbers)
+    for members, blocks in orders.items():
+        order = [name for _, name in sorted(blocks)]
         count = len(set(order))
         passes = [order[start : start + count] for start in range(0, len(order), count)]
-        whole = sorted(by_number) == list(range(len(order))) and len(passes) % 2 == 0
+        whole = sorted(number for number, _ in blocks) == list(range(len(order))) and len(passes) % 2 == 0
         if not whole or any(each != passes[0][:: -1 if number % 2 else 1] for number, each in enumerate(passes)):
-            raise refused(path, "", f"the blocks of {' '.join(members)} are not in a balanced order")
+            raise refused(path, "", f"the blocks of {' '.join(members[1:])} are not in a balanced order")
 
 
 def _check_energy(rows: Rows, run: Mapping[str, Any], path: Path) -> None:
