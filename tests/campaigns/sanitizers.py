@@ -2,15 +2,15 @@
 
     PYTHONPATH=workflow python tests/campaigns/sanitizers.py run --out sanitizers.json --seconds 600
     PYTHONPATH=workflow python tests/campaigns/sanitizers.py run --out sanitizers.json --kernels 'ada.*' 'memory.*'
-    PYTHONPATH=workflow python tests/campaigns/sanitizers.py report --out sanitizers.json --record recorded.json
+    PYTHONPATH=workflow python tests/campaigns/sanitizers.py report --out sanitizers.json --record reports/recorded/h200
 
 Needs a GPU, built binaries and compute-sanitizer. Several processes run at a time, each over a few kernels; where one
 finds something, or does not end, its kernels run again one by one. The outcome is written after each, under the build
 key of the binary, and what it holds is not run again. Inputs come from the host and arrays are allocations of their
 own, so that only the kernel under test is instrumented, and no array lies in the allocation of another.
 
-`tests/campaigns/recorded/sanitizers-h200.json` is the outcome on an H200, by kernel and toolkit with the build key;
-docs/reliability.md says what each tool cannot see.
+`--record` merges the outcome into `sanitizers.json` of each family in a GPU's recordings, by kernel and toolkit with
+the build key, and writes the manifests; docs/reliability.md says what each tool cannot see.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -38,9 +39,13 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 from gemmrepro import registry  # noqa: E402
 from gemmrepro.core.files import write_json  # noqa: E402
+from gemmrepro.errors import UserError, run_stage  # noqa: E402
+from gemmrepro.gpu.device import slug  # noqa: E402
+from gemmrepro.host.gpu_probe import find_gpus  # noqa: E402
+from gemmrepro.measure.checks.manifest import check_manifest, write_manifest  # noqa: E402
+from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS, TOOLS, read_sanitizers  # noqa: E402
 from gemmrepro.operations import Shape  # noqa: E402
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FIRST = ("ada.*", "memory.*")
 """Kernels that no sanitizer has seen, which run before the others."""
 
@@ -153,7 +158,7 @@ def verdict(code: int | None, said: str, targets: Sequence[str]) -> dict[str, An
     counted = [int(group) for group in summary.groups() if group is not None] if summary else []
     clean = code == 0 and len(launched) == len(targets) and bool(summary) and not any(counted)
     lines = [line for line in said.splitlines() if re.search(r"=========|Error|error", line)]
-    outcome = "clean" if clean else "did not end" if code is None else "found" if counted and any(counted) else "broken"
+    outcome = CLEAN if clean else "did not end" if code is None else "found" if counted and any(counted) else "broken"
     return {"outcome": outcome, "said": [] if clean else lines[:20]}
 
 
@@ -174,8 +179,9 @@ def ended(words: Sequence[str], limit: float) -> tuple[int | None, str]:
 class Campaign:
     """Runs what the outcome lacks, until the time is up."""
 
-    def __init__(self, out: Path, build: Path, deadline: float) -> None:
+    def __init__(self, out: Path, build: Path, deadline: float, gpu: str) -> None:
         self._out, self._build, self._deadline, self._lock = out, build, deadline, Lock()
+        self._gpu = gpu
         self.outcome: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else {"found": {}}
 
     def lacks(self, tool: str, one: Subject) -> bool:
@@ -192,13 +198,14 @@ class Campaign:
         if code is None and limit == left:  # the campaign's time is up, and not the kernel's
             return
         found = verdict(code, said, targets)
-        if found["outcome"] != "clean" and len(chosen) > 1:
+        if found["outcome"] != CLEAN and len(chosen) > 1:
             for one in chosen:
                 self.run(tool, [one])
             return
         with self._lock:
             for one in chosen:
-                self.outcome["found"][one.entry(tool)] = {"shapes": list(map(str, one.shapes)), **found}
+                when = {"gpu": self._gpu, "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+                self.outcome["found"][one.entry(tool)] = {"shapes": list(map(str, one.shapes)), **when, **found}
             write_json(self._out, self.outcome)
         print(f"{tool:9} {found['outcome']:11} {' '.join(one.kernel.id for one in chosen)}", flush=True)
 
@@ -212,8 +219,12 @@ def run(arguments: argparse.Namespace) -> int:
     if shutil.which("compute-sanitizer") is None:
         print("compute-sanitizer is not on PATH; it is part of the CUDA toolkit.", file=sys.stderr)
         return 1
+    gpus, why = find_gpus()
+    if not gpus:
+        print(f"no GPU was found: {why}.", file=sys.stderr)
+        return 1
     start = time.monotonic()
-    campaign = Campaign(arguments.out, arguments.build.resolve(), start + arguments.seconds)
+    campaign = Campaign(arguments.out, arguments.build.resolve(), start + arguments.seconds, gpus[0].name)
     known = subjects(arguments.build, arguments.toolkits, arguments.kernels, arguments.capability)
     jobs = []
     for group in batches(known, arguments.batch):
@@ -227,29 +238,64 @@ def run(arguments: argparse.Namespace) -> int:
     return report(arguments)
 
 
-def by_kernel(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The outcome by kernel and toolkit: build key, shapes, and for each tool "clean" or what it said."""
-    recorded: dict[str, Any] = {}
-    for entry, one in sorted(found.items()):
+def by_family(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The outcome as recordings hold it, by family and kernel. Of several binaries the one that was run last counts."""
+    recorded: dict[str, dict[str, Any]] = {}
+    for entry, one in sorted(found.items(), key=lambda item: item[1]["date"]):
         kernel, toolkit, build_key, tool = entry.split(":")
-        place = recorded.setdefault(kernel, {}).setdefault(toolkit, {})
-        place |= {"build_key": build_key, "shapes": " ".join(one["shapes"])}
-        place[tool] = one["outcome"] if one["outcome"] == "clean" else [one["outcome"], *one["said"]]
+        said = CLEAN if one["outcome"] == CLEAN else [one["outcome"], *one["said"]]
+        judged = {"build_key": build_key, "date": one["date"][:10], "shapes": one["shapes"], "tools": {tool: said}}
+        family = recorded.setdefault(registry.kernel(kernel).family, {})
+        family[kernel] = merged(family.get(kernel), {"gpu": one["gpu"], "toolkits": {toolkit: judged}})
     return recorded
+
+
+def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
+    """A kernel's outcome with another in it: of two binaries the later counts, of one what either says of its tools."""
+    if old is None:
+        return dict(new)
+    toolkits = dict(old["toolkits"])
+    for toolkit, judged in new["toolkits"].items():
+        before = toolkits.get(toolkit)
+        same = before and all(before[name] == judged[name] for name in ("build_key", "shapes"))
+        if before and same:
+            toolkits[toolkit] = {**judged, "tools": {**before["tools"], **judged["tools"]}}
+        elif not before or before["date"] <= judged["date"]:
+            toolkits[toolkit] = judged
+    return {"gpu": new["gpu"], "toolkits": toolkits}
+
+
+def record(found: Mapping[str, Any], recordings: Path) -> None:
+    """Merge an outcome into the recordings of the GPU that it is of; what they say of other binaries stays.
+
+    Raises:
+        UserError: there is no such recording, it is corrupt, or it is another GPU's.
+    """
+    for gpu in {one["gpu"] for one in found.values()}:
+        if slug(gpu) != recordings.name:
+            raise UserError(f"the outcome is of {gpu}, and not of {recordings}; name the recordings of that GPU.")
+    for family, kernels in by_family(found).items():
+        folder = recordings / family
+        if not folder.is_dir():
+            raise UserError(f"{recordings} has no recording of {family}; record the family there first.")
+        check_manifest(folder)
+        filed = read_sanitizers(family, folder / SANITIZERS)
+        write_json(folder / SANITIZERS, filed | {name: merged(filed.get(name), one) for name, one in kernels.items()})
+        write_manifest(folder)
 
 
 def report(arguments: argparse.Namespace) -> int:
     """Print the outcome by tool, and everything that is not clean; 1 if there is any."""
     found = json.loads(arguments.out.read_text())["found"] if arguments.out.is_file() else {}
     if getattr(arguments, "record", None):
-        write_json(arguments.record, by_kernel(found))
+        record(found, arguments.record)
     tally = Counter((entry.rsplit(":", 1)[1], one["outcome"]) for entry, one in found.items())
     for (tool, outcome), number in sorted(tally.items()):
         print(f"{tool:9} {outcome:11} {number}")
     for entry, one in found.items():
-        if one["outcome"] != "clean":
+        if one["outcome"] != CLEAN:
             print(f"{entry}: {one['outcome']}", *one["said"], sep="\n    ")
-    return int(any(one["outcome"] != "clean" for one in found.values()))
+    return int(any(one["outcome"] != CLEAN for one in found.values()))
 
 
 def main() -> int:
@@ -267,7 +313,7 @@ def main() -> int:
     running.add_argument("--batch", type=int, default=8, help="kernels in a process")
     reporting = commands.add_parser("report")
     reporting.add_argument("--out", type=Path, required=True)
-    reporting.add_argument("--record", type=Path, help="write it by kernel to this file, too")
+    reporting.add_argument("--record", type=Path, help="merge it into the recordings in this folder, a GPU's")
     launching = commands.add_parser("launch")
     launching.add_argument("--build", type=Path, required=True)
     launching.add_argument("targets", nargs="+", metavar="KERNEL:TOOLKIT:MxNxK")
@@ -278,4 +324,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_stage(main)

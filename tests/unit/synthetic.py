@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,27 @@ class World:
 
     def key(self, kernel: str, toolkit: str) -> str:
         return f"{toolkit[-2:]}{sum(kernel.encode()):014x}"
+
+    def write_sanitizers(self, kernel: str, said: Sequence[str], changed: str = "") -> None:
+        """What compute-sanitizer said of a kernel: two tools clean, racecheck `said`; an older binary of `changed`."""
+        path = self.recorded / kernel.split(".")[0] / "sanitizers.json"
+        tools = {"memcheck": "clean", "racecheck": list(said), "synccheck": "clean"}
+        toolkits = {
+            toolkit: {
+                "build_key": "0" * 16 if toolkit == changed else self.key(kernel, toolkit),
+                "date": "2000-01-01",
+                "shapes": ["1x2x3"],
+                "tools": tools,
+            }
+            for toolkit in TOOLKITS
+        }
+        before = json.loads(path.read_text()) if path.is_file() else {}
+        _json(path, before | {kernel: {"gpu": self.gpu, "toolkits": toolkits}})
+
+    @property
+    def recorded(self) -> Path:
+        """A GPU's recordings, which only hold what compute-sanitizer said."""
+        return self.root / "recorded"
 
     def _write_build(self, kernel: str) -> None:
         loads = LEVELS.get(kernel, ("", 0, 1.0))[2]

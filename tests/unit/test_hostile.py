@@ -110,6 +110,7 @@ def test_no_text_of_a_recording_becomes_a_script(tmp_path: Path) -> None:
             planter.edit(path, FREE[kind])
     for path in sorted(world.build.glob("*/ladder.*.json"))[:8]:
         planter.edit(path, FREE["build"])
+    world.write_sanitizers("ladder.smem", [planter.text("found"), planter.text("SUMMARY: 1 hazard")])
     report = make(world, drawn=False).parent
     seen: set[int] = set()
     for page in report.rglob("*.html"):

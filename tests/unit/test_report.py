@@ -74,7 +74,7 @@ def make(world: World, drawn: bool = True) -> Path:
     for family in world.families if drawn else ():
         call(figures, "--family", family, "--measure", world.measure, "--out", root / "figures" / family)
     inputs += ["--verdicts", root / "verdicts.json", "--figures", root / "figures", "--images", world.images]
-    call(report, *inputs, "--config", world.config, "--out", root / "report")
+    call(report, *inputs, "--config", world.config, "--recorded", world.recorded, "--out", root / "report")
     return root / "report" / "index.html"
 
 
@@ -175,7 +175,9 @@ def made(world: World, drawn: bool = True) -> Made:
 @pytest.fixture(scope="module")
 def full_path(tmp_path_factory) -> Path:
     """The page of two real families, of whose ladder only LEVELS are measured."""
-    return make(World(tmp_path_factory.mktemp("full"), sizes=SIZES).write())
+    world = World(tmp_path_factory.mktemp("full"), sizes=SIZES).write()
+    world.write_sanitizers("ladder.smem", ["found", "a race <here>", "SUMMARY: 1 hazard"], changed="cuda12")
+    return make(world)
 
 
 @pytest.fixture(scope="module")
@@ -412,6 +414,14 @@ def test_nothing_at_all_still_makes_a_paper(empty):
 
 def test_samples_may_be_missing(odd):
     assert 'class="spark"' not in odd.markup and "samples.parquet" not in odd.markup
+
+
+def test_what_compute_sanitizer_said_of_todays_binary_is_on_the_kernels_page(full):
+    shown = full.page["kernels/ladder.smem.html"].words
+    today = "cuda13: memcheck, synccheck: clean; racecheck: 1 hazard; initcheck: not run"
+    assert f"cuda12: not run on today's binary; {today}" in shown
+    assert "What compute-sanitizer printed on cuda13" in shown and "a race &lt;here&gt;" in full.kernel("ladder.smem")
+    assert "compute-sanitizer</dt><dd>not run on today&#39;s binary</dd>" in full.kernel("ladder.naive")
 
 
 def test_a_failed_gate_is_shown(odd):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,12 @@ from support import ROOT
 from synthetic import write_build
 
 from gemmrepro import registry
+from gemmrepro.errors import UserError
+from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS, TOOLS, read_sanitizers
+from gemmrepro.paper.sanitizers import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
 
-CLEAN = "launched {}\n========= ERROR SUMMARY: 0 errors\n"
+LAUNCHED = "launched {}\n========= ERROR SUMMARY: 0 errors\n"
 
 
 def test_a_kernels_shapes_have_tails_where_it_takes_them() -> None:
@@ -26,13 +31,13 @@ def test_a_kernels_shapes_have_tails_where_it_takes_them() -> None:
 @pytest.mark.parametrize(
     ("code", "said", "outcome"),
     [
-        (0, CLEAN.format("a"), "clean"),
+        (0, LAUNCHED.format("a"), "clean"),
         (0, "launched a\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n", "clean"),
         (99, "launched a\n========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)\n", "found"),
         (99, "launched a\n========= ERROR SUMMARY: 12 errors\n", "found"),
         (0, "========= ERROR SUMMARY: 0 errors\n", "broken"),
         (0, "launched a\n", "broken"),
-        (1, CLEAN.format("a"), "broken"),
+        (1, LAUNCHED.format("a"), "broken"),
         (None, "", "did not end"),
     ],
 )
@@ -54,6 +59,8 @@ echo "========= ERROR SUMMARY: 0 errors"
 """
     )
     script.chmod(0o755)
+    (probe := script.with_name("nvidia-smi")).write_text("#!/bin/sh\necho NVIDIA H200, 9.0, GPU-1\n")
+    probe.chmod(0o755)
     monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin:/bin")
     return tmp_path / "commands"
 
@@ -73,6 +80,7 @@ def test_what_was_found_is_kept_by_kernel_and_not_run_again(tool, tmp_path, caps
         "pytorch.gelu_two": "found",
         "memory.reduce_wide": "clean",
     }
+    assert {one["gpu"] for one in found.values()} == {"NVIDIA H200"}
     commands = tool.read_text().splitlines()
     assert len(commands) == 4, "all at once, and then one by one"
     assert commands[0].index("memory.reduce_wide") < commands[0].index("pytorch.gelu"), "those of FIRST come first"
@@ -81,23 +89,164 @@ def test_what_was_found_is_kept_by_kernel_and_not_run_again(tool, tmp_path, caps
     assert "memcheck  clean       2" in capsys.readouterr().out
 
 
-RECORDED = json.loads((ROOT / "tests/campaigns/recorded/sanitizers-h200.json").read_text())
+H200 = ROOT / "reports/recorded/h200"
+FAMILIES = sorted(path.parent.name for path in H200.glob("*/gates.json"))
+RECORDED = {family: read_sanitizers(family, H200 / family / SANITIZERS) for family in FAMILIES}
+
+LATER = "it is newer than the run over the other cuda12 binaries; since then cuda13's alone were run"
+UNSANITIZED = {
+    ("ada.half_tiles", "cuda12"): LATER,
+    ("crt.certified", "cuda12"): LATER,
+    ("hopper.by_energy", "cuda12"): LATER,
+    ("hopper.epilogue", "cuda12"): LATER,
+    ("hopper.epilogue_apart", "cuda12"): LATER,
+    ("ladder.warptile", "cuda12"): "its loop's condition changed after the cuda12 run",
+    ("ladder.warptile_tuned", "cuda12"): "its loop's condition changed after the cuda12 run",
+}
+"""Binaries that passed the recorded gate and that no tool has been over, with the reason. Entries go when they are run
+(`campaigns/sanitizers.py run`, `report --record`); docs/reliability.md names them."""
 
 
 def test_the_recorded_outcome_is_clean_but_for_one_known_warning() -> None:
     """Racecheck takes the making of an mbarrier by thread 0 for another thread's (tests/gpu/test_gpu_gate.py)."""
-    known = {("ladder.cut", "racecheck"), ("ladder.pinned", "racecheck"), ("ladder.tma", "racecheck")}
-    found = set()
-    for kernel, toolkits in RECORDED.items():
-        for judged in toolkits.values():
-            assert set(judged) == {"build_key", "shapes", *sanitizers.TOOLS}, kernel
-            found |= {(kernel, tool) for tool in sanitizers.TOOLS if judged[tool] != "clean"}
-    assert found == known
-    said = [judged["racecheck"] for name, _ in known for judged in RECORDED[name].values()]
-    assert all("(0 errors, " in " ".join(words) for words in said if words != "clean")
+    found = {
+        (kernel, toolkit, tool): said[-1]
+        for kernels in RECORDED.values()
+        for kernel, outcome in kernels.items()
+        for toolkit, judged in outcome["toolkits"].items()
+        for tool, said in judged["tools"].items()
+        if said != CLEAN
+    }
+    known = {(f"ladder.{name}", "cuda13", "racecheck") for name in ("cut", "pinned", "tma")}
+    assert set(found) == known
+    assert all("(0 errors, " in said for said in found.values())
 
 
-def test_every_family_that_a_gpu_has_gated_is_among_the_recorded() -> None:
-    gated = {path.parent.name for path in ROOT.glob("reports/recorded/h200/*/gates.json")}
-    assert gated <= set(registry.family_names())
-    assert {name.split(".")[0] for name in RECORDED} == gated
+def test_every_tool_was_over_every_recorded_binary() -> None:
+    for kernels in RECORDED.values():
+        for kernel, outcome in kernels.items():
+            assert all(set(judged["tools"]) == set(TOOLS) for judged in outcome["toolkits"].values()), kernel
+
+
+def test_gated_binaries_without_a_current_outcome_are_those_listed() -> None:
+    lacking = set()
+    for family in FAMILIES:
+        for kernel, verdict in json.loads((H200 / family / "gates.json").read_text()).items():
+            said = RECORDED[family].get(kernel, {"toolkits": {}})["toolkits"]
+            for toolkit, judged in verdict["toolkits"].items():
+                current = said.get(toolkit, {}).get("build_key") == judged["build_key"]
+                if judged["status"] == "passed" and not current:
+                    lacking.add((kernel, toolkit))
+    assert lacking == set(UNSANITIZED)
+    text = (ROOT / "docs/reliability.md").read_text()
+    assert all(f"`{kernel}`" in text for kernel, _ in UNSANITIZED)
+
+
+KERNEL, KEY = "pytorch.gelu", "0123456789abcdef"
+
+
+def entry(tool: str, key: str = KEY, date: str = "2026-11-26T10:00:00Z", **other: object) -> dict[str, object]:
+    """One process's outcome, as `run` keeps it."""
+    one = {"gpu": "NVIDIA H200", "date": date, "shapes": ["1x5001x1"], "outcome": "clean", "said": []}
+    return {f"{KERNEL}:cuda13:{key}:{tool}": one | other}
+
+
+def filed(folder: Path) -> dict[str, object]:
+    check_manifest(folder / "pytorch")
+    return read_sanitizers("pytorch", folder / "pytorch" / SANITIZERS)[KERNEL]["toolkits"]["cuda13"]
+
+
+def test_an_outcome_is_merged_into_what_is_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "h200"
+    shutil.copytree(H200 / "pytorch", folder / "pytorch")
+    before = read_sanitizers("pytorch", folder / "pytorch" / SANITIZERS)
+    sanitizers.record(entry("memcheck"), folder)
+    assert filed(folder) == {
+        "build_key": KEY,
+        "date": "2026-11-26",
+        "shapes": ["1x5001x1"],
+        "tools": {"memcheck": "clean"},
+    }
+    sanitizers.record(entry("racecheck", outcome="found", said=["1 hazard"]), folder)
+    assert filed(folder)["tools"] == {"memcheck": "clean", "racecheck": ["found", "1 hazard"]}
+    sanitizers.record(entry("memcheck", key="f" * 16, date="2026-11-25T10:00:00Z"), folder)
+    assert filed(folder)["build_key"] == KEY, "an older run of another binary replaces nothing"
+    both = entry("memcheck", "a" * 16, "2026-11-26T12:00:00Z") | entry("memcheck", "b" * 16, "2026-11-26T11:00:00Z")
+    sanitizers.record(both, folder)
+    assert filed(folder)["build_key"] == "a" * 16, "the binary that was run last counts"
+    after = read_sanitizers("pytorch", folder / "pytorch" / SANITIZERS)
+    others = {name for name in before if name != KERNEL}
+    assert others and all(after[name] == before[name] for name in others)
+
+
+def test_an_outcome_goes_to_its_own_gpus_recordings(tmp_path: Path) -> None:
+    shutil.copytree(H200 / "pytorch", tmp_path / "h100/pytorch")
+    with pytest.raises(UserError, match=r"of NVIDIA H200, and not of .*h100; name the recordings of that GPU"):
+        sanitizers.record(entry("memcheck"), tmp_path / "h100")
+    (tmp_path / "h200").mkdir()
+    with pytest.raises(UserError, match="has no recording of pytorch; record the family there first"):
+        sanitizers.record(entry("memcheck"), tmp_path / "h200")
+
+
+JUDGED = {"build_key": KEY, "date": "2026-11-26", "shapes": ["1x2x3"], "tools": {"memcheck": "clean"}}
+
+
+def outcome(toolkit: str = "cuda13", gpu: str = "G", **other: object) -> dict[str, object]:
+    return {"gpu": gpu, "toolkits": {toolkit: JUDGED | other}}
+
+
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        ({KERNEL: outcome()}, None),
+        ({KERNEL: outcome(tools={"memcheck": ["found", "1 error"]})}, None),
+        ([], "is not of type 'object'"),
+        ({"pytorch.unheard_of": outcome()}, r"pytorch has no kernel pytorch\.unheard_of"),
+        ({"ladder.naive": outcome()}, r"pytorch has no kernel ladder\.naive"),
+        ({KERNEL: outcome("cuda11")}, "cuda11 does not compile it"),
+        ({KERNEL: outcome(gpu="H")}, "it was run on H, and the recording is of G"),
+        ({KERNEL: outcome(build_key="today's")}, "does not match"),
+        ({KERNEL: outcome(date="yesterday")}, "does not match"),
+        ({KERNEL: outcome(shapes=[])}, "non-empty|too short"),
+        ({KERNEL: outcome(tools={"lint": "clean"})}, "'lint' is not one of"),
+        ({KERNEL: outcome(tools={"memcheck": "fine"})}, "'fine' is not valid"),
+        ({KERNEL: outcome(tools={"memcheck": []})}, "is not valid"),
+        ({KERNEL: outcome(tools={})}, "enough properties|non-empty"),
+        ({KERNEL: outcome(more=1)}, "'more' was unexpected"),
+    ],
+)
+def test_a_recorded_outcome_is_checked(tmp_path: Path, document, complaint) -> None:
+    path = tmp_path / SANITIZERS
+    path.write_text(json.dumps(document))
+    if complaint is None:
+        assert read_sanitizers("pytorch", path, "G") == document
+        return
+    with pytest.raises(UserError, match=complaint):
+        read_sanitizers("pytorch", path, "G")
+
+
+def test_a_recording_without_outcomes_has_none(tmp_path: Path) -> None:
+    assert read_sanitizers("pytorch", tmp_path / SANITIZERS) == {}
+    assert load_sanitizers(None, ["pytorch"]) == {}
+    assert load_sanitizers(tmp_path, ["pytorch"]) == {}
+
+
+def test_the_page_shows_what_was_said_of_todays_binaries_alone() -> None:
+    clean = dict.fromkeys(TOOLS, "clean")
+    both = {name: JUDGED | {"build_key": name, "tools": clean} for name in ("cuda12", "cuda13")}
+    one = {"gpu": "NVIDIA H200", "toolkits": both}
+    (view,) = sanitizer_views(one, {"cuda12": "cuda12", "cuda13": "cuda13"})
+    assert view == SanitizerView(
+        "cuda12, cuda13", "memcheck, racecheck, initcheck, synccheck: clean", "", "NVIDIA H200, 2026-11-26"
+    )
+    old, new = sanitizer_views(one, {"cuda12": "another", "cuda13": "cuda13"})
+    assert (old.text, old.source, new.toolkits) == (NOT_RUN, "", "cuda13")
+    assert [view.text for view in sanitizer_views(None, {"cuda12": "a", "cuda13": "b"})] == [NOT_RUN]
+    assert sanitizer_views(one, {}) == ()
+    said = ["found", "Warning", "=== RACECHECK SUMMARY: 2 hazards displayed (0 errors, 2 warnings)"]
+    both["cuda13"]["tools"] = {"memcheck": "clean", "racecheck": said, "initcheck": "clean"}
+    (view,) = sanitizer_views(one, {"cuda13": "cuda13"})
+    assert view.text == (
+        "memcheck, initcheck: clean; racecheck: 2 hazards displayed (0 errors, 2 warnings); synccheck: not run"
+    )
+    assert view.found == "\n".join(said)

@@ -194,6 +194,7 @@ EDITS = [
         "\n\n",
         gates(list(registry.kernels("ladder"))) | rows("ladder"),
     ),
+    Edit("a recorded sanitizer", "reports/recorded/h200/ladder/sanitizers.json", "\n", "\n\n", rows("ladder")),
     Edit("recorded rows", "reports/recorded/h200/ladder/summary.csv", "\n", "\n\n", rows("ladder")),
     Edit(
         "a recorded take",

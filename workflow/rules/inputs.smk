@@ -6,14 +6,16 @@ from dataclasses import dataclass
 JUDGES = ["gates.operations"]
 
 
-RECORDING_SCHEMAS = [checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("run", "gates", "manifest")]
+RECORDING_SCHEMAS = [
+    checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("run", "gates", "sanitizers", "manifest")
+]
 
 
 def measured_from(wildcards):
     """What a family's rows are made from."""
     inputs = {"records": PLAN.builds_in([wildcards.family])}
     if not PLAN.live:
-        recording = PLAN.recorded(wildcards.family, *FILES, GATES, MANIFEST)
+        recording = PLAN.recorded(wildcards.family, *FILES, GATES, SANITIZERS, MANIFEST)
         ceilings = PLAN.recorded(CEILINGS, SUMMARY, RUN)
         return inputs | {"recording": recording, "ceilings": ceilings, "schemas": RECORDING_SCHEMAS}
     binaries = PLAN.builds_in([wildcards.family], "fatbin")

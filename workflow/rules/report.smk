@@ -30,7 +30,8 @@ rule report:
         declarations=[
             checked_out(path) for path in ("kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff")
         ],
-        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation")],
+        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation", "sanitizers")],
+        sanitizers=[path for family in FAMILIES for path in PLAN.recorded(family, SANITIZERS, MANIFEST)],
         others=expand("results/gpus/{gpu}/verdicts.json", gpu=PLAN.other_gpus),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
@@ -51,12 +52,14 @@ rule report:
         declared=[file_hash(path) for path in DECLARED],
         code=code("paper.page"),
         gpus="--gpus results/gpus" if PLAN.other_gpus else "",
+        recorded=PLAN.recordings,
     message:
         "Writing {output[0]} and the pages beside it"
     shell:
         "python3 -m gemmrepro.paper.page --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
-        " --experiments results/experiments --regimes results/regimes {params.gpus} --out reports 2>&1 | tee {log}"
+        " --experiments results/experiments --regimes results/regimes {params.gpus}"
+        " --recorded {params.recorded} --out reports 2>&1 | tee {log}"
 
 
 rule report_zip:

@@ -25,6 +25,7 @@ from gemmrepro.measure.checks.gates import GATES, check_gates
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.checks.physics import CEILINGS
 from gemmrepro.measure.checks.regimes import read_take
+from gemmrepro.measure.checks.sanitizers import SANITIZERS, read_sanitizers
 from gemmrepro.measure.checks.whole import read_whole
 from gemmrepro.measure.recording import RUN, SUMMARY
 from gemmrepro.measure.regimes.places import takes
@@ -79,6 +80,7 @@ def check_family(family: str, folder: Path, build: Path, stale: bool) -> None:
         _check_current(family, read_whole(family, folder, build).rows, build, stale)
     else:
         check_gates(family, folder / GATES)
+        read_sanitizers(family, folder / SANITIZERS)
     for take in takes(folder.parent, family):
         _check_current(family, read_take(family, take, build).rows, build, stale)
     declared = {experiment.name: experiment for experiment in experiments.declared(family)}

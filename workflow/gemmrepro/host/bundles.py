@@ -27,6 +27,7 @@ from gemmrepro.gpu.device import slug
 from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import digest
 from gemmrepro.measure.checks.physics import CEILINGS
+from gemmrepro.measure.checks.sanitizers import SANITIZERS
 from gemmrepro.measure.recording import FILES, RUN
 from gemmrepro.measure.regimes import places
 
@@ -38,7 +39,7 @@ NAMESPACE = "gemmrepro"
 MOST_BYTES, MOST_MEMBERS = 256 << 20, 2000
 """Limits on a bundle: of its file and of all its members unfolded, and their number. All H200 recordings take 12 MB."""
 
-_FILE = "|".join(map(re.escape, (*FILES, GATES)))
+_FILE = "|".join(map(re.escape, (*FILES, GATES, SANITIZERS)))
 _TAKE = "|".join(map(re.escape, places.FILES))
 _MEMBER = re.compile(
     rf"[a-z0-9_]{{1,64}}/({_FILE}|{experiments.RECORDINGS}/[a-z0-9_]{{1,64}}\.(csv|json)"
@@ -199,7 +200,7 @@ def _gpu(path: Path, name: str, contents: Mapping[str, bytes]) -> str:
         document = _json(path, member, data)
         if not isinstance(document, dict):
             raise _refused(path, f"{member} holds no object")
-        parts = document.values() if file == GATES else [document]
+        parts = document.values() if file in (GATES, SANITIZERS) else [document]
         gpus = [part.get("gpu") if isinstance(part, dict) else None for part in parts]
         for gpu in gpus:
             found = gpu.get("name") if isinstance(gpu, dict) else gpu

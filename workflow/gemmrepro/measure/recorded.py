@@ -23,6 +23,7 @@ from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.measure.checks.gates import GATES, check_gates
 from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.measure.checks.sanitizers import SANITIZERS, read_sanitizers
 from gemmrepro.measure.checks.whole import read_summary, read_whole
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS, Row, typed
 from gemmrepro.measure.recording import COUNTERS, FILES, RUN, SAMPLES, SUMMARY, rows_text, stale, write_nothing
@@ -44,8 +45,9 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
     # Gates and experiments may have been recorded without any times.
     timed = any((folder / name).exists() for name in FILES)
     if not timed and Path(recorded).is_dir():
-        check_manifest(folder, GATES)
+        check_manifest(folder, GATES, SANITIZERS)
         check_gates(family, folder / GATES)
+        read_sanitizers(family, folder / SANITIZERS)
         write_nothing(out)
         return 0, 0
     if not folder.is_dir():

@@ -27,6 +27,7 @@ from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
 from gemmrepro.paper.gpus import Gpu, read_others
 from gemmrepro.paper.locks import LockView, read_locks
 from gemmrepro.paper.places import Places
+from gemmrepro.paper.sanitizers import load_sanitizers
 
 TEMPLATES = ROOT / "reports" / "template"
 
@@ -40,6 +41,7 @@ class Inputs:
         gates: gate verdicts by kernel id.
         builds: build records by kernel id and toolkit.
         findings: the paper's own figures by name.
+        sanitized: what compute-sanitizer said, by kernel id.
         others: other GPUs whose recordings were judged by themselves.
         files: what the pages link to.
     """
@@ -59,6 +61,7 @@ class Inputs:
     gates_dir: Path
     experiments: Mapping[str, Mapping[str, Results]] = field(default_factory=dict)
     regimes: Mapping[str, Regimes] = field(default_factory=dict)
+    sanitized: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     others: Sequence[Gpu] = ()
 
     @cached_property
@@ -103,5 +106,6 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         gates_dir=arguments.gates,
         experiments=found,
         regimes={name: load_regimes(arguments.regimes, name) for name in families},
+        sanitized=load_sanitizers(arguments.recorded, families),
         others=read_others(arguments.gpus, families),
     )

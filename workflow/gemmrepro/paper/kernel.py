@@ -20,6 +20,7 @@ from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine_code import MachineCodeView, machine_code
 from gemmrepro.paper.prediction import prediction
 from gemmrepro.paper.rows import CounterView, RowView, Samples, counter_view, row_view, times_of
+from gemmrepro.paper.sanitizers import SanitizerView, sanitizer_views
 from gemmrepro.paper.text import LinkView, anchor, highlighted
 from gemmrepro.registry.ladders import heading, level_name, original
 
@@ -65,6 +66,7 @@ class KernelView:
     multiple_of: Mapping[str, int]
     evidence: EvidenceView | None
     gate: GateView
+    sanitized: tuple[SanitizerView, ...]
     code: MachineCodeView
     rows: tuple[RowView, ...]
     counters: tuple[CounterView, ...]
@@ -108,6 +110,10 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         multiple_of={axis.upper(): step for axis, step in kernel.accepts.multiple_of.items()},
         evidence=evidence_view(kernel, measured),
         gate=gate_view(inputs.gates.get(kernel.id), kernel.compute.dtype_out),
+        sanitized=sanitizer_views(
+            inputs.sanitized.get(kernel.id),
+            {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()},
+        ),
         code=machine_code(kernel, inputs),
         rows=tuple(row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()),
         counters=tuple(counter_view(row) for _, row in counters.iterrows()),

@@ -261,6 +261,7 @@ def main() -> int:
     parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
     parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
     parser.add_argument("--gpus", type=Path, help="folder with one folder of judged recordings per other GPU")
+    parser.add_argument("--recorded", type=Path, help="a GPU's recordings, for what compute-sanitizer said there")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report; index.html begins it")
     arguments = parser.parse_args()

@@ -17,6 +17,7 @@ from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, check_limits
 from gemmrepro.measure.checks.refusal import refused
 from gemmrepro.measure.checks.samples import read_samples
+from gemmrepro.measure.checks.sanitizers import SANITIZERS, read_sanitizers
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS, CounterRow
 from gemmrepro.measure.recording import (
     COUNTERS,
@@ -60,7 +61,7 @@ def read_whole(family: str, folder: Path, build: Path) -> Recording:
     Raises:
         UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
     """
-    check_manifest(folder, *FILES, GATES)
+    check_manifest(folder, *FILES, GATES, SANITIZERS)
     rows = read_summary(folder)
     counted = read_rows(folder / COUNTERS, COUNTER_COLUMNS)
     check_cells(CounterRow, counted, folder / COUNTERS)
@@ -73,6 +74,7 @@ def read_whole(family: str, folder: Path, build: Path) -> Recording:
     check_limits(family, rows, run, ceilings_of(folder.parent, run), folder / SUMMARY)
     check_counters(counted, rows, run, folder / COUNTERS)
     check_gates(family, folder / GATES, run["gpu"]["name"])
+    read_sanitizers(family, folder / SANITIZERS, run["gpu"]["name"])
     return Recording(rows, counted, run, raw)
 
 
