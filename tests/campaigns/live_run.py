@@ -4,7 +4,7 @@
     python tests/campaigns/live_run.py --read tests/campaigns/recorded/live-run.json
 
 Each job of gates, sweep, regimes and experiments has a GPU of its own from its start to its end, so their sum is what
-one GPU would be busy for. `--on N` also prints how long N GPUs would be, with the jobs in the order in which these began.
+one GPU would be busy for. `--on N` also prints how long N GPUs would be, with the jobs in that order.
 """
 
 from __future__ import annotations

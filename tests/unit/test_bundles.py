@@ -152,6 +152,14 @@ def test_a_run_that_lost_a_file_is_not_bundled(finished, tmp_path):
         bundle_main([str(tmp_path / "mine.zip"), "--results", str(finished)])
 
 
+def test_the_bundle_of_a_live_run_on_four_cards_is_accepted(tmp_path):
+    """As it was packed where it ran; its rows count as stale here, where nothing is built."""
+    bundle = read_bundle(ROOT / "tests/campaigns/recorded/live-run-h200.zip")
+    folder = accept(bundle, tmp_path / "recorded", tmp_path / "build", stale=True)
+    cards = {json.loads(path.read_text())["gpu"]["card"] for path in folder.rglob("run.json")}
+    assert (folder.name, len(list(folder.glob("*/summary.csv"))), len(cards)) == ("h200", 11, 4)
+
+
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
 def test_a_signature_names_who_made_a_bundle(card, tmp_path):
     write_bundle(card, tmp_path / "b.zip")

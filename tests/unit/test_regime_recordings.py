@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -22,6 +23,7 @@ from gemmrepro.measure import results as sweep_results
 from gemmrepro.measure.checks import regimes as checks
 from gemmrepro.measure.records import Check, Records
 from gemmrepro.measure.regimes import passes, places, plan, recorded, results
+from gemmrepro.measure.regimes.columns import SET
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.regimes.rules import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
@@ -167,6 +169,39 @@ def test_blocks_are_in_a_balanced_order(take):
     one = samples[(samples.n == 256) & (samples.regime == BURST)]
     order = list(one.drop_duplicates("block").sort_values("block").kernel)
     assert order == ["cublas.sgemm", *KERNELS, *KERNELS[::-1], "cublas.sgemm"]
+
+
+def sets_of_one_size(scaled_numbers):
+    """FP8's products of one size, without scales in a set of four and with scales in a set of three."""
+    members = ("fp8_e4m3", "fp16", "row,col,row", "8192", "8192", "8192", SUSTAINED)
+    numbers = {
+        ("cublas.gemm_fast", "library"): (0, 7),
+        ("cublas.gemm", "library"): (1, 6),
+        ("fp8.fast", "cuda13"): (2, 5),
+        ("fp8.by_size", "cuda13"): (3, 4),
+        ("cublas.gemm_block_scaled", "library"): scaled_numbers,
+        ("fp8.scaled", "cuda13"): (1, 4),
+        ("fp8.scaled_ring", "cuda13"): (2, 3),
+    }
+    baselines = {
+        "fp8.fast": "cublas.gemm_fast",
+        "fp8.by_size": "cublas.gemm",
+        "fp8.scaled": "cublas.gemm_block_scaled",
+        "fp8.scaled_ring": "cublas.gemm_block_scaled",
+    }
+    rows = [
+        {"kernel": kernel, "toolkit": "cuda13", "baseline": baseline, **dict(zip(SET, members, strict=True))}
+        for kernel, baseline in baselines.items()
+    ]
+    found = {(*name, *members): SimpleNamespace(numbers=blocks) for name, blocks in numbers.items()}
+    return found, checks._operations("fp8", rows)
+
+
+def test_sets_of_one_size_are_told_apart_by_their_operation():
+    checks._check_order(*sets_of_one_size((0, 5)), Path("summary.csv"))
+    for other in ((0, 4), (0, 6), (5, 0, 1)):
+        with pytest.raises(UserError, match="sustained are not in a balanced order"):
+            checks._check_order(*sets_of_one_size(other), Path("summary.csv"))
 
 
 def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys):

@@ -68,6 +68,15 @@ def test_a_baseline_of_another_take_says_nothing_of_energy():
     assert best and (best.joules, best.library_joules) == (0.14, None)
 
 
+def test_a_size_of_the_regimes_alone_has_no_winner_in_turn():
+    in_turn, regimes = measured()
+    rows = in_turn["hopper"].summary
+    rows[["m", "n", "k"]] = 8192
+    (line,) = regime_lines(in_turn, regimes)
+    assert line.winners[IN_TURN] is None
+    assert line.winners[BURST] and not line.flips
+
+
 def test_stale_rows_and_families_without_rows_have_no_line():
     in_turn, regimes = measured()
     stale = Regimes("hopper", regimes["hopper"].summary.assign(status="stale"))

@@ -98,7 +98,6 @@ def _check_readings(readings: pd.DataFrame, path: Path) -> None:
 
 def _check_rows(family: str, rows: Rows, found: Mapping[files.Point, files.Subject], path: Path) -> None:
     """Rows and blocks are of the same points, in balanced passes, and every cell is what the blocks give."""
-    _check_order(found, _operations(family, rows), path)
     seen: set[files.Point] = set()
     for number, row in enumerate(rows, 2):
         place, point = f"line {number}", tuple(row[name] for name in POINT)
@@ -115,6 +114,7 @@ def _check_rows(family: str, rows: Rows, found: Mapping[files.Point, files.Subje
         _check_row(row, point, found, path, place)
     if lost := found.keys() - seen:
         raise refused(path, "", f"it has no row of {' '.join(min(lost))}, of which there are samples")
+    _check_order(found, _operations(family, rows), path)
 
 
 def _check_row(

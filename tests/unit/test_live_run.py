@@ -1,0 +1,46 @@
+"""The times of a live run's jobs, from Snakemake's log."""
+
+import json
+
+from campaigns.live_run import Job, jobs, scheduled, table
+from support import ROOT
+
+LOG = """
+[Wed Nov 25 23:31:40 2026]
+Job 36: Checking the numbers of crt on the GPU
+[Wed Nov 25 23:31:41 2026]
+Job 87: Judging the claims on reports/recorded/h200
+[Wed Nov 25 23:32:00 2026]
+Finished jobid: 36 (Rule: gate_numeric)
+Job 22: Measuring crt: sweep --config results/config.json (finished points survive an interruption)
+Job 70: Experiments of crt, on the GPU: accuracy
+[Wed Nov 25 23:32:10 2026]
+Finished jobid: 70 (Rule: experiments_of_crt)
+Finished jobid: 87 (Rule: verdicts_on_h200)
+[Wed Nov 25 23:33:40 2026]
+Finished jobid: 22 (Rule: measure)
+Job 23: Measuring crt sustained and in bursts (finished passes survive an interruption)
+""".splitlines()
+
+
+def test_jobs_on_the_gpu_are_read_and_others_are_not():
+    gates, sweep, experiments = (
+        Job("gates", "crt", 0, 20),
+        Job("sweep", "crt", 20, 120),
+        Job("experiments", "crt", 20, 30),
+    )
+    assert sorted(jobs(LOG), key=str) == sorted([gates, sweep, experiments], key=str)
+    assert table(jobs(LOG)).splitlines()[-1] == "| all | 20 | 100 |  | 10 | 130 |"
+
+
+def test_a_family_is_measured_after_its_gates():
+    assert [scheduled(jobs(LOG), gpus) for gpus in (1, 2, 3)] == [130, 120, 120]
+
+
+def test_the_recorded_runs_are_whole():
+    two, four = json.loads((ROOT / "tests/campaigns/recorded/live-run.json").read_text())
+    assert (two["gpus"], four["gpus"]) == ("2 NVIDIA H100 80GB HBM3", "4 NVIDIA H200")
+    found = [Job(**job) for job in four["jobs"]]
+    assert sum(job.end - job.begin for job in found) == 1508
+    assert len({job.family for job in found if job.stage == "gates"}) == 11
+    assert round(scheduled(found, 2) / 60, 1) == 12.8
