@@ -48,9 +48,9 @@ def table(name: str, change: Callable[[pd.DataFrame], Any]) -> Edit:
     return edit
 
 
-def samples(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Edit:
+def samples(change: Callable[[pd.DataFrame], pd.DataFrame], name: str = "samples.parquet") -> Edit:
     def edit(folder: Path) -> None:
-        change(pd.read_parquet(folder / "samples.parquet")).to_parquet(folder / "samples.parquet", index=False)
+        change(pd.read_parquet(folder / name)).to_parquet(folder / name, index=False)
 
     return edit
 
@@ -316,6 +316,8 @@ def gates(change: Callable[[dict[str, Any]], Any]) -> Edit:
     return document("gates.json", lambda verdicts: change(_first_judged(verdicts)))
 
 
+UNJUDGED = "claims keep their verdicts, with a sentence that the numerical gate has not passed for their kernels"
+
 VERDICTS = (
     Alteration(
         "every error x 1e6, status passed",
@@ -358,15 +360,15 @@ VERDICTS = (
     Alteration(
         "gate key changed",
         gates(lambda j: j.update(gate_key="0" * 16)),
-        "harmless",
-        "the verdict is stale",
+        "believed",
+        UNJUDGED,
         "gates.json",
     ),
     Alteration(
         "verdicts removed",
         lambda folder: (folder / "gates.json").unlink(),
-        "harmless",
-        "the gates read 'not run'",
+        "believed",
+        UNJUDGED,
         "gates.json",
     ),
 )
@@ -539,7 +541,219 @@ EXPERIMENTS = (
     ),
 )
 
-ALTERATIONS = (*SUMMARY, *SAMPLES, *VERDICTS, *COUNTERS, *MANIFESTS, *CONSISTENT, *EXPERIMENTS)
+TAKE = "regimes/1"
+"""The take that is altered."""
+
+
+def _take(name: str, change: Callable[[pd.DataFrame], Any], *outcome: str) -> Alteration:
+    """An alteration of a take's rows; `outcome` and its reason where it is not refused."""
+    return Alteration(f"take: {name}", table(f"{TAKE}/summary.csv", change), *outcome, needs=f"{TAKE}/summary.csv")
+
+
+def _taken(name: str, file: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Alteration:
+    """An alteration of a take's samples or readings, its rows left as they are."""
+    return Alteration(f"take: {name}", samples(change, f"{TAKE}/{file}.parquet"), needs=f"{TAKE}/summary.csv")
+
+
+def _times(factor: float, *columns: str) -> Callable[[pd.DataFrame], None]:
+    """The first row of a kernel, sustained, with some cells scaled."""
+
+    def change(rows: pd.DataFrame) -> None:
+        for column in columns:
+            rows.loc[_first(rows), column] = f"{factor * float(rows.loc[_first(rows), column]):.6g}"
+
+    return change
+
+
+def _first(rows: pd.DataFrame) -> int:
+    return int(rows.index[(rows["baseline"] != "") & (rows["regime"] == "sustained")][0])
+
+
+MEASURED = (*TIMES, *RATIO, "tflops", "gbps", "baseline_median_us", "joules", "clock_mhz", "power_w", "temp_c")
+
+
+def _exchanged(rows: pd.DataFrame) -> None:
+    """What was measured of the first row and of the next one of its regime."""
+    one = _first(rows)
+    alike = rows.index[(rows["regime"] == rows.loc[one, "regime"]) & (rows["baseline"] != "") & (rows.index > one)]
+    other = int(alike[0])
+    rows.loc[[one, other], list(MEASURED)] = rows.loc[[other, one], list(MEASURED)].to_numpy()
+
+
+def _set(**cells: str) -> Callable[[pd.DataFrame], None]:
+    def change(rows: pd.DataFrame) -> None:
+        for column, value in cells.items():
+            rows.loc[_first(rows), column] = value
+
+    return change
+
+
+def _consistent_take(time: float, energy: float) -> Edit:
+    """Times and energies of a take altered with its rows, by the project's own arithmetic."""
+
+    def edit(folder: Path) -> None:
+        take = folder / TAKE
+        rows = pd.read_csv(take / "summary.csv", dtype=str, keep_default_na=False)
+        kernel = rows.loc[_first(rows), "kernel"]
+        for name, column, factor in (("samples", "time_us", time), ("readings", "energy_j", energy)):
+            frame = pd.read_parquet(take / f"{name}.parquet")
+            frame.loc[frame["kernel"] == kernel, column] *= factor
+            frame.to_parquet(take / f"{name}.parquet", index=False)
+        _rewrite_take(take, rows)
+
+    return edit
+
+
+def _rewrite_take(take: Path, rows: pd.DataFrame) -> None:
+    """Every row of a take computed anew from its blocks, its rates scaled with its time."""
+    from gemmrepro.core.names import LIBRARY
+    from gemmrepro.measure.regimes import derived, files
+    from gemmrepro.measure.regimes.columns import POINT, SET
+
+    found = files.by_point(pd.read_parquet(take / "samples.parquet"), pd.read_parquet(take / "readings.parquet"))
+    for line, row in rows.iterrows():
+        baseline = found[row["baseline"], LIBRARY, *(row[name] for name in SET)].blocks if row["baseline"] else None
+        cells = derived.cells(row["regime"], found[tuple(row[name] for name in POINT)].blocks, baseline)
+        faster = float(row["median_us"]) / cells["median_us"]
+        cells |= {column: faster * float(row[column]) for column in ("tflops", "gbps") if row[column]}
+        for column, value in cells.items():
+            text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+            rows.loc[line, column] = text
+    rows.to_csv(take / "summary.csv", index=False)
+
+
+def _of_kernel(frame: pd.DataFrame) -> pd.Series:
+    """The rows of the first kernel that is no library's."""
+    return frame["kernel"] == frame.loc[frame["toolkit"] != "library", "kernel"].iloc[0]
+
+
+REGIMES = (
+    _take("a time x 1.24", _times(1.24, "median_us")),
+    _take("a time and its interval in ns", _times(1000, *TIMES)),
+    _take("a time and its interval x 1.0001", _times(1.0001, *TIMES)),
+    _take("rates x 1.24", _times(1.24, "tflops", "gbps")),
+    _take("a ratio and its interval x 1.24", _times(1.24, *RATIO)),
+    _take("joules x 1.24", _times(1.24, "joules")),
+    _take("joules in mJ", _times(1000, "joules")),
+    _take("a clock x 1.1", _times(1.1, "clock_mhz")),
+    _take("a power x 0.9", _times(0.9, "power_w")),
+    _take("more blocks that began ready", _set(ready="99")),
+    _take("no throttling", _set(throttle="none of it")),
+    _take("sustained called a burst", _set(regime="burst")),
+    _take("an unknown regime", _set(regime="idle")),
+    _take("another layout", _set(layout="col,row,row")),
+    _take("build key of another binary", _set(build_key="0123456789abcdef")),
+    _take("a row dropped", lambda rows: rows.drop(index=_first(rows))),
+    _take("all rows dropped", lambda rows: rows.iloc[:0]),
+    _take("a row twice", lambda rows: pd.concat([rows, rows.loc[[_first(rows)]]])),
+    _take("measurements of two rows exchanged", _exchanged),
+    _take("reordered rows", lambda rows: rows.iloc[::-1], "harmless", "rows are found by their point"),
+    _taken("samples of a kernel x 0.8", "samples", lambda s: s.assign(time_us=s["time_us"] * _share(s, 0.8))),
+    _taken("all samples x 1000", "samples", lambda s: s.assign(time_us=1000 * s["time_us"])),
+    _taken("a block dropped", "samples", lambda s: s[s["block"] != 0]),
+    _taken("the samples of a kernel dropped", "samples", lambda s: s[~_of_kernel(s)]),
+    _taken("samples in another block", "samples", lambda s: s.assign(block=s["block"] + _of_kernel(s))),
+    _taken("no readings", "readings", lambda r: r.iloc[:0]),
+    _taken("energies x 1000", "readings", lambda r: r.assign(energy_j=1000 * r["energy_j"])),
+    _taken("energies of a kernel x 0.8", "readings", lambda r: r.assign(energy_j=r["energy_j"] * _share(r, 0.8))),
+    _taken("the energy counter runs back", "readings", lambda r: r.assign(energy_j=-r["energy_j"])),
+    _taken("clocks x 1.1", "readings", lambda r: r.assign(clock_mhz=1.1 * r["clock_mhz"])),
+    Alteration(
+        "take: samples and rows of a kernel ten times as fast",
+        _consistent_take(0.1, 1.0),
+        why="the ceiling of fp32 or fp64 from tensor cores is that of one product of 8-bit types",
+        needs=f"{TAKE}/summary.csv",
+        believed_in=("crt", "sgemm"),
+    ),
+    Alteration(
+        "take: energies and rows of a kernel ten times as high",
+        _consistent_take(1.0, 10.0),
+        needs=f"{TAKE}/summary.csv",
+    ),
+    Alteration(
+        "take: GPU renamed",
+        document(f"{TAKE}/run.json", lambda run: run["gpu"].update(name="NVIDIA B200")),
+        needs=f"{TAKE}/summary.csv",
+    ),
+    Alteration(
+        "take: samples cut short", raw(f"{TAKE}/samples.parquet", lambda data: data[:-50]), needs=f"{TAKE}/summary.csv"
+    ),
+    Alteration(
+        "take: samples and rows of a kernel 5 % faster",
+        _consistent_take(1 / 1.05, 1.0),
+        "believed",
+        "consistent, and within the limits of the GPU",
+        f"{TAKE}/summary.csv",
+    ),
+    Alteration(
+        "take: energies and rows of a kernel 20 % lower",
+        _consistent_take(1.0, 0.8),
+        "believed",
+        "nothing holds energies against the momentary powers",
+        f"{TAKE}/summary.csv",
+    ),
+    Alteration(
+        "take removed",
+        lambda folder: shutil.rmtree(folder / TAKE),
+        "believed",
+        "nothing says how many takes there were",
+        f"{TAKE}/summary.csv",
+    ),
+)
+
+
+def _share(frame: pd.DataFrame, factor: float) -> pd.Series:
+    """`factor` in the rows of the first kernel, and 1 in the others."""
+    return 1.0 - (1.0 - factor) * _of_kernel(frame)
+
+
+def sanitizers(change: Callable[[dict[str, Any]], Any]) -> Edit:
+    """An edit of the first kernel's outcome of compute-sanitizer, with one toolkit."""
+    return document("sanitizers.json", lambda said: change(next(iter(next(iter(said.values()))["toolkits"].values()))))
+
+
+def _sanitizer(name: str, edit: Edit, *outcome: str) -> Alteration:
+    return Alteration(f"sanitizers: {name}", edit, *outcome, needs="sanitizers.json")
+
+
+def _renamed(said: dict[str, Any]) -> None:
+    said["ladder.unheard_of"] = said.pop(next(iter(said)))
+
+
+SANITIZERS = (
+    _sanitizer("an unknown kernel", document("sanitizers.json", _renamed)),
+    _sanitizer("an unknown tool", sanitizers(lambda one: one["tools"].update(lint="clean"))),
+    _sanitizer("another word for clean", sanitizers(lambda one: one["tools"].update(memcheck="fine"))),
+    _sanitizer("no build key", sanitizers(lambda one: one.update(build_key=""))),
+    _sanitizer(
+        "of another GPU", document("sanitizers.json", lambda said: [one.update(gpu="fake") for one in said.values()])
+    ),
+    _sanitizer("cut short", raw("sanitizers.json", lambda data: data[:-9])),
+    _sanitizer(
+        "build key of another binary",
+        sanitizers(lambda one: one.update(build_key="0123456789abcdef")),
+        "believed",
+        "the tools' outcomes have nothing behind them that could be computed again",
+    ),
+    _sanitizer(
+        "removed",
+        lambda folder: (folder / "sanitizers.json").unlink(),
+        "harmless",
+        "the kernels' pages say that the tools were not run",
+    ),
+)
+
+ALTERATIONS = (
+    *SUMMARY,
+    *SAMPLES,
+    *VERDICTS,
+    *COUNTERS,
+    *MANIFESTS,
+    *CONSISTENT,
+    *EXPERIMENTS,
+    *REGIMES,
+    *SANITIZERS,
+)
 
 
 def copy(family: Path, to: Path) -> Path:

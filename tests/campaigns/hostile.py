@@ -1,6 +1,6 @@
 """What a stranger sends: recordings, bundles, claims, names and configurations that attack whoever reads them.
 
-    PYTHONPATH=workflow python tests/campaigns/hostile.py --markdown
+    PYTHONPATH=workflow python tests/campaigns/hostile.py --markdown --out tests/campaigns/recorded/hostile.json
 
 Each attack has a channel and tries to run code, to leave its folder, or to use up memory or time. It holds if it is
 refused in one sentence, or does nothing; whatever it does, the file named in CANARY must not appear, and nothing may be
@@ -33,6 +33,7 @@ import yaml  # noqa: E402
 
 from gemmrepro import registry  # noqa: E402
 from gemmrepro.core import cache  # noqa: E402
+from gemmrepro.core.files import write_json  # noqa: E402
 from gemmrepro.core.journal import Journal  # noqa: E402
 from gemmrepro.errors import UserError  # noqa: E402
 from gemmrepro.host import compare, config  # noqa: E402
@@ -65,6 +66,10 @@ class Outcome:
     def held(self) -> bool:
         """Refused by the project's own words, or without any effect where that was expected."""
         return bool(self.said) != bool(self.attack.nothing) and "broke:" not in self.said
+
+    @property
+    def answer(self) -> str:
+        return self.said or f"no effect: {self.attack.nothing or 'NOT REFUSED'}"
 
 
 LIMITS = ((signal.ITIMER_PROF, signal.SIGPROF, SECONDS), (signal.ITIMER_REAL, signal.SIGALRM, PATIENCE))
@@ -322,6 +327,7 @@ ATTACKS = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--markdown", action="store_true", help="print every attack and what was said")
+    parser.add_argument("--out", type=Path, help="write every attack and what came of it to this file")
     arguments = parser.parse_args()
     os.environ.setdefault("GEMMREPRO_TUNED", "h200")
     outcomes = []
@@ -330,9 +336,13 @@ def main() -> int:
             outcomes.append(tried(attack, Path(scratch) / "outer"))
     for outcome in outcomes:
         if arguments.markdown or not outcome.held:
-            said = outcome.said or f"no effect: {outcome.attack.nothing or 'NOT REFUSED'}"
-            print(f"| {outcome.attack.channel} | {outcome.attack.name} | {said[:300]} |")
+            print(f"| {outcome.attack.channel} | {outcome.attack.name} | {outcome.answer[:300]} |")
     held = sum(outcome.held for outcome in outcomes)
+    if arguments.out:
+        found = {
+            f"{one.attack.channel}: {one.attack.name}": {"held": one.held, "said": one.answer[:300]} for one in outcomes
+        }
+        write_json(arguments.out, {"tried": len(outcomes), "held": held, "attacks": found})
     print(f"{len(outcomes)} tried, {held} held")
     return int(held != len(outcomes))
 

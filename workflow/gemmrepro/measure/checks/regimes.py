@@ -13,7 +13,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.measure.checks.follows import check_rates, close, mismatch
 from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.physics import POWER, check_limits
+from gemmrepro.measure.checks.physics import CEILINGS, POWER, check_limits
 from gemmrepro.measure.checks.refusal import refused
 from gemmrepro.measure.checks.samples import Form, read_table
 from gemmrepro.measure.checks.whole import ceilings_of, read_run
@@ -65,6 +65,7 @@ def read_take(family: str, folder: Path, build: Path) -> RegimeRecording:
     recorded = folder.parent.parent
     check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in places.FILES))
     run = read_run(folder)
+    _check_gpu(run, recorded, folder / places.RUN)
     ceilings = ceilings_of(recorded.parent, run)
     path = folder / places.SUMMARY
     rows = read_rows(path, ROW_COLUMNS)
@@ -84,6 +85,14 @@ def read_take(family: str, folder: Path, build: Path) -> RegimeRecording:
     check_limits(family, apart, run, ceilings, path)
     _check_energy(rows, run, path)
     return RegimeRecording(rows, raw_samples, raw_readings, run)
+
+
+def _check_gpu(run: Mapping[str, Any], recorded: Path, path: Path) -> None:
+    """A take is of the model of its neighbours: without their ceilings no rate of it would be limited."""
+    gpu = run["gpu"]["name"]
+    for folder in (recorded, recorded.parent / CEILINGS):
+        if (folder / places.RUN).is_file() and (other := read_run(folder)["gpu"]["name"]) != gpu:
+            raise refused(path, "", f"it was taken on {gpu}, and {folder.name} was recorded on {other}")
 
 
 def _check_readings(readings: pd.DataFrame, path: Path) -> None:
