@@ -23,8 +23,8 @@ pytestmark = pytest.mark.containers
 
 IMAGES = ROOT / "resources/images"
 DEFAULT = ("cuda12", "cuda13", "report")
-OTHERS = ("pdf",)
-"""The image of the target `pdf`, which the default run does not build: looked at where it is."""
+OTHERS = ("measure", "pdf", "torch", "torchcpu")
+"""Images that the default run does not build: looked at where they are."""
 REBUILD = "an older version of the builder made it? Remove resources/images/{env}.sif, and the next run builds it"
 
 CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s+(.*?)\s+-----END CERTIFICATE-----", re.DOTALL)
