@@ -44,7 +44,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("regimes.kernels.hopper", ["hopper.nonesuch"], "there is no timed kernel hopper.nonesuch", "hopper.lockstep"),
     ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes", "choose among ada"),
     ("regimes.sizes", {"nonesuch": [1]}, "regimes.sizes", "choose among"),
-    ("regimes.pairs.sustained", -1, "regimes.pairs.sustained", ""),
+    ("regimes.pairs.sustained", -1, "regimes.pairs.sustained", "at least 0"),
     # key, value, what the message names, the remedy
     ("measure", "sometimes", "measure must be", "one of auto, live, recorded"),
     ("measure", None, "measure must be", "one of auto, live, recorded"),
@@ -186,12 +186,15 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     (["snakemake", "-n", "--cores", "1", "--config", "recorded_gpu=nonesuch"], "choose one of h200"),
     (["snakemake", "-n", "--cores", "1", "--configfile", "{wrong}"], "sweep.rounds is in wrong.yaml twice"),
     (["python", "-m", "gemmrepro", "nonesuch"], "known are check"),
-    (["python", "-m", "gemmrepro", "check", "nonesuch"], "nonesuch"),
-    (["python", "-m", "gemmrepro.build.stage", "--kernel", "no.such", "--toolkit", "cuda12", "--archs", "90"], "no"),
-    (["workflow/scripts/record", "--families", "nonesuch"], "nonesuch"),
+    (["python", "-m", "gemmrepro", "check", "nonesuch"], "no kernel family 'nonesuch'; known families: ada, ceilings,"),
+    (
+        ["python", "-m", "gemmrepro.build.stage", "--kernel", "no.such", "--toolkit", "cuda12", "--archs", "90"],
+        "there is no kernel 'no.such'; did you mean",
+    ),
+    (["workflow/scripts/record", "--families", "nonesuch"], "'nonesuch'; known families: ada, ceilings,"),
     (["workflow/scripts/record", "--caches", "tepid"], "choose cold, warm or cold,warm"),
     (["workflow/scripts/record", "--setting", "nonsense"], "family.experiment.setting=value"),
-    (["workflow/scripts/record", "--sizes", "ladder"], "ladder"),
+    (["workflow/scripts/record", "--sizes", "ladder"], "family=size,size; for instance ladder=256,1024"),
     (["workflow/scripts/record", "--config", "nonesuch.yaml"], "nonesuch.yaml"),
     (["workflow/scripts/record", "--rounds", "0"], "--rounds must be at least 2"),
     (["workflow/scripts/record", "--seconds", "nan"], "--seconds must be"),
@@ -224,6 +227,25 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
         "/none/cuda13/ladder.naive.json is missing; run the target 'build' again",
     ),
 ]
+
+
+FILES = ("sweep.rounds", "families", "build.cuda13", "experiments.ozaki", "sweep.sizes.hopper")
+"""Keys whose first wrong value also goes through the main command."""
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_a_wrong_configuration_ends_the_main_command_with_one_line(key: str, tree: Path, tmp_path: Path) -> None:
+    value, named, remedy = next((value, *told) for name, value, *told in WRONG if name == key)
+    mine = tmp_path / "mine.yaml"
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    mine.write_text(yaml.safe_dump(value))
+    done = call(["snakemake", "-n", "--cores", "1", "--configfile", str(mine)], tree)
+    assert done.returncode == 1, done.stdout
+    assert "Traceback" not in done.stdout
+    (said,) = (line for line in done.stdout.splitlines() if line.startswith("gemmrepro: "))
+    assert named in said and remedy in said
+    assert done.stdout.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize(("command", "remedy"), COMMAND_LINES, ids=[" ".join(c) for c, _ in COMMAND_LINES])

@@ -1,0 +1,131 @@
+"""The numbers of docs/reliability.md are those of the recorded campaigns and of the lists of cases."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import test_bad_configuration
+import test_blas
+import test_cheats
+import test_hostile
+from campaigns.alterations import ALTERATIONS, COUNTERS, EXPERIMENTS, MANIFESTS, REGIMES, SAMPLES, SUMMARY, VERDICTS
+from campaigns.alterations import SANITIZERS as SANITIZED
+from campaigns.fakes import FAKES
+from campaigns.hostile import ATTACKS
+from support import ROOT
+
+from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS
+
+TEXT = (ROOT / "docs/reliability.md").read_text()
+WORDS = " ".join(TEXT.split())
+ROWS = {cells[1]: cells for line in TEXT.splitlines() if len(cells := [part.strip() for part in line.split("|")]) == 7}
+"""Rows of tables with five columns, by their first cell."""
+
+
+def recorded(name: str) -> Any:
+    return json.loads((ROOT / f"tests/campaigns/recorded/{name}.json").read_text())
+
+
+def held(name: str) -> str:
+    """What a campaign tried and held, as the table writes it; its cases are as many as it says."""
+    found = recorded(name)
+    (cases,) = (value for key, value in found.items() if key in ("cases", "kills", "attacks"))
+    assert len(cases) == found["tried"]
+    return f"{found['tried']}: {found['held']}"
+
+
+def tried(row: str) -> str:
+    return ROWS[row][3]
+
+
+def cases(test: Any) -> int:
+    """How often pytest runs a test."""
+    marks = (mark for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize")
+    return math.prod(len(mark.args[1]) for mark in marks)
+
+
+def test_what_was_lost() -> None:
+    """The others of the row are not recorded case by case."""
+    parts = tried("nothing measured or built is lost").split(", ")
+    assert [parts[0], parts[3], parts[4]] == [held("killed"), held("power-cut"), held("full-disk")]
+
+
+def test_what_was_believed() -> None:
+    found = recorded("tampering")
+    counts: Mapping[str, Mapping[str, int]] = found["counts"]
+    for subject, counted in counts.items():
+        outcomes = [one["outcome"] for one in found["cases"][subject].values()]
+        assert counted["tried"] == len(outcomes)
+        assert all(counted[name] == outcomes.count(name) for name in ("refused", "harmless", "believed"))
+    recordings = {name: counted for name, counted in counts.items() if name != "bundle"}
+    total = {name: sum(counted[name] for counted in recordings.values()) for name in ("tried", "believed")}
+    bundle = counts["bundle"]
+    assert len(FAKES) == bundle["tried"]
+    assert tried("nothing false is believed") == (
+        f"{total['tried']}: {total['tried'] - total['believed']}, the {total['believed']} others believed; "
+        f"{bundle['tried']}: {bundle['refused']}"
+    )
+    for name, counted in recordings.items():
+        shown = [str(counted[column]) for column in ("tried", "refused", "harmless", "believed")]
+        assert ROWS[f"recording of `{name}` ({counted['rows']} rows)"][2:6] == shown
+    assert ROWS["bundle of `ceilings` and `ozaki`"][2:4] == [str(bundle["tried"]), str(bundle["refused"])]
+
+
+def test_what_was_altered() -> None:
+    counted = {"`summary.csv`": SUMMARY, "`samples.parquet`": SAMPLES, "`gates.json`": VERDICTS}
+    counted |= {"`counters.csv`": COUNTERS, "`run.json`": MANIFESTS, "experiment's rows": EXPERIMENTS}
+    counted |= {"`sanitizers.json`": SANITIZED}
+    assert all(f"{name} ({len(some)})" in WORDS for name, some in counted.items())
+    assert f"a take of the regimes ({len(REGIMES)};" in WORDS
+    names = {one.name for one in ALTERATIONS}
+    every = recorded("tampering")["cases"]
+    assert names == set(every["crt"]) == set(every["hopper"]) > set(every["ladder"])
+
+
+def test_what_was_refused_of_the_user() -> None:
+    wrong, lines = len(test_bad_configuration.WRONG), len(test_bad_configuration.COMMAND_LINES)
+    blas = sum(cases(test) for name, test in vars(test_blas).items() if name.startswith("test_") and "refused" in name)
+    shown = f"{held('environments')}; {wrong} configurations, {lines} command lines, {blas} cases of `dgemm`: all"
+    assert tried("bad input") == shown
+    assert f"Wrong configurations ({wrong}) and command lines ({lines})" in WORDS
+
+
+def test_what_strangers_sent() -> None:
+    assert len(ATTACKS) == recorded("hostile")["tried"]
+    assert tried("hostile input") == f"{held('hostile')}; {test_hostile.TEXTS} texts with scripts: {test_hostile.TEXTS}"
+    quick = sum(not one.name.startswith(test_hostile.LARGE) for one in ATTACKS)
+    assert ROWS["hostile input"][5].startswith(f"{quick} of the {len(ATTACKS)},")
+
+
+def test_what_cheated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tests/gpu"))
+    # Two of them are also told from an honest kernel in a graph.
+    planted, on_gpu = (
+        len(test_cheats.CHEATS) + len(test_cheats.SHORT),
+        len(importlib.import_module("test_gpu_cheats").CHEATS),
+    )
+    assert tried("cheats") == f"{planted} in Python, {on_gpu} in CUDA and a stream: all caught"
+
+
+def test_what_tests_notice() -> None:
+    drawn, since = recorded("mutants")["mutants"].values(), recorded("mutants-since")["drawn"]
+    noticed = sum(one["now"] == "noticed" for one in drawn)
+    shown = f"{len(drawn)}: {noticed}; since then {since['tried']} others of changed modules: {since['noticed']}"
+    assert tried("tests that notice") == shown
+
+
+def test_what_compute_sanitizer_said() -> None:
+    said = [
+        outcome
+        for path in ROOT.glob(f"reports/recorded/h200/*/{SANITIZERS}")
+        for kernel in json.loads(path.read_text()).values()
+        for judged in kernel["toolkits"].values()
+        for outcome in judged["tools"].values()
+    ]
+    assert tried("compute-sanitizer") == f"{len(said):,}: {said.count(CLEAN):,} clean"
+    assert f"{said.count(CLEAN):,} of {len(said):,} clean" in WORDS
