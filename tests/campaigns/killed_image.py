@@ -1,6 +1,6 @@
 """SIGKILL at random moments of an image's build: the next build starts over by itself and makes the same image.
 
-    PYTHONPATH=workflow envs/run python tests/campaigns/killed_image.py --folder /tmp/image --kills 6
+    PYTHONPATH=workflow envs/run python tests/campaigns/killed_image.py --folder /tmp/image --kills 6 --out outcome.json
 
 Needs root and a network. It builds `tests/hosts/small.Dockerfile`, kills the build itself or one of its tools, and then
 ends what they started, as the guard of a run does (`gemmrepro.host.killed_runs`). docs/reliability.md has the outcome.
@@ -70,6 +70,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=60, help="the latest moment of a kill")
     parser.add_argument("--seed", type=int, default=22)
+    parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
     arguments = parser.parse_args()
     if not need_root("buildah"):
         return 1
@@ -78,19 +79,23 @@ def main() -> int:
     lock = folder / "small.lock.json"
     if not lock.exists():
         assert start(folder, "none").wait() == 0, (folder / "log").read_text()[-2000:]
-    undisturbed, wrong = json.loads(lock.read_text()), []
+    undisturbed, cases = json.loads(lock.read_text()), list[dict[str, object]]()
     (folder / "small.sif").unlink()
     lock.unlink()
     for number in range(arguments.kills):
         after = dice.uniform(0, arguments.seconds)
         hit = kill(folder, ("stage", "tool")[number % 2], after)
         half = [path.name for path in (folder / "small.sif", lock) if hit and path.exists()]
-        wrong += half
+        cases.append({"hit": hit or "it had ended", "after_s": round(after), "half_made": half})
         print(f"{number + 1} {hit or 'it had ended'} after {after:.0f} s: {half or 'no half-made image'}", flush=True)
     code = start(folder, "none").wait()
     left = sorted(path.name for path in folder.glob(".build-*"))
     same = code == 0 and json.loads(lock.read_text()) == undisturbed
     print(f"{arguments.kills} kills; the last build ended with {code}, the same image: {same}, left behind: {left}")
+    wrong = sum(bool(case["half_made"]) for case in cases)
+    if arguments.out:
+        outcome = {"tried": len(cases), "held": len(cases) - wrong, "same_image": same, "left_behind": left}
+        arguments.out.write_text(json.dumps(outcome | {"cases": cases}, indent=1) + "\n")
     return int(bool(wrong) or not same or bool(left))
 
 

@@ -84,10 +84,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=0.2, help="a kill comes so soon after a new piece")
     parser.add_argument("--seed", type=int, default=22)
+    parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         finished, lost = killed(Path(scratch), arguments.kills, arguments.seconds, random.Random(arguments.seed))
     print(f"{arguments.kills} kills, {finished} pieces finished before the last one, {len(lost)} lost: {lost}")
+    if arguments.out:
+        outcome = {"tried": arguments.kills, "held": arguments.kills - len(lost), "pieces": finished, "lost": lost}
+        arguments.out.write_text(json.dumps(outcome, indent=1) + "\n")
     return int(bool(lost) or not finished)
 
 

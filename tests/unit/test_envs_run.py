@@ -115,3 +115,14 @@ def test_other_ends_say_why(run: Run, options: dict[str, str], said: str, tried:
     done, calls = run("true", "--use-singularity", **options)
     assert done.returncode == 1 and bool(calls) is tried
     assert said in done.stderr
+
+
+def test_too_little_memory_is_said_in_a_line() -> None:
+    """Before anything is made or loaded."""
+    ran = subprocess.run(
+        ["bash", "-c", 'ulimit -v 120000; exec "$0" true', ROOT / "envs/run"], capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("envs/run: this shell allows 120000 kB of memory (ulimit -v), which is too little")
+    assert line.endswith("allow 2000000 or more")
