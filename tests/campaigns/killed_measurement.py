@@ -9,6 +9,7 @@ filed at the end are the real ones. `docs/reliability.md` has the outcome.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,22 @@ def test_a_corrupt_recording_ends_with_one_error_and_keeps_the_rest(finished: Pa
     assert re.search(r"gemmrepro: .*samples\.parquet", run.stdout)
     assert "Traceback (most recent call last)" not in run.stdout
     assert (finished / "results/build/cuda13/ladder.naive.fatbin").is_file()
+
+
+def test_recordings_of_another_gpu_are_judged_by_themselves(finished: Path) -> None:
+    families, other = ("ladder", "ceilings"), finished / "reports/recorded/other"
+    for family in families:
+        shutil.copytree(RECORDED / family, other / family)
+    target, chosen = "results/gpus/other/verdicts.json", f"families=[{','.join(families)}]"
+    run = snakemake("--use-singularity", "--config", chosen, "--", target, folder=finished)
+    assert run.returncode == 0, run.stdout[-4000:]
+    own = json.loads((ROOT / "results/verdicts.json").read_text())["claims"]
+    there = json.loads((finished / target).read_text())["claims"]
+    judged = {claim["id"]: claim["verdict"] for claim in there}
+    assert judged and judged == {claim["id"]: claim["verdict"] for claim in own if claim["family"] in families}
+    assert {path.stem for path in (finished / "results/gpus/other/experiments/ladder").glob("*.csv")} == {
+        each.name for each in PLAN.experiments["ladder"]
+    }
 
 
 def test_snakemake_writes_its_own_report(finished: Path) -> None:
