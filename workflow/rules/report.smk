@@ -52,7 +52,7 @@ rule report:
         declared=[file_hash(path) for path in DECLARED],
         code=code("paper.page"),
         gpus="--gpus results/gpus" if PLAN.other_gpus else "",
-        recorded=PLAN.recordings,
+        recorded=lambda wildcards: PLAN.recordings,
     message:
         "Writing {output[0]} and the pages beside it"
     shell:
