@@ -34,7 +34,7 @@ from gemmrepro.core.names import LIBRARY  # noqa: E402
 from gemmrepro.host.gpu_probe import HostGpu  # noqa: E402
 from gemmrepro.host.plan import Plan  # noqa: E402
 from gemmrepro.judge.judging import judge_all  # noqa: E402
-from gemmrepro.measure.chosen import one_of, sizes  # noqa: E402
+from gemmrepro.measure.chosen import is_timed_at, one_of, sizes  # noqa: E402
 from gemmrepro.operations import shape_of  # noqa: E402
 
 Row = Mapping[str, str]
@@ -86,11 +86,15 @@ class Reduced:
         sweep = self.plan.config["sweep"]
         timed_at, caches = sizes(sweep, family), one_of(sweep, "cache", family)
         toolkits = (*self.plan.timed_with(family), LIBRARY)
+
+        def at(row: Row) -> list[int]:
+            return [size for size in timed_at if is_timed_at(sweep, family, row["kernel"], size)]
+
         folder = self.folder / "measure" / family
         self._count(
             f"rows, {family}",
             folder / "summary.csv",
-            lambda row: row["toolkit"] in toolkits and row["cache"] in ("", *caches) and self._shapes(row, timed_at),
+            lambda row: row["toolkit"] in toolkits and row["cache"] in ("", *caches) and self._shapes(row, at(row)),
         )
         counted = sweep["counters"].get(family, [])
         self._count(

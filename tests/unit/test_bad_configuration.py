@@ -42,6 +42,8 @@ def changed(key: str, value: Any) -> dict[str, Any]:
 
 WRONG: list[tuple[str, Any, str, str]] = [
     ("regimes.kernels.hopper", ["hopper.nonesuch"], "there is no timed kernel hopper.nonesuch", "hopper.lockstep"),
+    ("sweep.kernels_at.cutile.kernels", ["cutile.none"], "there is no timed kernel cutile.none", "cutile.matmul_fp16"),
+    ("sweep.kernels_at.nonesuch", None, 'there is no kernel family "nonesuch"', "choose among"),
     ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes", "choose among ada"),
     ("regimes.sizes", {"nonesuch": [1]}, "regimes.sizes", "choose among"),
     ("regimes.pairs.sustained", -1, "regimes.pairs.sustained", "at least 0"),

@@ -507,3 +507,14 @@ def test_a_family_is_timed_at_its_own_sizes_if_some_of_them_are_listed(only, tim
     """Whoever lists other sizes gets those."""
     document = {**SETTINGS.document, "sizes": {"ladder": [256, 512]}, "sizes_of": {"ladder": only}}
     assert plan.Settings.of(document, "ladder").sizes == timed
+
+
+def test_some_sizes_may_be_left_to_some_kernels_of_a_family():
+    """A baseline is timed wherever a kernel is that it stands beside."""
+    few = {"ladder": {"sizes": [256, 1024], "kernels": ["ladder.b"]}, "cute": None}
+    settings = plan.Settings.of({**SETTINGS.document, "kernels_at": few}, "ladder")
+    kernels = [make("a"), make("b")]
+    points, skipped = plan.plan_points(kernels, [256, 512], ["cuda13"], ["warm"], lambda *_: None, settings.is_timed_at)
+    timed = {(point.kernel, point.shape.m) for point in points}
+    assert timed == {("ladder.a", 512), *((name, n) for name in ("ladder.b", "cublas.sgemm") for n in (256, 512))}
+    assert not skipped

@@ -19,7 +19,7 @@ if PLAN.live:
         container:
             image("measure")
         # A gate spends most of its time on reference results on the host, and nothing is timed meanwhile.
-        threads: 8
+        threads: 16
         resources:
             gpu=1,
         params:

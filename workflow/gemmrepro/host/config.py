@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,23 +119,31 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
     for toolkit in config["sweep"]["toolkits"]:
         if toolkit not in built:
             yield f"sweep.toolkits: {toolkit} is not built; take it out, or give build.{toolkit} an architecture"
-    for name in ("toolkit_of", "cache_of", "sizes_of"):
+    for name in ("toolkit_of", "cache_of", "sizes_of", "kernels_at"):
         for family in config["sweep"].get(name, {}):
             if not _is_known(family):
                 yield f"sweep.{name}: {_unknown(family)}"
+    for family, few in (config["sweep"].get("kernels_at") or {}).items():
+        if few and _is_known(family):
+            yield from _not_timed(f"sweep.kernels_at.{family}", family, few["kernels"])
     least, most = config["sweep"]["samples_per_round"]
     if least > most:
         yield f"sweep.samples_per_round: the minimum, {least}, exceeds the maximum, {most}; swap them"
 
 
+def _not_timed(key: str, family: str, kernels: Iterable[str]) -> Iterator[str]:
+    """Kernels listed under `key` that the family does not time."""
+    timed = [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed]
+    for name in (each for each in kernels if each not in timed):
+        known = f"choose among {', '.join(timed)}" if timed else "take the family out"
+        yield f"{key}: there is no timed kernel {name}; {known}"
+
+
 def _regime_problems(config: Mapping[str, Any]) -> Iterator[str]:
     """Kernels that are not timed, and limits of families that do not exist."""
     for family, kernels in config["regimes"]["kernels"].items():
-        timed = [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed] if _is_known(family) else []
-        for name in kernels if _is_known(family) else ():
-            if name not in timed:
-                known = f"choose among {', '.join(timed)}" if timed else "take the family out"
-                yield f"regimes.kernels.{family}: there is no timed kernel {name}; {known}"
+        if _is_known(family):
+            yield from _not_timed(f"regimes.kernels.{family}", family, kernels)
     for key in ("kernels", "minutes"):
         for family in config["regimes"][key]:
             if not _is_known(family):

@@ -95,6 +95,8 @@ def _values(entry: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
         typed = [choice if "items" not in choice else {"type": "array", **choice} for choice in choices]
         return " or ".join(_values(choice, whole) for choice in typed)
     kind = entry.get("type")
+    if isinstance(kind, list):
+        return " or ".join(_values({**entry, "type": one}, whole) for one in kind)
     if kind == "array":
         if entry.get("minItems") == entry.get("maxItems") == 2:
             return f"`[minimum, maximum]`, each {_values(entry['items'], whole)}"

@@ -376,7 +376,7 @@ def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
     sweep = config["sweep"]
     sweep["toolkits"] = options.toolkits.split(",") if options.toolkits else sweep["toolkits"]
     # A recording has rows of all toolkits, caches and sizes that it names.
-    sweep["toolkit_of"] = sweep["cache_of"] = sweep["sizes_of"] = {}
+    sweep["toolkit_of"] = sweep["cache_of"] = sweep["sizes_of"] = sweep["kernels_at"] = {}
     sweep["sizes"].update(parse_sizes(options.sizes))
     sweep["caches"] = options.caches.split(",") if options.caches else sweep["caches"]
     if unknown := sorted(set(sweep["caches"]) - {"cold", "warm"}):

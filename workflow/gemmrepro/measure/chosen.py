@@ -22,3 +22,9 @@ def sizes(sweep: Mapping[str, Any], family: str) -> tuple[int, ...]:
     every = tuple(sweep["sizes"].get(family, ()))
     only = (sweep.get("sizes_of") or {}).get(family) or ()
     return tuple(size for size in every if size in only) or every
+
+
+def is_timed_at(sweep: Mapping[str, Any], family: str, kernel_id: str, size: int) -> bool:
+    """Whether the kernel is timed at a size of its family: `kernels_at` may leave some sizes to few kernels."""
+    few = (sweep.get("kernels_at") or {}).get(family)
+    return not few or size not in few["sizes"] or kernel_id in few["kernels"]

@@ -12,7 +12,7 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import WORKSPACE_BYTES
-from gemmrepro.measure.chosen import one_of, sizes
+from gemmrepro.measure.chosen import is_timed_at, one_of, sizes
 from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel
 
@@ -58,6 +58,10 @@ class Settings:
             sizes=sizes(document, family),
             counters=tuple((document.get("counters") or {}).get(family, ())),
         )
+
+    def is_timed_at(self, kernel: Kernel, size: int) -> bool:
+        """Whether `kernel` is timed at `size`, one of the family's."""
+        return is_timed_at(self.document, kernel.family, kernel.id, size)
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -137,11 +141,13 @@ def plan_points(
     toolkits: Sequence[str],
     caches: Sequence[str],
     refuse: Callable[[Kernel, str], str | None],
+    is_timed_at: Callable[[Kernel, int], bool] = lambda *_: True,
 ) -> tuple[list[Point], list[Skipped]]:
     """Every point of a sweep, and what is left out and why.
 
     Args:
         refuse: why a kernel's binary of a toolkit must not be timed, or None.
+        is_timed_at: whether the configuration wants a kernel at a size.
 
     Returns:
         (points in the order of their input sizes, what is left out).
@@ -155,7 +161,8 @@ def plan_points(
             if reason:
                 skipped.append(Skipped(kernel.id, toolkit, reason))
                 continue
-            for shape in dict.fromkeys(shape_of(kernel.compute.op, size) for size in sizes):
+            wanted = [size for size in sizes if is_timed_at(kernel, size)]
+            for shape in dict.fromkeys(shape_of(kernel.compute.op, size) for size in wanted):
                 try:
                     kernel.check(shape)
                 except UserError as error:

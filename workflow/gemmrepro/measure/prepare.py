@@ -130,6 +130,7 @@ def prepare(
         settings.toolkits,
         settings.caches,
         lambda kernel, toolkit: binaries.refused.get((kernel.id, toolkit)),
+        settings.is_timed_at,
     )
     used = dict.fromkeys(point.baseline for point in points)
     versions = {name: baselines.baseline(name).version(session) for name in used if name}
