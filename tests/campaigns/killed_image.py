@@ -52,7 +52,7 @@ def kill(folder: Path, victim: str, seconds: float) -> str:
         return ""
     tools = [one for one in below(process.pid) if Path(command_of(one).split(" ")[0]).name in TOOLS]
     hit = tools[-1] if victim == "tool" and tools else process.pid
-    said = command_of(hit)[:60] if hit != process.pid else "the build"
+    said = command_of(hit).replace(f"{folder}/", "")[:60] if hit != process.pid else "the build"
     with suppress(ProcessLookupError):
         os.kill(hit, signal.SIGKILL)
     time.sleep(1)
@@ -80,18 +80,21 @@ def main() -> int:
     if not lock.exists():
         assert start(folder, "none").wait() == 0, (folder / "log").read_text()[-2000:]
     undisturbed, cases = json.loads(lock.read_text()), list[dict[str, object]]()
-    (folder / "small.sif").unlink()
-    lock.unlink()
-    for number in range(arguments.kills):
+    made = (folder / "small.sif", lock)
+    while len(cases) < arguments.kills:
+        for path in made:  # of a build that ended; the first one does, or one that was to be killed later
+            path.unlink(missing_ok=True)
         after = dice.uniform(0, arguments.seconds)
-        hit = kill(folder, ("stage", "tool")[number % 2], after)
-        half = [path.name for path in (folder / "small.sif", lock) if hit and path.exists()]
-        cases.append({"hit": hit or "it had ended", "after_s": round(after), "half_made": half})
-        print(f"{number + 1} {hit or 'it had ended'} after {after:.0f} s: {half or 'no half-made image'}", flush=True)
+        hit = kill(folder, ("stage", "tool")[len(cases) % 2], after)
+        if not hit:
+            continue
+        half = [path.name for path in made if path.exists()]
+        cases.append({"hit": hit, "after_s": round(after), "half_made": half})
+        print(f"{len(cases)} {hit} after {after:.0f} s: {half or 'no half-made image'}", flush=True)
     code = start(folder, "none").wait()
     left = sorted(path.name for path in folder.glob(".build-*"))
     same = code == 0 and json.loads(lock.read_text()) == undisturbed
-    print(f"{arguments.kills} kills; the last build ended with {code}, the same image: {same}, left behind: {left}")
+    print(f"{len(cases)} kills; the last build ended with {code}, the same image: {same}, left behind: {left}")
     wrong = sum(bool(case["half_made"]) for case in cases)
     if arguments.out:
         outcome = {"tried": len(cases), "held": len(cases) - wrong, "same_image": same, "left_behind": left}
