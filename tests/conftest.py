@@ -49,7 +49,8 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> str:
     with alone("default_run", tmp_path_factory) as shared:
         ended = shared / "default_run.json"
         if not ended.exists():
-            run = snakemake("--use-singularity")
+            # What a host tells its own compilers must not reach those of the images.
+            run = snakemake("--use-singularity", CC="/nowhere/gcc", NVCC_APPEND_FLAGS="--nowhere")
             ended.write_text(json.dumps([run.returncode, run.stdout]))
         code, said = json.loads(ended.read_text())
     assert code == 0, said[-8000:]

@@ -18,7 +18,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
-from gemmrepro.host.containers import all_capabilities, container_environment
+from gemmrepro.host.containers import all_capabilities, container_environment, without_toolchain
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -143,6 +143,10 @@ class TestContainerEnvironment:
         environ = {"APPTAINER_NO_PRIVS": "0", "APPTAINER_CACHEDIR": "/mine"}
         added = container_environment(environ, uid=0, proc=proc, dev=tmp_path)
         assert not added.keys() & environ.keys()
+
+    def test_the_hosts_compilers_and_their_flags_stay_outside(self):
+        environ = {"CC": "/opt/gcc/bin/gcc", "NVCC_APPEND_FLAGS": "-G", "PATH": "/bin", "CUDA_CACHE_PATH": "/mine"}
+        assert without_toolchain(environ) == ["CC", "NVCC_APPEND_FLAGS"]
 
     def test_gpu_only_where_there_is_one(self, tmp_path):
         proc = self.proc(tmp_path / "proc", "000001ffffffffff")

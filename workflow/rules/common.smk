@@ -33,7 +33,14 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
 from gemmrepro.host import requested
-from gemmrepro.host.containers import build_cache, container_environment, find_apptainer, fuse_hint, make_caches
+from gemmrepro.host.containers import (
+    build_cache,
+    container_environment,
+    find_apptainer,
+    fuse_hint,
+    make_caches,
+    without_toolchain,
+)
 from gemmrepro.host.memo import Memo
 from gemmrepro.paper.figures import findings
 from gemmrepro.host.plan import Plan, checked_out, relative
@@ -96,6 +103,9 @@ os.environ.update(
     }
 )
 make_caches(os.environ)
+if CONTAINERS:
+    for name in without_toolchain(os.environ):
+        del os.environ[name]
 os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
 
 # Two jobs on one GPU would disturb each other's timings; each job takes a GPU of its own. A cluster's profile says how
