@@ -119,7 +119,7 @@ def tried(checkout: Checkout, case: Full, expected: dict[str, str]) -> Outcome:
     outcome = Outcome(case.folder, case.stage, case.from_start, ended.code, ended.lines)
     full = [line for line in ended.lines if "full" in line]
     if ended.code and not full:
-        outcome.wrong.append(f"no line about the disk: {ended.tail[-600:]}")
+        outcome.wrong.append(f"no line about the disk: {ended.last_line}")
     if case.from_start and ended.code != 1:
         outcome.wrong.append("it did not refuse to begin")
     outcome.wrong += [f"lost: {name}" for name in changed(before, checkout.outputs())]
@@ -129,7 +129,7 @@ def tried(checkout: Checkout, case: Full, expected: dict[str, str]) -> Outcome:
         before = {name: state for name, state in before.items() if recorded(checkout, name)}
     again = checkout.run(case.stage, **environment)
     if again.code:
-        outcome.wrong.append(f"the next run failed: {again.tail[-600:]}")
+        outcome.wrong.append(f"the next run failed: {again.last_line}")
     outcome.wrong += [f"lost or made again: {name}" for name in changed(before, checkout.outputs())]
     now = results_of(checkout.folder)
     outcome.wrong += [f"differs: {name}" for name in expected if now.get(name) != expected[name]]

@@ -44,6 +44,11 @@ class Ended:
     def tail(self) -> str:
         return "\n".join(self.said.splitlines()[-30:])
 
+    @property
+    def last_line(self) -> str:
+        """What an outcome records of a run: the lines before it name the machine's folders."""
+        return next((line for line in reversed(self.said.splitlines()) if line.strip()), "")
+
 
 class Checkout:
     """What is committed, in `folder`, with the images and finished builds of another checkout."""

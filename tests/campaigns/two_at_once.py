@@ -50,9 +50,9 @@ def second_run(checkout: Checkout, target: str, expected: dict[str, str], dice: 
     ended = first.ended()
     pair = Pair(f"a second run during {target}", second.code, second.lines)
     if f"another run (process {first.process.pid} " not in " ".join(second.lines) or second.code != 1:
-        pair.wrong.append(f"the second run: {second.tail[-600:]}")
+        pair.wrong.append(f"the second run: {second.last_line}")
     if ended.code:
-        pair.wrong.append(f"the first run: {ended.tail[-600:]}")
+        pair.wrong.append(f"the first run: {ended.last_line}")
     now = results_of(checkout.folder)
     pair.wrong += [f"differs: {name}" for name in expected if now.get(name) != expected[name]]
     return pair
@@ -97,10 +97,10 @@ def beside_record(checkout: Checkout) -> Pair:
     pair = Pair("a run while record files", ended.code, ended.lines)
     refusals = [line for line in ended.said.splitlines() if line.startswith("gemmrepro: ") and MANIFEST in line]
     if ended.code and len(set(refusals)) != 1:
-        pair.wrong.append(f"no line, or several: {ended.tail[-600:]}")
+        pair.wrong.append(f"no line, or several: {ended.last_line}")
     again = checkout.run("sweep")
     if again.code:
-        pair.wrong.append(f"the run after it: {again.tail[-600:]}")
+        pair.wrong.append(f"the run after it: {again.last_line}")
     elif _date((checkout.folder / "results/measure" / FAMILY / RUN).read_bytes()) != _date(
         (recorded / RUN).read_bytes()
     ):

@@ -27,15 +27,14 @@ CACHES = {
 }
 """Caches that default to HOME, which is the working directory inside the workflow's containers."""
 
-
 TOOLCHAIN = (
     *("CC", "CXX", "CPP", "CUDAHOSTCXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LD_PRELOAD"),
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
     *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_INC_PATH", "TRITON_PTXAS_PATH"),
 )
-"""Variables by which the host's compilers are found or told something. Apptainer would pass them on: Triton would look
-for the host's CC in the container, and nvcc would take the user's flags, which no build key knows."""
+"""Variables that configure the host's compilers. Apptainer would pass them on: Triton would look for the host's CC in
+the container, and nvcc would take the user's flags, which no build key knows."""
 
 
 def without_toolchain(environ: Mapping[str, str]) -> list[str]:
