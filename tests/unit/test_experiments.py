@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -763,3 +764,19 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
     assert drawing.stale and [face == PAPER for face in faces] == [False, True]
     nothing = figures_dots.draw("sums", dots, experiments_results.nothing(sums))
     assert nothing.rows == [] and nothing.figure.axes[0].texts[0].get_text() == "not measured"
+
+
+def test_an_interval_that_reaches_down_to_zero_has_a_place_on_the_logarithmic_axis(tmp_path):
+    from gemmrepro.paper.figures import dots as figures_dots
+    from gemmrepro.paper.figures.style import set_style
+
+    set_style()
+    shutil.copytree(ROOT / "reports/recorded/h200/pytorch/experiments", tmp_path / "pytorch")
+    _, dots = experiments.figures("pytorch")["timing"]
+    results = load(tmp_path, "pytorch")["timing"]
+    low = results.experiment.column(dots.x).low
+    several = results.rows["samples"] > 1
+    results.rows.loc[several, low] = 0.0
+    drawing = figures_dots.draw("pytorch", dots, results)
+    left, right = drawing.figure.axes[0].get_xlim()
+    assert several.any() and 0 < left < results.rows.loc[several, dots.x].min() < right

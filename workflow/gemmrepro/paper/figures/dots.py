@@ -186,8 +186,11 @@ def _scale(axes: Axes, dots: Dots) -> None:
 
 
 def _limits(chart: DotChart) -> tuple[float, float]:
-    """The limits of every panel: a decade at least, and room for the labels on the right."""
-    ends = [chart.declared.line, *(end for _, dot in chart.dots for end in (dot.low, dot.high))]
+    """The limits of every panel: a decade at least, and room for the labels on the right.
+
+    A confidence interval may reach down to 0, which a logarithmic axis does not have: its bar then ends at the edge.
+    """
+    ends = [chart.declared.line, *(end for _, dot in chart.dots for end in (dot.low, dot.x, dot.high) if end > 0)]
     low, high = min(ends), max(ends)
     middle, half = (low * high) ** 0.5, max((high / low) ** 0.5, 10**0.5)
     return middle / half / 1.3 / (half * half) ** 0.02, middle * half * (half * half) ** 0.12 * 1.3
