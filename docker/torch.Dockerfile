@@ -6,7 +6,8 @@ LABEL org.opencontainers.image.title="gemmrepro-torch" org.opencontainers.image.
       org.opencontainers.image.description="Live measurement: PyTorch, CuPy, cuda.core and Nsight Compute"
 
 # torch.compile has what it makes launched by C++ that it compiles against Python's headers.
-# Nsight Compute's command line, from Debian 13's non-free: unpacked, since it needs none of its dependencies.
+# Nsight Compute's command line, from Debian 13's non-free: unpacked, since it needs none of its dependencies. It reads no
+# counters without a folder of sections, though it is asked for metrics alone; those are in another package.
 ARG NCU_VERSION=2024.1.1.4~12.4.1-2
 ARG NCU_SHA256=e3c38f3f24e8b08dd389616991f698ee3550131dc79a9887736bf476444fde13
 RUN apt-get update -qq \
@@ -20,6 +21,7 @@ RUN apt-get update -qq \
  && echo "$NCU_SHA256  $(ls *.deb)" | sha256sum --check \
  && dpkg -x *.deb / \
  && ln -s /usr/lib/x86_64-linux-gnu/nsight-compute/target/*/ncu /usr/local/bin/ncu \
+ && mkdir /usr/lib/x86_64-linux-gnu/nsight-compute/sections \
  && echo "nsight-compute-target $NCU_VERSION" > /opt/unpacked \
  && rm -rf /tmp/ncu /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
