@@ -67,9 +67,12 @@ for gpu in PLAN.other_gpus:
         params:
             folder=f"results/gpus/{gpu}",
             recordings=os.path.join(os.path.dirname(PLAN.recordings), gpu),
-            families=FAMILIES,
-            listed=",".join(FAMILIES),
-            experiments=[f"{family}={','.join(each.name for each in PLAN.experiments[family])}" for family in FAMILIES],
+            families=",".join(FAMILIES),
+            experiments=[
+                f"{family}={','.join(each.name for each in declared)}"
+                for family in FAMILIES
+                if (declared := PLAN.experiments[family])
+            ],
             kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in KERNELS.values()],
             registered=[read_of("drawn", family) for family in FAMILIES],
             declared=[file_hash(path) for path in DECLARED],
@@ -79,19 +82,17 @@ for gpu in PLAN.other_gpus:
         message:
             "Judging the claims on {params.recordings}"
         shell:
-            "( set -e; for family in {params.families}; do"
-            " python3 -m gemmrepro.measure.recorded --family $family --recorded {params.recordings}"
-            " --build results/build --out {params.folder}/measure/$family; done;"
-            " python3 -m gemmrepro.measure.regimes.recorded --families {params.listed} --recorded {params.recordings}"
+            "( set -e;"
+            " python3 -m gemmrepro.measure.recorded --families {params.families} --recorded {params.recordings}"
+            " --build results/build --out {params.folder}/measure;"
+            " python3 -m gemmrepro.measure.regimes.recorded --families {params.families} --recorded {params.recordings}"
             " --build results/build --out {params.folder}/regimes;"
-            " mkdir -p {params.folder}/experiments;"
-            ' for each in {params.experiments}; do names="${{each#*=}}"; test "$names" = "" ||'
-            ' python3 -m gemmrepro.experiments.recorded --family "${{each%%=*}}" --names ${{names//,/ }}'
-            ' --recorded {params.recordings} --build results/build --out {params.folder}/experiments/"${{each%%=*}}"; done;'
+            " python3 -m gemmrepro.experiments.recorded --experiments {params.experiments}"
+            " --recorded {params.recordings} --build results/build --out {params.folder}/experiments;"
             " python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
             " --recorded {params.recordings} --out {params.folder}/gates;"
             " python3 -m gemmrepro.judge.verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
-            " --build results/build --families {params.listed} --experiments {params.folder}/experiments"
+            " --build results/build --families {params.families} --experiments {params.folder}/experiments"
             " --regimes {params.folder}/regimes --out {output[0]} ) 2>&1 | tee {log}"
 
 

@@ -72,7 +72,7 @@ for family, names in RECORDED_EXPERIMENTS.items():
             image("report")
         params:
             family=family,
-            names=names,
+            names=",".join(names),
             recordings=lambda wildcards: PLAN.recordings,
             declared=experiment_code(family, names),
             run=launched(experiment_kernels(family, names)),
@@ -80,8 +80,8 @@ for family, names in RECORDED_EXPERIMENTS.items():
         message:
             "Experiments of {params.family}, from {params.recordings}"
         shell:
-            "python3 -m gemmrepro.experiments.recorded --family {params.family} --names {params.names}"
-            " --recorded {params.recordings} --build results/build --out results/experiments/{params.family}"
+            "python3 -m gemmrepro.experiments.recorded --experiments {params.family}={params.names}"
+            " --recorded {params.recordings} --build results/build --out results/experiments"
             " 2>&1 | tee {log}"
 
 

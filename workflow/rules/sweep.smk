@@ -35,21 +35,20 @@ rule measure:
     resources:
         gpu=1 if PLAN.live else 0,
     params:
-        folder=subpath(output[0], parent=True),
         # Recorded rows are also held against what is declared of their kernels.
         run=lambda wildcards: read_of("run" if PLAN.live else "drawn", wildcards.family),
         code=code("measure.sweep") if PLAN.live else code("measure.recorded"),
         command=lambda wildcards: (
-            "sweep --config results/config.json --gates results/gates" f" --journal results/sweep/{wildcards.family}"
+            f"sweep --family {wildcards.family} --config results/config.json --gates results/gates"
+            f" --journal results/sweep/{wildcards.family} --out results/measure/{wildcards.family}"
             if PLAN.live
-            else f"recorded --recorded {PLAN.recordings}"
+            else f"recorded --families {wildcards.family} --recorded {PLAN.recordings} --out results/measure"
         ),
     message:
         "Measuring {wildcards.family}: {params.command} (finished points survive an interruption)"
     shell:
         # The log gets the points' results (stdout) too, the terminal only the progress.
-        ": >{log}; python3 -m gemmrepro.measure.{params.command} --family {wildcards.family} --build results/build"
-        " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
+        ": >{log}; python3 -m gemmrepro.measure.{params.command} --build results/build 2>&1 >>{log} | tee -a {log}"
 
 
 rule sweep:

@@ -1,7 +1,7 @@
-"""Bring recorded experiments of a family into results/experiments, and mark what no longer belongs to today's binaries.
+"""Bring recorded experiments into results/experiments, and mark what no longer belongs to today's binaries.
 
-    python -m gemmrepro.experiments.recorded --family ada --names accumulation --recorded reports/recorded/h200 \\
-        --build results/build --out results/experiments/ada
+    python -m gemmrepro.experiments.recorded --experiments ada=accumulation,alignment crt=accuracy \\
+        --recorded reports/recorded/h200 --build results/build --out results/experiments
 
 A row is "current" if what ran then is what would run today (its run key) and the experiment is declared as it was;
 otherwise it is "stale". An experiment that was never recorded has no rows: its claims are not measured.
@@ -41,19 +41,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m gemmrepro.experiments.recorded", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("--family", required=True)
-    parser.add_argument("--names", required=True, nargs="+", metavar="EXPERIMENT")
+    parser.add_argument("--experiments", required=True, nargs="*", metavar="FAMILY=NAMES", help="comma-separated names")
     parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a folder for each family is made in it")
     arguments = parser.parse_args()
-    for name in arguments.names:
-        experiment = declarations.experiment(arguments.family, name)
-        count, outdated = bring(arguments.family, experiment, arguments.recorded, arguments.build, arguments.out)
+    arguments.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
+    chosen = [
+        (family, name)
+        for family, _, names in (each.partition("=") for each in arguments.experiments)
+        for name in names.split(",")
+    ]
+    for family, name in chosen:
+        experiment = declarations.experiment(family, name)
+        count, outdated = bring(family, experiment, arguments.recorded, arguments.build, arguments.out / family)
         rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
         if outdated:
             rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
-        print(f"experiment_recorded: {arguments.family} {name}: {rows}", file=sys.stderr)
+        print(f"experiment_recorded: {family} {name}: {rows}", file=sys.stderr)
     return 0
 
 

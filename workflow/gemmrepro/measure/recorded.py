@@ -1,7 +1,7 @@
-"""Bring a committed recording into results/measure, and mark what no longer belongs to today's binaries.
+"""Bring committed recordings into results/measure, and mark what no longer belongs to today's binaries.
 
-    python -m gemmrepro.measure.recorded --family ladder --recorded reports/recorded/h200 --build results/build \\
-        --out results/measure/ladder
+    python -m gemmrepro.measure.recorded --families ladder,hopper --recorded reports/recorded/h200 \\
+        --build results/build --out results/measure
     python -m gemmrepro.measure.recorded --compare FOLDER FOLDER      (do two recordings of a family agree?)
 
 A row is "current" if its build key and its run key are those of today's build of the same kernel with the same toolkit,
@@ -158,25 +158,25 @@ def compare(first: Path, second: Path) -> Agreement:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gemmrepro.measure.recorded", description=__doc__.split("\n")[0])
-    parser.add_argument("--family")
+    parser.add_argument("--families", help="comma-separated")
     parser.add_argument("--recorded", type=Path, help="a GPU's folder under reports/recorded")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="a folder for each family is made in it")
     parser.add_argument("--compare", nargs=2, type=Path, metavar="FOLDER", help="report whether two recordings agree")
     arguments = parser.parse_args()
     if arguments.compare:
         print(json.dumps(asdict(compare(*arguments.compare)), indent=2))
         return 0
-    if not (arguments.family and arguments.recorded and arguments.out):
-        raise UserError("give --family, --recorded and --out, or --compare.")
-    count, outdated = bring(arguments.family, arguments.recorded, arguments.build, arguments.out)
-    if not count:
-        print(
-            f"recorded: {arguments.family} was never recorded there; record it with workflow/scripts/record.",
-            file=sys.stderr,
-        )
-    note = f", {outdated} of them stale: today's build differs from the one that was measured" if outdated else ""
-    print(f"recorded: {arguments.family}: {count} rows{note}", file=sys.stderr)
+    if not (arguments.families and arguments.recorded and arguments.out):
+        raise UserError("give --families, --recorded and --out, or --compare.")
+    for family in arguments.families.split(","):
+        count, outdated = bring(family, arguments.recorded, arguments.build, arguments.out / family)
+        if not count:
+            print(
+                f"recorded: {family} was never recorded there; record it with workflow/scripts/record.", file=sys.stderr
+            )
+        note = f", {outdated} of them stale: today's build differs from the one that was measured" if outdated else ""
+        print(f"recorded: {family}: {count} rows{note}", file=sys.stderr)
     return 0
 
 
