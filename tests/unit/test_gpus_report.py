@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import jinja2
 import pandas as pd
@@ -42,7 +43,7 @@ def two(tmp_path_factory) -> SideBySide:
     shutil.rmtree(other.gates)
     measured = {name: load(own.measure, name) for name in FAMILIES}
     verdicts_here = read_verdicts(own.root / "verdicts.json")
-    others = read_others(root / "others", FAMILIES)
+    others = read_others([root / "others/b"], FAMILIES)
     return side_by_side(Gpu(verdicts_here.gpu or "", measured, verdicts_here), others, {})
 
 
@@ -58,6 +59,33 @@ def test_each_gpu_has_its_own_verdicts_ratios_and_ceilings(two):
     ratio = by_claim["ladder.ratio.L7"]
     assert ratio.on[1] and ratio.on[1].judged[0].value == pytest.approx(other.ratio, rel=0.02)
     assert {line.claim.way for line in two.claims}.isdisjoint({"count", "consistent", "none"})
+
+
+def test_a_kernel_that_was_timed_cold_alone_is_shown_so(tmp_path):
+    own = judged(World(tmp_path, samples=False, sizes=(4096,)))
+    measured = {name: load(own.measure, name) for name in FAMILIES}
+    verdicts_here = read_verdicts(own.root / "verdicts.json")
+    summary = measured["ladder"].summary
+    cold = replace(measured["ladder"], summary=summary[summary["cache"] == "cold"])
+    warm = Gpu("Warm", measured, verdicts_here)
+    shown = {
+        name: side_by_side(warm, [replace(warm, measured=measured | {"ladder": other})], {}).kernels
+        for name, other in (("both", measured["ladder"]), ("cold", cold))
+    }
+    assert {line.cache for line in shown["both"]} == {"warm"} and {line.cache for line in shown["cold"]} == {"cold"}
+    assert all(all(line.on) for lines in shown.values() for line in lines), "in that state of the cache both have rows"
+
+
+def test_what_one_gpu_did_not_measure_is_no_difference(two):
+    [line] = [line for line in two.claims if line.claim.id == "ladder.ratio.L7"]
+    here = line.on[0]
+    assert here is not None
+
+    def beside(verdict: str) -> bool:
+        return replace(line, on=(here, replace(here, verdict=verdict))).differs
+
+    assert not beside(here.verdict) and not beside("not measured")
+    assert beside("partly" if here.verdict != "partly" else "undecided")
 
 
 def test_a_share_is_of_the_ceiling_that_limits():

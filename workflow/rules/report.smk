@@ -51,14 +51,14 @@ rule report:
         registered=[read_of("told", family) for family in FAMILIES],
         declared=[file_hash(path) for path in DECLARED],
         code=code("paper.page"),
-        gpus="--gpus results/gpus" if PLAN.other_gpus else "",
+        gpus=[f"results/gpus/{gpu}" for gpu in PLAN.other_gpus],
         recorded=lambda wildcards: PLAN.recordings,
     message:
         "Writing {output[0]} and the pages beside it"
     shell:
         "python3 -m gemmrepro.paper.page --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
-        " --experiments results/experiments --regimes results/regimes {params.gpus}"
+        " --experiments results/experiments --regimes results/regimes --gpus {params.gpus}"
         " --recorded {params.recorded} --out reports 2>&1 | tee {log}"
 
 

@@ -42,8 +42,8 @@ class ClaimLine:
 
     @property
     def differs(self) -> bool:
-        """Whether GPUs disagree on the verdict."""
-        return len({each.verdict for each in self.on if each}) > 1
+        """Whether the GPUs that measured it disagree on the verdict."""
+        return len({each.verdict for each in self.on if each and each.verdict != "not measured"}) > 1
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,16 @@ class Level:
 
 @dataclass(frozen=True)
 class KernelLine:
-    """One kernel at the largest size that all GPUs that ran it have in common, on each GPU."""
+    """One kernel at the largest size that all GPUs that ran it have in common, on each GPU.
+
+    `cache` is "warm" unless most of these GPUs timed the kernel with a cold cache alone.
+    """
 
     family: str
     kernel: str
     rung: str
     dtype: str
+    cache: str
     n: int
     on: tuple[Level | None, ...]
 
@@ -101,14 +105,13 @@ class SideBySide:
         return len(self.names) > 1
 
 
-def read_others(folder: Path | None, families: Sequence[str]) -> list[Gpu]:
-    """The other GPUs, each from a folder of `folder`. Raises UserError if one is corrupt."""
+def read_others(folders: Sequence[Path], families: Sequence[str]) -> list[Gpu]:
+    """The other GPUs, each from its folder. Raises UserError if one is corrupt."""
     found = []
-    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
-        if (path / VERDICTS).is_file():
-            measured = {name: load(path / "measure", name) for name in families}
-            verdicts = read_verdicts(path / VERDICTS)
-            found.append(Gpu(verdicts.gpu or path.name, measured, verdicts))
+    for folder in folders:
+        measured = {name: load(folder / "measure", name) for name in families}
+        verdicts = read_verdicts(folder / VERDICTS)
+        found.append(Gpu(verdicts.gpu or folder.name, measured, verdicts))
     return found
 
 
@@ -138,28 +141,29 @@ def _kernels(gpus: Sequence[Gpu]) -> list[KernelLine]:
     lines = []
     limits = [_ceilings(gpu) for gpu in gpus]
     for family in (name for name in gpus[0].measured if name != CEILING_FAMILY):
-        by_gpu = [_warm(gpu.measured.get(family)) for gpu in gpus]
+        by_cache = {cache: [_rows(gpu.measured.get(family), cache) for gpu in gpus] for cache in ("warm", "cold")}
         for kernel in registry.kernels(family):
-            rows = [of_gpu.get(kernel.id, {}) for of_gpu in by_gpu]
-            sizes = [set(each) for each in rows if each]
+            rows = {cache: [of_gpu.get(kernel.id, {}) for of_gpu in by_gpu] for cache, by_gpu in by_cache.items()}
+            cache = max(rows, key=lambda name: sum(map(bool, rows[name])))  # the first of equals
+            sizes = [set(each) for each in rows[cache] if each]
             common = set.intersection(*sizes) if sizes else set()
             if common:
                 n = max(common)
                 on = tuple(
                     level(each[n], own, kernel.compute.dtype_in) if n in each else None
-                    for each, own in zip(rows, limits, strict=True)
+                    for each, own in zip(rows[cache], limits, strict=True)
                 )
-                lines.append(KernelLine(family, kernel.id, kernel.rung, kernel.compute.dtype_in, n, on))
+                lines.append(KernelLine(family, kernel.id, kernel.rung, kernel.compute.dtype_in, cache, n, on))
     return lines
 
 
-def _warm(measured: Measurements | None) -> dict[str, dict[int, Mapping[str, Any]]]:
-    """The current rows with a warm cache by kernel and size, of the first toolkit that has one."""
+def _rows(measured: Measurements | None, cache: str) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """The current rows with `cache` by kernel and size, of the first toolkit that has one."""
     found: dict[str, dict[int, Mapping[str, Any]]] = {}
     if measured is None or measured.summary.empty:
         return found
     summary = cubes(measured.summary)
-    rows = summary[is_current(summary) & (summary["cache"] == "warm")].to_dict("records")
+    rows = summary[is_current(summary) & (summary["cache"] == cache)].to_dict("records")
     for row in sorted(rows, key=lambda row: _rank(row["toolkit"])):
         if row["ratio"] == row["ratio"] and row["ratio"] is not None:
             found.setdefault(row["kernel"], {}).setdefault(int(row["n"]), row)

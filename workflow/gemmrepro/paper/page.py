@@ -260,7 +260,9 @@ def main() -> int:
     parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
     parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
     parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
-    parser.add_argument("--gpus", type=Path, help="folder with one folder of judged recordings per other GPU")
+    parser.add_argument(
+        "--gpus", type=Path, nargs="*", default=[], help="folder of judged recordings of each other GPU"
+    )
     parser.add_argument("--recorded", type=Path, help="a GPU's recordings, for what compute-sanitizer said there")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report; index.html begins it")
