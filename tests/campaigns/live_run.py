@@ -25,41 +25,54 @@ STAGES = {"gate_numeric": "gates", "measure": "sweep", "measure_regimes": "regim
 _TIME = re.compile(r"\[(\w+ \w+ +\d+ [\d:]+ \d+)\]")
 _BEGUN = re.compile(r"Job (\d+): (?:Measuring|Checking the numbers of|Experiments of) (\w+)")
 _ENDED = re.compile(r"Finished jobid: (\d+) \(Rule: (\w+)\)")
+_FAILED = re.compile(r"Error in rule (\w+):")
+_FAILED_JOB = re.compile(r"    jobid: (\d+)")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job on the GPU; `begin` and `end` are seconds since the first one began."""
+    """A job on the GPU; `begin` and `end` are seconds since the first one began. No sum counts one that failed."""
 
     stage: str
     family: str
     begin: int
     end: int
+    failed: bool = False
 
 
 def jobs(log: Iterable[str]) -> list[Job]:
-    """The finished jobs on the GPU in a log of Snakemake's, the first one to begin first."""
-    now, begun, found = datetime.min, dict[str, tuple[datetime, str]](), list[tuple[datetime, datetime, str, str]]()
+    """The jobs on the GPU that ended in a log of Snakemake's, the first one to begin first."""
+    now, begun = datetime.min, dict[str, tuple[datetime, str]]()
+    found, failing = list[tuple[datetime, datetime, str, str, bool]](), ""
+
+    def end(number: str, rule: str, failed: bool) -> None:
+        stage = "experiments" if rule.startswith("experiments_of_") else STAGES.get(rule)
+        if stage and number in begun:
+            begin, family = begun[number]
+            found.append((begin, now, stage, family, failed))
+
     for line in log:
         if time := _TIME.match(line):
             now = datetime.strptime(time[1], "%a %b %d %H:%M:%S %Y")
         elif start := _BEGUN.match(line):
             begun[start[1]] = (now, start[2])
-        elif (end := _ENDED.match(line)) and end[1] in begun:
-            stage = "experiments" if end[2].startswith("experiments_of_") else STAGES.get(end[2])
-            if stage:
-                begin, family = begun[end[1]]
-                found.append((begin, now, stage, family))
+        elif ended := _ENDED.match(line):
+            end(ended[1], ended[2], failed=False)
+        elif failure := _FAILED.match(line):
+            failing = failure[1]
+        elif failing and (number := _FAILED_JOB.match(line)):
+            end(number[1], failing, failed=True)
+            failing = ""
     first = min((begin for begin, *_ in found), default=datetime.min)
     return [
-        Job(stage, family, int((begin - first).total_seconds()), int((end - first).total_seconds()))
-        for begin, end, stage, family in sorted(found)
+        Job(stage, family, int((begin - first).total_seconds()), int((end - first).total_seconds()), failed)
+        for begin, end, stage, family, failed in sorted(found)
     ]
 
 
 def table(found: Iterable[Job]) -> str:
-    """Seconds by family and stage, and their sums, as a table in Markdown."""
-    found = list(found)
+    """Seconds by family and stage, and their sums, as a table in Markdown; without jobs that failed."""
+    found = [job for job in found if not job.failed]
     stages = ("gates", "sweep", "regimes", "experiments")
 
     def line(name: str, of: Iterable[Job]) -> str:
@@ -75,7 +88,7 @@ def table(found: Iterable[Job]) -> str:
 def scheduled(found: Iterable[Job], gpus: int) -> int:
     """Seconds until the last job ends if each, in order, takes the first free GPU once its family's gates are done."""
     free, gated, last = [0] * gpus, dict[str, int](), 0
-    for job in sorted(found, key=lambda job: (job.stage != "gates", job.begin)):
+    for job in sorted((job for job in found if not job.failed), key=lambda job: (job.stage != "gates", job.begin)):
         begin = max(heapq.heappop(free), gated.get(job.family, 0))
         end = begin + job.end - job.begin
         heapq.heappush(free, end)

@@ -91,7 +91,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("families", [], "families", "a list of 1 or more"),
     ("families", "ladder", "families", "a list in brackets"),
     ("families", ["ladder", "ladder"], "families", "without repetitions"),
-    ("recorded_gpu", "nonesuch", "recorded_gpu", "choose one of h200"),
+    ("recorded_gpu", "nonesuch", "recorded_gpu", "choose one of h100-80gb-hbm3, h200"),
     ("recorded_gpu", "h200\n", "recorded_gpu", "a name of lower-case letters"),
     ("recorded_gpu", "../h200", "recorded_gpu", "a name of lower-case letters"),
     ("recorded_gpu", 200, "recorded_gpu", "text"),
@@ -185,7 +185,7 @@ def test_a_mapping_that_holds_itself_is_read_to_its_end(tmp_path: Path) -> None:
 
 COMMAND_LINES: list[tuple[list[str], str]] = [
     (["snakemake", "-n", "--cores", "1", "--config", "measure=sometimes"], "one of auto, live, recorded"),
-    (["snakemake", "-n", "--cores", "1", "--config", "recorded_gpu=nonesuch"], "choose one of h200"),
+    (["snakemake", "-n", "--cores", "1", "--config", "recorded_gpu=nonesuch"], "choose one of h100-80gb-hbm3, h200"),
     (["snakemake", "-n", "--cores", "1", "--configfile", "{wrong}"], "sweep.rounds is in wrong.yaml twice"),
     (["python", "-m", "gemmrepro", "nonesuch"], "known are check"),
     (["python", "-m", "gemmrepro", "check", "nonesuch"], "no kernel family 'nonesuch'; known families: ada, ceilings,"),
@@ -211,7 +211,7 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     (["python", "-m", "gemmrepro.judge.tally", "{runs}"], "cannot be read (Is a directory); make them with"),
     (["python", "-m", "gemmrepro.judge.tally", "{list}"], "was written by another version; judge again"),
     (
-        ["python", "-m", "gemmrepro.measure.recorded", "--recorded", "/none", "--family", "ladder", "--out", "/none"],
+        ["python", "-m", "gemmrepro.measure.recorded", "--recorded", "/none", "--families", "ladder", "--out", "/none"],
         "there is no recording /none/ladder",
     ),
     (

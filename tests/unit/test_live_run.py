@@ -20,6 +20,11 @@ Finished jobid: 87 (Rule: verdicts_on_h200)
 [Wed Nov 25 23:33:40 2026]
 Finished jobid: 22 (Rule: measure)
 Job 23: Measuring crt sustained and in bursts (finished passes survive an interruption)
+[Wed Nov 25 23:34:10 2026]
+Error in rule measure_regimes:
+    message: Measuring crt sustained and in bursts (finished passes survive an interruption)
+    jobid: 23
+    jobid: 22
 """.splitlines()
 
 
@@ -29,7 +34,8 @@ def test_jobs_on_the_gpu_are_read_and_others_are_not():
         Job("sweep", "crt", 20, 120),
         Job("experiments", "crt", 20, 30),
     )
-    assert sorted(jobs(LOG), key=str) == sorted([gates, sweep, experiments], key=str)
+    failed = Job("regimes", "crt", 120, 150, failed=True)
+    assert sorted(jobs(LOG), key=str) == sorted([gates, sweep, experiments, failed], key=str)
     assert table(jobs(LOG)).splitlines()[-1] == "| all | 20 | 100 |  | 10 | 130 |"
 
 
@@ -38,9 +44,10 @@ def test_a_family_is_measured_after_its_gates():
 
 
 def test_the_recorded_runs_are_whole():
-    two, four = json.loads((ROOT / "tests/campaigns/recorded/live-run.json").read_text())
+    two, four, *in_two_parts = json.loads((ROOT / "tests/campaigns/recorded/live-run.json").read_text())
     assert (two["gpus"], four["gpus"]) == ("2 NVIDIA H100 80GB HBM3", "4 NVIDIA H200")
     found = [Job(**job) for job in four["jobs"]]
     assert sum(job.end - job.begin for job in found) == 1508
     assert len({job.family for job in found if job.stage == "gates"}) == 11
     assert round(scheduled(found, 2) / 60, 1) == 12.8
+    assert [sum(job.get("failed", False) for job in run["jobs"]) for run in in_two_parts] == [17, 0]
