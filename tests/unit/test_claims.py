@@ -90,6 +90,7 @@ def broken(tmp_path: Path, change) -> UserError:
         (lambda d: d["claims"][1].update(id="ladder.throughput.L1"), ["used twice"]),
         (lambda d: d["claims"][0].update(statement="It is {speed}."), ["'statement'"]),
         (lambda d: d["claims"][7]["compute"]["kernels"].pop(), ["ladder.order", "compute.kernels"]),
+        (lambda d: d["claims"][7]["compute"]["kernels"].__setitem__(1, "ladder.naive"), ["ladder.order", "non-unique"]),
         (lambda d: d.update(article="latter"), ["'article'", "latter"]),
         (lambda d: d["judge"].update(cache="tepid"), ["'judge.cache'", "tepid"]),
         (lambda d: d["claims"][-1]["compute"].update(pattern="LDS(", least=1), ["ladder.code.L6.shared", "pattern"]),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gemmrepro.measure.columns import About, Column
+from dataclasses import fields
+
+from gemmrepro.measure.columns import About, Column, Row, columns, kinds
 
 
 def test_what_a_cell_may_hold():
@@ -22,3 +24,12 @@ def test_what_a_cell_may_hold():
     assert above.schema["type"] == ["number", "null"] and above.schema["exclusiveMinimum"] == 0.0
     assert Column("t", "text", False, About("")).schema["minLength"] == 1
     assert Column("t", "text", True, About("")).schema["type"] == ["string", "null"]
+
+
+def test_columns_are_the_fields_of_a_table_in_order_with_their_kinds():
+    found = columns(Row)
+    assert [column.name for column in found] == [field.name for field in fields(Row)]
+    by_name = {column.name: column for column in found}
+    assert (by_name["m"].kind, by_name["m"].optional) == ("integer", False)
+    assert (by_name["ratio"].kind, by_name["ratio"].optional) == ("number", True)
+    assert kinds(Row)["kernel"] == "text"

@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,3 +152,11 @@ def test_the_page_shows_every_entry_point_and_marks_spills_and_waits():
     assert (
         not Compilers(Sources("ladder", {})).table() and not Compilers(Sources("ladder", {})).differing("a", "b").known
     )
+
+
+def test_without_kernels_to_time_nothing_is_written_and_nothing_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiler_versions.device, "open_gpu", lambda: None)
+    monkeypatch.setattr(compiler_versions.lock, "exclusive", lambda session: nullcontext())
+    monkeypatch.setattr(compiler_versions, "kernels_of", lambda family: [])
+    asked = Namespace(sizes="4096", rounds=2, family="cutile", out=tmp_path / "times.csv")
+    assert compiler_versions.time_step(asked) == 0 and not asked.out.exists()

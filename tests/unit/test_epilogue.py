@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import epilogue_grid
@@ -20,6 +21,7 @@ from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.gates import epilogue
 from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.gates.gate import Case
+from gemmrepro.gates.gemm_cases import gemm_shapes
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape, operation
 from gemmrepro.registry import Step
@@ -216,3 +218,54 @@ def test_two_launches_hand_z_on() -> None:
     assert pointwise.launch(Shape(3, 8, 8)).grid == (1, 1, 1)
     assert pointwise.launch(Shape(257, 8, 8)).grid == (2, 1, 1)
     assert FUSED.launch(Shape.cube(4096)).shared_bytes <= 227 * 1024
+
+
+@pytest.mark.parametrize(
+    ("steps", "rounded", "fine"), [(0, False, True), (1, False, False), (1, True, True), (2, True, False)]
+)
+def test_half_a_step_of_subnormals_is_allowed_for_each_rounding(steps: int, rounded: bool, fine: bool) -> None:
+    nothing = np.zeros((1, 1))
+    got = np.full((1, 1), steps, np.uint16).view(np.float16)
+    right = epilogue.Reference(nothing, nothing, nothing)
+    assert epilogue.judge_numbers(got, right, 0.0, "fp16", rounded=rounded).passed is fine
+
+
+def test_shapes_with_tails_meet_every_pair_of_scalars() -> None:
+    for kernel in (FUSED, APART):
+        shapes, middling, large = gemm_shapes(kernel)
+        tailed = {*shapes, *kernel.promises.gate_shapes} - {middling, large}
+        met = {(case.alpha, case.beta) for case in epilogue.epilogue_cases(kernel, [1]) if case.shape in tailed}
+        assert len(tailed) >= len(epilogue.SCALARS) - 1 and met == set(epilogue.SCALARS)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("place", range(4))
+def test_a_launch_that_writes_into_one_input_fails(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    case = Case(Shape(8, 16, 64), 0.125, 0.5, "normal", 1)
+    launches = []
+
+    def spoils(given: Operands) -> None:
+        launched(given)
+        launches.append(1)
+        if len(launches) == epilogue.REPEATS:
+            stored = np.asarray(given.inputs[place]).reshape(-1).view(np.uint16)
+            stored[0] ^= 1
+
+    assert epilogue.run_case(spoils, case, FUSED, lambda: None).verdict.message == "an input was overwritten"
+
+
+@pytest.mark.parametrize("layout", ["row,row,row", "row,col,row", "col,row,row"])
+def test_the_reference_is_of_the_operands_as_the_layout_has_them(layout: str) -> None:
+    problem = replace(FUSED.problem, layout=layout)
+    case = Case(Shape(8, 16, 24), 0.125, 0.5, "normal", 1)
+    a, b, c, bias = epilogue.draw(case, problem)
+    stored = [np.ascontiguousarray(a.T) if problem.a_is_m_major else a]
+    stored += [np.ascontiguousarray(b.T) if problem.b_is_k_major else b, c, bias]
+    given = tuple(SimpleNamespace(get=values.reshape(-1).copy) for values in stored)
+    operands = Operands(problem, case.shape, given, None, case.alpha, case.beta)
+    found = epilogue.GemmEpilogue().reference(operands)
+    wide = [widen(values, problem.dtype_in) for values in (a, b, c, bias)]
+    right = epilogue.reference_of(wide, case.alpha, case.beta)
+    for name in ("z", "scale", "y"):
+        np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-12)

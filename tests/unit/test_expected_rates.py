@@ -15,7 +15,7 @@ from gemmrepro.judge.ceilings import measured_ceiling, of_operation
 from gemmrepro.judge.chips import Rate
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics import METRICS, loads, rows, shared_memory
-from gemmrepro.judge.metrics.base import expected
+from gemmrepro.judge.metrics.base import carried_over, expected
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132}
 
@@ -322,3 +322,20 @@ def test_a_block_needs_the_shared_memory_of_the_architecture_that_needs_most():
     assert shared_memory.shared_bytes(found, "ladder.naive", 1024, "cuda13") == 300
     with pytest.raises(NotMeasured, match=r"there is no build record of ladder\.naive by cuda12"):
         shared_memory.shared_bytes(found, "ladder.naive", 1024, "cuda12")
+
+
+@pytest.mark.parametrize(
+    ("unit", "says"), [("TFLOP/s", "3.000 TFLOP/s is expected here"), ("ratio", "3.000 is expected here")]
+)
+def test_what_is_expected_is_said_with_its_unit(unit, says):
+    carried = SimpleNamespace(factor=lambda unit: 1.5, sentence=lambda claim, value: f"of {value:g}")
+    readings = SimpleNamespace(judged=SimpleNamespace(value=SimpleNamespace(unit=unit, value=3.0)), carried=carried)
+    text = carried_over(SimpleNamespace(value=2.0, unit=unit, id="f.x"), readings)
+    assert text.startswith("Of 3; so ") and says in text
+
+
+def test_a_duration_without_its_interval_supports_nothing():
+    place = {"kernel": "k", "toolkit": "cuda13", "dtype": "fp16", "m": 64, "n": 64, "k": 64, "cache": "warm"}
+    row = pd.Series({**place, "median_us": 2.0, "ci_low_us": 1.9, "ci_high_us": float("nan")})
+    with pytest.raises(NotMeasured):
+        METRICS["time"].of_row(row, "ms", "k")

@@ -682,6 +682,12 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, p
     assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
 
 
+@pytest.mark.parametrize(("compute", "shown"), [({"least": 0}, 0.0), ({"most": 1000}, 64.0)])
+def test_of_many_points_the_one_that_contradicts_most_is_shown(brought, compute, shown):
+    entry = judged(*brought, claim(**compute, where={"law": ["normal", "integers"], "k": [64, 256, 1024]}))
+    assert [each["value"] for each in entry["measured"]] == [shown]
+
+
 def test_what_no_run_can_test_says_why(brought):
     one = replace(claim(), compute={"metric": "none"}, transfer={"kind": "none", "why": "Weights are missing."})
     entry = judged(*brought, one)

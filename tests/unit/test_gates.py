@@ -332,3 +332,20 @@ def test_a_fault_planted_in_the_source_is_seen_in_the_machine_code(toolkit, tmp_
     code = MachineCode(**record["archs"]["sm_80"])
     failed = {c.check for c in static.static_checks(kernel, "sm_80", code) if not c.passed}
     assert (check in failed) if check else not failed
+
+
+def test_one_toolkits_failure_is_enough(record, tmp_path):
+    kernel = registry.kernel("ladder.warptile")
+    for toolkit in ("cuda12", "cuda13"):
+        (tmp_path / toolkit).mkdir(exist_ok=True)
+        (tmp_path / toolkit / f"{kernel.id}.json").write_text(json.dumps({**record, "toolkit": toolkit}))
+    good = verdict("passed")
+    bad = [*CASES, {**CASES[0], "err_scaled_max": None, "passed": False, "message": "NaN at C[3,4]"}]
+    failed = verdict("failed", cases=bad)["toolkits"]["cuda13"]
+    both = {**good, "toolkits": {"cuda12": failed, **good["toolkits"]}}
+    result = gate(kernel, tmp_path, ["cuda12", "cuda13"], numeric_file(both, tmp_path), None)
+    assert {name: each["numeric"]["status"] for name, each in result["toolkits"].items()} == {
+        "cuda12": "failed",
+        "cuda13": "passed",
+    }
+    assert not result["passed"]

@@ -121,6 +121,8 @@ ELEMENTS = {
 def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
     verdict = compilation_check.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path, 0)
     assert verdict == Verdict("skipped", "the host chooses between its launches as it goes")
+    verdict = compilation_check.check(None, registry.kernel("crt.library"), tmp_path, 0)
+    assert verdict == Verdict("skipped", "a library does some of its steps")
 
 
 def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(monkeypatch, tmp_path):

@@ -132,6 +132,7 @@ def test_kernels_of_one_problem_share_operands_and_reference() -> None:
     a, b = one.wide
     wanted = reference_gemm(a, b, 1.0, 0.0, None)
     assert (one.reference == wanted[0]).all() and (one.scale == wanted[1]).all()
+    assert all((wide != wide.astype(np.float32)).mean() > 0.9 for wide in (a, b)), "doubles with all their bits"
     cases = [CASE, *(Case(CASE.shape, 1.0, 0.0, "normal", seed) for seed in (4, 5))]
     references = gemm.References(2 * one.nbytes)
     first, second, third = (references.of(FP64, case) for case in cases)

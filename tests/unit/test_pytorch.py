@@ -264,3 +264,10 @@ def test_experiments_without_a_gpu_say_so_and_nothing_is_imported_to_declare_the
     )
     loaded = subprocess.run([sys.executable, "-c", look], cwd=ROOT / "workflow", capture_output=True, text=True)
     assert loaded.stdout.split() == ["False"], loaded.stderr
+
+
+def test_only_the_special_law_has_infinities_nans_and_zeros():
+    for law in pointwise.DISTRIBUTIONS:
+        x = pointwise.draw(law, 1023, 1)
+        special = bool(np.isnan(x).any() and np.isinf(x).any() and (x == 0).any())
+        assert special is (law == "special") and (special or np.isfinite(x).all())

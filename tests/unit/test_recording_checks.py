@@ -232,6 +232,16 @@ def test_code_runs_on_its_major_version_and_no_earlier_minor(folder, capability,
             check_limits("ladder", [row], run, Ceilings(), folder / "summary.csv")
 
 
+@pytest.mark.parametrize(("heat", "fine"), [("0", True), ("", True), ("85", True), ("-1", False), ("300", False)])
+def test_a_temperature_is_one_that_a_gpu_runs_at(folder, heat, fine):
+    row = {**read(folder).rows[1], "temp_c": heat}
+    if fine:
+        check_limits("ladder", [row], RUN_JSON, Ceilings(), folder / "summary.csv")
+    else:
+        with pytest.raises(UserError, match=f"its temperature of {heat} °C is none"):
+            check_limits("ladder", [row], RUN_JSON, Ceilings(), folder / "summary.csv")
+
+
 def test_a_kernel_is_paired_with_the_baseline_that_was_timed(folder):
     write(folder, [KERNEL, pair(library_us=20)[1]])
     with pytest.raises(UserError, match=r"cublas\.sgemm takes 6\.\d+ µs beside it and (19|20)\.?\d* µs in its own row"):

@@ -72,3 +72,13 @@ def test_two_chunks_are_compared_where_the_span_holds_one():
     apart = [Chunk(0.0, 1, 100.0), Chunk(50.0, 1, 100.0), Chunk(100.0, 1, 100 * (1 + 2 * rules.STEADY_TIME))]
     assert not rules.is_steady(apart, [Reading(0.0)])
     assert rules.is_steady([*apart[:2], Chunk(100.0, 1, 100.0)], [Reading(0.0)])
+
+
+def test_one_slow_chunk_is_no_drift_of_the_times_and_one_reading_moves_the_mean_power():
+    least = max(rules.STEADY_LEAST, rules.STEADY_SPAN) + 1
+    still = readings(least, clock_mhz=1500.0, power_w=700.0)
+    times = chunks(least, every=0.01)
+    times[-1] = Chunk(times[-1].at_s, 10, 1e4)
+    assert rules.is_steady(times, still), "times are compared by their medians"
+    still[-1] = Reading(still[-1].at_s, clock_mhz=1500.0, power_w=7000.0, temp_c=50.0)
+    assert not rules.is_steady(chunks(least), still), "powers are compared by their means"

@@ -11,9 +11,12 @@ from campaigns import repeating
 from support import ROOT
 from synthetic_gpu import CAP, HIGHEST, IDLE_W, SyntheticGpu
 
-from gemmrepro.measure.regimes import blocks, derived, rules
-from gemmrepro.measure.regimes.blocks import Load
+from gemmrepro.measure.plan import Point
+from gemmrepro.measure.regimes import blocks, derived, passes, rules
+from gemmrepro.measure.regimes.blocks import Block, Load
+from gemmrepro.measure.regimes.plan import Pair, Set
 from gemmrepro.measure.regimes.rules import Chunk, Reading
+from gemmrepro.operations import Problem, Shape
 
 
 def load(launch_us=200.0, launches=1):
@@ -182,3 +185,20 @@ def test_every_recorded_take_has_a_part_in_the_estimate():
     for regime, told in outcome.items():
         assert told["rows"] == sum(point[-1] == regime for point in first[1]) == 19
         assert told["measured"] == [repeating.measured(*each, regime) for each in others] != []
+
+
+@pytest.mark.parametrize(
+    ("regime", "ready", "says"),
+    [
+        ("sustained", True, "steady"),
+        ("sustained", False, "not steady"),
+        ("burst", True, "rested"),
+        ("burst", False, "warm"),
+    ],
+)
+def test_a_visit_is_told_by_the_words_of_its_regime(regime, ready, says):
+    problem, shape = Problem("gemm", "fp16", "fp32", "row,col,row"), Shape.cube(4096)
+    point = Point("hopper.by_size", "cuda13", problem, shape, "warm", "cublas.gemm")
+    block = Block(ready, 1.5, [Chunk(0.0, 10, 99.0), Chunk(0.1, 10, 101.0)], [])
+    told = passes._told(Pair(0, regime, Set(problem, shape, (point,))), passes.Visit(0, block), 4.0)
+    assert f" {says} after 1.5 s, 4.0 s in all" in told and "hopper.by_size cuda13" in told and ": 100.00 µs" in told

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy_cupy import NumpyCupy
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
@@ -14,7 +17,19 @@ from gemmrepro.core.loading import load_module
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments.declarations import path_of
 from gemmrepro.gates.gate import Case
-from gemmrepro.gates.scaled import EXACT, INPUTS, Drawn, cases_of, draw, judge_numbers, scaled_gamma, scaled_operands
+from gemmrepro.gates.scaled import (
+    EXACT,
+    INPUTS,
+    REPEATS,
+    Drawn,
+    cases_of,
+    draw,
+    judge_numbers,
+    run_case,
+    scaled_gamma,
+    scaled_operands,
+)
+from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape, counts
 
 MODEL = load_module("fp8_experiments", path_of("fp8"))
@@ -116,3 +131,30 @@ def test_the_model_of_the_tensor_core_is_what_cublas_was_seen_to_lose() -> None:
         c = MODEL.modelled(a, b, 0).astype(np.float16).astype(np.float64)
         expected = MODEL.errors(c, a @ b.T, abs(a) @ abs(b).T)["fro"]
         assert abs(expected / seen[k] - 1) < 0.1, (k, expected, seen[k])
+
+
+def test_exact_operands_have_scales_that_keep_them_exact() -> None:
+    case = Case(Shape(200, 300, 2000), 1.0, 0.0, EXACT, 1)
+    drawn = draw(PROBLEM, case)
+    for scale in (drawn.scale_a, drawn.scale_b):
+        assert set(np.log2(scale).ravel()) <= {-2, -1, 0, 1, 2} and len(np.unique(scale)) > 2
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_launch_that_writes_into_one_input_fails(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    case = Case(SMALL, 1.0, 0.0, "normal", 3)
+    drawn, launches = draw(PROBLEM, case), []
+    right = tensor_core(drawn, SMALL)
+
+    def launch(given: Operands, spoil: bool = True) -> None:
+        given.output[...] = right.reshape(given.output.shape)
+        launches.append(1)
+        if spoil and len(launches) == REPEATS:
+            stored = np.asarray(given.inputs[place]).reshape(-1).view(np.uint8)
+            stored[0] ^= 1
+
+    session = SimpleNamespace(sync=lambda: None)
+    assert run_case(session, lambda given: launch(given, spoil=False), case, PROBLEM).verdict.passed
+    launches.clear()
+    assert run_case(session, launch, case, PROBLEM).verdict.message == "an input was overwritten"

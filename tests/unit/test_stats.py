@@ -22,6 +22,12 @@ def test_median_ranks_are_the_binomial_ones():
     assert coverage == pytest.approx(1 - 22 / 1024)
 
 
+def test_ranks_that_reach_the_confidence_exactly_are_taken():
+    # n = 6: P(X <= 1) = 7/64, so ranks 1 and 4 (0-based) cover 1 - 14/64.
+    assert stats.median_ranks(6, 1 - 14 / 64) == (1, 4, 1 - 14 / 64)
+    assert stats.median_ranks(6, 1 - 13 / 64)[:2] == (0, 5)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 20, 101, 1000])
 def test_median_ranks_reach_the_confidence_they_state(count):
     low, high, coverage = stats.median_ranks(count)

@@ -404,7 +404,7 @@ def test_rows_and_samples_follow_from_the_rounds(sweep):
     assert (row.err_scaled_max, row.clock_mhz, row.throttle) == (2.5, 1980, "sw_power_cap")
     check_cells(Row, read(csv_text([asdict(row)], SUMMARY_COLUMNS)), "summary.csv")
     samples = results.samples_frame(sweep, found)
-    assert list(samples.columns) == SAMPLE_COLUMNS and len(samples) == 9
+    assert list(samples.columns) == SAMPLE_COLUMNS and list(samples.index) == list(range(9))
     assert samples["time_us"].tolist()[3:6] == [202.0, 203.0, 204.0] and samples["round"].tolist()[3:6] == [1] * 3
     assert results.samples_frame(sweep, []).empty
 

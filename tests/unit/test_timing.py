@@ -124,3 +124,19 @@ def test_sensors_are_summed_up_and_every_throttle_reason_is_kept():
     assert found == {"clock_mhz": 1900, "power_w": 495.0, "temp_c": 61, "throttle": "sw_power_cap+hw_thermal_slowdown"}
     assert timing.summarize_sensors([{**readings[0]}])["throttle"] == "none"
     assert set(timing.summarize_sensors([]).values()) == {None}
+
+
+def test_a_width_of_just_the_interval_is_narrow_enough():
+    assert timing.Burst([100.0] * 6, [200.0] * 6).settled(0.0)
+
+
+def test_a_drift_that_both_sides_share_leaves_the_ratio_narrow():
+    times = [100.0, 102.0] * 10
+    assert timing.Burst(times, [2 * time for time in times]).settled(0.03)
+    assert not timing.Burst(times, [2e4 / time for time in times]).settled(0.03), "the ratio varies twice as much"
+
+
+def test_samples_are_queued_in_chunks():
+    machine = Machine(0.001, 0.2)
+    machine.collect()
+    assert machine.calls[0] == PLAN.least and set(machine.calls[1:-1]) == {round(timing.CHUNK_SECONDS / 0.001)}

@@ -520,3 +520,27 @@ def test_a_regime_without_rows_of_all_that_is_compared_counts_for_nothing(tmp_pa
     regimes = {"sustained": in_regime(measured.summary, "sustained", 1.1, ("ladder.naive",))}
     entry = judging.judge(claim, evidence.Evidence(measured, {}, world.build, regimes=regimes))
     assert entry.regime == "in_turn" and not entry.beside
+
+
+def test_a_regime_without_rows_hides_none_that_come_after_it(tmp_path):
+    world = World(tmp_path).write()
+    measured = rows.load(world.measure, "ladder")
+    gates = evidence.load_gates(world.gates, ["ladder.warptile"])
+    (claim,) = [each for each in claims.load(("ladder",)) if each.id == "ladder.ratio.L7"]
+    regimes = {
+        "sustained": in_regime(measured.summary, "sustained", 1.1, ("ladder.naive",)),
+        "burst": in_regime(measured.summary, "burst", 0.5, ("ladder.warptile",)),
+    }
+    found = evidence.Evidence(measured, gates, world.build, regimes=regimes)
+    entry = judging.judge(replace(claim, regime="burst"), found)
+    assert entry.regime == "burst" and list(entry.beside) == ["in_turn"]
+
+
+def test_open_gates_are_those_that_have_a_verdict_other_than_passed(tmp_path):
+    def gate(status: str) -> dict:
+        return {"toolkits": {"cuda13": {"numeric": {"status": status}}}}
+
+    gates = {"a": gate("passed"), "b": gate("failed"), "c": gate("stale"), "e": {"toolkits": {}}}
+    found = evidence.Evidence(rows.load(tmp_path, "ladder"), gates, tmp_path)
+    assert found.open_gates(["a", "b", "c", "d", "e"], "cuda13") == [("b", "failed"), ("c", "stale")]
+    assert found.open_gates(["b"], "cuda12") == []

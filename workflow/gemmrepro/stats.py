@@ -69,7 +69,7 @@ def median_ranks(count: int, confidence: float = CONFIDENCE) -> tuple[int, int, 
         raise ValueError("a median needs at least one sample")
     # In whole numbers, of 2^count outcomes: exact, and scipy.stats takes 0.6 s to import.
     low, outcomes, of_next = 0, 1, count
-    while (outcomes + of_next) / 2**count < (1.0 - confidence) / 2:
+    while (outcomes + of_next) / 2**count <= (1.0 - confidence) / 2:
         low, outcomes = low + 1, outcomes + of_next
         of_next = of_next * (count - low) // (low + 1)
     return low, count - 1 - low, max(0.0, 1.0 - 2.0 * (outcomes / 2**count))
