@@ -236,6 +236,8 @@ def test_shapes_with_tails_meet_every_pair_of_scalars() -> None:
         tailed = {*shapes, *kernel.promises.gate_shapes} - {middling, large}
         met = {(case.alpha, case.beta) for case in epilogue.epilogue_cases(kernel, [1]) if case.shape in tailed}
         assert len(tailed) >= len(epilogue.SCALARS) - 1 and met == set(epilogue.SCALARS)
+        on_large = [case for case in epilogue.epilogue_cases(kernel, [1]) if case.shape == large]
+        assert len(on_large) == 2 and all(case.beta for case in on_large), "where a race shows, C is read"
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

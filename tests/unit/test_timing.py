@@ -140,3 +140,6 @@ def test_samples_are_queued_in_chunks():
     machine = Machine(0.001, 0.2)
     machine.collect()
     assert machine.calls[0] == PLAN.least and set(machine.calls[1:-1]) == {round(timing.CHUNK_SECONDS / 0.001)}
+    slower = Machine(0.01, 0.2)
+    slower.collect()
+    assert slower.now <= PLAN.seconds + 0.0101, "the last chunk is no longer than the time that is left"
