@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import epilogue_grid
 import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
+from spoiled_launches import SPOILED
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
@@ -271,3 +273,26 @@ def test_the_reference_is_of_the_operands_as_the_layout_has_them(layout: str) ->
     right = epilogue.reference_of(wide, case.alpha, case.beta)
     for name in ("z", "scale", "y"):
         np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("message", SPOILED)
+def test_a_launch_that_does_more_or_less_than_write_d_fails(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    numbers = count()
+
+    def spoils(given: Operands) -> None:
+        launched(given)
+        SPOILED[message](given, next(numbers))
+
+    case = Case(Shape(8, 16, 64), 0.125, 0.5, "normal", 1)
+    assert message in epilogue.run_case(spoils, case, FUSED, lambda: None).verdict.message
+
+
+def test_every_case_is_run_and_apart_from_them_those_that_fill_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epilogue, "run_case", lambda launch, case, kernel, sync: case)
+    session, gate = SimpleNamespace(sync=None), epilogue.GemmEpilogue()
+    every = epilogue.epilogue_cases(FUSED, [1, 2])
+    assert list(gate.cases(session, FUSED, launched, [1, 2])) == every
+    large = gemm_shapes(FUSED)[2]
+    assert list(gate.large_cases(session, FUSED, launched, [1, 2])) == [case for case in every if case.shape == large]

@@ -232,3 +232,9 @@ def test_recorded_gates_and_build_records_that_are_none_are_refused(tmp_path) ->
     record.write_text(record.read_text().replace('"ladder.naive"', '"ladder.smem"'))
     with pytest.raises(UserError, match=r"the build record .* is of another kernel or toolkit"):
         combined.gate(NAIVE, tmp_path / "build", ["cuda13"], None, None)
+
+
+def test_a_recording_without_the_toolkit_was_not_run_with_it():
+    source = combined.NumericSource(judged_as("passed", toolkit="cuda12"), "recorded")
+    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", source)
+    assert (found.status, found.reason) == ("not run", "no verdict for cuda13")

@@ -99,8 +99,15 @@ def test_kernels_without_current_rows_are_missing(folders: tuple[Path, Path]) ->
     assert set(absent) < set(merge.missing(*asked, recorded / "none", recorded))
 
 
-def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(folders: tuple[Path, Path]) -> None:
+def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
     recorded, _ = folders
     assert merge.covered(recorded) == {"toolkits": ["cuda12", "cuda13"], "caches": ["cold", "warm"]}
     assert merge.covered(RECORDED.parent / "crt") == {"toolkits": ["cuda13"], "caches": ["warm"]}
     assert merge.covered(recorded / "none") == {}
+    libraries = tmp_path / "libraries"
+    libraries.mkdir()
+    lines = (recorded / "summary.csv").read_text().splitlines(keepends=True)
+    (libraries / "summary.csv").write_text("".join([lines[0], *(line for line in lines[1:] if ",library," in line)]))
+    assert merge.covered(libraries) == {}

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import csv
 import sys
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
+from spoiled_launches import SPOILED
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.core.loading import load_module
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments.declarations import path_of
+from gemmrepro.gates import scaled
 from gemmrepro.gates.gate import Case
+from gemmrepro.gates.gemm_cases import gemm_shapes
 from gemmrepro.gates.scaled import (
     EXACT,
     INPUTS,
@@ -158,3 +162,26 @@ def test_a_launch_that_writes_into_one_input_fails(place: int, monkeypatch: pyte
     assert run_case(session, lambda given: launch(given, spoil=False), case, PROBLEM).verdict.passed
     launches.clear()
     assert run_case(session, launch, case, PROBLEM).verdict.message == "an input was overwritten"
+
+
+@pytest.mark.parametrize("message", SPOILED)
+def test_a_launch_that_does_more_or_less_than_write_c_fails(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
+    case, numbers = Case(SMALL, 1.0, 0.0, EXACT, 3), count()
+    right = tensor_core(draw(PROBLEM, case), SMALL)
+
+    def spoils(given: Operands) -> None:
+        given.output[...] = right.reshape(given.output.shape)
+        SPOILED[message](given, next(numbers))
+
+    assert message in run_case(SimpleNamespace(sync=lambda: None), spoils, case, PROBLEM).verdict.message
+
+
+def test_every_case_is_run_and_apart_from_them_those_that_fill_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaled, "run_case", lambda session, launch, case, problem: case)
+    monkeypatch.setattr(scaled, "refusal_cases", lambda kernel: iter(["refusals"]))
+    kernel, gate = registry.kernel("fp8.scaled"), scaled.ScaledGemm()
+    every = cases_of(kernel, [1, 2])
+    assert list(gate.cases(None, kernel, None, [1, 2])) == [*every, "refusals"]
+    large = gemm_shapes(kernel)[2]
+    assert list(gate.large_cases(None, kernel, None, [1, 2])) == [case for case in every if case.shape == large]
