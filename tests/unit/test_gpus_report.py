@@ -108,7 +108,7 @@ def page(shown: SideBySide) -> str:
 def test_the_page_has_a_column_for_each_gpu(two):
     text = page(two)
     parsed = Page(text)
-    assert text.count('<th scope="col">Other GPU</th>') == 1 and "Other GPU: ratio" in text
+    assert text.count('<th scope="col">Other GPU</th>') == 2 and "Other GPU: ratio" in text
     assert len(parsed.ids) == len(set(parsed.ids))
     rows = text.split('id="kernels-by-gpu"')[1]
     assert rows.count("<tr>") == 1 + len(two.kernels)

@@ -118,7 +118,7 @@ def test_the_default_live_run_plans_what_its_minutes_are_added_up_from(tree: Pat
     assert {"timing", "gelu", "training"} <= set(run["pytorch"]) and "caches" not in run["pytorch"]
     assert run["ladder"] == ["vector_add", "latency", "bandwidth", "limits"]
     assert all(f"--toolkits {config['sweep']['toolkit_of'][family]} " in rest for family, _, rest in commands)
-    assert re.search(r"experiments\.recorded --family pytorch --names timing_cpu gelu_cpu caches ", plan.stdout)
+    assert re.search(r"experiments\.recorded --experiments pytorch=timing_cpu,gelu_cpu,caches ", plan.stdout)
 
     gates = re.findall(r"gemmrepro\.gates\.numeric (.*) --processes 4 ", plan.stdout)
     judged = dict(re.findall(r"--kernel=(\S+?)=(\S*)", " ".join(gates)))

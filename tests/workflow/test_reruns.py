@@ -23,7 +23,9 @@ from gemmrepro.registry import Kernel
 
 RECORDED = ("--config", "measure=recorded")
 LIBRARY = "workflow/gemmrepro"
+OTHER_GPU = "h100-80gb-hbm3"
 FOLDERS = {f"reports/{name}" for name in names.REPORT_FOLDERS}
+FOLDERS |= {f"results/gpus/{OTHER_GPU}/{name}" for name in ("measure", "regimes", "experiments", "gates")}
 
 EVERY = registry.kernels()
 FAMILIES = registry.family_names()
@@ -31,7 +33,8 @@ TAKEN = {family for family in FAMILIES if places.takes(RECORDINGS / "h200", fami
 """The families whose kernels were also measured sustained and in bursts; one job reads all of them."""
 ALL_FIGURES = {f"figures_{family}": 1 for family in FAMILIES if experiments.figure_names(family)}
 REPORT = {"report": 1}
-VERDICTS = {"verdicts": 1, "figures_paper": 1} | REPORT
+ELSEWHERE = {f"verdicts_on_{OTHER_GPU.replace('-', '_')}": 1} | REPORT
+VERDICTS = {"verdicts": 1, "figures_paper": 1} | ELSEWHERE
 
 
 def builds(kernels: list[Kernel]) -> dict[str, int]:
@@ -49,6 +52,11 @@ def rows(*families: str) -> dict[str, int]:
     drawn = ALL_FIGURES if "ceilings" in families else {f"figures_{family}": 1 for family in families}
     taken = {"recorded_regimes": 1} if TAKEN & {*families} else {}
     return {"measure": len(families)} | taken | {name: 1 for name in drawn if name in ALL_FIGURES} | VERDICTS
+
+
+def here(jobs: dict[str, int]) -> dict[str, int]:
+    """Those of `jobs` that read the recordings of the report's own GPU."""
+    return {name: count for name, count in jobs.items() if not name.startswith("verdicts_on_")}
 
 
 def with_op(*operations: str) -> list[Kernel]:
@@ -192,16 +200,17 @@ EDITS = [
         "reports/recorded/h200/ladder/gates.json",
         "\n",
         "\n\n",
-        gates(list(registry.kernels("ladder"))) | rows("ladder"),
+        here(gates(list(registry.kernels("ladder"))) | rows("ladder")),
     ),
-    Edit("a recorded sanitizer", "reports/recorded/h200/ladder/sanitizers.json", "\n", "\n\n", rows("ladder")),
-    Edit("recorded rows", "reports/recorded/h200/ladder/summary.csv", "\n", "\n\n", rows("ladder")),
+    Edit("a recorded sanitizer", "reports/recorded/h200/ladder/sanitizers.json", "\n", "\n\n", here(rows("ladder"))),
+    Edit("recorded rows", "reports/recorded/h200/ladder/summary.csv", "\n", "\n\n", here(rows("ladder"))),
+    Edit("another GPU's recorded rows", f"reports/recorded/{OTHER_GPU}/ladder/summary.csv", "\n", "\n\n", ELSEWHERE),
     Edit(
         "a recorded take",
         "reports/recorded/h200/hopper/regimes/1/summary.csv",
         "\n",
         "\n\n",
-        {"recorded_regimes": 1} | VERDICTS,
+        here({"recorded_regimes": 1} | VERDICTS),
     ),
     Edit("a column's least value", f"{LIBRARY}/measure/columns.py", "least=1)", "least=2)", OF_EVERY_FAMILY),
     Edit("the schema of a run", "workflow/schemas/run.schema.yaml", "\n", "\n# An edit.\n", OF_EVERY_FAMILY),

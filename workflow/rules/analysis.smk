@@ -47,7 +47,7 @@ for gpu in PLAN.other_gpus:
 
     rule:
         name:
-            f"verdicts_on_{gpu}"
+            f"verdicts_on_{gpu.replace('-', '_')}"
         input:
             PLAN.recorded_on(gpu),
             claims=rules.verdicts.input.claims,
@@ -58,15 +58,15 @@ for gpu in PLAN.other_gpus:
             records=PLAN.builds_in(FAMILIES),
             image=in_image("report"),
         output:
-            f"results/gpus/{gpu}/verdicts.json",
+            verdicts=f"results/gpus/{gpu}/verdicts.json",
             folders=[directory(f"results/gpus/{gpu}/{name}") for name in ("measure", "regimes", "experiments", "gates")],
         log:
             f"results/logs/gpus/{gpu}.log",
         container:
             image("report")
         params:
-            folder=f"results/gpus/{gpu}",
-            recordings=os.path.join(os.path.dirname(PLAN.recordings), gpu),
+            folder=subpath(output.verdicts, parent=True),
+            recordings=lambda wildcards, output: PLAN.recordings_on(Path(output.verdicts).parent.name),
             families=",".join(FAMILIES),
             experiments=[
                 f"{family}={','.join(each.name for each in declared)}"
@@ -75,6 +75,8 @@ for gpu in PLAN.other_gpus:
             ],
             kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in KERNELS.values()],
             registered=[read_of("drawn", family) for family in FAMILIES],
+            judged=[read_of("judged", kernel.id) for kernel in KERNELS.values()],
+            protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
             declared=[file_hash(path) for path in DECLARED],
             code=code(
                 "judge.verdicts", "measure.recorded", "measure.regimes.recorded", "experiments.recorded", "gates.stage"
@@ -93,7 +95,7 @@ for gpu in PLAN.other_gpus:
             " --recorded {params.recordings} --out {params.folder}/gates;"
             " python3 -m gemmrepro.judge.verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
             " --build results/build --families {params.families} --experiments {params.folder}/experiments"
-            " --regimes {params.folder}/regimes --out {output[0]} ) 2>&1 | tee {log}"
+            " --regimes {params.folder}/regimes --out {output.verdicts} ) 2>&1 | tee {log}"
 
 
 for family, names in PLAN.figures().items():

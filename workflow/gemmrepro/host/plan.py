@@ -84,9 +84,13 @@ class Plan:
             and any((folder / family / SUMMARY).is_file() for family in self.families)
         )
 
+    def recordings_on(self, gpu: str) -> str:
+        """The folder of one GPU's recordings."""
+        return str(Path(self.recordings).parent / gpu)
+
     def recorded_on(self, gpu: str) -> list[str]:
         """Every committed file of one GPU's recordings."""
-        return sorted(str(path) for path in (Path(self.recordings).parent / gpu).rglob("*") if path.is_file())
+        return sorted(str(path) for path in Path(self.recordings_on(gpu)).rglob("*") if path.is_file())
 
     @property
     def toolkits(self) -> list[str]:
