@@ -168,9 +168,11 @@ ON_A_GPU = (
     "gates/gemm.py: judge",
     "gates/gemm.py: _half_sums",
     "gates/gemm.py: _half_sums_of",
+    "gates/numeric.py: _work",
     "measure/compilation_check.py: check",
     "measure/compilations.py: just_in_time",
     "measure/compilations.py: codes",
+    "measure/compiler_versions.py: _timed",
     "measure/counters.py: _launch",
     "measure/regimes/passes.py: _load",
     "measure/results.py: manifest",
@@ -199,7 +201,7 @@ def why_untaken(path: str, line: int) -> str:
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
-    if not around or around[0].name == "main":
+    if not around or around[0].name in ("main", "_parser"):
         return "a command line: tests run it as a process, where nothing is counted"
     names = {f"{path.removeprefix('gemmrepro/')}: {node.name}" for node in around}
     if guarding := names & set(GUARDS):

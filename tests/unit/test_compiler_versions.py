@@ -138,6 +138,7 @@ def test_the_command_writes_the_familys_table_in_the_order_of_its_kernels(tmp_pa
 def test_only_families_with_kernels_in_cutile_have_versions_to_compare():
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
         compiler_versions.kernels_of("ladder")
+    assert {kernel.family for kernel in compiler_versions.kernels_of("cutile")} == {"cutile"}
 
 
 def test_the_page_shows_every_entry_point_and_marks_spills_and_waits():
