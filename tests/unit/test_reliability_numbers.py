@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,10 +116,22 @@ def test_what_cheated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_tests_notice() -> None:
-    drawn, since = recorded("mutants")["mutants"].values(), recorded("mutants-since")["drawn"]
-    noticed = sum(one["now"] == "noticed" for one in drawn)
-    shown = f"{len(drawn)}: {noticed}; since then {since['tried']} others of changed modules: {since['noticed']}"
-    assert tried("tests that notice") == shown
+    known, branches = recorded("mutants"), recorded("branches")["packages"]
+    drawn = known["mutants"].values()
+    assert tried("tests that notice") == f"{len(drawn)}: {sum(one['now'] == 'noticed' for one in drawn)}"
+    for package, name in zip(branches, ("`gates`", "`judge`", "`measure`", "`stats.py`", "`timing.py`"), strict=True):
+        of = [
+            one
+            for fault, one in known["mutants"].items()
+            if Path(fault.split(":")[0]).parts[1].split(".")[0] == package
+        ]
+        first, now = (sum(one[when] == "noticed" for one in of) for when in ("first", "now"))
+        taken, every = branches[package]["taken"], branches[package]["branches"]
+        assert (
+            f"| {name} | {known['possible'][package]:,} | {len(of)} | {first} | {now} ({now / len(of):.0%}) "
+            f"| {taken} of {every} ({taken / every:.0%}) |".replace("%", " %")
+            in TEXT
+        )
 
 
 def test_what_compute_sanitizer_said() -> None:
