@@ -7,7 +7,7 @@ LABEL org.opencontainers.image.title="gemmrepro-torch" org.opencontainers.image.
 
 # torch.compile has what it makes launched by C++ that it compiles against Python's headers.
 # Nsight Compute's command line, from Debian 13's non-free: unpacked, since it needs none of its dependencies. It reads no
-# counters without a folder of sections, though it is asked for metrics alone; those are in another package.
+# counters without a folder of sections, though it is asked for metrics alone; the package lacks one.
 ARG NCU_VERSION=2024.1.1.4~12.4.1-2
 ARG NCU_SHA256=e3c38f3f24e8b08dd389616991f698ee3550131dc79a9887736bf476444fde13
 RUN apt-get update -qq \
