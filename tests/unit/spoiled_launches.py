@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from gemmrepro.core.dtypes import bits
 from gemmrepro.gates.guarded import POISON_BITS
 from gemmrepro.operands import Operands
 
 
 def _bits(array: Any) -> np.ndarray:
-    flat = np.asarray(array).reshape(-1)
-    return flat.view(f"u{flat.itemsize}")
+    stored: np.ndarray = bits(np.asarray(array).reshape(-1))
+    return stored
+
+
+def spoil_input(given: Operands, place: int) -> None:
+    """Change one bit of an input."""
+    _bits(given.inputs[place])[:1] ^= 1
 
 
 def _left(given: Operands, number: int) -> None:

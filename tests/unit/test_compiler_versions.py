@@ -155,7 +155,14 @@ def test_the_page_shows_every_entry_point_and_marks_spills_and_waits():
     )
 
 
-def test_each_round_times_every_kernel_at_every_size_that_a_sweep_would(tmp_path, monkeypatch):
+@pytest.fixture
+def gpu(monkeypatch):
+    """As if there were one."""
+    monkeypatch.setattr(compiler_versions.device, "open_gpu", lambda: None)
+    monkeypatch.setattr(compiler_versions.lock, "exclusive", lambda session: nullcontext())
+
+
+def test_each_round_times_every_kernel_at_every_size_that_a_sweep_would(gpu, tmp_path, monkeypatch):
     kernels = [registry.kernel(name) for name in ("cutile.matmul_fp16", "cutile.vector_add", "cutile.matmul_fp64")]
     timed = []
 
@@ -163,8 +170,6 @@ def test_each_round_times_every_kernel_at_every_size_that_a_sweep_would(tmp_path
         timed.append((kernel.id, size, number))
         return [{"kernel": kernel.id, "compiler": "13.1", "n": size, "round": number, "us": 1.0}]
 
-    monkeypatch.setattr(compiler_versions.device, "open_gpu", lambda: None)
-    monkeypatch.setattr(compiler_versions.lock, "exclusive", lambda session: nullcontext())
     monkeypatch.setattr(compiler_versions, "kernels_of", lambda family: kernels)
     monkeypatch.setattr(compiler_versions, "_timed", _timed)
     asked = Namespace(sizes="8192,16384", rounds=2, family="cutile", out=tmp_path / "times.csv")
@@ -177,9 +182,7 @@ def test_each_round_times_every_kernel_at_every_size_that_a_sweep_would(tmp_path
     assert len(asked.out.read_text().splitlines()) == 1 + len(timed)
 
 
-def test_without_kernels_to_time_nothing_is_written_and_nothing_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler_versions.device, "open_gpu", lambda: None)
-    monkeypatch.setattr(compiler_versions.lock, "exclusive", lambda session: nullcontext())
+def test_without_kernels_to_time_nothing_is_written_and_nothing_fails(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(compiler_versions, "kernels_of", lambda family: [])
     asked = Namespace(sizes="4096", rounds=2, family="cutile", out=tmp_path / "times.csv")
     assert compiler_versions.time_step(asked) == 0 and not asked.out.exists()

@@ -16,7 +16,7 @@ import epilogue_grid
 import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
-from spoiled_launches import SPOILED
+from spoiled_launches import SPOILED, spoil_input
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
@@ -247,14 +247,12 @@ def test_shapes_with_tails_meet_every_pair_of_scalars() -> None:
 def test_a_launch_that_writes_into_one_input_fails(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
     case = Case(Shape(8, 16, 64), 0.125, 0.5, "normal", 1)
-    launches = []
+    numbers = count(1)
 
     def spoils(given: Operands) -> None:
         launched(given)
-        launches.append(1)
-        if len(launches) == epilogue.REPEATS:
-            stored = np.asarray(given.inputs[place]).reshape(-1).view(np.uint16)
-            stored[0] ^= 1
+        if next(numbers) == epilogue.REPEATS:
+            spoil_input(given, place)
 
     assert epilogue.run_case(spoils, case, FUSED, lambda: None).verdict.message == "an input was overwritten"
 

@@ -81,11 +81,11 @@ def test_what_one_gpu_did_not_measure_is_no_difference(two):
     here = line.on[0]
     assert here is not None
 
-    def beside(verdict: str) -> bool:
+    def differs_from(verdict: str) -> bool:
         return replace(line, on=(here, replace(here, verdict=verdict))).differs
 
-    assert not beside(here.verdict) and not beside("not measured")
-    assert beside("partly" if here.verdict != "partly" else "undecided")
+    assert not differs_from(here.verdict) and not differs_from("not measured")
+    assert differs_from("partly" if here.verdict != "partly" else "undecided")
 
 
 def test_a_share_is_of_the_ceiling_that_limits():

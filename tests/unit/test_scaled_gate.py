@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
-from spoiled_launches import SPOILED
+from spoiled_launches import SPOILED, spoil_input
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
@@ -148,20 +148,19 @@ def test_exact_operands_have_scales_that_keep_them_exact() -> None:
 def test_a_launch_that_writes_into_one_input_fails(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
     case = Case(SMALL, 1.0, 0.0, "normal", 3)
-    drawn, launches = draw(PROBLEM, case), []
-    right = tensor_core(drawn, SMALL)
-
-    def launch(given: Operands, spoil: bool = True) -> None:
-        given.output[...] = right.reshape(given.output.shape)
-        launches.append(1)
-        if spoil and len(launches) == REPEATS:
-            stored = np.asarray(given.inputs[place]).reshape(-1).view(np.uint8)
-            stored[0] ^= 1
-
+    right, numbers = tensor_core(draw(PROBLEM, case), SMALL), count(1)
     session = SimpleNamespace(sync=lambda: None)
-    assert run_case(session, lambda given: launch(given, spoil=False), case, PROBLEM).verdict.passed
-    launches.clear()
-    assert run_case(session, launch, case, PROBLEM).verdict.message == "an input was overwritten"
+
+    def launch(given: Operands) -> None:
+        given.output[...] = right.reshape(given.output.shape)
+
+    def spoils(given: Operands) -> None:
+        launch(given)
+        if next(numbers) == REPEATS:
+            spoil_input(given, place)
+
+    assert run_case(session, launch, case, PROBLEM).verdict.passed
+    assert run_case(session, spoils, case, PROBLEM).verdict.message == "an input was overwritten"
 
 
 @pytest.mark.parametrize("message", SPOILED)

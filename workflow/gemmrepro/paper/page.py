@@ -261,7 +261,7 @@ def main() -> int:
     parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
     parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
     parser.add_argument(
-        "--gpus", type=Path, nargs="*", default=[], help="folder of judged recordings of each other GPU"
+        "--gpus", type=Path, nargs="*", default=[], help="folders of judged recordings, one per other GPU"
     )
     parser.add_argument("--recorded", type=Path, help="a GPU's recordings, for what compute-sanitizer said there")
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
