@@ -3,8 +3,9 @@
     python tests/campaigns/live_run.py LOG --gpus "4 NVIDIA H200" --cores 64 --commit d543b38 --out RECORDED.json
     python tests/campaigns/live_run.py --read tests/campaigns/recorded/live-run.json
 
-Each job of gates, sweep, regimes and experiments has a GPU of its own from its start to its end, so their sum is what
-one GPU would be busy for. `--on N` also prints how long N GPUs would be, with the jobs in that order.
+Each job of gates, sweep, regimes and experiments has a GPU of its own, so their sum is what one GPU would be busy for.
+On one GPU a job counts from the end of the job before it: it has started by then, and waits. `--on N` also prints how
+long N GPUs would be, with the jobs in that order.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -70,6 +71,15 @@ def jobs(log: Iterable[str]) -> list[Job]:
     ]
 
 
+def in_turn(found: Iterable[Job]) -> list[Job]:
+    """The jobs of a run on one GPU, each from the end of the one before it."""
+    last, clipped = 0, []
+    for job in sorted(found, key=lambda job: job.end):
+        clipped.append(replace(job, begin=min(job.end, max(job.begin, last))))
+        last = job.end
+    return clipped
+
+
 def table(found: Iterable[Job]) -> str:
     """Seconds by family and stage, and their sums, as a table in Markdown; without jobs that failed."""
     found = [job for job in found if not job.failed]
@@ -116,6 +126,7 @@ def main() -> int:
         runs = json.loads(options.read.read_text())
     else:
         found = jobs(options.log.read_text(errors="replace").splitlines())
+        found = in_turn(found) if options.gpus.startswith("1 ") else found
         facts = {name: getattr(options, name) for name in ("gpus", "cores", "commit", "date", "seconds")}
         runs = [*(json.loads(options.out.read_text()) if options.out and options.out.exists() else [])]
         runs.append(facts | {"jobs": [asdict(job) for job in found]})

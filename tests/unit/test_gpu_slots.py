@@ -1,4 +1,4 @@
-"""Each process that measures has a GPU of its own. Real processes contend; only the list of cards is made up."""
+"""Each stage that measures has a GPU of its own. Real processes contend; only the list of cards is made up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.gpu.slots import VISIBLE, Card, anonymous, claim, usable
+from gemmrepro.gpu.slots import CLAIMED, VISIBLE, Card, anonymous, claim, usable
 
 CARDS = [Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"]
 CLAIM = """
@@ -40,7 +40,7 @@ class Claims:
     """Starts processes that claim."""
 
     def __init__(self, folder: Path) -> None:
-        self.environment = {name: value for name, value in os.environ.items() if name != VISIBLE}
+        self.environment = {name: value for name, value in os.environ.items() if name not in (VISIBLE, CLAIMED)}
         self.environment |= {"TMPDIR": str(folder), "PYTHONPATH": "workflow"}
         self.started: list[subprocess.Popen[str]] = []
 
@@ -94,34 +94,68 @@ def test_no_two_of_many_processes_hold_a_card_at_once(claims, tmp_path):
     assert sum(Counter(out.strip() for out, _ in ended).values()) == 8
 
 
-@pytest.mark.parametrize("visible", [None, "0,1,2"])
-def test_the_card_of_a_measurement_that_goes_on_is_taken_again_if_it_is_free(visible, claims, monkeypatch):
+PREFERRED = """
+import os, sys
+from gemmrepro.gpu.slots import Card, anonymous, claim
+claim([Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"], preferred=anonymous(sys.argv[1]))
+print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+sys.stdin.readline()
+"""
+"""Claims the card of a measurement to be continued, or another one if the host has it no more."""
+
+
+@pytest.mark.parametrize(("visible", "third"), [({}, "GPU-c"), ({VISIBLE: "0,1,2"}, "2")])
+def test_a_measurement_that_goes_on_waits_for_its_own_card(visible, third, claims):
+    holder = claims.start(PREFERRED, "GPU-c", **visible)
+    assert card(holder) == third
+    again = claims.start(PREFERRED, "GPU-c", **visible)
+    assert "waiting for the GPU, which another stage holds" in again.stderr.readline()
+    assert card(claims.start(**visible)) != third, "another one is not held up"
+    holder.communicate("end\n")
+    assert card(again) == third
+
+
+def test_a_measurement_whose_card_is_gone_takes_another_one(claims):
+    assert card(claims.start(PREFERRED, "GPU-z")) == "GPU-a"
+
+
+def test_two_stages_with_the_one_gpu_that_the_scheduler_gave_take_turns(claims):
+    first = claims.start(CUDA_VISIBLE_DEVICES="2")
+    assert card(first) == "2"
+    second = claims.start(CUDA_VISIBLE_DEVICES="2")
+    assert "waiting for the GPU" in second.stderr.readline()
+    first.communicate("end\n")
+    assert card(second) == "2"
+
+
+def test_the_same_number_may_be_another_gpu_in_another_job(claims):
+    """Schedulers that hide the other GPUs number each job's own from 0."""
+    hidden = CLAIM.replace('"abc"', "sys.argv[1]")
+    jobs = [claims.start(hidden, letter, CUDA_VISIBLE_DEVICES="0") for letter in "ab"]
+    assert [card(job) for job in jobs] == ["0", "0"]
+
+
+def test_children_use_their_parents_card_without_waiting(claims, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", claims.environment["TMPDIR"])
-    environ = {} if visible is None else {VISIBLE: visible}
-    third = CARDS[2].uuid
-    claim(CARDS, environ, preferred=anonymous(third))
-    assert environ[VISIBLE] == (third if visible is None else "2")
-    again = {} if visible is None else {VISIBLE: visible}
-    claim(CARDS, again, preferred=anonymous(third))
-    assert again[VISIBLE] == (CARDS[0].uuid if visible is None else "0")
-
-
-def test_what_the_scheduler_gave_is_kept(claims):
-    first, second = (claims.start(CUDA_VISIBLE_DEVICES="2") for _ in range(2))
-    assert card(first) == card(second) == "2"
-
-
-def test_children_keep_their_parents_card():
-    environ = {VISIBLE: "GPU-b"}
+    environ: dict[str, str] = {}
     claim(CARDS, environ)
-    assert environ[VISIBLE] == "GPU-b"
+    assert environ[VISIBLE] == environ[CLAIMED] == "GPU-a"
+    child = claims.start(**{name: environ[name] for name in (VISIBLE, CLAIMED)})
+    assert card(child) == "GPU-a"
 
 
-@pytest.mark.parametrize("cards", [[], CARDS[:1], [CARDS[0], Card("NVIDIA T4", "GPU-t")]])
-def test_without_a_choice_nothing_is_restricted(cards):
+@pytest.mark.parametrize("cards", [CARDS[:1], [CARDS[0], Card("NVIDIA T4", "GPU-t")]])
+def test_the_only_gpu_is_claimed_and_nothing_is_restricted(cards, claims, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", claims.environment["TMPDIR"])
     environ: dict[str, str] = {}
     claim(cards, environ)
-    assert VISIBLE not in environ
+    assert VISIBLE not in environ and environ[CLAIMED] == "GPU-a"
+
+
+def test_without_a_gpu_nothing_is_claimed():
+    environ: dict[str, str] = {}
+    claim([], environ)
+    assert not {VISIBLE, CLAIMED} & environ.keys()
 
 
 def test_a_list_of_the_user_is_shared_out():

@@ -94,7 +94,7 @@ def test_jobs_take_the_target_of_the_run_wherever_they_run(driver):
     driver(FOUR)
     assert resolve({"measure": "auto"}, environ, main=False) == planned
     live = resolve({"measure": "auto"}, environ, main=True)
-    assert (live.measure, live.gpu, live.slots) == ("live", HostGpu("NVIDIA H200", 90, "GPU-0a"), 4)
+    assert (live.measure, live.gpu, live.slots) == ("live", HostGpu("NVIDIA H200", 90, "GPU-0a"), 8)
     driver("", 1)
     assert resolve({"measure": "auto"}, environ, main=False) == live
     assert resolve({"measure": "auto"}, {}, main=False).measure == "recorded"  # nothing was handed on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import time
@@ -19,54 +20,75 @@ FOLDERS = {name: Path(name) for name in ("config", "build", "gates", "journal", 
 
 
 class Processes:
-    """Takes the place of subprocess.run: what was started, and the exit code of each round."""
+    """Takes the place of subprocess.Popen: what was started and told, in order, and the exit code of each round."""
 
     def __init__(self, **codes: int) -> None:
         self.commands: list[list[str]] = []
+        self.log: list[str] = []
         self.codes = codes
 
-    def __call__(self, command: list[str]) -> SimpleNamespace:
+    def __call__(self, command: list[str], stdin: int, text: bool) -> SimpleNamespace:
+        assert stdin == subprocess.PIPE and text
         self.commands.append(command)
         number = command[command.index("--round") + 1]
-        return SimpleNamespace(returncode=self.codes.get(f"r{number}", 0))
+        self.log.append(f"start {number}")
 
-    @property
-    def rounds(self) -> list[str]:
-        return [command[command.index("--round") + 1] for command in self.commands]
+        def communicate(told: str) -> None:
+            self.log.append(f"tell {number} {told!r}")
+
+        return SimpleNamespace(communicate=communicate, returncode=self.codes.get(f"r{number}", 0))
 
 
 def run(monkeypatch, processes: Processes, todo, total=6, kernels=None, deadline=None) -> int:
-    monkeypatch.setattr(subprocess, "run", processes)
+    monkeypatch.setattr(subprocess, "Popen", processes)
     one = SimpleNamespace(todo=lambda: todo, total=total)
     return sweep.run_rounds(one, Namespace(family="ladder", kernels=kernels, **FOLDERS), deadline)
 
 
-def test_every_round_with_something_left_runs_once_in_order(monkeypatch, capfd):
+def test_every_round_with_something_left_runs_once_in_order_and_the_next_one_starts_meanwhile(monkeypatch, capfd):
     processes = Processes()
     assert run(monkeypatch, processes, [(0, "a"), (0, "b"), (2, "a")]) == 0
-    assert processes.rounds == ["0", "2"]
+    assert processes.log == ["start 0", "start 2", "tell 0 '\\n'", "tell 2 '\\n'"]
     assert "3 of 6 rounds of points are in the journal already" in "".join(capfd.readouterr())
     assert processes.commands[0][:3] == [sys.executable, "-m", "gemmrepro.measure.sweep"]
     words = processes.commands[0]
     assert {words[words.index(f"--{name}") + 1] for name in FOLDERS} == set(FOLDERS)
-    assert "--kernels" not in words and "--budget" not in words
+    assert "--kernels" not in words
 
 
-def test_a_round_that_fails_is_the_last(monkeypatch, capfd):
+def test_a_finished_sweep_starts_no_round(monkeypatch):
+    processes = Processes()
+    assert run(monkeypatch, processes, []) == 0 and not processes.log
+
+
+def test_after_a_round_that_fails_the_next_one_is_cancelled(monkeypatch, capfd):
     processes = Processes(r1=9)
     assert run(monkeypatch, processes, [(0, "a"), (1, "a"), (2, "a")], total=3) == 9
-    assert processes.rounds == ["0", "1"]
+    assert processes.log[-2:] == ["tell 1 '\\n'", "tell 2 ''"]
     assert "journal already" not in "".join(capfd.readouterr()), "nothing was measured before"
 
 
 def test_chosen_kernels_and_what_is_left_of_the_time_are_handed_on(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    for deadline, budget in ((112.5, "12.5"), (90.0, "0.0")):
+    for deadline, left in ((112.5, "12.5"), (90.0, "0.0")):
         processes = Processes()
         assert run(monkeypatch, processes, [(0, "a")], kernels="ladder.naive", deadline=deadline) == 0
         (words,) = processes.commands
         assert words[words.index("--kernels") + 1] == "ladder.naive"
-        assert words[words.index("--budget") + 1] == budget
+        assert processes.log[-1] == f"tell 0 '{left}\\n'"
+
+
+@pytest.mark.parametrize(("line", "seconds"), [("12.5\n", 12.5), ("0.0\n", 0.0), ("\n", None)])
+def test_a_round_starts_when_it_is_told_how_long_it_may_take(line, seconds, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(line))
+    assert sweep._told_to_start() == seconds
+
+
+def test_a_cancelled_round_ends_without_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    with pytest.raises(SystemExit) as ended:
+        sweep._told_to_start()
+    assert ended.value.code == 0
 
 
 # The regimes' GPU

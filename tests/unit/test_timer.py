@@ -238,7 +238,9 @@ def test_an_estimate_is_the_least_of_several_launches_and_long_ones_are_not_repe
     assert gpu.launches == ["a"] * 6
     assert timer.estimate(gpu.launch("b", 30.0), 20.0) == pytest.approx(20.0)
     assert timer.estimate(gpu.launch("c", 70_000.0), 90_000.0) == pytest.approx(70_000.0)
-    assert gpu.launches.count("c") == 1
+    assert timer.estimate(gpu.launch("d", 2_100.0), 9000.0) == pytest.approx(2_100.0)
+    assert timer.estimate(gpu.launch("e", 1_900.0), 9000.0) == pytest.approx(1_900.0)
+    assert [gpu.launches.count(name) for name in "cde"] == [1, 1, 6]
 
 
 def test_a_capture_ends_even_if_a_call_fails(timer, gpu):

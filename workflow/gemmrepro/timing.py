@@ -64,6 +64,9 @@ LAUNCH_SECONDS, FLUSH_SECONDS = 20e-6, 150e-6
 LONG_US = 50_000.0
 """A longer launch is not repeated just to warm up."""
 
+STEADY_US = 2_000.0
+"""A launch that takes longer is known well enough after two."""
+
 Pair = tuple[float, float | None]
 """Times of the kernel and of the adjacent baseline sample in µs; None if there is no baseline."""
 
@@ -235,7 +238,7 @@ class Timer:
         `first_us` is the time of the first launch ever, which may hold the loading of a library.
         """
         least = min(first_us, self.once(call))
-        return least if least > LONG_US else min(least, *(row[0] for row in self._run([call], 5, None, None)))
+        return least if least > STEADY_US else min(least, *(row[0] for row in self._run([call], 5, None, None)))
 
     def _settle(self, call: Callable[[], None], launch_us: float) -> None:
         """Keep the GPU busy with `call` until two spans of 10 ms agree within 1%, so that its clock has ramped up."""

@@ -108,8 +108,8 @@ if CONTAINERS:
         del os.environ[name]
 os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
 
-# Two jobs on one GPU would disturb each other's timings; each job takes a GPU of its own. A cluster's profile says how
-# many it has.
+# Two jobs on one GPU would disturb each other's timings: each takes a GPU of its own, or waits for one. A cluster's
+# profile says how many it has.
 if "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", TARGET.slots)
 

@@ -218,7 +218,8 @@ class Session:
         return sum(1 for process in running if process.pid not in (0, os.getpid(), os.getppid()))
 
 
-def _import_cuda() -> tuple[Any, Any, Any]:
+def import_cuda() -> tuple[Any, Any, Any]:
+    """CuPy, cuda.core and NVML's package, without touching a GPU. Raises UserError if one of them is missing."""
     try:
         import cupy
     except ImportError as error:
@@ -235,12 +236,12 @@ def _import_cuda() -> tuple[Any, Any, Any]:
 
 
 def claim_gpu(preferred: str = "") -> None:
-    """Claim one GPU of a host with several, for this process and its children (`slots.claim`).
+    """Claim one GPU of this host for this process and its children (`slots.claim`).
 
     Has no effect without a driver or without NVML's package, which `open_gpu` reports.
 
     Args:
-        preferred: the card to take if it is free (`Gpu.card`).
+        preferred: the card of a measurement to be continued (`Gpu.card`).
     """
     try:
         import pynvml as nvml
@@ -283,10 +284,10 @@ def _require_gpu(runtime: Any) -> None:
 
 
 def open_gpu(preferred: str = "") -> Session:
-    """Open the GPU that this process has claimed, or one that no other process has.
+    """Open the GPU that this process has claimed, or one that no other stage has.
 
     Args:
-        preferred: the card to take if it is free (`Gpu.card`).
+        preferred: the card of a measurement to be continued (`Gpu.card`).
 
     Raises:
         UserError: no GPU, no driver, a driver too old for the CUDA libraries, a Python package is missing, or the GPU
@@ -295,8 +296,9 @@ def open_gpu(preferred: str = "") -> Session:
     for name in PRECISION_SWITCHES:
         if os.environ.pop(name, None) is not None:
             print(f"gemmrepro: ignoring {name} from the environment; it would change what is measured", file=sys.stderr)
-    claim_gpu(preferred)  # first, since CUDA reads the environment once
-    cupy, core, nvml = _import_cuda()
+    # Imported before it waits for a GPU. CUDA reads CUDA_VISIBLE_DEVICES once, when it is first used, not imported.
+    cupy, core, nvml = import_cuda()
+    claim_gpu(preferred)
     runtime = cupy.cuda.runtime
     _require_gpu(runtime)
     core.Device(0).set_current()

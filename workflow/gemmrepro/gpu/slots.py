@@ -1,7 +1,8 @@
-"""A GPU of its own for each process that measures, on a host with several.
+"""A GPU of its own for each stage that measures.
 
-The first process of a stage claims a GPU that no other process has claimed, and makes it the only one that it and its
-children see (``CUDA_VISIBLE_DEVICES``). A scheduler that has given the process one GPU is obeyed.
+The first process of a stage claims a GPU that no other stage has claimed, and makes it the only one that it and its
+children see (``CUDA_VISIBLE_DEVICES``). A scheduler that has given the process one GPU is obeyed. A stage that finds
+all of them claimed waits, having started and imported its libraries: a GPU idles only while the next stage opens it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 EXPECTED = "GEMMREPRO_GPU"
 """The environment variable with the model that a run was planned for, where that is not the planning machine's."""
 
-PAUSE = 0.5
+CLAIMED = "GEMMREPRO_CLAIMED"
+"""The environment variable with the GPU that a parent has claimed, for its children."""
+
+PAUSE = 0.1
 """Seconds between two looks for a free GPU."""
 
 _held: list[int] = []
@@ -55,21 +59,29 @@ def usable(cards: Sequence[Card], visible: str | None) -> list[str]:
 
 
 def claim(cards: Sequence[Card], environ: MutableMapping[str, str] | None = None, preferred: str = "") -> None:
-    """Restrict this process and its children to one GPU that no other process has claimed, until this process ends.
+    """Restrict this process and its children to one GPU that no other stage has claimed, until this process ends.
 
-    It waits, with a message, while all are claimed. Where there is no choice, nothing changes.
+    It waits, with a message, while all are claimed. Of one GPU nothing is restricted, and it is claimed as well.
 
     Args:
         cards: the host's GPUs.
         environ: the environment to read and change; the process's own by default.
-        preferred: the card, as `anonymous` names it, to take if it is free: that of a measurement to be continued.
+        preferred: the card, as `anonymous` names it, of a measurement to be continued. If the host has it, no other one
+            is taken: what its journal holds would be measured again.
     """
     environ = os.environ if environ is None else environ
+    if environ.get(CLAIMED):
+        return
     # Numbers in CUDA_VISIBLE_DEVICES are then nvidia-smi's.
     environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    names = usable(cards, environ.get(VISIBLE))
+    names = {name: _uuid(cards, name) for name in usable(cards, environ.get(VISIBLE))}
+    own = {name: uuid for name, uuid in names.items() if anonymous(uuid) == preferred}
+    if not names:
+        return
+    name = _first_free(own or names)
+    environ[CLAIMED] = names[name]
     if len(names) > 1:
-        environ[VISIBLE] = _first_free(sorted(names, key=lambda name: anonymous(_uuid(cards, name)) != preferred))
+        environ[VISIBLE] = name
 
 
 def _uuid(cards: Sequence[Card], name: str) -> str:
@@ -92,20 +104,22 @@ def anonymous(uuid: str) -> str:
     return hashlib.sha256(f"gemmrepro {uuid}".encode()).hexdigest()[:16]
 
 
-def _first_free(names: Sequence[str]) -> str:
+def _first_free(names: Mapping[str, str]) -> str:
+    """The first of `names` whose GPU, by its UUID, is free; waits for one."""
     said = False
     while True:
-        for name in names:
-            if _take(name):
+        for name, uuid in names.items():
+            if _take(uuid):
                 return name
         if not said:
-            print("gemmrepro: waiting for one of the GPUs; other stages hold them all", file=sys.stderr, flush=True)
+            which = "the GPU" if len(names) == 1 else "one of the GPUs"
+            print(f"gemmrepro: waiting for {which}, which another stage holds", file=sys.stderr, flush=True)
             said = True
         time.sleep(PAUSE)
 
 
-def _take(name: str) -> bool:
-    path = Path(tempfile.gettempdir()) / f"gemmrepro-slot-{re.sub(r'[^0-9a-zA-Z]+', '-', name)}.lock"
+def _take(uuid: str) -> bool:
+    path = Path(tempfile.gettempdir()) / f"gemmrepro-slot-{re.sub(r'[^0-9a-zA-Z]+', '-', uuid)}.lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -27,7 +27,8 @@ class Target:
         measure: ``live`` or ``recorded``.
         gpu: the GPU that jobs measure on: the configuration's, else this machine's, else None.
         why_not: why there is none.
-        slots: how many GPUs jobs may use side by side on this machine, at least 1.
+        slots: how many jobs that need a GPU may run side by side on this machine, at least 1: for each GPU here one
+            that uses it and one that starts meanwhile and waits for it (`gpu.slots`).
     """
 
     measure: str
@@ -53,7 +54,9 @@ def resolve(config: Mapping[str, Any], environ: MutableMapping[str, str], main: 
     found, why_not = find_gpus(environ)
     configured = config.get("gpu")
     gpu = HostGpu(configured["name"], configured["capability"]) if configured else next(iter(found), None)
-    target = Target(resolve_measure(config["measure"], gpu, why_not), gpu, "" if gpu else why_not, max(1, len(found)))
+    target = Target(
+        resolve_measure(config["measure"], gpu, why_not), gpu, "" if gpu else why_not, max(1, 2 * len(found))
+    )
     environ[VARIABLE] = json.dumps(asdict(target))
     environ.pop(EXPECTED, None)
     if configured:

@@ -36,25 +36,59 @@ from gemmrepro.measure.rounds import Rounds
 say = notices("sweep")
 
 
-def run_round(arguments: argparse.Namespace, number: int, deadline: float | None) -> int:
-    """Measure round `number` in a process of its own; returns its exit code."""
-    command = [sys.executable, "-m", "gemmrepro.measure.sweep", "--round", str(number)]
-    for name in ("family", "config", "build", "gates", "journal", "out"):
-        command += [f"--{name}", str(getattr(arguments, name))]
-    if arguments.kernels:
-        command += ["--kernels", arguments.kernels]
-    if deadline is not None:
-        command += ["--budget", f"{max(0.0, deadline - time.monotonic()):.1f}"]
-    return subprocess.run(command).returncode
+class RoundProcess:
+    """A process that measures one round. It imports its libraries, then waits to be told to start."""
+
+    def __init__(self, arguments: argparse.Namespace, number: int) -> None:
+        command = [sys.executable, "-m", "gemmrepro.measure.sweep", "--round", str(number)]
+        for name in ("family", "config", "build", "gates", "journal", "out"):
+            command += [f"--{name}", str(getattr(arguments, name))]
+        if arguments.kernels:
+            command += ["--kernels", arguments.kernels]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+
+    def run(self, deadline: float | None) -> int:
+        """Measure until the round is complete or `deadline`, on the clock of time.monotonic, passes; the exit code."""
+        left = "" if deadline is None else f"{max(0.0, deadline - time.monotonic()):.1f}"
+        self._process.communicate(f"{left}\n")
+        return self._process.returncode
+
+    def cancel(self) -> None:
+        """End it before it has started."""
+        self._process.communicate("")
+
+
+def _told_to_start() -> float | None:
+    """Wait in a round's process; the seconds that the round may take, or None.
+
+    Raises:
+        SystemExit: the parent has cancelled the round.
+    """
+    line = sys.stdin.readline()
+    if not line:
+        raise SystemExit(0)
+    return float(line) if line.strip() else None
 
 
 def run_rounds(sweep: Sweep, arguments: argparse.Namespace, deadline: float | None) -> int:
-    """Measure every round that the journal lacks; returns the exit code of the last one that ran."""
+    """Measure every round that the journal lacks; returns the exit code of the last one that ran.
+
+    Each round's process imports its libraries while the round before it is measured.
+    """
     todo = sweep.todo()
     if len(todo) < sweep.total:
         say(f"{sweep.total - len(todo)} of {sweep.total} rounds of points are in the journal already")
-    for number in dict.fromkeys(number for number, _ in todo):
-        if code := run_round(arguments, number, deadline):
+    numbers = list(dict.fromkeys(number for number, _ in todo))
+    ahead = [RoundProcess(arguments, number) for number in numbers[:1]]
+    for following in [*numbers[1:], None]:
+        if not ahead:
+            break
+        current = ahead.pop()
+        if following is not None:
+            ahead.append(RoundProcess(arguments, following))
+        if code := current.run(deadline):
+            for process in ahead:
+                process.cancel()
             return code
     return 0
 
@@ -71,7 +105,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--kernels", help="ids of the only kernels to time, comma-separated; default: all")
     parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
-    parser.add_argument("--round", type=int, help="measure only this round, in this process, and write nothing else")
+    parser.add_argument(
+        "--round",
+        type=int,
+        help="measure only this round, in this process, and write nothing else; starts when a line is read from standard "
+        "input, with the seconds that it may take, or none",
+    )
     parser.add_argument("--no-profile", action="store_true", help="do not look up which GPU kernels the baselines run")
     parser.add_argument("--partial", action="store_true", help="write the results of an unfinished sweep too")
     return parser.parse_args()
@@ -92,10 +131,14 @@ def main() -> int:
     chosen = timed_kernels(arguments.family, arguments.kernels)
     if arguments.round is not None:
         end_with_parent()
+        device.import_cuda()
+        seconds = _told_to_start()
+        deadline = None if seconds is None else time.monotonic() + seconds
         sweep = prepare(device.open_gpu(), chosen, settings, *folders, say, supervised=True)
         return 0 if Rounds(sweep, say).run(arguments.round, deadline) else UNFINISHED
     session = device.open_gpu(card_of(arguments.journal))
     with lock.exclusive(session):
+        began = time.monotonic()
         sweep = prepare(session, chosen, settings, *folders, say)
         code = run_rounds(sweep, arguments, deadline)
         if code not in (0, UNFINISHED):
@@ -106,7 +149,7 @@ def main() -> int:
     if code:
         say(f"stopped after {time.monotonic() - start:.0f} s with points left; run the same command again to continue")
         return UNFINISHED
-    say(f"{arguments.family}: done in {time.monotonic() - start:.0f} s")
+    say(f"{arguments.family}: done in {time.monotonic() - began:.0f} s")
     return 0
 
 

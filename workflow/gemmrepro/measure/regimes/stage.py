@@ -63,15 +63,18 @@ def main() -> int:
     end_with_parent()
     session = device.open_gpu(card_of(arguments.journal))
     with lock.exclusive(session):
+        began = time.monotonic()
         sweep = prepare(session, kernels, settings, arguments.build, arguments.gates, arguments.journal, say)
         passes = Passes(sweep, wanted, sets(sweep.points, wanted.toolkits), GpuDevice(session), say)
-        limits = [seconds for seconds in (arguments.budget, wanted.minutes and 60 * wanted.minutes) if seconds]
-        complete = passes.run(start + min(limits) if limits else None)
+        # The budget counts from the start, the configured minutes from when there was a GPU.
+        ends = [start + arguments.budget] if arguments.budget else []
+        ends += [began + 60 * wanted.minutes] if wanted.minutes else []
+        complete = passes.run(min(ends, default=None))
         if not complete and arguments.budget and time.monotonic() > start + arguments.budget:
             say("the budget ended with passes left; run the same command again to continue")
             return UNFINISHED
         count = results.write(sweep, passes, sweep.skipped, arguments.out)
-    say(f"{arguments.family}: {count} rows in {time.monotonic() - start:.0f} s")
+    say(f"{arguments.family}: {count} rows in {time.monotonic() - began:.0f} s")
     return 0
 
 
