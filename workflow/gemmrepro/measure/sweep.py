@@ -108,8 +108,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--round",
         type=int,
-        help="measure only this round, in this process, and write nothing else; starts when a line is read from standard "
-        "input, with the seconds that it may take, or none",
+        help="measure only this round, in this process, and write nothing else; it starts when a line is read from "
+        "standard input, with the seconds that it may take, or none",
     )
     parser.add_argument("--no-profile", action="store_true", help="do not look up which GPU kernels the baselines run")
     parser.add_argument("--partial", action="store_true", help="write the results of an unfinished sweep too")
