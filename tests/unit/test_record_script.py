@@ -105,6 +105,14 @@ def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_fami
     assert (record.work / "gates/crt.fused.json").is_file(), "the experiment asks for the guests' gates"
 
 
+def test_a_recording_has_counters_that_the_default_run_leaves_out(record):
+    """The counters of cutile, which the default configuration leaves out, and of ladder, which it has."""
+    arguments = ("--families", "crt", "--toolkits", "cuda13", "--jobs", "1", "--experiments", "none")
+    assert record(*arguments, "--sizes", "crt=4096") == 0
+    counters = json.loads((record.work / "config.json").read_text())["sweep"]["counters"]
+    assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
+
+
 def test_what_was_judged_on_this_machine_is_not_judged_again(record):
     times = (
         "--jobs",
