@@ -661,9 +661,7 @@ REGIMES = (
     Alteration(
         "take: samples and rows of a kernel ten times as fast",
         _consistent_take(0.1, 1.0),
-        why="the ceiling of fp32 or fp64 from tensor cores is that of one product of 8-bit types",
         needs=f"{TAKE}/summary.csv",
-        believed_in=("crt", "sgemm"),
     ),
     Alteration(
         "take: energies and rows of a kernel ten times as high",

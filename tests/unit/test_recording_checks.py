@@ -14,7 +14,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.measure.checks.follows import mismatch
 from gemmrepro.measure.checks.gates import check_gates
 from gemmrepro.measure.checks.manifest import check_manifest, write_manifest
-from gemmrepro.measure.checks.physics import Ceilings, check_limits
+from gemmrepro.measure.checks.physics import Ceilings, check_limits, least_products
 from gemmrepro.measure.checks.samples import read_samples
 from gemmrepro.measure.checks.whole import ceilings_of, read_whole
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
@@ -195,7 +195,24 @@ def test_no_rate_is_above_what_the_same_recording_measures(folder):
 def test_fp32_from_tensor_cores_is_held_against_their_ceiling():
     found = Ceilings(fp32=60, half=900)
     assert found.arithmetic(registry.kernel("ladder.naive")) == 60
-    assert {found.arithmetic(kernel) for kernel in registry.kernels("sgemm")} == {1800}
+    limits = {kernel.id: found.arithmetic(kernel) for kernel in registry.kernels("sgemm")}
+    assert limits["sgemm.tf32"] == 1800 and limits["sgemm.tf32_x3"] == 600 and limits["sgemm.bf16_x6"] == 300
+    assert limits["sgemm.remainders"] == pytest.approx(1800 / 7)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "products"),
+    [
+        ("ladder.naive", 1),
+        ("crt.fused_14", 13 * 7 / 8),
+        ("crt.certified", 13 * 7 / 8),
+        ("sgemm.remainders_7", 7 * 7 / 8),
+        ("ozaki.fused_bf16_d9", 45),
+        ("ozaki.naive_bf16", 1),
+    ],
+)
+def test_a_scheme_makes_at_least_so_many_products(kernel, products):
+    assert least_products(registry.kernel(kernel)) == products
 
 
 def test_a_ceiling_is_below_what_the_sms_issue(folder):

@@ -12,6 +12,7 @@ from gemmrepro.core.names import LIBRARY
 from gemmrepro.measure.checks.refusal import named, refused
 from gemmrepro.measure.subjects import kernels_behind
 from gemmrepro.operations import Shape, input_bytes
+from gemmrepro.ozaki import decided
 from gemmrepro.registry import Kernel
 
 Rows = Sequence[Mapping[str, str]]
@@ -38,8 +39,11 @@ OF_HALF = {
     **{"bf16": 1.0, "fp16": 1.0, "tf32": 0.5, "fp8_e4m3": 2.0, "fp8_e5m2": 2.0, "int8": 2.0},
     **{"fp32": 2.0, "fp64": 2.0},
 }
-"""A type's rate on tensor cores in units of that of 16-bit types; fp32 and fp64 as if one product of 8-bit types made
-them."""
+"""A type's rate on tensor cores in units of that of 16-bit types; of fp32 and fp64, that of the 8-bit types of whose
+products a scheme makes them (`least_products`)."""
+
+WINOGRAD = 7 / 8
+"""The share of the products that is left after Winograd's step."""
 
 MOST_PER_CYCLE = {"fp32": 256, "bf16": 8192, "fp16": 8192}
 """Operations per cycle and SM that no GPU up to the B200 exceeds, dense, an FMA counted as two (CUDA C++ Programming
@@ -81,7 +85,19 @@ class Ceilings:
             return self.fp32
         if dtype not in OF_HALF or self.half is None:
             return None
-        return OF_HALF[dtype] * self.half
+        return OF_HALF[dtype] * self.half / least_products(kernel)
+
+
+def least_products(kernel: Kernel) -> float:
+    """The fewest products of small types that `kernel` makes its product from; 1 where it is no scheme of several.
+
+    One per modulus, of which a kernel that decides on the device takes `decided.LEAST` or more, and seven in place of
+    eight (Winograd's step). Of slices, those pairs p, q with p + q < d, or of all slices p + q < slices.
+    """
+    if "moduli" in kernel.params:
+        return WINOGRAD * min(int(kernel.params["moduli"]), decided.LEAST)
+    slices = kernel.compute.d or int(kernel.params.get("slices", 1))
+    return slices * (slices + 1) / 2
 
 
 def check_limits(family: str, rows: Rows, run: Mapping[str, Any], ceilings: Ceilings, path: Path) -> None:
