@@ -2,7 +2,7 @@
 
 import json
 
-from campaigns.live_run import Job, jobs, scheduled, table
+from campaigns.live_run import Job, in_turn, jobs, scheduled, table
 from support import ROOT
 
 LOG = """
@@ -44,10 +44,20 @@ def test_a_family_is_measured_after_its_gates():
 
 
 def test_the_recorded_runs_are_whole():
-    two, four, *in_two_parts = json.loads((ROOT / "tests/campaigns/recorded/live-run.json").read_text())
+    two, four, *in_parts = json.loads((ROOT / "tests/campaigns/recorded/live-run.json").read_text())
     assert (two["gpus"], four["gpus"]) == ("2 NVIDIA H100 80GB HBM3", "4 NVIDIA H200")
     found = [Job(**job) for job in four["jobs"]]
     assert sum(job.end - job.begin for job in found) == 1508
     assert len({job.family for job in found if job.stage == "gates"}) == 11
     assert round(scheduled(found, 2) / 60, 1) == 12.8
-    assert [sum(job.get("failed", False) for job in run["jobs"]) for run in in_two_parts] == [17, 0]
+    assert [sum(job.get("failed", False) for job in run["jobs"]) for run in in_parts] == [17, 0, 2, 2, 0]
+    one = in_parts[2:]
+    assert {run["gpus"] for run in one} == {"1 NVIDIA H100 80GB HBM3"} and sum(run["seconds"] for run in one) == 1449
+    ended = [Job(**job) for run in one for job in run["jobs"] if not job["failed"]]
+    assert len({job.family for job in ended if job.stage == "gates"}) == 11
+    assert sum(job.end - job.begin for job in ended) == 1265
+
+
+def test_on_one_gpu_a_job_counts_from_the_end_of_the_one_before_it():
+    waiting = [Job("gates", "crt", 0, 20), Job("sweep", "ladder", 5, 70), Job("sweep", "crt", 21, 90)]
+    assert [(job.begin, job.end) for job in in_turn(waiting)] == [(0, 20), (20, 70), (70, 90)]
