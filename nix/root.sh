@@ -44,8 +44,8 @@ done > $out/.singularity.d/env/10-docker2singularity.sh
 mkdir -p /build/tmp/wheels /build/tmp/apart
 inside $out /sbin/ldconfig
 rm -rf $out/var/cache/ldconfig
-for deb in $apart; do
-  unpack $deb /build/tmp/apart
+for deb in $apart; do # which the image's steps unpack
+  cp $deb /build/tmp/apart/
   echo "$(field $deb Package) $(field $deb Version)" >> $out/opt/unpacked
 done
 if [ -n "$python" ]; then

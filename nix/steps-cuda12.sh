@@ -1,5 +1,6 @@
-# docker/cuda12.Dockerfile: a few files of nvcc's package, which is unpacked in /tmp/apart, and the headers' places.
+# docker/cuda12.Dockerfile: a few files of nvcc's package, which is in /tmp/apart, and the headers' places.
 cd /tmp/apart
+dpkg -x *.deb .
 cp -a usr/bin/* /usr/bin/
 mkdir /usr/lib/nvidia-cuda-toolkit
 cp -a usr/lib/nvidia-cuda-toolkit/bin usr/lib/nvidia-cuda-toolkit/libdevice /usr/lib/nvidia-cuda-toolkit/

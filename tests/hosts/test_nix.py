@@ -26,7 +26,8 @@ KERNEL = "ladder.naive"
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[Path]:
-    """A copy of the repository in which Nix has built: a kernel a toolkit (out-result, out-result-1) and a SIF.
+    """A copy of the repository in which Nix has built: a kernel a toolkit (out-result, out-result-1), a SIF
+    and an OCI archive (out-result-2, out-result-3).
 
     The development shell, without PyTorch, has left there what `in_development_shell` makes.
     """
@@ -78,6 +79,22 @@ def test_apptainer_runs_the_image(made: Path) -> None:
     done = call([*run, "-c", show], **environment)
     said = ["/opt/venv/bin/python3", "/opt/venv/bin", "gemmrepro-report"]
     assert done.returncode == 0 and done.stdout.split()[-3:] == said, done.stdout
+
+
+def test_docker_loads_and_runs_the_oci_archive(made: Path, folder: Path) -> None:
+    engine = "docker"
+    own = folder / engine
+    own.mkdir()
+    show = "import os, sys, pandas; print(sys.executable, os.environ['PATH'].split(':')[0], os.getuid())"
+    load = [HERE / "load_image", engine, made / "out-result-3", "python3", "-c", show]
+    session = [HERE / "overlay", own / "overlay", HERE / "engine", engine, own, *load]
+    done = subprocess.run(session, capture_output=True, text=True)
+    if done.returncode == SKIPPED:
+        pytest.skip(f"{engine} cannot be tried here: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    said = ["localhost/gemmrepro-report:nix", "gemmrepro-report", "/opt/venv/bin/python3", "/opt/venv/bin", "0"]
+    assert done.stdout.split() == said
+    assert (own / "left").read_text().strip() == "", "the image stayed behind"
 
 
 def test_the_development_shell_has_every_tool_and_the_locked_packages(made: Path) -> None:

@@ -24,24 +24,30 @@ from urllib.parse import unquote
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
+from gemmrepro.host.package_hashes import packages_apart
 from gemmrepro.host.recipes import debian_packages, read_recipe
 
 SOURCES = ROOT / "nix" / "sources.json"
 
 SUITE = "bookworm"
-"""The Debian release of the images (12)."""
+"""The Debian release of most environments (12)."""
 
 SUITES = {"torchcpu": "trixie", "apptainer": "trixie"}
 """The Debian release of the other environments (13)."""
 
-APART = {"cuda12": "trixie non-free", "apptainer": "sid main"}
+NONFREE = "trixie non-free"
+
+APART = {"cuda12": NONFREE, "measure": NONFREE, "torch": NONFREE, "apptainer": "sid main"}
 """Where an environment's packages of another release come from. Unstable gives Apptainer alone: no release has it."""
 
 BASE = ("?essential", "?priority(required)", "apt")
 """apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
 
-ENVIRONMENTS = ("cuda12", "cuda13", "report", "host")
-"""Environments by the name of their lock of Python packages; all but ``host`` have a Dockerfile."""
+IMAGES = ("cuda12", "cuda13", "measure", "pdf", "report", "torch", "torchcpu")
+"""Environments with a Dockerfile."""
+
+LOCKS = ("cuda12", "cuda13", "measure", "report", "torch", "host")
+"""Environments with a lock of Python packages."""
 
 APPTAINER_PACKAGES = (
     *("squashfs-tools", "squashfuse", "fuse-overlayfs", "fuse2fs", "gocryptfs"),
@@ -206,18 +212,10 @@ def lock(folder: Path) -> Sources:
         raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
     apt = Apt(folder / "apt" / SUITE, release(SUITE))
     newer = Apt(folder / "apt" / "trixie", release("trixie"))
-    packages = {env: debian_packages(read_recipe(ROOT / f"docker/{env}.Dockerfile")) for env in ENVIRONMENTS[:-1]}
-    packages["host"] = HOST_PACKAGES
-    environments = {}
-    for env in ENVIRONMENTS:
-        apart = read_apart(ROOT / f"docker/{env}.Dockerfile")
-        python = tuple(sorted(path.name for path in download_locked(env, folder)))
-        environments[env] = Environment(apt.closure([*BASE, *packages[env]]), python, tuple(apart))
+    environments = {env: _lock_image(env, newer if env in SUITES else apt, folder) for env in IMAGES}
+    python = tuple(sorted(path.name for path in download_locked("host", folder)))
+    environments["host"] = Environment(apt.closure([*BASE, *HOST_PACKAGES]), python)
     environments["tools"] = Environment(apt.closure([*BASE, *TOOLS]))
-    torch = ROOT / "docker/torchcpu.Dockerfile"
-    purged = purged_packages(torch)
-    whole = newer.closure([*BASE, *debian_packages(read_recipe(torch))])
-    environments["torchcpu"] = Environment(tuple(name for name in whole if name.split("_")[0] not in purged))
     apptainer = read_apptainer()
     environments["apptainer"] = Environment(newer.closure(APPTAINER_PACKAGES), (), tuple(apptainer))
     [seed] = [name for name in apt.closure([SEED]) if name.startswith(f"{SEED}_")]
@@ -225,18 +223,24 @@ def lock(folder: Path) -> Sources:
     used = {(suite_of(env), name) for env, environment in environments.items() for name in environment.debs}
     hashes = {name: file_sha256(folder / "apt" / suite / "archives" / name) for suite, name in {*used, (SUITE, seed)}}
     hashes |= {path.name: file_sha256(path) for path in (folder / "python").iterdir()}
-    for env in ENVIRONMENTS:
+    for env in IMAGES:
         hashes |= read_apart(ROOT / f"docker/{env}.Dockerfile")
     hashes |= apptainer
     return Sources(seed, hashlib.sha256(archive).hexdigest(), environments, dict(sorted(hashes.items())))
 
 
+def _lock_image(env: str, apt: Apt, folder: Path) -> Environment:
+    recipe = read_recipe(ROOT / f"docker/{env}.Dockerfile")
+    python = download_locked(env, folder) if env in LOCKS else []
+    purged = purged_packages(recipe.path)
+    debs = tuple(name for name in apt.closure([*BASE, *debian_packages(recipe)]) if name.split("_")[0] not in purged)
+    return Environment(debs, tuple(sorted(path.name for path in python)), tuple(read_apart(recipe.path)))
+
+
 def read_apart(recipe: Path) -> dict[str, str]:
-    """The package that a Dockerfile takes from another release (its ``ARG NVCC_*``): SHA-256 by file name."""
-    if not recipe.is_file():
-        return {}
-    found = dict(re.findall(r"^ARG NVCC_(VERSION|SHA256)=(\S+)$", recipe.read_text(), re.MULTILINE))
-    return {f"nvidia-cuda-toolkit_{found['VERSION']}_amd64.deb": found["SHA256"]} if found else {}
+    """The packages that a Dockerfile takes from another release: SHA-256 by file name."""
+    apart = packages_apart(recipe.read_text())
+    return {f"{name}_{version}_amd64.deb": sha256 for (name, version), sha256 in apart.items()}
 
 
 def suite_of(env: str) -> str:

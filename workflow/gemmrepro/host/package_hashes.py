@@ -44,7 +44,7 @@ class PackageHashes:
         sources = read_json(root / "nix/sources.json", "the lock of the flake", "take it from git")
         requirements, recipe = root / f"envs/requirements/{env}.txt", root / f"docker/{env}.Dockerfile"
         allowed = _allowed(requirements.read_text()) if requirements.is_file() else {}
-        apart = _apart(recipe.read_text()) if recipe.is_file() else {}
+        apart = packages_apart(recipe.read_text()) if recipe.is_file() else {}
         return cls(sources["sha256"], _wheels(sources, env, allowed), allowed, apart)
 
     def debian(self, name: str, version: str, arch: str) -> str | None:
@@ -73,7 +73,7 @@ def _wheels(
     return {package: digest for package, digest in chosen.items() if digest in allowed.get(package, ())}
 
 
-def _apart(recipe: str) -> dict[tuple[str, str], str]:
+def packages_apart(recipe: str) -> dict[tuple[str, str], str]:
     """What a recipe downloads by itself: ``ARG X_VERSION``, ``ARG X_SHA256`` and ``download <package>=$X_VERSION``."""
     values = dict(re.findall(r"^ARG (\w+_(?:VERSION|SHA256))=(\S+)$", recipe, re.MULTILINE))
     taken = re.findall(r"download ([\w.+-]+)=\$(\w+)_VERSION", recipe)
