@@ -1,5 +1,6 @@
 # What every stage shares: the checked configuration, the plan for this machine, and small helpers for rules.
 import atexit
+import gc
 import json
 import os
 import sys
@@ -10,6 +11,9 @@ from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import min_version
 
 min_version("9.0")
+
+# Snakemake stays loaded to the end: Python's collector of cycles does not walk through it again and again.
+gc.freeze()
 
 # Also where another workflow uses this one as a module: `workflow.basedir` would be the other's.
 if not isinstance(workflow.current_basedir, os.PathLike):
