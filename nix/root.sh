@@ -7,12 +7,18 @@ unpack() { # a package into a folder
   [ -s /build/data ] || { echo "$1 has no data.tar.xz" >&2; exit 1; }
   xz -d < /build/data | tar -x -o --no-same-permissions -f - -C $2
 }
+control() { # a package's description; a few old packages have it as gz
+  case $(ar t $1) in
+    *control.tar.gz*) ar p $1 control.tar.gz | gzip -d ;;
+    *) ar p $1 control.tar.xz | xz -d ;;
+  esac | tar -x -O -f - ./control
+}
 field() { # a field of a package's description
-  ar p $1 control.tar.xz | xz -d | tar -x -O -f - ./control | sed -n "s/^$2: //p"
+  control $1 | sed -n "s/^$2: //p"
 }
 for deb in $debs; do
   unpack $deb $out
-  ar p $deb control.tar.xz | xz -d | tar -x -O -f - ./control > /build/control
+  control $deb > /build/control
   { sed 's/^Package:.*/&\nStatus: install ok installed/' /build/control; echo; } >> $out/var/lib/dpkg/status
 done
 
