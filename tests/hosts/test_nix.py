@@ -26,8 +26,8 @@ KERNEL = "ladder.naive"
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[Path]:
-    """A copy of the repository in which Nix has built: a kernel a toolkit (out-result, out-result-1), a SIF
-    and an OCI archive (out-result-2, out-result-3).
+    """A copy of the repository in which Nix has built: a kernel a toolkit (out-cuda12, out-cuda13), a SIF
+    (out-report-sif) and an OCI archive (out-report-oci).
 
     The development shell, without PyTorch, has left there what `in_development_shell` makes.
     """
@@ -53,9 +53,9 @@ def made() -> Iterator[Path]:
 
 
 def test_kernels_are_the_containers_byte_for_byte(made: Path, default_run: str) -> None:
-    for toolkit, result in zip(TOOLKITS, ("out-result", "out-result-1"), strict=True):
+    for toolkit in TOOLKITS:
         for suffix in ("fatbin", "sass", "json"):
-            ours = (made / result / f"{KERNEL}.{suffix}").read_bytes()
+            ours = (made / f"out-{toolkit}" / f"{KERNEL}.{suffix}").read_bytes()
             assert ours == (ROOT / f"results/build/{toolkit}/{KERNEL}.{suffix}").read_bytes(), f"{toolkit} {suffix}"
 
 
@@ -71,7 +71,7 @@ def test_apptainer_runs_the_image(made: Path) -> None:
         "--no-home",
         "--pwd",
         "/",
-        str(made / "out-result-2"),
+        str(made / "out-report-sif"),
         "python3",
         "-c",
         show,
@@ -86,7 +86,7 @@ def test_docker_loads_and_runs_the_oci_archive(made: Path, folder: Path) -> None
     own = folder / engine
     own.mkdir()
     show = "import os, sys, pandas; print(sys.executable, os.environ['PATH'].split(':')[0], os.getuid())"
-    load = [HERE / "load_image", engine, made / "out-result-3", "python3", "-c", show]
+    load = [HERE / "load_image", engine, made / "out-report-oci", "python3", "-c", show]
     session = [HERE / "overlay", own / "overlay", HERE / "engine", engine, own, *load]
     done = subprocess.run(session, capture_output=True, text=True)
     if done.returncode == SKIPPED:
@@ -118,9 +118,9 @@ def test_the_development_shell_plans_the_default_run_and_gates_a_kernel(made: Pa
     assert {"verdicts", "report", "build_ladder_cuda13"} <= jobs.keys(), plan[-4000:]
     assert jobs["total"] == sum(jobs.values()) - jobs["total"]
     assert json.loads((made / f"results/gates/{KERNEL}.json").read_text())["kernel"] == KERNEL
-    for toolkit, result in zip(TOOLKITS, ("out-result", "out-result-1"), strict=True):
+    for toolkit in TOOLKITS:
         ours = (made / f"results/build/{toolkit}/{KERNEL}.fatbin").read_bytes()
-        assert ours == (made / result / f"{KERNEL}.fatbin").read_bytes(), toolkit
+        assert ours == (made / f"out-{toolkit}" / f"{KERNEL}.fatbin").read_bytes(), toolkit
 
 
 def normal(requirement: str) -> str:
