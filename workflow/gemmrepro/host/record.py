@@ -384,12 +384,12 @@ def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
     sweep["rounds"] = options.rounds or sweep["rounds"]
     sweep["seconds_per_round"] = options.seconds or sweep["seconds_per_round"]
     config["experiments"] = parse_settings(options.setting, config.get("experiments", {}))
-    # A recording has the counters of every family; the default run leaves out those that no claim rests on.
-    full = _read_config(ROOT / "config/full.yaml")["sweep"]["counters"]
-    listed = sweep["counters"]
-    sweep["counters"] = {family: listed.get(family) or full.get(family, []) for family in {**listed, **full}}
     if options.no_counters:
         sweep["counters"] = {}
+    else:
+        # A recording has the counters that the default run leaves to full.yaml.
+        full = _read_config(ROOT / "config/full.yaml")["sweep"]["counters"]
+        sweep["counters"] |= {family: sizes for family, sizes in full.items() if not sweep["counters"].get(family)}
 
 
 def _named_experiments(text: str | None, families: Iterable[str]) -> tuple[str, ...] | None:

@@ -78,18 +78,15 @@ def run_rounds(sweep: Sweep, arguments: argparse.Namespace, deadline: float | No
     todo = sweep.todo()
     if len(todo) < sweep.total:
         say(f"{sweep.total - len(todo)} of {sweep.total} rounds of points are in the journal already")
-    numbers = list(dict.fromkeys(number for number, _ in todo))
-    ahead = [RoundProcess(arguments, number) for number in numbers[:1]]
-    for following in [*numbers[1:], None]:
-        if not ahead:
-            break
-        current = ahead.pop()
-        if following is not None:
-            ahead.append(RoundProcess(arguments, following))
+    processes = (RoundProcess(arguments, number) for number in dict.fromkeys(number for number, _ in todo))
+    current = next(processes, None)
+    while current is not None:
+        following = next(processes, None)
         if code := current.run(deadline):
-            for process in ahead:
-                process.cancel()
+            if following is not None:
+                following.cancel()
             return code
+        current = following
     return 0
 
 
