@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT / "workflow")]
 from gemmrepro import registry, timing  # noqa: E402
 from gemmrepro.core.files import read_json  # noqa: E402
 from gemmrepro.core.names import LIBRARY  # noqa: E402
+from gemmrepro.core.settings import merged  # noqa: E402
 from gemmrepro.host.gpu_probe import HostGpu  # noqa: E402
 from gemmrepro.host.plan import Plan  # noqa: E402
 from gemmrepro.measure.checks.samples import PointSamples, read_samples  # noqa: E402
@@ -147,13 +148,6 @@ def regimes(config: dict[str, Any]) -> float:
         wanted = (len(kernels) + 1) * len(sizes) * each / 60
         total += min(wanted, section["minutes"].get(family, wanted)) + REGIMES_START / 60
     return total
-
-
-def merged(below: Any, above: Any) -> Any:
-    """Settings over others, key by key."""
-    if isinstance(below, dict) and isinstance(above, dict):
-        return {**below, **{name: merged(below.get(name), value) for name, value in above.items()}}
-    return above
 
 
 def main() -> int:

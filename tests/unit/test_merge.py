@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from support import ROOT
 
 from gemmrepro.core import schemas
 from gemmrepro.measure import merge
 from gemmrepro.measure.checks.whole import read_summary
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, rows_text, with_status
 
 RECORDED = ROOT / "reports/recorded/h200/hopper"
@@ -92,11 +94,18 @@ def test_what_was_never_merged_is_noted_with_its_own_circumstances(folders: tupl
 
 def test_kernels_without_current_rows_are_missing(folders: tuple[Path, Path]) -> None:
     recorded, _ = folders
-    asked = ("hopper", ("cuda13",), (1024, 4096), ("warm",))
-    absent = merge.missing(*asked, recorded, recorded)
+    sweep = yaml.safe_load((ROOT / "config/config.yaml").read_text())["sweep"]
+    sweep |= {"toolkits": ["cuda13"], "toolkit_of": {}, "caches": ["warm"], "sizes_of": {}}
+
+    def missing(sizes: list[int], recorded: Path, build: Path, **few: object) -> list[str]:
+        document = {**sweep, "sizes": {"hopper": sizes}, "kernels_at": few}
+        return merge.missing("hopper", Settings.of(document, "hopper"), recorded, build)
+
+    absent = missing([1024, 4096], recorded, recorded)
     assert STALE in absent and KEPT not in absent
-    assert KEPT in merge.missing("hopper", ("cuda13",), (1536,), ("warm",), recorded, recorded)
-    assert set(absent) < set(merge.missing(*asked, recorded / "none", recorded))
+    assert KEPT in missing([1536], recorded, recorded)
+    assert missing([1536], recorded, recorded, hopper={"sizes": [1536], "kernels": [STALE]}) == [STALE]
+    assert set(absent) < set(missing([1024, 4096], recorded / "none", recorded))
 
 
 def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(

@@ -113,6 +113,17 @@ def test_a_recording_has_counters_that_the_default_run_leaves_out(record):
     assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
 
 
+def test_settings_of_a_file_lie_over_those_of_a_recording(record, tmp_path):
+    """Rounds of the file, toolkits of the command line, and kernels at 16384 as config/record.yaml has them."""
+    (tmp_path / "mine.yaml").write_text("sweep: {rounds: 7, sizes: {ozaki: [4096]}}")
+    arguments = ("--families", "ozaki", "--experiments", "none", "--jobs", "1", "--toolkits", "cuda13")
+    assert record(*arguments, "--config", str(tmp_path / "mine.yaml"), "--sizes", "crt=512") == 0
+    sweep = json.loads((record.work / "config.json").read_text())["sweep"]
+    assert sweep["rounds"] == 7 and sweep["sizes"]["ozaki"] == [4096] and sweep["sizes"]["ladder"][-1] == 16384
+    assert sweep["toolkits"] == ["cuda13"] and not sweep["toolkit_of"] and sweep["cache_of"]["hopper"] is None
+    assert "ladder.cut" in sweep["kernels_at"]["ladder"]["kernels"] and sweep["kernels_at"]["crt"] is None
+
+
 def test_what_was_judged_on_this_machine_is_not_judged_again(record):
     times = (
         "--jobs",
@@ -221,5 +232,7 @@ def test_each_recording_of_the_regimes_is_a_take_of_its_own(record, tmp_path):
         assert (folder / places.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
     assert record.stages.named() == ["measure.regimes.stage"]
     # A family without sizes in the regimes has no take.
-    assert record("--families=ozaki", "--regimes", "--no-sweep", "--experiments=none") == 0
+    (tmp_path / "without.yaml").write_text("regimes: {sizes: {ozaki: []}}")
+    config = f"--config={tmp_path / 'without.yaml'}"
+    assert record("--families=ozaki", "--regimes", "--no-sweep", "--experiments=none", config) == 0
     assert not (tmp_path / "out" / "h200" / "ozaki" / places.FOLDER).exists()

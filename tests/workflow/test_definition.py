@@ -46,13 +46,14 @@ def test_linters_are_clean(tmp_path: Path) -> None:
         assert result.returncode == 0, f"{command}:\n{result.stdout}"
 
 
-def test_the_longer_configuration_fits_the_schema() -> None:
+@pytest.mark.parametrize("name", ["full.yaml", "record.yaml"])
+def test_the_longer_configurations_fit_the_schema(name: str) -> None:
     from snakemake.utils import update_config
 
     from gemmrepro.host.config import check
 
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    update_config(config, yaml.safe_load((ROOT / "config/full.yaml").read_text()))
+    update_config(config, yaml.safe_load((ROOT / "config" / name).read_text()))
     check(config)
 
 

@@ -40,6 +40,7 @@ from gemmrepro.build.record import read_build
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.journal import UNFINISHED, sayer
 from gemmrepro.core.paths import ROOT
+from gemmrepro.core.settings import merged
 from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.keys import gate_key
@@ -49,12 +50,16 @@ from gemmrepro.measure import merge
 from gemmrepro.measure.binaries import is_built
 from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import write_manifest
+from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.prepare import timed_kernels
 from gemmrepro.measure.recording import FILES, SUMMARY
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
 say = sayer("record")
+
+CONFIGURATIONS = (ROOT / "config/config.yaml", ROOT / "config/record.yaml")
+"""Settings of a recording, each over those before it."""
 
 
 def stage(module: str, *arguments: str) -> int:
@@ -185,11 +190,10 @@ class Family:
 
     def _missing(self) -> list[str]:
         """Ids of the timed kernels that lack a current row."""
-        sweep = read_json(self.config, "the configuration", "record again")["sweep"]
-        sizes = sweep["sizes"].get(self.name, [])
-        recorded = self._recordings / self.name
-        lacking = merge.missing(self.name, sweep["toolkits"], sizes, sweep["caches"], recorded, self.request.build)
-        places = f"{' and '.join(sweep['toolkits'])}, {' and '.join(sweep['caches'])} caches"
+        document = read_json(self.config, "the configuration", "record again")["sweep"]
+        settings = Settings.of(document, self.name)
+        lacking = merge.missing(self.name, settings, self._recordings / self.name, self.request.build)
+        places = f"{' and '.join(settings.toolkits)}, {' and '.join(settings.caches)} caches"
         say(f"{self.name}: {', '.join(lacking) or 'no kernel'} without current rows ({places})")
         return lacking
 
@@ -355,15 +359,18 @@ def parse_settings(items: Iterable[str], configured: Mapping[str, Any]) -> dict[
     return settings
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = yaml.safe_load(path.read_text())
-        if not isinstance(config["sweep"], dict):
-            raise TypeError("sweep holds no settings")
-    except FileNotFoundError:
-        raise UserError(f"the configuration {path} is missing.") from None
-    except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise UserError(f"the configuration {path} is not usable ({error}).") from None
+def _read_config(files: Iterable[Path]) -> dict[str, Any]:
+    """The settings of `files`, each over those before it. Raises UserError where that is no configuration."""
+    config: Any = {}
+    for path in files:
+        try:
+            config = merged(config, yaml.safe_load(path.read_text()))
+            if not isinstance(config["sweep"], dict):
+                raise TypeError("sweep holds no settings")
+        except FileNotFoundError:
+            raise UserError(f"the configuration {path} is missing.") from None
+        except (yaml.YAMLError, KeyError, TypeError) as error:
+            raise UserError(f"the configuration {path} is not usable ({error}).") from None
     return config
 
 
@@ -374,11 +381,13 @@ def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
         if given is not None and not (given >= least and 0 < given < math.inf):
             raise UserError(f"--{name} must be {f'at least {least}' if least else 'more than 0'}, not {given}.")
     sweep = config["sweep"]
-    sweep["toolkits"] = options.toolkits.split(",") if options.toolkits else sweep["toolkits"]
-    # A recording has rows of all toolkits, caches and sizes that it names.
-    sweep["toolkit_of"] = sweep["cache_of"] = sweep["sizes_of"] = sweep["kernels_at"] = {}
-    sweep["sizes"].update(parse_sizes(options.sizes))
-    sweep["caches"] = options.caches.split(",") if options.caches else sweep["caches"]
+    # What the command line states holds for every family.
+    if options.toolkits:
+        sweep["toolkits"], sweep["toolkit_of"] = options.toolkits.split(","), {}
+    if options.caches:
+        sweep["caches"], sweep["cache_of"] = options.caches.split(","), {}
+    for family, stated in parse_sizes(options.sizes).items():
+        sweep["sizes"][family], sweep["kernels_at"][family] = stated, None
     if unknown := sorted(set(sweep["caches"]) - {"cold", "warm"}):
         raise UserError(f"--caches has '{unknown[0]}'; choose cold, warm or cold,warm.")
     sweep["rounds"] = options.rounds or sweep["rounds"]
@@ -386,10 +395,6 @@ def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
     config["experiments"] = parse_settings(options.setting, config.get("experiments", {}))
     if options.no_counters:
         sweep["counters"] = {}
-    else:
-        # A recording has the counters that the default run leaves to full.yaml.
-        full = _read_config(ROOT / "config/full.yaml")["sweep"]["counters"]
-        sweep["counters"] |= {family: sizes for family, sizes in full.items() if not sweep["counters"].get(family)}
 
 
 def _named_experiments(text: str | None, families: Iterable[str]) -> tuple[str, ...] | None:
@@ -415,7 +420,7 @@ def requested(options: argparse.Namespace, start: float) -> Request:
     Raises:
         UserError: an argument or the configuration is invalid; nothing was run or written.
     """
-    config = _read_config(options.config)
+    config = _read_config([*CONFIGURATIONS, *filter(None, [options.config])])
     os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
     families = tuple(options.families.split(",") if options.families else config["families"])
     for family in families:
@@ -449,7 +454,7 @@ def _options() -> argparse.Namespace:
         prog="workflow/scripts/record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--config", type=Path, default=ROOT / "config/config.yaml")
+    add("--config", type=Path, help="settings over those of config/config.yaml and config/record.yaml")
     add("--build", type=Path, default=ROOT / "results/build", help="the workflow's binaries")
     add("--work", type=Path, default=ROOT / "results/record", help="journal and verdicts")
     add("--out", type=Path, default=ROOT / "reports/recorded", help="where recordings are filed")

@@ -14,17 +14,15 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.core.tables import parquet
 from gemmrepro.measure.checks.refusal import POINT
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.measure.plan import Point, plan_points
+from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.prepare import timed_kernels
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
 
 _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
 
 
-def missing(
-    family: str, toolkits: Sequence[str], sizes: Sequence[int], caches: Sequence[str], recorded: Path, build: Path
-) -> list[str]:
-    """Ids of the timed kernels of `family` that lack a current row for any toolkit, size and cache state.
+def missing(family: str, settings: Settings, recorded: Path, build: Path) -> list[str]:
+    """Ids of the timed kernels of `family` that lack a current row of a point that `settings` ask for.
 
     Args:
         recorded: the folder of the family's recording; it need not exist.
@@ -36,7 +34,10 @@ def missing(
     rows = _marked(recorded / SUMMARY, SUMMARY_COLUMNS, build) if (recorded / SUMMARY).is_file() else []
     have = {_wanted(row) for row in rows if row["status"] == "current"}
 
-    points, _ = plan_points(list(timed_kernels(family).values()), sizes, toolkits, caches, lambda *_: None)
+    kernels = list(timed_kernels(family).values())
+    points, _ = plan_points(
+        kernels, settings.sizes, settings.toolkits, settings.caches, lambda *_: None, settings.is_timed_at
+    )
     lacking = {point.kernel for point in points if point.toolkit != LIBRARY and _place(point) not in have}
     return [kernel.id for kernel in registry.kernels(family) if kernel.id in lacking]
 
