@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLAN = "snakemake -n --quiet all --cores 1"
 JOB = "snakemake --quiet all --cores 1 results/config.json && test -s results/config.json"
 CHECK = "PYTHONPATH=workflow python -m gemmrepro check ladder"
+FULL = f"{PLAN} && {JOB} && {CHECK}"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Case:
         place: the name of the checkout's folder.
         made: how it comes from the repository: "clone", "shallow clone" or "archive".
         before: shell commands in front of the command, in the same shell.
-        command: what is run; PLAN, JOB and CHECK by default.
+        command: what is run; FULL by default.
         unset, set: changes of the environment.
         user: whether an ordinary user runs it, who owns the checkout.
         read_only: whether the checkout is mounted read-only.
@@ -49,7 +50,7 @@ class Case:
     place: str = "gemmrepro"
     made: str = "clone"
     before: str = ""
-    command: str = f"{PLAN} && {JOB} && {CHECK}"
+    command: str = FULL
     unset: tuple[str, ...] = ()
     set: Mapping[str, str] = field(default_factory=dict)
     user: bool = False

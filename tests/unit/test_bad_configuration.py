@@ -228,6 +228,17 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
         ],
         "/none/cuda13/ladder.naive.json is missing; run the target 'build' again",
     ),
+    # A round that ignored its budget would wait for a line on standard input, and then measure to its end.
+    (
+        [
+            "python",
+            "-m",
+            "gemmrepro.measure.sweep",
+            *("--family", "ladder", "--config", "/none", "--journal", "/none", "--out", "/none"),
+            *("--round", "0", "--budget", "60"),
+        ],
+        "--budget does not apply to --round; write the seconds that the round may take to its standard input",
+    ),
 ]
 
 

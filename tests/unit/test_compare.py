@@ -6,9 +6,10 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from campaigns import comparing
-from recordings import Recorded, drawn, pair, write
+from recordings import Recorded, drawn, pair, reword, write
 from scipy.special import polygamma
 
 from gemmrepro.core.paths import ROOT
@@ -18,6 +19,7 @@ from gemmrepro.measure import scatter
 from gemmrepro.measure.checks.samples import PointSamples
 from gemmrepro.measure.comparison import FASTER, SAME, SLOWER, UNCLEAR, Rounds, Run, compared, verdict
 from gemmrepro.measure.covariate import Paired, slopes
+from gemmrepro.measure.recording import SAMPLES
 from gemmrepro.measure.scatter import Prior
 from gemmrepro.stats import Interval
 
@@ -283,6 +285,25 @@ def test_a_side_without_samples_is_compared_by_its_intervals(runs, capsys):
     assert run(runs, "--all") == compare.SLOWER_CODE
     told = capsys.readouterr().out
     assert "would find" not in told and told.splitlines()[-1] == "ladder: 3 SAME, 0 FASTER, 1 SLOWER, 0 UNCLEAR"
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize(("emptied", "by"), [((), "ratio"), (("ratio", "ratio_ci_low", "ratio_ci_high"), "time")])
+def test_without_samples_of_the_baseline_the_rows_decide_and_without_their_ratio_the_time(
+    runs, capsys, side, emptied, by
+):
+    """Both rows name their baseline all the same, so that they are not compared as rows without one."""
+    folder = runs / side / "ladder"
+    samples = pd.read_parquet(folder / SAMPLES)
+    samples["baseline_us"] = np.nan
+    samples.to_parquet(folder / SAMPLES, index=False)
+    naive_at_512 = 2
+    reword(folder, naive_at_512, **dict.fromkeys(emptied, ""))
+    assert run(runs, "--all") == compare.SLOWER_CODE
+    told = {line.split()[1] + line.split()[4]: line for line in capsys.readouterr().out.splitlines() if "time" in line}
+    slower = told["ladder.naive512"]
+    assert slower.startswith(SLOWER) and f"by {by}" in slower and "would find" not in slower
+    assert "by time" in told["cublas.sgemm512"], "a library is compared by the time of its rounds"
 
 
 def test_the_benchmark_resamples_rounds_and_pairs():

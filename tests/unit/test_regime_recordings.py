@@ -1,6 +1,8 @@
 """The regimes from the journal to a checked recording, on a synthetic GPU; and what a reader refuses."""
 
+import contextlib
 import json
+import math
 import random
 import shutil
 from pathlib import Path
@@ -369,6 +371,22 @@ def test_more_energy_than_the_cap_allows_is_refused_though_its_readings_agree(ta
     edited(take, lambda rows: rows.assign(joules=[joules and str(2 * float(joules)) for joules in rows.joules]))
     with pytest.raises(UserError, match=r"W, above 1\.5 times the cap of 700 W"):
         rows_of(take)
+
+
+def test_energy_may_be_that_of_one_and_a_half_times_the_cap_and_not_more(take):
+    readings = pd.read_parquet(take / places.READINGS)
+    readings.assign(energy_j=1.45 * readings.energy_j).to_parquet(take / places.READINGS, index=False)
+    edited(take, lambda rows: rows.assign(joules=[joules and str(1.45 * float(joules)) for joules in rows.joules]))
+    highest = max(float(row["joules"]) / float(row["median_us"]) * 1e6 for row in rows_of(take) if row["joules"])
+    cap = highest / 1.5
+    assert 1.5 * cap == highest, "the limit is hit without a rounding"
+    path = take / places.RUN
+    run = json.loads(path.read_text())
+    for watts, believed in ((cap, True), (math.nextafter(cap, 0.0), False)):
+        run["gpu"]["power_cap_w"] = watts
+        path.write_text(json.dumps(run))
+        with contextlib.nullcontext() if believed else pytest.raises(UserError, match=r"J in .* W, above 1\.5 times"):
+            assert len(rows_of(take)) == 12
 
 
 def test_more_power_than_the_cap_allows_is_refused(take):

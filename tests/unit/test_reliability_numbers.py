@@ -16,6 +16,7 @@ import test_cheats
 import test_hostile
 from campaigns.alterations import ALTERATIONS, COUNTERS, EXPERIMENTS, MANIFESTS, REGIMES, SAMPLES, SUMMARY, VERDICTS
 from campaigns.alterations import SANITIZERS as SANITIZED
+from campaigns.environments import CASES
 from campaigns.fakes import FAKES
 from campaigns.hostile import ATTACKS
 from support import ROOT
@@ -90,12 +91,16 @@ def test_what_was_altered() -> None:
     assert names == set(every["crt"]) == set(every["hopper"]) > set(every["ladder"])
 
 
-def test_what_was_refused_of_the_user() -> None:
+def test_what_was_refused_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong, lines = len(test_bad_configuration.WRONG), len(test_bad_configuration.COMMAND_LINES)
     blas = sum(cases(test) for name, test in vars(test_blas).items() if name.startswith("test_") and "refused" in name)
     shown = f"{held('environments')}; {wrong} configurations, {lines} command lines, {blas} cases of `dgemm`: all"
     assert tried("bad input") == shown
     assert f"Wrong configurations ({wrong}) and command lines ({lines})" in WORDS
+    monkeypatch.syspath_prepend(str(ROOT / "tests/workflow"))
+    every, quick = len(CASES), cases(importlib.import_module("test_environments").test_an_environment_is_as_expected)
+    assert every == recorded("environments")["tried"]
+    assert f"{quick} of the {every} environments" in ROWS["bad input"][5]
 
 
 def test_what_strangers_sent() -> None:

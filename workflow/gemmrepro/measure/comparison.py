@@ -56,6 +56,9 @@ _TOOLKIT = _POINT.index("toolkit")
 _SHAPE = slice(_POINT.index("dtype") - len(_POINT), None)
 """The cells of a point, with or without a toolkit, that rows of other kernels share."""
 
+_RATIO, _MEDIAN = ("ratio_ci_low", "ratio", "ratio_ci_high"), ("ci_low_us", "median_us", "ci_high_us")
+"""The cells of a row's intervals."""
+
 
 @dataclass(frozen=True)
 class Rounds:
@@ -237,12 +240,13 @@ def by_rounds(point: Point, moved: Shift, paired: bool, cycles: float | None) ->
 def by_intervals(
     point: Point, before: Mapping[str, str], after: Mapping[str, str], paired: bool, cycles: float | None
 ) -> Change:
-    """The verdict on a row by its intervals alone; `paired` if its ratio to the baseline decides."""
+    """The verdict on a row by its intervals alone; `paired` if its ratio to the baseline decides, if both have one."""
+    paired &= all(row[name] for row in (before, after) for name in _RATIO)
     if paired:
-        first, second = (_interval(row, "ratio_ci_low", "ratio", "ratio_ci_high") for row in (before, after))
+        first, second = (_interval(row, *_RATIO) for row in (before, after))
         relative = _quotient(first, second)
     else:
-        first, second = (_interval(row, "ci_low_us", "median_us", "ci_high_us") for row in (before, after))
+        first, second = (_interval(row, *_MEDIAN) for row in (before, after))
         relative = _quotient(second, first)
     counted = None if cycles is None else _cycles_of(relative, cycles, paired)
     return Change(point, verdict(relative, counted), "ratio" if paired else TIME, relative, cycles)

@@ -25,7 +25,7 @@ from gemmrepro import registry
 from gemmrepro.core.files import read_json
 from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
 from gemmrepro.core.progress import notices
-from gemmrepro.errors import run_stage
+from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure import results
 from gemmrepro.measure.plan import Settings
@@ -116,6 +116,11 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = _arguments()
     start = time.monotonic()
+    if arguments.round is not None and arguments.budget is not None:
+        raise UserError(
+            "--budget does not apply to --round; write the seconds that the round may take to its standard input, as "
+            f"in: echo {arguments.budget:g} | python -m gemmrepro.measure.sweep --round {arguments.round} ..."
+        )
     registry.family(arguments.family)
     if not any(kernel.timing.timed for kernel in registry.kernels(arguments.family)):
         write_nothing(arguments.out)
