@@ -35,6 +35,7 @@ from gemmrepro.core.settings import merged  # noqa: E402
 from gemmrepro.host.gpu_probe import HostGpu  # noqa: E402
 from gemmrepro.host.plan import Plan  # noqa: E402
 from gemmrepro.measure.checks.samples import PointSamples, read_samples  # noqa: E402
+from gemmrepro.measure.chosen import is_timed_at  # noqa: E402
 from gemmrepro.measure.plan import Settings  # noqa: E402
 
 RECORDED = ROOT / "reports/recorded/h200"
@@ -106,7 +107,7 @@ def sampling(config: dict[str, Any], family: str) -> tuple[float, int]:
     sizes = {str(n) for n in settings.sizes}
     found: defaultdict[tuple[str, ...], dict[tuple[str, str], float]] = defaultdict(dict)
     for name, point in read_samples(path)[1].items():
-        if name[4] in sizes:
+        if name[4] in sizes and is_timed_at(sweep, family, name[0], int(name[4])):
             rounds = [
                 round_seconds(point, place, recorded, sweep["seconds_per_round"], least, most)
                 for place in range(len(point.times))

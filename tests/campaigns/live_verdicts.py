@@ -173,7 +173,7 @@ def main() -> int:
     options = parser.parse_args()
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     if options.config:
-        from live_minutes import merged
+        from gemmrepro.core.settings import merged
 
         config = merged(config, yaml.safe_load(options.config.read_text()))
     plan = Plan(config, "live", GPU)

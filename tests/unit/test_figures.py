@@ -170,6 +170,19 @@ def test_a_recorded_family_is_drawn_at_the_size_of_its_article():
     assert {row["level"]: row["published"] for row in drawn.table if "published" in row}["cute_cpp 3-stage"] == 1.16
 
 
+def test_a_family_timed_with_cold_caches_alone_is_drawn_from_them():
+    """As the default run times Ada's and CuTe's."""
+    measured = load(ROOT / "reports/recorded/h200", "ada")
+    cold = replace(measured, summary=measured.summary[measured.summary["cache"] == "cold"])
+    assert (measured.cache, cold.cache) == ("warm", "cold")
+    for drawn in catalogue.draw(cold, None, ["ratio", "climb"]).values():
+        assert drawn.rows and "cold cache" in drawn.caption and "warm" not in drawn.caption
+    warm, alone = (climb.selection(each, None) for each in (measured, cold))
+    shown = [[step.level is not None for panel in each.panels for step in panel.steps] for each in (warm, alone)]
+    assert shown[0] == shown[1] and any(shown[0])
+    assert all(bar.drawn for group in ratio.selection(cold).groups for bar in group.bars)
+
+
 def test_nothing_measured_still_draws(tmp_path):
     for drawing in draw(World(tmp_path, ladder=False, ceilings=False)).values():
         assert len(catalogue.svg_of(drawing)) > 1000

@@ -221,14 +221,15 @@ def test_a_kernels_binaries_are_judged_side_by_side_and_filed_together(ends, tmp
     for toolkit in ("cuda12", "cuda13"):
         write_build(tmp_path, "hopper.by_energy", toolkit, "abc")
     write_build(tmp_path, "hopper.wgmma", "cuda12", "abc")
-    numeric.judge_side_by_side(wanted, tmp_path, [7], tmp_path, 5.0, 2)
-    found = {each.id: json.loads((tmp_path / f"{each.id}.json").read_text())["toolkits"] for each in wanted}
+    out = tmp_path / "new/verdicts"
+    numeric.judge_side_by_side(wanted, tmp_path, [7], out, 5.0, 2)
+    found = {each.id: json.loads((out / f"{each.id}.json").read_text())["toolkits"] for each in wanted}
     assert {name: list(toolkits) for name, toolkits in found.items()} == {
         "hopper.wgmma": ["cuda12"],
         "hopper.by_energy": ["cuda12", "cuda13"],
         "hopper.sketch": [],
     }
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+    assert not list(out.glob(".*")), "parts are gone"
     numeric.judge_side_by_side([], tmp_path, [7], tmp_path, 5.0, 3)
 
 

@@ -65,6 +65,13 @@ def test_a_long_launch_is_timed_in_chunks_of_one():
     assert [chunk.launches for chunk in block.chunks] == [1] * blocks.LEAST_CHUNKS
 
 
+def test_a_block_whose_calls_end_before_they_are_looked_at_has_a_reading(monkeypatch):
+    gpu = SyntheticGpu()
+    monkeypatch.setattr(gpu, "finished", lambda handle: bool(gpu.chunk(handle)))
+    block = blocks.sustained(gpu, load(), seconds=0.1)
+    assert len(block.chunks) >= blocks.LEAST_CHUNKS and len(block.readings) == 1
+
+
 def test_a_graph_of_many_launches_counts_each_of_them():
     block = blocks.burst(SyntheticGpu(), load(launch_us=5.0, launches=200))
     assert {chunk.launches for chunk in block.chunks} == {200}

@@ -28,9 +28,15 @@ rule report:
         ],
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
         declarations=[
-            checked_out(path) for path in ("kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff")
+            checked_out(path)
+            for path in (
+                "kernels/references.yaml",
+                "kernels/mechanisms.yaml",
+                "kernels/goals.yaml",
+                "CITATION.cff",
+            )
         ],
-        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation", "sanitizers")],
+        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation", "sanitizers", "goals")],
         sanitizers=[path for family in FAMILIES for path in PLAN.recorded(family, SANITIZERS, MANIFEST)],
         others=expand("results/gpus/{gpu}/verdicts.json", gpu=PLAN.other_gpus),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],

@@ -178,6 +178,7 @@ def judge_side_by_side(
     for unit in [*sorted(units, key=lambda unit: -len(unit.kernel.parts)), *[None] * workers]:
         queue.put(unit)
     judged: set[str] = set()
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".parts-") as folder:
         parts = Path(folder)
 

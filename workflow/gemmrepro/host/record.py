@@ -27,8 +27,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,14 +252,9 @@ class Family:
     def _judge_numerically(self) -> None:
         request, unjudged = self.request, self._unjudged()
         arguments = ["--build", str(request.build), "--seeds", str(request.seeds), "--out-dir", str(request.numeric)]
-        shares = [unjudged[i :: request.jobs] for i in range(min(request.jobs, len(unjudged)))]
-
-        def judge(names: Sequence[str]) -> int:
-            return stage("gates.numeric", *arguments, *(f"--kernel={name}" for name in names))
-
-        # A gate spends most of its time on reference results on the host, and nothing is timed meanwhile.
-        with ThreadPoolExecutor(request.jobs) as pool:
-            _succeed(max(pool.map(judge, shares), key=abs, default=0))
+        if unjudged:
+            chosen = [f"--kernel={name}" for name in unjudged]
+            _succeed(stage("gates.numeric", *arguments, "--processes", str(request.jobs), *chosen))
 
     def _gate(self) -> None:
         for kernel in self.everyone:

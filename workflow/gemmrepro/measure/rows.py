@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gemmrepro.core.files import read_json
-from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, CounterRow, Row, columns
 
@@ -66,6 +66,12 @@ class Measurements:
             if any(kernels.values()):
                 return max(TOOLKIT_ORDER, key=lambda toolkit: kernels[toolkit])
         return None
+
+    @cached_property
+    def cache(self) -> str:
+        """The state of the L2 cache that represents it: warm, unless its kernels were timed with a cold one alone."""
+        timed = self.summary.loc[self.summary["toolkit"] != LIBRARY, "cache"]
+        return "cold" if set(timed) == {"cold"} else "warm"
 
     def samples(self) -> pd.DataFrame:
         """Every sample (SAMPLE_COLUMNS); empty without samples.parquet. Raises UserError if the file is corrupt."""

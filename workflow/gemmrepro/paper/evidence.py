@@ -73,13 +73,13 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
     counters = select(measured.counters, toolkit=toolkit)
     counters = counters[counters["metric"].isin(kernel.story.evidence) & counters["value"].notna()]
     size = _size(counters, kernel, before)
-    rows = select(cubes(measured.summary), toolkit=toolkit, n=size, cache="warm")
+    rows = select(cubes(measured.summary), toolkit=toolkit, n=size, cache=measured.cache)
 
     speed, earlier_speed = (_speed(rows, side, "tflops", " TFLOP/s") for side in (kernel, before))
     paired = kernel.timing.baseline and (
         before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)
     )
-    lines = [LineView("", "speed, warm", speed, None if paired else earlier_speed)]
+    lines = [LineView("", f"speed, {measured.cache}", speed, None if paired else earlier_speed)]
     if paired:
         # Both were timed in alternation with the same baseline, so a clock that changes cancels: it is their gain.
         meaning = "speed relative to the baseline, timed in alternation"

@@ -25,6 +25,7 @@ from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.goals import judge
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
@@ -37,6 +38,7 @@ from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.figures.points import counted
+from gemmrepro.paper.goals import GoalsView, goals_csv
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
@@ -132,6 +134,7 @@ def _environment(
         "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
         "regimes": regime_lines(inputs.measured, inputs.regimes),
+        "goals": GoalsView.of(judge(inputs.measured, inputs.regimes)),
         "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),
         **_of_the_project(),
@@ -206,6 +209,7 @@ def _exports(inputs: Inputs, declared: Mapping[str, Claim], cited: Citation) -> 
     files.text(exports.claims_csv(inputs.verdicts, values), "data/claims.csv")
     files.text(json.dumps(exports.claims_schema(), indent=2) + "\n", "data/claims.schema.json")
     files.text(json.dumps(schemas.load("verdicts.schema.yaml"), indent=2) + "\n", "data/verdicts.schema.json")
+    files.text(goals_csv(judge(inputs.measured, inputs.regimes)), "data/goals.csv")
     files.text(exports.badge(inputs.verdicts), "data/badge.svg")
     files.text(exports.badge_endpoint(inputs.verdicts), "data/badge.json")
     files.text(cited.bibtex, "data/citation.bib")
@@ -216,6 +220,7 @@ def _described(families: Sequence[FamilyView]) -> dict[str, str]:
     """The data that the report offers, for those who look for data: places and what is there."""
     told = {
         "data/claims.csv": "every claim with its verdict; claims.schema.json describes the columns",
+        "data/goals.csv": "every goal of this project beyond the articles, and what was reached",
         "data/verdicts.json": "every claim with the values and rows behind its verdict; see verdicts.schema.json",
         "data/published.csv": "every number that the articles print",
     }

@@ -60,8 +60,8 @@ def regime_lines(measured: Mapping[str, Measurements], regimes: Mapping[str, Reg
         alike = rows[rows["toolkit"] != "library"].groupby(["dtype", "dtype_out", "layout", "n"], sort=False)
         for (dtype, _, _, n), part in alike:
             own = set(zip(part["kernel"], part["toolkit"], strict=True))
-            summary = measured[family].summary
-            turned = summary[(summary["n"] == n) & (summary["cache"] == "warm") & is_current(summary)]
+            summary, cache = measured[family].summary, measured[family].cache
+            turned = summary[(summary["n"] == n) & (summary["cache"] == cache) & is_current(summary)]
             # A size of the regimes alone has no rows in turn: an empty list would select columns.
             competes = [pair in own for pair in zip(turned["kernel"], turned["toolkit"], strict=True)]
             in_turn = cubes(turned[np.array(competes, dtype=bool)])

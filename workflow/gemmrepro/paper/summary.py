@@ -41,16 +41,20 @@ class GateTally:
 
 
 def headlines(families: Sequence[FamilyView]) -> list[Headline]:
-    """The headline of each family of GEMMs: warm, current, in its first type, by its first toolkit if it has rows."""
+    """The headline of each family of GEMMs: current, in its first type, by its first toolkit if it has rows.
+
+    With a warm cache, unless the family was timed with a cold one alone.
+    """
     return [headline for family in families if (headline := _headline(family))]
 
 
 def _headline(family: FamilyView) -> Headline | None:
+    cache = next(iter(family.table.caches), None)
     candidates = [
         Best(level, row)
         for level in family.table.levels
         for row in level.cells
-        if row and row.cache == "warm" and not row.stale and row.ratio_value is not None
+        if row and row.cache == cache and not row.stale and row.ratio_value is not None
         if level.dtype == family.table.types[0]
     ]
     by_first = [

@@ -115,6 +115,7 @@ def sustained(device: Device, load: Load, seconds: float) -> Block:
             ready = is_steady(chunks, readings)
             if ready or now - start >= STEADY_MOST:
                 began = now, ready, len(chunks), len(readings)
+                readings.append(device.read())  # calls that end before they are looked at leave no other
         elif now - began[0] >= seconds and len(chunks) - began[2] >= LEAST_CHUNKS:
             break
         handles.append(device.queue(load, load.calls))

@@ -4,8 +4,8 @@ A fragment is HTML with Jinja2. Its functions return a `Live` number: rendered, 
 struck out where its row is stale, and "not measured" where there is none; compared in a condition, it is the number,
 and an unknown one is neither above nor below anything. So a sentence that states a direction belongs in an ``if``.
 
-`functions` lists what a fragment may ask for. Sizes are of cubes; rows are warm and by the toolkit that represents
-the family, unless a function says otherwise.
+`functions` lists what a fragment may ask for. Sizes are of cubes; rows are by the toolkit and of the state of
+the cache that represent the family, unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def functions(sources: Sources) -> dict[str, Any]:
     return {
         "size": SIZE,
         "gpu": sources.gpu(),
+        "cache": sources.cache(),
         # The family's kernels.
         "steps": ladder.steps,
         "past_article": ladder.past_article,

@@ -23,32 +23,32 @@ from gemmrepro.registry.ladders import compared, dtypes
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured, of kernels by id."""
+    """What was measured, of kernels by id; with the cache that represents the family unless one is given."""
 
     sources: Sources
 
-    def tflops(self, kernel: str, n: int = SIZE, cache: str = "warm", dtype: str | None = None) -> Live:
+    def tflops(self, kernel: str, n: int = SIZE, cache: str | None = None, dtype: str | None = None) -> Live:
         """Throughput of a kernel, or of the family's baseline (in `dtype`)."""
         return self._cell("tflops", lambda x: f"{format_number(x)} TFLOP/s", kernel, n, cache, dtype)
 
-    def beside(self, kernel: str, n: int = SIZE, cache: str = "warm") -> Live:
+    def beside(self, kernel: str, n: int = SIZE, cache: str | None = None) -> Live:
         """Throughput of the baseline that was timed in alternation with a kernel, in TFLOP/s."""
         own, ratio = self.tflops(kernel, n, cache), self.ratio(kernel, n, cache)
         return quotient(own, ratio, "TFLOP/s")
 
-    def ratio(self, kernel: str, n: int = SIZE, cache: str = "warm") -> Live:
+    def ratio(self, kernel: str, n: int = SIZE, cache: str | None = None) -> Live:
         """Speed relative to the baseline."""
         return self._cell("ratio", format_number, kernel, n, cache)
 
-    def clock(self, kernel: str, n: int = SIZE, cache: str = "warm", dtype: str | None = None) -> Live:
+    def clock(self, kernel: str, n: int = SIZE, cache: str | None = None, dtype: str | None = None) -> Live:
         """SM clock while it ran, in MHz."""
         return self._cell("clock_mhz", lambda x: f"{x:,.0f} MHz", kernel, n, cache, dtype)
 
-    def power(self, kernel: str, n: int = SIZE, cache: str = "warm", dtype: str | None = None) -> Live:
+    def power(self, kernel: str, n: int = SIZE, cache: str | None = None, dtype: str | None = None) -> Live:
         """Power while it ran, in W."""
         return self._cell("power_w", lambda x: f"{x:,.0f} W", kernel, n, cache, dtype)
 
-    def speedup(self, kernel: str, base: str, n: int = SIZE, cache: str = "warm") -> Live:
+    def speedup(self, kernel: str, base: str, n: int = SIZE, cache: str | None = None) -> Live:
         """How many times as fast as `base` a kernel is.
 
         If both solve the same problem against the same baseline, it is the quotient of their ratios to it: each was
@@ -65,7 +65,7 @@ class Measured:
         times = quotient(speed(kernel, n, cache), speed(base, n, cache))
         return replace(times, text=f"{times.text} times") if times.value else times
 
-    def ahead(self, kernel: str, base: str, n: int = SIZE, cache: str = "warm") -> int:
+    def ahead(self, kernel: str, base: str, n: int = SIZE, cache: str | None = None) -> int:
         """1 if the 95% interval of a kernel's ratio to their baseline is above that of `base`, -1 if below, else 0."""
         first, second = (self._row(name, n, cache, None)[0] for name in (kernel, base))
         if first is None or second is None or first["baseline"] != second["baseline"]:
@@ -117,7 +117,13 @@ class Measured:
         return Live(f"{text}{f' {unit}' if unit else ''}", value, link, stale)
 
     def _cell(
-        self, column: str, write: Callable[[float], str], kernel: str, n: int, cache: str, dtype: str | None = None
+        self,
+        column: str,
+        write: Callable[[float], str],
+        kernel: str,
+        n: int,
+        cache: str | None,
+        dtype: str | None = None,
     ) -> Live:
         row, link = self._row(kernel, n, cache, dtype)
         if row is None or pd.isna(row[column]):
@@ -125,7 +131,7 @@ class Measured:
         value = float(row[column])
         return Live(write(value), value, link, row["status"] == "stale")
 
-    def _row(self, kernel: str, n: int, cache: str, dtype: str | None) -> tuple[pd.Series | None, str | None]:
+    def _row(self, kernel: str, n: int, cache: str | None, dtype: str | None) -> tuple[pd.Series | None, str | None]:
         """The row of a kernel, or of a baseline in a type, and its id in the report."""
         sources = self.sources
         is_baseline = kernel in {level.timing.baseline for level in compared(sources.family)}
@@ -139,6 +145,7 @@ class Measured:
             known = sources.kernel(kernel)
             toolkit = measured.toolkit
             dtype = known.compute.dtype_in if known else None
+        cache = cache or measured.cache
         rows = select(measured.summary, kernel=kernel, toolkit=toolkit, cache=cache, m=n, n=n, k=n)
         rows = select(rows, dtype=dtype) if dtype else rows
         if rows.empty:

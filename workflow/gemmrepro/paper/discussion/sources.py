@@ -39,6 +39,11 @@ class Sources:
         """The anchor of a kernel's samples, if its family is on the page."""
         return f"samples-{anchor(kernel_id)}" if _family_of(kernel_id) in self.measured else None
 
+    def cache(self) -> str:
+        """The state of the cache that represents the family; warm for one that was not measured."""
+        measured = self.measured.get(self.family)
+        return measured.cache if measured else "warm"
+
     def gpu(self) -> dict[str, Any]:
         """The GPU's facts in run.json; ``this GPU`` and None for a family that was not measured."""
         measured = self.measured.get(self.family)

@@ -106,6 +106,7 @@ class Climb:
 
     dtype: str
     toolkit: str
+    cache: str
     origin: str
     labels: tuple[str, ...]
     panels: tuple[Panel, ...]
@@ -151,13 +152,13 @@ def draw(measured: Measurements, ceilings: Measurements | None) -> Drawing:
 
 
 def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
-    """The warm rows of the family's first type at those of SIZES that were measured, else at the largest size."""
+    """The rows of the family's first type at those of SIZES that were measured, else at the largest size."""
     steps = ladders.steps(measured.family)
     dtype = next(iter(ladders.dtypes(measured.family)), "fp32")
     toolkit = measured.toolkit or ""
-    warm = cubes(select(measured.summary, cache="warm", dtype=dtype))
-    warm = warm[warm["tflops"].notna()]
-    measured_sizes = sorted({int(n) for n in warm["n"]})
+    rows = cubes(select(measured.summary, cache=measured.cache, dtype=dtype))
+    rows = rows[rows["tflops"].notna()]
+    measured_sizes = sorted({int(n) for n in rows["n"]})
     sizes = [size for size in SIZES if size in measured_sizes] or measured_sizes[-1:] or [SIZES[0]]
     roofs = tuple(of_operation(ceilings, "ceiling_flops", dtype)) if ceilings else ()
     gpu = measured.run.get("gpu") or {}
@@ -165,19 +166,20 @@ def selection(measured: Measurements, ceilings: Measurements | None) -> Climb:
     peak = Peak(*computed, gpu.get("clock_max_mhz")) if computed else None
     highest = max((roof.value for roof in roofs), default=math.inf)
     # An interval may reach further than any bar.
-    shown = warm[warm["n"].isin(sizes) & (warm["ci_low_us"] > 0)]
+    shown = rows[rows["n"].isin(sizes) & (rows["ci_low_us"] > 0)]
     ends = shown["tflops"] * shown["median_us"] / shown["ci_low_us"]
     heights = [*(roof.value for roof in roofs), *([peak.tflops] if peak else [])]
     return Climb(
         dtype=dtype,
         toolkit=toolkit,
+        cache=measured.cache,
         origin=origin(measured),
         labels=tuple(ladders.label(kernel) for kernel in steps),
-        panels=tuple(_panel(select(warm, n=size), size, steps, toolkit, highest) for size in sizes),
+        panels=tuple(_panel(select(rows, n=size), size, steps, toolkit, highest) for size in sizes),
         ceilings=roofs,
         peak=peak,
-        reach=float(max([*warm["tflops"], *(end for end in ends if end <= BEYOND * highest), *heights], default=1.0)),
-        any_step=bool(warm["kernel"].isin([kernel.id for kernel in steps]).any()),
+        reach=float(max([*rows["tflops"], *(end for end in ends if end <= BEYOND * highest), *heights], default=1.0)),
+        any_step=bool(rows["kernel"].isin([kernel.id for kernel in steps]).any()),
     )
 
 
@@ -307,7 +309,7 @@ def caption(climb: Climb) -> str:
     if climb.peak:
         lines.append(f"the computed peak is {format_number(climb.peak.tflops)} TFLOP/s, {climb.peak.formula}")
     sentences = [
-        f"Throughput of each level, {climb.dtype}, warm cache, at {_listed(climb.sizes)}"
+        f"Throughput of each level, {climb.dtype}, {climb.cache} cache, at {_listed(climb.sizes)}"
         f"{f', built by {climb.toolkit}' if climb.toolkit else ''}, and (strokes) of cuBLAS as timed in turn with that "
         "level: the clock moves between levels, so cuBLAS has a stroke at each.",
         "Diamonds: the same source, tuned on this GPU." if climb.has_tuned else "",

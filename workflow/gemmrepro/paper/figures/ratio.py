@@ -92,6 +92,7 @@ class Ratios:
 
     types: tuple[str, ...]
     toolkit: str | None
+    cache: str
     gpu: str | None
     origin: str
     size: int
@@ -152,17 +153,17 @@ def draw(measured: Measurements) -> Drawing:
 
 
 def selection(measured: Measurements) -> Ratios:
-    """The warm ratios of every step and its twins at one size: SIZE, unless the article has its ratios at another."""
+    """The ratios of every step and its twins at one size: SIZE, unless the article has its ratios at another."""
     main = ladders.steps(measured.family)
     steps = [*ladders.apart(measured.family), *main]
-    warm = cubes(select(measured.summary, cache="warm"))
+    timed = cubes(select(measured.summary, cache=measured.cache))
     article = _published(measured.family)
     sizes_of_article = {row["n"] for row in article}
     wanted = SIZE if SIZE in sizes_of_article or not sizes_of_article else max(sizes_of_article)
-    sizes = sorted({int(n) for n in warm["n"]})
+    sizes = sorted({int(n) for n in timed["n"]})
     size = wanted if wanted in sizes or not sizes else sizes[-1]
     published = {row["system"]: row for row in article if row["n"] == wanted}
-    rows = select(warm, n=size)
+    rows = select(timed, n=size)
     toolkit = measured.toolkit
     groups = []
     for kernel in steps:
@@ -179,6 +180,7 @@ def selection(measured: Measurements) -> Ratios:
     return Ratios(
         types=tuple(dtypes(measured.family)),
         toolkit=toolkit,
+        cache=measured.cache,
         gpu=measured.gpu,
         origin=origin(measured),
         size=size,
@@ -310,7 +312,8 @@ def caption(ratios: Ratios) -> str:
         hatched += f"{f', at {ratios.published_size}' if elsewhere else ''}. "
     diamond = f"; diamonds: built by {ratios.other_toolkit}" if ratios.other_toolkit else ""
     return (
-        f"Speed of each level relative to cuBLAS, {listed(ratios.types)}, M = N = K = {ratios.size}, warm cache. "
+        f"Speed of each level relative to cuBLAS, {listed(ratios.types)}, M = N = K = {ratios.size}, "
+        f"{ratios.cache} cache. "
         f"{hatched}{_fills(ratios)}{diamond}. "
         f"{ERRORS if ratios.errors else ''}"
         f"{'Each type is compared with cuBLAS in the same type. ' if len(ratios.types) > 1 else ''}"

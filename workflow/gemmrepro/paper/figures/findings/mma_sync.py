@@ -38,8 +38,8 @@ def draw(inputs: Inputs) -> Drawing:
     shown = [kernel for family in FAMILIES for kernel in _kernels(inputs, family)]
     wide, narrow = both(lambda page: _paint(shown, page, inputs.gpu))
     caption = (
-        "Speed of the articles' kernels relative to cuBLAS timed in turn, warm, at the articles' sizes. Strokes: the "
-        "measured rate of a loop of nothing but mma.sync over that cuBLAS, which uses wgmma on Hopper. "
+        f"Speed of the articles' kernels relative to cuBLAS timed in turn, {_caches(inputs)}, at the articles' sizes. "
+        "Strokes: the measured rate of a loop of nothing but mma.sync over that cuBLAS, which uses wgmma on Hopper. "
         f"{origin(inputs.measured[FAMILIES[0]])}"
     )
     table: list[dict[str, object]] = [
@@ -50,12 +50,20 @@ def draw(inputs: Inputs) -> Drawing:
     return Drawing(wide, _title(shown), caption, _alt(shown), keys, table, any(one.stale for one in shown), narrow)
 
 
+def _caches(inputs: Inputs) -> str:
+    """The state of the cache in which the families were timed: one word, or one for each."""
+    caches = {family: inputs.measured[family].cache for family in FAMILIES}
+    if len(set(caches.values())) == 1:
+        return caches[FAMILIES[0]]
+    return " and ".join(f"{family} {cache}" for family, cache in caches.items())
+
+
 def _kernels(inputs: Inputs, family: str) -> list[Kernel]:
     measured = inputs.measured[family]
     ratios = ratio.selection(measured)
     ceilings = inputs.measured.get("ceilings")
     ceiling = measured_ceiling(ceilings, CEILING) if ceilings is not None and len(ceilings.summary) else None
-    rows = cubes(select(measured.summary, cache="warm", n=ratios.size, toolkit=measured.toolkit))
+    rows = cubes(select(measured.summary, cache=measured.cache, n=ratios.size, toolkit=measured.toolkit))
     found = []
     for group in ratios.groups:
         if group.published is None or not group.bars[0].drawn:
