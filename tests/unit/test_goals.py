@@ -167,3 +167,12 @@ def test_the_report_counts_outcomes_and_lists_every_goal(judged):
 def test_every_family_of_goals_is_registered():
     assert {goal.family for goal in goals()} <= set(registry.family_names())
     assert isinstance(goals(paths.KERNELS_DIR / goals_of.FILE)[0], Goal)
+
+
+def test_a_kernel_without_speed_is_nothing_to_compare_with(judged, rows):
+    """The other kernel's ratio of 0 would divide by it."""
+    still = rows.assign(ratio=rows["ratio"].where(rows["kernel"] != "hopper.by_size", 0.0))
+    (each,) = judged(still, kernels=["hopper.lockstep"], over="hopper.by_size")
+    assert each.best is None and each.outcome == NOT_MEASURED
+    (each,) = judged(kernels=["hopper.lockstep"], over="hopper.by_size")
+    assert each.best.value == row(rows, "hopper.lockstep")["ratio"] / row(rows, "hopper.by_size")["ratio"]

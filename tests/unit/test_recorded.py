@@ -184,6 +184,15 @@ def test_rows_without_a_baseline_are_compared_by_their_times():
     assert found.ratios_agree[1] < found.points, "some have no ratio"
 
 
+def test_without_a_ratio_no_ratio_differs(world):
+    for side in ("first", "second"):
+        write(world / side, [LIBRARY])
+        reword(world / side, 0, baseline="", ratio="", ratio_ci_low="", ratio_ci_high="", baseline_median_us="")
+    found = recorded.compare(world / "first", world / "second")
+    assert (found.points, found.times_agree, found.ratios_agree) == (1, (1, 1), (0, 0))
+    assert found.largest_ratio_difference == 0.0
+
+
 @pytest.mark.parametrize("folder", TIMED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_committed_recordings_pass_every_check(folder, tmp_path):
     """Without a build all rows are stale; with the keys of their own binaries they are current."""

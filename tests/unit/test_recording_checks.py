@@ -205,6 +205,19 @@ def test_no_rate_is_above_what_the_same_recording_measures(folder):
         check_limits("ladder", rows, RUN_JSON, Ceilings.of([copied], RUN_JSON), path)
 
 
+def test_a_ceiling_of_arithmetic_is_carried_over_to_the_highest_clock_and_one_of_copies_is_not(folder):
+    half_clock = {**read(folder).rows[0], "tflops": "60", "gbps": "500", "clock_mhz": "990"}
+    assert Ceilings.of([half_clock], RUN_JSON) == Ceilings(120, None, 500)
+    assert Ceilings.of([{**half_clock, "clock_mhz": ""}], RUN_JSON) == Ceilings(60, None, 500)
+
+
+def test_a_gpu_may_be_as_hot_as_the_hottest(folder):
+    row, path = read(folder).rows[0], folder / "summary.csv"
+    check_limits("ladder", [{**row, "temp_c": "120"}], RUN_JSON, Ceilings(), path)
+    with pytest.raises(UserError, match=r"its temperature of 120\.5 °C is none that a GPU runs at"):
+        check_limits("ladder", [{**row, "temp_c": "120.5"}], RUN_JSON, Ceilings(), path)
+
+
 def test_fp32_from_tensor_cores_is_held_against_their_ceiling():
     found = Ceilings(fp32=60, half=900)
     assert found.arithmetic(registry.kernel("ladder.naive")) == 60

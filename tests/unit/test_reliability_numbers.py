@@ -123,7 +123,11 @@ def test_what_cheated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_tests_notice() -> None:
     known, branches = recorded("mutants"), recorded("branches")["packages"]
     drawn = known["mutants"].values()
-    assert tried("tests that notice") == f"{len(drawn)}: {sum(one['now'] == 'noticed' for one in drawn)}"
+    since = recorded("mutants-since")["mutants"].values()
+    counts = [f"{len(some)}: {sum(one['now'] == 'noticed' for one in some)}" for some in (drawn, since)]
+    assert tried("tests that notice") == "; ".join(counts)
+    first = sum(one["first"] == "noticed" for one in since)
+    assert f"{len(since)} other faults were drawn on 2026-11-27 (`mutants-since.json`): {first} were noticed" in WORDS
     for package, name in zip(branches, ("`gates`", "`judge`", "`measure`", "`stats.py`", "`timing.py`"), strict=True):
         of = [
             one

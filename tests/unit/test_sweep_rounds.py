@@ -68,6 +68,12 @@ def test_after_a_round_that_fails_the_next_one_is_cancelled(monkeypatch, capfd):
     assert "journal already" not in "".join(capfd.readouterr()), "nothing was measured before"
 
 
+def test_after_the_last_round_fails_nothing_is_left_to_cancel(monkeypatch, capfd):
+    processes = Processes(r2=9)
+    assert run(monkeypatch, processes, [(2, "a")], total=3) == 9
+    assert processes.log == ["start 2", "tell 2 '\\n'"]
+
+
 def test_chosen_kernels_and_what_is_left_of_the_time_are_handed_on(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     for deadline, left in ((112.5, "12.5"), (90.0, "0.0")):

@@ -109,9 +109,13 @@ def cupy_of(gpu: Gpu) -> SimpleNamespace:
     return SimpleNamespace(cuda=cuda, empty=make, zeros=make, float32="float32")
 
 
+BOOTED = 1000.0
+"""What the host's clock reads in seconds when a test begins."""
+
+
 def timer_on(gpu: Gpu, monkeypatch) -> Timer:
     monkeypatch.setitem(sys.modules, "cupy", cupy_of(gpu))
-    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: gpu.seen * 1e-6))
+    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: BOOTED + gpu.seen * 1e-6))
     return Timer(SimpleNamespace(gpu=SimpleNamespace(l2_bytes=L2), stream=gpu, sync=gpu.sync, sensors=gpu.sensors))
 
 

@@ -66,6 +66,19 @@ def test_one_pair_where_a_single_one_takes_longer_than_the_seconds():
     assert machine.collect().times and machine.calls == [1]
 
 
+def test_pairs_that_cost_just_the_seconds_are_taken_as_often_as_the_least():
+    machine = Machine(2.0, 0.0)
+    assert len(machine.collect(Plan(interval=0.01, seconds=2.0, least=3, most=200)).times) == 3
+
+
+def test_no_further_pair_where_the_seconds_left_are_fewer_than_it_costs():
+    """Five pairs of a second leave half a second of 5.5; two of a second leave a third one of 3."""
+    noisy = Machine(1.0, 0.2)
+    assert len(noisy.collect(Plan(interval=1e-9, seconds=5.5, least=5, most=200)).times) == 5
+    noisy = Machine(1.0, 0.2)
+    assert len(noisy.collect(Plan(interval=1e-9, seconds=3.0, least=2, most=200)).times) == 3
+
+
 def test_times_and_baseline_stay_paired():
     burst = Machine(0.002, 0.05).collect()
     assert len(burst.times) == len(burst.baseline) > 3
@@ -112,6 +125,7 @@ def test_a_short_launch_on_either_side_asks_for_graphs():
     assert timing.wants_graphs(3000.0, 10.0)
     assert timing.wants_graphs(10.0, None)
     assert not timing.wants_graphs(60.0, 70.0)
+    assert not timing.wants_graphs(timing.GRAPH_BELOW_US, None)
 
 
 def test_sensors_are_summed_up_and_every_throttle_reason_is_kept():
