@@ -109,7 +109,8 @@ def _paint(life: Life | None, page: Page) -> Figure:
     _result(result, life)
     times.set_ylim(0, 1.04 * max(float(each["time_us"].max()) for each in life.rounds) / 1e3)
     for axes in (times, quotients):
-        axes.set_xticks(range(len(life.rounds)), [f"round {number + 1}" for number in range(len(life.rounds))])
+        axes.set_xticks(range(len(life.rounds)), [str(number + 1) for number in range(len(life.rounds))])
+        axes.set_xlabel("round")
         axes.grid(axis="x", visible=False)
     despine(figure.axes)
     handles = [
