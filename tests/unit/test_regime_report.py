@@ -5,15 +5,20 @@ from dataclasses import replace
 import jinja2
 import pandas as pd
 import pytest
+from support import ROOT
 
 from gemmrepro.measure.regimes import spread
 from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
-from gemmrepro.measure.regimes.rows import Regimes
+from gemmrepro.measure.regimes.places import FILES
+from gemmrepro.measure.regimes.rows import Regimes, load
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements
+from gemmrepro.measure.rows import load as load_rows
 from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.paper.places import Places
 from gemmrepro.paper.regimes import cards_sentence, regime_lines
-from gemmrepro.paper.text import number
+from gemmrepro.paper.rows import regime_row_view, row_anchor
+from gemmrepro.paper.text import NONE, anchor, number
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts
@@ -57,6 +62,40 @@ def test_the_best_kernel_is_named_for_each_regime():
     assert line.flips
     best = line.winners[SUSTAINED]
     assert best and (best.joules, best.library_joules) == (0.14, 0.15)
+
+
+def test_a_winners_number_leads_to_its_row():
+    (line,) = regime_lines(*measured())
+    for regime in REGIMES:
+        winner = line.winners[regime]
+        assert winner and winner.anchor == row_anchor(row(winner.kernel, regime, None))
+        assert winner.anchor.endswith(regime)
+
+
+def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
+    cells = {"rounds": 6, "ready": 6, "samples": 60, "ci_low_us": 199.0, "ci_high_us": 201.0, "power_w": 690.0}
+    cells |= {"ratio_ci_low": 0.98, "ratio_ci_high": 1.02, "tflops": 687.2, "temp_c": 60.0, "throttle": "sw_power_cap"}
+    shown = regime_row_view(row("hopper.by_size", SUSTAINED, 1.0, **cells))
+    assert (shown.blocks, shown.joules, shown.size) == ("6, all steady", "0.140", "4096")
+    assert shown.time == "200.0 \N{MICRO SIGN}s" and shown.ratio_interval == "[0.9800, 1.020]"
+    burst = regime_row_view(row("hopper.by_size", BURST, 1.0, **cells | {"rounds": 2, "ready": 1, "joules": None}))
+    assert (burst.blocks, burst.joules) == ("2, 1 rested", NONE) and burst.anchor != shown.anchor
+
+
+def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path):
+    """Where claims and goals lead to."""
+    regimes = {"cutile": load(tmp_path, "cutile")}
+    assert regimes["cutile"].summary.empty
+    take = ROOT / "reports/recorded/h200/cutile/regimes/1"
+    for file in FILES:
+        (tmp_path / "cutile").mkdir(exist_ok=True)
+        (tmp_path / "cutile" / file).write_bytes((take / file).read_bytes())
+    regimes = {"cutile": load(tmp_path, "cutile")}
+    measured = {"cutile": load_rows(ROOT / "reports/recorded/h200", "cutile")}
+    known = Places.of(measured, {}, regimes, {"cutile.tail_bf16"})
+    key = "cutile.tail_bf16/cuda13/bf16/4096x4096x4096/warm/sustained"
+    assert known("cutile", key) == anchor(f"row {key}")
+    assert known("cutile", key.replace("tail_bf16", "pairs_int8").replace("bf16", "int8")) is None, "it has no page"
 
 
 def test_a_baseline_of_another_take_says_nothing_of_energy():
@@ -126,6 +165,7 @@ def test_the_table_of_the_report_has_a_row_for_each_line():
     gap = replace(line, winners={**line.winners, BURST: None})
     text = template.render(regimes=[line, gap])
     assert text.count("<tr>") == 1 + 2
-    assert text.count("hopper.lockstep: 1.020") == 2 and text.count("hopper.lockstep: 1.050") == 1
+    place = row_anchor(row("hopper.lockstep", SUSTAINED, None))
+    assert text.count(f'hopper.lockstep: <a href="#{place}">1.020</a>') == 2 and text.count(">1.050</a>") == 1
     assert text.count("0.140, 0.150") == 2
     assert "<table>" not in template.render(regimes=[])

@@ -13,6 +13,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
+from gemmrepro.measure.regimes import places
 from gemmrepro.paper import discussion
 from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
@@ -69,6 +70,7 @@ class FamilyView:
     counters_link: str | None
     samples_link: str | None
     run_link: str | None
+    alone_links: Mapping[str, str]
 
     @property
     def unmeasured(self) -> bool:
@@ -123,7 +125,18 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         counters_link=inputs.files.add(counters, f"data/{name}/counters.csv"),
         samples_link=inputs.files.add(measured.samples_path, f"data/{name}/samples.parquet"),
         run_link=inputs.files.add(summary.with_name("run.json"), f"data/{name}/run.json"),
+        alone_links=_alone_links(name, inputs),
     )
+
+
+def _alone_links(name: str, inputs: Inputs) -> dict[str, str]:
+    """The places of the files of its regimes by their names, if it has rows there."""
+    if inputs.regimes_dir is None or name not in inputs.regimes or inputs.regimes[name].summary.empty:
+        return {}
+    added = {
+        file: inputs.files.add(inputs.regimes_dir / name / file, f"data/{name}/regimes/{file}") for file in places.FILES
+    }
+    return {file: place for file, place in added.items() if place}
 
 
 def _all_rows(family: str, inputs: Inputs) -> tuple[NamedRow, ...]:

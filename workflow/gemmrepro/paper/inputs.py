@@ -61,6 +61,7 @@ class Inputs:
     gates_dir: Path
     experiments: Mapping[str, Mapping[str, Results]] = field(default_factory=dict)
     regimes: Mapping[str, Regimes] = field(default_factory=dict)
+    regimes_dir: Path | None = None
     sanitized: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     others: Sequence[Gpu] = ()
 
@@ -84,7 +85,8 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
     found = {name: results.load(arguments.experiments, name) for name in families}
     files = Files()
     files.add(arguments.verdicts, "data/verdicts.json")
-    places = Places.of(measured, found, {kernel.id for kernel in kernels})
+    regimes = {name: load_regimes(arguments.regimes, name) for name in families}
+    places = Places.of(measured, found, regimes, {kernel.id for kernel in kernels})
     figures, findings = link_figures(
         {name: read_figures(arguments.figures, name, files) for name in families},
         read_findings(arguments.figures, families, files),
@@ -105,7 +107,8 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
         build_dir=arguments.build,
         gates_dir=arguments.gates,
         experiments=found,
-        regimes={name: load_regimes(arguments.regimes, name) for name in families},
+        regimes=regimes,
+        regimes_dir=arguments.regimes,
         sanitized=load_sanitizers(arguments.recorded, families),
         others=read_others(arguments.gpus, families),
     )

@@ -19,7 +19,16 @@ from gemmrepro.paper.gates import GateView, gate_view
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine_code import MachineCodeView, machine_code
 from gemmrepro.paper.prediction import prediction
-from gemmrepro.paper.rows import CounterView, RowView, Samples, counter_view, row_view, times_of
+from gemmrepro.paper.rows import (
+    CounterView,
+    RegimeRowView,
+    RowView,
+    Samples,
+    counter_view,
+    regime_row_view,
+    row_view,
+    times_of,
+)
 from gemmrepro.paper.sanitizers import SanitizerView, sanitizer_views
 from gemmrepro.paper.text import LinkView, anchor, highlighted
 from gemmrepro.registry.ladders import heading, level_name, original
@@ -69,6 +78,7 @@ class KernelView:
     sanitized: tuple[SanitizerView, ...]
     code: MachineCodeView
     rows: tuple[RowView, ...]
+    alone: tuple[RegimeRowView, ...]
     counters: tuple[CounterView, ...]
     source: SourceView
     claims: tuple[LinkView, ...]
@@ -116,6 +126,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         ),
         code=machine_code(kernel, inputs),
         rows=tuple(row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()),
+        alone=_alone(kernel, inputs),
         counters=tuple(counter_view(row) for _, row in counters.iterrows()),
         source=source_view(kernel, inputs),
         claims=tuple(
@@ -129,6 +140,16 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         diff=diff_view(kernel),
         expected=_expected(kernel),
     )
+
+
+def _alone(kernel: registry.Kernel, inputs: Inputs) -> tuple[RegimeRowView, ...]:
+    """Its rows sustained and in bursts, by size."""
+    found = inputs.regimes.get(kernel.family)
+    if found is None:
+        return ()
+    rows = found.summary[found.summary["kernel"] == kernel.id]
+    rows = rows.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
+    return tuple(regime_row_view(row) for _, row in rows.iterrows())
 
 
 def _expected(kernel: registry.Kernel) -> str:
@@ -172,6 +193,9 @@ def _commands(kernel: registry.Kernel, inputs: Inputs) -> Iterator[CommandView]:
     if kernel.timing.timed:
         rows = f"results/measure/{kernel.family}/summary.csv"
         yield CommandView("Measure its family (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
+    if _alone(kernel, inputs):
+        rows = f"results/regimes/{kernel.family}/summary.csv"
+        yield CommandView("Measure its family alone (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
     for family, results in _experiments_of(kernel, inputs):
         yield CommandView(f"Run the experiment: {results.experiment.title}", experiment_command(family, results))
 

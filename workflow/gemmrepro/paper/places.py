@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments.results import Results
+from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.rows import counter_anchor, row_anchor
@@ -20,7 +21,7 @@ _BUILD = re.compile(r"results/build/\w+/(?P<kernel>[\w.]+)\.json")
 
 @dataclass(frozen=True)
 class Places:
-    """The ids of all rows of the report: of sweeps, of counters, and of experiments."""
+    """The ids of all rows of the report: of sweeps, of the regimes, of counters, and of experiments."""
 
     measured: Mapping[str, Measurements]
     experiments: Mapping[str, Mapping[str, Results]]
@@ -28,14 +29,21 @@ class Places:
 
     @classmethod
     def of(
-        cls, measured: Mapping[str, Measurements], experiments: Mapping[str, Mapping[str, Results]], kernels: set[str]
+        cls,
+        measured: Mapping[str, Measurements],
+        experiments: Mapping[str, Mapping[str, Results]],
+        regimes: Mapping[str, Regimes],
+        kernels: set[str],
     ) -> Places:
-        """From everything measured; `kernels` are those with a page."""
+        """From everything measured; `kernels` are those with a page, which has their rows of the regimes, too."""
         ids = {f"code-{anchor(kernel)}" for kernel in kernels}
         for family in measured.values():
             ids |= {row_anchor(row) for row in family.summary.to_dict("records")}
             counters = family.counters[family.counters["kernel"].isin(kernels)]
             ids |= {counter_anchor(row) for row in counters.to_dict("records")}
+        for alone in regimes.values():
+            own = alone.summary[alone.summary["kernel"].isin(kernels)]
+            ids |= {row_anchor(row) for row in own.to_dict("records")}
         return cls(measured, experiments, frozenset(ids))
 
     def __call__(self, family: str, key: str) -> str | None:

@@ -12,6 +12,7 @@ import pandas as pd
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, cubes, is_current
+from gemmrepro.paper.rows import row_anchor
 
 SHOWN = (IN_TURN, SUSTAINED, BURST)
 SAME_TAKE = 1e-4
@@ -20,13 +21,14 @@ SAME_TAKE = 1e-4
 
 @dataclass(frozen=True)
 class Winner:
-    """The kernel with the best ratio to its baseline in one regime.
+    """The kernel with the best ratio to its baseline in one regime; `anchor` is the id of its row.
 
     `joules` is the energy of a product in J, `library_joules` the baseline's; None where they were not counted.
     """
 
     kernel: str
     rung: str
+    anchor: str
     ratio: float
     clock_mhz: float | None
     joules: float | None = None
@@ -89,6 +91,7 @@ def _best(rows: pd.DataFrame, every: pd.DataFrame) -> Winner | None:
     return Winner(
         kernel=best["kernel"],
         rung=best["rung"],
+        anchor=row_anchor(best),
         ratio=float(best["ratio"]),
         clock_mhz=_number(best["clock_mhz"]),
         joules=_number(best.get("joules")),

@@ -11,6 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from gemmrepro.errors import UserError
+from gemmrepro.measure.regimes.rules import BURST
 from gemmrepro.measure.rows import Measurements, counter_key, row_key
 from gemmrepro.paper.ceilings import ceiling_of
 from gemmrepro.paper.figures.points import BEYOND, counted
@@ -80,6 +81,31 @@ class CounterView:
     stale: bool
 
 
+@dataclass(frozen=True)
+class RegimeRowView:
+    """A row of the regimes as text: a kernel alone, sustained or in bursts.
+
+    `blocks` says how many there are, and how many of them began steady or rested; `joules` are those of a launch.
+    """
+
+    anchor: str
+    size: str
+    regime: str
+    toolkit: str
+    time: str
+    time_interval: str
+    tflops: str
+    ratio: str
+    ratio_interval: str
+    joules: str
+    blocks: str
+    clock: str
+    power: str
+    temperature: str
+    throttle: str
+    stale: bool
+
+
 def row_anchor(row: Mapping[str, Any]) -> str:
     """The id of a summary row: of a baseline, which several families time, with the family's name."""
     family = "" if str(row["kernel"]).startswith(f"{row['family']}.") else f"{row['family']}/"
@@ -129,6 +155,30 @@ def row_view(
         throttle=row["throttle"] or "none",
         stale=row["status"] == "stale",
         histogram=histogram(times, row["median_us"]) if times is not None else Markup(""),
+    )
+
+
+def regime_row_view(row: Mapping[str, Any]) -> RegimeRowView:
+    """A row of a regime's summary."""
+    blocks, ready = int(row["rounds"]), int(row["ready"])
+    began = "rested" if row["regime"] == BURST else "steady"
+    return RegimeRowView(
+        anchor=row_anchor(row),
+        size=size_text(row),
+        regime=row["regime"],
+        toolkit=row["toolkit"],
+        time=time_text(row["median_us"]),
+        time_interval=f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]" if counted(row) else "",
+        tflops=number(row["tflops"]),
+        ratio=number(row["ratio"]),
+        ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
+        joules=number(row["joules"]),
+        blocks=f"{blocks}, {'all' if ready == blocks else ready} {began}",
+        clock=number(row["clock_mhz"], 4),
+        power=number(row["power_w"]),
+        temperature=number(row["temp_c"]),
+        throttle=row["throttle"] or "none",
+        stale=row["status"] == "stale",
     )
 
 
