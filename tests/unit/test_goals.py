@@ -134,6 +134,7 @@ def test_a_share_is_of_the_measured_ceiling(judged, measured, rows):
     [
         ({"kernels": ["hopper.none"]}, "hopper has no kernel hopper.none"),
         ({"over": "ladder.naive"}, "key 'over': hopper has no kernel ladder.naive"),
+        ({"over": "cutile.persistent_bf16_tuned"}, "hopper has no kernel cutile.persistent_bf16_tuned"),
         ({"share_of": "hopper.by_size"}, "ceilings has no kernel hopper.by_size"),
         ({"sizes": [1024, 2048]}, "1 values for 2 sizes"),
         ({"least": {"asleep": [1.0]}}, "asleep"),

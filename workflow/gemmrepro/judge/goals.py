@@ -108,7 +108,7 @@ def _goal(entry: Mapping[str, Any], path: Path) -> Goal:
         # Constants of a tunable may be those of another GPU.
         known = {kernel.id for kernel in registry.kernels(family)} | {each.id for each in registry.tunables()}
         for name in filter(None, names):
-            if name not in known:
+            if name not in known or not name.startswith(f"{family}."):
                 raise UserError(f"{where}, key '{key}': {family} has no kernel {name}.")
     for regime, values in entry["least"].items():
         if len(values) != len(entry["sizes"]):
