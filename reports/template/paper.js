@@ -92,11 +92,16 @@
   const caches = {
     warm: "warm: the same operands again and again, in alternation with the baseline",
     cold: "cold: L2 evicted before each launch, in alternation with the baseline",
+    sustained: "sustained: alone on a hot GPU, once clock and power are steady",
+    burst: "burst: alone, eight samples from rest",
   };
   const about = (id) => {
     const row = evidence.rows[id];
     if (row) {
-      const kernel = evidence.kernels[row[0]];
+      // The samples of the regimes, and the command that remakes them, are those of another stage.
+      const alone = ["sustained", "burst"].includes(row[14]);
+      const moved = (text) => text.replace("results/measure/", "results/regimes/").replace("/samples.parquet", "/regimes/samples.parquet");
+      const kernel = evidence.kernels[row[0]].map((each) => (alone && typeof each === "string" ? moved(each) : each));
       const few = row[3] || row[9] === "–" ? "; the interval covers the median at 95%" : "; too few, or too wide, for an interval";
       return {
         ...of_kernel(kernel),
@@ -108,7 +113,7 @@
           ["Median time", `${row[2]} ${row[3]}`],
           [row[5], row[4] === "–" ? "" : `${row[4]} ${row[6]}`],
           ["Speed relative to the baseline", row[7] === "–" ? "" : `${row[7]} ${row[8]}`],
-          ["Samples", `${row[9]}${row[10] === "–" ? "" : ` in ${row[10]} rounds`}${few}`],
+          ["Samples", `${row[9]}${row[10] === "–" ? "" : ` in ${row[10]}`}${few}`],
           ["SM clock, power", row[11] === "–" ? "" : `${row[11]} MHz, ${row[12]} W`],
           ["Status", row[13] ? "stale: another build than today's" : "current"],
         ],

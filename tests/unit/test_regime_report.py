@@ -14,6 +14,7 @@ from gemmrepro.measure.regimes.rows import Regimes, load
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.measure.rows import load as load_rows
+from gemmrepro.paper import evidence_index
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.places import Places
 from gemmrepro.paper.regimes import cards_sentence, regime_lines
@@ -79,6 +80,9 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     assert (shown.blocks, shown.joules, shown.size) == ("6, all steady", "0.140", "4096")
     assert shown.time == "200.0 \N{MICRO SIGN}s" and shown.ratio_interval == "[0.9800, 1.020]"
     burst = regime_row_view(row("hopper.by_size", BURST, 1.0, **cells | {"rounds": 2, "ready": 1, "joules": None}))
+    alone = evidence_index._alone("hopper-by-size", [shown])[shown.anchor]
+    assert alone[:3] == ["hopper-by-size", "bf16 4096, sustained, cuda13", shown.time]
+    assert alone[9:11] == ["60", "6 blocks, all steady"] and alone[-1] == SUSTAINED and len(alone) == 15
     assert (burst.blocks, burst.joules) == ("2, 1 rested", NONE) and burst.anchor != shown.anchor
 
 

@@ -1,4 +1,4 @@
-"""What a reader is shown at a click on a number: every row of every sweep, as a script that the pages load then.
+"""What a reader is shown at a click on a number: all rows of sweeps and regimes, as a script that the pages load then.
 
 A page that was opened from disk may not fetch a JSON file, but may load a script.
 """
@@ -16,8 +16,8 @@ from gemmrepro.paper.experiments import ExperimentView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.kernel import KernelView
-from gemmrepro.paper.rows import RowView
-from gemmrepro.paper.text import anchor
+from gemmrepro.paper.rows import RegimeRowView, RowView
+from gemmrepro.paper.text import NONE, anchor
 
 SCRIPT = "data/evidence.js"
 """Its place in the bundle."""
@@ -46,7 +46,7 @@ def evidence_script(
             own = f"kernels/{kernel.id}.html"
             command = _measure(family.name) if kernel.timed else _gate(kernel.id)
             kernels[kernel.anchor] = [kernel.heading, _source(kernel), _listings(kernel), command, own, samples]
-            rows |= _rows(kernel.anchor, kernel.rows)
+            rows |= _rows(kernel.anchor, kernel.rows) | _alone(kernel.anchor, kernel.alone)
         experiments |= {each.anchor: _experiment(each, page) for each in family.experiments}
         figures |= {figure.anchor: _figure(figure) for figure in family.figures}
     links = {family.name: family.samples_link or "" for family in families}
@@ -95,8 +95,28 @@ def _rows(kernel: str, rows: Iterable[RowView]) -> dict[str, list[Any]]:
     return {
         row.anchor: [
             *(kernel, f"{row.dtype} {row.size}, {row.cache}, {row.toolkit}", row.time, row.time_interval),
-            *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples, row.rounds),
-            *(row.clock, row.power, int(row.stale), row.cache),
+            *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples),
+            *(NONE if row.rounds == NONE else f"{row.rounds} rounds", row.clock, row.power, int(row.stale), row.cache),
+        ]
+        for row in rows
+    }
+
+
+def _alone(kernel: str, rows: Iterable[RegimeRowView]) -> dict[str, list[Any]]:
+    """Rows of the regimes, as those of a sweep; the regime stands for the state of the cache."""
+    return {
+        row.anchor: [
+            *(kernel, f"{row.dtype} {row.size}, {row.regime}, {row.toolkit}", row.time, row.time_interval),
+            *(
+                row.tflops,
+                "TFLOP/s",
+                "",
+                row.ratio,
+                row.ratio_interval,
+                row.samples,
+                row.blocks.replace(",", " blocks,", 1),
+            ),
+            *(row.clock, row.power, int(row.stale), row.regime),
         ]
         for row in rows
     }

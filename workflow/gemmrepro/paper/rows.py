@@ -89,6 +89,7 @@ class RegimeRowView:
     """
 
     anchor: str
+    dtype: str
     size: str
     regime: str
     toolkit: str
@@ -98,6 +99,7 @@ class RegimeRowView:
     ratio: str
     ratio_interval: str
     joules: str
+    samples: str
     blocks: str
     clock: str
     power: str
@@ -164,6 +166,7 @@ def regime_row_view(row: Mapping[str, Any]) -> RegimeRowView:
     began = "rested" if row["regime"] == BURST else "steady"
     return RegimeRowView(
         anchor=row_anchor(row),
+        dtype=row["dtype"],
         size=size_text(row),
         regime=row["regime"],
         toolkit=row["toolkit"],
@@ -173,6 +176,7 @@ def regime_row_view(row: Mapping[str, Any]) -> RegimeRowView:
         ratio=number(row["ratio"]),
         ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
         joules=number(row["joules"]),
+        samples=NONE if pd.isna(row["samples"]) else str(int(row["samples"])),
         blocks=f"{blocks}, {'all' if ready == blocks else ready} {began}",
         clock=number(row["clock_mhz"], 4),
         power=number(row["power_w"]),
