@@ -28,9 +28,6 @@ OTHERS = sorted({path.stem for path in (ROOT / "docker").glob("*.Dockerfile")} -
 """Images that the default run does not build: looked at where they are, without that run."""
 REBUILD = "an older version of the builder made it? Remove resources/images/{env}.sif, and the next run builds it"
 
-PUBLIC = ("pypi.org", "deb.debian.org")
-"""Hosts that every machine fetches packages from."""
-
 CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s+(.*?)\s+-----END CERTIFICATE-----", re.DOTALL)
 
 # Arguments: strings to look for. What Apptainer puts over files of the image is left out.
@@ -71,6 +68,12 @@ def execute(sif: Path, *words: str) -> str:
     return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
 
 
+def pip(*words: str) -> str:
+    """What this machine's pip says."""
+    command = [sys.executable, "-m", "pip", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 def words_of_this_host() -> set[str]:
     """What would give this machine away in a file: folders, CAs of its own, proxies, its name unless that is short.
 
@@ -83,9 +86,10 @@ def words_of_this_host() -> set[str]:
     words |= {name for name in (socket.gethostname(), socket.getfqdn()) if len(name) > 8 and name != "localhost"}
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         words |= {part for part in (environ.get(name), urlsplit(environ.get(name, "")).netloc) if part}
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True)
-    settings = " ".join([*apt_options(), listed.stdout])
-    words |= {address for address in re.findall(r"\w+://[^\s'\"]+", settings) if urlsplit(address).netloc not in PUBLIC}
+    settings = " ".join([*apt_options(), pip("config", "list")])
+    # Every image with pip holds its default index, which its help names.
+    default = re.findall(r"https?://([^\s/)]+)", pip("install", "--help"))
+    words |= {each for each in re.findall(r"\w+://[^\s'\"]+", settings) if urlsplit(each).netloc not in default}
     home = environ.get("HOME", "")
     return words | ({f"{home}/"} if home.startswith("/home/") else set())
 
