@@ -98,10 +98,7 @@
   const about = (id) => {
     const row = evidence.rows[id];
     if (row) {
-      // The samples of the regimes, and the command that remakes them, are those of another stage.
-      const alone = ["sustained", "burst"].includes(row[14]);
-      const moved = (text) => text.replace("results/measure/", "results/regimes/").replace(/\/samples\.parquet$/, "/regimes$&");
-      const kernel = evidence.kernels[row[0]].map((each) => (alone && typeof each === "string" ? moved(each) : each));
+      const kernel = evidence.kernels[row[0]];
       const few = row[3] || row[9] === "–" ? "; the interval covers the median at 95%" : "; too few, or too wide, for an interval";
       return {
         ...of_kernel(kernel),

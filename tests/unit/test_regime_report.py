@@ -77,13 +77,13 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     cells = {"rounds": 6, "ready": 6, "samples": 60, "ci_low_us": 199.0, "ci_high_us": 201.0, "power_w": 690.0}
     cells |= {"ratio_ci_low": 0.98, "ratio_ci_high": 1.02, "tflops": 687.2, "temp_c": 60.0, "throttle": "sw_power_cap"}
     shown = regime_row_view(row("hopper.by_size", SUSTAINED, 1.0, **cells))
-    assert (shown.blocks, shown.joules, shown.size) == ("6, all steady", "0.140", "4096")
-    assert shown.time == "200.0 \N{MICRO SIGN}s" and shown.ratio_interval == "[0.9800, 1.020]"
+    assert (shown.blocks, shown.joules, shown.row.size) == ("6 blocks, all steady", "0.140", "4096")
+    assert shown.row.time == "200.0 \N{MICRO SIGN}s" and shown.row.ratio_interval == "[0.9800, 1.020]"
     burst = regime_row_view(row("hopper.by_size", BURST, 1.0, **cells | {"rounds": 2, "ready": 1, "joules": None}))
-    alone = evidence_index._alone("hopper-by-size", [shown])[shown.anchor]
-    assert alone[:3] == ["hopper-by-size", "bf16 4096, sustained, cuda13", shown.time]
-    assert alone[9:11] == ["60", "6 blocks, all steady"] and alone[-1] == SUSTAINED and len(alone) == 15
-    assert (burst.blocks, burst.joules) == ("2, 1 rested", NONE) and burst.anchor != shown.anchor
+    said = evidence_index._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks)
+    assert said[:3] == ["hopper-by-size-alone", "bf16 4096, sustained, cuda13", shown.row.time]
+    assert said[9:11] == ["60", "6 blocks, all steady"] and said[-1] == SUSTAINED and len(said) == 15
+    assert (burst.blocks, burst.joules) == ("2 blocks, 1 rested", NONE) and burst.row.anchor != shown.row.anchor
 
 
 def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path):

@@ -11,12 +11,13 @@ from typing import Any
 
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.metrics import metric_rules
+from gemmrepro.measure.regimes import places
 from gemmrepro.paper.baselines import BaselinePage
 from gemmrepro.paper.experiments import ExperimentView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.kernel import KernelView
-from gemmrepro.paper.rows import RegimeRowView, RowView
+from gemmrepro.paper.rows import RowView
 from gemmrepro.paper.text import NONE, anchor
 
 SCRIPT = "data/evidence.js"
@@ -46,7 +47,12 @@ def evidence_script(
             own = f"kernels/{kernel.id}.html"
             command = _measure(family.name) if kernel.timed else _gate(kernel.id)
             kernels[kernel.anchor] = [kernel.heading, _source(kernel), _listings(kernel), command, own, samples]
-            rows |= _rows(kernel.anchor, kernel.rows) | _alone(kernel.anchor, kernel.alone)
+            rows |= _rows(kernel.anchor, kernel.rows)
+            if kernel.alone:
+                key, command = f"{kernel.anchor}-alone", _measure(family.name, "regimes")
+                held = family.alone_links.get(places.SAMPLES, "")
+                kernels[key] = [kernel.heading, _source(kernel), _listings(kernel), command, own, held]
+                rows |= {each.row.anchor: _row(key, each.row, each.regime, each.blocks) for each in kernel.alone}
         experiments |= {each.anchor: _experiment(each, page) for each in family.experiments}
         figures |= {figure.anchor: _figure(figure) for figure in family.figures}
     links = {family.name: family.samples_link or "" for family in families}
@@ -62,8 +68,8 @@ def evidence_script(
     return f"gemmreproEvidence({json.dumps(told, separators=(',', ':'), ensure_ascii=False)});\n"
 
 
-def _measure(family: str) -> str:
-    return f"{SNAKEMAKE} --config measure=live --force results/measure/{family}/summary.csv"
+def _measure(family: str, stage: str = "measure") -> str:
+    return f"{SNAKEMAKE} --config measure=live --force results/{stage}/{family}/summary.csv"
 
 
 def _gate(kernel: str) -> str:
@@ -93,30 +99,14 @@ def _figure(figure: FigureView) -> list[Any]:
 
 def _rows(kernel: str, rows: Iterable[RowView]) -> dict[str, list[Any]]:
     return {
-        row.anchor: [
-            *(kernel, f"{row.dtype} {row.size}, {row.cache}, {row.toolkit}", row.time, row.time_interval),
-            *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples),
-            *(NONE if row.rounds == NONE else f"{row.rounds} rounds", row.clock, row.power, int(row.stale), row.cache),
-        ]
-        for row in rows
+        row.anchor: _row(kernel, row, row.cache, NONE if row.rounds == NONE else f"{row.rounds} rounds") for row in rows
     }
 
 
-def _alone(kernel: str, rows: Iterable[RegimeRowView]) -> dict[str, list[Any]]:
-    """Rows of the regimes, as those of a sweep; the regime stands for the state of the cache."""
-    return {
-        row.anchor: [
-            *(kernel, f"{row.dtype} {row.size}, {row.regime}, {row.toolkit}", row.time, row.time_interval),
-            *(
-                row.tflops,
-                "TFLOP/s",
-                "",
-                row.ratio,
-                row.ratio_interval,
-                row.samples,
-                row.blocks.replace(",", " blocks,", 1),
-            ),
-            *(row.clock, row.power, int(row.stale), row.regime),
-        ]
-        for row in rows
-    }
+def _row(kernel: str, row: RowView, use: str, parts: str) -> list[Any]:
+    """A row; `use` is the state of the cache or the regime, `parts` the rounds or blocks of its samples."""
+    return [
+        *(kernel, f"{row.dtype} {row.size}, {use}, {row.toolkit}", row.time, row.time_interval),
+        *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples),
+        *(parts, row.clock, row.power, int(row.stale), use),
+    ]

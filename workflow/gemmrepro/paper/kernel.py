@@ -105,6 +105,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
+    alone = _alone(kernel, inputs)
     return KernelView(
         id=kernel.id,
         anchor=anchor(kernel.id),
@@ -126,7 +127,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         ),
         code=machine_code(kernel, inputs),
         rows=tuple(row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()),
-        alone=_alone(kernel, inputs),
+        alone=alone,
         counters=tuple(counter_view(row) for _, row in counters.iterrows()),
         source=source_view(kernel, inputs),
         claims=tuple(
@@ -136,7 +137,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
             LinkView(results.experiment.title, experiment_anchor(family, results.experiment.name))
             for family, results in _experiments_of(kernel, inputs)
         ),
-        commands=tuple(_commands(kernel, inputs)),
+        commands=tuple(_commands(kernel, inputs, bool(alone))),
         diff=diff_view(kernel),
         expected=_expected(kernel),
     )
@@ -149,7 +150,7 @@ def _alone(kernel: registry.Kernel, inputs: Inputs) -> tuple[RegimeRowView, ...]
         return ()
     rows = found.summary[found.summary["kernel"] == kernel.id]
     rows = rows.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
-    return tuple(regime_row_view(row) for _, row in rows.iterrows())
+    return tuple(regime_row_view(row, inputs.ceilings) for _, row in rows.iterrows())
 
 
 def _expected(kernel: registry.Kernel) -> str:
@@ -182,7 +183,8 @@ def _experiments_of(kernel: registry.Kernel, inputs: Inputs) -> list[tuple[str, 
     ]
 
 
-def _commands(kernel: registry.Kernel, inputs: Inputs) -> Iterator[CommandView]:
+def _commands(kernel: registry.Kernel, inputs: Inputs, alone: bool) -> Iterator[CommandView]:
+    """What remakes its parts; `alone` if it has rows of the regimes."""
     for toolkit in names.TOOLKITS:
         if toolkit in kernel.platform.toolkits:
             made = inputs.builds.get(kernel.id, {}).get(toolkit)
@@ -193,7 +195,7 @@ def _commands(kernel: registry.Kernel, inputs: Inputs) -> Iterator[CommandView]:
     if kernel.timing.timed:
         rows = f"results/measure/{kernel.family}/summary.csv"
         yield CommandView("Measure its family (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
-    if _alone(kernel, inputs):
+    if alone:
         rows = f"results/regimes/{kernel.family}/summary.csv"
         yield CommandView("Measure its family alone (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
     for family, results in _experiments_of(kernel, inputs):

@@ -71,6 +71,9 @@ def render(inputs: Inputs) -> dict[str, str]:
     inputs.files.text(script, evidence_index.SCRIPT)
     environment = _environment(inputs, declared, found, families, baselines)
     cited = _cited(inputs)
+    judged = judge(inputs.measured, inputs.regimes)
+    inputs.files.text(goals_csv(judged), "data/goals.csv")
+    environment.globals |= {"goals": GoalsView.of(judged)}
     environment.globals |= {"cited": cited, "linked_data": linked_data(cited, references(), _described(families))}
     pages = {}
 
@@ -134,7 +137,6 @@ def _environment(
         "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
         "regimes": regime_lines(inputs.measured, inputs.regimes),
-        "goals": GoalsView.of(judge(inputs.measured, inputs.regimes)),
         "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),
         **_of_the_project(),
@@ -209,7 +211,6 @@ def _exports(inputs: Inputs, declared: Mapping[str, Claim], cited: Citation) -> 
     files.text(exports.claims_csv(inputs.verdicts, values), "data/claims.csv")
     files.text(json.dumps(exports.claims_schema(), indent=2) + "\n", "data/claims.schema.json")
     files.text(json.dumps(schemas.load("verdicts.schema.yaml"), indent=2) + "\n", "data/verdicts.schema.json")
-    files.text(goals_csv(judge(inputs.measured, inputs.regimes)), "data/goals.csv")
     files.text(exports.badge(inputs.verdicts), "data/badge.svg")
     files.text(exports.badge_endpoint(inputs.verdicts), "data/badge.json")
     files.text(cited.bibtex, "data/citation.bib")

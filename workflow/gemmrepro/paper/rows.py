@@ -85,27 +85,14 @@ class CounterView:
 class RegimeRowView:
     """A row of the regimes as text: a kernel alone, sustained or in bursts.
 
-    `blocks` says how many there are, and how many of them began steady or rested; `joules` are those of a launch.
+    `row` is what it has in common with a sweep's; `joules` are those of a launch; `blocks` says how many there are, and
+    how many of them began steady or rested.
     """
 
-    anchor: str
-    dtype: str
-    size: str
+    row: RowView
     regime: str
-    toolkit: str
-    time: str
-    time_interval: str
-    tflops: str
-    ratio: str
-    ratio_interval: str
     joules: str
-    samples: str
     blocks: str
-    clock: str
-    power: str
-    temperature: str
-    throttle: str
-    stale: bool
 
 
 def row_anchor(row: Mapping[str, Any]) -> str:
@@ -160,29 +147,15 @@ def row_view(
     )
 
 
-def regime_row_view(row: Mapping[str, Any]) -> RegimeRowView:
-    """A row of a regime's summary."""
+def regime_row_view(row: Mapping[str, Any], ceilings: Mapping[str, float] | None = None) -> RegimeRowView:
+    """A row of a regime's summary; `ceilings` as in `row_view`."""
     blocks, ready = int(row["rounds"]), int(row["ready"])
     began = "rested" if row["regime"] == BURST else "steady"
     return RegimeRowView(
-        anchor=row_anchor(row),
-        dtype=row["dtype"],
-        size=size_text(row),
+        row=row_view(row, ceilings=ceilings),
         regime=row["regime"],
-        toolkit=row["toolkit"],
-        time=time_text(row["median_us"]),
-        time_interval=f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]" if counted(row) else "",
-        tflops=number(row["tflops"]),
-        ratio=number(row["ratio"]),
-        ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
         joules=number(row["joules"]),
-        samples=NONE if pd.isna(row["samples"]) else str(int(row["samples"])),
-        blocks=f"{blocks}, {'all' if ready == blocks else ready} {began}",
-        clock=number(row["clock_mhz"], 4),
-        power=number(row["power_w"]),
-        temperature=number(row["temp_c"]),
-        throttle=row["throttle"] or "none",
-        stale=row["status"] == "stale",
+        blocks=f"{blocks} blocks, {'all' if ready == blocks else ready} {began}",
     )
 
 
