@@ -4,13 +4,12 @@
 //             the fewest cycles: alone at 4096, level H13 needs 4% fewer cycles than level H10 and is 4% slower. So the
 //             host chooses by both (`_Form.seconds` in family.py), among two kinds of forms:
 //               own tile     the two consumers of level H13, each with a tile of its own, one storing while the other
-//                            multiplies. Here they walk two steps of K per group of wgmma: both stages are waited for
-//                            first, and the price of a group, some 14 cycles, is paid half as often. An odd number of
-//                            steps has one more, which TMA fills with zeros.
-//               shared tile  the two consumers of level H9, one below the other, which share a tile of B; now also 128
-//                            rows each. 256 x 112, 168 and 192 load 23, 15 and 22% fewer bytes than what H13 and H10
-//                            take where these are best. The wider two have no registers left to keep a finished tile
-//                            in, and store it at once.
+//                            multiplies. Here they walk two steps of K per group of wgmma where six stages hold them:
+//                            both stages are waited for first, and the price of a group, some 14 cycles, is paid half
+//                            as often. An odd number of steps has one more, which TMA fills with zeros.
+//               shared tile  the two consumers of level H9, one below the other, which share a tile of B; in 256 x 192
+//                            with 128 rows each, 22% fewer bytes than H10's at 16384. No registers are left to keep a
+//                            finished tile of that width in, so it is stored at once.
 //             A launch may begin before the kernel ahead of it on the stream has ended: it sets up its barriers and
 //             descriptors, and waits before it reads or writes anything of the caller's.
 // Parameters: as levels H10 and H13, but for the tiles, and the stages that fit beside them.
@@ -18,7 +17,7 @@
 // Takes:      as level H1, and the counters of level H10; `best_form` in family.py chooses.
 
 #include "common/tma.cuh"
-#include "hopper/wgmma_168.cuh"
+#include "hopper/wgmma_160.cuh"
 
 #ifndef ELEMENT
 #define ELEMENT bf16  // or fp16
@@ -456,20 +455,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) own_128x144(OPERANDS) {
     own_tile<Form<128, 144, 6, 72, 1, 12, 1, 2, 0>>(map_a, map_b, map_c, meeting, m, n, k);
 }
 
+extern "C" __global__ void __launch_bounds__(THREADS, 1) own_128x160(OPERANDS) {
+    own_tile<Form<128, 160, 6, 40, 1, 12, 1, 2, 0>>(map_a, map_b, map_c, meeting, m, n, k);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) own_128x192(OPERANDS) {
-    own_tile<Form<128, 192, 5, 64, 1, 16, 1, 2, 0>>(map_a, map_b, map_c, meeting, m, n, k);
+    own_tile<Form<128, 192, 5, 64, 1, 16, 1, 1, 0>>(map_a, map_b, map_c, meeting, m, n, k);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_128x256(OPERANDS) {
     shared_tile<Form<128, 256, 4, 64, 2, 8, 2, 1, 4>>(map_a, map_b, map_c, meeting, m, n, k);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_256x112(OPERANDS) {
-    shared_tile<Form<256, 112, 4, 56, 2, 5, 2, 1, 4>>(map_a, map_b, map_c, meeting, m, n, k);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_256x168(OPERANDS) {
-    shared_tile<Form<256, 168, 3, 56, 3, 8, 1, 1, 4>>(map_a, map_b, map_c, meeting, m, n, k);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_256x192(OPERANDS) {

@@ -193,7 +193,7 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int, Case], tmp_pa
     assert run(program, kernel, case, TRIES) != "", what
 
 
-OWN, SHARED, NARROW, WIDE = "own_128x128", "shared_256x112", "shared_256x168", "shared_256x192"
+OWN, SHARED, WIDE = "own_128x128", "shared_128x256", "shared_256x192"
 FORM_PLANTS = [
     # (form, what, pattern, replacement, occurrence, rows and columns of tiles, and steps)
     (
@@ -220,7 +220,7 @@ FORM_PLANTS = [
     (WIDE, "sums stored before they are done", r"wgmma_finish\(sums\[half\]\);", "", 1, (2, 3, 5)),
     (WIDE, "last stage of a tile kept", r"release\(\);", "", 3, (2, 3, 5)),
     (
-        NARROW,
+        WIDE,
         "a buffer used out of turn",
         r"piece % F::BUFFERS\]",
         "(piece < 4 ? piece % 3 : 5 - piece)]",

@@ -1,4 +1,4 @@
-// wgmma of one more width, 168 columns: with 256 rows, a tile of which 8192 x 8192 has 11.9 waves. What wgmma is, how
+// wgmma of one more width, 160 columns: with 128 rows, a tile of which 5120 x 5120 has 9.7 waves. What wgmma is, how
 // operands and sums lie and what orders them stands in common/wgmma.cuh.
 
 #pragma once
@@ -10,19 +10,20 @@
 #define SUMS_20(i) SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12), SUMS_4(i + 16)
 #define TEN(t) \
     "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
-#define WGMMA(TYPE)                                                                                                \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %86, 0;\n"                                                  \
-                 "wgmma.mma_async.sync.aligned.m64n168k16.f32." TYPE "." TYPE " {" TEN() TEN(1) TEN(2) TEN(3) TEN(4) \
-                 TEN(5) TEN(6) TEN(7) "%80, %81, %82, %83}, %84, %85, add, 1, 1, 0, 0;\n}"                         \
-                 : SUMS_20(0), SUMS_20(20), SUMS_20(40), SUMS_20(60), SUMS_4(80)                                   \
+#define NAMES TEN() TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) "%70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define WGMMA(TYPE)                                                                      \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %82, 0;\n"                        \
+                 "wgmma.mma_async.sync.aligned.m64n160k16.f32." TYPE "." TYPE " {" NAMES \
+                 "}, %80, %81, add, 1, 1, 0, 0;\n}"                                      \
+                 : SUMS_20(0), SUMS_20(20), SUMS_20(40), SUMS_20(60)                     \
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)))
 
-// As wgmma_of_width in common/wgmma_widths.cuh, for 168 columns and for all that it has.
+// As wgmma_of_width in common/wgmma_widths.cuh, for 160 columns and for all that it has.
 template <int N, class Element>
 __device__ __forceinline__ void wgmma_of_form(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
-    if constexpr (N == 168 && SAME<Element, bf16>) {
+    if constexpr (N == 160 && SAME<Element, bf16>) {
         WGMMA("bf16");
-    } else if constexpr (N == 168) {
+    } else if constexpr (N == 160) {
         WGMMA("f16");
     } else {
         wgmma_of_width<N, Element>(d, a, b, add);
@@ -30,6 +31,7 @@ __device__ __forceinline__ void wgmma_of_form(float (&d)[N / 2], Descriptor a, D
 }
 
 #undef WGMMA
+#undef NAMES
 #undef TEN
 #undef SUMS_20
 #undef SUMS_4
