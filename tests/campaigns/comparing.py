@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "workflow")]
 
-from gemmrepro.host.compare import read_side, rounds_of, side_of  # noqa: E402
+from gemmrepro.host.compare import on_two_cards, read_side, rounds_of, side_of  # noqa: E402
 from gemmrepro.measure.checks.samples import PointSamples, read_samples  # noqa: E402
 from gemmrepro.measure.comparison import (  # noqa: E402
     BAND,
@@ -180,11 +181,12 @@ def sessions(family: str, commits: str) -> dict[str, Any]:
             for place, commit in enumerate((old_commit, new_commit))
         ]
         old, new = (read_side(path)[family] for path in folders)
-    sides = Run.of(old.rows, old.rounds), Run.of(new.rows, new.rounds)
+    sides = [Run.of(side.rows, side.rounds, algorithms=side.algorithms) for side in (old, new)]
+    alike = partial(compared, same_gpu=True, two_cards=on_two_cards(old, new))
     binaries = [{point: row["build_key"] for point, row in side.rows.items()} for side in sides]
     again = [
         change
-        for change in compared(*sides, same_gpu=True)
+        for change in alike(*sides)
         if binaries[0][change.point] == binaries[1][change.point] and change.by == BASELINE and change.time.value != 1
     ]
     if not again:
@@ -205,9 +207,10 @@ def sessions(family: str, commits: str) -> dict[str, Any]:
     planted = Run(
         sides[1].rows, {point: slowed(each, 1 + BAND) for point, each in sides[1].rounds.items()}, sides[1].algorithms
     )
-    slower = [change for change in compared(sides[0], planted, same_gpu=True) if change.point in names]
+    slower = [change for change in alike(sides[0], planted) if change.point in names]
     return {
-        **{"family": family, "sessions": f"{old_commit}..{new_commit}", "rows": len(again), **robust, **ends},
+        **{"family": family, "sessions": f"{old_commit}..{new_commit}", "two cards": on_two_cards(old, new)},
+        **{"rows": len(again), **robust, **ends},
         "unchanged": shares(again),
         "2 % slower": shares(slower),
     }

@@ -162,6 +162,26 @@ def test_rounds_find_a_slowdown_that_intervals_of_three_rounds_do_not():
     assert all(change.by == "baseline" and 0.005 < change.least < 0.03 for change in changes)
 
 
+def test_what_two_cards_differ_by_is_no_change():
+    """Rows of steady kernels that are 0.5 % apart: found on one card, and the same on two; 2 % are found on both."""
+    before, other, slower = (
+        {str(i): ratios(np.random.default_rng(10 * i + late), level, 0.0005) for i in range(40)}
+        for late, level in enumerate((0.0, 0.005, 0.02))
+    )
+    on_one = compared(side(before), side(other), same_gpu=True)
+    on_two = compared(side(before), side(other), same_gpu=True, two_cards=True)
+    assert {change.verdict for change in on_one} == {SLOWER} and {change.verdict for change in on_two} == {SAME}
+    found = compared(side(before), side(slower), same_gpu=True, two_cards=True)
+    assert {change.verdict for change in found} == {SLOWER}
+    # Of times alone as well.
+    alone = {name: Rounds(each.times) for name, each in other.items()}, {n: Rounds(e.times) for n, e in before.items()}
+    widths = [
+        [one.time.high / one.time.low for one in compared(*map(side, alone), same_gpu=False, two_cards=two)]
+        for two in (False, True)
+    ]
+    assert all(wide > narrow for narrow, wide in zip(*widths, strict=True))
+
+
 def test_without_a_clock_the_cycles_are_unknown_and_the_ratio_decides_alone():
     rows = {str(i): ratios(np.random.default_rng(i)) for i in range(20)}
     late = {

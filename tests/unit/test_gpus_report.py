@@ -119,7 +119,7 @@ def test_cards_of_one_model_are_shown_by_their_takes():
     def take(card: str, time: float) -> spread.Take:
         rows = [
             {**dict.fromkeys(POINT, "x"), "kernel": name, "n": "4096", "regime": "sustained"}
-            | {"median_us": str(scale * time), "ratio": ratio}
+            | {"median_us": str(scale * time), "ratio": ratio, "build_key": "0"}
             for name, scale, ratio in (("cublas.gemm", 2.0, ""), ("hopper.by_size", 1.0, "2"))
         ]
         return spread.Take.of({"gpu": {"card": card}}, rows)

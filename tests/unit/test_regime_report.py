@@ -130,7 +130,8 @@ def test_stale_rows_and_families_without_rows_have_no_line():
 def take(card: str, **times: float) -> spread.Take:
     """A take whose rows are called by their kernels, sustained."""
     rows = [
-        {**dict.fromkeys(POINT, "x"), "kernel": name, "regime": SUSTAINED, "median_us": str(time)}
+        {**dict.fromkeys(POINT, "x"), "kernel": name, "regime": SUSTAINED}
+        | {"median_us": str(time), "ratio": "", "build_key": "0"}
         for name, time in times.items()
     ]
     return spread.Take.of({"gpu": {"card": card}}, rows)

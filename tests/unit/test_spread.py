@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmrepro.measure.regimes.spread import Take, between_cards, repeated
+from gemmrepro.measure.regimes.columns import POINT
+from gemmrepro.measure.regimes.spread import Take, between_cards, by_card, repeated
 
 
 def take(card: str, **medians: float) -> Take:
@@ -27,3 +28,17 @@ def test_a_take_of_some_rows_leaves_the_other_rows_compared():
     cards = between_cards(found, "sustained")
     assert (cards.rows, cards.at) == (2, "x sustained") and cards.largest == pytest.approx(0.04)
     assert repeated([*found, take("c", x=104.0, y=9.0)], "sustained").rows == 1
+
+
+def test_rows_of_an_earlier_binary_are_not_compared():
+    def taken(card: str, median: float, build: str) -> Take:
+        cells = dict.fromkeys(POINT, "") | {"kernel": "x", "toolkit": "cuda13", "regime": "sustained"}
+        row = {**cells, "median_us": str(median), "ratio": "1.0", "build_key": build}
+        return Take.of({"gpu": {"card": card}}, [row])
+
+    before, after = taken("a", 100.0, "old"), taken("b", 107.0, "new")
+    assert between_cards([before, after], "sustained") is None and by_card([before, after]) == {}
+    again = taken("a", 104.0, "new")
+    assert between_cards([before, again, after], "sustained").largest == pytest.approx(107 / 104 - 1)
+    assert by_card([before, again, after])["rows"][0]["times_us"] == [104.0, 107.0]
+    assert repeated([before, again], "sustained") is None

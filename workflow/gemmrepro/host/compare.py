@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,19 @@ from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.measure.checks.samples import PointSamples, read_samples
 from gemmrepro.measure.columns import SUMMARY_COLUMNS
-from gemmrepro.measure.comparison import BAND, FASTER, SLOWER, UNCLEAR, VERDICTS, Change, Point, Rounds, Run, compared
+from gemmrepro.measure.comparison import (
+    BAND,
+    CARDS,
+    FASTER,
+    SLOWER,
+    UNCLEAR,
+    VERDICTS,
+    Change,
+    Point,
+    Rounds,
+    Run,
+    compared,
+)
 from gemmrepro.measure.recording import RUN, SAMPLES, SUMMARY, check_rows, read_rows
 
 SLOWER_CODE = 3
@@ -45,7 +57,11 @@ NEEDED = {
     "type": "object",
     "required": ["gpu"],
     "properties": {
-        "gpu": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+        "gpu": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": {"type": "string"}, "card": {"type": "string"}},
+        },
         "baseline_algorithms": {"type": "object", "additionalProperties": {"type": "string"}},
     },
 }
@@ -60,12 +76,16 @@ MOST_DRAWN = 120
 
 @dataclass(frozen=True)
 class Side:
-    """One family of one run: its rows, their rounds where it has samples, the GPU, and the baselines' algorithms."""
+    """One family of one run: its rows, their rounds where it has samples, the GPU, and the baselines' algorithms.
+
+    `gpu` is its model; `card` names the GPU itself, and is empty where the recording does not.
+    """
 
     rows: Sequence[Mapping[str, str]]
     rounds: Mapping[Point, Rounds]
     gpu: str
     algorithms: Mapping[str, str]
+    card: str = ""
 
 
 def read_side(folder: Path) -> dict[str, Side]:
@@ -79,9 +99,8 @@ def read_side(folder: Path) -> dict[str, Side]:
         if rows := _rows(path / SUMMARY):
             run = read_json(path / RUN, "the recording", RESTORE)
             schemas.check(run, NEEDED, f"the recording {path / RUN}")
-            sides[path.name] = Side(
-                rows, _rounds(path / SAMPLES), run["gpu"]["name"], run.get("baseline_algorithms", {})
-            )
+            gpu, algorithms = run["gpu"], run.get("baseline_algorithms", {})
+            sides[path.name] = Side(rows, _rounds(path / SAMPLES), gpu["name"], algorithms, gpu.get("card", ""))
     if not sides:
         raise UserError(f"{folder} holds no run: no folder of a family with rows in its {SUMMARY}.")
     return sides
@@ -143,6 +162,11 @@ def _git(text: str, *arguments: str) -> bytes:
     return done.stdout
 
 
+def on_two_cards(before: Side, after: Side) -> bool:
+    """Whether both sides name the card that they ran on, and it is not the same one."""
+    return bool(before.card and after.card) and before.card != after.card
+
+
 def changes(
     before: Mapping[str, Side], after: Mapping[str, Side], toolkits: tuple[str, str] | None
 ) -> dict[str, list[Change]]:
@@ -156,15 +180,19 @@ def changes(
                 Run.of(old.rows, old.rounds, first, old.algorithms),
                 Run.of(new.rows, new.rounds, second, new.algorithms),
             )
-            if these := compared(*sides, same_gpu=old.gpu == new.gpu):
+            if these := compared(*sides, same_gpu=old.gpu == new.gpu, two_cards=on_two_cards(old, new)):
                 found[family] = these
     if not found:
         raise UserError("the two runs share no row; compare the same families, and name --toolkits where they differ.")
     return found
 
 
-def lines(found: Mapping[str, Sequence[Change]], every: bool) -> list[str]:
-    """The table as text: what is faster or slower, or every row, and the counts."""
+def lines(found: Mapping[str, Sequence[Change]], every: bool, two_cards: Container[str] = ()) -> list[str]:
+    """The table as text: what is faster or slower, or every row, and the counts.
+
+    Args:
+        two_cards: the families whose two sides ran on two cards.
+    """
     out = []
     for family, these in found.items():
         for change in sorted(these, key=lambda one: one.time.value):
@@ -175,6 +203,8 @@ def lines(found: Mapping[str, Sequence[Change]], every: bool) -> list[str]:
         found_by = [change.least for change in these if change.verdict == UNCLEAR and change.least is not None]
         if found_by:
             told += f"; unclear rows would show a slowdown of {100 * statistics.median(found_by):.1f} % (median)"
+        if family in two_cards:
+            told += f"; on two cards, for whose difference {100 * CARDS:.1f} % are allowed (a standard deviation)"
         out.append(told)
     return out
 
@@ -251,7 +281,8 @@ def main(arguments: Sequence[str]) -> int:
         both = ", ".join(sorted(set(before) & set(after))) or "none"
         raise UserError(f"--families: the two runs do not both have {', '.join(unknown)}; both have {both}.")
     found = changes({family: before[family] for family in wanted if family in before}, after, pair)
-    print("\n".join(lines(found, options.all)))
+    two_cards = {family for family in found if on_two_cards(before[family], after[family])}
+    print("\n".join(lines(found, options.all, two_cards)))
     if options.csv:
         write_atomic(options.csv, _table(found))
     if options.figure:

@@ -44,6 +44,11 @@ CONFIDENCE = {BASELINE: 0.994, TIME: 0.997}
 """Of the interval that decides. Rounds are few and their scatter is not normal: tests/campaigns/comparing.py has what
 comes of it, which is to be at most 1 % of false alarms."""
 
+CARDS = 0.003
+"""The standard deviation of the difference between two cards of one model, as a logarithm, besides the rounds'. With it
+1.8 % of rows of the same binaries on two cards are false alarms instead of 6.2 %, and of slowdowns of 2 % 62 % are
+found instead of 72 %; with 0.005 it would be 1.3 % and 28 % (docs/comparing.md, "Two sessions")."""
+
 EXCLUDED = 0.95
 """How sure it must be that a row that is the same changed by no more than BAND."""
 
@@ -134,15 +139,18 @@ class Run:
         )
 
 
-def compared(before: Run, after: Run, same_gpu: bool) -> list[Change]:
+def compared(before: Run, after: Run, same_gpu: bool, two_cards: bool = False) -> list[Change]:
     """What became of the rows that both runs have.
 
     Args:
         same_gpu: whether both ran on the same kind of GPU, so that ratios and cycles are of the same thing.
+        two_cards: whether they are known to have run on two cards, which differ by `CARDS`.
     """
+    apart = CARDS if two_cards else 0.0
     shared = [point for point in before.rows if point in after.rows]
     paired = {point: same_gpu and _alike(before, after, point) for point in shared}
-    levels = {**_adjusted(before, after, [point for point in shared if paired[point]]), **_timed(before, after, paired)}
+    adjusted = _adjusted(before, after, [point for point in shared if paired[point]], apart)
+    levels = {**adjusted, **_timed(before, after, paired, apart)}
     # Adjusted times scatter less than unadjusted ones, so each kind has a prior of its own.
     priors = {
         kind: Prior.of(*zip(*found, strict=True)) if found else Prior()
@@ -193,8 +201,12 @@ class _Levels:
     spent: float = 0.0
 
 
-def _adjusted(before: Run, after: Run, points: Sequence[Point]) -> dict[Point, _Levels]:
-    """The rounds' times less what follows the baseline's, of those points that have rounds on both sides."""
+def _adjusted(before: Run, after: Run, points: Sequence[Point], apart: float) -> dict[Point, _Levels]:
+    """The rounds' times less what follows the baseline's, of those points that have rounds on both sides.
+
+    Args:
+        apart: the standard deviation between the two sides' GPUs.
+    """
     alike = defaultdict[tuple[str, ...], dict[Point, Paired]](dict)
     for point in points:
         if point not in before.rounds or point not in after.rounds:
@@ -204,16 +216,17 @@ def _adjusted(before: Run, after: Run, points: Sequence[Point]) -> dict[Point, _
             row = Paired((first.times, second.times), (first.baseline, second.baseline))
             alike[before.rows[point]["baseline"], *point[_SHAPE]][point] = row
     return {
-        point: _Levels(row.adjusted(slope.value), uncertainty(row, slope), slope.spent)
+        point: _Levels(row.adjusted(slope.value), math.hypot(uncertainty(row, slope), apart), slope.spent)
         for rows in alike.values()
         for (point, row), slope in zip(rows.items(), slopes(list(rows.values())), strict=True)
     }
 
 
-def _timed(before: Run, after: Run, paired: Mapping[Point, bool]) -> dict[Point, _Levels]:
+def _timed(before: Run, after: Run, paired: Mapping[Point, bool], apart: float) -> dict[Point, _Levels]:
     """The rounds' times, of those points that are not adjusted for a baseline and have rounds on both sides."""
+    own = math.hypot(REPEATABILITY, REPEATABILITY, apart)
     return {
-        point: _Levels((before.rounds[point].times, after.rounds[point].times), math.sqrt(2) * REPEATABILITY)
+        point: _Levels((before.rounds[point].times, after.rounds[point].times), own)
         for point, beside in paired.items()
         if not beside and point in before.rounds and point in after.rounds
     }

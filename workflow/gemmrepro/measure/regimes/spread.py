@@ -1,14 +1,15 @@
 """How far takes agree: two on the same card, and two cards of a model.
 
 A take is a family's measurement in the regimes, of all its rows or of some; `gpu.card` in its run.json tells cards
-apart. What is compared is the median of a row. Between cards, a card's value is the mean of its takes.
+apart. What is compared is the median of a row, where a take ran the same binary as the last take with this row:
+others would tell binaries apart, not cards. Between cards, a card's value is the mean of its takes.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gemmrepro.core.names import LIBRARY
@@ -21,19 +22,37 @@ TOOLKIT = POINT.index("toolkit")
 
 @dataclass(frozen=True)
 class Take:
-    """One take: its card, the median of each row in µs, and its ratio to the baseline where it has one."""
+    """One take.
+
+    Attributes:
+        card: its card.
+        medians: the median of each row, in µs.
+        ratios: its ratio to the baseline, where it has one.
+        builds: the key of the binary that it ran.
+    """
 
     card: str
     medians: Mapping[Point, float]
     ratios: Mapping[Point, float] = field(default_factory=dict)
+    builds: Mapping[Point, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Mapping[str, Any], rows: Iterable[Mapping[str, str]]) -> Take:
         """From run.json and the rows of a summary, as text."""
-        rows = list(rows)
-        medians = {tuple(row[name] for name in POINT): float(row["median_us"]) for row in rows}
-        ratios = {tuple(row[name] for name in POINT): float(row["ratio"]) for row in rows if row.get("ratio")}
-        return cls(run["gpu"].get("card", ""), medians, ratios)
+        at = {tuple(row[name] for name in POINT): row for row in rows}
+        medians = {point: float(row["median_us"]) for point, row in at.items()}
+        ratios = {point: float(row["ratio"]) for point, row in at.items() if row["ratio"]}
+        builds = {point: row["build_key"] for point, row in at.items()}
+        return cls(run["gpu"].get("card", ""), medians, ratios, builds)
+
+    def rows_of(self, builds: Mapping[Point, str]) -> Take:
+        """The same take without the rows of other binaries than `builds` names."""
+        stay = {point for point in self.medians if self.builds.get(point) == builds.get(point)}
+        return replace(
+            self,
+            medians={point: median for point, median in self.medians.items() if point in stay},
+            ratios={point: ratio for point, ratio in self.ratios.items() if point in stay},
+        )
 
 
 @dataclass(frozen=True)
@@ -71,7 +90,14 @@ def between_cards(found: Sequence[Take], regime: str) -> Spread | None:
     return _spread({point: value for point, value in apart.items() if point[TOOLKIT] != LIBRARY})
 
 
+def _alike(found: Sequence[Take]) -> list[Take]:
+    """The takes with those rows alone whose binary is the one of the last take that has the row."""
+    last = {point: build for take in found for point, build in take.builds.items()}
+    return [take.rows_of(last) for take in found]
+
+
 def _by_card(found: Sequence[Take]) -> list[list[Mapping[Point, float]]]:
+    found = _alike(found)
     cards = dict.fromkeys(take.card for take in found)
     return [[take.medians for take in found if take.card == card] for card in cards]
 
@@ -104,6 +130,7 @@ def by_card(found: Sequence[Take]) -> dict[str, Any]:
 
     {} where no two cards have a row in common.
     """
+    found = _alike(found)
     cards = list(dict.fromkeys(take.card for take in found))
     rows = []
     for point in dict.fromkeys(point for take in found for point in take.medians):
