@@ -77,6 +77,8 @@ def record(monkeypatch, tmp_path):
     # What gates make of machine code is test_gates' affair; these builds hold none.
     gate = {"toolkits": {}, "passed": True}
     monkeypatch.setattr(script, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
+    # Nor do stages write rows that could be merged; test_merge.py has some.
+    monkeypatch.setattr(script.merge, "merge", lambda *_: 0)
     folders = [f"--{name}={tmp_path / name}" for name in ("work", "out")]
 
     def run(*arguments: str) -> int:
@@ -182,7 +184,7 @@ def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record)
 def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys):
     shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
     merged = []
-    record.patch.setattr(script.merge, "merge", lambda measured, *_: merged.append(measured))
+    record.patch.setattr(script.merge, "merge", lambda measured, *_: merged.append(measured) or 0)
     asked = ("--families", "crt", "--missing", "--experiments", "none")
     for stated, toolkits, caches in (
         ((), ["cuda13"], ["warm"]),
@@ -202,6 +204,15 @@ def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys)
     assert sweep == json.loads((record.work / "config.json").read_text())["sweep"], (
         "nothing is recorded, all is missing"
     )
+
+
+def test_a_sweep_of_fewer_points_leaves_the_others_recorded(record, capsys):
+    shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
+    merged = []
+    record.patch.setattr(script.merge, "merge", lambda *folders: merged.append(folders) or 12)
+    assert record("--families", "crt", "--sizes", "crt=4096", "--experiments", "none") == 0
+    assert [folders[:2] for folders in merged] == [(record.work / "measure/crt", record.out / "crt")]
+    assert "crt: 12 recorded rows of points that were not measured now stay" in capsys.readouterr().err
 
 
 def test_bad_arguments_are_refused_before_anything_runs(record):

@@ -289,8 +289,11 @@ class Family:
 
     def _file(self) -> None:
         target = self._recordings / self.name
-        if self.swept and self.request.missing and (target / SUMMARY).is_file():
-            merge.merge(self.measured, target, self.request.build)
+        if self.swept and (target / SUMMARY).is_file():
+            if kept := merge.merge(self.measured, target, self.request.build):
+                say(
+                    f"{self.name}: {kept} recorded rows of points that were not measured now stay (earlier in run.json)"
+                )
         else:
             for file in FILES if self.swept else ():
                 write_atomic(target / file, (self.measured / file).read_bytes())

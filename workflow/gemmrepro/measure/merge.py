@@ -1,4 +1,4 @@
-"""Adds a sweep of some kernels to a family's recording, whose other rows stay as long as they are current."""
+"""Adds a sweep to a family's recording, whose other rows stay as long as they are current."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _point(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple("" if pd.isna(row[name]) else str(row[name]) for name in POINT)
 
 
-def merge(measured: Path, recorded: Path, build: Path) -> None:
+def merge(measured: Path, recorded: Path, build: Path) -> int:
     """Write into `recorded` the rows of `measured`, and those of its own that are current and not measured anew.
 
-    run.json is that of `measured`; its `earlier` says how the other rows were taken.
+    run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are.
 
     Raises:
         UserError: one of the two is corrupt.
@@ -98,6 +98,7 @@ def merge(measured: Path, recorded: Path, build: Path) -> None:
     write_atomic(recorded / SAMPLES, samples)
     write_atomic(recorded / COUNTERS, rows_text(_ordered(counters), COUNTER_COLUMNS))
     write_json(recorded / RUN, run)
+    return len(kept)
 
 
 def _ordered(rows: list[dict[str, str]]) -> list[dict[str, str]]:
