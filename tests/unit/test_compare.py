@@ -79,6 +79,17 @@ def test_a_run_against_itself_is_the_same(runs, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "ladder: 4 SAME, 0 FASTER, 0 SLOWER, 0 UNCLEAR"
 
 
+def test_two_cards_are_named_and_allowed_for(runs, capsys):
+    for folder, card in (("a", "one"), ("b", "other")):
+        path = runs / folder / "ladder" / "run.json"
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps({**document, "gpu": {**document["gpu"], "card": card}}))
+    assert run(runs) == compare.SLOWER_CODE, "5 % are more than cards differ by"
+    told = "on two cards, for whose difference 0.3 % are allowed (a standard deviation)"
+    assert capsys.readouterr().out.splitlines()[-1].endswith(told)
+    assert compare.main([str(runs / "a"), str(runs / "a")]) == 0 and "cards" not in capsys.readouterr().out
+
+
 def test_a_lower_clock_is_no_slower_library(runs, capsys):
     """Every time is 10 % longer at a clock that is 10 % lower: ratios and cycles are what they were.
 
