@@ -78,10 +78,13 @@ class Debian:
             "Maintainer: x\nDescription: x\n\n"
         )
         (self.root / "var/lib/dpkg/info/tool.list").write_text("/.\n")
-        (self.root / "etc/apt/sources.list").write_text(f"deb file:{folder}/mirror/debian/ stable main\n")
+        (self.root / "etc/apt/sources.list").write_text(
+            "".join(f"deb file:{folder}/mirror/{name}/ stable main\n" for name in ("debian", "debian-security"))
+        )
         (folder / "apt.conf").write_text(CONFIGURATION.format(root=self.root))
         shutil.copy(SCRIPT, folder)
         self.lock(LOCKED)
+        self.offer("mirror/debian-security", ("other", "1", ""))
 
     def lock(self, versions: Mapping[str, str]) -> None:
         debs = [f"{name}_{version.replace(':', '%3a')}_all.deb" for name, version in versions.items()]
@@ -91,8 +94,8 @@ class Debian:
         (self.folder / "sources.json").write_text(content)
 
     def offer(self, place: str, *packages: tuple[str, str, str]) -> None:
-        """Make a repository of packages, (name, version, depends), at `place`/debian."""
-        repository = self.folder / place / "debian"
+        """Make a repository of packages, (name, version, depends), at `place`."""
+        repository = self.folder / place
         index = repository / "dists/stable/main/binary-amd64/Packages"
         index.parent.mkdir(parents=True)
         stanzas = []
@@ -143,14 +146,14 @@ def debian(tmp_path: Path) -> Debian:
 
 class TestInstall:
     def test_locked_versions_are_installed_older_than_the_mirrors_and_the_bases(self, debian: Debian) -> None:
-        debian.offer("mirror", *packages(LOCKED, app="lib"), *packages(TODAY, app="lib"))
+        debian.offer("mirror/debian", *packages(LOCKED, app="lib"), *packages(TODAY, app="lib"))
         installed, said = debian.install()
         assert installed == LOCKED
         assert said == "gemmrepro: Debian's packages are all in the version locked on 2026-11-27."
 
     def test_what_is_gone_comes_in_todays_version_and_is_named(self, debian: Debian) -> None:
         debian.offer(
-            "mirror", *packages(LOCKED | {"lib": "1:2"}, app="lib"), *packages(TODAY | {"lib": "1:1"}, app="lib")
+            "mirror/debian", *packages(LOCKED | {"lib": "1:2"}, app="lib"), *packages(TODAY | {"lib": "1:1"}, app="lib")
         )
         installed, said = debian.install()
         assert installed == LOCKED | {"lib": "1:2"}
@@ -159,7 +162,7 @@ class TestInstall:
 
     def test_a_locked_version_that_needs_one_that_is_gone_is_left_too_and_no_other(self, debian: Debian) -> None:
         debian.offer(
-            "mirror",
+            "mirror/debian",
             *packages({"app": "1", "tool": "1~x"}, app="lib (= 1:1+b1)"),
             *packages(TODAY, app="lib (= 1:2)"),
         )
@@ -168,14 +171,18 @@ class TestInstall:
         assert said.endswith(": app 2 (locked: 1), lib 1:2 (locked: 1:1+b1)")
 
     def test_what_is_gone_comes_from_a_snapshot(self, debian: Debian) -> None:
-        debian.offer("mirror", *packages(TODAY, app="lib"))
-        debian.offer("snapshot", *packages(LOCKED, app="lib"))
-        installed, said = debian.install(GEMMREPRO_SNAPSHOT=f"file:{debian.folder}/snapshot/debian/")
+        debian.offer("mirror/debian", *packages(TODAY, app="lib"))
+        updated = {"lib": LOCKED["lib"]}
+        debian.offer(
+            "snapshot/debian/1", *packages({name: LOCKED[name] for name in LOCKED.keys() - updated}, app="lib")
+        )
+        debian.offer("snapshot/debian-security/1", *packages(updated))
+        installed, said = debian.install(GEMMREPRO_SNAPSHOT=f"file:{debian.folder}/snapshot/debian/1")
         assert installed == LOCKED
         assert "are all in the version locked" in said
 
     def test_a_snapshot_out_of_reach_ends_nothing(self, debian: Debian) -> None:
-        debian.offer("mirror", *packages(TODAY, app="lib"))
+        debian.offer("mirror/debian", *packages(TODAY, app="lib"))
         installed, said = debian.install(GEMMREPRO_SNAPSHOT="http://127.0.0.1:1/debian/")
         assert installed == TODAY
         assert "lib 1:2 (locked: 1:1+b1)" in said
