@@ -116,14 +116,25 @@ class Debian:
         release += f"Architectures: amd64\nSHA256:\n {listed}\n"
         (repository / "dists/stable/Release").write_text(release)
 
-    def install(self, **environment: str) -> tuple[dict[str, str], str]:
-        """Run apt-locked; what is installed then, and the last line that it says."""
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run apt-locked; its stdout holds both streams."""
         environ = {**os.environ, "APT_CONFIG": str(self.folder / "apt.conf"), **environment}
         environ |= {"DPKG_ADMINDIR": str(self.root / "var/lib/dpkg"), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-        command = ["sh", self.folder / SCRIPT.name, "small", "app"]
-        done = subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        out = self.folder / "out"
+        out.mkdir(exist_ok=True)
+        return subprocess.run(
+            ["sh", self.folder / SCRIPT.name, *words],
+            cwd=out,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
+
+    def install(self, **environment: str) -> tuple[dict[str, str], str]:
+        """What is installed once apt-locked has run, and the last line that it says."""
+        done = self.run("small", "app", **environment)
         assert done.returncode == 0, done.stdout
         status = (self.root / "var/lib/dpkg/status").read_text()
         assert [*(self.root / "etc/apt/sources.list.d").iterdir()] == []
@@ -188,5 +199,42 @@ class TestInstall:
         assert "lib 1:2 (locked: 1:1+b1)" in said
 
     def test_an_image_that_is_not_locked_is_refused(self, debian: Debian) -> None:
-        done = subprocess.run(["sh", debian.folder / SCRIPT.name, "none", "app"], capture_output=True, text=True)
-        assert done.returncode == 1 and "locks no packages for an image none" in done.stderr
+        done = debian.run("none", "app")
+        assert done.returncode == 1 and "locks no packages for an image none" in done.stdout
+
+
+class TestApart:
+    """A package of another release, of which a Dockerfile takes a few files."""
+
+    def ask(self, debian: Debian, sha256: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        assert debian.run("small", "tool").returncode == 0  # as every Dockerfile does before
+        return debian.run("--apart", "stable main", "tool=1~x", sha256, **environment)
+
+    def sha256(self, debian: Debian, place: str, number: int = 0) -> str:
+        return hashlib.sha256((debian.folder / place / f"tool-{number}.deb").read_bytes()).hexdigest()
+
+    def test_the_locked_one_is_downloaded(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "1~x", ""), ("tool", "2", ""))
+        done = self.ask(debian, self.sha256(debian, "mirror/debian"))
+        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == [
+            "tool_1~x_all.deb"
+        ]
+
+    def test_another_file_of_that_version_is_refused(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "1~x", ""))
+        assert self.ask(debian, "0" * 64).returncode != 0
+
+    def test_one_that_is_gone_comes_from_a_snapshot(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "2", ""))
+        debian.offer("snapshot/debian", ("tool", "1~x", ""))
+        address = f"file:{debian.folder}/snapshot/debian"
+        done = self.ask(debian, self.sha256(debian, "snapshot/debian"), GEMMREPRO_SNAPSHOT=address)
+        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == [
+            "tool_1~x_all.deb"
+        ]
+
+    def test_one_that_is_gone_comes_in_todays_version_and_is_named(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "2", ""))
+        done = self.ask(debian, "0" * 64)
+        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == ["tool_2_all.deb"]
+        assert done.stdout.splitlines()[-1].endswith(": tool 2 (locked: 1~x)")
