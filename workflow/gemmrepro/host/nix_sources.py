@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.host.package_hashes import packages_apart
 from gemmrepro.host.recipes import debian_packages, read_recipe
-from gemmrepro.host.sources import RELOCK, SOURCES, Environment, Sources
+from gemmrepro.host.sources import RELOCK, SNAPSHOT, SOURCES, Environment, Sources
 
 SUITE = "bookworm"
 """The Debian release of most environments (12)."""
@@ -105,11 +106,12 @@ class Apt:
     Args:
         folder: for its lists and what it downloads.
         suites: lines of a source list without type and mirror: ``bookworm main``.
+        snapshot: the address of a snapshot of Debian to fetch from as well.
     """
 
     REMEDY = "the flake's files come from Debian by apt: check apt-get update, or run this on Debian or Ubuntu"
 
-    def __init__(self, folder: Path, suites: Sequence[str]) -> None:
+    def __init__(self, folder: Path, suites: Sequence[str], snapshot: str = "") -> None:
         self.folder = folder
         targets = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], self.REMEDY)
         mirrors = [line for line in targets.splitlines() if re.search(r"/debian(-security)?/?$", line)]
@@ -118,6 +120,10 @@ class Apt:
             raise UserError(f"apt has no mirror of Debian; {self.REMEDY}.")
         security = next((mirror for mirror in mirrors if "security" in mirror), None)
         lines = [f"deb {security if 'security' in suite else main} {suite}" for suite in suites]
+        if snapshot:  # its lists are out of date by their own word
+            updates = re.sub(r"/debian(?=/|$)", "/debian-security", snapshot)
+            told = [f"{updates if 'security' in suite else snapshot} {suite}" for suite in suites]
+            lines += [f"deb [check-valid-until=no] {line}" for line in told]
         for name in ("lists/partial", "archives/partial", "none/partial"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
@@ -148,7 +154,7 @@ class Apt:
     def download(self, files: Iterable[str], folder: Path) -> None:
         """Downloads packages in exactly the locked versions. Raises UserError if the mirror no longer has one."""
         wanted = ["=".join(unquote(file).split("_")[:2]) for file in files]
-        gone = f"if Debian has replaced a version since, lock those of today: {RELOCK}"
+        gone = f"if Debian has replaced a version since, set {SNAPSHOT}, or lock those of today: {RELOCK}"
         if wanted:
             self("download", *wanted, folder=folder, remedy=gone)
 
@@ -288,7 +294,7 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
 
 
 def _apt_download(work: Path, suites: Sequence[str], files: Iterable[str], folder: Path) -> None:
-    Apt(work, suites).download(files, folder)
+    Apt(work, suites, os.environ.get(SNAPSHOT, "")).download(files, folder)
 
 
 def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirements: Path) -> None:

@@ -18,6 +18,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.host.bases import Base
 from gemmrepro.host.builders import builder_command, limit_options
 from gemmrepro.host.recipes import Recipe
+from gemmrepro.host.sources import SNAPSHOT
 from gemmrepro.host.workspace import Workspace, remove_tree, run
 
 CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -26,9 +27,6 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH of a recipe's steps until it sets one."""
 
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
-
-SNAPSHOT = "GEMMREPRO_SNAPSHOT"
-"""The variable with the address of a snapshot of Debian, for what its mirrors no longer have."""
 
 CA_SECRET = re.compile(r"^--mount=type=secret,id=ca_bundle,target=(\S+)\s+")
 """How a recipe's RUN asks for the host's CA bundle."""
