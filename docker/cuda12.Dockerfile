@@ -11,21 +11,17 @@ LABEL org.opencontainers.image.title="gemmrepro-cuda12" org.opencontainers.image
 # nothing of Debian 13 to compile: it is unpacked, not installed, from whichever mirror the base image uses.
 ARG NVCC_VERSION=12.4.131~12.4.1-2
 ARG NVCC_SHA256=cd5fe85aee38d108b315f408a688641478f2402622a10c677478eb7a6c4e5319
-RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends g++ python3 python3-venv \
+ARG GEMMREPRO_SNAPSHOT
+COPY docker/apt-locked nix/sources.json /opt/debian/
+RUN sh /opt/debian/apt-locked cuda12 g++ python3 python3-venv \
  && mkdir /tmp/nvcc && cd /tmp/nvcc \
- && mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1) \
- && echo "deb $mirror trixie non-free" > trixie.list \
- && trixie="-o Dir::Etc::SourceList=/tmp/nvcc/trixie.list -o Dir::Etc::SourceParts=-" \
- && apt-get $trixie update -qq \
- && apt-get $trixie download nvidia-cuda-toolkit=$NVCC_VERSION \
- && echo "$NVCC_SHA256  $(ls *.deb)" | sha256sum --check \
+ && sh /opt/debian/apt-locked --apart "trixie non-free" nvidia-cuda-toolkit=$NVCC_VERSION $NVCC_SHA256 \
  && dpkg -x *.deb . \
  && cp -a usr/bin/* /usr/bin/ && mkdir /usr/lib/nvidia-cuda-toolkit \
  && cp -a usr/lib/nvidia-cuda-toolkit/bin usr/lib/nvidia-cuda-toolkit/libdevice /usr/lib/nvidia-cuda-toolkit/ \
  && cp etc/nvcc.profile /etc/nvcc.profile \
- && echo "nvidia-cuda-toolkit $NVCC_VERSION" > /opt/unpacked \
- && rm -rf /tmp/nvcc /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+ && dpkg-deb --show *.deb > /opt/unpacked \
+ && rm -rf /tmp/nvcc /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
 # Compiled modules refer to their source by its hash, not its time, so that two builds make the same files. What tests and

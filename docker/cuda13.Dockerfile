@@ -6,9 +6,10 @@ LABEL org.opencontainers.image.title="gemmrepro-cuda13" org.opencontainers.image
       org.opencontainers.image.description="CUDA 13.4: nvcc, cuobjdump, nvdisasm, tileiras, cuTile, CuTe's Python DSL, CuPy and cuda.core"
 
 # nvcc needs a host compiler even where it makes device code alone.
-RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends g++ python3 python3-venv \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+ARG GEMMREPRO_SNAPSHOT
+COPY docker/apt-locked nix/sources.json /opt/debian/
+RUN sh /opt/debian/apt-locked cuda13 g++ python3 python3-venv \
+ && rm -rf /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
 # Compiled modules refer to their source by its hash, not its time, so that two builds make the same files. What tests and

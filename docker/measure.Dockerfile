@@ -9,20 +9,16 @@ LABEL org.opencontainers.image.title="gemmrepro-measure" org.opencontainers.imag
 # counters without a folder of sections, though it is asked for metrics alone; the package lacks one.
 ARG NCU_VERSION=2024.1.1.4~12.4.1-2
 ARG NCU_SHA256=e3c38f3f24e8b08dd389616991f698ee3550131dc79a9887736bf476444fde13
-RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends python3 python3-venv \
+ARG GEMMREPRO_SNAPSHOT
+COPY docker/apt-locked nix/sources.json /opt/debian/
+RUN sh /opt/debian/apt-locked measure python3 python3-venv \
  && mkdir /tmp/ncu && cd /tmp/ncu \
- && mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1) \
- && echo "deb $mirror trixie non-free" > trixie.list \
- && trixie="-o Dir::Etc::SourceList=/tmp/ncu/trixie.list -o Dir::Etc::SourceParts=-" \
- && apt-get $trixie update -qq \
- && apt-get $trixie download nsight-compute-target=$NCU_VERSION \
- && echo "$NCU_SHA256  $(ls *.deb)" | sha256sum --check \
+ && sh /opt/debian/apt-locked --apart "trixie non-free" nsight-compute-target=$NCU_VERSION $NCU_SHA256 \
  && dpkg -x *.deb / \
  && ln -s /usr/lib/x86_64-linux-gnu/nsight-compute/target/*/ncu /usr/local/bin/ncu \
  && mkdir /usr/lib/x86_64-linux-gnu/nsight-compute/sections \
- && echo "nsight-compute-target $NCU_VERSION" > /opt/unpacked \
- && rm -rf /tmp/ncu /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+ && dpkg-deb --show *.deb > /opt/unpacked \
+ && rm -rf /tmp/ncu /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
 # Compiled modules refer to their source by its hash, not its time, so that two builds make the same files. What tests and

@@ -6,6 +6,7 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="gemmrepro-pdf" org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.description="Prints the report"
 
-RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core python3 \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+ARG GEMMREPRO_SNAPSHOT
+COPY docker/apt-locked nix/sources.json /opt/debian/
+RUN sh /opt/debian/apt-locked pdf chromium fonts-dejavu-core python3 \
+ && rm -rf /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb

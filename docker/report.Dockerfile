@@ -4,9 +4,10 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="gemmrepro-report" org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.description="Claims, figures and the report"
 
-RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends python3 python3-venv \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+ARG GEMMREPRO_SNAPSHOT
+COPY docker/apt-locked nix/sources.json /opt/debian/
+RUN sh /opt/debian/apt-locked report python3 python3-venv \
+ && rm -rf /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
 # Compiled modules refer to their source by its hash, not its time, so that two builds make the same files. What tests and

@@ -4,9 +4,10 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="gemmrepro-small"
 
 ARG GREETING=hello
-RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends python3 \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+ARG GEMMREPRO_SNAPSHOT
+COPY docker/apt-locked nix/sources.json /opt/debian/
+RUN sh /opt/debian/apt-locked report python3 \
+ && rm -rf /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 COPY LICENSE /opt/license
 RUN --mount=type=secret,id=ca_bundle,target=/run/ca_bundle.crt \

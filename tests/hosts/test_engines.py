@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import ROOT, copy_sources
 
 from gemmrepro.host.containers import container_environment, make_caches
 
@@ -31,20 +31,22 @@ class Made:
     files: tuple[str, ...]
     left: str
     sif: Path
+    said: str
 
 
-def make(builder: str, folder: Path) -> Made:
-    """Build `small.Dockerfile` with a builder that is installed in an overlay; skips the test where that fails."""
+def make(builder: str, folder: Path, checkout: Path = ROOT) -> Made:
+    """Build a checkout's `small.Dockerfile` with a builder that is installed in an overlay; skips where that fails."""
     own = folder / builder
     out = own / "out"
     out.mkdir(parents=True)
     for base in [*folder.glob("*/out/.base-*.tar"), *ROOT.glob("resources/images/.base-bookworm.tar")][:1]:
         shutil.copyfile(base, out / base.name)
-    environ = os.environ | {"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environ = os.environ | {"PYTHONPATH": str(checkout / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
     environ |= container_environment(environ, cache=out / "cache")
     make_caches(environ)
     sif, lock = out / "small.sif", out / "small.lock.json"
-    run = [sys.executable, "-m", "gemmrepro.host.images", "--env", "small", "--recipe", HERE / "small.Dockerfile"]
+    recipe = checkout / "tests/hosts/small.Dockerfile"
+    run = [sys.executable, "-m", "gemmrepro.host.images", "--env", "small", "--recipe", recipe]
     engine = [HERE / "engine", builder, own, *run, "--sif", sif, "--lock", lock]
     done = subprocess.run([HERE / "overlay", own / "overlay", *engine], env=environ, capture_output=True, text=True)
     if done.returncode == SKIPPED:
@@ -55,7 +57,7 @@ def make(builder: str, folder: Path) -> Made:
     listing = subprocess.run(query, check=True, capture_output=True, text=True).stdout
     own_files = re.compile(r" squashfs-root/(\.singularity\.d/|etc/(shadow|gshadow)$)")  # Apptainer's; dates
     files = tuple(line for line in listing.splitlines() if not own_files.search(line))
-    return Made(json.loads(lock.read_text()), files, (own / "left").read_text().strip(), sif)
+    return Made(json.loads(lock.read_text()), files, (own / "left").read_text().strip(), sif, done.stdout + done.stderr)
 
 
 def in_image(made: Made, path: str) -> str:
@@ -86,3 +88,18 @@ def test_docker_podman_and_buildah_make_the_same_image(folder: Path) -> None:
     for other in (made["docker"], made["podman"]):
         assert (other.lock["os"], other.lock["python"]) == (first.lock["os"], first.lock["python"])
         assert set(other.files) ^ set(first.files) == set()
+
+
+def test_a_version_that_debian_no_longer_has_comes_in_todays(folder: Path) -> None:
+    checkout = folder / "gone" / "gemmrepro"
+    copy_sources(checkout)
+    lock = checkout / "nix/sources.json"
+    gone = {"bash": "1.0-1", "libsqlite3-0": "3.0-1"}  # of the base image, and of Python's needs
+    lock.write_text(
+        re.sub(rf'"({"|".join(gone)})_[^_]+_', lambda found: f'"{found[1]}_{gone[found[1]]}_', lock.read_text())
+    )
+    made = make("buildah", folder / "gone", checkout)
+    others = {each["name"] for each in made.lock["os"] if not each["locked"]}
+    assert others == gone.keys()
+    [line] = [line for line in made.said.splitlines() if line.startswith("gemmrepro: not in the version locked on ")]
+    assert all(re.search(rf"\b{name} \S+ \(locked: {version}\)", line) for name, version in gone.items()), line

@@ -19,6 +19,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import all_capabilities, container_environment, without_toolchain
+from gemmrepro.host.sources import LOCK
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -173,7 +174,8 @@ class TestRecipe:
         recipe = recipes.read_recipe(path)
         assert bases.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
         # Those of Debian's packages alone have no lock of Python's.
-        assert recipe.copies == (() if path.stem in ("torchcpu", "pdf") else (f"envs/requirements/{path.stem}.txt",))
+        python = () if path.stem in ("torchcpu", "pdf") else (f"envs/requirements/{path.stem}.txt",)
+        assert recipe.copies == ("docker/apt-locked", LOCK, *python)
 
     def test_the_default_images_share_a_base(self):
         # Debian 13 is the first whose PyTorch has torch.compile.
@@ -222,6 +224,16 @@ class TestRecipe:
         before = recipes.requirements_sha256(recipe, tmp_path)
         (tmp_path / "requirements.txt").write_text("a==2\n")
         assert recipes.requirements_sha256(recipe, tmp_path) != before
+
+    def test_the_lock_of_every_images_packages_is_not_in_that_hash(self, tmp_path):
+        """What of it is an image's own is in the image's list of packages."""
+        (tmp_path / "nix").mkdir()
+        (tmp_path / "Dockerfile").write_text(recipe_text(copy="nix/sources.json"))
+        (tmp_path / "nix/sources.json").write_text("{}")
+        recipe = recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
+        before = recipes.requirements_sha256(recipe, tmp_path)
+        (tmp_path / "nix/sources.json").write_text("{ }")
+        assert recipes.requirements_sha256(recipe, tmp_path) == before
 
     def test_only_debian_can_be_made_without_a_registry(self, tmp_path):
         assert bases.base_tar("ubuntu:24.04", tmp_path) is None
@@ -281,14 +293,15 @@ class TestLocks:
             )
         }
         other = {kind: list(reversed(pairs)) for kind, pairs in packages.items()}
+        locked = {"gcc": "12", "apt": "2.5", "bash": "5"}
         first, second = (
             recipes.lock_record(
-                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.listed(listing)
+                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.listed(listing), locked
             )
             for listing in (packages, other)
         )
         assert first == second
-        assert [entry["name"] for entry in first["os"]] == ["apt", "gcc"]
+        assert [(entry["name"], entry["locked"]) for entry in first["os"]] == [("apt", False), ("gcc", True)]
         assert len(first["python"]) == 2
         expected = {"env", "base", "builder", "apptainer", "recipe_sha256", "requirements_sha256", "os", "python"}
         assert first.keys() == expected and json.dumps(first)

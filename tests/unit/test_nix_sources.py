@@ -13,8 +13,9 @@ from support import ROOT
 
 from gemmrepro.errors import UserError
 from gemmrepro.host import nix_sources
-from gemmrepro.host.nix_sources import IMAGES, LOCKS, SOURCES, Sources
+from gemmrepro.host.nix_sources import IMAGES, LOCKS
 from gemmrepro.host.recipes import debian_packages, read_recipe
+from gemmrepro.host.sources import RELOCK, SOURCES, Environment, Sources
 
 LOCKED = Sources.read()
 FLAKE = (ROOT / "flake.nix").read_text()
@@ -49,8 +50,8 @@ class TestLock:
         for name in LOCKED.environments[env].python:
             project, version = name.removesuffix(".tar.gz").split("-")[:2]
             files[normal(project), version] = name
-        assert files.keys() <= pinned.keys(), f"the lock has moved on: {nix_sources.RELOCK}"
-        assert {key for key, (always, _) in pinned.items() if always} <= files.keys(), nix_sources.RELOCK
+        assert files.keys() <= pinned.keys(), f"the lock has moved on: {RELOCK}"
+        assert {key for key, (always, _) in pinned.items() if always} <= files.keys(), RELOCK
         for key, name in files.items():
             assert LOCKED.sha256[name] in pinned[key][1], name
 
@@ -58,7 +59,7 @@ class TestLock:
     def test_debian_packages_are_those_of_the_recipe(self, env: str) -> None:
         recipe = read_recipe(ROOT / f"docker/{env}.Dockerfile")
         versions = dict(unquote(name).split("_")[:2] for name in LOCKED.environments[env].debs)
-        assert {*debian_packages(recipe), "libc6", "dpkg", "apt"} <= versions.keys()
+        assert {*debian_packages(recipe), "python3", "libc6", "dpkg", "apt"} <= versions.keys()
         apart = nix_sources.read_apart(recipe.path)
         assert set(LOCKED.environments[env].apart) == apart.keys()
         assert apart.items() <= LOCKED.sha256.items()
@@ -113,7 +114,7 @@ class TestFetch:
         (tools / "dpkg-deb").chmod(0o755)
         (tmp_path / LOCKED.seed).touch()
         monkeypatch.setenv("PATH", str(tools), prepend=":")
-        none = Sources(LOCKED.seed, LOCKED.seed_nar, {"none": nix_sources.Environment(())}, LOCKED.sha256)
+        none = Sources(LOCKED.date, LOCKED.seed, LOCKED.seed_nar, {"none": Environment(())}, LOCKED.sha256)
         with pytest.raises(UserError, match="another busybox"):
             nix_sources.fetch(none, ["none"], tmp_path)
         assert not (tmp_path / "busybox.nar").exists()
@@ -128,6 +129,20 @@ class TestFetch:
         apt.folder, apt.options = tmp_path, ["-oDir::State::lists=" + str(tmp_path), "-oDir::Cache::pkgcache="]
         with pytest.raises(UserError, match="lock those of today"):
             apt.download(["bash_0.1-1_amd64.deb"], tmp_path)
+
+    def test_a_snapshot_is_one_more_place_to_fetch_from(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        listed = "http://mirror.example/debian/\nhttp://mirror.example/debian-security/\n"
+        (tools / "apt-get").write_text(f"#!/bin/sh\n[ $1 != indextargets ] || printf '{listed}'\n")
+        (tools / "apt-get").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tools), prepend=":")
+        nix_sources.Apt(tmp_path / "apt", nix_sources.release("bookworm"), "http://snapshot.example/debian/20261127")
+        assert (tmp_path / "apt/sources.list").read_text().splitlines()[-3:] == [
+            "deb [check-valid-until=no] http://snapshot.example/debian/20261127 bookworm main",
+            "deb [check-valid-until=no] http://snapshot.example/debian/20261127 bookworm-updates main",
+            "deb [check-valid-until=no] http://snapshot.example/debian-security/20261127 bookworm-security main",
+        ]
 
 
 NAR = "0f727a0bfe4f75c0e536d79e556622ca7d2474f7b105b8ae4fbe9f3c6a30ed9d"

@@ -99,7 +99,7 @@ def locks(tmp_path: Path) -> Path:
     )
     (tmp_path / "docker/small.Dockerfile").write_text(
         f"ARG NCU_VERSION=2024.1~x\nARG NCU_SHA256={DIGESTS[3]}\n"
-        "RUN apt-get $trixie download nsight-compute-target=$NCU_VERSION\n"
+        'RUN apt-locked --apart "trixie non-free" nsight-compute-target=$NCU_VERSION $NCU_SHA256\n'
     )
     return tmp_path
 

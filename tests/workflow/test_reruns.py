@@ -5,6 +5,7 @@ No container and no GPU is needed, and nothing runs: the plan is Snakemake's own
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from support import copy_sources, snakemake
 from gemmrepro import experiments, registry
 from gemmrepro.core import names
 from gemmrepro.core.paths import RECORDINGS
+from gemmrepro.host.sources import LOCK
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
@@ -283,6 +285,23 @@ def planned(folder: Path, *more: str) -> dict[str, int]:
 def test_an_edit_reruns_what_reads_it_and_nothing_else(edit: Edit, touched: Path) -> None:
     with edit.made_in(touched):
         assert planned(touched) == edit.jobs
+
+
+def test_a_version_in_the_lock_builds_the_images_that_hold_it_again_and_no_other(touched: Path) -> None:
+    """Of Debian's packages; the lock is one file for all images."""
+    (touched / "resources/images").mkdir(parents=True, exist_ok=True)
+    for env in ("cuda12", "cuda13", "report"):
+        for suffix in ("sif", "lock.json"):
+            (touched / f"resources/images/{env}.{suffix}").write_text("{}")
+    touch = snakemake("--touch", "--forceall", *RECORDED, "--", "images", folder=touched)
+    assert touch.returncode == 0, touch.stdout
+    assert planned(touched, "--", "images") == {}
+    lock = json.loads((touched / LOCK).read_text())
+    report = lock["environments"]["report"]["debs"]
+    report[0] = report[0].replace("_", "_1", 1)
+    lock["sha256"] |= {report[0]: "0" * 64}
+    (touched / LOCK).write_text(json.dumps(lock))
+    assert planned(touched, "--", "images") == {"image_report": 1, "images": 1}
 
 
 def test_what_was_compiled_once_is_compiled_whole_when_asked(touched: Path) -> None:

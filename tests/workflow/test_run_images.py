@@ -19,6 +19,7 @@ from support import ROOT, call, snakemake
 
 from gemmrepro.host.bases import apt_options
 from gemmrepro.host.containers import container_environment, make_caches
+from gemmrepro.host.sources import Sources
 
 pytestmark = pytest.mark.containers
 
@@ -134,6 +135,19 @@ def test_an_image_trusts_what_debian_ships_and_no_file_names_the_host(env: str) 
     # One word that is there, so that the rest of the answer means something.
     found = execute(sif, "python3", "-c", SEARCH, *sorted(words_of_this_host()), f"gemmrepro-{env}").splitlines()
     assert [line.split()[0] for line in found] == ["/.singularity.d/labels.json"], found
+
+
+def test_debians_packages_are_the_flakes_but_for_those_that_the_lock_names(env: str) -> None:
+    query = ("dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n")
+    said = execute(IMAGES / f"{env}.sif", *query) + execute(
+        IMAGES / f"{env}.sif", "sh", "-c", "cat /opt/unpacked || true"
+    )
+    installed, flakes = dict(line.split() for line in said.splitlines()), Sources.read().debian(env)
+    listed = json.loads((IMAGES / f"{env}.lock.json").read_text())["os"]
+    assert {each["name"]: each["version"] for each in listed} == installed
+    others = {each["name"] for each in listed if not each["locked"]}
+    assert {name for name, version in installed.items() if flakes.get(name) != version} == others
+    assert flakes.keys() <= installed.keys()
 
 
 def test_ncu_starts_in_the_images_that_have_it(env: str) -> None:

@@ -46,6 +46,7 @@ from gemmrepro.host.containers import (
     without_toolchain,
 )
 from gemmrepro.host.memo import Memo
+from gemmrepro.host.sources import Sources
 from gemmrepro.paper.figures import findings
 from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.checks.gates import GATES
@@ -87,6 +88,7 @@ try:
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
     PLAN.experiments
+    SOURCES = Sources.read()
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     if CONTAINERS:
         find_apptainer()

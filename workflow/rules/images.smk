@@ -10,6 +10,9 @@ for rank, env in enumerate(["pdf", "torch", "measure", "report", "torchcpu", "cu
             f"image_{env}"
         input:
             recipe=checked_out(f"docker/{env}.Dockerfile"),
+            install=checked_out("docker/apt-locked"),
+            # Of all images' packages: a parameter notices what concerns this one.
+            debian=ancient(checked_out("nix/sources.json")),
             # Images of Debian's packages alone have no lock of their own.
             requirements=[path for path in [checked_out(f"envs/requirements/{env}.txt")] if Path(path).is_file()],
         output:
@@ -23,6 +26,7 @@ for rank, env in enumerate(["pdf", "torch", "measure", "report", "torchcpu", "cu
         threads: 1
         params:
             env=env,
+            debian=SOURCES.debian_sha256(env),
         message:
             "Building the container image {params.env}"
         run:

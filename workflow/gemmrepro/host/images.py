@@ -16,15 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gemmrepro import __version__
-from gemmrepro.core.files import write_json
+from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.provenance import git_commit
 from gemmrepro.errors import run_stage
 from gemmrepro.host.bases import provide_base
 from gemmrepro.host.builders import find_builder, mounts_containers
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, make_caches
-from gemmrepro.host.recipes import Packages, Recipe, lock_record, read_recipe, requirements_sha256
+from gemmrepro.host.recipes import Packages, Recipe, lock_record, locked_as, read_recipe, requirements_sha256
 from gemmrepro.host.rootfs import build_and_unpack, build_in_place
 from gemmrepro.host.sif import LZ4, ZSTD, folder_to_sif, list_packages, wrap
+from gemmrepro.host.sources import Sources
 from gemmrepro.host.workspace import DiskFull, Workspace, remove_tree, workspace
 
 STARTED_OFTEN = ("report",)
@@ -69,7 +70,8 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
         raise
     made_from = f"{recipe.base} ({base.origin})"
     version = apptainer_version(apptainer)
-    record = lock_record(env, recipe, requirements_sha256(recipe), made_from, builder, version, packages)
+    locked = Sources.read().debian(locked_as(recipe))
+    record = lock_record(env, recipe, requirements_sha256(recipe), made_from, builder, version, packages, locked)
     part.replace(sif)
     write_json(lock, record)
 
@@ -91,7 +93,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with workspace(args.sif.resolve().parent, args.env, environ) as work:
         build_sif(args.env, recipe, builder, args.sif, args.lock, work)
     size = args.sif.stat().st_size / 1e6
-    print(f"{args.sif}: {size:.0f} MB in {time.monotonic() - started:.0f} s", file=sys.stderr)
+    listed = read_json(args.lock, "the image's lock file", "build the image again")["os"]
+    locked = sum(each["locked"] for each in listed)
+    print(
+        f"{args.sif}: {size:.0f} MB in {time.monotonic() - started:.0f} s, "
+        f"{locked} of Debian's {len(listed)} packages in the locked version",
+        file=sys.stderr,
+    )
     return 0
 
 

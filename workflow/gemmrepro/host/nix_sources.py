@@ -1,23 +1,25 @@
-"""What the Nix flake builds from: Debian's and PyPI's files by hash, in ``nix/sources.json``.
+"""What images are built from, by Nix or from Dockerfiles: Debian's and PyPI's files by hash, in ``nix/sources.json``.
 
 ``python -m gemmrepro.host.nix_sources lock`` writes that file from the Dockerfiles and ``envs/requirements``; ``fetch
-FOLDER`` downloads the files that it lists and checks them. Both fetch as this host's apt and pip do, so that no address
-of a mirror is written down.
+FOLDER`` downloads the files that it lists and checks them, for Nix. Both fetch as this host's apt and pip do, so that
+no address of a mirror is written down. ``docker/apt-locked`` installs the same versions of Debian's packages in a
+Dockerfile's image.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -26,8 +28,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.host.package_hashes import packages_apart
 from gemmrepro.host.recipes import debian_packages, read_recipe
-
-SOURCES = ROOT / "nix" / "sources.json"
+from gemmrepro.host.sources import RELOCK, SNAPSHOT, SOURCES, Environment, Sources
 
 SUITE = "bookworm"
 """The Debian release of most environments (12)."""
@@ -71,51 +72,6 @@ SEED = "busybox-static"
 """The Debian package with the one program that must exist before anything can be unpacked."""
 
 
-@dataclass(frozen=True)
-class Environment:
-    """The files of one root file system, by name: packages to unpack, and to install with pip.
-
-    Attributes:
-        apart: packages of another release of Debian, of which the recipe takes a few files.
-    """
-
-    debs: tuple[str, ...]
-    python: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The content of ``nix/sources.json``.
-
-    Attributes:
-        seed: name of the seed's package.
-        seed_nar: SHA-256 of a folder with its program, as `nar` writes it.
-        sha256: hash of every file, by file name.
-    """
-
-    seed: str
-    seed_nar: str
-    environments: Mapping[str, Environment]
-    sha256: Mapping[str, str]
-
-    @classmethod
-    def read(cls, path: Path = SOURCES) -> Sources:
-        """Raises UserError if the file is missing or damaged."""
-        try:
-            value = json.loads(path.read_text())
-            environments = {
-                name: Environment(**{kind: tuple(files) for kind, files in environment.items()})
-                for name, environment in value["environments"].items()
-            }
-            return cls(value["seed"], value["seed_nar"], environments, value["sha256"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path} cannot be used ({error}); take it from git, or write it anew: {RELOCK}.") from None
-
-
-RELOCK = "PYTHONPATH=workflow envs/run python -m gemmrepro.host.nix_sources lock"
-
-
 def nar(name: str, data: bytes) -> bytes:
     """A folder with one executable file, in Nix's archive format.
 
@@ -150,11 +106,12 @@ class Apt:
     Args:
         folder: for its lists and what it downloads.
         suites: lines of a source list without type and mirror: ``bookworm main``.
+        snapshot: the address of a snapshot of Debian to fetch from as well.
     """
 
     REMEDY = "the flake's files come from Debian by apt: check apt-get update, or run this on Debian or Ubuntu"
 
-    def __init__(self, folder: Path, suites: Sequence[str]) -> None:
+    def __init__(self, folder: Path, suites: Sequence[str], snapshot: str = "") -> None:
         self.folder = folder
         targets = run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"], self.REMEDY)
         mirrors = [line for line in targets.splitlines() if re.search(r"/debian(-security)?/?$", line)]
@@ -163,6 +120,10 @@ class Apt:
             raise UserError(f"apt has no mirror of Debian; {self.REMEDY}.")
         security = next((mirror for mirror in mirrors if "security" in mirror), None)
         lines = [f"deb {security if 'security' in suite else main} {suite}" for suite in suites]
+        if snapshot:  # its lists are out of date by their own word
+            updates = re.sub(r"/debian(?=/|$)", "/debian-security", snapshot)
+            told = [f"{updates if 'security' in suite else snapshot} {suite}" for suite in suites]
+            lines += [f"deb [check-valid-until=no] {line}" for line in told]
         for name in ("lists/partial", "archives/partial", "none/partial"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
@@ -193,7 +154,7 @@ class Apt:
     def download(self, files: Iterable[str], folder: Path) -> None:
         """Downloads packages in exactly the locked versions. Raises UserError if the mirror no longer has one."""
         wanted = ["=".join(unquote(file).split("_")[:2]) for file in files]
-        gone = f"if Debian has replaced a version since, lock those of today: {RELOCK}"
+        gone = f"if Debian has replaced a version since, set {SNAPSHOT}, or lock those of today: {RELOCK}"
         if wanted:
             self("download", *wanted, folder=folder, remedy=gone)
 
@@ -226,7 +187,8 @@ def lock(folder: Path) -> Sources:
     for env in IMAGES:
         hashes |= read_apart(ROOT / f"docker/{env}.Dockerfile")
     hashes |= apptainer
-    return Sources(seed, hashlib.sha256(archive).hexdigest(), environments, dict(sorted(hashes.items())))
+    today = datetime.now(UTC).date().isoformat()
+    return Sources(today, seed, hashlib.sha256(archive).hexdigest(), environments, dict(sorted(hashes.items())))
 
 
 def _lock_image(env: str, apt: Apt, folder: Path) -> Environment:
@@ -332,7 +294,7 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
 
 
 def _apt_download(work: Path, suites: Sequence[str], files: Iterable[str], folder: Path) -> None:
-    Apt(work, suites).download(files, folder)
+    Apt(work, suites, os.environ.get(SNAPSHOT, "")).download(files, folder)
 
 
 def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirements: Path) -> None:

@@ -74,7 +74,7 @@ def _wheels(
 
 
 def packages_apart(recipe: str) -> dict[tuple[str, str], str]:
-    """What a recipe downloads by itself: ``ARG X_VERSION``, ``ARG X_SHA256`` and ``download <package>=$X_VERSION``."""
+    """What a recipe takes from another release: ``ARG X_VERSION``, ``ARG X_SHA256``, ``--apart … NAME=$X_VERSION``."""
     values = dict(re.findall(r"^ARG (\w+_(?:VERSION|SHA256))=(\S+)$", recipe, re.MULTILINE))
-    taken = re.findall(r"download ([\w.+-]+)=\$(\w+)_VERSION", recipe)
+    taken = re.findall(r'--apart "[^"]*" ([\w.+-]+)=\$(\w+)_VERSION', recipe)
     return {(name, values[f"{part}_VERSION"]): values[f"{part}_SHA256"] for name, part in taken}

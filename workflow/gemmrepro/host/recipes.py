@@ -13,6 +13,7 @@ from typing import Any
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host.inventory import Entry
+from gemmrepro.host.sources import LOCK
 
 KEYWORDS = ("ARG", "FROM", "RUN", "COPY", "ENV", "LABEL")
 """The instructions that a recipe may use."""
@@ -92,32 +93,51 @@ def instructions(text: str) -> tuple[Instruction, ...]:
 
 
 def debian_packages(recipe: Recipe) -> tuple[str, ...]:
-    """The packages that a Dockerfile installs with apt-get, sorted."""
-    text = recipe.path.read_text().replace("\\\n", " ")
-    found = re.findall(r"apt-get install ([^&;\n]+)", text)
-    return tuple(sorted({word for words in found for word in words.split() if not word.startswith("-")}))
+    """The packages that a Dockerfile asks for, sorted: the words after ``apt-locked <image>``."""
+    return tuple(sorted({word for _, words in _installs(recipe) for word in words.split()}))
+
+
+def locked_as(recipe: Recipe) -> str:
+    """The image whose versions a Dockerfile installs, the word after ``apt-locked``; empty where it installs none."""
+    return next((image for image, _ in _installs(recipe)), "")
+
+
+def _installs(recipe: Recipe) -> list[tuple[str, str]]:
+    steps = [step.rest for step in recipe.instructions if step.keyword == "RUN"]
+    return [found for rest in steps for found in re.findall(r"apt-locked (\w+) ([^&;\n]+)", rest)]
 
 
 def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
-    """SHA-256 over the files that the recipe copies, in the recipe's order."""
+    """SHA-256 over the files that the recipe copies, in the recipe's order, without `LOCK`, which is every image's."""
     digest = hashlib.sha256()
     for copy in recipe.copies:
-        digest.update((root / copy).read_bytes())
+        if copy != LOCK:
+            digest.update((root / copy).read_bytes())
     return digest.hexdigest()
 
 
 def lock_record(
-    env: str, recipe: Recipe, requirements: str, base: str, builder: str, apptainer: str, packages: Packages
+    env: str,
+    recipe: Recipe,
+    requirements: str,
+    base: str,
+    builder: str,
+    apptainer: str,
+    packages: Packages,
+    locked: Mapping[str, str],
 ) -> dict[str, Any]:
     """The lock: everything that decides what is in an image, in a stable order and without dates.
+
+    Of each package of Debian's it says whether it is in the locked version.
 
     Args:
         requirements: `requirements_sha256` of the recipe.
         base: the base image and where it came from.
         apptainer: the name and version of the runtime that made the SIF and ran it.
+        locked: versions of Debian's packages by name, as `LOCK` has them for the image.
     """
 
-    def listing(pairs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    def listing(pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
         return [{"name": name, "version": version} for name, version in sorted(set(pairs))]
 
     return {
@@ -127,6 +147,6 @@ def lock_record(
         "apptainer": apptainer,
         "recipe_sha256": recipe.sha256,
         "requirements_sha256": requirements,
-        "os": listing(packages.os),
+        "os": [each | {"locked": locked.get(each["name"]) == each["version"]} for each in listing(packages.os)],
         "python": listing(packages.python),
     }

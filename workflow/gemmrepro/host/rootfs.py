@@ -18,6 +18,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.host.bases import Base
 from gemmrepro.host.builders import builder_command, limit_options
 from gemmrepro.host.recipes import Recipe
+from gemmrepro.host.sources import SNAPSHOT
 from gemmrepro.host.workspace import Workspace, remove_tree, run
 
 CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -39,9 +40,9 @@ def ca_bundle(environ: Mapping[str, str]) -> Path | None:
     return None
 
 
-def proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """The host's proxies, for the build alone."""
-    values = {name: environ.get(name) or environ.get(name.upper()) for name in PROXIES}
+def build_arguments(environ: Mapping[str, str]) -> dict[str, str]:
+    """The host's proxies and a snapshot of Debian, for the build alone."""
+    values = {name: environ.get(name) or environ.get(name.upper()) for name in (*PROXIES, SNAPSHOT)}
     return {name: value for name, value in values.items() if value}
 
 
@@ -77,11 +78,12 @@ def build_in_place(recipe: Recipe, base: Base, work: Workspace) -> Iterator[Root
 def _follow(recipe: Recipe, buildah_run: list[str], container: str, folder: Path, work: Workspace) -> dict[str, str]:
     """Follow a recipe's instructions; returns the image's environment."""
     bundle = ca_bundle(work.environ)
-    arguments, variables = proxies(work.environ) | {"PATH": PATH}, dict[str, str]()
+    told = build_arguments(work.environ)
+    arguments, variables = told | {"PATH": PATH}, dict[str, str]()
     for step in recipe.instructions:
         values = dict(word.partition("=")[::2] for word in shlex.split(step.rest)) if step.keyword != "RUN" else {}
         if step.keyword == "ARG":
-            arguments |= values
+            arguments |= values | {name: told[name] for name in values if name in told}
         elif step.keyword == "ENV":
             variables |= values
         elif step.keyword == "COPY":
@@ -145,7 +147,7 @@ def _context(recipe: Recipe, work: Workspace) -> Path:
 
 def _build_options(recipe: Recipe, base: Base, builder: str, work: Workspace) -> list[str]:
     options = ["--file", str(recipe.path.resolve()), "--build-arg", f"BASE={base.name}", *limit_options(builder)]
-    for name, value in proxies(work.environ).items():
+    for name, value in build_arguments(work.environ).items():
         options += ["--build-arg", f"{name}={value}"]
     bundle = ca_bundle(work.environ)
     if bundle:

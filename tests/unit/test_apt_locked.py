@@ -1,0 +1,240 @@
+"""docker/apt-locked: images get the versions of Debian's packages that the flake has. By apt and dpkg, in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from gemmrepro.host.nix_sources import IMAGES
+from gemmrepro.host.recipes import instructions
+from gemmrepro.host.sources import SOURCES, Sources
+
+SCRIPT = ROOT / "docker/apt-locked"
+FLAKE = Sources.read()
+LOCKED = {"app": "1", "lib": "1:1+b1", "tool": "1~x"}
+"""What the tests lock; `app` depends on `lib`, and `tool` is there from the start, as 2."""
+TODAY = {"app": "2", "lib": "1:2", "tool": "2"}
+
+CONFIGURATION = """
+Dir "{root}/";
+Dir::State::status "{root}/var/lib/dpkg/status";
+Dir::Log "{root}/log";
+APT::Architecture "amd64";
+APT::Architectures {{ "amd64"; }};
+APT::Sandbox::User "";
+APT::Get::AllowUnauthenticated "true";
+Acquire::AllowInsecureRepositories "true";
+DPkg::Options {{ "--root={root}"; "--force-not-root"; "--force-bad-path"; }};
+"""
+
+
+class TestList:
+    @pytest.mark.parametrize("env", IMAGES)
+    def test_what_a_dockerfile_installs_is_what_the_flake_unpacks(self, env: str, tmp_path: Path) -> None:
+        shutil.copy(SCRIPT, tmp_path)
+        shutil.copy(SOURCES, tmp_path / "sources.json")
+        printed = subprocess.run(["sh", tmp_path / SCRIPT.name, env], check=True, capture_output=True, text=True).stdout
+        ours = [(name, version) for name, version in map(str.split, printed.splitlines())]
+        files = FLAKE.environments[env].debs
+        assert len(ours) == len(files) > 100
+        assert ours == [(name, version.replace("%3a", ":")) for name, version, _ in (each.split("_") for each in files)]
+
+    @pytest.mark.parametrize("env", IMAGES)
+    def test_a_dockerfile_installs_debians_packages_by_it_alone(self, env: str) -> None:
+        steps = instructions((ROOT / f"docker/{env}.Dockerfile").read_text())
+        copied = next(step.rest for step in steps if step.keyword == "COPY")
+        assert copied == "docker/apt-locked nix/sources.json /opt/debian/"
+        runs = " ".join(step.rest for step in steps if step.keyword == "RUN")
+        assert re.findall(r"apt-locked (\w+)", runs) == [env]
+        assert "/opt/debian" in re.findall(r"rm -rf ([^&]*/var/lib/apt/lists/)", runs)[0]
+        assert not re.search(r"apt(-get)? (\S+ )*(install|upgrade)\b", runs)
+
+
+class Debian:
+    """A Debian of three packages in a folder, with `tool` 2 installed, and a mirror and a snapshot of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.root = folder, folder / "root"
+        for name in ("var/lib/dpkg/info", "var/lib/dpkg/updates", "etc/apt/sources.list.d", "log"):
+            (self.root / name).mkdir(parents=True)
+        for name in (
+            "var/lib/apt/lists/partial",
+            "var/cache/apt/archives/partial",
+            "etc/apt/apt.conf.d",
+            "etc/apt/preferences.d",
+        ):
+            (self.root / name).mkdir(parents=True)
+        (self.root / "var/lib/dpkg/status").write_text(
+            "Package: tool\nStatus: install ok installed\nVersion: 2\nArchitecture: all\n"
+            "Maintainer: x\nDescription: x\n\n"
+        )
+        (self.root / "var/lib/dpkg/info/tool.list").write_text("/.\n")
+        (self.root / "etc/apt/sources.list").write_text(
+            "".join(f"deb file:{folder}/mirror/{name}/ stable main\n" for name in ("debian", "debian-security"))
+        )
+        (folder / "apt.conf").write_text(CONFIGURATION.format(root=self.root))
+        shutil.copy(SCRIPT, folder)
+        self.lock(LOCKED)
+        self.offer("mirror/debian-security", ("other", "1", ""))
+
+    def lock(self, versions: Mapping[str, str]) -> None:
+        debs = [f"{name}_{version.replace(':', '%3a')}_all.deb" for name, version in versions.items()]
+        other = {"apart": [], "debs": ["other_1_all.deb"], "python": []}
+        environments = {"another": other, "small": {"apart": [], "debs": debs, "python": ["x-1.whl"]}, "third": other}
+        content = json.dumps({"date": "2026-11-27", "environments": environments}, indent=2)
+        (self.folder / "sources.json").write_text(content)
+
+    def offer(self, place: str, *packages: tuple[str, str, str]) -> None:
+        """Make a repository of packages, (name, version, depends), at `place`."""
+        repository = self.folder / place
+        index = repository / "dists/stable/main/binary-amd64/Packages"
+        index.parent.mkdir(parents=True)
+        stanzas = []
+        for number, (name, version, depends) in enumerate(packages):
+            control = f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: x\nDescription: x\n"
+            control += f"Depends: {depends}\n" if depends else ""
+            source, deb = self.folder / "source", repository / f"{name}-{number}.deb"
+            (source / "DEBIAN").mkdir(parents=True)
+            (source / "DEBIAN/control").write_text(control)
+            build = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", source, deb]
+            subprocess.run(build, check=True, capture_output=True)
+            shutil.rmtree(source)
+            digest = hashlib.sha256(deb.read_bytes()).hexdigest()
+            stanzas.append(f"{control}Filename: {deb.name}\nSize: {deb.stat().st_size}\nSHA256: {digest}\n")
+        index.write_text("\n".join(stanzas))
+        listed = f"{hashlib.sha256(index.read_bytes()).hexdigest()} {index.stat().st_size} main/binary-amd64/Packages"
+        release = "Suite: stable\nCodename: stable\nDate: Fri, 27 Nov 2026 00:00:00 UTC\nComponents: main\n"
+        release += f"Architectures: amd64\nSHA256:\n {listed}\n"
+        (repository / "dists/stable/Release").write_text(release)
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run apt-locked; its stdout holds both streams."""
+        environ = {**os.environ, "APT_CONFIG": str(self.folder / "apt.conf"), **environment}
+        environ |= {"DPKG_ADMINDIR": str(self.root / "var/lib/dpkg"), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+        out = self.folder / "out"
+        out.mkdir(exist_ok=True)
+        return subprocess.run(
+            ["sh", self.folder / SCRIPT.name, *words],
+            cwd=out,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def install(self, **environment: str) -> tuple[dict[str, str], str]:
+        """What is installed once apt-locked has run, and the last line that it says."""
+        done = self.run("small", "app", **environment)
+        assert done.returncode == 0, done.stdout
+        status = (self.root / "var/lib/dpkg/status").read_text()
+        assert [*(self.root / "etc/apt/sources.list.d").iterdir()] == []
+        installed = re.findall(
+            r"^Package: (\w+)\nStatus: install ok installed\n(?:.*\n)*?Version: (.*)$", status, re.MULTILINE
+        )
+        return dict(installed), done.stdout.splitlines()[-1]
+
+
+def packages(versions: Mapping[str, str], **depends: str) -> list[tuple[str, str, str]]:
+    return [(name, version, depends.get(name, "")) for name, version in versions.items()]
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> Debian:
+    if not all(map(shutil.which, ("apt-get", "apt-cache", "dpkg-deb", "dpkg-query"))):
+        pytest.skip("no apt here")
+    return Debian(tmp_path)
+
+
+class TestInstall:
+    def test_locked_versions_are_installed_older_than_the_mirrors_and_the_bases(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", *packages(LOCKED, app="lib"), *packages(TODAY, app="lib"))
+        installed, said = debian.install()
+        assert installed == LOCKED
+        assert said == "gemmrepro: Debian's packages are all in the version locked on 2026-11-27."
+
+    def test_what_is_gone_comes_in_todays_version_and_is_named(self, debian: Debian) -> None:
+        debian.offer(
+            "mirror/debian", *packages(LOCKED | {"lib": "1:2"}, app="lib"), *packages(TODAY | {"lib": "1:1"}, app="lib")
+        )
+        installed, said = debian.install()
+        assert installed == LOCKED | {"lib": "1:2"}
+        assert said.startswith("gemmrepro: not in the version locked on 2026-11-27, ")
+        assert said.endswith(": lib 1:2 (locked: 1:1+b1)")
+
+    def test_a_locked_version_that_needs_one_that_is_gone_is_left_too_and_no_other(self, debian: Debian) -> None:
+        debian.offer(
+            "mirror/debian",
+            *packages({"app": "1", "tool": "1~x"}, app="lib (= 1:1+b1)"),
+            *packages(TODAY, app="lib (= 1:2)"),
+        )
+        installed, said = debian.install()
+        assert installed == TODAY | {"tool": "1~x"}
+        assert said.endswith(": app 2 (locked: 1), lib 1:2 (locked: 1:1+b1)")
+
+    def test_what_is_gone_comes_from_a_snapshot(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", *packages(TODAY, app="lib"))
+        updated = {"lib": LOCKED["lib"]}
+        debian.offer(
+            "snapshot/debian/1", *packages({name: LOCKED[name] for name in LOCKED.keys() - updated}, app="lib")
+        )
+        debian.offer("snapshot/debian-security/1", *packages(updated))
+        installed, said = debian.install(GEMMREPRO_SNAPSHOT=f"file:{debian.folder}/snapshot/debian/1")
+        assert installed == LOCKED
+        assert "are all in the version locked" in said
+
+    def test_a_snapshot_out_of_reach_ends_nothing(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", *packages(TODAY, app="lib"))
+        installed, said = debian.install(GEMMREPRO_SNAPSHOT="http://127.0.0.1:1/debian/")
+        assert installed == TODAY
+        assert "lib 1:2 (locked: 1:1+b1)" in said
+
+    def test_an_image_that_is_not_locked_is_refused(self, debian: Debian) -> None:
+        done = debian.run("none", "app")
+        assert done.returncode == 1 and "locks no packages for an image none" in done.stdout
+
+
+class TestApart:
+    """A package of another release, of which a Dockerfile takes a few files."""
+
+    def ask(self, debian: Debian, sha256: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        assert debian.run("small", "tool").returncode == 0  # as every Dockerfile does before
+        return debian.run("--apart", "stable main", "tool=1~x", sha256, **environment)
+
+    def sha256(self, debian: Debian, place: str, number: int = 0) -> str:
+        return hashlib.sha256((debian.folder / place / f"tool-{number}.deb").read_bytes()).hexdigest()
+
+    def test_the_locked_one_is_downloaded(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "1~x", ""), ("tool", "2", ""))
+        done = self.ask(debian, self.sha256(debian, "mirror/debian"))
+        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == [
+            "tool_1~x_all.deb"
+        ]
+
+    def test_another_file_of_that_version_is_refused(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "1~x", ""))
+        assert self.ask(debian, "0" * 64).returncode != 0
+
+    def test_one_that_is_gone_comes_from_a_snapshot(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "2", ""))
+        debian.offer("snapshot/debian", ("tool", "1~x", ""))
+        address = f"file:{debian.folder}/snapshot/debian"
+        done = self.ask(debian, self.sha256(debian, "snapshot/debian"), GEMMREPRO_SNAPSHOT=address)
+        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == [
+            "tool_1~x_all.deb"
+        ]
+
+    def test_one_that_is_gone_comes_in_todays_version_and_is_named(self, debian: Debian) -> None:
+        debian.offer("mirror/debian", ("tool", "2", ""))
+        done = self.ask(debian, "0" * 64)
+        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == ["tool_2_all.deb"]
+        assert done.stdout.splitlines()[-1].endswith(": tool 2 (locked: 1~x)")
