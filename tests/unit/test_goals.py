@@ -160,6 +160,7 @@ def test_the_report_counts_outcomes_and_lists_every_goal(judged):
         ("sustained", [4096, 12288]),
         ("burst", [4096, 12288]),
     ]
+    assert shown.sizes == (4096, 12288)
     table = list(csv.DictReader(io.StringIO(goals_csv(found))))
     assert [each["outcome"] for each in table] == [each.outcome for each in found]
     assert table[0]["kernel"] == "hopper.lockstep" and table[1]["value"] == "" and table[0]["because"] == "Why not."

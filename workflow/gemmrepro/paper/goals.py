@@ -25,9 +25,10 @@ class GoalLine:
 
 @dataclass(frozen=True)
 class GoalsView:
-    """All goals: their lines, and how many have each outcome."""
+    """All goals: their lines, all sizes that any of them has, and how many have each outcome."""
 
     lines: tuple[GoalLine, ...]
+    sizes: tuple[int, ...]
     counts: dict[str, int]
 
     @classmethod
@@ -40,6 +41,7 @@ class GoalsView:
         counted = Counter(each.outcome for each in judged)
         return cls(
             tuple(lines),
+            tuple(sorted({each.n for each in judged})),
             {outcome: counted[outcome] for outcome in OUTCOMES if counted[outcome]},
         )
 
