@@ -480,10 +480,13 @@ class _Form:
         """Whether a finished tile is stored while the next one is multiplied."""
         return self.kind == "own" or self.bm * self.bn <= 128 * 256
 
+    def tiles(self, shape: Shape) -> int:
+        """Tiles of a cluster that a problem has, cut ones included."""
+        return _ceil(shape.m, self.cluster * self.bm) * _ceil(shape.n, self.bn)
+
     def waves(self, shape: Shape) -> int:
         """Tiles of the busiest cluster."""
-        tiles = _ceil(shape.m, self.cluster * self.bm) * _ceil(shape.n, self.bn)
-        return _ceil(tiles, BLOCKS // self.cluster)
+        return _ceil(self.tiles(shape), BLOCKS // self.cluster)
 
     def cycles(self, shape: Shape) -> float:
         """Cycles of a launch: whole waves at 2048 multiply-adds a cycle, groups, stores, and the launch itself."""
@@ -494,7 +497,7 @@ class _Form:
 
     def moved(self, shape: Shape) -> tuple[float, float, float]:
         """Bytes written to shared memory, requested from L2, and exchanged with DRAM."""
-        tiles = _ceil(shape.m, self.cluster * self.bm) * _ceil(shape.n, self.bn)
+        tiles = self.tiles(shape)
         row = 2.0 * 64 * self.unit * _ceil(shape.k, 64 * self.unit)
         fed = tiles * row * self.cluster * (self.bm + self.bn)
         requested = tiles * row * (self.cluster * self.bm + self.bn)
@@ -514,8 +517,7 @@ class _Form:
         64 in every form.
         """
         fed, _, dram = self.moved(shape)
-        tiles = _ceil(shape.m, self.bm) * _ceil(shape.n, self.bn)
-        multiplied = float(tiles) * self.bm * self.bn * shape.k
+        multiplied = float(self.tiles(shape)) * self.cluster * self.bm * self.bn * shape.k
         return 1e-12 * ((PJ_MULTIPLY + PJ_READ * 2 / self.bn) * multiplied + PJ_FED * fed + PJ_DRAM * dram)
 
     def seconds(self, shape: Shape) -> float:

@@ -182,7 +182,8 @@ def sessions(family: str, commits: str) -> dict[str, Any]:
         ]
         old, new = (read_side(path)[family] for path in folders)
     sides = [Run.of(side.rows, side.rounds, algorithms=side.algorithms) for side in (old, new)]
-    alike = partial(compared, same_gpu=True, two_cards=on_two_cards(old, new))
+    two_cards = on_two_cards(old, new)
+    alike = partial(compared, same_gpu=True, two_cards=two_cards)
     binaries = [{point: row["build_key"] for point, row in side.rows.items()} for side in sides]
     again = [
         change
@@ -209,7 +210,7 @@ def sessions(family: str, commits: str) -> dict[str, Any]:
     )
     slower = [change for change in alike(sides[0], planted) if change.point in names]
     return {
-        **{"family": family, "sessions": f"{old_commit}..{new_commit}", "two cards": on_two_cards(old, new)},
+        **{"family": family, "sessions": f"{old_commit}..{new_commit}", "two cards": two_cards},
         **{"rows": len(again), **robust, **ends},
         "unchanged": shares(again),
         "2 % slower": shares(slower),

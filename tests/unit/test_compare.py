@@ -85,7 +85,7 @@ def test_two_cards_are_named_and_allowed_for(runs, capsys):
         document = json.loads(path.read_text())
         path.write_text(json.dumps({**document, "gpu": {**document["gpu"], "card": card}}))
     assert run(runs) == compare.SLOWER_CODE, "5 % are more than cards differ by"
-    told = "on two cards, for whose difference 0.3 % are allowed (a standard deviation)"
+    told = "on two cards, whose times may differ by 0.3 % (standard deviation)"
     assert capsys.readouterr().out.splitlines()[-1].endswith(told)
     assert compare.main([str(runs / "a"), str(runs / "a")]) == 0 and "cards" not in capsys.readouterr().out
 

@@ -204,7 +204,7 @@ def lines(found: Mapping[str, Sequence[Change]], every: bool, two_cards: Contain
         if found_by:
             told += f"; unclear rows would show a slowdown of {100 * statistics.median(found_by):.1f} % (median)"
         if family in two_cards:
-            told += f"; on two cards, for whose difference {100 * CARDS:.1f} % are allowed (a standard deviation)"
+            told += f"; on two cards, whose times may differ by {100 * CARDS:.1f} % (standard deviation)"
         out.append(told)
     return out
 

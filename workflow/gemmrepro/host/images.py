@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gemmrepro import __version__
-from gemmrepro.core.files import read_json, write_json
+from gemmrepro.core.files import write_json
 from gemmrepro.core.provenance import git_commit
 from gemmrepro.errors import run_stage
 from gemmrepro.host.bases import provide_base
@@ -44,8 +45,8 @@ def image_labels(recipe: Recipe) -> dict[str, str]:
     return described | {f"org.opencontainers.image.{name}": value for name, value in named.items() if value}
 
 
-def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, work: Workspace) -> None:
-    """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole.
+def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, work: Workspace) -> dict[str, Any]:
+    """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole; returns the lock.
 
     Raises:
         UserError: a tool is missing or fails, the disk is full, or there is no network.
@@ -74,6 +75,7 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
     record = lock_record(env, recipe, requirements_sha256(recipe), made_from, builder, version, packages, locked)
     part.replace(sif)
     write_json(lock, record)
+    return record
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,9 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     make_caches(environ)
     started = time.monotonic()
     with workspace(args.sif.resolve().parent, args.env, environ) as work:
-        build_sif(args.env, recipe, builder, args.sif, args.lock, work)
+        listed = build_sif(args.env, recipe, builder, args.sif, args.lock, work)["os"]
     size = args.sif.stat().st_size / 1e6
-    listed = read_json(args.lock, "the image's lock file", "build the image again")["os"]
     locked = sum(each["locked"] for each in listed)
     print(
         f"{args.sif}: {size:.0f} MB in {time.monotonic() - started:.0f} s, "
