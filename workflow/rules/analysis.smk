@@ -193,3 +193,5 @@ rule figures:
     input:
         [f"results/figures/{family}/{figure}.svg" for family, names in PLAN.figures().items() for figure in names],
         [f"results/figures/paper/{figure}.svg" for figure in findings.drawn(FAMILIES)],
+    message:
+        "The figures are in results/figures"

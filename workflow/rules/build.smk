@@ -53,3 +53,5 @@ rule build:
     input:
         PLAN.builds_in(FAMILIES),
         PLAN.builds_in(FAMILIES, "fatbin"),
+    message:
+        "The kernels' binaries are in results/build"

@@ -88,3 +88,5 @@ for family, names in RECORDED_EXPERIMENTS.items():
 rule experiments:
     input:
         PLAN.experiment_files(FAMILIES),
+    message:
+        "The experiments are in results/experiments"

@@ -39,3 +39,5 @@ for rank, env in enumerate(["pdf", "torch", "measure", "report", "torchcpu", "cu
 rule images:
     input:
         expand("resources/images/{env}.sif", env=DEFAULT_IMAGES),
+    message:
+        "The images are in resources/images"

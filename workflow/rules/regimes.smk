@@ -56,3 +56,5 @@ elif PLAN.regime_families:
 rule regimes:
     input:
         PLAN.regimes(),
+    message:
+        "The sustained and burst measurements are in results/regimes"
