@@ -1,25 +1,15 @@
-# Live measurement: PyTorch and CuPy for the baselines, cuda.core to launch kernels, Nsight Compute for counters.
+# Live measurement: PyTorch and CuPy for the baselines, cuda.core to launch kernels, CUPTI for counters.
 # Several GB; only a machine with a GPU builds it.       docker build -f docker/torch.Dockerfile .
 ARG BASE=debian:12-slim
 FROM ${BASE}
 LABEL org.opencontainers.image.title="gemmrepro-torch" org.opencontainers.image.licenses="MIT" \
-      org.opencontainers.image.description="Live measurement: PyTorch, CuPy, cuda.core and Nsight Compute"
+      org.opencontainers.image.description="Live measurement: PyTorch, CuPy, cuda.core and CUPTI"
 
 # torch.compile has what it makes launched by C++ that it compiles against Python's headers.
-# Nsight Compute's command line, from Debian 13's non-free: unpacked, since it needs none of its dependencies. It reads no
-# counters without a folder of sections, though it is asked for metrics alone; the package lacks one.
-ARG NCU_VERSION=2024.1.1.4~12.4.1-2
-ARG NCU_SHA256=e3c38f3f24e8b08dd389616991f698ee3550131dc79a9887736bf476444fde13
 ARG GEMMREPRO_SNAPSHOT
 COPY docker/apt-locked nix/sources.json /opt/debian/
 RUN sh /opt/debian/apt-locked torch g++ python3 python3-dev python3-venv \
- && mkdir /tmp/ncu && cd /tmp/ncu \
- && sh /opt/debian/apt-locked --apart "trixie non-free" nsight-compute-target=$NCU_VERSION $NCU_SHA256 \
- && dpkg -x *.deb / \
- && ln -s /usr/lib/x86_64-linux-gnu/nsight-compute/target/*/ncu /usr/local/bin/ncu \
- && mkdir /usr/lib/x86_64-linux-gnu/nsight-compute/sections \
- && dpkg-deb --show *.deb > /opt/unpacked \
- && rm -rf /tmp/ncu /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
+ && rm -rf /opt/debian /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb
 
 # The secret is the builder's own CA bundle, needed behind a proxy that re-signs TLS; it stays out of the image.
 # Compiled modules refer to their source by its hash, not its time, so that two builds make the same files. What tests and

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_tools import fp64_operands, load, stage
+from gpu_tools import fp64_operands, load
 
 from gemmrepro import registry
 from gemmrepro.gpu.loaded import Loaded
@@ -217,11 +217,3 @@ def test_the_accurate_mode_errs_less_where_large_elements_meet_small_ones(sessio
         for kernel in (registry.kernel("crt.fused"), registry.kernel("crt.accurate"))
     )
     assert accurate <= fast
-
-
-@pytest.mark.parametrize("name", ["crt.library", "crt.fused"])
-def test_a_run_is_marked_for_the_profiler(name, session, built, toolkit) -> None:
-    """What ncu runs, without ncu: all launches of a run, a library's among them, and a mark behind."""
-    load(registry.kernel(name), session, built, toolkit)
-    answer = stage("measure.counters", "--build", built, "--runs", "--launch", f"{name}:{toolkit}:256")
-    assert answer.returncode == 0, answer.stderr

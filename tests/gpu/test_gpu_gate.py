@@ -264,10 +264,9 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         "99",
         sys.executable,
     ]
-    command += ["-m", "gemmrepro.measure.counters", "--build", str(folder), "--launch"]
+    command += [str(ROOT / "tests/campaigns/sanitizers.py"), "launch", "--build", str(folder)]
     return subprocess.run(
         [*command, *(f"{kernel}:{toolkit}:{shape}" for kernel, shape in shapes.items())],
-        cwd=ROOT / "workflow",
         capture_output=True,
         text=True,
     )

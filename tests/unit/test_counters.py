@@ -1,162 +1,126 @@
-"""Reading the profiler's output."""
+"""Rows of counters.csv: of which runs there are some, and why there are none."""
 
-import csv
-import io
+from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
-from synthetic import write_build
+from synthetic_cupti import SyntheticCupti
 
-from gemmrepro import registry
+from gemmrepro.gpu import cupti, ranges
+from gemmrepro.gpu.cupti import Cupti, CuptiError
+from gemmrepro.gpu.occupancy import Occupancy
 from gemmrepro.measure import profiler
+from gemmrepro.measure.checks.counters import check_counters
 from gemmrepro.operations import Shape
 
-OUTPUT = """==PROF== Connected to process 7
-==PROF== Profiling "naive": 0%....100% - 3 passes
-"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
-"0","7","naive","dram__bytes.sum","byte","1,234,567"
-"0","7","naive","sm__warps_active.avg.pct_of_peak_sustained_active","%","98.25"
-"1","7","smem","dram__bytes.sum","byte","n/a"
-"1","7","smem","gpu__time_duration.sum","nsecond","42"
-==PROF== Disconnected
-"""
+TIME, BYTES, RATE = "gpu__time_duration.sum", "dram__bytes.sum", "dram__bytes.sum.per_second"
+COUNTS = {TIME: ("nanosecond", 5e3), BYTES: ("byte", 7e6), RATE: ("byte/second", 1.4e12)}
+ONE, RUN = ("ladder.naive", "cuda13", Shape.cube(256)), ("crt.fused", "cuda13", Shape.cube(256))
 
 
-def test_values_are_read_with_their_units_and_launches():
-    assert profiler.parse(OUTPUT) == [
-        ("0", "dram__bytes.sum", 1234567.0, "byte"),
-        ("0", "sm__warps_active.avg.pct_of_peak_sustained_active", 98.25, "%"),
-        ("1", "gpu__time_duration.sum", 42.0, "nsecond"),
-    ]
+class Gpu:
+    """In place of the GPU: what is done on it, in order, and the library that counts it."""
+
+    def __init__(self, library: SyntheticCupti) -> None:
+        self.library, self.done = library, library.asked
+
+    def sync(self) -> None:
+        self.done.append("sync")
 
 
-def test_output_without_a_table_is_an_error():
-    with pytest.raises(ValueError, match="no table"):
-        profiler.parse("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
+class Timer:
+    """In place of the timer, which owns the L2 flush."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.session = gpu
+
+    def flush(self) -> None:
+        self.session.done.append("flush")
 
 
-def test_without_ncu_there_are_no_rows_and_a_reason(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    rows, reason = profiler.collect([("ladder.naive", "cuda13", Shape.cube(256))], tmp_path)
-    assert rows == [] and "ncu is not on PATH" in reason
-    assert profiler.collect([], tmp_path) == ([], "")
+class Loaded:
+    """In place of a loaded kernel; ladder's are one launch."""
 
+    def __init__(self, gpu, kernel, toolkit) -> None:
+        self._gpu, self.kernel, self.toolkit, self.build_key = gpu, kernel, toolkit, f"key of {kernel.id}"
 
-def test_without_permission_there_are_no_rows_and_the_reason_is_the_profilers(monkeypatch, tmp_path):
-    ncu = tmp_path / "ncu"
-    ncu.write_text(
-        "#!/bin/sh\n"
-        "echo '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access performance counters'\n"
-        "exit 1\n"
-    )
-    ncu.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    rows, reason = profiler.collect([("ladder.naive", "cuda13", Shape.cube(256))], tmp_path)
-    assert rows == [] and "ERR_NVGPUCTRPERM" in reason
+    @classmethod
+    def built(cls, session, kernel, build, toolkit):
+        return cls(session, kernel, toolkit)
 
+    def bind(self, operands):
+        return lambda: self._gpu.done.append(self.kernel.id)
 
-TIME, BYTES, SHARE = "gpu__time_duration.sum", "lts__t_bytes.sum", "lts__t_sector_hit_rate.pct"
-BLOCKS = "launch__occupancy_limit_registers"
-
-
-def table(*launches):
-    """ncu's table of launches: their names, and values by metric."""
-    out = io.StringIO()
-    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerow(["ID", "Process ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"])
-    for number, (name, values) in enumerate(launches):
-        writer.writerows([number, 7, name, metric, "u", value] for metric, value in values.items())
-    return f"==PROF== Connected\n{out.getvalue()}==PROF== Disconnected\n"
-
-
-def test_launches_of_a_run_are_told_as_one():
-    """What is counted is added up, what is a share is a mean by time, what is of a launch is of the longest."""
-    split = profiler.Reading(
-        "split", {TIME: (10.0, "ns"), BYTES: (100.0, "byte"), SHARE: (90.0, "%"), BLOCKS: (4.0, "")}
-    )
-    product = profiler.Reading("product", {TIME: (30.0, "ns"), BYTES: (700.0, "byte"), SHARE: (50.0, "%")})
-    found = profiler.combined([split, product])
-    assert found.name == "product"
-    assert found.values == {TIME: (40.0, "ns"), BYTES: (800.0, "byte"), SHARE: (60.0, "%")}
-    alone = profiler.combined([split])
-    assert alone.values == split.values
+    def occupancy(self, shape):
+        return Occupancy(2, 228, 2, 62.0625) if self.kernel.family == "ladder" else None
 
 
 @pytest.fixture
-def ncu(monkeypatch, tmp_path):
-    """A profiler that prints one table for single launches and another for runs, and keeps its arguments."""
-
-    def make(single, runs):
-        for name, text in (("single", single), ("runs", runs)):
-            (tmp_path / name).write_text(text)
-        program = tmp_path / "ncu"
-        program.write_text(
-            f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n'
-            f'case "$*" in *"--runs "*) cat {tmp_path}/runs;; *) cat {tmp_path}/single;; esac\n'
-        )
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-        return tmp_path
-
-    return make
+def gpu(monkeypatch) -> Gpu:
+    made = Gpu(SyntheticCupti(COUNTS))
+    monkeypatch.setattr(cupti, "load", lambda: Cupti(made.library))
+    monkeypatch.setattr(ranges, "current", lambda: (0, 99))
+    monkeypatch.setattr(profiler, "Loaded", Loaded)
+    monkeypatch.setattr(profiler, "Timer", Timer)
+    monkeypatch.setattr(profiler, "random", lambda *_: ((), None))
+    monkeypatch.setattr(profiler, "Operands", SimpleNamespace(of=lambda *_: None))
+    monkeypatch.setattr(profiler, "run_key", lambda kernel, build_key, shape: "f" * 16)
+    return made
 
 
-def built(folder, *names):
-    for name in names:
-        write_build(folder, name, "cuda13", f"key of {name}")
-
-
-RUN, ONE = ("crt.fused", "cuda13", Shape.cube(256)), ("ladder.naive", "cuda13", Shape.cube(256))
-STEPS = [step.entry for step in registry.kernel("crt.fused").run.steps]
-END = (profiler.MARK, {TIME: "1"})
-
-
-def test_every_launch_of_a_run_counts_and_single_launches_are_read_as_before(ncu, tmp_path):
-    run = [(name, {TIME: "2", BYTES: "1,000"}) for name in STEPS]
-    single = [("naive", {TIME: "5", BYTES: "7"})]
-    folder = ncu(table(*single), table(*run, END, *run, ("a_librarys", {TIME: "3", BYTES: "500"}), END))
-    built(folder, "crt.fused", "crt.library", "ladder.naive")
-    library = ("crt.library", *RUN[1:])
-    rows, reason = profiler.collect([RUN, ONE, library], folder)
+def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_path) -> None:
+    rows, reason = profiler.collect(gpu, [RUN, ONE], tmp_path)
     assert reason == ""
-    found = {(row.kernel, row.metric): row.value for row in rows}
+    found = {(row.kernel, row.metric): (row.value, row.unit) for row in rows}
+    counted = {TIME: (5000, "ns"), BYTES: (7000000, "byte"), RATE: (1400000000000, "byte/s")}
     assert found == {
-        **{("crt.fused", TIME): 2 * len(STEPS), ("crt.fused", BYTES): 1000 * len(STEPS)},
-        **{("crt.library", TIME): 2 * len(STEPS) + 3, ("crt.library", BYTES): 1000 * len(STEPS) + 500},
-        **{("ladder.naive", TIME): 5, ("ladder.naive", BYTES): 7},
+        **{("crt.fused", metric): value for metric, value in counted.items()},
+        **{("ladder.naive", metric): value for metric, value in counted.items()},
+        ("ladder.naive", "launch__occupancy_limit_registers"): (2, "block"),
+        ("ladder.naive", "launch__occupancy_limit_shared_mem"): (228, "block"),
+        ("ladder.naive", "launch__waves_per_multiprocessor"): (62.0625, ""),
     }
-    assert {row.build_key for row in rows if row.kernel == "crt.fused"} == {"key of crt.fused"}
-    first, second = (tmp_path / "asked").read_text().splitlines()
-    assert "regex:^(naive)$" in first and "--profile-from-start" not in first
-    assert "--profile-from-start off" in second and "regex" not in second
-    assert second.endswith("--launch crt.fused:cuda13:256x256x256 crt.library:cuda13:256x256x256")
+    assert {(row.kernel, row.build_key, row.m, row.n, row.k) for row in rows} == {
+        ("crt.fused", "key of crt.fused", 256, 256, 256),
+        ("ladder.naive", "key of ladder.naive", 256, 256, 256),
+    }
+    texts = [{name: str(value) for name, value in vars(row).items()} for row in rows]
+    check_counters(texts, [], {"gpu": {"clock_max_mhz": 1980}}, tmp_path / "counters.csv")
 
 
-def test_launches_that_are_fewer_than_asked_for_have_no_rows(ncu):
-    folder = ncu(table(("naive", {TIME: "5"})), "")
-    built(folder, "ladder.naive", "ladder.smem")
-    rows, reason = profiler.collect([ONE, ("ladder.smem", *ONE[1:])], folder)
-    assert rows == [] and "ncu profiled 1 launches of 2" in reason
+def test_a_run_warms_up_once_and_begins_each_pass_with_cold_caches(gpu, tmp_path) -> None:
+    profiler.collect(gpu, [ONE], tmp_path)
+    marks = ("flush", "sync", "ladder.naive", "cuptiRangeProfilerPushRange", "cuptiRangeProfilerPopRange")
+    done = [step.removeprefix("cuptiRangeProfiler") for step in gpu.done if step in marks]
+    one_pass = ["flush", "sync", "PushRange", "ladder.naive", "sync", "PopRange"]
+    assert done == ["ladder.naive", "sync", *one_pass, *one_pass]
 
 
-def test_without_a_table_of_runs_there_are_none_of_them(ncu):
-    folder = ncu(table(("naive", {TIME: "5"})), "==ERROR== ERR_NVGPUCTRPERM - no permission\n")
-    built(folder, "crt.fused", "ladder.naive")
-    rows, reason = profiler.collect([RUN, ONE], folder)
-    assert {row.kernel for row in rows} == {"ladder.naive"} and "ERR_NVGPUCTRPERM" in reason
+def test_without_targets_nothing_is_opened(gpu, tmp_path) -> None:
+    assert profiler.collect(gpu, [], tmp_path) == ([], "") and gpu.done == []
 
 
-def test_a_metric_that_this_profiler_does_not_know_is_left_out(ncu, monkeypatch):
-    folder = ncu(table(("naive", {TIME: "5"})), "")
-    program = folder / "ncu"
-    refusal = f"==ERROR== Failed to find metric {SHARE}"
-    program.write_text(f'#!/bin/sh\ncase "$*" in *{SHARE}*) echo "{refusal}";; *) cat {folder}/single;; esac\n')
-    built(folder, "ladder.naive")
-    rows, reason = profiler.collect([ONE], folder)
-    assert [(row.metric, row.value) for row in rows] == [(TIME, 5)] and reason == ""
+def test_without_cupti_there_are_no_rows_and_a_reason(gpu, monkeypatch, tmp_path) -> None:
+    def missing() -> None:
+        raise CuptiError("CUPTI is not installed")
+
+    monkeypatch.setattr(cupti, "load", missing)
+    assert profiler.collect(gpu, [ONE], tmp_path) == ([], "CUPTI is not installed")
 
 
-def test_runs_that_cannot_be_told_apart_have_no_rows(ncu):
-    folder = ncu(table(("naive", {TIME: "5"})), table(*[(name, {TIME: "2"}) for name in STEPS]))
-    built(folder, "crt.fused", "ladder.naive")
-    rows, reason = profiler.collect([RUN, ONE], folder)
-    assert {row.kernel for row in rows} == {"ladder.naive"} and "0 runs of 1" in reason
+def test_without_permission_there_are_no_rows_and_the_way_out(gpu, tmp_path) -> None:
+    gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
+    rows, reason = profiler.collect(gpu, [ONE], tmp_path)
+    assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
+
+
+def test_what_was_read_before_a_failure_is_kept(gpu, monkeypatch, tmp_path) -> None:
+    def bind(self, operands):
+        if self.kernel.id == "crt.fused":
+            gpu.library.fails["cuptiRangeProfilerDecodeData"] = 999
+        return lambda: None
+
+    monkeypatch.setattr(Loaded, "bind", bind)
+    rows, reason = profiler.collect(gpu, [ONE, RUN], tmp_path)
+    assert {row.kernel for row in rows} == {"ladder.naive"} and "cuptiRangeProfilerDecodeData" in reason

@@ -98,8 +98,8 @@ def locks(tmp_path: Path) -> Path:
         f"    --hash=sha256:{DIGESTS[4]} \\\n    --hash=sha256:{DIGESTS[5]}\n"
     )
     (tmp_path / "docker/small.Dockerfile").write_text(
-        f"ARG NCU_VERSION=2024.1~x\nARG NCU_SHA256={DIGESTS[3]}\n"
-        'RUN apt-locked --apart "trixie non-free" nsight-compute-target=$NCU_VERSION $NCU_SHA256\n'
+        f"ARG TOOL_VERSION=2024.1~x\nARG TOOL_SHA256={DIGESTS[3]}\n"
+        'RUN apt-locked --apart "trixie non-free" a-tool=$TOOL_VERSION $TOOL_SHA256\n'
     )
     return tmp_path
 
@@ -109,7 +109,7 @@ class TestHashes:
         hashes = PackageHashes.of("small", locks)
         assert hashes.python("NumPy", "2.4") == (DIGESTS[1],)
         assert hashes.debian("bash", "1:5.2+b1", "amd64") == DIGESTS[2]
-        assert hashes.debian("nsight-compute-target", "2024.1~x", "") == DIGESTS[3]
+        assert hashes.debian("a-tool", "2024.1~x", "") == DIGESTS[3]
 
     def test_another_version_has_none(self, locks: Path) -> None:
         hashes = PackageHashes.of("small", locks)
@@ -137,7 +137,7 @@ class TestHashes:
 ENTRIES = {
     "os": [
         Entry(name="bash", version="1:5.2+b1", arch="amd64", licences=["GPL-3+", "odd"]),
-        Entry(name="nsight-compute-target", version="2024.1~x", arch="", licences=[]),
+        Entry(name="a-tool", version="2024.1~x", arch="", licences=[]),
     ],
     "python": [
         Entry(name="NumPy", version="2.4", arch="", licences=["BSD-3-Clause AND MIT"]),
@@ -168,7 +168,7 @@ class TestBill:
         parts = {part["purl"]: part for part in made["components"]}
         assert set(parts) == {
             "pkg:deb/debian/bash@1:5.2%2Bb1?arch=amd64&distro=debian-12",
-            "pkg:deb/debian/nsight-compute-target@2024.1~x?arch=amd64",
+            "pkg:deb/debian/a-tool@2024.1~x?arch=amd64",
             "pkg:pypi/numpy@2.4",
             "pkg:pypi/typing-extensions@4.1",
         }

@@ -416,7 +416,7 @@ def read(text):
 def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, said, monkeypatch, tmp_path):
     asked = []
 
-    def collect(targets, build):
+    def collect(session, targets, build):
         asked.append(targets)
         kernel, toolkit, shape = targets[0]
         where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
@@ -428,10 +428,10 @@ def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, 
     assert asked == [[("ladder.a", "cuda13", Shape.cube(256))]] and not said
     (row,) = read((tmp_path / "counters.csv").read_text())
     assert (row["kernel"], row["value"], row["status"]) == ("ladder.a", "12", "current")
-    monkeypatch.setattr(profiler, "collect", lambda *_: ([], "ncu is not on PATH"))
+    monkeypatch.setattr(profiler, "collect", lambda *_: ([], "CUPTI is not installed"))
     sweep.records.journal.folder.joinpath("counters.json").unlink()
     results.write_counters(sweep, tmp_path, said.append)
-    assert said == ["no hardware counters: ncu is not on PATH"]
+    assert said == ["no hardware counters: CUPTI is not installed"]
     assert read((tmp_path / "counters.csv").read_text()) == []
 
 

@@ -34,7 +34,7 @@ METRICS = {
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "32-byte sectors that global stores touch",
     "lts__t_sector_hit_rate.pct": "L2 hit rate",
     "launch__occupancy_limit_registers": "blocks per SM that its registers allow",
-    "launch__occupancy_limit_shared_mem": "blocks per SM that its shared memory allows, as split for this launch",
+    "launch__occupancy_limit_shared_mem": "blocks per SM that its shared memory allows, of all that the SM has",
     "launch__waves_per_multiprocessor": "waves: blocks of the launch over those that run at the same time",
     "sm__cycles_elapsed.max": "cycles of the launch",
 }

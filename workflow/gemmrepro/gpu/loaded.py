@@ -13,6 +13,7 @@ from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import opened, opened_lt
 from gemmrepro.gpu.device import Gpu, HeldArrays, Session, pick_arch
+from gemmrepro.gpu.occupancy import Occupancy, occupancy
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
@@ -219,6 +220,19 @@ class Loaded:
                 )
             held = self.session.workspace = HeldArrays(self.kernel.id, shape, arrays)
         return held.arrays
+
+    def occupancy(self, shape: Shape) -> Occupancy | None:
+        """The occupancy of its launch; None if a run is more than one, or cuTile's, whose threads its compiler chose.
+
+        Raises:
+            UserError: the kernel cannot run this shape.
+        """
+        part = self.kernel.at(shape)
+        if part.steps_at(shape) or part.code.compiler == "cutile":
+            return None
+        launch, entry = part.launch(shape), part.code.entry
+        self._config(launch, entry)  # allows the launch its shared memory
+        return occupancy(self._functions[entry], launch)
 
     def launches(self, operands: Operands) -> Launches:
         """Its launches on `operands`, for a host program."""

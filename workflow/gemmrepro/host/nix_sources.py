@@ -36,9 +36,7 @@ SUITE = "bookworm"
 SUITES = {"torchcpu": "trixie", "apptainer": "trixie"}
 """The Debian release of the other environments (13)."""
 
-NONFREE = "trixie non-free"
-
-APART = {"cuda12": NONFREE, "measure": NONFREE, "torch": NONFREE, "apptainer": "sid main"}
+APART = {"cuda12": "trixie non-free", "apptainer": "sid main"}
 """Where an environment's packages of another release come from. Unstable gives Apptainer alone: no release has it."""
 
 BASE = ("?essential", "?priority(required)", "apt")

@@ -464,7 +464,7 @@ def _options() -> argparse.Namespace:
     add("--seeds", type=int, help="seeds of the numerical gate")
     jobs = min(4, os.cpu_count() or 1)
     add("--jobs", type=int, default=jobs, help="kernels to gate at a time (default %(default)s)")
-    add("--no-counters", action="store_true", help="do not run ncu")
+    add("--no-counters", action="store_true", help="read no hardware counters")
     add("--no-sweep", action="store_true", help="gates and experiments only; file no times")
     add("--regimes", action="store_true", help="also measure kernels sustained and in bursts, as one more take")
     add("--missing", action="store_true", help="time only kernels without current rows; keep the others'")

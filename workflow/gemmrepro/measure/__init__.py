@@ -4,6 +4,6 @@
   `workspace` holds operands, `binaries` loads kernels, `records` describes the journal.
 - `recorded`, `recording`: rows of a committed recording, checked against today's binaries.
 - `columns`, `rows`: the columns of the tables, and how later stages read them.
-- `counters`, `profiler`: hardware counters through Nsight Compute.
+- `counters`, `profiler`: hardware counters through CUPTI.
 - `just_in_time`, `compilations`, `compilation_check`: cuTile compiled just in time against ahead of time.
 """

@@ -242,7 +242,7 @@ def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
     if document is not None:
         rows = [CounterRow(**row) for row in document["rows"]]
     else:
-        rows, reason = profiler.collect(targets, sweep.build)
+        rows, reason = profiler.collect(sweep.session, targets, sweep.build)
         if reason:
             say(f"no hardware counters: {reason}")
         else:

@@ -23,13 +23,13 @@ UNITS = {
 """Units of the counters from which something is computed."""
 
 MOST_PERCENT = 101.0
-"""A share of a peak ends here; ncu reads up to 100.05."""
+"""A share of a peak ends here; up to 100.05 has been read."""
 
 CLOCK = 1.1
-"""How far cycles over time may exceed the highest clock: ncu's two clocks start apart (1.06 in launches of 5 µs)."""
+"""How far cycles over time may exceed the highest clock: the two counters start apart (1.06 in launches of 5 µs)."""
 
 CYCLES = (0.4, 2.5)
-"""The bounds of time x clock of a row over the cycles that ncu counted (0.56 to 1.41 on an H200): other caches, another
+"""The bounds of time x clock of a row over the counted cycles (0.56 to 1.41 on an H200): other caches, another
 clock of memory against that of the SMs."""
 
 _LAUNCH = ("kernel", "toolkit", "m", "n", "k")
@@ -85,7 +85,7 @@ def _check_launch(
 
 
 def _check_cycles(launches: Mapping[tuple[str, ...], Mapping[str, tuple[int, float]]], rows: Rows, path: Path) -> None:
-    """Time x clock of warm rows against the cycles that ncu counted."""
+    """Time x clock of warm rows against the counted cycles."""
     low, high = CYCLES
     for row in rows:
         counted = launches.get(tuple(row[column] for column in _LAUNCH), {}).get("sm__cycles_elapsed.max")

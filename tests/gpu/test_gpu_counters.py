@@ -1,0 +1,87 @@
+"""Hardware counters on a GPU agree with arithmetic, with events, and with themselves."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_tools import load
+
+from gemmrepro import registry
+from gemmrepro.core.names import METRICS
+from gemmrepro.gpu import cupti
+from gemmrepro.gpu.cupti import CuptiError
+from gemmrepro.gpu.ranges import RangeProfiler
+from gemmrepro.measure import profiler
+from gemmrepro.measure.checks.counters import UNITS, check_counters
+from gemmrepro.operands import Operands, random
+from gemmrepro.operations import Shape
+from gemmrepro.timing import Timer
+
+pytestmark = pytest.mark.gpu
+
+SHAPE = Shape.cube(1024)
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+LOADS = "smsp__sass_inst_executed_op_global_ld.sum"
+TIME, CYCLES, READ = "gpu__time_duration.sum", "sm__cycles_elapsed.max", "dram__bytes_read.sum"
+WAVES, BY_REGISTERS = "launch__waves_per_multiprocessor", "launch__occupancy_limit_registers"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def permitted(session) -> None:
+    """Skip where the counters cannot be read, with CUPTI's reason."""
+    try:
+        with RangeProfiler(cupti.load(), [TIME]) as opened:
+            timer = Timer(session)
+            opened.read(session.sync, lambda: (timer.flush(), session.sync()))
+    except CuptiError as error:
+        pytest.skip(str(error))
+
+
+def read(session, built, toolkit, name, shape=SHAPE):
+    """Values and rows of a kernel's run by metric."""
+    load(registry.kernel(name), session, built, toolkit)
+    rows, reason = profiler.collect(session, [(name, toolkit, shape)], built)
+    assert reason == ""
+    return {row.metric: row.value for row in rows}, rows
+
+
+def test_the_naive_kernel_counts_what_its_source_says(session, built, toolkit) -> None:
+    found, rows = read(session, built, toolkit, "ladder.naive")
+    m, n, k = SHAPE.m, SHAPE.n, SHAPE.k
+    assert found[FFMA] == m * n * k + m * n, "a multiply-add for each k, and one for beta C"
+    assert found[LOADS] == (2 * m * n * k) // 32, "A and B, by warp"
+    assert found[READ] >= 0.9 * 4 * (m * k + k * n), "with cold caches A and B come from DRAM"
+    assert UNITS.keys() <= found.keys() <= METRICS.keys()
+    texts = [{**{name: str(value) for name, value in vars(row).items()}, "unit": row.unit or ""} for row in rows]
+    check_counters(texts, [], {"gpu": session.gpu.describe()}, built / "counters.csv")
+
+
+def test_the_time_is_that_of_events(session, built, toolkit) -> None:
+    name = "ladder.warptile"
+    found, _ = read(session, built, toolkit, name)
+    kernel = registry.kernel(name)
+    loaded, timer = load(kernel, session, built, toolkit), Timer(session)
+    call = loaded.bind(Operands.of(kernel, SHAPE, *random(kernel.problem, SHAPE, 1)))
+    call()
+    times = []
+    for _ in range(5):
+        timer.flush()
+        times.append(1e3 * timer.once(call))  # ns
+    assert 0.6 * min(times) <= found[TIME] <= 1.6 * max(times) + 20e3
+
+
+def test_counts_are_the_same_again_and_blocks_fit_as_the_driver_says(session, built, toolkit) -> None:
+    first, second = (read(session, built, toolkit, "ladder.warptile")[0] for _ in range(2))
+    for metric in (FFMA, LOADS, "smsp__inst_executed.sum", WAVES):
+        assert first[metric] == second[metric]
+    loaded = load(registry.kernel("ladder.warptile"), session, built, toolkit)
+    held = loaded.occupancy(SHAPE)
+    assert held.resident <= min(held.by_registers, held.by_shared_memory)
+    assert first[BY_REGISTERS] == held.by_registers and first[WAVES] == held.waves > 0
+
+
+@pytest.mark.parametrize("name", ["crt.library", "crt.fused"])
+def test_all_launches_of_a_run_count_a_librarys_among_them(name, session, built, toolkit) -> None:
+    found, _ = read(session, built, toolkit, name, Shape.cube(512))
+    alone, _ = read(session, built, toolkit, "ladder.naive", Shape.cube(64))
+    assert found[TIME] > alone[TIME] and found["smsp__inst_executed.sum"] > alone["smsp__inst_executed.sum"]
+    assert not [metric for metric in found if metric.startswith(profiler.LAUNCH)], "of one launch alone"

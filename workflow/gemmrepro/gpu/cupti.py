@@ -1,0 +1,245 @@
+"""CUPTI through ctypes: the library, its calls and its errors.
+
+Every call takes one structure of parameters, which begins with its own size, so that a newer library knows which fields
+there are. The structures below are those of cupti_profiler_target.h, cupti_profiler_host.h, cupti_range_profiler.h and
+cupti_target.h of CUDA 13.0; each names the function that it belongs to. Loading the library needs no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Iterator
+from ctypes import c_char_p, c_double, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+RANGE_PROFILER = 0
+"""CUpti_ProfilerType, and CUpti_Profiler_API: the range profiler."""
+
+USER_RANGE, USER_REPLAY = 2, 3
+"""CUpti_ProfilerRange and CUpti_ProfilerReplayMode: ranges that the caller marks, and runs anew for each pass."""
+
+SUPPORTED = 3
+"""CUpti_Profiler_Support_Level."""
+
+INVALID_METRIC_NAME = 17
+"""CUptiResult: the chip has no such metric."""
+
+ADVICE = {
+    23: "profiling is switched off on this GPU",
+    26: "another program reads the counters; end it (a profiler, or DCGM)",
+    35: "the driver lets administrators alone read them; run as root (in a container: with CAP_SYS_ADMIN), or load the "
+    "kernel module with NVreg_RestrictProfilingToAdminUsers=0",
+    39: "another profiler is attached to this process; run without it",
+    40: "the host of this virtual GPU does not permit it",
+}
+"""What to do about a status of the library (CUptiResult)."""
+
+
+class CuptiError(Exception):
+    """A call of CUPTI failed, or there is no CUPTI. The message says why, and what to do where that is known."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+NAMES = ctypes.POINTER(c_char_p)
+"""An array of strings; the parameters keep alive what they point to."""
+
+
+class Params(ctypes.Structure):
+    """The parameters of one call, `function`."""
+
+    function: ClassVar[str]
+    _fields_ = [("struct_size", c_size_t), ("private", c_void_p)]
+
+
+class Initialize(Params):
+    function = "cuptiProfilerInitialize"
+
+
+class DeviceSupported(Params):
+    function = "cuptiProfilerDeviceSupported"
+    _fields_ = [
+        ("device", c_int),
+        *((name, c_int) for name in ("supported", "architecture", "sli", "vgpu", "confidential", "cmp", "wsl")),
+        ("api", c_int),
+    ]
+
+
+class ChipName(Params):
+    function = "cuptiDeviceGetChipName"
+    _fields_ = [("device", c_size_t), ("name", c_char_p)]
+
+
+class CounterAvailability(Params):
+    """Without an image, the call returns its size."""
+
+    function = "cuptiProfilerGetCounterAvailability"
+    _fields_ = [("context", c_void_p), ("size", c_size_t), ("image", c_void_p)]
+
+
+class HostInitialize(Params):
+    function = "cuptiProfilerHostInitialize"
+    _fields_ = [("profiler", c_int), ("chip", c_char_p), ("availability", c_void_p), ("host", c_void_p)]
+
+
+class HostDeinitialize(Params):
+    function = "cuptiProfilerHostDeinitialize"
+    _fields_ = [("host", c_void_p)]
+
+
+class MetricProperties(Params):
+    function = "cuptiProfilerHostGetMetricProperties"
+    _fields_ = [
+        ("host", c_void_p),
+        *((name, c_char_p) for name in ("metric", "description", "hardware", "unit")),
+        ("kind", c_int),
+    ]
+
+
+class AddMetrics(Params):
+    function = "cuptiProfilerHostConfigAddMetrics"
+    _fields_ = [("host", c_void_p), ("metrics", NAMES), ("count", c_size_t)]
+
+
+class ConfigSize(Params):
+    function = "cuptiProfilerHostGetConfigImageSize"
+    _fields_ = [("host", c_void_p), ("size", c_size_t)]
+
+
+class ConfigImage(Params):
+    function = "cuptiProfilerHostGetConfigImage"
+    _fields_ = [("host", c_void_p), ("size", c_size_t), ("image", c_void_p)]
+
+
+class Passes(Params):
+    function = "cuptiProfilerHostGetNumOfPasses"
+    _fields_ = [("size", c_size_t), ("image", c_void_p), ("passes", c_size_t)]
+
+
+class Evaluate(Params):
+    function = "cuptiProfilerHostEvaluateToGpuValues"
+    _fields_ = [
+        *(("host", c_void_p), ("data", c_void_p), ("data_size", c_size_t), ("index", c_size_t)),
+        *(("metrics", NAMES), ("count", c_size_t), ("values", ctypes.POINTER(c_double))),
+    ]
+
+
+class Enable(Params):
+    function = "cuptiRangeProfilerEnable"
+    _fields_ = [("context", c_void_p), ("profiler", c_void_p)]
+
+
+class Disable(Params):
+    function = "cuptiRangeProfilerDisable"
+    _fields_ = [("profiler", c_void_p)]
+
+
+class DataSize(Params):
+    function = "cuptiRangeProfilerGetCounterDataSize"
+    _fields_ = [
+        *(("profiler", c_void_p), ("metrics", NAMES), ("count", c_size_t)),
+        *(("ranges", c_size_t), ("nodes", c_uint32), ("size", c_size_t)),
+    ]
+
+
+class DataInitialize(Params):
+    function = "cuptiRangeProfilerCounterDataImageInitialize"
+    _fields_ = [("profiler", c_void_p), ("size", c_size_t), ("data", c_void_p)]
+
+
+class DataInfo(Params):
+    function = "cuptiRangeProfilerGetCounterDataInfo"
+    _fields_ = [("data", c_void_p), ("size", c_size_t), ("ranges", c_size_t)]
+
+
+class SetConfig(Params):
+    function = "cuptiRangeProfilerSetConfig"
+    _fields_ = [
+        *(("profiler", c_void_p), ("config_size", c_size_t), ("config", c_void_p)),
+        *(("data_size", c_size_t), ("data", c_void_p), ("range", c_int), ("replay", c_int)),
+        *(("ranges", c_size_t), ("levels", c_uint16), ("least_level", c_uint16)),
+        *(("pass_index", c_size_t), ("level", c_uint16)),
+    ]
+
+
+class Start(Params):
+    function = "cuptiRangeProfilerStart"
+    _fields_ = [("profiler", c_void_p)]
+
+
+class Stop(Params):
+    function = "cuptiRangeProfilerStop"
+    _fields_ = [("profiler", c_void_p), ("pass_index", c_size_t), ("level", c_size_t), ("finished", c_uint8)]
+
+
+class PushRange(Params):
+    function = "cuptiRangeProfilerPushRange"
+    _fields_ = [("profiler", c_void_p), ("name", c_char_p)]
+
+
+class PopRange(Params):
+    function = "cuptiRangeProfilerPopRange"
+    _fields_ = [("profiler", c_void_p)]
+
+
+class Decode(Params):
+    function = "cuptiRangeProfilerDecodeData"
+    _fields_ = [("profiler", c_void_p), ("dropped", c_size_t)]
+
+
+P = TypeVar("P", bound=Params)
+
+
+class Cupti:
+    """The loaded library."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def call(self, parameters: P) -> P:
+        """Call the function of `parameters`, which it fills in.
+
+        Raises:
+            CuptiError: the call failed, or this version of the library lacks the function.
+        """
+        last = getattr(type(parameters), type(parameters)._fields_[-1][0])
+        parameters.struct_size = last.offset + last.size  # without padding behind it
+        function = getattr(self._library, parameters.function, None)
+        if function is None:
+            raise CuptiError(f"this CUPTI has no {parameters.function}; install one of CUDA 12.6 or newer")
+        status = function(ctypes.byref(parameters))
+        if status:
+            raise CuptiError(self._said(status, parameters.function), status)
+        return parameters
+
+    def _said(self, status: int, function: str) -> str:
+        """Why a call failed: what to do, or else the library's message; the status and the function by name."""
+        name, message = (self._text(query, status) for query in ("cuptiGetResultString", "cuptiGetErrorMessage"))
+        return f"{ADVICE.get(status) or message or 'CUPTI failed'} ({name or status} from {function})"
+
+    def _text(self, function: str, status: int) -> str:
+        text = c_char_p()
+        failed = getattr(self._library, function)(c_int(status), ctypes.byref(text))
+        return "" if failed or text.value is None else text.value.decode().strip().rstrip(".")
+
+
+def _places() -> Iterator[str]:
+    """Where CUPTI may be: beside this Python, as NVIDIA's wheels install it, then wherever the loader looks."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        yield from sorted(map(str, Path(folder).glob("cu*/lib/libcupti.so.*")), reverse=True)
+    yield from ("libcupti.so.13", "libcupti.so")
+
+
+def load() -> Cupti:
+    """Load CUPTI. Raises CuptiError if there is none."""
+    for place in _places():
+        try:
+            return Cupti(ctypes.CDLL(place))
+        except OSError:
+            continue
+    raise CuptiError("CUPTI is not installed; install the Python package nvidia-cuda-cupti")

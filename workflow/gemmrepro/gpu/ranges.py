@@ -1,0 +1,163 @@
+"""Reads hardware counters of what runs on the GPU: CUPTI's Range Profiler in this process.
+
+A range is a stretch of time in which everything that the context runs is counted as one, however many kernels that is.
+The counters are more than the hardware has at once, so the same work runs once per pass. Clocks stay as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from gemmrepro.gpu import cupti
+from gemmrepro.gpu.cupti import Cupti, CuptiError
+from gemmrepro.gpu.metrics import Chip, names
+
+FEATURES = {
+    "architecture": "its architecture",
+    "sli": "SLI",
+    "vgpu": "a virtual GPU",
+    "confidential": "confidential computing",
+    "cmp": "a mining GPU",
+    "wsl": "WSL",
+}
+"""What may rule profiling out, by the field of `cupti.DeviceSupported`."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The value of a metric and its unit as in counters.csv."""
+
+    value: float
+    unit: str
+
+
+class RangeProfiler:
+    """Reads metrics on the GPU of the current context. Use it as a context manager: it holds the counters meanwhile.
+
+    Attributes:
+        units: the metrics that it reads, with their units as in counters.csv.
+        passes: how often it runs what it counts.
+    """
+
+    def __init__(self, library: Cupti, metrics: Sequence[str]) -> None:
+        """Take the counters.
+
+        Args:
+            metrics: by CUPTI's names; those that the chip lacks are left out.
+
+        Raises:
+            CuptiError: this GPU or its driver cannot be profiled or may not be, or another profiler has the counters.
+        """
+        self._cupti = library
+        library.call(cupti.Initialize())
+        device, context = current()
+        _check_supported(library, device)
+        chip = library.call(cupti.ChipName(device=device)).name.decode()
+        self._chip = Chip(library, chip, _availability(library, context))
+        try:
+            self.units = self._chip.units(metrics)
+            if not self.units:
+                raise CuptiError(f"CUPTI knows none of the metrics on {chip}")
+            self._config = self._chip.config(list(self.units))
+            self.passes = self._chip.passes(self._config)
+            self._profiler = library.call(cupti.Enable(context=context)).profiler
+        except BaseException:
+            self._chip.close()
+            raise
+
+    def __enter__(self) -> RangeProfiler:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(CuptiError) if error else nullcontext():  # the first error tells more
+            self._cupti.call(cupti.Disable(profiler=self._profiler))
+        self._chip.close()
+
+    def read(self, prepare: Callable[[], None], run: Callable[[], None]) -> dict[str, Reading]:
+        """Count what `run` makes the GPU do.
+
+        Args:
+            prepare: called before each pass, uncounted; it waits for the GPU.
+            run: launches the work and waits for it. Each of its calls must do the same.
+
+        Returns:
+            readings by metric, without those that have no value here.
+
+        Raises:
+            CuptiError: the counters could not be read.
+        """
+        data = self._data()
+        config = cupti.SetConfig(
+            profiler=self._profiler,
+            config_size=len(self._config),
+            config=ctypes.addressof(self._config),
+            data_size=len(data),
+            data=ctypes.addressof(data),
+            range=cupti.USER_RANGE,
+            replay=cupti.USER_REPLAY,
+            ranges=1,
+            levels=1,
+            least_level=1,
+            level=1,
+        )
+        self._cupti.call(config)
+        for _ in range(self.passes):
+            prepare()
+            self._cupti.call(cupti.Start(profiler=self._profiler))
+            self._cupti.call(cupti.PushRange(profiler=self._profiler, name=b"run"))
+            run()
+            self._cupti.call(cupti.PopRange(profiler=self._profiler))
+            if self._cupti.call(cupti.Stop(profiler=self._profiler)).finished:
+                break
+        else:
+            raise CuptiError(f"CUPTI wants more than the {self.passes} passes that it announced")
+        dropped = self._cupti.call(cupti.Decode(profiler=self._profiler)).dropped
+        ranges = self._cupti.call(cupti.DataInfo(data=ctypes.addressof(data), size=len(data))).ranges
+        if dropped or ranges != 1:
+            raise CuptiError(f"CUPTI kept {ranges} ranges instead of 1 and dropped {dropped}")
+        values = self._chip.values(data, list(self.units))
+        return {
+            metric: Reading(value, unit)
+            for (metric, unit), value in zip(self.units.items(), values, strict=True)
+            if value == value  # NaN: there is none
+        }
+
+    def _data(self) -> Any:
+        """An empty image for the counters of one range."""
+        wanted = list(self.units)
+        asked = cupti.DataSize(profiler=self._profiler, metrics=names(wanted), count=len(wanted), ranges=1, nodes=1)
+        data = ctypes.create_string_buffer(self._cupti.call(asked).size)
+        address = ctypes.addressof(data)
+        self._cupti.call(cupti.DataInitialize(profiler=self._profiler, size=len(data), data=address))
+        return data
+
+
+def current() -> tuple[int, int]:
+    """The number of the current device and the handle of the current context."""
+    from cuda.bindings import driver
+
+    (_, device), (_, context) = driver.cuCtxGetDevice(), driver.cuCtxGetCurrent()
+    return int(device), int(context)
+
+
+def _check_supported(library: Cupti, device: int) -> None:
+    """Raises CuptiError if this GPU, as it is set up, cannot be profiled."""
+    found = library.call(cupti.DeviceSupported(device=device, api=cupti.RANGE_PROFILER))
+    if found.supported == cupti.SUPPORTED:
+        return
+    against = [words for name, words in FEATURES.items() if getattr(found, name) != cupti.SUPPORTED]
+    raise CuptiError(f"CUPTI does not profile this GPU ({', '.join(against) or 'it does not say why'})")
+
+
+def _availability(library: Cupti, context: int) -> bytes:
+    """The image of what the GPU can count. Raises CuptiError, above all if the driver does not permit it."""
+    size = library.call(cupti.CounterAvailability(context=context)).size
+    image = ctypes.create_string_buffer(size)
+    asked = cupti.CounterAvailability(context=context, size=size, image=ctypes.addressof(image))
+    written = library.call(asked).size
+    return image.raw[:written]
