@@ -118,14 +118,16 @@ def test_the_library_beside_this_python_comes_before_the_loaders(
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     tried: list[str] = []
 
-    def missing(place: str) -> None:
+    def missing(place: str, mode: int = 0) -> None:
         tried.append(place)
-        raise OSError(place)
+        if "cupti" in place:
+            raise OSError(place)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(CuptiError, match="CUPTI is not installed"):
         cupti.load()
-    assert tried == [str(wheel), "libcupti.so.13", "libcupti.so"]
+    needed = [str(wheel.with_name(name)) for name in cupti.BESIDE]
+    assert tried == [*needed, str(wheel), "libcupti.so.13", "libcupti.so"]
 
 
 def test_a_library_without_the_profiler_says_so() -> None:

@@ -235,10 +235,16 @@ def _places() -> Iterator[str]:
     yield from ("libcupti.so.13", "libcupti.so")
 
 
+BESIDE = ("libnvperf_host.so", "libnvperf_target.so")
+"""Libraries that CUPTI loads by name alone, which the loader finds only if they are loaded already."""
+
+
 def load() -> Cupti:
     """Load CUPTI. Raises CuptiError if there is none."""
     for place in _places():
         try:
+            for name in BESIDE if "/" in place else ():
+                ctypes.CDLL(str(Path(place).with_name(name)), ctypes.RTLD_GLOBAL)
             return Cupti(ctypes.CDLL(place))
         except OSError:
             continue
