@@ -135,7 +135,7 @@ class SyntheticCupti:
         return SUCCESS
 
     def _SetConfig(self, params: Any) -> int:
-        wanted = (2, 3, 1, 1, 1, 0, 1)
+        wanted = (1, 3, 256, 1, 1, 0, 1)
         found = (params.range, params.replay, params.ranges, params.levels, params.least_level, params.pass_index)
         if (*found, params.level) != wanted or ctypes.string_at(params.config, BLOB) != b"c" * BLOB:
             return INVALID_PARAMETER
@@ -148,13 +148,7 @@ class SyntheticCupti:
     def _Stop(self, params: Any) -> int:
         self._pass += 1
         params.finished = self._pass >= self.passes and not self.more
-        return INVALID_OPERATION if "range" in self.open else self._holding("pass", False)
-
-    def _PushRange(self, params: Any) -> int:
-        return self._holding("range", True) if "pass" in self.open else INVALID_OPERATION
-
-    def _PopRange(self, params: Any) -> int:
-        return self._holding("range", False)
+        return self._holding("pass", False)
 
     def _DecodeData(self, params: Any) -> int:
         ctypes.memmove(self._data, b"d" * BLOB, BLOB)

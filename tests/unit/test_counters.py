@@ -10,11 +10,13 @@ from synthetic_cupti import SyntheticCupti
 from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
 from gemmrepro.gpu.occupancy import Occupancy
+from gemmrepro.gpu.ranges import Reading
 from gemmrepro.measure import profiler
 from gemmrepro.measure.checks.counters import check_counters
 from gemmrepro.operations import Shape
 
 TIME, BYTES, RATE = "gpu__time_duration.sum", "dram__bytes.sum", "dram__bytes.sum.per_second"
+SHARE = "lts__t_sector_hit_rate.pct"
 COUNTS = {TIME: ("nanosecond", 5e3), BYTES: ("byte", 7e6), RATE: ("byte/second", 1.4e12)}
 ONE, RUN = ("ladder.naive", "cuda13", Shape.cube(256)), ("crt.fused", "cuda13", Shape.cube(256))
 
@@ -91,10 +93,20 @@ def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_pa
 
 def test_a_run_warms_up_once_and_begins_each_pass_with_cold_caches(gpu, tmp_path) -> None:
     profiler.collect(gpu, [ONE], tmp_path)
-    marks = ("flush", "sync", "ladder.naive", "cuptiRangeProfilerPushRange", "cuptiRangeProfilerPopRange")
+    marks = ("flush", "sync", "ladder.naive", "cuptiRangeProfilerStart", "cuptiRangeProfilerStop")
     done = [step.removeprefix("cuptiRangeProfiler") for step in gpu.done if step in marks]
-    one_pass = ["flush", "sync", "PushRange", "ladder.naive", "sync", "PopRange"]
+    one_pass = ["flush", "sync", "Start", "ladder.naive", "sync", "Stop"]
     assert done == ["ladder.naive", "sync", *one_pass, *one_pass]
+
+
+def test_launches_of_a_run_are_told_as_one() -> None:
+    """What is counted is added up, what is a share or a rate is a mean by time."""
+    split = {TIME: Reading(10.0, "ns"), BYTES: Reading(100.0, "byte"), SHARE: Reading(90.0, "%")}
+    product = {TIME: Reading(30.0, "ns"), BYTES: Reading(700.0, "byte"), SHARE: Reading(50.0, "%")}
+    found = profiler.combined([split, product])
+    assert found == {TIME: Reading(40.0, "ns"), BYTES: Reading(800.0, "byte"), SHARE: Reading(60.0, "%")}
+    assert profiler.combined([split]) == split
+    assert profiler.combined([split, {TIME: Reading(30.0, "ns")}])[SHARE] == Reading(90.0, "%")
 
 
 def test_without_targets_nothing_is_opened(gpu, tmp_path) -> None:

@@ -27,10 +27,11 @@ def a_context(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(library: SyntheticCupti, *metrics: str) -> dict[str, Reading]:
-    """What is read of one run; the library also keeps when it was prepared and run."""
+    """What is read of a run's only launch; the library also keeps when it was prepared and run."""
     prepare, run = (lambda: library.asked.append("prepare")), (lambda: library.asked.append("run"))
     with RangeProfiler(Cupti(library), metrics or list(library.metrics)) as profiler:
-        return profiler.read(prepare, run)
+        (launch,) = profiler.read(prepare, run)
+    return launch
 
 
 def test_values_come_with_the_units_of_counters_csv() -> None:
@@ -41,11 +42,11 @@ def test_values_come_with_the_units_of_counters_csv() -> None:
     assert [reading.value for reading in found.values()] == [5e3, 7e6, 1.4e12, 50.5, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_each_pass_is_prepared_outside_the_range_and_run_inside() -> None:
+def test_each_pass_is_prepared_before_it_begins_and_run_inside() -> None:
     library = SyntheticCupti(COUNTS, passes=3)
     read(library)
     names = [name.removeprefix("cuptiRangeProfiler") for name in library.asked]
-    one = ["prepare", "Start", "PushRange", "run", "PopRange", "Stop"]
+    one = ["prepare", "Start", "run", "Stop"]
     start = names.index("prepare")
     assert names[start : start + len(3 * one)] == 3 * one
     assert names[start - 1] == "SetConfig" and names[start + len(3 * one)] == "DecodeData"
@@ -57,6 +58,13 @@ def test_one_profiler_reads_several_runs() -> None:
     with RangeProfiler(Cupti(library), list(COUNTS)) as profiler:
         first, second = (profiler.read(lambda: None, lambda: None) for _ in range(2))
     assert first == second and library.asked.count("cuptiRangeProfilerEnable") == 1
+
+
+def test_each_launch_has_readings_of_its_own() -> None:
+    library = SyntheticCupti(COUNTS)
+    library.ranges = 3
+    with RangeProfiler(Cupti(library), [TIME]) as profiler:
+        assert profiler.read(lambda: None, lambda: None) == [{TIME: Reading(5e3, "ns")}] * 3
 
 
 def test_a_metric_that_the_chip_lacks_is_left_out_and_one_without_a_value_too() -> None:
@@ -99,9 +107,9 @@ def test_a_gpu_that_cannot_be_profiled_is_named_with_the_reason() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value", "says"),
-    [("ranges", 2, "kept 2 ranges"), ("dropped", 1, "dropped 1"), ("more", True, "more than the 2 passes")],
+    [("ranges", 0, "counted 0 launches"), ("dropped", 1, "dropped 1"), ("more", True, "more than the 2 passes")],
 )
-def test_counters_that_are_not_of_the_one_run_are_refused(setting: str, value: int, says: str) -> None:
+def test_counters_that_are_not_of_the_whole_run_are_refused(setting: str, value: int, says: str) -> None:
     library = SyntheticCupti(COUNTS)
     setattr(library, setting, value)
     with pytest.raises(CuptiError, match=says):

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, TypeVar
 RANGE_PROFILER = 0
 """CUpti_ProfilerType, and CUpti_Profiler_API: the range profiler."""
 
-USER_RANGE, USER_REPLAY = 2, 3
-"""CUpti_ProfilerRange and CUpti_ProfilerReplayMode: ranges that the caller marks, and runs anew for each pass."""
+AUTO_RANGE, USER_REPLAY = 1, 3
+"""CUpti_ProfilerRange and CUpti_ProfilerReplayMode: each launch is a range; the caller runs them anew for each pass."""
 
 SUPPORTED = 3
 """CUpti_Profiler_Support_Level."""
@@ -174,16 +174,6 @@ class Start(Params):
 class Stop(Params):
     function = "cuptiRangeProfilerStop"
     _fields_ = [("profiler", c_void_p), ("pass_index", c_size_t), ("level", c_size_t), ("finished", c_uint8)]
-
-
-class PushRange(Params):
-    function = "cuptiRangeProfilerPushRange"
-    _fields_ = [("profiler", c_void_p), ("name", c_char_p)]
-
-
-class PopRange(Params):
-    function = "cuptiRangeProfilerPopRange"
-    _fields_ = [("profiler", c_void_p)]
 
 
 class Decode(Params):

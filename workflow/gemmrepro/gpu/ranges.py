@@ -1,7 +1,8 @@
 """Reads hardware counters of what runs on the GPU: CUPTI's Range Profiler in this process.
 
-A range is a stretch of time in which everything that the context runs is counted as one, however many kernels that is.
-The counters are more than the hardware has at once, so the same work runs once per pass. Clocks stay as they are.
+Each launch of a kernel is counted by itself, from its begin to its end on the GPU: a range that the host marks holds
+the host's way to the launch and back as well. The counters are more than the hardware has at once, so the same
+work runs once per pass. Clocks stay as they are.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ FEATURES = {
     "wsl": "WSL",
 }
 """What may rule profiling out, by the field of `cupti.DeviceSupported`."""
+
+
+MOST = 256
+"""Launches that can be counted at once."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class RangeProfiler:
             self._cupti.call(cupti.Disable(profiler=self._profiler))
         self._chip.close()
 
-    def read(self, prepare: Callable[[], None], run: Callable[[], None]) -> dict[str, Reading]:
+    def read(self, prepare: Callable[[], None], run: Callable[[], None]) -> list[dict[str, Reading]]:
         """Count what `run` makes the GPU do.
 
         Args:
@@ -86,10 +91,10 @@ class RangeProfiler:
             run: launches the work and waits for it. Each of its calls must do the same.
 
         Returns:
-            readings by metric, without those that have no value here.
+            of each launch in order, readings by metric, without those that have no value there.
 
         Raises:
-            CuptiError: the counters could not be read.
+            CuptiError: the counters could not be read, or there are none or more than MOST launches.
         """
         data = self._data()
         config = cupti.SetConfig(
@@ -98,9 +103,9 @@ class RangeProfiler:
             config=ctypes.addressof(self._config),
             data_size=len(data),
             data=ctypes.addressof(data),
-            range=cupti.USER_RANGE,
+            range=cupti.AUTO_RANGE,
             replay=cupti.USER_REPLAY,
-            ranges=1,
+            ranges=MOST,
             levels=1,
             least_level=1,
             level=1,
@@ -109,18 +114,18 @@ class RangeProfiler:
         for _ in range(self.passes):
             prepare()
             self._cupti.call(cupti.Start(profiler=self._profiler))
-            self._cupti.call(cupti.PushRange(profiler=self._profiler, name=b"run"))
             run()
-            self._cupti.call(cupti.PopRange(profiler=self._profiler))
             if self._cupti.call(cupti.Stop(profiler=self._profiler)).finished:
                 break
         else:
             raise CuptiError(f"CUPTI wants more than the {self.passes} passes that it announced")
         dropped = self._cupti.call(cupti.Decode(profiler=self._profiler)).dropped
         ranges = self._cupti.call(cupti.DataInfo(data=ctypes.addressof(data), size=len(data))).ranges
-        if dropped or ranges != 1:
-            raise CuptiError(f"CUPTI kept {ranges} ranges instead of 1 and dropped {dropped}")
-        values = self._chip.values(data, list(self.units))
+        if dropped or not ranges:
+            raise CuptiError(f"CUPTI counted {ranges} launches and dropped {dropped}")
+        return [self._readings(self._chip.values(data, list(self.units), index)) for index in range(ranges)]
+
+    def _readings(self, values: Sequence[float]) -> dict[str, Reading]:
         return {
             metric: Reading(value, unit)
             for (metric, unit), value in zip(self.units.items(), values, strict=True)
@@ -128,9 +133,11 @@ class RangeProfiler:
         }
 
     def _data(self) -> Any:
-        """An empty image for the counters of one range."""
+        """An empty image for the counters of MOST launches."""
         wanted = list(self.units)
-        asked = cupti.DataSize(profiler=self._profiler, metrics=names(wanted), count=len(wanted), ranges=1, nodes=1)
+        asked = cupti.DataSize(
+            profiler=self._profiler, metrics=names(wanted), count=len(wanted), ranges=MOST, nodes=MOST
+        )
         data = ctypes.create_string_buffer(self._cupti.call(asked).size)
         address = ctypes.addressof(data)
         self._cupti.call(cupti.DataInitialize(profiler=self._profiler, size=len(data), data=address))

@@ -1,12 +1,14 @@
 """Reads the hardware counters of runs with CUPTI, in this process.
 
-A run is counted as one, with all its launches, a library's included, and whatever lies between them. It begins with
-cold caches: before each pass the L2 is flushed. If there is no CUPTI, or it may not read the counters (a permission of
+A run of several launches, a library's included, is read as one: bytes, instructions, cycles and times are summed,
+percentages and rates are means weighted by the launches' times. It begins with cold caches: before each pass the L2 is
+flushed, and not between its launches. If there is no CUPTI, or it may not read the counters (a permission of
 the driver), there are no rows, and a reason.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,8 @@ from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
 from gemmrepro.timing import Timer
+
+TIME = "gpu__time_duration.sum"
 
 LAUNCH = "launch__"
 """Metrics of a launch that are computed, not counted, begin with this."""
@@ -65,7 +69,22 @@ def _counted(profiler: RangeProfiler, timer: Timer, loaded: Loaded, shape: Shape
         timer.session.sync()
 
     run()  # loads the code
-    return profiler.read(flush, run)
+    return combined(profiler.read(flush, run))
+
+
+def combined(launches: Sequence[Mapping[str, Reading]]) -> dict[str, Reading]:
+    """The readings of a run's launches as one (see the module); a launch without a metric does not count for it."""
+    found = {}
+    for metric in dict.fromkeys(metric for launch in launches for metric in launch):
+        read = [launch for launch in launches if metric in launch]
+        values = [launch[metric].value for launch in read]
+        if metric.endswith((".sum", "_elapsed.max")):
+            value = math.fsum(values)
+        else:
+            weights = [launch[TIME].value if TIME in launch else 1.0 for launch in read]
+            value = math.fsum(map(math.prod, zip(values, weights, strict=True))) / math.fsum(weights)
+        found[metric] = Reading(value, read[0][metric].unit)
+    return found
 
 
 def launched(loaded: Loaded, shape: Shape) -> dict[str, Reading]:
