@@ -15,6 +15,7 @@ from gemmrepro.experiments.run import Context, Subject
 from gemmrepro.measure.records import Check
 from gemmrepro.paper.discussion.compilers import Compilers
 from gemmrepro.paper.discussion.sources import Sources
+from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.timing import Burst
 
 EXPERIMENT = experiments.experiment("cutile", "releases")
@@ -158,3 +159,11 @@ def test_the_page_has_a_row_for_each_kernel_and_says_what_is_refused():
     assert text.count("refused") == 1, "13.3.36 refuses pairs_bf16"
     assert '<s class="stale">' in str(page.speeds(8192)) and "13.3.36" not in str(page.speeds(8192))
     assert not page.speeds(2048) and not Compilers(Sources("cutile", {})).speeds(4096)
+
+
+def test_kernels_left_out_for_one_reason_are_named_together():
+    entries = [{"kernel": name, "toolkit": "cuda13", "reason": "no binaries"} for name in "abbcdef"]
+    several, one = SkippedView.grouped([*entries, {"kernel": "a", "toolkit": "cuda12", "reason": "no binaries"}])
+    assert several == SkippedView("a, b, c, d and 2 more", "cuda13", "no binaries")
+    assert one == SkippedView("a", "cuda12", "no binaries")
+    assert SkippedView.grouped(entries[:5]) == (SkippedView("a, b, c and d", "cuda13", "no binaries"),)
