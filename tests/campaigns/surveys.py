@@ -172,7 +172,6 @@ ON_A_GPU = (
     "measure/compilation_check.py: check",
     "measure/compilations.py: just_in_time",
     "measure/compilations.py: codes",
-    "measure/compiler_versions.py: _timed",
     "gpu/loaded.py: occupancy",
     "gpu/occupancy.py: occupancy",
     "gpu/ranges.py: current",

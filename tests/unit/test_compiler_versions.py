@@ -1,8 +1,6 @@
 """cuTile's kernels by version of the compiler: the committed table is today's, and how it is made and shown."""
 
 import json
-from argparse import Namespace
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from gemmrepro import registry
 from gemmrepro.build import cutile, sass, versions
 from gemmrepro.build.key import build_key
 from gemmrepro.errors import UserError
-from gemmrepro.measure import compiler_versions
 from gemmrepro.paper.discussion.compilers import Compilers
 from gemmrepro.paper.discussion.sources import Sources
 
@@ -108,8 +105,8 @@ def test_kernels_are_compiled_once_and_refusals_are_kept(tmp_path, compiled):
     rows = versions.compile_all(some, "13.5.37", Path("py"), tmp_path, 2)
     assert sorted(compiled) == [f"py {name}" for name in ("full_waves", "last_wave", "matmul", "multiply", "turn")]
     assert [row.error for row in rows if row.entry == "turn"] == ["NoError: not this one"]
-    assert versions.binary(tmp_path, some[1]).read_bytes() == b"machine code" * 2
-    assert not versions.binary(tmp_path, some[2]).exists()
+    assert versions.binary(tmp_path, some[1], "13.5.37").read_bytes() == b"machine code" * 2
+    assert not versions.binary(tmp_path, some[2], "13.5.37").exists()
     table = tmp_path / "compilers.csv"
     table.write_text(versions.text(rows))
     assert versions.read(table) == rows
@@ -123,9 +120,10 @@ def test_kernels_are_compiled_once_and_refusals_are_kept(tmp_path, compiled):
 def test_the_command_writes_the_familys_table_in_the_order_of_its_kernels(tmp_path, compiled, monkeypatch):
     monkeypatch.setattr(versions, "path_of", lambda family: tmp_path / f"{family}.csv")
     monkeypatch.setattr(versions, "environment", lambda version, folder: folder / version)
-    monkeypatch.setattr(compiler_versions, "kernels_of", lambda family: list(KERNELS[:3]))
-    arguments = Namespace(family="cutile", versions="13.3.36,13.5.37", environments=tmp_path, binaries=tmp_path, jobs=1)
-    assert compiler_versions.compile_step(arguments) == 0
+    monkeypatch.setattr(versions, "kernels_of", lambda family: list(KERNELS[:3]))
+    options = ["--versions", "13.3.36,13.5.37", "--environments", str(tmp_path), "--binaries", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["versions", *options])
+    assert versions.main() == 0
     rows = versions.read(tmp_path / "cutile.csv")
     assert [(row.kernel, row.compiler) for row in rows] == [
         (kernel.id, version) for kernel in KERNELS[:3] for version in ("13.3.36", "13.5.37")
@@ -135,10 +133,18 @@ def test_the_command_writes_the_familys_table_in_the_order_of_its_kernels(tmp_pa
         versions.read(tmp_path / "cutile.csv")
 
 
+def test_a_binary_is_told_from_that_of_other_sources_by_its_name(tmp_path, monkeypatch):
+    kernel = KERNELS[1]
+    before = versions.binary(tmp_path, kernel, "13.5.37")
+    assert before.parent.name == "13.5.37" and versions.key_of(kernel, "13.5.37") in before.name
+    monkeypatch.setattr(versions, "build_key", lambda *known: "another")
+    assert versions.binary(tmp_path, kernel, "13.5.37") != before
+
+
 def test_only_families_with_kernels_in_cutile_have_versions_to_compare():
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
-        compiler_versions.kernels_of("ladder")
-    assert {kernel.family for kernel in compiler_versions.kernels_of("cutile")} == {"cutile"}
+        versions.kernels_of("ladder")
+    assert {kernel.family for kernel in versions.kernels_of("cutile")} == {"cutile"}
 
 
 def test_the_page_shows_every_entry_point_and_marks_spills_and_waits():
@@ -153,36 +159,3 @@ def test_the_page_shows_every_entry_point_and_marks_spills_and_waits():
     assert (
         not Compilers(Sources("ladder", {})).table() and not Compilers(Sources("ladder", {})).differing("a", "b").known
     )
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """As if there were one."""
-    monkeypatch.setattr(compiler_versions.device, "open_gpu", lambda: None)
-    monkeypatch.setattr(compiler_versions.lock, "exclusive", lambda session: nullcontext())
-
-
-def test_each_round_times_every_kernel_at_every_size_that_a_sweep_would(gpu, tmp_path, monkeypatch):
-    kernels = [registry.kernel(name) for name in ("cutile.matmul_fp16", "cutile.vector_add", "cutile.matmul_fp64")]
-    timed = []
-
-    def _timed(session, kernel, size, number, arguments):
-        timed.append((kernel.id, size, number))
-        return [{"kernel": kernel.id, "compiler": "13.1", "n": size, "round": number, "us": 1.0}]
-
-    monkeypatch.setattr(compiler_versions, "kernels_of", lambda family: kernels)
-    monkeypatch.setattr(compiler_versions, "_timed", _timed)
-    asked = Namespace(sizes="8192,16384", rounds=2, family="cutile", out=tmp_path / "times.csv")
-    assert compiler_versions.time_step(asked) == 0
-    assert timed == [
-        (name, size, number)
-        for number in (0, 1)
-        for name, size in (("cutile.matmul_fp16", 8192), ("cutile.matmul_fp16", 16384), ("cutile.matmul_fp64", 8192))
-    ], "vectors have no baseline, and fp64 at 16384 takes seconds"
-    assert len(asked.out.read_text().splitlines()) == 1 + len(timed)
-
-
-def test_without_kernels_to_time_nothing_is_written_and_nothing_fails(gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler_versions, "kernels_of", lambda family: [])
-    asked = Namespace(sizes="4096", rounds=2, family="cutile", out=tmp_path / "times.csv")
-    assert compiler_versions.time_step(asked) == 0 and not asked.out.exists()

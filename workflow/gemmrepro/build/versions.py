@@ -1,5 +1,11 @@
 """cuTile kernels by version of their compiler: environments, binaries, and what the machine code of each holds.
 
+    python -m gemmrepro.build.versions --family cutile --jobs 2 --environments resources/compilers
+
+compiles every kernel with every version and writes the family's table, ``kernels/<family>/compilers.csv``, which the
+report shows. It needs the package index, cuobjdump, nvdisasm (of the newest version) and fatbinary, and no GPU. Rows of
+today's sources are kept. The binaries that it leaves are timed by the family's experiment ``releases``.
+
 A version of the compiler is one of the package ``nvidia-cuda-tileiras``, with the assembler and the libNVVM that it
 calls. The language, ``cuda-tile``, stays at the version of the CUDA 13 image, so the source means the same throughout;
 it writes the newest form of its byte code that the compiler reads.
@@ -7,10 +13,12 @@ it writes the newest form of its byte code that the compiler reads.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import re
 import shutil
 import subprocess
+import sys
 import venv
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +33,7 @@ from gemmrepro.build.listings import Listings
 from gemmrepro.core.files import write_atomic
 from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.core.tables import csv_text
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, run_stage
 from gemmrepro.registry import Kernel, kernels
 
 VERSIONS = ("13.3.36", "13.4.59", "13.4.92", "13.5.37")
@@ -38,6 +46,9 @@ CALLED = ("nvidia-cuda-nvcc", "nvidia-nvvm")
 """What the compiler calls: the assembler and the library for its middle, both of the compiler's own minor version."""
 
 LOCK = ROOT / "envs" / "requirements" / "cuda13.txt"
+
+BINARIES = ROOT / "results" / "compilers"
+"""The folder of the binaries, by default; where the experiment looks for them."""
 
 FILE = "compilers.csv"
 """The table of a family, in its folder."""
@@ -126,6 +137,7 @@ def compile_all(
     Leaves a fat binary of each kernel in `folder`, see `binary`; none of a kernel that is refused.
 
     Args:
+        folder: of the binaries of all versions.
         known: rows of an earlier table; what they say of today's sources is kept, and not compiled again.
 
     Raises:
@@ -136,34 +148,39 @@ def compile_all(
 
     def compile_entry(pair: tuple[Kernel, Kernel]) -> Made:
         kernel, code = pair
-        row = earlier.get((kernel.id, code.code.entry, build_key(kernel, version, installed(version))))
-        if row and (row.error or _part(folder, kernel, code).is_file()):
+        row = earlier.get((kernel.id, code.code.entry, key_of(kernel, version)))
+        if row and (row.error or _part(folder, kernel, version, code).is_file()):
             return row
         return _compile_entry(kernel, code, version, python, folder)
 
     with ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(compile_entry, codes))
     for kernel in some:
-        parts = [_part(folder, kernel, code) for code in kernel.codes]
+        parts = [_part(folder, kernel, version, code) for code in kernel.codes]
         if all(part.is_file() for part in parts):
-            write_atomic(binary(folder, kernel), b"".join(part.read_bytes() for part in parts))
+            write_atomic(binary(folder, kernel, version), b"".join(part.read_bytes() for part in parts))
     return made
 
 
-def binary(folder: Path, kernel: Kernel) -> Path:
-    """Where `compile_all` leaves the fat binary of a kernel."""
-    return folder / f"{kernel.id}.fatbin"
+def binary(folder: Path, kernel: Kernel, version: str) -> Path:
+    """Where `compile_all` leaves the fat binary that a version makes of a kernel's source as it is today."""
+    return folder / version / f"{kernel.id}-{key_of(kernel, version)}.fatbin"
 
 
-def _part(folder: Path, kernel: Kernel, code: Kernel) -> Path:
-    return folder / kernel.id / code.code.entry / "part.fatbin"
+def key_of(kernel: Kernel, version: str) -> str:
+    """The build key of a kernel with this version of the compiler."""
+    return build_key(kernel, version, installed(version))
+
+
+def _part(folder: Path, kernel: Kernel, version: str, code: Kernel) -> Path:
+    return binary(folder, kernel, version).with_suffix("") / code.code.entry / "part.fatbin"
 
 
 def _compile_entry(kernel: Kernel, code: Kernel, version: str, python: Path, folder: Path) -> Made:
     """Compile one entry point of `kernel`, anew."""
     entry = code.code.entry
-    made = Made(kernel.id, entry, version, build_key(kernel, version, installed(version)))
-    part = _part(folder, kernel, code)
+    made = Made(kernel.id, entry, version, key_of(kernel, version))
+    part = _part(folder, kernel, version, code)
     shutil.rmtree(part.parent, ignore_errors=True)
     part.parent.mkdir(parents=True)
     cubin, message = cutile.attempts(code, [ARCH], 1, part.parent, str(python))[ARCH]
@@ -228,7 +245,7 @@ def read(path: Path) -> list[Made]:
 def current(family: str, rows: Sequence[Made]) -> list[Made]:
     """Those of `rows` that were made of today's sources and constants."""
     today = {
-        (kernel.id, code.code.entry, version): build_key(kernel, version, installed(version))
+        (kernel.id, code.code.entry, version): key_of(kernel, version)
         for kernel in kernels(family)
         if kernel.code.compiler == "cutile"
         for code in kernel.codes
@@ -240,3 +257,44 @@ def current(family: str, rows: Sequence[Made]) -> list[Made]:
 def _row(line: Mapping[str, Any]) -> Made:
     numbers: dict[str, Any] = {name: int(line[name]) if line[name] else None for name in _NUMBERS}
     return Made(**{name: line[name] for name in COLUMNS if name not in _NUMBERS}, **numbers)
+
+
+def kernels_of(family: str) -> list[Kernel]:
+    """The family's kernels in cuTile. Raises UserError if it has none."""
+    found = [kernel for kernel in kernels(family) if kernel.code.compiler == "cutile"]
+    if not found:
+        raise UserError(f"family {family} has no kernels in cuTile, and only its compiler's versions are compared.")
+    return found
+
+
+def compile_family(family: str, some: Sequence[str], environments: Path, folder: Path, jobs: int) -> None:
+    """Compile every kernel of `family` with each of `some` versions, and write the family's table."""
+    found, known = kernels_of(family), read(path_of(family))
+    made: list[Made] = []
+    for version in some:
+        rows = compile_all(found, version, environment(version, environments), folder, jobs, known)
+        refused = sum(bool(row.error) for row in rows)
+        print(f"{version}: {len(rows) - refused} of {len(rows)} entry points compiled", file=sys.stderr)
+        made += rows
+    entries = [(kernel.id, code.code.entry) for kernel in found for code in kernel.codes]
+    made.sort(key=lambda row: entries.index((row.kernel, row.entry)))
+    write_atomic(path_of(family), text(made))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m gemmrepro.build.versions", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--family", default="cutile", help="a family with kernels in cuTile (default cutile)")
+    parser.add_argument("--versions", default=",".join(VERSIONS), help="of nvidia-cuda-tileiras, by commas")
+    parser.add_argument("--environments", required=True, type=Path, help="folder of the compilers; kept")
+    parser.add_argument("--binaries", default=BINARIES, type=Path, help="folder of the binaries (results/compilers)")
+    parser.add_argument("--jobs", type=int, default=1, help="compilations at a time")
+    given = parser.parse_args()
+    folders = given.environments.resolve(), given.binaries.resolve()
+    compile_family(given.family, given.versions.split(","), *folders, given.jobs)
+    return 0
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,16 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY, SNAKEMAKE
+from gemmrepro.core.text import listed
 from gemmrepro.experiments import Column
 from gemmrepro.experiments.declarations import path_of
 from gemmrepro.experiments.results import Results
 from gemmrepro.paper.claims import experiment_anchor, experiment_row_anchor
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.text import NONE, number
+
+NAMED = 4
+"""How many kernels are named that were left out for one reason."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class ExperimentRow:
 
 @dataclass(frozen=True)
 class SkippedView:
-    """What did not run, and why."""
+    """What did not run, one kernel or several, and why."""
 
     kernel: str
     toolkit: str
@@ -50,6 +54,14 @@ class SkippedView:
     def of(cls, entry: Mapping[str, Any]) -> SkippedView:
         """From an entry of run.json."""
         return cls(str(entry.get("kernel")), str(entry.get("toolkit")), str(entry.get("reason")))
+
+    @classmethod
+    def grouped(cls, entries: Iterable[Mapping[str, Any]]) -> tuple[SkippedView, ...]:
+        """From entries of run.json, those of one reason as one; of more than NAMED kernels it names the first."""
+        kernels: dict[tuple[str, str], dict[str, None]] = {}
+        for one in map(cls.of, entries):
+            kernels.setdefault((one.toolkit, one.reason), {})[one.kernel] = None
+        return tuple(cls(_some([*names]), toolkit, reason) for (toolkit, reason), names in kernels.items())
 
 
 @dataclass(frozen=True)
@@ -106,11 +118,16 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> Experiment
         machine=results.machine,
         on_cpu=experiment.device == "cpu",
         date=str(results.run.get("date") or "")[:10],
-        skipped=tuple(SkippedView.of(entry) for entry in results.run.get("skipped") or []),
+        skipped=SkippedView.grouped(results.run.get("skipped") or []),
         link=inputs.files.add(results.path, f"data/experiments/{family}/{experiment.name}.csv"),
         command=experiment_command(family, results),
         source_link=inputs.files.add(path_of(family), f"data/sources/{family}/{path_of(family).name}"),
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    """``a, b and c``; ``a, b, c, d and 3 more``."""
+    return listed(names if len(names) <= NAMED else [*names[:NAMED], f"{len(names) - NAMED} more"])
 
 
 def _cell(row: Mapping[str, Any], column: Column) -> str:

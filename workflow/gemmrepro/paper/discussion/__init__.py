@@ -72,6 +72,7 @@ def functions(sources: Sources) -> dict[str, Any]:
         "waves": reference.waves,
         "compilers": compilers.table,
         "compiled_otherwise": compilers.differing,
+        "compiled_speeds": compilers.speeds,
         "published": reference.published,
         # Arithmetic and text.
         "number": live.number,

@@ -1,16 +1,22 @@
-"""A table of a family's kernels by version of their compiler, ``kernels/<family>/compilers.csv``."""
+"""Tables of a family's kernels by version of their compiler: machine code, from ``kernels/<family>/compilers.csv``, and
+speed, from the experiment ``releases``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 from markupsafe import Markup
 
 from gemmrepro.build import versions
 from gemmrepro.build.versions import Made
+from gemmrepro.core.text import format_number
+from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.discussion.live import Live
 from gemmrepro.paper.discussion.sources import Sources
+from gemmrepro.paper.discussion.table import table
 
 CAPTION = (
     "Registers per thread, shared memory per block in KiB, and instructions, of each entry point for sm_{arch}, by "
@@ -18,10 +24,17 @@ CAPTION = (
     "into the next K step; a dagger, code that waits for every wgmma."
 )
 
+EXPERIMENT = "releases"
+
+SPEEDS = (
+    "At {n}: TFLOP/s of what {package} {image} makes, and the speed of what other versions make, relative to it. Each "
+    "pair ran in turn on the same matrices."
+)
+
 
 @dataclass(frozen=True)
 class Compilers:
-    """The machine code that versions of a compiler make of the family's kernels."""
+    """The machine code that versions of a compiler make of the family's kernels, and its speed."""
 
     sources: Sources
 
@@ -49,6 +62,27 @@ class Compilers:
             "<table>\n<caption><span>{}</span></caption>\n<thead><tr><td></td>{}</tr></thead>\n<tbody>\n{}\n</tbody>\n"
             "</table>\n</div>"
         ).format(caption, head, Markup("\n").join(lines))
+
+    def speeds(self, n: int) -> Markup:
+        """A row for each kernel that was timed at size `n`, a column for each version; empty where none was."""
+        results = self.sources.results.get(EXPERIMENT)
+        rows = results.rows[results.rows["n"] == n] if results else pd.DataFrame()
+        if rows.empty:
+            return Markup("")
+        refused = {(row.kernel, row.compiler) for row in self._rows if row.error}
+        others = list(dict.fromkeys(row.compiler for row in self._rows if row.compiler in {*rows["compiler"]}))
+        lines = []
+        for kernel, timed in rows.groupby("kernel", sort=False):
+            known: dict[str, object] = {row["compiler"]: self._speed(row, "ratio") for _, row in timed.iterrows()}
+            known |= {other: "refused" for other in others if (kernel, other) in refused}
+            cells = [known.get(other, Live()) for other in others]
+            lines.append((str(kernel).split(".", 1)[1], self._speed(timed.iloc[0], "image"), *cells))
+        package, image = "nvidia-cuda-tileiras", versions.locked("nvidia-cuda-tileiras")
+        return table(SPEEDS.format(n=n, package=package, image=image), ("", image, *others), lines)
+
+    def _speed(self, row: pd.Series, column: str) -> Live:
+        link = experiment_row_anchor(self.sources.family, EXPERIMENT, row.name)
+        return Live(format_number(row[column]), float(row[column]), link, row["status"] == "stale")
 
     def differing(self, before: str, after: str) -> Live:
         """How many entry points two versions make different numbers of registers, bytes or instructions for."""
