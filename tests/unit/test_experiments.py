@@ -313,6 +313,17 @@ def test_a_row_that_does_not_fit_is_refused(sums, cells, word):
         Context(None, sums, {}, {}).row(Subject("sums.inside", "cuda12", "key"), **cells)
 
 
+@pytest.mark.parametrize(("left_out", "toolkit"), [(None, "cuda12"), (("sums.outside", "cuda12"), "cuda13")])
+def test_the_toolkit_of_most_kernels_represents_an_experiment(runner, tmp_path, left_out, toolkit):
+    """Guests of another family may be built with a toolkit that the experiment's own kernels are not."""
+    made, run = runner
+    if left_out:
+        kernel, missing = left_out
+        (made.build / missing / f"{kernel}.json").unlink()
+    run()
+    assert load(tmp_path / "out", "sums")["errors"].toolkit == toolkit
+
+
 # Recordings
 
 

@@ -55,11 +55,15 @@ class Results:
 
     @cached_property
     def toolkit(self) -> str | None:
-        """The toolkit that represents it: the first of TOOLKIT_ORDER with current rows, else with any."""
+        """The toolkit that represents it: that of most of its kernels, by current rows if there are any, or None.
+
+        Kernels of another family that join an experiment may be built with a toolkit that its own are not.
+        """
         for rows in (self.rows[is_current(self.rows)], self.rows):
-            for toolkit in TOOLKIT_ORDER:
-                if (rows["toolkit"] == toolkit).any():
-                    return toolkit
+            kernels = rows.groupby("toolkit")["kernel"].nunique()
+            found = [toolkit for toolkit in TOOLKIT_ORDER if toolkit in kernels]
+            if found:
+                return max(found, key=lambda toolkit: kernels[toolkit])
         return None
 
     def of(self, kernel: str, toolkit: str | None, **cells: Any) -> pd.DataFrame:
