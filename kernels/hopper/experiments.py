@@ -135,6 +135,8 @@ LIBRARY = "cublas.gemm"
 FORMS = "hopper.by_energy"
 BURST = 6
 """Launches from rest."""
+SIZES_OF_FORMS = [1024, 1536, 2048, 3072, 4096, 5120, 8192, 16384]
+"""Those of the model's fit. A run may time fewer of them (the setting `sizes`)."""
 
 
 def _alone(context: Any, call: Any, flop: float) -> dict[str, float | None]:
@@ -174,6 +176,8 @@ def _forms(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     from gemmrepro.operands import Operands, random
     from gemmrepro.operations import Shape
 
+    if point["n"] not in context.settings["sizes"]:
+        return
     shape, kernel = Shape.cube(point["n"]), registry.kernel(FORMS)
     flop, chosen = 2.0 * shape.n**3, kernel.at(shape).code.entry
     launched = Operands.of(kernel, shape, *random(kernel.problem, shape, 1))
@@ -285,8 +289,8 @@ EXPERIMENTS = (
         question="What time and energy does each form take alone, hot and from rest? Does the host choose the best?",
         kernels=(FORMS,),
         libraries=(LIBRARY,),
-        parameters={"ns": [1024, 1536, 2048, 3072, 4096, 5120, 8192, 16384]},
-        settings={"heat": 0.4, "seconds": 0.4, "rest": 0.6},
+        parameters={"ns": SIZES_OF_FORMS},
+        settings={"sizes": SIZES_OF_FORMS, "heat": 0.4, "seconds": 0.4, "rest": 0.6},
         columns=(
             Column("n", "M = N = K", kind="integer"),
             Column("form", "entry point; empty for the library", kind="text"),
