@@ -17,6 +17,7 @@ from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.discussion.live import Live
 from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.discussion.table import table
+from gemmrepro.paper.text import anchor
 
 CAPTION = (
     "Registers per thread, shared memory per block in KiB, and instructions, of each entry point for sm_{arch}, by "
@@ -106,8 +107,15 @@ def _name(kernel: str, entry: str, entries: Sequence[tuple[str, str]]) -> str:
 
 
 def _line(name: str, cells: Sequence[Made | None]) -> Markup:
-    columns = Markup("").join(Markup('<td class="n">{}</td>').format(_shown(cell)) for cell in cells)
+    columns = Markup("").join(Markup('<td class="n">{}</td>').format(_linked(cell)) for cell in cells)
     return Markup('<tr><th scope="row">{}</th>{}</tr>').format(name, columns)
+
+
+def _linked(made: Made | None) -> Markup | str:
+    """What a version made of an entry point, with a link to its kernel's source, machine code and samples."""
+    if made is None or made.error:
+        return _shown(made)
+    return Markup('<a href="#code-{}">{}</a>').format(anchor(made.kernel), _shown(made))
 
 
 def _shown(made: Made | None) -> str:
