@@ -4,7 +4,9 @@
 since none reaches 2^53.
 
 `products` makes the article's tables: slices, pairs, split and multiplication timed separately, and the error,
-relative to an exact product at sampled rows and columns and to cuBLAS's FP64 product as in the article.
+relative to an exact product at sampled rows and columns and to cuBLAS's FP64 product as in the article. All kernels of
+a size are timed in several rounds. How fast the host launches changes from one second to the next, and at 16384 whether
+blocks stay in step from one launch to the next: both show between rounds, hence in the intervals.
 
 `variants` times the multiplication in other tiles and distributed over more blocks, and `direct` the first program
 beside an FP64 product in cuTile: what the article tried without effect, and what it says that it beats.
@@ -16,6 +18,8 @@ outputs with exact ones.
 from __future__ import annotations
 
 import hashlib
+import statistics
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -238,7 +242,57 @@ def _product_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"n": n} for n in parameters["ns"]]
 
 
-_OWN = ("d", "d_worst", "d_random", "slices_a", "slices_b", "pairs", "split_us", "kernel_us", "share")
+Rounds = list[list[float]]
+"""Samples, a list for each round."""
+
+SAMPLES, SECONDS = 5, 0.02
+"""The most samples of one time in a round, and the time after which it takes no more."""
+
+STEADY_US = 20_000.0
+"""A launch that takes longer counts although it is a round's first."""
+
+LONG_US = 100_000.0
+"""A product that takes longer is not timed a second time as a whole."""
+
+
+def _with_ends(name: str) -> tuple[str, str, str]:
+    """A column and those of the ends of its interval: ``split_us``, ``split_low_us``, ``split_high_us``."""
+    stem = name.removesuffix("_us")
+    unit = name.removeprefix(stem)
+    return name, f"{stem}_low{unit}", f"{stem}_high{unit}"
+
+
+def _known_within(name: str, meaning: str, unit: str = "") -> tuple[Column, Column, Column]:
+    """The column of a number, and those of the ends of its interval."""
+    name, low, high = _with_ends(name)
+    return (
+        Column(name, meaning, unit, low=low, high=high),
+        Column(low, "lower end of its 95% interval", unit),
+        Column(high, "upper end of its 95% interval", unit),
+    )
+
+
+def _level(name: str, rounds: Rounds, repeatability: float = 0.0) -> dict[str, float]:
+    """The cells of a number sampled in `rounds`, and of the ends of its interval."""
+    from gemmrepro import stats
+
+    level = stats.rounds_interval(rounds, repeatability=repeatability)
+    return dict(zip(_with_ends(name), (level.value, level.low, level.high), strict=True))
+
+
+def _quotients(dividends: Rounds, times: Rounds, factor: float = 1.0) -> Rounds:
+    """The median of each round's dividends over each of its times, multiplied by `factor`."""
+    return [
+        [factor * statistics.median(beside) / each for each in taken]
+        for beside, taken in zip(dividends, times, strict=True)
+    ]
+
+
+_PARTS = ("split_us", "kernel_us", "total_us")
+_OWN = (
+    *("d", "d_worst", "d_random", "slices_a", "slices_b", "pairs"),
+    *(column for name in ("split_us", "kernel_us", "share") for column in _with_ends(name)),
+)
 """Columns that are empty for a library."""
 
 
@@ -258,7 +312,6 @@ class _Product:
         self.operands = Operands(problem, self.shape, tuple(inputs), output)
         self.a, self.b, self.c = (array.reshape(n, n) for array in (*inputs, output))
         self.judge = Judge(self.a, self.b, context.parameters.get("sampled", 2), n)
-        self._rates: dict[str, float] = {}
         self._least_d: dict[Any, dict[str, int]] = {}
 
     def time(self, call: Any) -> float:
@@ -267,60 +320,140 @@ class _Product:
         times = [self._timer.once(call) for _ in range(1 if first > 1e5 else self._context.settings["repeats"])]
         return sorted(times)[len(times) // 2]
 
-    def rate(self, dtype: str) -> float:
-        """Operations per second of cuBLAS in a low type, both operands K-major."""
+    def sample(self, call: Any) -> list[float]:
+        """Times of one round in microseconds; the first launch only counts where it takes longer than 20 ms."""
+        first = self._timer.once(call)
+        times = [first] if first > STEADY_US else []
+        wanted = min(SAMPLES, max(1, int(1e6 * SECONDS / first)))
+        return times + [self._timer.once(call) for _ in range(wanted - len(times))]
+
+    def takes(self, subject: Any) -> bool:
+        """Whether a kernel can run this size, and is timed at it; a library always."""
+        if subject.toolkit == "library":
+            return True
+        kernel = self._context.kernel(subject)
+        return not (0 < kernel.timing.timed_to < self.n) and bool(kernel.takes(self.shape))
+
+    def counts(self, subject: Any) -> dict[str, Any]:
+        """C by one subject, not timed; returns how many slices and pairs it took."""
+        cells: dict[str, Any] = dict.fromkeys(_OWN)
+        if subject.toolkit == "library":
+            self._context.bind(subject, self.operands)()
+            return cells
+        loaded = self._context.loaded(subject)
+        kernel = loaded.kernel
+        cells["d"] = kernel.compute.d
+        if "slices_a" not in kernel.run.workspace:
+            loaded.bind(self.operands)()
+            return cells
+        if kernel.run.program is None:
+            loaded.bind(self.operands)()
+            slices = (_split(kernel)["s"],) * 2
+            cells |= self._bounded(kernel, slices)
+        else:
+            from gemmrepro.ozaki import programs
+
+            launches = loaded.launches(self.operands)
+            slices = programs.split(launches, programs.FORMATS[kernel.run.workspace["slices_a"].dtype])
+            programs.multiply(launches, *slices)
+        return {**cells, **_counts(kernel, slices)}
+
+    def dtype(self, subject: Any) -> str:
+        """The type of a kernel's slices."""
+        return str(self._context.kernel(subject).run.workspace["slices_a"].dtype)
+
+    def fp64(self) -> list[float]:
+        """Times of cuBLAS in FP64 in one round, in microseconds."""
+        return self.sample(self._context.bind_library(DGEMM, self.operands))
+
+    def low(self, dtype: str) -> list[float]:
+        """The same in a low type, both operands K-major."""
         from gemmrepro.gpu import baselines
         from gemmrepro.operands import Operands, random
         from gemmrepro.operations import Problem
 
-        if dtype not in self._rates:
-            low = Problem("gemm", dtype, "bf16" if dtype.startswith("fp8") else dtype, "row,col,row")
-            inputs, output = random(low, self.shape, self.n)
-            operands = Operands(low, self.shape, tuple(inputs), output)
-            call = baselines.baseline("cublas.gemm_k_major").bind(self._context.session, operands)
-            self._rates[dtype] = self.flops / self.time(call) * 1e6
-        return self._rates[dtype]
+        problem = Problem("gemm", dtype, "bf16" if dtype.startswith("fp8") else dtype, "row,col,row")
+        inputs, output = random(problem, self.shape, self.n)
+        operands = Operands(problem, self.shape, tuple(inputs), output)
+        return self.sample(baselines.baseline("cublas.gemm_k_major").bind(self._context.session, operands))
 
-    def kernel_cells(self, loaded: Any) -> dict[str, Any]:
-        """What one kernel took and, if it multiplies slices, how many and how long either part took."""
-        kernel = loaded.kernel
-        cells: dict[str, Any] = {**dict.fromkeys(_OWN), "d": kernel.compute.d}
-        if "slices_a" not in kernel.run.workspace:
-            return {**cells, "total_us": self.time(loaded.bind(self.operands))}
-        launches = loaded.launches(self.operands)
-        if kernel.run.program is not None:
-            slices, split, multiply = self._host_split(kernel, launches)
+    def round(self, subject: Any, cells: Mapping[str, Any]) -> dict[str, list[float]]:
+        """Times of a subject in one round, in microseconds, by column; `cells` are those of `counts`."""
+        if cells["pairs"] is None:
+            return {"total_us": self.sample(self._context.bind(subject, self.operands))}
+        loaded = self._context.loaded(subject)
+        split, multiply = map(self.sample, self._parts(loaded, (cells["slices_a"], cells["slices_b"])))
+        before = statistics.median(split)
+        if before + statistics.median(multiply) < LONG_US:
+            total = self.sample(loaded.bind(self.operands))
         else:
-            slices, split, multiply = self._device_split(kernel, launches)
-            cells |= self._bounded(kernel, slices)
-        # A run that takes longer than 100 ms is not timed a second time as a whole.
-        total = self.time(loaded.bind(self.operands)) if split + multiply < 1e5 else split + multiply
-        cells |= {"split_us": split, "kernel_us": multiply, **_counts(kernel, slices)}
-        rate = self.rate(kernel.run.workspace["slices_a"].dtype)
-        cells["share"] = cells["pairs"] * self.flops / multiply * 1e6 / rate
-        return {**cells, "total_us": total}
+            total = [before + each for each in multiply]
+        return {"split_us": split, "kernel_us": multiply, "total_us": total}
 
-    def _host_split(self, kernel: Any, launches: Any) -> tuple[tuple[int, int], float, float]:
-        """Slices of A and B, and the times of split and multiplication, of a program whose host part splits."""
+    def _parts(self, loaded: Any, slices: tuple[int, int]) -> tuple[Any, Any]:
+        """Calls that split the operands, and that multiply their slices."""
         from gemmrepro.ozaki import programs
 
-        fmt = programs.FORMATS[kernel.run.workspace["slices_a"].dtype]
-        slices = programs.split(launches, fmt)
-        split = self.time(lambda: programs.split(launches, fmt))
-        return slices, split, self.time(lambda: programs.multiply(launches, *slices))
-
-    def _device_split(self, kernel: Any, launches: Any) -> tuple[tuple[int, int], float, float]:
-        """The same of a kernel whose launches split."""
+        kernel, launches = loaded.kernel, loaded.launches(self.operands)
+        if kernel.run.program is not None:
+            fmt = programs.FORMATS[kernel.run.workspace["slices_a"].dtype]
+            return (lambda: programs.split(launches, fmt)), (lambda: programs.multiply(launches, *slices))
         entries = list(dict.fromkeys(step.entry for step in kernel.run.steps))
         main = entries.index(kernel.code.entry)
-        split, multiply = (self.time(launches.bind(*part)) for part in (entries[:main], entries[main:]))
-        return (_split(kernel)["s"],) * 2, split, multiply
+        return launches.bind(*entries[:main]), launches.bind(*entries[main:])
 
     def _bounded(self, kernel: Any, slices: tuple[int, int]) -> dict[str, int]:
         scheme = kernel.run.workspace["slices_a"].dtype, slices, _split(kernel)["vector"]
         if scheme not in self._least_d:
             self._least_d[scheme] = _by_the_bound(kernel, self.a, self.b, self.judge)
         return self._least_d[scheme]
+
+
+class _Rounds:
+    """Times of all subjects in microseconds, round by round.
+
+    Attributes:
+        own: by subject and column.
+        fp64: of cuBLAS in FP64.
+        low: of cuBLAS by the type of slices.
+    """
+
+    def __init__(self, product: _Product, counted: Mapping[Any, Mapping[str, Any]]) -> None:
+        self._product, self._counted = product, counted
+        self.own: dict[Any, dict[str, Rounds]] = {subject: {name: [] for name in _PARTS} for subject in counted}
+        self.fp64: Rounds = []
+        self.low: dict[str, Rounds] = {
+            product.dtype(subject): [] for subject, cells in counted.items() if cells["pairs"] is not None
+        }
+
+    def take(self, settings: Mapping[str, Any]) -> None:
+        """Take `rounds` rounds, and more of them, `most` in all, as long as they took less than `seconds`."""
+        start = time.monotonic()
+        while len(self.fp64) < settings["rounds"] or (
+            len(self.fp64) < settings["most"] and time.monotonic() - start < settings["seconds"]
+        ):
+            self.fp64.append(self._product.fp64())
+            for dtype, rounds in self.low.items():
+                rounds.append(self._product.low(dtype))
+            for subject, cells in self._counted.items():
+                for name, taken in self._product.round(subject, cells).items():
+                    self.own[subject][name].append(taken)
+
+    def cells(self, subject: Any) -> dict[str, Any]:
+        """The cells of a row that are numbers of the clock."""
+        from gemmrepro import stats
+
+        own, flops = self.own[subject], self._product.flops
+        cells: dict[str, Any] = {"rounds": len(self.fp64), "samples": sum(map(len, own["total_us"]))}
+        for name in _PARTS:
+            if own[name]:
+                cells |= _level(name, own[name], stats.REPEATABILITY)
+        pairs = self._counted[subject]["pairs"]
+        if pairs is not None:
+            cells |= _level("share", _quotients(self.low[self._product.dtype(subject)], own["kernel_us"], pairs))
+        rates = [[1e-6 * flops / each for each in taken] for taken in own["total_us"]]
+        cells |= _level("tflops", rates, stats.REPEATABILITY)
+        return cells | _level("ratio", _quotients(self.fp64, own["total_us"]))
 
 
 def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -331,28 +464,18 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     # How long the library's algorithms are tried, of which `share` takes the fastest.
     context.session.trials.limit(context.settings["trial_seconds"])
     product = _Product(context, point["n"])
-    fp64 = product.time(context.bind_library(DGEMM, product.operands))
+    context.bind_library(DGEMM, product.operands)()
     reference = product.c.copy()
-    for subject in context.subjects:
+    counted, errors = {}, {}
+    for subject in filter(product.takes, context.subjects):
         product.c[...] = cupy.nan
-        if subject.toolkit == "library":
-            cells = {**dict.fromkeys(_OWN), "total_us": product.time(context.bind(subject, product.operands))}
-        else:
-            loaded = context.loaded(subject)
-            limit = loaded.kernel.timing.timed_to
-            if (limit and product.n > limit) or not loaded.kernel.takes(product.shape):
-                continue
-            cells = product.kernel_cells(loaded)
-        yield context.row(
-            subject,
-            law="normal",
-            n=product.n,
-            **cells,
-            tflops=product.flops / cells["total_us"] * 1e-6,
-            ratio=fp64 / cells["total_us"],
-            **product.judge.cells(product.c),
-            err_article=measures.articles(product.c, reference),
-        )
+        counted[subject] = product.counts(subject)
+        errors[subject] = {**product.judge.cells(product.c), "err_article": measures.articles(product.c, reference)}
+    rounds = _Rounds(product, counted)
+    rounds.take(context.settings)
+    for subject, cells in counted.items():
+        row = {**cells, **rounds.cells(subject), **errors[subject]}
+        yield context.row(subject, law="normal", n=product.n, **row)
 
 
 PRODUCTS = Experiment(
@@ -362,7 +485,7 @@ PRODUCTS = Experiment(
     kernels=(*SWEPT, *OTHERS, *NAIVE, *GUESTS),
     libraries=(DGEMM, EMULATED),
     parameters={"ns": [1024, 2048, 4096, 8192, 16384], "sampled": 48},
-    settings={"repeats": 5, "trial_seconds": 0.2},
+    settings={"rounds": 5, "most": 15, "seconds": 6.0, "trial_seconds": 0.2},
     columns=(
         Column("law", "distribution of the operands", kind="text"),
         Column("n", "M = N = K", kind="integer"),
@@ -376,12 +499,16 @@ PRODUCTS = Experiment(
         Column("slices_a", "slices of A", kind="integer"),
         Column("slices_b", "slices of B", kind="integer"),
         Column("pairs", "slice pairs that are multiplied", kind="integer"),
-        Column("split_us", "time of all launches before the multiplication, host time between them included", "µs"),
-        Column("kernel_us", "time of the multiplication", "µs"),
-        Column("total_us", "time of the whole product", "µs"),
-        Column("tflops", "2 n^3 divided by that time", "TFLOP/s"),
-        Column("ratio", "speed relative to cuBLAS in FP64"),
-        Column(
+        *_known_within(
+            "split_us", "time of all launches before the multiplication, host time between them included", "µs"
+        ),
+        *_known_within("kernel_us", "time of the multiplication", "µs"),
+        *_known_within("total_us", "time of the whole product", "µs"),
+        Column("rounds", "rounds in which all kernels were timed", kind="integer"),
+        Column("samples", "samples of the whole product", kind="integer"),
+        *_known_within("tflops", "2 n^3 divided by that time", "TFLOP/s"),
+        *_known_within("ratio", "speed relative to cuBLAS in FP64"),
+        *_known_within(
             "share",
             "rate of the multiplication, pairs times 2 n^3 over its time, relative to cuBLAS in the slices' type",
         ),
@@ -412,8 +539,8 @@ PRODUCTS = Experiment(
             caption=(
                 "Frobenius error at sampled outputs of operands from N(0, 1) against the speed of the whole product "
                 "relative to cuBLAS in FP64. Down and to the right is better. One line joins the cut-offs d of Fast "
-                "Mode, others 14 to 16 moduli: more moduli are more accurate and slower. Single launches, not "
-                "interleaved with cuBLAS. The table has the other sizes and the slower programs."
+                "Mode, others 14 to 16 moduli: more moduli are more accurate and slower. Medians of single launches in "
+                "rounds of all kernels and cuBLAS. The table has the other sizes and the slower programs."
             ),
             x_scale="log",
         ),

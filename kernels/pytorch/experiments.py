@@ -284,6 +284,18 @@ ORDERS = {
     "shape": "another shape before",
 }
 
+
+def _over_functions(name: str, meaning: str, unit: str = "") -> tuple[Column, Column, Column]:
+    """A median over functions, and the ends of its interval."""
+    suffix = "_us" if unit else ""
+    value, low, high = (f"{name}{end}{suffix}" for end in ("", "_low", "_high"))
+    return (
+        Column(value, f"{meaning} (median over the functions)", unit, low=low, high=high),
+        Column(low, "lower end of its 95% interval", unit),
+        Column(high, "upper end of its 95% interval", unit),
+    )
+
+
 GELU_ORDER = Experiment(
     name="gelu_order",
     title="torch.jit.script on the GPU after the CPU",
@@ -292,22 +304,32 @@ GELU_ORDER = Experiment(
     libraries=(SCRIPT,),
     packages=("torch",),
     parameters={"orders": list(ORDERS)},
-    settings={"rounds": 3, "samples": 100},
+    settings={"rounds": 7, "samples": 100},
     sources=("gelu_order.py", "formula.py"),
     columns=(
         Column("order", "what was called before", kind="text"),
         Column("elements", "fp32 numbers", kind="integer"),
-        Column("first_us", "first call on the GPU, compilation included", "µs"),
-        Column("second_us", "second call", "µs"),
-        Column("third_us", "third call", "µs"),
-        Column("first_of_median", "first call relative to the median of later ones"),
-        Column("slow_calls", "of the first five calls, those that took ten times the median or longer", kind="integer"),
+        Column("rounds", "functions that nothing knew, one a round", kind="integer"),
+        *_over_functions("first", "first call on the GPU; where it profiles, the second compiles", "µs"),
+        *_over_functions("second", "second call", "µs"),
+        *_over_functions("third", "third call", "µs"),
+        *_over_functions("first_of_median", "first call relative to the median of later ones"),
+        *_over_functions("second_of_median", "second call relative to the median of later ones"),
+        Column(
+            "slow_calls",
+            "of the first five calls, those that took ten times the median or longer",
+            kind="integer",
+            low="slow_calls_low",
+            high="slow_calls_high",
+        ),
+        Column("slow_calls_low", "lower end of its 95% interval", kind="integer"),
+        Column("slow_calls_high", "upper end of its 95% interval", kind="integer"),
         *_TIME[:3],
         Column("gain", "speed relative to the eager formula, samples alternating", low="gain_low", high="gain_high"),
         Column("gain_low", "lower end of its 95% interval"),
         Column("gain_high", "upper end of its 95% interval"),
-        Column("profiled_first", "1: the graph of the first call holds prim::profile; 0: not", kind="integer"),
-        Column("profiled_later", "the same of the fifth call", kind="integer"),
+        Column("profiled_first", "1: the graph of every first call holds prim::profile; 0: not", kind="integer"),
+        Column("profiled_later", "1: that of some fifth call does; 0: none", kind="integer"),
     ),
     points=_one_per("order", "orders"),
     measure=_measure("gelu_order.py", "on_gpu"),

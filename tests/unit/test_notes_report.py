@@ -67,7 +67,10 @@ def test_the_steps_of_the_histogram_are_told_with_their_reason(tmp_path):
 
 def test_torch_jit_script_and_the_first_steps_are_told(tmp_path):
     rows = [
-        {"kernel": "torch.jit.script", "order": order, "gain": gain, "slow_calls": 2}
+        {
+            **{"kernel": "torch.jit.script", "order": order, "gain": gain, "slow_calls": 2},
+            **{"first_of_median": 9.2, "second_of_median": 263.0},
+        }
         for order, gain in (("gpu", 3.0), ("cpu", 1.0), ("cpu, cleared", 3.05), ("shape", 3.0))
     ]
     write(tmp_path, "pytorch", "gelu_order", rows)
@@ -105,5 +108,6 @@ def test_torch_jit_script_and_the_first_steps_are_told(tmp_path):
     write(tmp_path, "pytorch", "training", training)
     words = told(tmp_path, "pytorch")
     assert "on the GPU, and 3.05 times once the caches" in words and "Watching every step" in words
+    assert "first, which only profiles, takes 9.2 times as long, the second, which compiles, 263 times." in words
     assert "takes 12 s forward and 12 s backward" in words
     assert "takes 100 times as long as on the GPU, and 400 times" in words

@@ -10,7 +10,7 @@ import cpu_tile
 import numpy as np
 import pytest
 
-from gemmrepro import experiments, operands, registry, timing
+from gemmrepro import experiments, operands, registry, stats, timing
 from gemmrepro.core.dtypes import widen
 from gemmrepro.experiments.run import Subject
 from gemmrepro.gpu import baselines
@@ -21,14 +21,14 @@ LIBRARY = Subject("cublas.gemm", "library", "v")
 
 
 class Timer:
-    """Launches, and says that it took a microsecond."""
+    """Launches, and says that it took 30 ms."""
 
     def __init__(self, session: Any) -> None:
         pass
 
     def once(self, call: Any) -> float:
         call()
-        return 1.0
+        return 30_000.0
 
 
 class Loaded:
@@ -108,8 +108,10 @@ def measure(monkeypatch):
     library = type("Library", (), {"bind": lambda self, *_: lambda: None})()
     monkeypatch.setattr(baselines, "baseline", lambda name: library)
 
-    def run(name: str, kernels: list[str], **parameters: Any) -> list[dict[str, Any]]:
-        declared = experiments.experiment("ozaki", name)
+    def run(
+        name: str, kernels: list[str], settings: dict[str, Any] | None = None, **parameters: Any
+    ) -> list[dict[str, Any]]:
+        declared = experiments.with_settings(experiments.experiment("ozaki", name), settings or {})
         changed = replace(declared, parameters={**declared.parameters, **parameters})
         context = Context(changed, kernels)
         return [row for point in changed.points(changed.parameters) for row in changed.measure(context, point)]
@@ -118,7 +120,8 @@ def measure(monkeypatch):
 
 
 def test_products_count_and_judge_what_they_multiply(measure):
-    rows = {row["kernel"]: row for row in measure("products", [FUSED, NAIVE], ns=[32], sampled=12)}
+    found = measure("products", [FUSED, NAIVE], {"rounds": 1, "most": 1}, ns=[32], sampled=12)
+    rows = {row["kernel"]: row for row in found}
     fused, naive, library = rows[FUSED], rows[NAIVE], rows["cublas.gemm"]
     assert (fused["slices_a"], fused["pairs"], fused["d"], naive["d"]) == (7, 39, 9, None)
     assert naive["pairs"] == naive["slices_a"] * naive["slices_b"] >= 49
@@ -127,6 +130,58 @@ def test_products_count_and_judge_what_they_multiply(measure):
     assert naive["err_fro"] < 3e-16 < fused["err_fro"] < 1e-14
     assert library["err_article"] == 0 < naive["err_article"]
     assert 5 <= fused["d_random"] <= fused["d_worst"] <= 9
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A timer that launches nothing and says one given time after the other, in ms."""
+
+    def given(*times: float) -> None:
+        said = iter(times)
+
+        class Scripted(Timer):
+            def once(self, call: Any) -> float:
+                return 1000.0 * next(said)
+
+        monkeypatch.setattr(timing, "Timer", Scripted)
+
+    return given
+
+
+def test_products_are_timed_in_rounds_and_their_scatter_is_the_interval(measure, clock):
+    # Each round: cuBLAS in FP64 and in bf16, split, pairs and whole of the kernel, and the library's own row.
+    rounds = [(24, 30, 21, 40, 62, 24), (24, 33, 24, 44, 66, 25), (24, 30, 30, 60, 96, 24)]
+    clock(*(each for taken in rounds for each in taken))
+    (row, library) = measure("products", [ROWS], {"rounds": 3, "most": 3}, ns=[16], sampled=4)
+    assert (row["rounds"], row["samples"]) == (3, 3)
+    level = stats.rounds_interval([[62e3], [66e3], [96e3]], repeatability=stats.REPEATABILITY)
+    assert (row["total_us"], row["total_low_us"], row["total_high_us"]) == (level.value, level.low, level.high)
+    assert row["total_low_us"] < 62e3 and row["total_high_us"] > 96e3
+    assert (row["split_us"], row["kernel_us"]) == (24e3, 44e3)
+    # Quotients are of the same round, and so are their intervals.
+    ratio = stats.rounds_interval([[24 / 62], [24 / 66], [24 / 96]])
+    assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == pytest.approx((ratio.value, ratio.low, ratio.high))
+    share = stats.rounds_interval([[39 * 30 / 40], [39 * 33 / 44], [39 * 30 / 60]])
+    assert (row["share"], row["share_low"], row["share_high"]) == pytest.approx((share.value, share.low, share.high))
+    assert row["tflops"] == pytest.approx(2 * 16**3 / 66e3 * 1e-6)
+    assert row["tflops_low"] < row["tflops"] < row["tflops_high"]
+    assert library["ratio"] == 1 and library["split_us"] is library["kernel_low_us"] is library["share_high"] is None
+
+
+def test_a_round_repeats_what_is_short_and_times_what_is_long_once(measure, clock):
+    # Of 1 ms one launch is left out and five are counted; of 8 ms two. 110 ms are not timed again as a whole.
+    clock(*[9, *[1] * 5, *[9, 8, 8], 30, 110, 24] * 2)
+    (row, library) = measure("products", [ROWS], {"rounds": 2, "most": 2}, ns=[16], sampled=4)
+    assert (row["total_us"], row["samples"], library["total_us"]) == (140e3, 2, 24e3)
+
+
+def test_a_size_takes_more_rounds_while_they_are_quick(measure, clock):
+    clock(*[24] * 6 * 9)
+    settings = {"rounds": 2, "most": 7}
+    assert {row["rounds"] for row in measure("products", [ROWS], settings, ns=[16], sampled=4)} == {7}
+    clock(*[24] * 6 * 9)
+    (row, _) = measure("products", [ROWS], {**settings, "seconds": 1e-9}, ns=[16], sampled=4)
+    assert row["rounds"] == 2
 
 
 def test_hard_operands_show_what_one_scale_a_matrix_costs(measure):

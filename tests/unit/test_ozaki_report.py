@@ -62,6 +62,28 @@ def judge(name: str, results) -> dict:
     return judging.judge(claim, Evidence(unmeasured, {}, Path("/nowhere"), results)).as_json()
 
 
+@pytest.mark.parametrize(
+    ("ends", "verdict", "words"),
+    [
+        ((7500.0, 7700.0, 7900.0), "reproduced", "1.66"),
+        ((7000.0, 11_200.0, 12_000.0), "undecided", "its interval crosses the edge of the tolerance"),
+        ((11_000.0, 11_200.0, 11_400.0), "not reproduced", "off by more than 1.5 times"),
+    ],
+)
+def test_a_ratio_of_two_rows_has_the_interval_that_both_allow(tmp_path, ends, verdict, words):
+    """The published one is 1.53, and 1.15 to 1.91 are within its tolerance; a median alone would decide by chance."""
+    rows = [
+        {"kernel": kernel, "toolkit": "cuda13", "n": 1024}
+        | dict(zip(("total_low_us", "total_us", "total_high_us"), times, strict=True))
+        for kernel, times in (("ozaki.naive_fp8_e4m3", ends), ("ozaki.naive_fp16", (4500.0, 4640.0, 4800.0)))
+    ]
+    write(tmp_path, "products", rows)
+    entry = judge("ozaki.naive.e4m3_over_fp16.n1024", load(tmp_path, "ozaki"))
+    assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
+    (shown,) = entry["measured"]
+    assert (shown["ci_low"], shown["ci_high"]) == pytest.approx((ends[0] / 4800, ends[2] / 4500))
+
+
 def test_every_row_of_the_article_is_claimed_and_found(results):
     assert {row["table"] for claim in CLAIMS for row in claim.published} >= {
         "naive",

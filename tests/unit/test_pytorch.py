@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +16,12 @@ from test_kernels import compile_for_cpu, run_on_cpu
 
 from gemmrepro import experiments, registry, stats
 from gemmrepro.core.paths import ROOT
+from gemmrepro.core.tables import csv_text
+from gemmrepro.experiments.results import load
 from gemmrepro.gates import pointwise
-from gemmrepro.judge import claims
+from gemmrepro.judge import claims, judging
+from gemmrepro.judge.evidence import Evidence
+from gemmrepro.measure import rows as measured
 from gemmrepro.operations import Shape
 
 KERNELS = registry.kernels("pytorch")
@@ -182,6 +188,124 @@ def test_the_hosts_clock_sees_the_launch_or_the_work():
 def test_a_clocks_tick_is_the_step_it_moves_by():
     values = iter(np.repeat(np.arange(100) * 0.25, 3))
     assert part("clocks.py").tick(lambda: float(next(values)), 200) == pytest.approx(0.25e6)
+
+
+def function_of(order, first, second, later, profiled=(1, 1, 0, 0, 0)):
+    """A round of `gelu_order`: times of the first two calls, and of later ones, in µs; the eager formula takes 300."""
+    return order.Round([first, second, 110.0, later, later], profiled, [later, later, 1.1 * later], [300.0] * 3)
+
+
+def test_first_calls_are_medians_over_functions_with_their_range():
+    order = part("gelu_order.py")
+    firsts = (900.0, 1000.0, 700.0, 2300.0, 950.0, 1100.0, 980.0)
+    row = order.cells([function_of(order, first, 20_000.0 + first, 100.0) for first in firsts])
+    assert (row["first_us"], row["first_low_us"], row["first_high_us"]) == (980.0, 700.0, 2300.0)
+    assert (row["first_of_median"], row["first_of_median_low"], row["first_of_median_high"]) == (9.8, 7.0, 23.0)
+    assert (row["second_of_median"], row["second_of_median_low"], row["second_of_median_high"]) == (209.8, 207, 223)
+    # Ten times the median or more: the second call of all seven functions, and the first one of three of them.
+    assert (row["slow_calls"], row["slow_calls_low"], row["slow_calls_high"]) == (1, 1, 2)
+    assert (row["median_us"], row["gain"]) == (100.0, pytest.approx(3.0))
+    assert row["ci_low_us"] <= 100.0 < row["ci_high_us"]
+    declared = {column.name for column in experiments.experiment("pytorch", "gelu_order").columns}
+    assert set(row) == declared - {"order", "elements", "rounds"}
+
+
+def test_each_function_is_held_against_its_own_later_calls():
+    order = part("gelu_order.py")
+    row = order.cells([function_of(order, 10 * later, 200 * later, later) for later in (90.0, 100.0, 120.0)])
+    assert row["first_of_median_low"] == row["first_of_median"] == row["first_of_median_high"] == 10.0
+    assert (row["second_of_median"], row["slow_calls_low"]) == (200.0, 2)
+
+
+def test_one_function_that_does_not_profile_is_seen():
+    order = part("gelu_order.py")
+    of_all = [function_of(order, 900.0, 2e4, 100.0)] * 6
+    assert [order.cells(of_all)[name] for name in ("profiled_first", "profiled_later")] == [1, 0]
+    odd = function_of(order, 900.0, 2e4, 100.0, (0, 0, 0, 0, 1))
+    assert [order.cells([*of_all, odd])[name] for name in ("profiled_first", "profiled_later")] == [0, 1]
+
+
+class Tensor:
+    """As much of a tensor as the formula needs."""
+
+    def __mul__(self, other):
+        return self
+
+    __radd__ = __truediv__ = __mul__
+
+    def numel(self):
+        return 7
+
+
+class Torch:
+    """PyTorch as far as the experiment on orders needs it: a call takes 70 µs, and every graph profiles."""
+
+    Tensor = Tensor
+
+    def __init__(self):
+        self.scripted = []
+        event = SimpleNamespace(record=lambda: None, elapsed_time=lambda other: 0.07)
+        self.cuda = SimpleNamespace(
+            Event=lambda enable_timing: event,
+            ExternalStream=lambda pointer: None,
+            stream=lambda stream: contextlib.nullcontext(),
+            synchronize=lambda: None,
+        )
+        state = SimpleNamespace(_jit_function_overload_caching={}, _jit_caching_layer={})
+        self.jit = SimpleNamespace(
+            _state=state, script=self.script, last_executed_optimized_graph=lambda: "prim::profile"
+        )
+
+    no_grad = staticmethod(contextlib.nullcontext)
+    erf = staticmethod(lambda x: x)
+    randn = staticmethod(lambda *shape, **options: Tensor())
+    Generator = staticmethod(lambda device: SimpleNamespace(manual_seed=lambda seed: None))
+
+    def script(self, formula):
+        self.scripted.append(formula)
+        return formula
+
+
+@pytest.mark.parametrize(
+    ("firsts", "first", "only_first"),
+    [
+        ((1100.0, 1200.0, 2200.0), "reproduced", "not reproduced"),
+        ((800.0, 900.0, 950.0), "not reproduced", "reproduced"),
+        ((900.0, 920.0, 2200.0), "undecided", "undecided"),
+    ],
+)
+def test_claims_on_first_calls_are_decided_where_all_functions_agree(tmp_path, firsts, first, only_first):
+    order = part("gelu_order.py")
+    numbers = order.cells([function_of(order, each, 2e4, 100.0) for each in firsts])
+    declared = experiments.experiment("pytorch", "gelu_order")
+    about = {"kernel": "torch.jit.script", "toolkit": "library", "build_key": "torch 2", "status": "current"}
+    rows = [{**about, "order": name, "elements": 7, "rounds": 3, **numbers} for name in declared.parameters["orders"]]
+    (tmp_path / "pytorch").mkdir()
+    (tmp_path / "pytorch/gelu_order.csv").write_text(csv_text(rows, declared.header))
+    (tmp_path / "pytorch/gelu_order.json").write_text('{"gpu": {"name": "GPU A"}, "source": "recorded"}')
+    evidence = Evidence(measured.load("/nowhere", "pytorch"), {}, Path("/nowhere"), load(tmp_path, "pytorch"))
+    verdicts = {claim.id: judging.judge(claim, evidence).verdict for claim in claims.load(("pytorch",))}
+    assert verdicts["pytorch.gelu.first"] == first
+    assert verdicts["pytorch.gelu.only_first"] == only_first
+    assert verdicts["pytorch.gelu.profile"] == "reproduced"
+
+
+@pytest.mark.parametrize(("order", "functions"), [("gpu", 1), ("cpu", 1), ("cpu, new object", 2), ("shape", 1)])
+def test_each_round_of_an_order_begins_with_a_function_that_nothing_knows(monkeypatch, order, functions):
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    declared = experiments.with_settings(experiments.experiment("pytorch", "gelu_order"), {"rounds": 3, "samples": 4})
+    context = SimpleNamespace(
+        settings=declared.settings,
+        subjects=["torch.jit.script"],
+        session=SimpleNamespace(stream=SimpleNamespace(ptr=0)),
+        row=lambda subject, **cells: cells,
+    )
+    (row,) = part("gelu_order.py").on_gpu(context, {"order": order})
+    assert set(row) == {column.name for column in declared.columns}
+    assert (row["rounds"], row["elements"], row["gain"]) == (3, 7, 1.0)
+    assert row["median_us"] == pytest.approx(70.0)
+    assert len({id(formula) for formula in torch.scripted}) == 3 * functions
 
 
 # Processes that train
