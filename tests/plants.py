@@ -248,6 +248,9 @@ CRT = {
     "factors of the modulus before": Plant(
         "crt.winograd", r"modulus\(tile\.product / PRODUCTS\)", "modulus(tile.product / 8)", header="crt/in_turn.cuh"
     ),
+    "factors of the modulus before, in lockstep": Plant(
+        "crt.lockstep", r"modulus\(tile\.product / PRODUCTS\)", "modulus(tile.product / 8)"
+    ),
     "the lower half of C's last row not written": Plant(
         "crt.winograd", r"within >= half_m \|\| row >= m", "within >= half_m || row >= m - 1"
     ),

@@ -419,6 +419,44 @@ def _winograd(count: int) -> Kernel:
     )
 
 
+_MEETS = (
+    Expect(r"LDG\..*", "the one ordinary load looks who has come to a meeting", least=1, most=1),
+    Expect(r"(RED|ATOM)G?\..*", "producers are counted by atomics, at meetings and at the end", least=2, most=2),
+    Expect(r"STG\.E", "the one ordinary store of a word sets their counter back", least=1, most=1),
+    Expect(r"NANOSLEEP(\..*)?", "who waits for others sleeps between looks", least=1),
+)
+
+
+def _lockstep() -> Kernel:
+    """R9's record with R12's source, whose product takes the counters of its meetings as well."""
+    before = _winograd(COUNT)
+    product = next(step for step in before.run.steps if step.entry == "multiply")
+    loads = _NEVER[0].opcode
+    multiply = replace(
+        product,
+        arguments=(*product.arguments[:2], "meeting", *product.arguments[2:]),
+        expects=(*(expect for expect in product.expects if expect.opcode != loads), *_MEETS),
+    )
+    steps = tuple(multiply if step is product else step for step in before.run.steps)
+    meeting = {"meeting": Buffer("int32", lambda s: (2,), zeroed=True)}
+    headers = (*before.code.headers, "crt/9_winograd.cu", "crt/lockstep.cuh")
+    return replace(
+        before,
+        id="crt.lockstep",
+        rung="R12",
+        title="Blocks in lockstep",
+        source="12_lockstep.cu",
+        code=replace(before.code, headers=headers, params={**before.code.params, "every": 64}),
+        call=replace(before.call, arguments=multiply.arguments),
+        run=replace(before.run, steps=steps, workspace={**before.run.workspace, **meeting}),
+        story=Story(
+            idea="Producers meet every 64 steps of K, so that the L2 still holds what the others need.",
+            evidence=("dram__bytes.sum", "gpu__time_duration.sum"),
+            gain_over=before.id,
+        ),
+    ).with_promises(expects=multiply.expects)
+
+
 _PEAKS = replace(
     _multiply("coarse", "U8", 2, None),
     entry="find_peaks",
@@ -777,6 +815,7 @@ KERNELS = (
     *(_winograd(count) for count in (COUNT, 16)),
     _certified(),
     _overlapped(),
+    _lockstep(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
-and 7/4 of that in R9."""
+and 7/4 of that in R9 and R12."""

@@ -1,4 +1,7 @@
-"""Runs the rings of kernels/crt on the CPU under hopper_grid.hpp: the sources less the steps that have none."""
+"""Runs the rings of kernels/crt on the CPU under hopper_grid.hpp: the sources less the steps that have none.
+
+A program that finds nothing wrong prints how often its threads slept.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ import hopper_grid
 
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.registry import Kernel
+
+IN_BLOCKS = ("crt.winograd", "crt.lockstep")
+"""What multiplies blocks of A and B, seven products a modulus."""
 
 NUMBERS = 12
 """Moduli: as few as moduli.cuh takes."""
@@ -90,18 +96,31 @@ int main(int, char** v) {
     auto* const b = const_cast<Element*>(problem.B.data());
     const TensorMap map_a{a, problem.products * problem.m, problem.columns, BOX_A};
     const TensorMap map_b{b, problem.products * problem.n, problem.columns, BOX_B};
+    std::vector<unsigned> counters(2);  // zero before a launch, and after it
     for (int seed = from; seed < to; ++seed) {
         std::vector<float4> memory((size + GUARD) * sizeof(Result) / sizeof(float4));
         memset(memory.data(), 0xA5, memory.size() * sizeof(float4));
         const auto* const results = reinterpret_cast<Result*>(memory.data());
         std::vector<int> peaks_a(problem.m), peaks_b(problem.n);
-        hopper_grid::launch(atoi(v[4]), atoi(v[5]), atoi(v[6]), cluster, [&] { CALL; }, seed);
+        const auto call = [&] { CALL; };
+        if (ALONE) {
+            hopper_grid::launch_in_turn(atoi(v[4]), atoi(v[5]), atoi(v[6]), call, seed);
+        } else {
+            hopper_grid::launch(atoi(v[4]), atoi(v[5]), atoi(v[6]), cluster, call, seed);
+        }
         if (!hopper_grid::problem.empty()) {
             printf("%s\n", hopper_grid::problem.c_str());
             return 1;
         }
         CHECK
+        for (unsigned count : counters) {
+            if (count != 0) {
+                printf("a counter of the workspace is left at %u (seed %d)\n", count, seed);
+                return 1;
+            }
+        }
     }
+    printf("%u", hopper_grid::sleeps);
 }
 """
 PRODUCTS = """
@@ -140,7 +159,7 @@ PEAKS = """
 
 
 def text_of(kernel: Kernel) -> str:
-    """The kernel's source with the headers of kernels/crt in their places; steps that have no ring left out."""
+    """The kernel's source with what it includes of kernels/crt in its place; steps that have no ring left out."""
     seen: set[str] = set()
 
     def inlined(text: str) -> str:
@@ -150,30 +169,40 @@ def text_of(kernel: Kernel) -> str:
             seen.add(found[1])
             return inlined((KERNELS_DIR / found[1]).read_text())
 
-        return re.sub(r'^#include "(crt/\w+\.cuh)"$', header, text, flags=re.MULTILINE)
+        return re.sub(r'^#include "(crt/\w+\.cuh?)"$', header, text, flags=re.MULTILINE)
 
     rings = {step.entry for step in kernel.run.steps if getattr(step, "tensor_maps", None)}
     return STEP.sub(lambda found: found[0] if found[1] in rings else "", inlined(kernel.source_path.read_text()))
 
 
-def compile_model(kernel: Kernel, source: str, program: Path, entry: str, precompiled: Path) -> Path:
+def compile_model(
+    kernel: Kernel,
+    source: str,
+    program: Path,
+    entry: str,
+    precompiled: Path,
+    defines: dict[str, int] | None = None,
+    alone: bool = False,
+) -> Path:
     """Compile `source`, that of `kernel` or a planted one, to a program that runs `entry`, one of its steps.
 
-    Raises CalledProcessError.
+    `alone`: each block runs when the one before has left. Raises CalledProcessError.
     """
     step = next(step for step in kernel.run.steps if getattr(step, "entry", "") == entry)
     a, b = step.tensor_maps
     names = {f"map:{a}": "map_a", f"map:{b}": "map_b", "peaks_a": "peaks_a.data()", "peaks_b": "peaks_b.data()"}
+    names["meeting"] = "reinterpret_cast<Meeting*>(counters.data())"
     names |= dict.fromkeys(("sums", "residues"), "reinterpret_cast<decltype(OUT)>(memory.data())")
     kind = "int4*" if "sums" in step.arguments else "uint4*"
     arguments = ", ".join(names.get(argument, argument) for argument in step.arguments).replace("decltype(OUT)", kind)
-    peaks, winograd = entry == "find_peaks", kernel.id == "crt.winograd"
+    peaks, winograd = entry == "find_peaks", kernel.id in IN_BLOCKS
     shape = "half_rows(m), half_columns(n), half_depth(k)" if winograd else "m, n, k"
     most = 127 if peaks else 256
     parts = {
         "PROBLEM;": f"({shape}, {'1' if peaks else 'PRODUCTS_OF * COUNT'}, {most});",
         "PRODUCTS_A_MODULUS": "PRODUCTS" if winograd else "1",
         "UNSIGNED_SUMS": "UNSIGNED",
+        "ALONE": str(alone).lower(),
         "CALL;": f"{entry}({arguments});",
         "CHECK": PEAKS if peaks else PRODUCTS,
         "BOX_A": hopper_grid.box(step.tensor_maps[a]),
@@ -185,5 +214,6 @@ def compile_model(kernel: Kernel, source: str, program: Path, entry: str, precom
     text = program.with_suffix(".cpp")
     text.write_text(code.replace("SOURCE", hopper_grid.as_model(source)))
     folders = ("-I", precompiled, "-I", hopper_grid.HEADER.parent)
-    subprocess.run([*hopper_grid.COMMAND, *folders, f"-DNUMBERS={NUMBERS}", "-o", program, text], check=True)
+    given = [f"-D{name}={value}" for name, value in {"NUMBERS": NUMBERS, **(defines or {})}.items()]
+    subprocess.run([*hopper_grid.COMMAND, *folders, *given, "-o", program, text], check=True)
     return program

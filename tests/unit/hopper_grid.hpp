@@ -193,6 +193,7 @@ inline int seed = 0, cluster_size = 1;
 inline bool early_launch = false;  // whether the kernel before on the stream may still run: loads must wait for it
 inline unsigned starved = 0;  // the warpgroup whose products are made last; none if there is no such warpgroup
 inline std::string problem;
+inline unsigned sleeps = 0;  // of all threads since the program began
 inline unsigned grid_width = 1, first_block = 0;  // of the blocks that run: columns of their grid, and the first's number
 
 inline void report(const std::string& what) {
@@ -707,6 +708,7 @@ inline unsigned atomicInc(unsigned* counter, unsigned most) {
 }
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) {
+    ++hopper_grid::sleeps;
     hopper_grid::suspend();
 }
 template <class Value>

@@ -490,7 +490,9 @@ def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kerne
     assert kernel.code.defines["NUMBERS"] == str(kernel.params["moduli"])
 
 
-@pytest.mark.parametrize("kernel", [each for each in KERNELS if each.rung == "R9"], ids=lambda kernel: kernel.id)
+@pytest.mark.parametrize(
+    "kernel", [each for each in KERNELS if each.rung in ("R9", "R12")], ids=lambda kernel: kernel.id
+)
 def test_blocks_cover_every_shape(kernel) -> None:
     """Twice a block's rows, columns and depth, and as many tiles as its products' residues have room for."""
     for shape in (Shape(1, 1, 1), Shape(130, 1027, 65), Shape(700, 1030, 600), Shape.cube(4096)):
@@ -509,7 +511,7 @@ def test_blocks_cover_every_shape(kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    "kernel", [each for each in KERNELS if each.rung not in ("R9", "R10", "R11")], ids=lambda kernel: kernel.id
+    "kernel", [each for each in KERNELS if each.rung not in ("R9", "R10", "R11", "R12")], ids=lambda kernel: kernel.id
 )
 def test_launches_cover_every_shape(kernel) -> None:
     for shape in (Shape(1, 1, 1), Shape(129, 257, 65), Shape(700, 1030, 600), Shape.cube(4096)):

@@ -276,7 +276,7 @@ def run_crt(program: Path, kernel: Kernel, entry: str, case: Case, seeds: range)
 def test_every_order_gives_the_residues(kernel: Kernel, entry: str, tmp_path: Path, headers: Path) -> None:
     """Each product modulo each number, word by word in the documented order."""
     program = crt_grid.compile_model(kernel, crt_grid.text_of(kernel), tmp_path / entry, entry, headers)
-    for case in WINOGRAD_SHAPES if kernel.id == "crt.winograd" else CRT_SHAPES[entry]:
+    for case in WINOGRAD_SHAPES if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry]:
         assert run_crt(program, kernel, entry, case, SEEDS) == "", str(case)
 
 
@@ -309,6 +309,11 @@ CRT_PLANTS = [
     ("ping_pong", "parity restarts with a tile", r"parity = first / STAGES % 2", "parity = 0", 0, "multiply"),
     ("winograd", "a stage waits for both consumers", r"empty\[s\], 1", "empty[s], CONSUMERS", 0, "multiply"),
     ("winograd", "a stage released while it is multiplied", r"wgmma_wait<1>\(\);", "", 0, "multiply"),
+    # Of lockstep.cuh, behind in_turn.cuh.
+    ("lockstep", "turn not handed over", CRT_TURN, ";", 1, "multiply"),
+    ("lockstep", "no wait for an empty stage", WAIT_EMPTY, "", 1, "multiply"),
+    ("lockstep", "sums reduced before they are done", r"wgmma_finish\(sums\[half\]\);", "", 1, "multiply"),
+    ("lockstep", "residues of the modulus before", r"modulus\(tile\.product / PRODUCTS\)", "modulus(0)", 1, "multiply"),
 ]
 
 
@@ -320,5 +325,79 @@ def test_a_bug_planted_in_residues_shows(
     kernel = registry.kernel(f"crt.{name}")
     planted = with_plant(crt_grid.text_of(kernel), pattern, replacement, which)
     program = crt_grid.compile_model(kernel, planted, tmp_path / "planted", entry, headers)
-    case = WINOGRAD_SHAPES[0] if name == "winograd" else CRT_SHAPES[entry][0]
+    case = WINOGRAD_SHAPES[0] if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry][0]
     assert run_crt(program, kernel, entry, case, TRIES) != "", what
+
+
+# Meetings of kernels/crt ----------------------------------------------------------------------------------------------
+
+LOCKSTEP = registry.kernel("crt.lockstep")
+PATIENCE = 100
+EARLIEST = 1
+"""The seed under which copies and products take place at once; under others they may have to wait until no thread runs,
+and one that looks for the others does."""
+MEETING_EVERY = {
+    # Steps from one meeting to the next, and on which blocks: 84 tiles of two steps, or of five.
+    "before every tile": (2, Case(Shape(150, 200, 300), clusters=2)),
+    "in the middle of a tile, one block with a tile more": (3, Case(Shape(150, 200, 1100), clusters=5)),
+    "every third tile, all blocks alike": (15, Case(Shape(150, 200, 1100), clusters=3)),
+    "never, as blocks have fewer steps": (64, Case(Shape(150, 200, 300), clusters=3)),
+}
+
+
+def meetings_of(every: int, case: Case) -> int:
+    """How often each block meets the others: before every so many steps, but the first, that all of them have."""
+    tiles, steps = 7 * crt_grid.NUMBERS, -(-LOCKSTEP.run.workspace["factors_a"].lengths(case.shape)[1] // 128)
+    return max(0, (tiles // case.clusters * steps - 1) // every)
+
+
+def sleeps(program: Path, case: Case) -> int:
+    """How often producers looked for the others in vain, where copies and products take no time."""
+    shape, threads = case.shape, LOCKSTEP.launch(case.shape).block[0]
+    numbers = (shape.m, shape.n, shape.k, case.clusters, 1, threads, 1, EARLIEST, EARLIEST + 1)
+    return int(subprocess.run([program, *map(str, numbers)], capture_output=True, text=True, timeout=60).stdout)
+
+
+def most_sleeps(every: int, case: Case, alone: bool) -> int:
+    """A block that is alone looks for twice its patience and once a meeting; among others it finds them soon."""
+    meetings = meetings_of(every, case)
+    return case.clusters * (2 * PATIENCE + meetings if alone else 2 * meetings)
+
+
+def meeting_model(source: str, program: Path, headers: Path, every: int, alone: bool) -> Path:
+    return crt_grid.compile_model(LOCKSTEP, source, program, "multiply", headers, {"EVERY": every}, alone)
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["together", "alone"])
+@pytest.mark.parametrize("name", MEETING_EVERY)
+def test_producers_meet_and_go_on(name: str, alone: bool, tmp_path: Path, headers: Path) -> None:
+    """Whatever the order, and if each block runs when the one before has left: the product is right, the counters are
+    zero again. Together nobody waits for long; alone patience ends, and there is less of it each time."""
+    every, case = MEETING_EVERY[name]
+    program = meeting_model(crt_grid.text_of(LOCKSTEP), tmp_path / "meeting", headers, every, alone)
+    assert run_crt(program, LOCKSTEP, "multiply", case, SEEDS) == ""
+    assert (meetings_of(every, case) == 0) == name.startswith("never")
+    assert sleeps(program, case) <= most_sleeps(every, case, alone)
+
+
+MEETING_PLANTS = [
+    # (what, pattern, replacement, whether blocks run alone)
+    ("the count of who came is left", r"meeting->met = 0;", ";", False),
+    ("the last one to end is not told", r"&meeting->done, gridDim\.x - 1", "&meeting->done, gridDim.x", False),
+    ("the first one to end sets the count back", r"== gridDim\.x - 1\) \{", ">= 0) {", False),
+    ("a meeting that some blocks do not come to", r" \|\| loaded >= common", "", False),
+    ("a meeting more is waited for", r"loaded / EVERY \* gridDim", "(loaded / EVERY + 1) * gridDim", False),
+    ("nobody is counted", r"atomicAdd\(&meeting->met, 1\);", "", False),
+    ("patience does not wear off", r"patience /= 2;", "", True),
+]
+
+
+@pytest.mark.parametrize("plant", MEETING_PLANTS, ids=lambda plant: plant[0])
+def test_a_bug_planted_in_a_meeting_shows(plant: tuple[str, str, str, bool], tmp_path: Path, headers: Path) -> None:
+    """In the counters that it leaves, or in how long producers wait: it cannot change the product."""
+    what, pattern, replacement, alone = plant
+    every, case = MEETING_EVERY["in the middle of a tile, one block with a tile more"]
+    planted = with_plant(crt_grid.text_of(LOCKSTEP), pattern, replacement, 0)
+    program = meeting_model(planted, tmp_path / "planted", headers, every, alone)
+    if run_crt(program, LOCKSTEP, "multiply", case, SEEDS) == "":
+        assert sleeps(program, case) > most_sleeps(every, case, alone), what
