@@ -157,10 +157,10 @@ out, ends = sys.argv[sys.argv.index("--out-dir") + 1], json.loads(os.environ["EN
 seeds = [word for word in sys.argv if word.startswith("--seed=")]
 for line in sys.stdin:
     unit = line.strip()
-    name, toolkit = unit.split("=")
+    name, toolkit, *entry = unit.split("=")
     end = ends.get(unit, 0)
     if end != -signal.SIGALRM and end != 1:
-        verdict = {"seeds": seeds, "process": os.getpid()}
+        verdict = {"status": "passed", "reason": "", "cases": entry, "seeds": seeds, "process": os.getpid()}
         with open(f"{out}/{unit}.json", "w") as file:
             json.dump({"kernel": name, "toolkits": {toolkit: verdict} if toolkit else {}}, file)
     if end < 0:
@@ -214,8 +214,7 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(ends, tmp_path, proce
     assert processes > 1 or pids[2] not in pids[:2], "a new process after one that ended"
 
 
-def test_a_kernels_binaries_are_judged_side_by_side_and_filed_together(ends, tmp_path) -> None:
-    """Most entry points first, so that no process is left with the longest."""
+def test_a_kernels_entry_points_are_judged_side_by_side_and_filed_together(ends, tmp_path) -> None:
     ends()
     wanted = [numeric.Wanted.parse(text) for text in ("hopper.wgmma=cuda12", "hopper.by_energy", "hopper.sketch=")]
     for toolkit in ("cuda12", "cuda13"):
@@ -229,8 +228,48 @@ def test_a_kernels_binaries_are_judged_side_by_side_and_filed_together(ends, tmp
         "hopper.by_energy": ["cuda12", "cuda13"],
         "hopper.sketch": [],
     }
+    entries = [variant.entry for variant in registry.kernel("hopper.by_energy").run.variants]
+    assert len(entries) > 5
+    assert [verdict["cases"] for verdict in found["hopper.by_energy"].values()] == [entries, entries]
     assert not list(out.glob(".*")), "parts are gone"
     numeric.judge_side_by_side([], tmp_path, [7], tmp_path, 5.0, 3)
+
+
+def test_an_entry_point_that_hangs_fails_its_binary_and_keeps_the_cases_of_the_others(
+    ends, tmp_path, monkeypatch
+) -> None:
+    ends()
+    kernel = registry.kernel("hopper.by_energy")
+    first, second, *others = (variant.entry for variant in kernel.run.variants)
+    monkeypatch.setenv("ENDS", json.dumps({f"{kernel.id}=cuda13={second}": -signal.SIGALRM}))
+    write_build(tmp_path, kernel.id, "cuda13", "abc")
+    numeric.judge_side_by_side([numeric.Wanted.parse(f"{kernel.id}=cuda13")], tmp_path, [7], tmp_path, 5.0, 2)
+    verdict = json.loads((tmp_path / f"{kernel.id}.json").read_text())["toolkits"]["cuda13"]
+    assert (verdict["status"], verdict["reason"]) == ("failed", f"{second} did not end within 5 s")
+    assert verdict["cases"] == [first, *others]
+
+
+def test_only_the_cases_of_the_named_entry_point_are_judged(monkeypatch) -> None:
+    kernel = registry.kernel("hopper.by_energy")
+    parts = []
+    gate = SimpleNamespace(
+        of=lambda op: SimpleNamespace(cases=lambda session, part, launch, seeds: parts.append(part) or ())
+    )
+    loaded = SimpleNamespace(kernel=kernel, build_key="abc")
+    entries = [variant.entry for variant in kernel.run.variants]
+    assert numeric.judge(SESSION, loaded, [1], gate, entries[1])["status"] == "passed"
+    assert [part.code.entry for part in parts] == entries[1:2]
+    numeric.judge(SESSION, loaded, [1], gate)
+    assert [part.code.entry for part in parts[1:]] == entries
+
+
+@pytest.mark.parametrize("statuses", [("passed", "failed", "not run"), ("not run", "passed"), ("passed", "passed")])
+def test_a_binary_passes_if_all_its_entry_points_do(statuses) -> None:
+    parts = [{"status": name, "reason": "" if name == "passed" else f"{name}.", "cases": [name]} for name in statuses]
+    verdict = numeric.merged([*parts, parts[-1]])
+    assert verdict["status"] == {3: "failed", 2: min(statuses)}[len(statuses)]
+    assert verdict["reason"] == "; ".join(f"{name}." for name in statuses if name != "passed")
+    assert verdict["cases"] == [*statuses, statuses[-1]]
 
 
 @pytest.mark.parametrize("code", [1, 2], ids=["before its verdict", "after it"])

@@ -202,3 +202,16 @@ def test_an_ordinary_user_without_fuse_is_warned_before_any_job(tree: Path, tmp_
     assert "mounts images through /dev/fuse, which you may not open here" in warned.stdout
     without = call([*command, *plan], tree, PATH=path)
     assert without.returncode == 0 and "/dev/fuse" not in without.stdout, without.stdout
+
+
+def test_experiments_compute_on_every_core_of_the_host(tmp_path: Path) -> None:
+    """Snakemake tells libraries a job's threads, and a job on the GPU has one; passes on the CPU take all."""
+    text = (ROOT / "workflow/rules/experiments.smk").read_text()
+    assert 'f"{EVERY_CORE}; "' in text
+    every_core = "".join(re.findall(r'"(.*)"', text.split("EVERY_CORE = (")[1].split("\n)")[0]))
+    rule = f"rule all:\n    threads: 1\n    shell:\n        'env > told; {every_core}; env > left'\n"
+    (tmp_path / "Snakefile").write_text(rule)
+    result = call(["snakemake", "--cores", "1", "--directory", str(tmp_path), "-s", str(tmp_path / "Snakefile")])
+    assert result.returncode == 0, result.stdout
+    told, left = (set(re.findall(r"^(\w+_THREADS)=", (tmp_path / name).read_text(), re.M)) for name in ("told", "left"))
+    assert "OMP_NUM_THREADS" in told and not told & left

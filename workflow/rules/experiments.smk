@@ -4,6 +4,12 @@
 # Minutes and megabytes to ask a cluster for. Here and not in its profile, which would have to name every family's rule.
 CLUSTER_LIMITS = {"runtime": 240, "mem_mb": 64000}
 
+# Snakemake sets these to a job's threads, 1 for one on the GPU: where the host computes, it would on one core.
+EVERY_CORE = (
+    "unset OMP_NUM_THREADS GOTO_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS VECLIB_MAXIMUM_THREADS"
+    " NUMEXPR_NUM_THREADS"
+)
+
 for source in sources():
 
     rule:
@@ -41,6 +47,7 @@ for source in sources():
         message:
             "Experiments of {params.family}, {params.origin}: {params.names}"
         shell:
+            f"{EVERY_CORE}; "
             "python3 -m gemmrepro.experiments.run --family {params.family} --name {params.names} {params.command}"
             " --out {params.folder} 2>&1 | tee {log}"
 

@@ -44,10 +44,10 @@ from gemmrepro.operands import Operands
 from gemmrepro.registry import Kernel
 
 PATIENCE = 120.0
-"""Time limit of a kernel's gate in seconds, when several kernels are judged."""
+"""Time limit of a binary's entry point in seconds, when several kernels are judged."""
 
 WORKER = (sys.executable, "-m", "gemmrepro.gates.numeric", "--worker")
-"""The command of a process that reads binaries from its standard input, one a line, and says which it has judged."""
+"""The command of a process that reads what to judge from its standard input, one a line, and says what it judged."""
 
 BROKEN = 74
 """Exit code of a process whose GPU context a kernel corrupted (EX_IOERR of sysexits.h)."""
@@ -55,45 +55,56 @@ BROKEN = 74
 
 @dataclass(frozen=True)
 class Wanted:
-    """A kernel to judge, and the toolkits whose binaries are judged."""
+    """A kernel to judge, and the toolkits whose binaries are judged: all entry points, or the one named."""
 
     kernel: Kernel
     toolkits: tuple[str, ...]
+    entry: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Wanted:
-        """From ``kernel``, all that it is built by, or ``kernel=toolkit,toolkit``. Raises UserError."""
-        name, chosen, listed = text.partition("=")
+        """From ``kernel``, all that it is built by, ``kernel=toolkit,toolkit`` or ``kernel=toolkit=entry``.
+
+        Raises:
+            UserError: no such kernel or toolkit.
+        """
+        name, chosen, rest = text.partition("=")
+        listed, _, entry = rest.partition("=")
         kernel = registry.kernel(name)
         known = kernel.platform.toolkits
         toolkits = tuple(toolkit for toolkit in listed.split(",") if toolkit) if chosen else known
         if unknown := [toolkit for toolkit in toolkits if toolkit not in known]:
             raise UserError(f"{name} is not built by {unknown[0]}; choose among {', '.join(known)}.")
-        return cls(kernel, toolkits)
+        return cls(kernel, toolkits, entry)
 
     @property
     def id(self) -> str:
         return self.kernel.id
 
     def __str__(self) -> str:
-        return f"{self.id}={','.join(self.toolkits)}"
+        return f"{self.id}={','.join(self.toolkits)}" + (f"={self.entry}" if self.entry else "")
 
-    def by_binary(self, build: Path) -> list[Wanted]:
-        """This kernel with one toolkit each; as it is where nothing was built or is wanted."""
-        return [Wanted(self.kernel, (toolkit,)) for toolkit in self.built(build)] or [self]
+    def by_entry(self, build: Path) -> list[Wanted]:
+        """This kernel with one toolkit and entry point each; as it is where nothing was built or is wanted."""
+        entries = [part.code.entry for part in self.kernel.parts] if self.kernel.run.variants else [""]
+        return [Wanted(self.kernel, (name,), entry) for name in self.built(build) for entry in entries] or [self]
 
     def built(self, build: Path) -> Iterator[str]:
         """Those of its toolkits whose build record is in `build`."""
         return (name for name in self.toolkits if (Path(build) / name / f"{self.id}.json").is_file())
 
 
-def judge(session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: Gates | None = None) -> dict[str, Any]:
-    """The gate's verdict on one loaded binary: an entry of ``toolkits`` in the gate's JSON."""
+def judge(
+    session: device.Session, loaded: Loaded, seeds: Sequence[int], gates: Gates | None = None, entry: str = ""
+) -> dict[str, Any]:
+    """The gate's verdict on one loaded binary, or on one `entry` point: an entry of ``toolkits`` in the gate's JSON."""
     kernel = loaded.kernel
     gate_of_kernel = (gates or Gates()).of(kernel.compute.op)
     records, failures = [], []
     try:
         for part in kernel.parts:
+            if entry and part.code.entry != entry:
+                continue
             named = {"entry": part.code.entry} if kernel.run.variants else {}
 
             def launch(operands: Operands, part: Kernel = part) -> None:
@@ -135,7 +146,7 @@ def gate(
         except UserError as error:
             toolkits[toolkit] = {"status": "not run", **_keys(kernel, key), "reason": str(error), "cases": []}
             continue
-        toolkits[toolkit] = judge(session, loaded, seeds, gates)
+        toolkits[toolkit] = judge(session, loaded, seeds, gates, wanted.entry)
     if wanted.toolkits and not toolkits:
         raise UserError(f"there is no build of {kernel.id} in {build}; run the build stage first.")
     return {"kernel": kernel.id, "gpu": session.gpu.name, "driver": session.gpu.driver, "toolkits": toolkits}
@@ -166,13 +177,13 @@ def judge_side_by_side(
 ) -> None:
     """Judge kernels in several processes at once, and write one verdict per kernel to `out` when it is complete.
 
-    A process takes the next binary when it has judged one, those with most entry points first: one kernel has eight,
-    and would end long after the others. It keeps the references of recent cases, which neighbours share.
+    A process takes the next entry point when it has judged one. It keeps the references of recent cases, which
+    neighbours share. Kernels with most entry points come first: each of them takes long cases.
     """
     for each in wanted:
         (out / f"{each.id}.json").unlink(missing_ok=True)
-    binaries = {each.id: each.by_binary(build) for each in wanted}
-    units = [unit for found in binaries.values() for unit in found]
+    units_of = {each.id: each.by_entry(build) for each in wanted}
+    units = [unit for found in units_of.values() for unit in found]
     workers = max(1, min(processes, len(units)))
     queue: SimpleQueue[Wanted | None] = SimpleQueue()
     for unit in [*sorted(units, key=lambda unit: -len(unit.kernel.parts)), *[None] * workers]:
@@ -187,7 +198,7 @@ def judge_side_by_side(
                 for unit in iter(queue.get, None):
                     worker.judge(unit)
                     judged.add(str(unit))
-                    names = [str(each) for each in binaries[unit.id]]
+                    names = [str(each) for each in units_of[unit.id]]
                     if judged.issuperset(names):
                         put_together([parts / f"{name}.json" for name in names], out / f"{unit.id}.json")
 
@@ -197,14 +208,25 @@ def judge_side_by_side(
 
 
 def put_together(parts: Sequence[Path], out: Path) -> None:
-    """Write a kernel's verdict to `out`, from those on its binaries."""
+    """Write a kernel's verdict to `out`, from those on its entry points."""
     found = [read_json(path, "the verdict", "run the gate again") for path in parts]
-    toolkits = {toolkit: verdict for one in found for toolkit, verdict in one["toolkits"].items()}
-    write_json(out, found[0] | {"toolkits": toolkits})
+    by_toolkit: dict[str, list[dict[str, Any]]] = {}
+    for one in found:
+        for toolkit, verdict in one["toolkits"].items():
+            by_toolkit.setdefault(toolkit, []).append(verdict)
+    write_json(out, found[0] | {"toolkits": {toolkit: merged(each) for toolkit, each in by_toolkit.items()}})
+
+
+def merged(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The verdict on a binary from those on its entry points: it passes if all do."""
+    status = next((name for name in ("failed", "not run") if any(one["status"] == name for one in verdicts)), "passed")
+    reasons = dict.fromkeys(one["reason"] for one in verdicts if one["reason"])
+    cases = [case for one in verdicts for case in one["cases"]]
+    return {**verdicts[0], "status": status, "reason": "; ".join(reasons), "cases": cases}
 
 
 class Worker:
-    """A process that judges one binary after another; a new one where a kernel ended it.
+    """A process that judges one entry point after another; a new one where a kernel ended it.
 
     A kernel that corrupts the GPU's context or exceeds `patience` seconds ends the process. It has failed.
     """
@@ -223,7 +245,7 @@ class Worker:
             self._process.communicate()
 
     def judge(self, unit: Wanted) -> None:
-        """Judge one binary; its verdict is in a file of its name then.
+        """Judge one entry point; its verdict is in a file of its name then.
 
         Raises:
             UserError: the process ended otherwise than by the kernel.
@@ -239,7 +261,7 @@ class Worker:
         code, self._process = self._process.wait(), None
         path = self._out / f"{unit}.json"
         if code == -signal.SIGALRM:
-            reason = f"it did not end within {self._patience:g} s"
+            reason = f"{unit.entry or 'it'} did not end within {self._patience:g} s"
             write_json(path, unfinished(unit, self._build, reason))
             print(f"{unit.id:24} failed: {reason}", file=sys.stderr, flush=True)
         elif code != BROKEN or not path.is_file():
@@ -275,7 +297,7 @@ def main() -> int:
         "--patience",
         type=float,
         default=PATIENCE,
-        help="with --out-dir: time limit of a kernel in seconds",
+        help="with --out-dir: time limit of an entry point in seconds",
     )
     parser.add_argument("--processes", type=int, default=1, help="with --out-dir: how many judge side by side")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -308,7 +330,7 @@ def main() -> int:
 
 
 def _work(arguments: argparse.Namespace) -> int:
-    """Judge the binaries that standard input names, until it ends or a kernel breaks the GPU's context."""
+    """Judge what standard input names, until it ends or a kernel breaks the GPU's context."""
     session, gates = device.open_gpu(), Gates()
     with lock.shared(session):
         for line in sys.stdin:
@@ -318,7 +340,8 @@ def _work(arguments: argparse.Namespace) -> int:
             result = gate(session, unit, arguments.build, arguments.seed, gates)
             signal.setitimer(signal.ITIMER_REAL, 0)
             write_json(arguments.out_dir / f"{unit}.json", result)
-            print(summary_line(result), file=sys.stderr, flush=True)
+            line = summary_line(result) + (f", entry point {unit.entry}" if unit.entry else "")
+            print(line, file=sys.stderr, flush=True)
             if not usable(session):
                 return BROKEN
             print(unit, flush=True)
