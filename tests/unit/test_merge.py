@@ -113,7 +113,7 @@ def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(
 ) -> None:
     recorded, _ = folders
     assert merge.covered(recorded) == {"toolkits": ["cuda12", "cuda13"], "caches": ["cold", "warm"]}
-    assert merge.covered(RECORDED.parent / "crt") == {"toolkits": ["cuda13"], "caches": ["warm"]}
+    assert merge.covered(RECORDED.parent / "sgemm") == {"toolkits": ["cuda13"], "caches": ["warm"]}
     assert merge.covered(recorded / "none") == {}
     libraries = tmp_path / "libraries"
     libraries.mkdir()

@@ -18,8 +18,9 @@ if PLAN.live:
         priority: ON_GPU
         container:
             image("measure")
-        # A gate spends most of its time on reference results on the host, and nothing is timed meanwhile.
-        threads: 16
+        # A gate spends most of its time on reference results on the host, and nothing is timed meanwhile. As many run side
+        # by side as there are slots: one starts, or waits for its longest kernel, while another computes.
+        threads: max(8, min(16, (workflow.resource_settings.cores or 1) // TARGET.slots))
         resources:
             gpu=1,
         params:
