@@ -182,14 +182,14 @@ def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record)
 
 
 def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys):
-    shutil.copytree(ROOT / "reports/recorded/h200/sgemm", record.out / "sgemm")
+    shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
     merged = []
     record.patch.setattr(script.merge, "merge", lambda measured, *_: merged.append(measured) or 0)
-    asked = ("--families", "sgemm", "--missing", "--experiments", "none")
+    asked = ("--families", "crt", "--missing", "--experiments", "none")
     for stated, toolkits, caches in (
-        ((), ["cuda13"], ["warm"]),
-        (("--caches", "cold,warm"), ["cuda13"], ["cold", "warm"]),
-        (("--toolkits", "cuda12,cuda13"), ["cuda12", "cuda13"], ["warm"]),
+        ((), ["cuda12", "cuda13"], ["warm"]),
+        (("--caches", "cold,warm"), ["cuda12", "cuda13"], ["cold", "warm"]),
+        (("--toolkits", "cuda13"), ["cuda13"], ["warm"]),
     ):
         assert record(*asked, *stated) == 0
         (given,) = [given for module, _, given in record.stages.calls if module == "measure.sweep"]
@@ -198,7 +198,7 @@ def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys)
         assert (
             f"without current rows ({' and '.join(toolkits)}, {' and '.join(caches)} caches)" in capsys.readouterr().err
         )
-    assert merged == [record.work / "measure/sgemm"] * 3, "the other rows stay"
+    assert merged == [record.work / "measure/crt"] * 3, "the other rows stay"
     assert record("--families", "ozaki", "--missing", "--experiments", "none") == 0
     sweep = json.loads((record.work / "config.ozaki.json").read_text())["sweep"]
     assert sweep == json.loads((record.work / "config.json").read_text())["sweep"], (
