@@ -1,6 +1,6 @@
 """Solve A x = b by recursive LU with partial pivoting, its products by gemmrepro.dgemm and by cuBLAS's DGEMM, timed.
 
-    PYTHONPATH=workflow python examples/linear_system.py --size 16384 --panel 256
+    PYTHONPATH=workflow python examples/linear_system.py --size 16384 --panel 2048
 
 Needs a Hopper GPU, PyTorch, CuPy, cuda-core, and the binary results/build/cuda13/crt.certified.fatbin. For either way,
 and for cuSOLVER's own factorization, it prints the seconds of the factorization (the median of --repeats, the first
@@ -116,7 +116,7 @@ def measure(a: torch.Tensor, b: torch.Tensor, factorization: Factorization, repe
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--size", type=int, default=16384)
-    parser.add_argument("--panel", type=int, default=256)
+    parser.add_argument("--panel", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     generator = torch.Generator("cuda").manual_seed(1)
