@@ -39,7 +39,16 @@ const said = () => {
     command: box.querySelector('pre')?.textContent || ''};
   return null;
 };
+// A link that the page does not answer itself leads to another page, where this script would end.
+let place = '';
+addEventListener('click', (event) => {
+  if (link && !event.defaultPrevented && link.pathname !== location.pathname) {
+    event.preventDefault();
+    place = link.href;
+  }
+}, {once: true});
 (link || cell).click();
+if (place) return done({text: cell.textContent.trim(), place, links: [], command: ''});
 let tries = 0;
 const wait = () => {
   const found = said();
