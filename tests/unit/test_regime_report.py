@@ -152,9 +152,13 @@ def test_the_limits_say_how_far_takes_and_cards_are_apart():
     takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
     nothing = pd.DataFrame(columns=ROW_COLUMNS)
     sentence = cards_sentence(Regimes("hopper", nothing, spread.summary(takes)))
-    first = "Two takes on one card (hopper, sustained): times of the same row differ by 1.0% (median of 1 rows), "
-    assert sentence.startswith(f"{first}at most by 1.0%. Cards of one model (hopper, sustained): ")
+    first = "Two takes on one card (hopper): times of the same row differ by 1.0% sustained (median of 1 rows; "
+    assert sentence.startswith(f"{first}at most 1.0%). Cards of one model (hopper): ")
     assert "bursts" not in sentence
+    both = {"spread": {regime: spread.summary(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
+    assert "1.0% sustained (median of 1 rows; at most 1.0%) and 1.0% in bursts (" in cards_sentence(
+        Regimes("hopper", nothing, both)
+    )
     assert cards_sentence(Regimes("hopper", nothing, spread.summary(takes[:1]))) == ""
     assert cards_sentence(Regimes("hopper", nothing)) == ""
 

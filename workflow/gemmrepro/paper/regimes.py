@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gemmrepro.core.text import listed
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, cubes, is_current
@@ -116,11 +117,13 @@ def takes_sentence(found: Regimes) -> str:
 def cards_sentence(found: Regimes) -> str:
     """How far takes on one card, and cards, are apart, as sentences; '' where there is one take of one card."""
     spreads = found.run.get("spread") or {}
-    parts = [
-        f"{where} ({found.family}, {words}): times of the same row differ by {spread['middle']:.1%} "
-        f"(median of {spread['rows']} rows), at most by {spread['largest']:.1%}."
-        for where, name in (("Two takes on one card", "repeated"), ("Cards of one model", "between_cards"))
-        for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
-        if (spread := (spreads.get(regime) or {}).get(name))
-    ]
-    return " ".join(parts)
+    sentences = []
+    for where, name in (("Two takes on one card", "repeated"), ("Cards of one model", "between_cards")):
+        parts = [
+            f"{spread['middle']:.1%} {words} (median of {spread['rows']} rows; at most {spread['largest']:.1%})"
+            for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
+            if (spread := (spreads.get(regime) or {}).get(name))
+        ]
+        if parts:
+            sentences.append(f"{where} ({found.family}): times of the same row differ by {listed(parts)}.")
+    return " ".join(sentences)

@@ -144,8 +144,8 @@ def _aside(one: Scheme) -> tuple[tuple[float, float], Literal["left", "center", 
     """Where a scheme's label is, in points from its mark, and which side of it is there."""
     if one.marker in "sD":
         return (0, -13), "center"
-    if one.label in ("d = 9", "d = 8"):
-        return ((3, 12), "right") if one.label == "d = 9" else ((6, 9), "left")
+    if one.label == "d = 9":
+        return (3, 12), "right"
     # Below the line that joins the slices.
     return (8, {"o": 6, "^": -4}.get(one.marker, 0)), "left"
 
