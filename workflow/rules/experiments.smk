@@ -4,7 +4,7 @@
 # Minutes and megabytes to ask a cluster for. Here and not in its profile, which would have to name every family's rule.
 CLUSTER_LIMITS = {"runtime": 240, "mem_mb": 64000}
 
-# Snakemake sets these to a job's threads, 1 for one on the GPU: where the host computes, it would on one core.
+# Snakemake sets these to a job's threads. A job on the GPU has one, so what it measures on the CPU would get one core.
 EVERY_CORE = (
     "unset OMP_NUM_THREADS GOTO_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS VECLIB_MAXIMUM_THREADS"
     " NUMEXPR_NUM_THREADS"
