@@ -49,7 +49,7 @@ from gemmrepro.measure.scatter import Prior, Shift, pooled  # noqa: E402
 
 RECORDED = ROOT / "reports/recorded/h200"
 
-ROUNDS = (None, 5, 10, 20)
+ROUNDS = (None, 5, 10, 20, 40)
 """Rounds of each side of a pair; None: as recorded."""
 
 SLOWER = (1.0, 1.02, 1.05)

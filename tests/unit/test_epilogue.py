@@ -21,6 +21,7 @@ from spoiled_launches import SPOILED, spoil_input
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.gates import epilogue
+from gemmrepro.gates.allowed import allowed
 from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.gates.gate import Case
 from gemmrepro.gates.gemm_cases import gemm_shapes
@@ -158,6 +159,20 @@ def test_a_library_may_take_the_tanh_form_and_two_launches_may_round_what_they_h
     assert verdict(MISTAKES["rounded before the bias"](wide), wide, rounded=True).passed
     assert not verdict(MISTAKES["no bias"](wide), wide, library=True).passed
     assert not verdict(MISTAKES["a sigmoid"](wide), wide, rounded=True).passed
+
+
+@pytest.mark.parametrize("kernel", [FUSED, APART], ids=lambda kernel: kernel.id)
+def test_the_bound_that_is_shown_is_the_largest_that_passes(kernel: registry.Kernel) -> None:
+    """Where z, y and D are S: a step of bf16 is two units there, and one is too much unless y was rounded, too."""
+    ones, gamma = np.full((1, 1), 8.0), 2.0**-20
+    right, limit = epilogue.Reference(ones, ones, ones), allowed(kernel, gamma)
+    assert limit is not None
+    for steps in range(4):
+        found = narrow((ones + steps / 16).astype(np.float32), "bf16")
+        judged = epilogue.judge_numbers(found, right, gamma, "bf16", rounded=kernel is APART)
+        assert judged.err_scaled_max == pytest.approx(2 * steps, abs=1e-9)
+        assert judged.passed == (2 * steps <= limit)
+    assert allowed(kernel, None) is None and allowed(kernel, 0.0) == 0
 
 
 def test_gelu_is_nowhere_steeper_than_the_bound() -> None:

@@ -30,6 +30,7 @@ from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
+from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.discussion.measured import Measured
@@ -298,8 +299,16 @@ def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sum
     for _ in range(2):
         rows, said, _ = run(replace(sums, measure=measure, version=7))
         assert len(rows) == 3 * 3 * 5 - 3
-        assert sum("left out: cublas.gemm library: it took too long" in line for line in said) == 3
+        assert sum("left out: cublas.gemm library: it took too long" in line for line in said) == 1
     assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 3
+
+
+def test_each_reason_for_leaving_out_is_one_line():
+    left_out = [Skipped(name, "cuda13", reason) for reason in ("slow", "absent") for name in "abcda"]
+    assert experiments_run.lines_of([*left_out[:2], *left_out[5:]]) == [
+        "a cuda13, b cuda13: slow",
+        "a cuda13, b cuda13, c cuda13 and 1 more: absent",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -120,14 +120,14 @@ def test_a_binary_that_is_not_measured_leaves_its_kernel_passed():
         }
         for toolkit in ("cuda12", "cuda13")
     }
-    view = gate_view({"toolkits": toolkits, "passed": True})
+    view = gate_view({"toolkits": toolkits, "passed": True}, NAIVE)
     assert view.numeric_passed and view.static_passed and view.open == ""
     assert [(each.name, each.numeric, each.measured) for each in view.toolkits] == [
         ("cuda12", "not measured", False),
         ("cuda13", "passed", True),
     ]
     assert "(gates.binaries)" in str(view.toolkits[0].reason)
-    assert not gate_view({"toolkits": {"cuda12": toolkits["cuda12"]}, "passed": True}).numeric_passed
+    assert not gate_view({"toolkits": {"cuda12": toolkits["cuda12"]}, "passed": True}, NAIVE).numeric_passed
 
 
 def test_a_wrong_case_fails_the_binary_and_so_does_one_that_breaks_the_gpu(gates, tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_a_toolkit_that_did_not_compile_has_no_static_verdict_and_its_recording_
     assert result["toolkits"]["cuda12"]["static"] == {"passed": None, "checks": []}
     assert result["toolkits"]["cuda12"]["numeric"]["status"] == "passed"
     assert "cuda12 not compiled" in summary_line(result)
-    view = gate_view(result)
+    view = gate_view(result, WARPTILE)
     assert [(toolkit.static, toolkit.compiled) for toolkit in view.toolkits] == [
         ("not compiled", False),
         ("passed", True),

@@ -41,6 +41,7 @@ from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.figures import stage as figures
 from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.gates import gate_view, gather_checks
+from gemmrepro.paper.machine import machine_view
 from gemmrepro.paper.references import references
 from gemmrepro.paper.text import anchor, histogram
 from gemmrepro.registry.ladders import compared, heading, level_name
@@ -478,7 +479,16 @@ def test_an_error_and_its_bound_have_one_unit():
     assert allowed_error(0.0, "int32") == 0
     assert allowed_error(None, "fp32") is None
     gate = {"toolkits": {"cuda13": {"numeric": {"cases": [{"err_scaled_max": 3.0, "gamma": 2.0**-22}]}}}}
-    assert gate_view(gate, "fp32").toolkits[0].cases[0].allowed == 4
+    assert gate_view(gate, registry.kernel("ladder.naive")).toolkits[0].cases[0].allowed == 4
+
+
+def test_toolkits_are_those_of_every_family():
+    versions = {"ladder": {"cuda12": "12.4.131"}, "cutile": {"cuda13": "13.4.92"}, "ada": {"cuda12": "12.4.131"}}
+    measured = {
+        name: Measurements(name, pd.DataFrame({"arch": ["sm_90"]}), pd.DataFrame(), {"toolkits": found})
+        for name, found in versions.items()
+    }
+    assert machine_view(measured, {}).toolkits == [("cuda12", "12.4.131"), ("cuda13", "13.4.92")]
 
 
 def test_disagreements_compare_figures_only():

@@ -31,7 +31,7 @@ import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
 from gemmrepro.build.cached import code_of
-from gemmrepro.core import dependencies, trees
+from gemmrepro.core import dependencies, provenance, trees
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
@@ -112,7 +112,12 @@ make_caches(os.environ)
 if CONTAINERS:
     for name in without_toolchain(os.environ):
         del os.environ[name]
+    # Images have no other locale than C: bash would warn of the user's in every job.
+    os.environ.update(LC_ALL="C.UTF-8")
 os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
+# No image has git: what is measured in one is told its commit.
+if workflow.is_main_process and (commit := provenance.git_commit()):
+    os.environ.update(GEMMREPRO_COMMIT=commit)
 
 # Two jobs on one GPU would disturb each other's timings: each takes a GPU of its own, or waits for one. A cluster's
 # profile says how many it has.

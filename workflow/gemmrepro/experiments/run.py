@@ -246,6 +246,19 @@ class PointResult:
         return {"rows": self.rows, "left_out": [asdict(entry) for entry in self.left_out]}
 
 
+def lines_of(left_out: Iterable[Skipped]) -> list[str]:
+    """A line for each reason, with at most three of the subjects that it holds for."""
+    subjects: dict[str, list[str]] = {}
+    for entry in left_out:
+        found = subjects.setdefault(entry.reason, [])
+        if (subject := f"{entry.kernel} {entry.toolkit}") not in found:
+            found.append(subject)
+    return [
+        f"{', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}: {reason}"
+        for reason, found in subjects.items()
+    ]
+
+
 def run(
     session: Session | None,
     family: str,
@@ -281,8 +294,8 @@ def run(
         else:
             result = PointResult.of(document)
         results.append(result)
-        for entry in result.left_out:
-            say(f"{experiment.name}: left out: {entry.kernel} {entry.toolkit}: {entry.reason}")
+    for line in lines_of(entry for result in results for entry in result.left_out):
+        say(f"{experiment.name}: left out: {line}")
     rows = [row for result in results for row in result.rows]
     skipped = [*gathered.skipped, *(entry for result in results for entry in result.left_out)]
     write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))

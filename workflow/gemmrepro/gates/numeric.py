@@ -35,7 +35,7 @@ from gemmrepro.build import record
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.gates.bounds import allowed_error
+from gemmrepro.gates.allowed import allowed
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device, lock
@@ -156,17 +156,16 @@ def summary_line(result: dict[str, Any]) -> str:
     """One aligned line per kernel."""
     parts = []
     for toolkit, verdict in result["toolkits"].items():
-        errors = [
-            (case["err_scaled_max"], case["gamma"]) for case in verdict["cases"] if case["err_scaled_max"] is not None
-        ]
         kernel = registry.kernel(result["kernel"])
-        dtype_out = kernel.compute.dtype_out
-        of = "the bound" if kernel.promises.error is None else "a sum's bound, beside the scheme's own"
-        shares = [error / allowed for error, limit in errors if limit and (allowed := allowed_error(limit, dtype_out))]
-        worst = max(shares, default=0.0)
-        parts.append(
-            f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, worst {100 * worst:5.1f}% of {of}"
-        )
+        judged_by = "judged by the scheme's own bound"
+        if kernel.promises.error is None:
+            shares = [
+                case["err_scaled_max"] / limit
+                for case in verdict["cases"]
+                if case["err_scaled_max"] is not None and (limit := allowed(kernel, case["gamma"]))
+            ]
+            judged_by = f"worst {100 * max(shares, default=0.0):5.1f}% of the bound"
+        parts.append(f"{toolkit} {verdict['status']:7} {len(verdict['cases']):3} cases, {judged_by}")
         if verdict["reason"]:
             parts.append(verdict["reason"])
     return f"{result['kernel']:24} " + " | ".join(parts)

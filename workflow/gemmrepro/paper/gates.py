@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gemmrepro.gates.bounds import allowed_error
+from gemmrepro.gates.allowed import allowed
 from gemmrepro.paper.text import BY
+from gemmrepro.registry import Kernel
 
 NOT_COMPILED = "not compiled"
 """The static gate of a kernel that this run did not compile with a toolkit."""
@@ -180,8 +181,8 @@ def _one_check(name: str, checks: Sequence[Mapping[str, Any]]) -> CheckView:
     )
 
 
-def case_view(case: Mapping[str, Any], dtype_out: str) -> CaseView:
-    """A case of a kernel with this type of output; a gate with another kind of bound writes gamma 0 with an error."""
+def case_view(case: Mapping[str, Any], kernel: Kernel) -> CaseView:
+    """A case of a kernel; a gate with another kind of bound writes gamma 0 with an error."""
     gamma = case.get("gamma")
     by_another = gamma == 0 and bool(case.get("err_scaled_max")) and case.get("passed", True)
     shape = case.get("shape", "")
@@ -193,18 +194,18 @@ def case_view(case: Mapping[str, Any], dtype_out: str) -> CaseView:
         beta=str(case.get("beta", "")),
         seed=str(case.get("seed", "")),
         error=case.get("err_scaled_max"),
-        allowed=None if by_another else allowed_error(gamma, dtype_out),
+        allowed=None if by_another else allowed(kernel, gamma),
         passed=bool(case.get("passed")),
         message=str(case.get("message", "")),
     )
 
 
-def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> GateView:
-    """The gate of a kernel with this type of output; None if it was not run."""
+def gate_view(gate: Mapping[str, Any] | None, kernel: Kernel) -> GateView:
+    """The gate of a kernel; None if it was not run."""
     if gate is None:
         return GateView()
     toolkits = tuple(
-        _toolkit_view(name, verdict, dtype_out) for name, verdict in sorted((gate.get("toolkits") or {}).items())
+        _toolkit_view(name, verdict, kernel) for name, verdict in sorted((gate.get("toolkits") or {}).items())
     )
     # A gate passes as long as nothing failed, so what was not run must be named as well.
     still_open = sorted({toolkit.numeric for toolkit in toolkits if toolkit.measured and not toolkit.judged})
@@ -218,7 +219,7 @@ def gate_view(gate: Mapping[str, Any] | None, dtype_out: str = "fp32") -> GateVi
     return GateView("passed" if gate.get("passed") else "failed", toolkits, " or ".join(still_open), checks)
 
 
-def _toolkit_view(name: str, verdict: Mapping[str, Any], dtype_out: str) -> ToolkitGateView:
+def _toolkit_view(name: str, verdict: Mapping[str, Any], kernel: Kernel) -> ToolkitGateView:
     static = verdict.get("static") or {}
     numeric = verdict.get("numeric") or {}
     worst = numeric.get("worst")
@@ -229,6 +230,6 @@ def _toolkit_view(name: str, verdict: Mapping[str, Any], dtype_out: str) -> Tool
         source=numeric.get("source") or "none",
         gpu=numeric.get("gpu"),
         reason=numeric.get("reason"),
-        worst=case_view(worst, dtype_out) if isinstance(worst, Mapping) else None,
-        cases=tuple(case_view(case, dtype_out) for case in numeric.get("cases") or []),
+        worst=case_view(worst, kernel) if isinstance(worst, Mapping) else None,
+        cases=tuple(case_view(case, kernel) for case in numeric.get("cases") or []),
     )

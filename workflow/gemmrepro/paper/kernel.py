@@ -120,7 +120,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         params=dict(kernel.params),
         multiple_of={axis.upper(): step for axis, step in kernel.accepts.multiple_of.items()},
         evidence=evidence_view(kernel, measured),
-        gate=gate_view(inputs.gates.get(kernel.id), kernel.compute.dtype_out),
+        gate=gate_view(inputs.gates.get(kernel.id), kernel),
         sanitized=sanitizer_views(
             inputs.sanitized.get(kernel.id),
             {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()},

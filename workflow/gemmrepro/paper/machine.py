@@ -16,6 +16,8 @@ Pairs = Sequence[tuple[str, str]]
 class MachineView:
     """The GPU and its software, as the first measured family recorded them; empty if nothing was measured.
 
+    Toolkits and the baseline's GPU kernels are those of every family.
+
     `interval` is the relative half-width of a median's 95% interval at which a point has enough samples.
     """
 
@@ -42,7 +44,7 @@ class RecordingView:
 
 
 def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, Any]) -> MachineView:
-    """The machine of the first family that was measured; the baseline's GPU kernels are every family's.
+    """The machine behind the rows.
 
     The sweep's settings are those of its recording, or else as `configured`.
     """
@@ -52,7 +54,7 @@ def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, 
     return MachineView(
         facts=_facts(run.get("gpu") or {}),
         libraries=_pairs(run.get("libraries")),
-        toolkits=_pairs(run.get("toolkits")),
+        toolkits=sorted({pair for family in measured.values() for pair in _pairs(family.run.get("toolkits"))}),
         baseline_kernels=sorted(
             pair for family in measured.values() for pair in _pairs(family.run.get("baseline_kernels"))
         ),
