@@ -152,12 +152,13 @@ def test_a_run_that_lost_a_file_is_not_bundled(finished, tmp_path):
         bundle_main([str(tmp_path / "mine.zip"), "--results", str(finished)])
 
 
-def test_the_bundle_of_a_live_run_on_four_cards_is_accepted(tmp_path):
-    """As it was packed where it ran; its rows count as stale here, where nothing is built."""
-    bundle = read_bundle(ROOT / "tests/campaigns/recorded/live-run-h200.zip")
+@pytest.mark.parametrize(("name", "families", "cards"), [("live-run-h200", 12, 1), ("live-run-four-h200", 11, 4)])
+def test_the_bundle_of_a_live_run_is_accepted(name, families, cards, tmp_path):
+    """Its rows count as stale here, where nothing is built."""
+    bundle = read_bundle(ROOT / f"tests/campaigns/recorded/{name}.zip")
     folder = accept(bundle, tmp_path / "recorded", tmp_path / "build", stale=True)
-    cards = {json.loads(path.read_text())["gpu"]["card"] for path in folder.rglob("run.json")}
-    assert (folder.name, len(list(folder.glob("*/summary.csv"))), len(cards)) == ("h200", 11, 4)
+    found = {json.loads(path.read_text())["gpu"]["card"] for path in folder.rglob("run.json")}
+    assert (folder.name, len(list(folder.iterdir())), len(found)) == ("h200", families, cards)
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
