@@ -79,13 +79,13 @@ class Judged:
         return MET if self.best.value >= self.least else MISSED
 
 
-def goals(path: Path = paths.KERNELS_DIR / FILE) -> tuple[Goal, ...]:
+def goals(path: Path | None = None) -> tuple[Goal, ...]:
     """Every goal.
 
     Raises:
         UserError: the file is missing or wrong; names the goal.
     """
-    return _read(path)
+    return _read(path or paths.KERNELS_DIR / FILE)
 
 
 @cache
