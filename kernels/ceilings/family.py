@@ -87,7 +87,7 @@ PROBES = (
             expects=(Expect(r"IMAD", "256 steps are unrolled, one instruction each", least=256, most=260), _NO_MEMORY)
         ),
         timing=_UNTIMED,
-        story=Story(idea="Each instruction takes the result of the one before: cycles a step are the latency."),
+        story=Story(idea="Each instruction takes the result of the one before: cycles per step are the latency."),
     ),
     Kernel(
         id="ceilings.walk_shared",

@@ -51,7 +51,7 @@ def blocks_moved(given: Inputs) -> Calculated:
 def block_kilobytes(given: Inputs) -> Calculated:
     """Shared memory of a block of the kernel, static and dynamic, in KB of 1024 bytes."""
     size = _shared_bytes(given)
-    return Calculated(size / 1024, f"{size} bytes a block")
+    return Calculated(size / 1024, f"{size} bytes per block")
 
 
 def resident_blocks(given: Inputs) -> Calculated:

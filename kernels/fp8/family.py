@@ -235,7 +235,7 @@ KERNELS = (
         "Sums left in the tensor core",
         _IN_TURN,
         (_LEFT, *_UNREAD),
-        "The bf16 ladder's ping-pong consumers in e4m3: twice the products a cycle, of sums that keep some 14 bits.",
+        "The bf16 ladder's ping-pong consumers in e4m3: twice the products per cycle, of sums that keep some 14 bits.",
         (_TENSOR, _L2, _TIME),
         baseline="cublas.gemm_fast",
     ),

@@ -513,8 +513,8 @@ class _Form:
     def joules(self, shape: Shape) -> float:
         """Energy of a launch at the highest clock, in J.
 
-        A wgmma of BN columns reads its 64 rows of A from shared memory: 2 / BN bytes a multiply-add. For B they are 2 /
-        64 in every form.
+        A wgmma of BN columns reads its 64 rows of A from shared memory: 2 / BN bytes per multiply-add. For B they are
+        2 / 64 in every form.
         """
         fed, _, dram = self.moved(shape)
         multiplied = float(self.tiles(shape)) * self.cluster * self.bm * self.bn * shape.k

@@ -32,7 +32,7 @@ def _words(text: str, opcode: str) -> int:
 
 
 def lines_of_l1(given: Inputs) -> Calculated:
-    """GFLOP/s of level 1 if the L1 cache looks up one line of 128 bytes a cycle and SM and nothing else takes time.
+    """GFLOP/s of level 1 if the L1 cache looks up one line of 128 bytes per cycle and SM and nothing else takes time.
 
     A multiply-add takes two loads in the machine code. A warp's 32 lanes walk rows: its load of A touches a line a
     lane, its load of B one.

@@ -290,7 +290,7 @@ _ARTICLE = (
             published_system="L2 coalesced",
             idea="A warp walks columns: 32 lanes touch one 128-byte line.",
             evidence=(_SECTORS, _L2),
-            expected="6 TFLOP/s, twelve times L1: two cycles a step for two lines from L1 allow 8.4, and "
+            expected="6 TFLOP/s, twelve times L1: two cycles per step for two lines from L1 allow 8.4, and "
             "latency shows.",
         ),
     ),

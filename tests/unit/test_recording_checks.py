@@ -149,7 +149,7 @@ COUNTED = {
     ("metric", "change", "complaint"),
     [
         ("dram__bytes.sum", {"value": -1}, "finite and not negative"),
-        ("dram__bytes.sum", {"value": 2_800_000}, "are no 1e[+]10 bytes a second"),
+        ("dram__bytes.sum", {"value": 2_800_000}, "are no 1e[+]10 bytes per second"),
         ("dram__bytes.sum", {"unit": "Kbyte"}, "in 'Kbyte' instead of 'byte'"),
         ("dram__bytes.sum", {"metric": "dram__bytes"}, "there is no counter dram__bytes"),
         ("dram__bytes.sum", {"metric": "lts__t_sector_hit_rate.pct", "unit": "%", "value": 80}, "it repeats lts__"),

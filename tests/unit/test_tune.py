@@ -173,7 +173,7 @@ LIMITS = candidates.Limits(shared_bytes=2048, registers=65536, threads=1024)
         ({"spill_bytes": 8}, LIMITS, "spills 8 bytes"),
         ({"shared_bytes": 1025}, LIMITS, "2049 bytes of shared memory per block are over the GPU's 2048"),
         ({}, replace(LIMITS, threads=16), "32 threads per block are over"),
-        # 40 registers a thread are given to a warp as 5 * 256.
+        # 40 registers per thread are given to a warp as 5 * 256.
         ({}, replace(LIMITS, registers=1279), "1280 registers per block are over the GPU's 1279"),
     ],
 )

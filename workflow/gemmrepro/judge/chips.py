@@ -26,7 +26,7 @@ RATES: Mapping[str, str] = {
 }
 """Every rate by name, with its unit. Tensor-core rates are dense; `clock` is the boost clock, `l2` the cache's size.
 
-``cycles`` is `sms` times `clock`; ``shared`` is 128 bytes a cycle and SM, by the CUDA C++ Programming Guide.
+``cycles`` is `sms` times `clock`; ``shared`` is 128 bytes per cycle and SM, by the CUDA C++ Programming Guide.
 """
 
 SHARED_BYTES_PER_CYCLE = 128

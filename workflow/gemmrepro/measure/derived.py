@@ -45,7 +45,7 @@ def ratio_cells(times: Rounds, baseline: Rounds) -> dict[str, Any]:
 
 
 def rate_cells(median_us: float, flops: float | None, moved: float | None) -> dict[str, Any]:
-    """The cells of `Row` on rates: TFLOP/s of `flops` and GB/s of `moved` bytes a launch; None where there are none."""
+    """The cells of `Row` on rates: TFLOP/s of `flops`, GB/s of `moved` bytes per launch; None where there are none."""
     return {
         "tflops": flops / median_us * 1e-6 if flops else None,
         "gbps": moved / median_us * 1e-3 if moved else None,

@@ -75,7 +75,7 @@ def _check_launch(
     number, moved = values.get("dram__bytes.sum", (0, 0.0))
     _, rate = values.get("dram__bytes.sum.per_second", (0, 0.0))
     if duration and moved and rate and not math.isclose(moved / duration * 1e9, rate, rel_tol=1e-3):
-        why = f"{moved:g} bytes in {duration:g} ns are no {rate:g} bytes a second"
+        why = f"{moved:g} bytes in {duration:g} ns are no {rate:g} bytes per second"
         raise refused(path, f"line {number}", f"{' '.join(launch)}: {why}")
     number, cycles = values.get("sm__cycles_elapsed.max", (0, 0.0))
     fastest = run["gpu"]["clock_max_mhz"]

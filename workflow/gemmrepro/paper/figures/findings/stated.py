@@ -42,10 +42,11 @@ def draw(inputs: Inputs, family: str) -> Drawing:
     if shown:
         title = f"{counts['reproduced']} of {len(shown)} statements with one number hold"
         far = max(shown, key=lambda one: abs(one.log))
+        undecided = counts["undecided"]
         alt = finding(
             f"Of {len(shown)} statements of {article} with one number {counts['reproduced']} hold, {counts['partly']} "
             f"hold in part and {counts['not reproduced']} do not"
-            + (f"; {counts['undecided']} are undecided." if counts["undecided"] else "."),
+            + (f"; {undecided} {'is' if undecided == 1 else 'are'} undecided." if undecided else "."),
             f"Farthest: {called(far.claim)}, {printed(far.claim, inputs)} in print, {here(far.claim)} here.",
         )
     table: list[dict[str, object]] = [
