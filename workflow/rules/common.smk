@@ -112,7 +112,7 @@ make_caches(os.environ)
 if CONTAINERS:
     for name in without_toolchain(os.environ):
         del os.environ[name]
-    # Images have no other locale than C: bash would warn of the user's in every job.
+    # Images have the locale C alone: in every job bash would warn of the user's.
     os.environ.update(LC_ALL="C.UTF-8")
 os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
 # No image has git: what is measured in one is told its commit.

@@ -1,4 +1,4 @@
-"""What the numerical gate allows of a kernel, as one number a case: for the terminal, the report, and recordings."""
+"""What the numerical gate allows of a kernel, as one number per case: for the terminal, the report, and recordings."""
 
 from __future__ import annotations
 
