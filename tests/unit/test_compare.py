@@ -351,12 +351,16 @@ def test_the_benchmark_resamples_rounds_and_pairs():
 
 
 def test_the_recorded_benchmark_meets_its_goals_where_it_says_so():
-    """At most 1 % of false alarms; of rows that say they resolve 2 %, at least 95 % of such slowdowns are found."""
+    """At most 1 % of false alarms; of rows that say they resolve 2 %, at least 95 % of such slowdowns are found.
+
+    With 40 rounds, by adjusted times, at least 95 % of all rows'.
+    """
     lines = json.loads((ROOT / "tests/campaigns/recorded/comparing.json").read_text())["lines"]
-    assert {line["rounds"] for line in lines} == {"as recorded", 5, 10, 20}
+    assert {line["rounds"] for line in lines} == {"as recorded", 5, 10, 20, 40}
     for line in lines:
         assert line["all"]["rows"] >= 1000
         if line["slower"] == 1.0:
             assert line["all"][SLOWER] + line["all"][FASTER] <= 1.0, line
         else:
             assert line["resolving"][SLOWER] >= 95, line
+            assert line["all"][SLOWER] >= 95 or (line["rounds"], line["by"]) != (40, "baseline"), line

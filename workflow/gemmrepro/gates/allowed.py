@@ -1,9 +1,10 @@
-"""What the numerical gate allows of a kernel, as one number per case: for the terminal, the report, and recordings."""
+"""What the numerical gate allows of a kernel, as one number per case: for the terminal and the report."""
 
 from __future__ import annotations
 
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF, allowed_error
-from gemmrepro.gates.epilogue import SLOPE
+from gemmrepro.gates.epilogue import SLOPE, GemmEpilogue
+from gemmrepro.gates.operations import gate_of
 from gemmrepro.gates.pointwise import GAMMA, UNIT
 from gemmrepro.registry import Kernel
 
@@ -17,7 +18,7 @@ def allowed(kernel: Kernel, gamma: float | None) -> float | None:
         gamma: of the product's sum.
     """
     found = allowed_error(gamma, kernel.compute.dtype_out)
-    if not found or gamma is None or kernel.compute.op != "gemm_epilogue":
+    if not found or gamma is None or gate_of(kernel.compute.op) is not GemmEpilogue:
         return found
     unit = UNIT_ROUNDOFF[kernel.compute.dtype_out]
     limit = gamma + 4 * UNIT

@@ -11,7 +11,7 @@ from gemmrepro import registry
 from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import RESTORE
-from gemmrepro.gates.allowed import allowed
+from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.measure.checks.refusal import refused
 from gemmrepro.registry import Kernel
 
@@ -92,13 +92,11 @@ def _wrong(case: Mapping[str, Any], kernel: Kernel | None) -> str:
         return f"passed, and its message is '{case['message']}'"
     if not all(math.isfinite(value) and value >= 0 for value in (gamma, error or 0.0)):
         return "has an error or a bound that is negative or not finite"
-    if error is None or kernel is None:
-        return ""
-    if not kernel.problem.operation.matrix_product and kernel.compute.op != "gemm_epilogue":
+    if error is None or kernel is None or not kernel.problem.operation.matrix_product:
         return ""
     if kernel.promises.error is not None or kernel.compute.dtype_acc == "fp16":
         return ""
-    limit = allowed(kernel, gamma)
-    if limit is None or error <= ROUNDED * limit:
+    allowed = allowed_error(gamma, kernel.compute.dtype_out)
+    if allowed is None or error <= ROUNDED * allowed:
         return ""
-    return f"passed with an error of {error:g} and a bound of {limit:.4g}"
+    return f"passed with an error of {error:g} and a bound of {allowed:.4g}"
