@@ -425,36 +425,108 @@ _MEETS = (
     Expect(r"STG\.E", "the one ordinary store of a word sets their counter back", least=1, most=1),
     Expect(r"NANOSLEEP(\..*)?", "who waits for others sleeps between looks", least=1),
 )
+_MEETING = {"meeting": Buffer("int32", lambda s: (2,), zeroed=True)}
+"""Counters of the meetings (lockstep.cuh)."""
+EVERY, SHARED_EVERY = 64, 32
+"""Steps of K from one meeting to the next: on tiles of 128 x 192, and on those of twice the rows."""
 
 
-def _lockstep() -> Kernel:
-    """R9's record with R12's source, whose product takes the counters of its meetings as well."""
-    before = _winograd(COUNT)
+def _meeting_product(
+    before: Kernel,
+    multiply: Step,
+    number: int,
+    name: str,
+    title: str,
+    story: Story,
+    headers: tuple[str, ...],
+    every: int,
+) -> Kernel:
+    """`before` with R`number`'s product, whose producers meet every so many steps; `headers`: what it takes of crt."""
     product = next(step for step in before.run.steps if step.entry == "multiply")
     loads = _NEVER[0].opcode
     multiply = replace(
-        product,
+        multiply,
         arguments=(*product.arguments[:2], "meeting", *product.arguments[2:]),
-        expects=(*(expect for expect in product.expects if expect.opcode != loads), *_MEETS),
+        expects=(*(expect for expect in multiply.expects if expect.opcode != loads), *_MEETS),
     )
     steps = tuple(multiply if step is product else step for step in before.run.steps)
-    meeting = {"meeting": Buffer("int32", lambda s: (2,), zeroed=True)}
-    headers = (*before.code.headers, "crt/9_winograd.cu", "crt/lockstep.cuh")
+    included = (f"crt/{before.source}", *(f"crt/{header}.cuh" for header in headers))
     return replace(
         before,
-        id="crt.lockstep",
-        rung="R12",
-        title="Blocks in lockstep",
-        source="12_lockstep.cu",
-        code=replace(before.code, headers=headers, params={**before.code.params, "every": 64}),
-        call=replace(before.call, arguments=multiply.arguments),
-        run=replace(before.run, steps=steps, workspace={**before.run.workspace, **meeting}),
-        story=Story(
-            idea="Producers meet every 64 steps of K, so that the L2 still holds what the others need.",
-            evidence=("dram__bytes.sum", "gpu__time_duration.sum"),
-            gain_over=before.id,
+        id=f"crt.{name}",
+        rung=f"R{number}",
+        title=title,
+        source=f"{number}_{name}.cu",
+        code=replace(
+            before.code,
+            headers=(*before.code.headers, *included),
+            params={**before.code.params, **_tile_of(multiply), "every": every},
+            defines={**before.code.defines, **({} if every == EVERY else {"EVERY": str(every)})},
         ),
+        launch=multiply.launch,
+        call=Call(arguments=multiply.arguments, tensor_maps=multiply.tensor_maps),
+        run=replace(before.run, steps=steps, workspace={**before.run.workspace, **_MEETING}),
+        story=story,
     ).with_promises(expects=multiply.expects)
+
+
+def _lockstep() -> Kernel:
+    """R9 with R12's product."""
+    before = _winograd(COUNT)
+    story = Story(
+        idea="Producers meet every 64 steps of K, so that the L2 still holds what the others need.",
+        evidence=("dram__bytes.sum", "gpu__time_duration.sum"),
+        gain_over=before.id,
+    )
+    multiply = next(step for step in before.run.steps if isinstance(step, Step) and step.entry == "multiply")
+    return _meeting_product(before, multiply, 12, "lockstep", "Blocks in lockstep", story, ("lockstep",), EVERY)
+
+
+CLUSTER, TALL, TALL_STAGES = 2, 2 * BM, 4
+"""Blocks that share a tile of B; rows of a tile that both consumers share, and stages of its ring (shared_tile.cuh)."""
+
+
+def _shared_product(
+    products: int, part: Callable[[Shape], Shape] = lambda shape: shape, factors: str = "residues"
+) -> Step:
+    """The product on tiles of 256 x 192: `products` of them, and the shape of each."""
+
+    def launch(whole: Shape) -> Launch:
+        shape = part(whole)
+        clusters = products * _ceil(shape.m, CLUSTER * TALL) * _ceil(shape.n, _NARROW.bn)
+        return Launch(
+            grid=(min(BLOCKS // CLUSTER, clusters) * CLUSTER, 1, 1),
+            block=(384, 1, 1),
+            cluster=(CLUSTER, 1, 1),
+            shared_bytes=TALL_STAGES * ((TALL + _NARROW.bn) * 128 + 2 * 8),
+        )
+
+    return replace(
+        _ping_pong_product(factors=factors, products=products, part=part),
+        launch=launch,
+        tensor_maps={
+            f"{factors}_a": TensorMap((TALL, 128)),
+            f"{factors}_b": TensorMap((_NARROW.bn // CLUSTER, 128)),
+        },
+        expects=_multiply_expects("U8", _NARROW, CLUSTER, _reduces(_NARROW.bn)),
+    )
+
+
+def _tile_of(multiply: Step) -> dict[str, int]:
+    """What a kernel's record says of a product's tile beside R7's."""
+    tall = multiply.launch(Shape.cube(4096)).cluster is not None
+    return {"tall": TALL, "tall_stages": TALL_STAGES, "cluster": CLUSTER} if tall else {}
+
+
+def _shared() -> Kernel:
+    """R9 with R13's product."""
+    story = _story(
+        "Both consumers multiply one tile of 256 x 192, and two blocks share B: fewer bytes, at the power cap.",
+        gain_over="crt.lockstep",
+    )
+    multiply, headers = _shared_product(SEVEN * COUNT, _half, "factors"), ("lockstep", "shared_tile")
+    title = "A tile for both consumers, B for two blocks"
+    return _meeting_product(_winograd(COUNT), multiply, 13, "shared", title, story, headers, SHARED_EVERY)
 
 
 _PEAKS = replace(
@@ -752,6 +824,60 @@ def _overlapped() -> Kernel:
     ).with_promises(expects=main.expects)
 
 
+def _certified_shared_steps() -> tuple[Step, ...]:
+    """R10's, with two products: of the tiles in the list, and of all on shared tiles."""
+    steps = {step.entry: step for step in _certified_steps()}
+    decide, listed = steps["decide"], steps["multiply"]
+    product = _shared_product(MOST)
+    whole = replace(
+        product,
+        entry="multiply_whole",
+        arguments=("map:residues_a", "map:residues_b", "plan", "meeting", "residues", "m", "n", "k"),
+        expects=(
+            *(expect for expect in product.expects if expect.opcode != _NEVER[0].opcode),
+            Expect(r"LDG\..*", "it looks into the plan, and who has come to a meeting", least=2, most=4),
+            *(expect for expect in _MEETS if not expect.opcode.startswith("LDG")),
+        ),
+    )
+    steps["decide"] = replace(decide, arguments=(*decide.arguments[:2], "some", *decide.arguments[2:]))
+    steps["multiply"] = replace(listed, arguments=("map:residues_a", "map:residues_b", "some", *listed.arguments[3:]))
+    return tuple(each for step in steps.values() for each in ((step, whole) if step.entry == "multiply" else (step,)))
+
+
+LONG = 6144
+"""The least K of which R14 multiplies whole products on shared tiles."""
+
+
+def _certified_shared() -> Kernel:
+    """R10's record with R14's source and launches."""
+    before, steps = _certified(), _certified_shared_steps()
+    main = next(step for step in steps if step.entry == "multiply_whole")
+    headers = (*before.code.headers, *(f"crt/{name}" for name in (before.source, *_INCLUDED)))
+    workspace = {**before.run.workspace, **_MEETING, "some": Buffer("int32", lambda s: (2,))}
+    return replace(
+        before,
+        id="crt.certified_shared",
+        rung="R14",
+        title="A bound for every element, on shared tiles",
+        source="14_certified_shared.cu",
+        code=replace(
+            before.code,
+            entry=main.entry,
+            headers=headers,
+            params={**before.code.params, **_tile_of(main), "every": SHARED_EVERY, "long": LONG},
+            defines={**before.code.defines, "EVERY": str(SHARED_EVERY)},
+        ),
+        launch=main.launch,
+        call=Call(arguments=main.arguments, tensor_maps=main.tensor_maps),
+        run=replace(before.run, steps=steps, workspace=workspace),
+        story=_story("Where all tiles take residues and K is long, tiles are shared.", gain_over="crt.certified"),
+    ).with_promises(expects=main.expects, gate_shapes=(*before.promises.gate_shapes, Shape(700, 1030, LONG + 56)))
+
+
+_INCLUDED = ("in_turn.cuh", "lockstep.cuh", "shared_tile.cuh")
+"""What R14 takes beside R10's source."""
+
+
 KERNELS = (
     _kernel(
         1,
@@ -816,6 +942,8 @@ KERNELS = (
     _certified(),
     _overlapped(),
     _lockstep(),
+    _shared(),
+    _certified_shared(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
 and 7/4 of that in R9 and R12."""

@@ -2,7 +2,7 @@
 
     PYTHONPATH=workflow python tests/campaigns/dgemm_speed.py --sizes 4096 8192 16384 --out speed.json
 
-Ways: cuBLAS; dgemm as it is; with B prepared; both with the kernels of crt.overlapped, if they are built. Inputs:
+Ways: cuBLAS; dgemm as it is; with B prepared. Inputs:
 (u - 1/2) exp(phi g), phi of A's first rows larger where only a share of the tiles is to fail. Prints the median
 milliseconds, the median ratio to cuBLAS in the same round, how dgemm decided, and how long the host takes for a call on
 an idle GPU. A line takes rounds x seconds; all three sizes some eight minutes. `--out` also holds every round, the GPU,
@@ -74,14 +74,9 @@ LAWS = {
 def ways(a: Any, b: Any, c: Any, accuracy: str) -> dict[str, Way]:
     """Calls that write C = A B; those of dgemm return how it was made."""
     found: dict[str, Way] = {"cuBLAS": lambda: cp.matmul(a, b, out=c)}
-    binaries = {"": None, ", R11": program.BUILT / f"{program.NEXT}.fatbin"}
-    for ending, binary in binaries.items():
-        if binary is not None and not binary.is_file():
-            continue
-        shared = gemmrepro.prepare(b, binary=binary)
-        for name, right in (("dgemm", b), ("prepared", shared)):
-            more = {"accuracy": accuracy, "details": True, "binary": binary}
-            found[name + ending] = lambda right=right, more=more: gemmrepro.dgemm(a, right, c, **more)[1]
+    shared = gemmrepro.prepare(b)
+    for name, right in (("dgemm", b), ("prepared", shared)):
+        found[name] = lambda right=right: gemmrepro.dgemm(a, right, c, accuracy=accuracy, details=True)[1]
     return found
 
 
@@ -136,10 +131,8 @@ def lines(n: int, name: str, rounds: int, seconds: float) -> Iterator[dict[str, 
 
 def machine() -> dict[str, Any]:
     """The GPU, and what ran on it."""
-    keys = {}
-    for kernel in (program.KERNEL, program.NEXT):
-        built = find_build(kernel, program.BUILT.parent, program.BUILT.name)
-        keys[kernel] = built.build_key if built else None
+    built = find_build(program.KERNEL, program.BUILT.parent, program.BUILT.name)
+    keys = {program.KERNEL: built.build_key if built else None}
     cuda = cp.cuda.runtime.runtimeGetVersion()
     return {"gpu": device.open_gpu().gpu.describe(), "cuda_runtime": cuda, "build_keys": keys}
 

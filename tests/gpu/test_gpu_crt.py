@@ -23,11 +23,11 @@ from certified_cases import CASES
 pytestmark = pytest.mark.gpu
 
 KERNELS = registry.kernels("crt")
-CERTIFIED = [kernel for kernel in KERNELS if kernel.rung in ("R10", "R11")]
+CERTIFIED = [kernel for kernel in KERNELS if kernel.rung in ("R10", "R11", "R14")]
 """Those that choose how many moduli they take, and leave Inf and NaN as DGEMM does."""
 FIXED = [kernel for kernel in KERNELS if kernel not in CERTIFIED]
 FAST = [kernel for kernel in FIXED if kernel.id != "crt.accurate"]
-WINOGRAD = [kernel for kernel in FIXED if kernel.rung in ("R9", "R12")]
+WINOGRAD = [kernel for kernel in FIXED if kernel.rung in ("R9", "R12", "R13")]
 SHAPE = Shape(300, 265, 330)
 """Several tiles of C with tails, odd columns, and a K that is no multiple of 16."""
 
@@ -182,10 +182,20 @@ def test_winograds_step_passes_for_a_classical_product(kernel, law, session, bui
     assert all(grading.faults(a, b, control(a, b)) for control in grading.CONTROLS.values())
 
 
-def test_lockstep_gives_the_bits_of_r9_and_leaves_its_counters_at_zero(session, built, toolkit) -> None:
-    """With meetings and without, one launch after the other on one workspace."""
-    old, new = (load(registry.kernel(name), session, built, toolkit) for name in ("crt.winograd", "crt.lockstep"))
-    for shape in (SHAPE, Shape(1, 1, 1), Shape(700, 1030, 600), Shape(2048, 2200, 2500)):
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("crt.lockstep", "crt.winograd"),
+        ("crt.shared", "crt.winograd"),
+        ("crt.certified_shared", "crt.certified"),
+    ],
+)
+def test_producers_that_meet_give_the_same_bits_and_leave_their_counters_at_zero(
+    name, before, session, built, toolkit
+) -> None:
+    """With meetings and without, one launch after the other on one workspace; R14's shared tiles take a long K."""
+    old, new = (load(registry.kernel(each), session, built, toolkit) for each in (before, name))
+    for shape in (SHAPE, Shape(1, 1, 1), Shape(700, 1030, 600), Shape(2048, 2200, 2500), Shape(1300, 1100, 6200)):
         a, b = drawn("phi = 1", 9, shape)
         wanted = multiply(old, session, a, b)
         given = fp64_operands(new.kernel, a, b)
@@ -209,15 +219,17 @@ def test_certified_rungs_leave_integers_exact_and_inf_and_nan_as_a_sum_does(kern
     assert np.array_equal(multiply(loaded, session, a, b), wanted, equal_nan=True)
 
 
+@pytest.mark.parametrize("kernel", CERTIFIED[1:], ids=names(CERTIFIED[1:]))
 @pytest.mark.parametrize("name", CASES)
-def test_r11_decides_and_computes_the_bits_of_r10(name, session, built, toolkit) -> None:
+def test_later_rungs_decide_and_compute_the_bits_of_r10(name, kernel, session, built, toolkit) -> None:
     """Tiles by residues and in double, ragged, several a block."""
     shape = Shape(1000, 2500, 700)
     a, b = CASES[name][0](np.random.default_rng(8), shape.m, shape.n, shape.k)
-    old, new = (handed_on(load(kernel, session, built, toolkit), session, a, b) for kernel in CERTIFIED)
+    loaded = [load(each, session, built, toolkit) for each in (CERTIFIED[0], kernel)]
+    old, new = (handed_on(each, session, a, b) for each in loaded)
     for part in ("plan", "kinds", "inner", "gauges_a", "gauges_b"):
         assert np.array_equal(old[part], new[part], equal_nan=True), part
-    first, second = (multiply(load(kernel, session, built, toolkit), session, a, b) for kernel in CERTIFIED)
+    first, second = (multiply(each, session, a, b) for each in loaded)
     assert (first.view(np.int64) == second.view(np.int64)).all()
 
 

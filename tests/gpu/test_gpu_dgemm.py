@@ -192,17 +192,3 @@ def test_products_on_other_streams_wait_for_what_is_prepared(cp) -> None:
     for stream, c in zip(streams, found, strict=True):
         stream.synchronize()
         assert (c.view(np.int64) == wanted.view(np.int64)).all()
-
-
-@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
-@pytest.mark.parametrize("case", ["normal", "outlier", "phi = 2", "complementary halves"])
-def test_the_next_kernels_give_the_same_bits(cp, case, turned) -> None:
-    """R11 instead of R10: by residues, in double, and both."""
-    binary = program.BUILT / f"{program.NEXT}.fatbin"
-    if not binary.is_file():
-        pytest.skip(f"{program.NEXT} is not built")
-    a, b = CASES[case][0](np.random.default_rng(3), *HARD)
-    on_a, on_b = (cp.asarray(x.T).T if turn else cp.asarray(x) for x, turn in zip((a, b), turned, strict=True))
-    wanted, how = gemmrepro.dgemm(on_a, on_b, details=True)
-    got, same = gemmrepro.dgemm(on_a, on_b, details=True, binary=binary)
-    assert how == same and cp.array_equal(got.view(np.int64), wanted.view(np.int64))

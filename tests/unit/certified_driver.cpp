@@ -1,4 +1,4 @@
-// R10, or R11 if EARLY is defined, on the CPU: launches one after the other, as family.py and gemmrepro.dgemm order them.
+// R10, R11 if EARLY is defined, or R14 if SHARED_TILES is, on the CPU: launches one after the other, as family.py and gemmrepro.dgemm order them.
 //
 // usage: certified M N K LDA LDB LDC A_TRANSPOSED B_TRANSPOSED LOOSENED EAGER SEED IN OUT; LOOSENED 99: all in double.
 // EAGER 2 and 3: 0 and 1 with a B that was prepared, whose inner exponents are those of B beside ones.
@@ -69,6 +69,11 @@ int main(int, char** v) {
     double* c = C.data();
     const size_t wide = pitch(k), rows = ceil_by(m, BM), cols = ceil_by(n, BN), tiles = rows * cols;
     auto inner = unwritten<int>(wide), plan = unwritten<int>(6), list = unwritten<int>(tiles), natives = list;
+#ifdef SHARED_TILES
+    auto some = unwritten<int>(2);
+#else
+    auto& some = plan;
+#endif
     auto coarse_a = unwritten<unsigned char>(m * wide), coarse_b = unwritten<unsigned char>(n * wide);
     auto residues_a = unwritten<unsigned char>(COUNT * m * wide), residues_b = unwritten<unsigned char>(COUNT * n * wide);
     auto summaries_a = unwritten<Summary>(m), summaries_b = unwritten<Summary>(n);
@@ -119,7 +124,11 @@ int main(int, char** v) {
             LAUNCH(bound_tiles)(map_ca, map_cb, plan.data(), gauges_a.data(), gauges_b.data(), reinterpret_cast<float*>(worst.data()), m, n, k);
         });
         run(1, 1, 1024, [&] {
+#ifdef SHARED_TILES
+            decide(worst.data(), plan.data(), some.data(), list.data(), natives.data(), kinds.data(), m, n, k, loosened, eager);
+#else
             LAUNCH(decide)(worst.data(), plan.data(), list.data(), natives.data(), kinds.data(), m, n, k, loosened, eager);
+#endif
         });
         const auto turn = [&](const double* x, int ld, bool by_columns, int sign, auto& summaries, auto& exponents,
                               auto& to, int count) {
@@ -140,8 +149,19 @@ int main(int, char** v) {
         const TensorMap map_a{residues_a.data(), COUNT * m, int(wide), BM, 128, 128};
         const TensorMap map_b{residues_b.data(), COUNT * n, int(wide), BN, 128, 128};
         run_at_once(2, THREADS, [&] {
-            LAUNCH(multiply)(map_a, map_b, plan.data(), list.data(), residues.data(), m, n, k);
+            LAUNCH(multiply)(map_a, map_b, some.data(), list.data(), residues.data(), m, n, k);
         });
+#ifdef SHARED_TILES
+        const TensorMap map_tall{residues_a.data(), COUNT * m, int(wide), TALL, 128, 128};
+        const TensorMap map_share{residues_b.data(), COUNT * n, int(wide), SHARE, 128, 128};
+        std::vector<unsigned> meeting(2);
+        hopper_grid::launch(2 * CLUSTER, 1, THREADS, CLUSTER, [&] {
+            multiply_whole(map_tall, map_share, plan.data(), reinterpret_cast<in_step::Meeting*>(meeting.data()),
+                           residues.data(), m, n, k);
+        }, seed);
+        if (hopper_grid::problem.empty() && (meeting[0] || meeting[1])) hopper_grid::problem = "counters are left";
+        check(0);
+#endif
         run(PARTS * cols, rows, 256, [&] {
             LAUNCH(reconstruct)(plan.data(), kinds.data(), residues.data(), exponents_a.data(), exponents_b.data(), c, ldc, m, n,
                         alpha, beta);

@@ -1,4 +1,4 @@
-"""Runs R10 and R11 of kernels/crt on the CPU, launch after launch, by their own sources under hopper_grid.hpp."""
+"""Runs R10, R11 and R14 of kernels/crt on the CPU, launch after launch, by their own sources under hopper_grid.hpp."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemmrepro.core.paths import KERNELS_DIR
 MODELLED = {"crt/instructions.cuh", "crt/early.cuh"}
 """Headers that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
 
-SOURCES = {"R10": "10_certified.cu", "R11": "11_overlapped.cu"}
+SOURCES = {"R10": "10_certified.cu", "R11": "11_overlapped.cu", "R14": "14_certified_shared.cu"}
 
 DRIVER = Path(__file__).with_name("certified_driver.cpp")
 
@@ -72,8 +72,8 @@ class Device:
         (folder / "certified_source.inc").write_text(hopper_grid.as_model(source or source_text(level)))
         # Infinities and NaN are part of what is computed: none of the flags by which sums may change their order.
         flags = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-I", folder, "-I", hopper_grid.HEADER.parent)
-        early = ("-DEARLY",) if level == "R11" else ()
-        subprocess.run(["g++", *flags, *early, "-o", folder / "certified", DRIVER], check=True)
+        given = {"R11": ("-DEARLY",), "R14": ("-DSHARED_TILES", "-DLONG=1", "-DEVERY=2")}.get(level, ())
+        subprocess.run(["g++", *flags, *given, "-o", folder / "certified", DRIVER], check=True)
 
     def run(
         self,

@@ -14,7 +14,7 @@ import hopper_grid
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.registry import Kernel
 
-IN_BLOCKS = ("crt.winograd", "crt.lockstep")
+IN_BLOCKS = ("crt.winograd", "crt.lockstep", "crt.shared")
 """What multiplies blocks of A and B, seven products a modulus."""
 
 NUMBERS = 12
@@ -90,7 +90,7 @@ int main(int, char** v) {
     constexpr size_t GUARD = 4096;
     const Problem problem PROBLEM;
     const int cluster = atoi(v[7]), tile_cols = (problem.n + BN - 1) / BN;
-    const int tile_rows = (problem.m + cluster * BM - 1) / (cluster * BM) * cluster;
+    const int padded = PADDED ? cluster : 1, tile_rows = (problem.m + padded * BM - 1) / (padded * BM) * padded;
     const size_t size = size_t(problem.products) * tile_rows * BM * tile_cols * BN;
     auto* const a = const_cast<Element*>(problem.A.data());
     auto* const b = const_cast<Element*>(problem.B.data());
@@ -203,6 +203,7 @@ def compile_model(
         "PRODUCTS_A_MODULUS": "PRODUCTS" if winograd else "1",
         "UNSIGNED_SUMS": "UNSIGNED",
         "ALONE": str(alone).lower(),
+        "PADDED": str(kernel.id != "crt.shared").lower(),
         "CALL;": f"{entry}({arguments});",
         "CHECK": PEAKS if peaks else PRODUCTS,
         "BOX_A": hopper_grid.box(step.tensor_maps[a]),

@@ -1,4 +1,4 @@
-"""R10 and R11 of crt on the CPU: their own sources, launch after launch, against exact products and `ozaki.decided`.
+"""R10, R11 and R14 of crt on the CPU: their sources, launch after launch, against exact products and `ozaki.decided`.
 
 Few sizes and cases; `tests/campaigns/certified.py` has all of them, other orders of threads, and planted bugs.
 """
@@ -77,11 +77,11 @@ def test_layouts_scalars_and_leading_dimensions(
     assert (got.natives > 0) == (law == "phi = 4") and (law == "phi = 4" or got.count == 14)
 
 
-@pytest.fixture(scope="module")
-def overlapped(tmp_path_factory: pytest.TempPathFactory) -> certified_grid.Device:
+@pytest.fixture(scope="module", params=["R11", "R14"])
+def later(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> certified_grid.Device:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not on PATH")
-    return certified_grid.Device(tmp_path_factory.mktemp("overlapped"), level="R11")
+    return certified_grid.Device(tmp_path_factory.mktemp(request.param), level=request.param)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def overlapped(tmp_path_factory: pytest.TempPathFactory) -> certified_grid.Devic
         ("normal", (5, 390, 60), (True, True), 1),
     ],
 )
-def test_r11_decides_and_computes_the_same_bits(
+def test_later_rungs_decide_and_compute_the_same_bits(
     device: certified_grid.Device,
-    overlapped: certified_grid.Device,
+    later: certified_grid.Device,
     law: str,
     shape: tuple[int, int, int],
     turned: tuple[bool, bool],
@@ -105,7 +105,7 @@ def test_r11_decides_and_computes_the_same_bits(
     rng = np.random.default_rng(6)
     a, b = CASES[law][0](rng, *shape)
     c = rng.standard_normal((shape[0], shape[1]))
-    old, new = (each.run(a, b, 0.75, -1.5, c, turned, (3, 1, 5), seed=seed) for each in (device, overlapped))
+    old, new = (each.run(a, b, 0.75, -1.5, c, turned, (3, 1, 5), seed=seed) for each in (device, later))
     assert (old.c.view(np.int64) == new.c.view(np.int64)).all() and np.isnan(new.beyond).all()
     assert (old.count, old.tiles, old.natives) == (new.count, new.tiles, new.natives)
     for name in ("kinds", "inner", "worst", "exponents_a", "exponents_b"):
@@ -125,7 +125,7 @@ def test_every_launch_of_r11_waits_for_the_one_before_it_does_anything() -> None
     assert [step.arguments for step in steps] == [step.arguments for step in before]
 
 
-@pytest.mark.parametrize("name", ["certified", "overlapped"])
+@pytest.mark.parametrize("name", ["certified", "overlapped", "certified_shared"])
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(129, 385, 65), Shape(700, 1030, 600), Shape.cube(4096)])
 def test_launches_cover_every_shape(shape: Shape, name: str) -> None:
     kernel = registry.kernel(f"crt.{name}")

@@ -1,8 +1,9 @@
-"""R10 of `crt`, loaded once for each GPU, and its launches in order.
+"""R14 of `crt`, loaded once for each GPU, and its launches in order.
 
-The record launches all of R10's kernels whatever the device decides. Here the host reads the decision, 24 bytes, before
-it goes on, for what only it can launch: cuBLAS's DGEMM where no tile takes residues, and tiles in double beside the
-passes over A and B, which leave tensor cores idle.
+The record launches all of R14's kernels whatever the device decides. Here the host reads the decision, 24 bytes,
+before it goes on, and launches the product that it takes: of all tiles, or of those that a list names. Only the host
+can launch cuBLAS's DGEMM where no tile takes residues, and tiles in double beside the passes over A and B, which leave
+tensor cores idle.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ from gemmrepro.gpu.loaded import fat_binaries
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
-from gemmrepro.registry import Kernel, Launch, TensorMap
+from gemmrepro.registry import Kernel, Launch, Step, TensorMap
 
-KERNEL, NEXT = "crt.certified", "crt.overlapped"
-"""The kernel that is loaded by default; and the one after it, which a binary of that name asks for."""
+KERNEL = "crt.certified_shared"
 BUILT = ROOT / "results" / "build" / "cuda13"
 NATIVES = {(False, False): "nn", (False, True): "nt", (True, False): "tn", (True, True): "tt"}
 """Endings of the entry points in double, by whether A and B are transposed."""
@@ -94,6 +94,12 @@ class Plan:
 @cache
 def _kernel() -> Kernel:
     return registry.kernel(KERNEL)
+
+
+@cache
+def launches() -> Mapping[str, Step]:
+    """The record's launches by entry point."""
+    return {step.entry: step for step in _kernel().own_launches}
 
 
 @dataclass(frozen=True)
@@ -192,19 +198,13 @@ class Program:
         try:
             (image,) = fat_binaries(path.read_bytes())
             self._code = ObjectCode.from_fatbin(image, name=KERNEL)
-            self._code.get_kernel("decide" if path.stem != NEXT else "decide_early")  # which loads it
+            self._code.get_kernel("multiply_whole")  # which loads it
         except Exception as error:
             raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
         self._device, self._functions = device, dict[str, Any]()
-        self._take_launches(path)
+        self._steps = launches()
         self._map = lru_cache(maxsize=KEPT)(self._encoded)
         self._one: Any = None
-
-    def _take_launches(self, path: Path) -> None:
-        """The launches of the kernel that the binary is named after, by R10's names; none begins early here."""
-        self._ending = "_early" if path.stem == NEXT else ""
-        steps = registry.kernel(NEXT if self._ending else KERNEL).own_launches
-        self._steps = {step.entry.removesuffix(self._ending): step for step in steps}
 
     def workspace(self, factors: Factors, held: Held | None = None) -> Workspace:
         """Arrays beside A, B and C, and beside those of `held`, on the current stream of CuPy.
@@ -252,7 +252,7 @@ class Program:
             return plan
         done = self._natively_beside(factors, arrays, cupy_stream) if plan.native_tiles else None
         arrays = self._with_residues(factors, arrays, stream, plan.moduli, held)
-        self._multiply(factors, arrays, stream)
+        self._multiply(factors, arrays, stream, cupy_stream, _shares_tiles(factors, plan))
         if done is not None:
             cupy_stream.wait_event(done)
         return plan
@@ -324,7 +324,7 @@ class Program:
         gauges = arrays.at("plan", "gauges_a", "gauges_b", "worst")
         bound = self._steps["bound_tiles"].launch(shape)
         self._launch(stream, "bound_tiles", bound, *self._maps("bound_tiles", arrays), gauges, m, n, k)
-        lists = arrays.at("worst", "plan", "list", "natives", "kinds")
+        lists = arrays.at("worst", "plan", "some", "list", "natives", "kinds")
         self._launch(stream, "decide", ONCE, lists, m, n, k, _int(factors.loosened), _int(0))
 
     def _measure(self, side: str, lines: Matrix, arrays: Workspace, stream: Any) -> None:
@@ -374,13 +374,15 @@ class Program:
             *(_int(lines.rows), _int(lines.columns)),
         )
 
-    def _multiply(self, factors: Factors, arrays: Workspace, stream: Any) -> None:
-        """The product of the residues, and C from it."""
+    def _multiply(self, factors: Factors, arrays: Workspace, stream: Any, cupy_stream: Any, whole: bool) -> None:
+        """The product of the residues, of all tiles at once or of the listed ones, and C from it."""
         shape, c = factors.shape, factors.c
         m, n, k = map(_int, (shape.m, shape.n, shape.k))
-        product = self._steps["multiply"].launch(shape)
-        listed = arrays.at("plan", "list", "residues")
-        self._launch(stream, "multiply", product, *self._maps("multiply", arrays), listed, m, n, k)
+        entry, given = ("multiply_whole", ("plan", "meeting")) if whole else ("multiply", ("some", "list"))
+        if whole:
+            _clear(arrays, "meeting", cupy_stream)
+        product = self._steps[entry].launch(shape)
+        self._launch(stream, entry, product, *self._maps(entry, arrays), arrays.at(*given, "residues"), m, n, k)
         self._launch(
             stream,
             "reconstruct",
@@ -393,11 +395,10 @@ class Program:
         shape, a, b, c = factors.shape, factors.a, factors.b, factors.c
         transposed = (a.by_columns, b.by_columns)
         usual = self._steps["native_nn"].launch(shape)
-        shared = usual.shared_bytes if self._ending else NATIVE_SHARED[transposed]  # R11 pads nothing
         self._launch(
             stream,
             f"native_{NATIVES[transposed]}",
-            Launch(usual.grid, usual.block, shared_bytes=shared),
+            Launch(usual.grid, usual.block, shared_bytes=NATIVE_SHARED[transposed]),
             *(a.pointer, _int(a.ld), b.pointer, _int(b.ld), arrays.at("plan", "natives")),
             *(c.pointer, _int(c.ld), *map(_int, (shape.m, shape.n, shape.k))),
             *(np.float64(factors.alpha), np.float64(factors.beta)),
@@ -421,7 +422,7 @@ class Program:
         from cuda.core import launch
 
         flat = [value for each in arguments for value in (each if isinstance(each, tuple) else (each,))]
-        launch(stream, _configured(shape), self._function(entry + self._ending, shape.shared_bytes), *flat)
+        launch(stream, _configured(shape), self._function(entry, shape.shared_bytes), *flat)
 
     def _function(self, entry: str, shared_bytes: int) -> Any:
         if entry not in self._functions:
@@ -447,7 +448,10 @@ class Program:
 def _configured(shape: Launch) -> Any:
     from cuda.core import LaunchConfig
 
-    return LaunchConfig(grid=shape.grid, block=shape.block, shmem_size=shape.shared_bytes)
+    if shape.cluster is None:
+        return LaunchConfig(grid=shape.grid, block=shape.block, shmem_size=shape.shared_bytes)
+    clusters = tuple(blocks // size for blocks, size in zip(shape.grid, shape.cluster, strict=True))
+    return LaunchConfig(grid=clusters, cluster=shape.cluster, block=shape.block, shmem_size=shape.shared_bytes)
 
 
 def _copy(arrays: Workspace, source: str, to: str, cupy_stream: Any) -> None:
@@ -457,6 +461,19 @@ def _copy(arrays: Workspace, source: str, to: str, cupy_stream: Any) -> None:
     runtime = cupy.cuda.runtime
     size = math.prod(arrays.lengths[to]) * _int().itemsize
     runtime.memcpyAsync(*arrays.at(to, source), size, runtime.memcpyDeviceToDevice, cupy_stream.ptr)
+
+
+def _shares_tiles(factors: Factors, plan: Plan) -> bool:
+    """Whether the product is made on shared tiles, as R14's `is_shared` has it."""
+    return plan.native_tiles == 0 and factors.shape.k >= _kernel().params["long"]
+
+
+def _clear(arrays: Workspace, name: str, cupy_stream: Any) -> None:
+    """Set an array of integers to zero."""
+    import cupy
+
+    size = math.prod(arrays.lengths[name]) * _int().itemsize
+    cupy.cuda.runtime.memsetAsync(*arrays.at(name), 0, size, cupy_stream.ptr)
 
 
 def _lines(side: str, one: Matrix) -> Matrix:
