@@ -251,6 +251,12 @@ CRT = {
     "factors of the modulus before, in lockstep": Plant(
         "crt.lockstep", r"modulus\(tile\.product / PRODUCTS\)", "modulus(tile.product / 8)"
     ),
+    "both blocks of a cluster take the same share of B": Plant(
+        "crt.shared", r" \+ rank \* SHARE, \(1", ", (1", header="crt/shared_tile.cuh"
+    ),
+    "a modulus too few on shared tiles": Plant(
+        "crt.certified_shared", r"residues, plan\[PLAN_COUNT\], m", "residues, plan[PLAN_COUNT] - 1, m"
+    ),
     "the lower half of C's last row not written": Plant(
         "crt.winograd", r"within >= half_m \|\| row >= m", "within >= half_m || row >= m - 1"
     ),

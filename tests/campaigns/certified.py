@@ -1,4 +1,4 @@
-"""R10 and R11 of crt on the CPU at length: all hard inputs, layouts, shapes, orders of threads, then planted bugs.
+"""R10, R11 and R14 of crt on the CPU at length: all hard inputs, layouts, shapes, orders of threads, then planted bugs.
 
     PYTHONPATH=workflow python tests/campaigns/certified.py
 
@@ -107,14 +107,17 @@ def plants(folder: Path) -> Iterator[tuple[str, bool]]:
         yield f"planted: {what}", caught or any(judged(planted, name, SHAPE, seed=1) for name in names)
 
 
-def same_bits(old: certified_grid.Device, new: certified_grid.Device) -> Iterator[tuple[str, bool]]:
-    """R11 decides and computes what R10 does: hard inputs in turn with layouts, nine tiles, and orders of threads."""
+def same_bits(folder: Path, level: str, old: certified_grid.Device) -> Iterator[tuple[str, bool]]:
+    """A later level decides and computes what R10 does: hard inputs, layouts, nine tiles, and orders of threads."""
     shapes = ((140, 200, 96), (131, 197, 53), (300, 400, 200), (12, 200, 700))
     turned = itertools.product((False, True), repeat=2)
+    into = folder / level
+    into.mkdir()
+    new = certified_grid.Device(into, level=level)
     for name, shape, layout, seed in zip(CASES, itertools.cycle(shapes), itertools.cycle(turned), itertools.count()):
         a, b = CASES[name][0](np.random.default_rng(3), *shape)
         first, second = (each.run(a, b, transposed=layout, seed=seed % 6) for each in (old, new))
-        yield f"R11, {name}, {shape}, {layout}", _alike(first, second)
+        yield f"{level}, {name}, {shape}, {layout}", _alike(first, second)
 
 
 def _alike(one: certified_grid.Outcome, other: certified_grid.Outcome) -> bool:
@@ -146,10 +149,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         device = certified_grid.Device(Path(folder))
         cases = ((f"{name}", not judged(device, name, SHAPE)) for name in CASES)
-        into = Path(folder) / "R11"
-        into.mkdir()
-        overlapped = certified_grid.Device(into, level="R11")
-        followed = (same_bits(device, overlapped), next_plants(Path(folder), device))
+        later = (same_bits(Path(folder), level, device) for level in ("R11", "R14"))
+        followed = (*later, next_plants(Path(folder), device))
         first = (cases, layouts(device), shapes(device), orders(device), glances(device), plants(Path(folder)))
         checks = (*first, *followed)
         for what, fine in itertools.chain(*checks):

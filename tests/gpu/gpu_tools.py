@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def stage(module: str, *arguments: object, **options) -> subprocess.CompletedProcess[str]:
     """Run one of the project's stages as the workflow does."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow"), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, (str(ROOT / "workflow"), os.environ.get("PYTHONPATH", ""))))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", f"gemmrepro.{module}", *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
 

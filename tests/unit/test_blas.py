@@ -6,7 +6,7 @@ import ctypes
 import json
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -288,10 +288,10 @@ def test_a_binary_of_other_sources_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "loads", "message"),
     [
-        (b"", ["decide"], r"cannot be loaded on GPU 0 .*; build it again"),
-        (b"no binary at all", ["decide"], r"cannot be loaded on GPU 0 .*; build it again"),
+        (b"", ["multiply_whole"], r"cannot be loaded on GPU 0 .*; build it again"),
+        (b"no binary at all", ["multiply_whole"], r"cannot be loaded on GPU 0 .*; build it again"),
         (b"\x7fELF of another architecture", [], r"cannot be loaded on GPU 0 \(no binary for GPU\); build it again"),
-        (b"\x7fELF of older sources", ["decide"], r"has no launch 'glance' \(not found\); build it again"),
+        (b"\x7fELF of older sources", ["multiply_whole"], r"has no launch 'glance' \(not found\); build it again"),
     ],
 )
 def test_a_binary_that_is_none_of_this_gpu_is_refused_in_a_sentence(
@@ -356,12 +356,12 @@ class Named(program.Workspace):
 
 
 def recorder(
-    monkeypatch: pytest.MonkeyPatch, name: str = program.KERNEL
+    monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[program.Program, list[tuple[str, Any, list[Any]]]]:
     """A program that notes entry point, launch and arguments of each kernel instead of launching it."""
     loaded = program.Program.__new__(program.Program)
     found: list[tuple[str, Any, list[Any]]] = []
-    loaded._take_launches(Path(f"{name}.fatbin"))
+    loaded._steps = program.launches()
     loaded._ones = lambda: "one"  # type: ignore[method-assign,assignment,return-value]
 
     def launch(stream: Any, entry: str, shape: Any, *arguments: Any) -> None:
@@ -373,7 +373,9 @@ def recorder(
 
     loaded._launch, loaded._maps = launch, maps  # type: ignore[method-assign]
     runtime = SimpleNamespace(
-        memcpyDeviceToDevice=3, memcpyAsync=lambda *arguments: found.append(("copy", None, list(arguments)))
+        memcpyDeviceToDevice=3,
+        memcpyAsync=lambda *arguments: found.append(("copy", None, list(arguments))),
+        memsetAsync=lambda *arguments: found.append(("clear", None, list(arguments))),
     )
     cuda = SimpleNamespace(Stream=lambda non_blocking: Recording(), runtime=runtime)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
@@ -395,30 +397,43 @@ def launched(
     b: Matrix,
     c: Matrix,
     plan: tuple[int, int, int] = (14, 30, 6),
-    name: str = program.KERNEL,
 ) -> list[tuple[str, Any, list[Any]]]:
     """Entry point, launch and arguments of each kernel; an array of the workspace stands as its name."""
-    loaded, found = recorder(monkeypatch, name)
+    loaded, found = recorder(monkeypatch)
     factors = program.Factors(a, b, c, 2.0, 3.0, 5)
     decision = loaded.run(factors, named(program.layout(factors.shape), "", plan), None, Recording())
     assert decision == program.Plan(*plan)
     return found
 
 
-@pytest.mark.parametrize("name", [program.KERNEL, program.NEXT])
-def test_row_major_operands_are_launched_as_the_record_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same kernels, grids and arguments included; but for what `decide` is told, and that double comes early."""
-    shape = Shape(700, 1030, 600)
-    a, b, c = (matrix(OnGpu(np.zeros(size)), "X") for size in ((700, 600), (600, 1030), (700, 1030)))
-    steps = registry.kernel(name).own_launches
-    names = {"m": 700, "n": 1030, "k": 600, "a": a.pointer, "b": b.pointer, "c": c.pointer, "alpha": 2.0, "beta": 3.0}
-    calls = launched(monkeypatch, a, b, c, name=name)
-    early = [entry for entry, _, _ in calls].index("native_nn")
-    assert calls[early - 1][0] == "decide"
-    calls.append(calls.pop(early))
-    assert [entry for entry, _, _ in calls] == [step.entry.removesuffix("_early") for step in steps]
+@pytest.mark.parametrize(
+    ("k", "plan", "left_out"),
+    [
+        (600, (14, 30, 6), {"multiply_whole"}),
+        (600, (14, 36, 0), {"multiply_whole", "native_nn"}),
+        (6200, (14, 36, 0), {"multiply", "native_nn"}),
+        (6200, (14, 30, 6), {"multiply_whole"}),
+    ],
+)
+def test_row_major_operands_are_launched_as_the_record_says(
+    k: int, plan: tuple[int, int, int], left_out: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same grids and arguments; but what `decide` is told, that double comes early, and launches without work."""
+    shape = Shape(700, 1030, k)
+    a, b, c = (matrix(OnGpu(np.zeros(size)), "X") for size in ((700, k), (k, 1030), (700, 1030)))
+    steps = [step for step in program.launches().values() if step.entry not in left_out]
+    names = {"m": 700, "n": 1030, "k": k, "a": a.pointer, "b": b.pointer, "c": c.pointer, "alpha": 2.0, "beta": 3.0}
+    calls = launched(monkeypatch, a, b, c, plan)
+    if "native_nn" not in left_out:
+        early = [entry for entry, _, _ in calls].index("native_nn")
+        assert calls[early - 1][0] == "decide"
+        calls.append(calls.pop(early))
+    if "multiply_whole" not in left_out:  # whose counters begin at zero
+        cleared = calls.pop([entry for entry, _, _ in calls].index("clear"))
+        assert cleared[2][:3] == ["meeting", 0, 8]
+    assert [entry for entry, _, _ in calls] == [step.entry for step in steps]
     for (entry, launch, arguments), step in zip(calls, steps, strict=True):
-        assert replace(launch, early=False) == replace(step.launch(shape), early=False), entry
+        assert launch == step.launch(shape), entry
         wanted = [names.get(str(argument), argument) for argument in step.arguments]
         if entry in ("glance", "decide"):
             assert wanted[-2:] == [0, 1] and arguments[-2:] == [5, 0]
@@ -572,7 +587,7 @@ def test_lengths_launches_and_tensor_maps_are_kept(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=array))
     monkeypatch.setattr(program, "encoded", lambda one, *_: made.append((one.at, one.lengths)) or len(made))
     loaded = program.Program.__new__(program.Program)
-    loaded._take_launches(Path("any.fatbin"))
+    loaded._steps = program.launches()
     loaded._device, loaded._map = 3, program.lru_cache(maxsize=program.KEPT)(loaded._encoded)
     layout = program.layout(Shape(700, 1030, 600))
     assert program.layout(Shape(700, 1030, 600)) is layout

@@ -253,6 +253,8 @@ CRT_SHAPES = {
     "find_peaks": [Case(Shape(200, 140, 700))],
 }
 WINOGRAD_SHAPES = [Case(Shape(150, 200, 300))]
+# Three rows of tiles of 128: of the second block of each cluster, one consumer's lies below C.
+SHARED_SHAPES = [Case(Shape(600, 200, 300)), Case(Shape(150, 200, 1100), clusters=3)]
 CRT_RINGS = [
     (kernel, step.entry)
     for kernel in registry.kernels("crt")
@@ -262,6 +264,12 @@ CRT_RINGS = [
     for step in kernel.run.steps
     if isinstance(step, Step) and step.tensor_maps
 ]
+
+
+def crt_cases(kernel: Kernel, entry: str) -> list[Case]:
+    if kernel.id == "crt.shared":
+        return SHARED_SHAPES
+    return WINOGRAD_SHAPES if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry]
 
 
 def run_crt(program: Path, kernel: Kernel, entry: str, case: Case, seeds: range) -> str:
@@ -276,7 +284,7 @@ def run_crt(program: Path, kernel: Kernel, entry: str, case: Case, seeds: range)
 def test_every_order_gives_the_residues(kernel: Kernel, entry: str, tmp_path: Path, headers: Path) -> None:
     """Each product modulo each number, word by word in the documented order."""
     program = crt_grid.compile_model(kernel, crt_grid.text_of(kernel), tmp_path / entry, entry, headers)
-    for case in WINOGRAD_SHAPES if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry]:
+    for case in crt_cases(kernel, entry):
         assert run_crt(program, kernel, entry, case, SEEDS) == "", str(case)
 
 
@@ -314,6 +322,16 @@ CRT_PLANTS = [
     ("lockstep", "no wait for an empty stage", WAIT_EMPTY, "", 1, "multiply"),
     ("lockstep", "sums reduced before they are done", r"wgmma_finish\(sums\[half\]\);", "", 1, "multiply"),
     ("lockstep", "residues of the modulus before", r"modulus\(tile\.product / PRODUCTS\)", "modulus(0)", 1, "multiply"),
+    # Of shared_tile.cuh, behind both.
+    ("shared", "own block alone is told", r"(empty\[before\]), threadIdx\.x % 128\)", r"\1, rank)", 0, "multiply"),
+    ("shared", "both blocks load the same share", r" \+ rank \* SHARE, \(1", ", (1", 0, "multiply"),
+    ("shared", "one consumer may release for both", r"CLUSTER \* CONSUMERS\);", "CLUSTER);", 0, "multiply"),
+    ("shared", "a block leaves before its neighbour", r"cluster_sync\(\);", "", 1, "multiply"),
+    ("shared", "a consumer's rows taken by both", r"warpgroup \* BM \* BK", "0 * BM * BK", 0, "multiply"),
+    ("shared", "sums reduced before they are done", r"wgmma_finish\(sums\[half\]\);", "", 2, "multiply"),
+    ("shared", "last stage of a tile kept", CRT_RELEASE, "", 5, "multiply"),
+    ("shared", "a row of tiles below C stored", r"row < stored_rows", "true", 0, "multiply"),
+    ("shared", "residues of the modulus before", r"modulus\(tile\.product / PER\)", "modulus(0)", 0, "multiply"),
 ]
 
 
@@ -325,8 +343,7 @@ def test_a_bug_planted_in_residues_shows(
     kernel = registry.kernel(f"crt.{name}")
     planted = with_plant(crt_grid.text_of(kernel), pattern, replacement, which)
     program = crt_grid.compile_model(kernel, planted, tmp_path / "planted", entry, headers)
-    case = WINOGRAD_SHAPES[0] if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry][0]
-    assert run_crt(program, kernel, entry, case, TRIES) != "", what
+    assert run_crt(program, kernel, entry, crt_cases(kernel, entry)[0], TRIES) != "", what
 
 
 # Meetings of kernels/crt ----------------------------------------------------------------------------------------------
