@@ -40,6 +40,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     run = json.loads((RECORDED / RUN).read_text())
     (measured / RUN).write_text(json.dumps({**run, "date": "2030-01-01T00:00:00Z", "earlier": []}))
     monkeypatch.setattr(merge, "mark", lambda rows, build: with_status(rows, lambda row: row["kernel"] != STALE))
+    monkeypatch.setattr(merge, "is_built", lambda kernel, toolkit, build: True)
     return recorded, measured
 
 
@@ -52,6 +53,16 @@ def test_new_rows_replace_old_ones_and_stale_ones_go(folders: tuple[Path, Path])
     new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
     assert sorted(row["median_us"] for row in rows if row["kernel"] == NEW) == sorted(row["median_us"] for row in new)
     assert not [row for row in read_rows(recorded / COUNTERS, COUNTER_COLUMNS) if row["kernel"] == STALE]
+
+
+def test_rows_of_what_is_not_built_here_stay(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording of two toolkits to which one is added on a machine that has its binaries alone."""
+    recorded, measured = folders
+    monkeypatch.setattr(merge, "is_built", lambda kernel, toolkit, build: kernel.id != STALE)
+    merge.merge(measured, recorded, recorded)
+    assert {row["kernel"] for row in read_summary(recorded)} == {row["kernel"] for row in read_summary(RECORDED)}
+    assert set(pd.read_parquet(recorded / SAMPLES)["kernel"]) == set(pd.read_parquet(RECORDED / SAMPLES)["kernel"])
+    assert [row for row in read_rows(recorded / COUNTERS, COUNTER_COLUMNS) if row["kernel"] == STALE]
 
 
 def test_samples_go_with_their_rows(folders: tuple[Path, Path]) -> None:

@@ -1,4 +1,4 @@
-"""Adds a sweep to a family's recording, whose other rows stay as long as they are current."""
+"""Adds a sweep to a family's recording, whose other rows stay unless a build here says that they are stale."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.core.tables import parquet
+from gemmrepro.measure.binaries import is_built
 from gemmrepro.measure.checks.refusal import POINT
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Point, Settings, plan_points
@@ -65,10 +66,20 @@ def _place(point: Point) -> tuple[str, ...]:
 
 
 def _marked(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
-    """Recorded rows with their status, without those of kernels that are gone."""
-    rows = read_rows(path, columns)
-    known = {kernel.id for kernel in registry.kernels()}
-    return mark([row for row in rows if row["toolkit"] == LIBRARY or row["kernel"] in known], build)
+    """Recorded rows with their status, without those of kernels that are gone.
+
+    What is not built here, such as another toolkit's binaries, keeps the status that it has.
+    """
+    known = {kernel.id: kernel for kernel in registry.kernels()}
+    rows = [row for row in read_rows(path, columns) if row["toolkit"] == LIBRARY or row["kernel"] in known]
+
+    def unknown(row: Mapping[str, str]) -> bool:
+        if row["toolkit"] == LIBRARY:
+            return False
+        kernel = known[row["kernel"]]
+        return row["toolkit"] in kernel.platform.toolkits and not is_built(kernel, row["toolkit"], build)
+
+    return [row if unknown(row) else marked for row, marked in zip(rows, mark(rows, build), strict=True)]
 
 
 def _wanted(row: Mapping[str, str]) -> tuple[str, ...]:
@@ -80,7 +91,7 @@ def _point(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def merge(measured: Path, recorded: Path, build: Path) -> int:
-    """Write into `recorded` the rows of `measured`, and those of its own that are current and not measured anew.
+    """Write into `recorded` the rows of `measured`, and those of its own that are not stale and not measured anew.
 
     run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are.
 
