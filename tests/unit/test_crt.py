@@ -491,7 +491,7 @@ def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kerne
 
 
 @pytest.mark.parametrize(
-    "kernel", [each for each in KERNELS if each.rung in ("R9", "R12")], ids=lambda kernel: kernel.id
+    "kernel", [each for each in KERNELS if each.rung in ("R9", "R12", "R13")], ids=lambda kernel: kernel.id
 )
 def test_blocks_cover_every_shape(kernel) -> None:
     """Twice a block's rows, columns and depth, and as many tiles as its products' residues have room for."""
@@ -511,7 +511,9 @@ def test_blocks_cover_every_shape(kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    "kernel", [each for each in KERNELS if each.rung not in ("R9", "R10", "R11", "R12")], ids=lambda kernel: kernel.id
+    "kernel",
+    [each for each in KERNELS if each.rung not in ("R9", "R10", "R11", "R12", "R13", "R14")],
+    ids=lambda kernel: kernel.id,
 )
 def test_launches_cover_every_shape(kernel) -> None:
     for shape in (Shape(1, 1, 1), Shape(129, 257, 65), Shape(700, 1030, 600), Shape.cube(4096)):
