@@ -428,7 +428,12 @@ _MEETS = (
 _MEETING = {"meeting": Buffer("int32", lambda s: (2,), zeroed=True)}
 """Counters of the meetings (lockstep.cuh)."""
 EVERY, SHARED_EVERY = 64, 32
-"""Steps of K from one meeting to the next: on tiles of 128 x 192, and on those of twice the rows."""
+"""Steps of K between meetings: on tiles of 128 x 192, and on those of twice the rows."""
+
+
+def _product(kernel: Kernel) -> Step:
+    """The launch that multiplies residues."""
+    return next(step for step in kernel.run.steps if isinstance(step, Step) and step.entry == "multiply")
 
 
 def _meeting_product(
@@ -439,10 +444,13 @@ def _meeting_product(
     title: str,
     story: Story,
     headers: tuple[str, ...],
-    every: int,
+    params: dict[str, int],
 ) -> Kernel:
-    """`before` with R`number`'s product, whose producers meet every so many steps; `headers`: what it takes of crt."""
-    product = next(step for step in before.run.steps if step.entry == "multiply")
+    """`before` with R`number`'s product, whose producers meet every params["every"] steps.
+
+    `headers`: what it includes of kernels/crt beside the source of `before`.
+    """
+    product = _product(before)
     loads = _NEVER[0].opcode
     multiply = replace(
         multiply,
@@ -460,8 +468,8 @@ def _meeting_product(
         code=replace(
             before.code,
             headers=(*before.code.headers, *included),
-            params={**before.code.params, **_tile_of(multiply), "every": every},
-            defines={**before.code.defines, **({} if every == EVERY else {"EVERY": str(every)})},
+            params={**before.code.params, **params},
+            defines={**before.code.defines, **({} if params["every"] == EVERY else {"EVERY": str(params["every"])})},
         ),
         launch=multiply.launch,
         call=Call(arguments=multiply.arguments, tensor_maps=multiply.tensor_maps),
@@ -478,12 +486,14 @@ def _lockstep() -> Kernel:
         evidence=("dram__bytes.sum", "gpu__time_duration.sum"),
         gain_over=before.id,
     )
-    multiply = next(step for step in before.run.steps if isinstance(step, Step) and step.entry == "multiply")
-    return _meeting_product(before, multiply, 12, "lockstep", "Blocks in lockstep", story, ("lockstep",), EVERY)
+    headers, params = ("lockstep",), {"every": EVERY}
+    return _meeting_product(before, _product(before), 12, "lockstep", "Blocks in lockstep", story, headers, params)
 
 
 CLUSTER, TALL, TALL_STAGES = 2, 2 * BM, 4
 """Blocks that share a tile of B; rows of a tile that both consumers share, and stages of its ring (shared_tile.cuh)."""
+_SHARED_HEADERS = ("lockstep", "shared_tile")
+_SHARED_PARAMS = {"tall": TALL, "tall_stages": TALL_STAGES, "cluster": CLUSTER, "every": SHARED_EVERY}
 
 
 def _shared_product(
@@ -512,21 +522,14 @@ def _shared_product(
     )
 
 
-def _tile_of(multiply: Step) -> dict[str, int]:
-    """What a kernel's record says of a product's tile beside R7's."""
-    tall = multiply.launch(Shape.cube(4096)).cluster is not None
-    return {"tall": TALL, "tall_stages": TALL_STAGES, "cluster": CLUSTER} if tall else {}
-
-
 def _shared() -> Kernel:
     """R9 with R13's product."""
     story = _story(
         "Both consumers multiply one tile of 256 x 192, and two blocks share B: fewer bytes, at the power cap.",
         gain_over="crt.lockstep",
     )
-    multiply, headers = _shared_product(SEVEN * COUNT, _half, "factors"), ("lockstep", "shared_tile")
-    title = "A tile for both consumers, B for two blocks"
-    return _meeting_product(_winograd(COUNT), multiply, 13, "shared", title, story, headers, SHARED_EVERY)
+    multiply, title = _shared_product(SEVEN * COUNT, _half, "factors"), "A tile for both consumers, B for two blocks"
+    return _meeting_product(_winograd(COUNT), multiply, 13, "shared", title, story, _SHARED_HEADERS, _SHARED_PARAMS)
 
 
 _PEAKS = replace(
@@ -841,7 +844,8 @@ def _certified_shared_steps() -> tuple[Step, ...]:
     )
     steps["decide"] = replace(decide, arguments=(*decide.arguments[:2], "some", *decide.arguments[2:]))
     steps["multiply"] = replace(listed, arguments=("map:residues_a", "map:residues_b", "some", *listed.arguments[3:]))
-    return tuple(each for step in steps.values() for each in ((step, whole) if step.entry == "multiply" else (step,)))
+    after = list(steps).index("multiply") + 1
+    return (*list(steps.values())[:after], whole, *list(steps.values())[after:])
 
 
 LONG = 6144
@@ -852,7 +856,8 @@ def _certified_shared() -> Kernel:
     """R10's record with R14's source and launches."""
     before, steps = _certified(), _certified_shared_steps()
     main = next(step for step in steps if step.entry == "multiply_whole")
-    headers = (*before.code.headers, *(f"crt/{name}" for name in (before.source, *_INCLUDED)))
+    included = (before.source, *(f"{header}.cuh" for header in ("in_turn", *_SHARED_HEADERS)))
+    headers = (*before.code.headers, *(f"crt/{name}" for name in included))
     workspace = {**before.run.workspace, **_MEETING, "some": Buffer("int32", lambda s: (2,))}
     return replace(
         before,
@@ -864,7 +869,7 @@ def _certified_shared() -> Kernel:
             before.code,
             entry=main.entry,
             headers=headers,
-            params={**before.code.params, **_tile_of(main), "every": SHARED_EVERY, "long": LONG},
+            params={**before.code.params, **_SHARED_PARAMS, "long": LONG},
             defines={**before.code.defines, "EVERY": str(SHARED_EVERY)},
         ),
         launch=main.launch,
@@ -872,10 +877,6 @@ def _certified_shared() -> Kernel:
         run=replace(before.run, steps=steps, workspace=workspace),
         story=_story("Where all tiles take residues and K is long, tiles are shared.", gain_over="crt.certified"),
     ).with_promises(expects=main.expects, gate_shapes=(*before.promises.gate_shapes, Shape(700, 1030, LONG + 56)))
-
-
-_INCLUDED = ("in_turn.cuh", "lockstep.cuh", "shared_tile.cuh")
-"""What R14 takes beside R10's source."""
 
 
 KERNELS = (

@@ -25,7 +25,7 @@ from gemmrepro.build.record import read_build
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.gpu.loaded import fat_binaries
+from gemmrepro.gpu.loaded import fat_binaries, launch_config
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
@@ -42,8 +42,8 @@ NATIVE_SHARED = {(a, b): 5 * 8 * ((16 * 132 if a else 128 * 20) + (96 * 20 if b 
 CHUNK, DEPTH, LINES = 256, 128, 32
 """Elements of a column that a block measures and reduces to residues, and columns of a block."""
 
-MOST_BELOW = 32
-"""Shared tiles are taken where at most one row of tiles in so many lies below C; they gain 2 to 10 %."""
+PADDING = 32
+"""Shared tiles gain 2 to 10 %; they are taken where padding C to whole clusters adds at most 1 row of tiles per 32."""
 
 KEPT = 64
 """Shapes whose lengths, and arrays whose tensor maps, are kept from one call to the next."""
@@ -449,12 +449,7 @@ class Program:
 
 @lru_cache(maxsize=16 * KEPT)
 def _configured(shape: Launch) -> Any:
-    from cuda.core import LaunchConfig
-
-    if shape.cluster is None:
-        return LaunchConfig(grid=shape.grid, block=shape.block, shmem_size=shape.shared_bytes)
-    clusters = tuple(blocks // size for blocks, size in zip(shape.grid, shape.cluster, strict=True))
-    return LaunchConfig(grid=clusters, cluster=shape.cluster, block=shape.block, shmem_size=shape.shared_bytes)
+    return launch_config(shape, KERNEL)
 
 
 def _copy(arrays: Workspace, source: str, to: str, cupy_stream: Any) -> None:
@@ -467,11 +462,11 @@ def _copy(arrays: Workspace, source: str, to: str, cupy_stream: Any) -> None:
 
 
 def _shares_tiles(factors: Factors, plan: Plan) -> bool:
-    """Whether the product is made on shared tiles: where R14's `is_shared` lets it, and hardly a row lies below C."""
+    """Whether the product is made on shared tiles: where R14's `is_shared` lets it, and few rows are padding."""
     shape, params = factors.shape, _kernel().params
-    own, of_a_cluster = _ceil(shape.m, params["bm"]), params["cluster"] * params["tall"] // params["bm"]
-    below = _ceil(own, of_a_cluster) * of_a_cluster - own
-    return plan.native_tiles == 0 and shape.k >= params["long"] and below * MOST_BELOW <= own
+    rows, per_cluster = _ceil(shape.m, params["bm"]), params["cluster"] * params["tall"] // params["bm"]
+    padding = -rows % per_cluster
+    return plan.native_tiles == 0 and shape.k >= params["long"] and padding * PADDING <= rows
 
 
 def _clear(arrays: Workspace, name: str, cupy_stream: Any) -> None:

@@ -102,6 +102,23 @@ def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserEr
     )
 
 
+def launch_config(launch: Launch, kernel: str) -> Any:
+    """`launch` as cuda.core takes it. Raises UserError if the grid of `kernel` is not a multiple of its cluster."""
+    from cuda.core import LaunchConfig
+
+    grid: tuple[int, ...] = launch.grid
+    options: dict[str, Any] = {}
+    if launch.cluster is not None:
+        if any(blocks % size for blocks, size in zip(grid, launch.cluster, strict=True)):
+            raise UserError(f"{kernel}: grid {grid} is not a multiple of its cluster {launch.cluster}.")
+        # The registry counts the grid in blocks, cuda.core in clusters.
+        grid = tuple(blocks // size for blocks, size in zip(grid, launch.cluster, strict=True))
+        options["cluster"] = launch.cluster
+    if launch.early:
+        options["programmatic_stream_serialization"] = True
+    return LaunchConfig(grid=grid, block=launch.block, shmem_size=launch.shared_bytes, **options)
+
+
 class Loaded:
     """A kernel of the registry, loaded on the GPU."""
 
@@ -146,8 +163,6 @@ class Loaded:
         return cls(session, Binary(kernel, toolkit, "unrecorded", session.gpu.arch, Path(path)))
 
     def _config(self, launch: Launch, entry: str) -> Any:
-        from cuda.core import LaunchConfig
-
         if launch.shared_bytes > PORTABLE_SHARED_BYTES and launch.shared_bytes > self._shared_set[entry]:
             from cuda.bindings import driver
 
@@ -161,17 +176,7 @@ class Loaded:
                     f"{self.session.gpu.name} does not have ({status.name})."
                 )
             self._shared_set[entry] = launch.shared_bytes
-        grid: tuple[int, ...] = launch.grid
-        options: dict[str, Any] = {}
-        if launch.cluster is not None:
-            if any(blocks % size for blocks, size in zip(grid, launch.cluster, strict=True)):
-                raise UserError(f"{self.kernel.id}: grid {grid} is not a multiple of its cluster {launch.cluster}.")
-            # The registry counts the grid in blocks, cuda.core in clusters.
-            grid = tuple(blocks // size for blocks, size in zip(grid, launch.cluster, strict=True))
-            options["cluster"] = launch.cluster
-        if launch.early:
-            options["programmatic_stream_serialization"] = True
-        return LaunchConfig(grid=grid, block=launch.block, shmem_size=launch.shared_bytes, **options)
+        return launch_config(launch, self.kernel.id)
 
     def bind(self, operands: Operands, part: Kernel | None = None) -> Callable[[], None]:
         """A function that launches the kernel once on `operands`, asynchronously on the session's stream.
