@@ -20,12 +20,16 @@ from gemmrepro.operations import Shape
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def stage_process(module: str, *arguments: object) -> dict[str, object]:
+    """The arguments of `subprocess` that start one of the project's stages."""
+    path = os.pathsep.join(filter(None, (str(ROOT / "workflow"), os.environ.get("PYTHONPATH", ""))))
+    command = [sys.executable, "-m", f"gemmrepro.{module}", *map(str, arguments)]
+    return {"args": command, "env": {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}}
+
+
 def stage(module: str, *arguments: object, **options) -> subprocess.CompletedProcess[str]:
     """Run one of the project's stages as the workflow does."""
-    path = os.pathsep.join(filter(None, (str(ROOT / "workflow"), os.environ.get("PYTHONPATH", ""))))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", f"gemmrepro.{module}", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+    return subprocess.run(**stage_process(module, *arguments), capture_output=True, text=True, **options)
 
 
 def runs(kernel: registry.Kernel, session: device.Session) -> bool:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gpu_tools import ROOT, stage
+from gpu_tools import stage, stage_process
 
 from gemmrepro import registry
 from gemmrepro.measure.checks import whole
@@ -84,9 +82,8 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_killed_sweep_continues_and_loses_nothing(world):
-    command = [sys.executable, "-m", "gemmrepro.measure.sweep", *map(str, arguments(world, "journal", "out"))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    started = stage_process("measure.sweep", *arguments(world, "journal", "out"))
+    process = subprocess.Popen(**started, stderr=subprocess.PIPE, text=True)
     journal = world / "journal"
     deadline = time.monotonic() + 120
     while len(list(journal.glob("*.r*.json"))) < 25 and time.monotonic() < deadline and process.poll() is None:

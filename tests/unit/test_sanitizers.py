@@ -25,7 +25,7 @@ def test_a_kernels_shapes_have_tails_where_it_takes_them() -> None:
     for kernel in registry.kernels():
         shapes = sanitizers.shapes_of(kernel)
         assert shapes and all(kernel.takes(shape) for shape in shapes), kernel.id
-        assert len(shapes) == 2 or kernel.compute.op == "ceiling_flops"
+        assert len(shapes) >= 2 or kernel.compute.op == "ceiling_flops"
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,10 @@ def test_the_recorded_outcome_is_clean_but_for_one_known_warning() -> None:
     assert all("(0 errors, " in said for said in found.values())
 
 
-MEMCHECK_ALONE = {"crt.shared", "crt.certified_shared"}
-"""Kernels that the other three tools have not run on yet (docs/reliability.md)."""
-
-
 def test_every_tool_was_over_every_recorded_binary() -> None:
     for kernels in RECORDED.values():
         for kernel, outcome in kernels.items():
-            wanted = {"memcheck"} if kernel in MEMCHECK_ALONE else set(TOOLS)
-            assert all(set(judged["tools"]) == wanted for judged in outcome["toolkits"].values()), kernel
+            assert all(set(judged["tools"]) == set(TOOLS) for judged in outcome["toolkits"].values()), kernel
 
 
 def test_every_gated_binary_has_a_current_outcome() -> None:
