@@ -262,6 +262,10 @@ CRT = {
     ),
     "a column of the left half taken for the right": Plant("crt.winograd", r"block % 2 \* columns;", "block % 2;"),
     "the depth of one half of B": Plant("crt.winograd", r"block / 2 \* depths", "0"),
+    "a chunk of B not loaded again": Plant("crt.one_pass", r"load\(chunk\);(?=\n *__syncthreads)", ";"),
+    "the words of two threads of the reconstruction swapped": Plant(
+        "crt.one_pass", r"half \* 16 \+", "(1 - half) * 16 +"
+    ),
     "a row of C too many": Plant("crt.fused", r"row < m && column < n", "row <= m && column < n"),
     "the last row of C not written": Plant("crt.reduced", r"row < m && column < n", "row < m - 1 && column < n"),
     "a quarter of each step of INT8 left out": Plant("crt.unsigned", r"s < BK / 32;", "s < BK / 32 - 1;"),

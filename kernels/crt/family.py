@@ -345,6 +345,70 @@ def _ping_pong(count: int) -> Kernel:
     )
 
 
+PEERS, COLUMNS, KEPT, NEIGHBOURS = 8, 16, 512, 8
+"""Blocks of a cluster, columns of B that it keeps, rows of them per block, K per thread at a time (15_one_pass.cu)."""
+
+
+def _column_pass() -> Step:
+    """Exponents and residues of B's columns, by clusters that keep them."""
+
+    def launch(shape: Shape) -> Launch:
+        return Launch(
+            grid=(PEERS, _ceil(shape.n, COLUMNS), 1),
+            block=(256, 1, 1),
+            cluster=(PEERS, 1, 1),
+            shared_bytes=COLUMNS * (KEPT + 2) * 8,
+        )
+
+    return Step(
+        "column_pass",
+        launch,
+        ("b", "exponents_b", "residues_b", "n", "k"),
+        expects=(
+            *_ROW_RESIDUES.expects,
+            Expect(r"LDGSTS\.E\.64(\..*)?", "copies of 8 bytes, which transpose on their way", least=4),
+            Expect(r"UCGABAR_ARV(\..*)?", "blocks of the cluster meet", least=2),
+            Expect(r"(STL|LDL)(\..*)?", "nothing spills", least=0, most=0),
+        ),
+    )
+
+
+def _one_pass() -> Kernel:
+    """R7 with passes that read A and B once."""
+    before = _ping_pong(COUNT)
+
+    def by_length(shape: Shape) -> Launch:
+        """Few threads per row while several rows fit an SM's shared memory."""
+        return replace(_ROW_PASS.launch(shape), block=(256 if shape.k <= PEERS * KEPT else 512, 1, 1))
+
+    units = BM // 16 * (_NARROW.bn // 32)
+    reconstruct = replace(
+        before.run.steps[-1],
+        launch=_grid(lambda s: (_ceil(s.n, _NARROW.bn) * units // 2, _tile_rows(s, 1)), (128, 1)),
+    )
+    headers = (*before.code.headers, "common/cp_async.cuh", "crt/instructions.cuh", "crt/peers.cuh")
+    return replace(
+        before,
+        id="crt.one_pass",
+        rung="R15",
+        title="One pass over B",
+        source="15_one_pass.cu",
+        code=replace(
+            before.code,
+            headers=tuple(sorted(header for header in headers if header != "crt/columns.cuh")),
+            params={**before.code.params, "peers": PEERS, "columns": COLUMNS, "kept": KEPT},
+        ),
+        run=replace(
+            before.run,
+            steps=(replace(_ROW_PASS, launch=by_length), _column_pass(), _PING_PONG, reconstruct),
+            workspace={name: array for name, array in before.run.workspace.items() if name != "norms"},
+        ),
+        story=_story(
+            "A cluster keeps columns of B in its shared memory, so that B is read once.", gain_over="crt.ping_pong"
+        ),
+    ).with_promises(gate_shapes=(*before.promises.gate_shapes, Shape(300, 136, PEERS * KEPT + 600)))
+
+
 def _half(shape: Shape) -> Shape:
     """Shape of the blocks that R9 multiplies: even columns, rows of residues a multiple of 16 bytes (9_winograd.cu)."""
     return Shape(_ceil(shape.m, 2), 2 * _ceil(shape.n, 4), _pitch(_ceil(shape.k, 2)))
@@ -945,6 +1009,7 @@ KERNELS = (
     _lockstep(),
     _shared(),
     _certified_shared(),
+    _one_pass(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
 and 7/4 of that in R9 and R12."""

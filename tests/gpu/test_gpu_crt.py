@@ -207,6 +207,17 @@ def test_producers_that_meet_give_the_same_bits_and_leave_their_counters_at_zero
         assert not new.workspace(shape)["meeting"].get().any(), shape
 
 
+@pytest.mark.parametrize("law", ["normal", "phi = 2"])
+def test_one_pass_gives_the_bits_of_r7(law, session, built, toolkit) -> None:
+    """Blocks of a cluster without a row of B, columns without a cluster's worth, and a K that is read twice."""
+    old, new = (load(registry.kernel(each), session, built, toolkit) for each in ("crt.ping_pong", "crt.one_pass"))
+    shapes = (SHAPE, Shape(1, 1, 1), Shape(129, 17, 513), Shape(700, 1030, 4096), Shape(300, 200, 9001))
+    for shape in (*shapes, Shape(64, 40, 24 * 1024 + 3)):
+        a, b = drawn(law, 9, shape)
+        wanted, found = (multiply(each, session, a, b).view(np.int64) for each in (old, new))
+        assert (found == wanted).all(), shape
+
+
 @pytest.mark.parametrize("kernel", CERTIFIED, ids=names(CERTIFIED))
 def test_certified_rungs_leave_integers_exact_and_inf_and_nan_as_a_sum_does(kernel, session, built, toolkit) -> None:
     loaded = load(kernel, session, built, toolkit)

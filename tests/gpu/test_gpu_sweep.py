@@ -24,10 +24,13 @@ SETTINGS = {
     "seconds_per_round": 0.05,
     "samples_per_round": [3, 60],
     "caches": ["cold", "warm"],
-    "sizes": {"ladder": [256, 512], "ceilings": [1]},
+    "sizes": {"ladder": [256, 512]},
     "counters": {},
 }
 
+
+TIMED = "sweep: round "
+"""What a line about a round that was timed begins with."""
 
 SWEPT = [
     *("ladder.naive", "ladder.coalesced", "ladder.smem"),
@@ -102,10 +105,11 @@ def test_a_killed_sweep_continues_and_loses_nothing(world):
     assert answer.returncode == 0, answer.stderr
     assert f"{len(finished)} of " in answer.stderr
     after = {path.name: path.read_text() for path in journal.glob("*.json")}
-    assert {name: after[name] for name in before} == before
+    # What was timed stays. A check of the operands may say more at the end: that the kernel's times were confirmed.
+    assert set(before) <= set(after) and all(after[name] == before[name] for name in finished)
     table = rows(world / "out")
-    # the GEMM kernels and cuBLAS at two sizes, and vector addition, cold and warm
-    assert len(table) == (len(gemm_kernels(world)) + 1) * 2 * 2 + 2
+    # the kernels and cuBLAS at two sizes, cold and warm
+    assert len(table) == (len(gemm_kernels(world)) + 1) * 2 * 2
     assert all(row["rounds"] == "3" and row["status"] == "current" for row in table)
 
 
@@ -130,7 +134,7 @@ def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
     answer = stage("measure.sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0, answer.stderr
     assert spoiled.name in answer.stderr and "corrupt" in answer.stderr
-    assert answer.stderr.count("] round ") == 1
+    assert answer.stderr.count(TIMED) == 1
     after = {path.name: path.read_text() for path in journal.glob("*.r*.json")}
     assert set(after) == set(before)
     assert {name for name in after if after[name] != before[name]} <= {spoiled.name}
@@ -140,7 +144,7 @@ def test_a_finished_sweep_measures_nothing(world):
     before = (world / "out" / "summary.csv").read_text()
     answer = stage("measure.sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0
-    assert "] round " not in answer.stderr
+    assert TIMED not in answer.stderr
     assert (world / "out" / "summary.csv").read_text() == before
 
 
@@ -201,4 +205,4 @@ def test_a_budget_ends_the_sweep_and_the_next_call_continues(world, toolkit):
     answer = stage("measure.sweep", *arguments(world, "journal-budget", "out-budget"))
     assert answer.returncode == 0, answer.stderr
     with (world / "out-budget" / "summary.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == (len(gemm_kernels(world)) + 1) * 2 + 1
+        assert len(list(csv.DictReader(file))) == (len(gemm_kernels(world)) + 1) * 2

@@ -1,4 +1,5 @@
-// What kernels/crt/instructions.cuh, early.cuh and cp_async.cuh promise, for hopper_grid.hpp; and words that only R10 uses.
+// What kernels/crt/instructions.cuh, early.cuh, peers.cuh and cp_async.cuh promise, for hopper_grid.hpp; and words that only
+// R10 uses.
 #pragma once
 #include "hopper_grid.hpp"
 
@@ -16,6 +17,10 @@ inline int atomicOr(int* bits, int more) {
     *bits |= more;
     return before;
 }
+struct uint2 {
+    unsigned x, y;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline double2 make_double2(double x, double y) { return {x, y}; }
 template <class Value>
 Value __ldcs(const Value* from) {
@@ -59,6 +64,16 @@ inline void copy8(double* to, const double* from, bool wanted) {
         hopper_grid::running->stores.back().push_back(copy);
     }
 }
+// What a block of the cluster holds where this one has `own`. Only the second half of a meeting is one.
+template <class Value>
+Value norm_of_peer(const Value* own, int rank) {
+    const hopper_grid::Block& block = *hopper_grid::running->block;
+    const auto& peer = hopper_grid::blocks[block.index - block.rank + rank];
+    return *reinterpret_cast<const Value*>(peer.shared + hopper_grid::offset_of(own, block));
+}
+inline void cluster_arrive() {}
+inline void cluster_wait() { cluster_sync(); }
+
 inline void copy_commit() { tma_store_commit(); }
 template <int OPEN>
 void copy_wait() {

@@ -12,10 +12,15 @@ import numpy as np
 
 from gemmrepro.core.paths import KERNELS_DIR
 
-MODELLED = {"crt/instructions.cuh", "crt/early.cuh"}
+MODELLED = {"crt/instructions.cuh", "crt/early.cuh", "crt/peers.cuh"}
 """Headers that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
 
-SOURCES = {"R10": "10_certified.cu", "R11": "11_overlapped.cu", "R14": "14_certified_shared.cu"}
+SOURCES = {
+    "R10": "10_certified.cu",
+    "R11": "11_overlapped.cu",
+    "R14": "14_certified_shared.cu",
+    "R15": "15_one_pass.cu",
+}
 
 DRIVER = Path(__file__).with_name("certified_driver.cpp")
 

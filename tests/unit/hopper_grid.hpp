@@ -194,6 +194,7 @@ inline bool early_launch = false;  // whether the kernel before on the stream ma
 inline unsigned starved = 0;  // the warpgroup whose products are made last; none if there is no such warpgroup
 inline std::string problem;
 inline unsigned sleeps = 0;  // of all threads since the program began
+inline unsigned dynamic_bytes = 0;  // of a kernel that declares shared memory beside them
 inline unsigned grid_width = 1, first_block = 0;  // of the blocks that run: columns of their grid, and the first's number
 
 inline void report(const std::string& what) {
@@ -356,7 +357,7 @@ inline void run_blocks(unsigned count, unsigned threads, unsigned cluster, const
     fibers.clear();
     for (unsigned b = 0; b < count; ++b) {
         blocks[b].index = b, blocks[b].rank = b % cluster, blocks[b].cluster = b / cluster;
-        blocks[b].shared = base + size_t(b) * (MOST_SHARED + 1024);
+        blocks[b].shared = base + size_t(b) * (MOST_SHARED + 1024), blocks[b].next_static = dynamic_bytes;
         for (unsigned t = 0; t < threads; ++t) {
             Fiber& fiber = fibers.emplace_back();
             fiber.block = &blocks[b], fiber.thread = t;
@@ -453,12 +454,12 @@ inline void launch(unsigned grid_x, unsigned grid_y, unsigned threads, unsigned 
     run_blocks(grid_x * grid_y, threads, cluster, kernel_call, with_seed);
 }
 
-// Blocks that do not wait for one another, one after the other: a grid of many needs no more memory than one.
+// Blocks, or clusters, that do not wait for one another, one after the other: a grid of many needs no more memory than one.
 inline void launch_in_turn(unsigned grid_x, unsigned grid_y, unsigned threads, const std::function<void()>& kernel_call,
-                           int with_seed) {
+                           int with_seed, unsigned cluster = 1) {
     gridDim = {grid_x, grid_y, 1}, grid_width = grid_x;
-    for (first_block = 0; first_block < grid_x * grid_y && (first_block == 0 || problem.empty()); ++first_block) {
-        run_blocks(1, threads, 1, kernel_call, with_seed);
+    for (first_block = 0; first_block < grid_x * grid_y && (first_block == 0 || problem.empty()); first_block += cluster) {
+        run_blocks(cluster, threads, cluster, kernel_call, with_seed);
     }
 }
 

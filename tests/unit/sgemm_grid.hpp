@@ -6,10 +6,6 @@ struct float2 {
     float x, y;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
-struct uint2 {
-    unsigned x, y;
-};
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline int __float2int_rn(float value) { return static_cast<int>(lrintf(value)); }
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
     for (int step = 16; step > 0; step /= 2) {

@@ -520,19 +520,24 @@ def test_launches_cover_every_shape(kernel) -> None:
         steps = {step.entry: step.launch(shape) for step in kernel.run.steps if isinstance(step, Step)}
         rows = steps.get("row_pass") or steps["row_residues"]
         assert rows.grid[0] == shape.m
-        columns = steps["column_residues"].grid
-        assert columns[0] * 32 >= shape.n and columns[1] * 128 >= shape.k
-        chunks = steps.get("column_norms") or steps["column_peaks"]
-        room = kernel.run.workspace["norms" if "norms" in kernel.run.workspace else "chunks"]
-        assert chunks.grid[1] == room.lengths(shape)[0]
+        if "column_pass" in steps:
+            columns = steps["column_pass"]
+            assert columns.grid[1] * 16 >= shape.n and columns.grid[0] == columns.cluster[0]
+        else:
+            columns = steps["column_residues"].grid
+            assert columns[0] * 32 >= shape.n and columns[1] * 128 >= shape.k
+            chunks = steps.get("column_norms") or steps["column_peaks"]
+            room = kernel.run.workspace["norms" if "norms" in kernel.run.workspace else "chunks"]
+            assert chunks.grid[1] == room.lengths(shape)[0]
         last = steps[kernel.run.steps[-1].entry].grid
         if "multiply" in steps:
             cluster = (steps["multiply"].cluster or (1,))[0]
             out = kernel.run.workspace["sums" if "sums" in kernel.run.workspace else "residues"].lengths(shape)
             assert out[1] == last[1] * 128 >= shape.m and out[1] % (128 * cluster) == 0
             assert out[2] % kernel.params["bn"] == 0 and out[2] >= shape.n
-            # A block has 32 columns of 8-bit residues of a tile, or 64 of its sums.
-            assert last[0] * (64 if "sums" in kernel.run.workspace else 32) == out[2]
+            # A block has 32 columns of 8-bit residues of a tile, or 64 of its sums; in R15 8 of either.
+            columns = 8 if kernel.rung == "R15" else 64 if "sums" in kernel.run.workspace else 32
+            assert last[0] * columns == out[2]
             assert steps["multiply"].grid[0] <= 132
         else:
             assert last[0] * 256 >= shape.n and last[1] == shape.m
