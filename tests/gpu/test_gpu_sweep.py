@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 TIMED = "sweep: round "
-"""What a line about a round that was timed begins with."""
+"""What a line about a round that was timed begins with, on stdout."""
 
 SWEPT = [
     *("ladder.naive", "ladder.coalesced", "ladder.smem"),
@@ -134,7 +134,7 @@ def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
     answer = stage("measure.sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0, answer.stderr
     assert spoiled.name in answer.stderr and "corrupt" in answer.stderr
-    assert answer.stderr.count(TIMED) == 1
+    assert answer.stdout.count(TIMED) == 1
     after = {path.name: path.read_text() for path in journal.glob("*.r*.json")}
     assert set(after) == set(before)
     assert {name for name in after if after[name] != before[name]} <= {spoiled.name}
@@ -144,7 +144,7 @@ def test_a_finished_sweep_measures_nothing(world):
     before = (world / "out" / "summary.csv").read_text()
     answer = stage("measure.sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0
-    assert TIMED not in answer.stderr
+    assert TIMED not in answer.stdout
     assert (world / "out" / "summary.csv").read_text() == before
 
 

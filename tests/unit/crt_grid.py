@@ -9,6 +9,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import certified_grid
 import hopper_grid
 
 from gemmrepro.core.paths import KERNELS_DIR
@@ -23,7 +24,7 @@ NUMBERS = 12
 STEP = re.compile(r'^extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(.*?^\}\n', re.DOTALL | re.MULTILINE)
 
 DRIVER = r"""
-#include "hopper_grid.hpp"
+#include "certified_grid.hpp"
 SOURCE
 static const int PRODUCTS_OF = PRODUCTS_A_MODULUS;
 
@@ -160,7 +161,7 @@ PEAKS = """
 
 def text_of(kernel: Kernel) -> str:
     """The kernel's source with what it includes of kernels/crt in its place; steps that have no ring left out."""
-    seen: set[str] = set()
+    seen = set(certified_grid.MODELLED)
 
     def inlined(text: str) -> str:
         def header(found: re.Match[str]) -> str:

@@ -266,7 +266,13 @@ CRT_RINGS = [
 ]
 
 
+# Rows and columns of tiles, one of 64 columns, and a tile without a second half; C is one tile at the edge; none is.
+EDGE_SHAPES = [Case(Shape(300, 250, 300)), Case(Shape(140, 40, 700), clusters=1), Case(Shape(140, 264, 40), clusters=3)]
+
+
 def crt_cases(kernel: Kernel, entry: str) -> list[Case]:
+    if kernel.id == "crt.edge":
+        return EDGE_SHAPES
     if kernel.id == "crt.shared":
         return SHARED_SHAPES
     return WINOGRAD_SHAPES if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry]
