@@ -266,10 +266,6 @@ CRT = {
     "the words of two threads of the reconstruction swapped": Plant(
         "crt.one_pass", r"half \* 16 \+", "(1 - half) * 16 +"
     ),
-    "the second tile of A at the edge not loaded": Plant(
-        "crt.edge", r"p \* BK, top \+ BM\)", "p * BK, top)", header="crt/edge.cuh"
-    ),
-    "a tile at the edge left out": Plant("crt.edge", r"\(rows \+ 1\) / 2 : 0", "rows / 2 : 0", header="crt/edge.cuh"),
     "a row of C too many": Plant("crt.fused", r"row < m && column < n", "row <= m && column < n"),
     "the last row of C not written": Plant("crt.reduced", r"row < m && column < n", "row < m - 1 && column < n"),
     "a quarter of each step of INT8 left out": Plant("crt.unsigned", r"s < BK / 32;", "s < BK / 32 - 1;"),

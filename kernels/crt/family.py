@@ -409,40 +409,6 @@ def _one_pass() -> Kernel:
     ).with_promises(gate_shapes=(*before.promises.gate_shapes, Shape(300, 136, PEERS * KEPT + 600)))
 
 
-EDGE = 64
-"""Columns of a tile at the edge of C, and rows of B that one TMA loads (edge.cuh)."""
-
-
-def _edge() -> Kernel:
-    """R15 with R16's product."""
-    before = _one_pass()
-    multiply = replace(
-        _PING_PONG,
-        tensor_maps={"residues_a": TensorMap((BM, 128)), "residues_b": TensorMap((EDGE, 128))},
-        expects=(
-            *_PING_PONG.expects,
-            Expect(r"IGMMA\.64x64x32\.U8\.U8", "wgmma for 64 columns at the edge", least=16),
-        ),
-    )
-    headers = (*before.code.headers, "crt/15_one_pass.cu", "crt/edge.cuh", "crt/wgmma_64.cuh")
-    return replace(
-        before,
-        id="crt.edge",
-        rung="R16",
-        title="Narrow tiles at the edge",
-        source="16_edge.cu",
-        code=replace(before.code, headers=tuple(sorted(headers)), params={**before.code.params, "edge": EDGE}),
-        launch=multiply.launch,
-        call=Call(arguments=multiply.arguments, tensor_maps=multiply.tensor_maps),
-        run=replace(
-            before.run, steps=tuple(multiply if step is _product(before) else step for step in before.run.steps)
-        ),
-        story=_story("Where at most 64 columns are left, tiles are of 256 x 64.", gain_over="crt.one_pass"),
-    ).with_promises(
-        expects=multiply.expects, gate_shapes=(*before.promises.gate_shapes, Shape(700, 1216, 600), Shape(260, 49, 200))
-    )
-
-
 def _half(shape: Shape) -> Shape:
     """Shape of the blocks that R9 multiplies: even columns, rows of residues a multiple of 16 bytes (9_winograd.cu)."""
     return Shape(_ceil(shape.m, 2), 2 * _ceil(shape.n, 4), _pitch(_ceil(shape.k, 2)))
@@ -1044,7 +1010,6 @@ KERNELS = (
     _shared(),
     _certified_shared(),
     _one_pass(),
-    _edge(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
 and 7/4 of that in R9 and R12."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmrepro.core.paths import KERNELS_DIR
 
-MODELLED = {"crt/instructions.cuh", "crt/early.cuh", "crt/peers.cuh", "crt/wgmma_64.cuh"}
+MODELLED = {"crt/instructions.cuh", "crt/early.cuh", "crt/peers.cuh"}
 """Headers that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
 
 SOURCES = {

@@ -259,20 +259,14 @@ CRT_RINGS = [
     (kernel, step.entry)
     for kernel in registry.kernels("crt")
     if not re.search(r"_\d+$", kernel.id)  # the same sources with other numbers of moduli
-    # Their tiles a list names: test_certified runs all of them. R15 has R7's product.
-    and kernel.id not in ("crt.certified", "crt.overlapped", "crt.certified_shared", "crt.one_pass")
+    # Their tiles a list names: test_certified runs all of them.
+    and kernel.id not in ("crt.certified", "crt.overlapped", "crt.certified_shared")
     for step in kernel.run.steps
     if isinstance(step, Step) and step.tensor_maps
 ]
 
 
-# Rows and columns of tiles, one of 64 columns, and a tile without a second half; C is one tile at the edge; none is.
-EDGE_SHAPES = [Case(Shape(300, 250, 300)), Case(Shape(140, 40, 700), clusters=1), Case(Shape(140, 264, 40), clusters=3)]
-
-
 def crt_cases(kernel: Kernel, entry: str) -> list[Case]:
-    if kernel.id == "crt.edge":
-        return EDGE_SHAPES
     if kernel.id == "crt.shared":
         return SHARED_SHAPES
     return WINOGRAD_SHAPES if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry]
