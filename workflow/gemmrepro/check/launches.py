@@ -14,6 +14,9 @@ THREADS = 1024
 SIZES = (512, 4096)
 """Configured sizes whose launches are checked."""
 
+LARGE = 16384
+"""A size at which a launch that depends on the shape has its largest block."""
+
 PERSISTENT = 264
 """Maximum grid of a persistent kernel: two blocks on each of the 132 SMs of an H100 or H200."""
 
@@ -50,7 +53,7 @@ def _check_limits(kernel: Kernel, what: str, launch: Launch, findings: Findings)
 
 
 def _check_bounds(kernel: Kernel, findings: Findings) -> None:
-    """The launch bounds of every entry point equal its block size."""
+    """The launch bounds of every entry point equal its block size, the largest if that depends on the shape."""
     text = text_of(kernel)
     for code in kernel.codes:
         bound = launch_bounds(text, code.code.entry)
@@ -60,8 +63,11 @@ def _check_bounds(kernel: Kernel, findings: Findings) -> None:
         threads = value_of(bound, constants(text, code.code.defines)) if bound else None
         blocks = {math.prod(block) for block in code.blocks}
         if threads is not None:
+            large = Shape.cube(LARGE)
+            if max(blocks) < threads and kernel.problem.operation.matrix_product and kernel.takes(large):
+                blocks.add(math.prod(code.launch(large).block))
             findings.require(
-                blocks <= {threads},
+                max(blocks) == threads,
                 kernel.id,
                 f"{code.code.entry} is compiled for {threads} threads per block and launched with {sorted(blocks)}.",
             )
@@ -69,7 +75,7 @@ def _check_bounds(kernel: Kernel, findings: Findings) -> None:
 
 def _check_cover(kernel: Kernel, findings: Findings) -> None:
     """The grid has one block per tile of C; a persistent kernel launches one block (or cluster) for a single tile."""
-    large, tiny = Shape.cube(16384), Shape(1, 8, 8)
+    large, tiny = Shape.cube(LARGE), Shape(1, 8, 8)
     if kernel.takes(large) and kernel.takes(tiny) and math.prod(kernel.launch(large).grid) <= PERSISTENT:
         small = kernel.launch(tiny)
         findings.require(
