@@ -14,23 +14,6 @@ constexpr int DOUBLE_THREADS = THIRD_THREADS;
 constexpr int DOUBLE_THREADS = NATIVE_THREADS;
 #endif
 
-template <class Type>
-static std::vector<Type> read(FILE* in, size_t count) {
-    std::vector<Type> values(count);
-    if (fread(values.data(), sizeof(Type), count, in) != count) exit(2);
-    return values;
-}
-template <class Type>
-static void write(FILE* out, const std::vector<Type>& values) {
-    fwrite(values.data(), sizeof(Type), values.size(), out);
-}
-// Memory that nobody has written, as the GPU's: every bit set.
-template <class Type>
-static std::vector<Type> unwritten(size_t count) {
-    std::vector<Type> values(count);
-    memset(values.data(), 0xFF, count * sizeof(Type));
-    return values;
-}
 static int seed;
 static void check(unsigned threads) {
 #ifdef EARLY

@@ -95,3 +95,22 @@ inline void dmma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
     }
     __syncwarp();
 }
+
+// What the drivers share: arrays in files, one after the other.
+template <class Type>
+static std::vector<Type> read(FILE* in, size_t count) {
+    std::vector<Type> values(count);
+    if (fread(values.data(), sizeof(Type), count, in) != count) exit(2);
+    return values;
+}
+template <class Type>
+static void write(FILE* out, const std::vector<Type>& values) {
+    fwrite(values.data(), sizeof(Type), values.size(), out);
+}
+// Memory that nobody has written, as the GPU's: every bit set.
+template <class Type>
+static std::vector<Type> unwritten(size_t count) {
+    std::vector<Type> values(count);
+    memset(values.data(), 0xFF, count * sizeof(Type));
+    return values;
+}

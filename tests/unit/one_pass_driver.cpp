@@ -11,23 +11,11 @@ static void check() {
         exit(1);
     }
 }
-template <class Type>
-static void write(FILE* out, const std::vector<Type>& values) {
-    fwrite(values.data(), sizeof(Type), values.size(), out);
-}
-// Memory that nobody has written, as the GPU's: every bit set.
-template <class Type>
-static std::vector<Type> unwritten(size_t count) {
-    std::vector<Type> values(count);
-    memset(values.data(), 0xFF, count * sizeof(Type));
-    return values;
-}
 
 int main(int, char** v) {
     const int m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]), seed = atoi(v[4]);
     FILE *in = fopen(v[5], "rb"), *out = fopen(v[6], "wb");
-    std::vector<double> a(size_t(m) * k), b(size_t(k) * n);
-    if (fread(a.data(), 8, a.size(), in) != a.size() || fread(b.data(), 8, b.size(), in) != b.size()) return 2;
+    const auto a = read<double>(in, size_t(m) * k), b = read<double>(in, size_t(k) * n);
     const size_t wide = pitch(k), rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, tile = BM * BN;
     auto exponents_a = unwritten<int>(m), exponents_b = unwritten<int>(n);
     auto residues_a = unwritten<signed char>(COUNT * m * wide), residues_b = unwritten<signed char>(COUNT * n * wide);

@@ -5,22 +5,10 @@
 #include "sgemm_grid.hpp"
 #include "sgemm_source.inc"
 
+// Unwritten memory, and 64 elements more than are asked for.
 template <class Type>
-static std::vector<Type> read(FILE* in, size_t count) {
-    std::vector<Type> values(count);
-    if (fread(values.data(), sizeof(Type), count, in) != count) exit(2);
-    return values;
-}
-template <class Type>
-static void write(FILE* out, const std::vector<Type>& values) {
-    fwrite(values.data(), sizeof(Type), values.size(), out);
-}
-// Memory that nobody has written, as the GPU's: every bit set.
-template <class Type>
-static std::vector<Type> unwritten(size_t count) {
-    std::vector<Type> values(count + 64);
-    memset(values.data(), 0xFF, values.size() * sizeof(Type));
-    return values;
+static std::vector<Type> guarded(size_t count) {
+    return unwritten<Type>(count + 64);
 }
 static int seed;
 static void check() {
@@ -45,17 +33,17 @@ int main(int, char** v) {
     const auto A = read<float>(in, size_t(a_by_columns ? k : m) * lda), B = read<float>(in, size_t(b_by_columns ? n : k) * ldb);
     auto C = read<float>(in, size_t(m) * ldc);
     const size_t wide = pitch(k);
-    auto exponents_a = unwritten<int>(m), exponents_b = unwritten<int>(n);
+    auto exponents_a = guarded<int>(m), exponents_b = guarded<int>(n);
 #ifdef NUMBERS
     using Part = unsigned char;
     constexpr int PARTS_OF = COUNT;
-    auto gauges = unwritten<double>(ceil_by(k, CHUNK) * size_t(max(m, n)));
+    auto gauges = guarded<double>(ceil_by(k, CHUNK) * size_t(max(m, n)));
 #else
     using Part = Element;
     constexpr int PARTS_OF = SLICES;
-    auto gauges = unwritten<Word>(ceil_by(k, CHUNK) * size_t(max(m, n)));
+    auto gauges = guarded<Word>(ceil_by(k, CHUNK) * size_t(max(m, n)));
 #endif
-    auto parts_a = unwritten<Part>(PARTS_OF * m * wide), parts_b = unwritten<Part>(PARTS_OF * n * wide);
+    auto parts_a = guarded<Part>(PARTS_OF * m * wide), parts_b = guarded<Part>(PARTS_OF * n * wide);
     // Lines of `x` along k: rows, or columns.
     const auto cut = [&](const std::vector<float>& x, int ld, bool rows, auto& exponents, auto& to, int lines) {
         if (rows) {
@@ -86,7 +74,7 @@ int main(int, char** v) {
     const TensorMap map_a{parts_a.data(), PARTS_OF * m, int(wide), BM, COLUMNS, 128};
     const TensorMap map_b{parts_b.data(), PARTS_OF * n, int(wide), BN, COLUMNS, 128};
 #ifdef NUMBERS
-    auto residues = unwritten<uint4>(size_t(COUNT) * ceil_by(m, BM) * ceil_by(n, BN) * BM * BN / 16);
+    auto residues = guarded<uint4>(size_t(COUNT) * ceil_by(m, BM) * ceil_by(n, BN) * BM * BN / 16);
     hopper_grid::launch(2, 1, THREADS, 1, [&] { multiply(map_a, map_b, residues.data(), m, n, k); }, seed);
     check();
     run(PARTS * ceil_by(n, BN), ceil_by(m, BM), [&] {
