@@ -262,9 +262,17 @@ CRT = {
     ),
     "a column of the left half taken for the right": Plant("crt.winograd", r"block % 2 \* columns;", "block % 2;"),
     "the depth of one half of B": Plant("crt.winograd", r"block / 2 \* depths", "0"),
-    "a chunk of B not loaded again": Plant("crt.one_pass", r"load\(chunk\);(?=\n *__syncthreads)", ";"),
+    "a chunk of B not loaded again": Plant(
+        "crt.one_pass", r"load\(chunk\);(?=\n *__syncthreads)", ";", header="crt/one_pass.cuh"
+    ),
     "the words of two threads of the reconstruction swapped": Plant(
         "crt.one_pass", r"half \* 16 \+", "(1 - half) * 16 +"
+    ),
+    "narrow tiles begin 16 columns early": Plant(
+        "crt.two_widths", r"min\(col, wide\) \*", "min(col, wide - 1) *", header="crt/two_widths.cuh"
+    ),
+    "the last 16 columns of a wide tile left out": Plant(
+        "crt.two_widths", r"part < WIDTH / 16", "part < NARROW / 16", header="crt/two_widths.cuh"
     ),
     "a row of C too many": Plant("crt.fused", r"row < m && column < n", "row <= m && column < n"),
     "the last row of C not written": Plant("crt.reduced", r"row < m && column < n", "row < m - 1 && column < n"),

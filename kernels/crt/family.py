@@ -303,7 +303,7 @@ _SHARED = _multiply("residues", "S8", 2, _reduces(_WIDE.bn // 2))
 _POSITIVE = _multiply("residues", "U8", 2, _reduces(_WIDE.bn // 2))
 
 
-_ping_pong_product = partial(_multiply, "residues", "U8", 1, _reduces(_NARROW.bn), _NARROW, order_barriers=2)
+_ping_pong_product = partial(_multiply, "residues", "U8", 1, _reduces(_NARROW.bn), ring=_NARROW, order_barriers=2)
 """The product by consumers that alternate, a tile each (in_turn.cuh)."""
 _PING_PONG = _ping_pong_product()
 
@@ -346,7 +346,7 @@ def _ping_pong(count: int) -> Kernel:
 
 
 PEERS, COLUMNS, KEPT, NEIGHBOURS = 8, 16, 512, 8
-"""Blocks of a cluster, columns of B that it keeps, rows of them per block, K per thread at a time (15_one_pass.cu)."""
+"""Blocks of a cluster, columns of B that it keeps, rows of them per block, K per thread at a time (one_pass.cuh)."""
 
 
 def _column_pass() -> Step:
@@ -386,7 +386,8 @@ def _one_pass() -> Kernel:
         before.run.steps[-1],
         launch=_grid(lambda s: (_ceil(s.n, _NARROW.bn) * units // 2, _tile_rows(s, 1)), (128, 1)),
     )
-    headers = (*before.code.headers, "common/cp_async.cuh", "crt/instructions.cuh", "crt/peers.cuh")
+    own = ("common/cp_async.cuh", "crt/eight.cuh", "crt/instructions.cuh", "crt/one_pass.cuh", "crt/peers.cuh")
+    headers = (*before.code.headers, *own)
     return replace(
         before,
         id="crt.one_pass",
@@ -407,6 +408,49 @@ def _one_pass() -> Kernel:
             "A cluster keeps columns of B in its shared memory, so that B is read once.", gain_over="crt.ping_pong"
         ),
     ).with_promises(gate_shapes=(*before.promises.gate_shapes, Shape(300, 136, PEERS * KEPT + 600)))
+
+
+_TWO_WIDTHS = _Ring(bn=208, stages=5)
+"""Of R16, whose tiles are as wide as this or as those of R7."""
+
+
+def _two_widths() -> Kernel:
+    """R15 with tiles of two widths."""
+    before = _one_pass()
+    multiply = _ping_pong_product(ring=_TWO_WIDTHS)
+    narrow = Expect(rf"IGMMA\.64x{_NARROW.bn}x32\.U8\.U8", "wgmma for the narrower tiles", least=4)
+    multiply = replace(multiply, expects=(*multiply.expects, narrow))
+    units, together = BM // 16 * (_TWO_WIDTHS.bn // 16), 4
+    reconstruct = replace(
+        before.run.steps[-1],
+        launch=_grid(lambda s: (_ceil(s.n, _TWO_WIDTHS.bn) * units // together, _tile_rows(s, 1)), (32, together)),
+    )
+    passes = before.run.steps[:2]
+    residues = _workspace(COUNT, 1, "residues", ring=_TWO_WIDTHS)["residues"]
+    headers = {*before.code.headers, "crt/two_widths.cuh", "crt/wgmma_208.cuh"} - {"crt/in_turn.cuh"}
+    return replace(
+        before,
+        id="crt.two_widths",
+        rung="R16",
+        title="Tiles of two widths",
+        source="16_two_widths.cu",
+        code=replace(
+            before.code,
+            headers=tuple(sorted(headers)),
+            params={**before.code.params, "bn": _TWO_WIDTHS.bn, "narrow": _NARROW.bn},
+        ),
+        launch=multiply.launch,
+        call=Call(arguments=multiply.arguments, tensor_maps=multiply.tensor_maps),
+        run=replace(
+            before.run,
+            steps=(*passes, multiply, reconstruct),
+            workspace={**before.run.workspace, "residues": residues},
+        ),
+        story=_story(
+            "Tiles of 208 and of 192 columns make up C, so that nothing is multiplied in vain.",
+            gain_over="crt.one_pass",
+        ),
+    ).with_promises(expects=multiply.expects, gate_shapes=(*before.promises.gate_shapes, Shape(260, 800, 200)))
 
 
 def _half(shape: Shape) -> Shape:
@@ -1010,6 +1054,7 @@ KERNELS = (
     _shared(),
     _certified_shared(),
     _one_pass(),
+    _two_widths(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
 and 7/4 of that in R9 and R12."""

@@ -208,10 +208,12 @@ def test_producers_that_meet_give_the_same_bits_and_leave_their_counters_at_zero
 
 
 @pytest.mark.parametrize("law", ["normal", "phi = 2"])
-def test_one_pass_gives_the_bits_of_r7(law, session, built, toolkit) -> None:
-    """Blocks of a cluster without a row of B, columns without a cluster's worth, and a K that is read twice."""
-    old, new = (load(registry.kernel(each), session, built, toolkit) for each in ("crt.ping_pong", "crt.one_pass"))
+@pytest.mark.parametrize("name", ["crt.one_pass", "crt.two_widths"])
+def test_later_rungs_give_the_bits_of_r7(name, law, session, built, toolkit) -> None:
+    """Blocks of a cluster without a row of B, columns without a cluster's worth, a K read twice; both widths."""
+    old, new = (load(registry.kernel(each), session, built, toolkit) for each in ("crt.ping_pong", name))
     shapes = (SHAPE, Shape(1, 1, 1), Shape(129, 17, 513), Shape(700, 1030, 4096), Shape(300, 200, 9001))
+    shapes = (*shapes, Shape(260, 4096, 700), Shape(1500, 1217, 600), Shape(2048, 400, 300))
     for shape in (*shapes, Shape(64, 40, 24 * 1024 + 3)):
         a, b = drawn(law, 9, shape)
         wanted, found = (multiply(each, session, a, b).view(np.int64) for each in (old, new))

@@ -129,7 +129,7 @@ def test_inf_and_nan_spoil_their_row_or_column_alone(device: Device) -> None:
 PLANTS = [
     ("peers do not meet", r"cluster_sync\(\);", ";", (2, 18, 4000)),
     ("one peer's norm left out", r"peer < PEERS", "peer < PEERS - 1", (2, 18, 4096)),
-    ("warps' norms not joined", r"w < TAKERS / 32", "w < TAKERS / 64", (2, 18, 600)),
+    ("warps' norms not joined", r"w < COLUMN_THREADS / 32", "w < COLUMN_THREADS / 64", (2, 18, 600)),
     ("a chunk not loaded again", r"load\(chunk\);(?=\n *__syncthreads)", ";", (2, 18, 4700)),
     ("a chunk overwritten while it is stored", r"__syncthreads\(\);  // all have stored.*", ";", (2, 18, 4700)),
     ("only the first chunk's norm", r"chunk = chunks - 1; chunk >= 0", "chunk = 0; chunk >= 0", (2, 18, 4700)),
