@@ -1,5 +1,5 @@
-// What kernels/crt/instructions.cuh, early.cuh, peers.cuh and cp_async.cuh promise, for hopper_grid.hpp; and words that
-// only R10 and later rungs use.
+// What kernels/crt/instructions.cuh, early.cuh, peers.cuh, wgmma_208.cuh and cp_async.cuh promise, for hopper_grid.hpp; and
+// words that only R10 and later rungs use.
 #pragma once
 #include "hopper_grid.hpp"
 
@@ -49,6 +49,9 @@ struct Magnitudes {
 inline const Magnitudes MAGNITUDES;
 inline float widen(e5m2 x) {  // R10 makes no negative ones
     return x.bits < 0x7C ? MAGNITUDES.of[x.bits] : NAN;
+}
+inline void wgmma_208(int (&d)[104], Descriptor a, Descriptor b, bool add) {
+    hopper_grid::issue_wgmma<208, unsigned char>(d, a, b, add);
 }
 inline void wgmma_e5m2(float (&d)[96], Descriptor a, Descriptor b, bool add) {
     hopper_grid::issue_wgmma<192, e5m2>(d, a, b, add);

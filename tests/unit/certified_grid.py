@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmrepro.core.paths import KERNELS_DIR
 
-MODELLED = {"crt/instructions.cuh", "crt/early.cuh", "crt/peers.cuh"}
+MODELLED = {"crt/instructions.cuh", "crt/early.cuh", "crt/peers.cuh", "crt/wgmma_208.cuh"}
 """Headers that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
 
 SOURCES = {
@@ -20,6 +20,7 @@ SOURCES = {
     "R11": "11_overlapped.cu",
     "R14": "14_certified_shared.cu",
     "R15": "15_one_pass.cu",
+    "R16": "16_two_widths.cu",
 }
 
 DRIVER = Path(__file__).with_name("certified_driver.cpp")

@@ -26,6 +26,7 @@ STEP = re.compile(r'^extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w
 DRIVER = r"""
 #include "certified_grid.hpp"
 SOURCE
+TILES;
 static const int PRODUCTS_OF = PRODUCTS_A_MODULUS;
 
 static int dot(const Element* a, const Element* b, int columns) {
@@ -70,10 +71,11 @@ static Result left_of(int sum, int i) {
     const long long whole = UNSIGNED_SUMS ? (long long)(unsigned(sum)) : sum;
     return (whole % p + p) % p;
 }
-static size_t place(int product, int row, int column, int tile_rows, int tile_cols) {
+static size_t place(int product, int row, int column, int problem_columns, int tile_rows, int tile_cols) {
     constexpr int WIDTH = BN / PARTS;
-    const int r = row % BM, c = column % BN, lane = r % 8 * 4 + c % 8 / 2;
-    const size_t tile = (size_t(product) * tile_rows + row / BM) * tile_cols + column / BN;
+    const auto [tile_col, c] = within(column, problem_columns);
+    const int r = row % BM, lane = r % 8 * 4 + c % 8 / 2;
+    const size_t tile = (size_t(product) * tile_rows + row / BM) * tile_cols + tile_col;
     const size_t part = ((tile * (BM / 16) + r / 16) * PARTS + c / WIDTH) * 32 + lane;
     return part * (WIDTH / 2) + c % WIDTH / 8 * 4 + r % 16 / 8 * 2 + c % 2;
 }
@@ -124,10 +126,25 @@ int main(int, char** v) {
     printf("%u", hopper_grid::sleeps);
 }
 """
+ONE_WIDTH = """
+// The column of tiles that a column of C lies in, and where in it.
+static std::pair<int, int> within(int column, int) { return {column / BN, column % BN}; }
+"""
+TWO_WIDTHS = """
+constexpr int BN = 208;
+// As above, of as many tiles as would all be 208 wide, the last of them 16 columns narrower each.
+static std::pair<int, int> within(int column, int n) {
+    const int count = (n + 207) / 208, narrow = min(count, (count * 208 - n) / 16), wide = count - narrow;
+    if (column < wide * 208) {
+        return {column / 208, column % 208};
+    }
+    return {wide + (column - wide * 208) / 192, (column - wide * 208) % 192};
+}
+"""
 PRODUCTS = """
         for (size_t i = 0; i < problem.sums.size(); ++i) {
             const int product = i / (size_t(problem.m) * problem.n), row = i / problem.n % problem.m;
-            const size_t at = place(product, row, i % problem.n, tile_rows, tile_cols);
+            const size_t at = place(product, row, i % problem.n, problem.n, tile_rows, tile_cols);
             if (differs("C", i, results[at], left_of(problem.sums[i], product / PRODUCTS_OF), seed)) {
                 return 1;
             }
@@ -194,12 +211,14 @@ def compile_model(
     names = {f"map:{a}": "map_a", f"map:{b}": "map_b", "peaks_a": "peaks_a.data()", "peaks_b": "peaks_b.data()"}
     names["meeting"] = "reinterpret_cast<Meeting*>(counters.data())"
     names |= dict.fromkeys(("sums", "residues"), "reinterpret_cast<decltype(OUT)>(memory.data())")
-    kind = "int4*" if "sums" in step.arguments else "uint4*"
+    widths = kernel.id == "crt.two_widths"
+    kind = "int4*" if "sums" in step.arguments else "uint2*" if widths else "uint4*"
     arguments = ", ".join(names.get(argument, argument) for argument in step.arguments).replace("decltype(OUT)", kind)
     peaks, winograd = entry == "find_peaks", kernel.id in IN_BLOCKS
     shape = "half_rows(m), half_columns(n), half_depth(k)" if winograd else "m, n, k"
     most = 127 if peaks else 256
     parts = {
+        "TILES;": TWO_WIDTHS if widths else ONE_WIDTH,
         "PROBLEM;": f"({shape}, {'1' if peaks else 'PRODUCTS_OF * COUNT'}, {most});",
         "PRODUCTS_A_MODULUS": "PRODUCTS" if winograd else "1",
         "UNSIGNED_SUMS": "UNSIGNED",

@@ -1,9 +1,22 @@
-// R15 on the CPU: its passes over A and B, products of residues as its ring leaves them, and its reconstruction.
+// R15 or R16 on the CPU: its passes over A and B, products of residues as its ring leaves them, and its reconstruction.
 //
 // usage: one_pass M N K SEED IN OUT. IN: A [m, k], B [k, n]. OUT: exponents of A and B, residues [COUNT, m, pitch] and
 // [COUNT, n, pitch], C [m, n].
 #include "certified_grid.hpp"
 #include "one_pass_source.inc"
+
+#ifdef TWO_WIDTHS  // R16: as many tiles as would all be 208 wide, the last of them narrower by 16 columns each
+constexpr int BN = 208;
+using Words = uint2;
+static std::pair<int, int> within(int column, int n) {
+    const int count = (n + 207) / 208, narrow = min(count, (count * 208 - n) / 16), wide = (count - narrow) * 208;
+    return column < wide ? std::pair(column / 208, column % 208)
+                         : std::pair(wide / 208 + (column - wide) / 192, (column - wide) % 192);
+}
+#else
+using Words = uint4;
+static std::pair<int, int> within(int column, int) { return {column / BN, column % BN}; }
+#endif
 
 static void check() {
     if (!hopper_grid::problem.empty()) {
@@ -19,7 +32,7 @@ int main(int, char** v) {
     const size_t wide = pitch(k), rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, tile = BM * BN;
     auto exponents_a = unwritten<int>(m), exponents_b = unwritten<int>(n);
     auto residues_a = unwritten<signed char>(COUNT * m * wide), residues_b = unwritten<signed char>(COUNT * n * wide);
-    auto residues = unwritten<uint4>(COUNT * rows * cols * tile / sizeof(uint4));
+    auto residues = unwritten<Words>(COUNT * rows * cols * tile / sizeof(Words));
     auto c = unwritten<double>(size_t(m) * n);
 
     hopper_grid::dynamic_bytes = k <= ROW ? 8 * wide : 0;
@@ -40,15 +53,24 @@ int main(int, char** v) {
                     sum += (unsigned char)(residues_a[(size_t(i) * m + row) * wide + h]) *
                            (unsigned char)(residues_b[(size_t(i) * n + column) * wide + h]);
                 }
-                // The order that in_turn.cuh documents.
-                const int r = row % BM, s = column % BN, lane = r % 8 * 4 + s % 8 / 2;
-                const size_t at = (size_t(i) * rows + row / BM) * cols + column / BN;
-                const size_t part = ((at * WARPS + r / 16) * PARTS + s / 32) * 32 + lane;
-                bytes[part * 16 + s % 32 / 8 * 4 + r % 16 / 8 * 2 + s % 2] = sum % MODULI[i];
+                // The order that in_turn.cuh and two_widths.cuh document.
+                const auto [tile_col, s] = within(column, n);
+                const int r = row % BM, lane = r % 8 * 4 + s % 8 / 2, width = BN / PARTS;
+                const size_t at = (size_t(i) * rows + row / BM) * cols + tile_col;
+                const size_t part = ((at * WARPS + r / 16) * PARTS + s / width) * 32 + lane;
+                bytes[part * sizeof(Words) + s % width / 8 * 4 + r % 16 / 8 * 2 + s % 2] = sum % MODULI[i];
             }
         }
     }
-    hopper_grid::launch_in_turn(UNITS / 2 * cols, rows, 128, [&] {
+#ifdef TWO_WIDTHS
+    constexpr int BLOCKS_PER_TILE = UNITS / TOGETHER;
+#else
+    constexpr int BLOCKS_PER_TILE = UNITS / 2;
+#endif
+    hopper_grid::launch_in_turn(BLOCKS_PER_TILE * cols, rows, 128, [&] {
+#ifdef TWO_WIDTHS
+        threadIdx = {threadIdx.x % 32, threadIdx.x / 32, 0};
+#endif
         reconstruct_residues(residues.data(), exponents_a.data(), exponents_b.data(), c.data(), m, n);
     }, seed);
     check();

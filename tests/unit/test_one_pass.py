@@ -1,4 +1,4 @@
-"""R15's passes over A and B and its reconstruction, by their own source on the CPU (tests/unit/hopper_grid.hpp)."""
+"""The passes of R15 and R16 over A, B and C, by their own sources on the CPU (tests/unit/hopper_grid.hpp)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not 
 
 
 class Device:
-    """The program of R15's source, or of a planted one."""
+    """The program of a level's source, or of a planted one."""
 
-    def __init__(self, folder: Path, source: str | None = None) -> None:
+    def __init__(self, folder: Path, level: str, source: str | None = None) -> None:
         self.folder = folder
-        text = hopper_grid.as_model(source or certified_grid.source_text("R15"))
+        text = hopper_grid.as_model(source or certified_grid.source_text(level))
         (folder / "one_pass_source.inc").write_text(text)
         flags = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", f"-DNUMBERS={COUNT}", "-I", folder)
         driver = Path(__file__).with_name("one_pass_driver.cpp")
-        command = ["g++", *flags, "-I", hopper_grid.HEADER.parent, "-o", folder / "one_pass", driver]
+        given = ("-DTWO_WIDTHS",) if level == "R16" else ()
+        command = ["g++", *flags, *given, "-I", hopper_grid.HEADER.parent, "-o", folder / "one_pass", driver]
         subprocess.run(command, check=True)
 
     def run(self, a: np.ndarray, b: np.ndarray, seed: int = 0) -> tuple[np.ndarray, ...]:
@@ -52,9 +53,9 @@ class Device:
         return tuple(found)
 
 
-@pytest.fixture(scope="module")
-def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
-    return Device(tmp_path_factory.mktemp("one_pass"))
+@pytest.fixture(scope="module", params=["R15", "R16"])
+def device(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Device:
+    return Device(tmp_path_factory.mktemp("one_pass"), request.param)
 
 
 def draw(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -106,8 +107,9 @@ def test_exponents_residues_and_c_are_right(device: Device, m: int, n: int, k: i
 
 
 def test_tiles_at_the_edge_of_c(device: Device) -> None:
-    """More than one tile each way: 129 rows and 193 columns."""
+    """More than one tile each way: 129 rows; 193 columns, and 400, which R16 cuts into 208 and 192."""
     assert wrong(device, 129, 193, 16) == ""
+    assert wrong(device, 20, 400, 16) == ""
 
 
 def test_a_row_that_does_not_fit_is_read_again(device: Device) -> None:
@@ -127,29 +129,34 @@ def test_inf_and_nan_spoil_their_row_or_column_alone(device: Device) -> None:
 
 
 PLANTS = [
-    ("peers do not meet", r"cluster_sync\(\);", ";", (2, 18, 4000)),
-    ("one peer's norm left out", r"peer < PEERS", "peer < PEERS - 1", (2, 18, 4096)),
-    ("warps' norms not joined", r"w < COLUMN_THREADS / 32", "w < COLUMN_THREADS / 64", (2, 18, 600)),
-    ("a chunk not loaded again", r"load\(chunk\);(?=\n *__syncthreads)", ";", (2, 18, 4700)),
-    ("a chunk overwritten while it is stored", r"__syncthreads\(\);  // all have stored.*", ";", (2, 18, 4700)),
-    ("only the first chunk's norm", r"chunk = chunks - 1; chunk >= 0", "chunk = 0; chunk >= 0", (2, 18, 4700)),
-    ("kept pairs in another order", r"row % NEIGHBOURS / 2", "(row % NEIGHBOURS / 2 ^ 1)", (2, 18, 40)),
-    ("halves of a unit swapped", r"half \* 16 \+", "(1 - half) * 16 +", (2, 18, 40)),
+    ("R15", "peers do not meet", r"cluster_sync\(\);", ";", (2, 18, 4000)),
+    ("R15", "one peer's norm left out", r"peer < PEERS", "peer < PEERS - 1", (2, 18, 4096)),
+    ("R15", "warps' norms not joined", r"w < COLUMN_THREADS / 32", "w < COLUMN_THREADS / 64", (2, 18, 600)),
+    ("R15", "a chunk not loaded again", r"load\(chunk\);(?=\n *__syncthreads)", ";", (2, 18, 4700)),
+    ("R15", "a chunk overwritten while it is stored", r"__syncthreads\(\);  // all have stored.*", ";", (2, 18, 4700)),
+    ("R15", "only the first chunk's norm", r"chunk = chunks - 1; chunk >= 0", "chunk = 0; chunk >= 0", (2, 18, 4700)),
+    ("R15", "kept pairs in another order", r"row % NEIGHBOURS / 2", "(row % NEIGHBOURS / 2 ^ 1)", (2, 18, 40)),
+    ("R15", "halves of a unit swapped", r"half \* 16 \+", "(1 - half) * 16 +", (2, 18, 40)),
     (
+        "R15",
         "rows' pairs in another order",
         r"again\[i\] = load_pair\(row, group",
         "again[i] = load_pair(row, 0 * group",
         None,
     ),
-    ("copies not awaited", r"copy_wait<0>\(\);", ";", (2, 18, 40)),
+    ("R15", "copies not awaited", r"copy_wait<0>\(\);", ";", (2, 18, 40)),
+    ("R16", "narrow tiles begin late", r"min\(col, wide\)", "col", (2, 800, 16)),
+    ("R16", "16 columns of a tile left out", r"part \* 16 >= columns", "part * 16 + 16 >= columns", (2, 400, 16)),
 ]
 
 
-@pytest.mark.parametrize(("name", "pattern", "replacement", "shape"), PLANTS, ids=[plant[0] for plant in PLANTS])
-def test_a_planted_bug_is_found(tmp_path: Path, name: str, pattern: str, replacement: str, shape) -> None:
-    planted, times = re.subn(pattern, replacement, certified_grid.source_text("R15"), count=1)
+@pytest.mark.parametrize(
+    ("level", "name", "pattern", "replacement", "shape"), PLANTS, ids=[plant[1] for plant in PLANTS]
+)
+def test_a_planted_bug_is_found(tmp_path: Path, level: str, name: str, pattern: str, replacement: str, shape) -> None:
+    planted, times = re.subn(pattern, replacement, certified_grid.source_text(level), count=1)
     assert times == 1, name
-    device = Device(tmp_path, planted)
+    device = Device(tmp_path, level, planted)
 
     def found(seed: int) -> bool:
         try:

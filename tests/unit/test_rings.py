@@ -255,6 +255,12 @@ CRT_SHAPES = {
 WINOGRAD_SHAPES = [Case(Shape(150, 200, 300))]
 # Three rows of tiles of 128: of the second block of each cluster, one consumer's lies below C.
 SHARED_SHAPES = [Case(Shape(600, 200, 300)), Case(Shape(150, 200, 1100), clusters=3)]
+# Of R16: a wide and a narrow column of tiles; a narrow one alone; two of each.
+WIDTHS_SHAPES = [
+    Case(Shape(100, 400, 300)),
+    Case(Shape(140, 190, 40), clusters=1),
+    Case(Shape(20, 800, 300), clusters=3),
+]
 CRT_RINGS = [
     (kernel, step.entry)
     for kernel in registry.kernels("crt")
@@ -269,6 +275,8 @@ CRT_RINGS = [
 def crt_cases(kernel: Kernel, entry: str) -> list[Case]:
     if kernel.id == "crt.shared":
         return SHARED_SHAPES
+    if kernel.id == "crt.two_widths":
+        return WIDTHS_SHAPES
     return WINOGRAD_SHAPES if kernel.id in crt_grid.IN_BLOCKS else CRT_SHAPES[entry]
 
 
@@ -332,6 +340,12 @@ CRT_PLANTS = [
     ("shared", "last stage of a tile kept", CRT_RELEASE, "", 5, "multiply"),
     ("shared", "a row of tiles below C stored", r"row < stored_rows", "true", 0, "multiply"),
     ("shared", "residues of the modulus before", r"modulus\(tile\.product / PER\)", "modulus(0)", 0, "multiply"),
+    ("two_widths", "turn not handed over", CRT_TURN, ";", 0, "multiply"),
+    ("two_widths", "parity restarts with a tile", r"parity = first / STAGES % 2", "parity = 0", 0, "multiply"),
+    ("two_widths", "sums reduced before they are done", r"wgmma_finish\(sums\[half\]\);", "", 0, "multiply"),
+    ("two_widths", "all tiles multiplied as narrow ones", r"tile\.col < columns\.wide", "false", 0, "multiply"),
+    ("two_widths", "wide tiles begin as narrow ones", r"min\(col, wide\)", "0", 0, "multiply"),
+    ("two_widths", "residues of the modulus before", r"modulus\(tile\.product\)", "modulus(0)", 0, "multiply"),
 ]
 
 
