@@ -6,7 +6,8 @@
 //               own tile     the two consumers of level H13, each with a tile of its own, one storing while the other
 //                            multiplies. Here they walk two steps of K per group of wgmma where six stages hold them:
 //                            both stages are waited for first, and the price of a group, some 14 cycles, is paid half
-//                            as often. An odd number of steps has one more, which TMA fills with zeros.
+//                            as often. An odd number of steps has one more, which TMA fills with zeros. Tiles of 200
+//                            columns come with tiles of 192, as many of each as make up C's columns.
 //               shared tile  the two consumers of level H9, one below the other, which share a tile of B; in 256 x 192
 //                            with 128 rows each, 22% fewer bytes than H10's at 16384. No registers are left to keep a
 //                            finished tile of that width in, so it is stored at once.
@@ -17,7 +18,7 @@
 // Takes:      as level H1, and the counters of level H10; `best_form` in family.py chooses.
 
 #include "common/tma.cuh"
-#include "hopper/wgmma_160.cuh"
+#include "hopper/wgmma_200.cuh"
 
 #ifndef ELEMENT
 #define ELEMENT bf16  // or fp16
@@ -32,12 +33,13 @@ constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
 static_assert(BK * sizeof(Element) == 128, "a row of a tile is one swizzled row");
 static_assert(128 * (PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) <= 65536, "a multiprocessor's registers");
 
-// A block's tile of C is BM x BN, and a warp stores 16 rows of it in pieces of PIECE columns, BUFFERS at a time. CLUSTER
-// blocks, one above the other, share tiles of B; UNIT steps of K are one group of wgmma; the producers of all blocks meet
-// before every EVERY-th tile, or never (0).
-template <int BM_, int BN_, int STAGES_, int PIECE_, int BUFFERS_, int GROUP_, int CLUSTER_, int UNIT_, int EVERY_>
+// A block's tile of C is BM x BN, or BM x NARROW where tiles of BN would reach beyond C; a warp stores 16 rows of it in
+// pieces of PIECE columns, BUFFERS at a time. CLUSTER blocks, one above the other, share tiles of B; UNIT steps of K are one
+// group of wgmma; the producers of all blocks meet before every EVERY-th tile, or never (0).
+template <int BM_, int BN_, int STAGES_, int PIECE_, int BUFFERS_, int GROUP_, int CLUSTER_, int UNIT_, int EVERY_,
+          int NARROW_ = BN_>
 struct Form {
-    static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, PIECE = PIECE_, BUFFERS = BUFFERS_;
+    static constexpr int BM = BM_, BN = BN_, NARROW = NARROW_, STAGES = STAGES_, PIECE = PIECE_, BUFFERS = BUFFERS_;
     static constexpr int GROUP = GROUP_;  // rows of tiles that are walked together
     static constexpr int CLUSTER = CLUSTER_, UNIT = UNIT_, EVERY = EVERY_;
     static constexpr int SHARE = BN / CLUSTER;  // rows of the tile of B that a block loads for all
@@ -63,18 +65,28 @@ template <class F>
 struct Walk {
     int rows, cols, steps;  // tiles of a cluster, and steps of a tile
     int tiles, cluster, clusters, rank;
+    int wide;  // columns of tiles that are BN wide; the others, behind them, are NARROW
 
     __device__ __forceinline__ Walk(int m, int n, int k)
         : rows((m + F::CLUSTER * F::BM - 1) / (F::CLUSTER * F::BM)), cols((n + F::BN - 1) / F::BN),
           steps((k + F::UNIT * BK - 1) / (F::UNIT * BK) * F::UNIT), tiles(rows * cols),
           cluster(blockIdx.x / F::CLUSTER), clusters(gridDim.x / F::CLUSTER),
-          rank(F::CLUSTER > 1 ? cluster_rank() : 0) {}
+          rank(F::CLUSTER > 1 ? cluster_rank() : 0), wide(cols) {
+        if constexpr (F::NARROW < F::BN) {
+            wide -= min(cols, (cols * F::BN - n) / (F::BN - F::NARROW));
+        }
+    }
 
     // The t-th tile: groups of GROUP rows, in a group column by column.
     __device__ __forceinline__ Tile at(int t) const {
         const int group = t / (F::GROUP * cols), within = t % (F::GROUP * cols);
         const int height = min(F::GROUP, rows - group * F::GROUP);
         return {group * F::GROUP + within % height, within / height};
+    }
+
+    // The first column of C of a column of tiles.
+    __device__ __forceinline__ int start(int col) const {
+        return F::NARROW < F::BN ? col * F::NARROW + min(col, wide) * (F::BN - F::NARROW) : col * F::BN;
     }
 };
 
@@ -152,9 +164,9 @@ __device__ __forceinline__ void produce(Shared<F>& shared, const TensorMap& map_
             tma_load(shared.A[stage], map_a, &shared.full[stage], p * BK, (tile.row * F::CLUSTER + walk.rank) * F::BM);
             if constexpr (F::CLUSTER > 1) {
                 tma_load_multicast(&shared.B[stage][walk.rank * F::SHARE * BK], map_b, &shared.full[stage], p * BK,
-                                   tile.col * F::BN + walk.rank * F::SHARE, (1 << F::CLUSTER) - 1);
+                                   walk.start(tile.col) + walk.rank * F::SHARE, (1 << F::CLUSTER) - 1);
             } else {
-                tma_load(shared.B[stage], map_b, &shared.full[stage], p * BK, tile.col * F::BN);
+                tma_load(shared.B[stage], map_b, &shared.full[stage], p * BK, walk.start(tile.col));
             }
             if (++stage == F::STAGES) {
                 stage = 0, parity ^= 1;
@@ -195,15 +207,96 @@ __device__ __forceinline__ void store(const TensorMap& map_c, Element* staged, i
 
 constexpr int NEXT_HALF = 64 * BK * sizeof(Element) >> 4;  // added to a descriptor: the next 64 rows of A
 
+// The t-th tile, WIDTH columns wide, by a consumer alone: multiply it, let the other consumer begin, and store it.
+// first: the step of this block with which it begins
+template <class F, int WIDTH>
+__device__ __forceinline__ void multiply_alone(Shared<F>& shared, const TensorMap& map_c, const Walk<F>& walk, int t,
+                                               int first) {
+    constexpr int HALVES = F::BM / 64;  // of a tile: what one wgmma multiplies
+    constexpr int PIECE = F::PIECE, PARTS = (WIDTH + PIECE - 1) / PIECE, PIECES = HALVES * PARTS, UNIT = F::UNIT;
+    const int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = walk.steps;
+    float sums[HALVES][WIDTH / 2] = {};
+    int stage = first % F::STAGES, parity = first / F::STAGES % 2;
+    int before[UNIT] = {};  // stages of the group before
+    const auto release = [&] {
+        if (threadIdx.x % 128 == 0) {
+#pragma unroll
+            for (int u = 0; u < UNIT; ++u) {
+                barrier_arrive(&shared.empty[before[u]]);
+            }
+        }
+    };
+    for (int p = 0; p < steps; p += UNIT) {
+        int at[UNIT];
+#pragma unroll
+        for (int u = 0; u < UNIT; ++u) {
+            at[u] = stage;
+            barrier_wait(&shared.full[stage], parity);
+            if (++stage == F::STAGES) {
+                stage = 0, parity ^= 1;
+            }
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int u = 0; u < UNIT; ++u) {
+            const Descriptor a = describe(shared.A[at[u]]), b = describe(shared.B[at[u]]);
+#pragma unroll
+            for (int s = 0; s < BK / 16; ++s) {
+#pragma unroll
+                for (int half = 0; half < HALVES; ++half) {
+                    wgmma_of_form<WIDTH, Element>(sums[half], a + half * NEXT_HALF + s * NEXT_K16, b + s * NEXT_K16,
+                                                  p > 0 || u > 0 || s > 0);
+                }
+            }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (p > 0) {
+            release();
+        }
+#pragma unroll
+        for (int u = 0; u < UNIT; ++u) {
+            before[u] = at[u];
+        }
+    }
+    if (lane == 0) {
+        barrier_arrive(&shared.turn[warpgroup ^ 1]);
+    }
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half) {
+        wgmma_finish(sums[half]);
+    }
+    release();
+
+    const Tile tile = walk.at(t);
+    const int row = tile.row * F::BM + warp % 4 * 16, col = walk.start(tile.col);
+    const bool last = t + walk.clusters >= walk.tiles && steps >= F::STAGES;  // and every stage was this tile's
+    if (last) {
+        consumer_sync(warpgroup);  // all four warps are done with the ring
+    }
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) {
+        const int half = piece / PARTS, left = min(piece % PARTS * PIECE, WIDTH - PIECE);  // the last may overlap
+        Element* staged = shared.C[warp][0];
+        if (last) {
+            staged = shared.A[0] + (warp % 4 * PIECES + piece) * 16 * PIECE;
+        } else if (lane == 0) {
+            tma_store_wait_read<0>();
+        }
+        __syncwarp();
+        const float* const d = &sums[half][left / 2];
+        store<F>(map_c, staged, col + left, row + half * 64,
+                 [&](int i) { return pack<Element>(d[2 * i], d[2 * i + 1]); });
+    }
+}
+
 template <class F>
 __device__ __forceinline__ void own_tile(const TensorMap& map_a, const TensorMap& map_b, const TensorMap& map_c,
                                          Meeting* meeting, int m, int n, int k) {
     // A: [m, k]   B: [n, k]   C: [m, n]   grid: any number of blocks   block: THREADS
-    constexpr int HALVES = F::BM / 64;  // of a tile: what one wgmma multiplies
-    constexpr int BN = F::BN, PIECE = F::PIECE, PIECES = HALVES * BN / PIECE, UNIT = F::UNIT;
     static_assert(sizeof(Shared<F>) <= 227 * 1024, "a block's shared memory");
-    static_assert(F::BM * BN * sizeof(Element) <= sizeof(Shared<F>::A), "the last tile is staged where A was");
-    static_assert(F::CLUSTER == 1 && F::BUFFERS == 1 && F::STAGES > 2 * UNIT, "a group is loaded behind two others");
+    static_assert(F::BM * F::BN * sizeof(Element) <= sizeof(Shared<F>::A), "the last tile is staged where A was");
+    static_assert(F::CLUSTER == 1 && F::BUFFERS == 1 && F::STAGES > 2 * F::UNIT, "a group is loaded behind two others");
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared<F>& shared = *reinterpret_cast<Shared<F>*>(shared_bytes);
 
@@ -217,88 +310,20 @@ __device__ __forceinline__ void own_tile(const TensorMap& map_a, const TensorMap
         }
     } else {
         registers_claim<CONSUMER_REGISTERS>();
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = walk.clusters, steps = walk.steps;
-        float sums[HALVES][BN / 2] = {};
-        int first = warpgroup * steps;  // the step of this block with which the next tile begins
-        int begun = warpgroup ^ 1;      // parity of `turn`: the first consumer need not wait for its first
+        const int blocks = walk.clusters;
+        int first = warpgroup * walk.steps;  // the step of this block with which the next tile begins
+        int begun = warpgroup ^ 1;           // parity of `turn`: the first consumer need not wait for its first
 
         for (int t = walk.cluster + warpgroup * blocks; t < walk.tiles; t += CONSUMERS * blocks) {
-            int stage = first % F::STAGES, parity = first / F::STAGES % 2;
-            int before[UNIT] = {};  // stages of the group before
-            const auto release = [&] {
-                if (threadIdx.x % 128 == 0) {
-#pragma unroll
-                    for (int u = 0; u < UNIT; ++u) {
-                        barrier_arrive(&shared.empty[before[u]]);
-                    }
-                }
-            };
             barrier_wait(&shared.turn[warpgroup], begun);
-            for (int p = 0; p < steps; p += UNIT) {
-                int at[UNIT];
-#pragma unroll
-                for (int u = 0; u < UNIT; ++u) {
-                    at[u] = stage;
-                    barrier_wait(&shared.full[stage], parity);
-                    if (++stage == F::STAGES) {
-                        stage = 0, parity ^= 1;
-                    }
-                }
-                wgmma_fence();
-#pragma unroll
-                for (int u = 0; u < UNIT; ++u) {
-                    const Descriptor a = describe(shared.A[at[u]]), b = describe(shared.B[at[u]]);
-#pragma unroll
-                    for (int s = 0; s < BK / 16; ++s) {
-#pragma unroll
-                        for (int half = 0; half < HALVES; ++half) {
-                            wgmma_of_form<BN, Element>(sums[half], a + half * NEXT_HALF + s * NEXT_K16,
-                                                        b + s * NEXT_K16, p > 0 || u > 0 || s > 0);
-                        }
-                    }
-                }
-                wgmma_commit();
-                wgmma_wait<1>();
-                if (p > 0) {
-                    release();
-                }
-#pragma unroll
-                for (int u = 0; u < UNIT; ++u) {
-                    before[u] = at[u];
-                }
+            if (F::NARROW == F::BN || walk.at(t).col < walk.wide) {
+                multiply_alone<F, F::BN>(shared, map_c, walk, t, first);
+            } else {
+                multiply_alone<F, F::NARROW>(shared, map_c, walk, t, first);
             }
-            if (lane == 0) {
-                barrier_arrive(&shared.turn[warpgroup ^ 1]);
-            }
-#pragma unroll
-            for (int half = 0; half < HALVES; ++half) {
-                wgmma_finish(sums[half]);
-            }
-            release();
-
-            const Tile tile = walk.at(t);
-            const int row = tile.row * F::BM + warp % 4 * 16, col = tile.col * BN;
-            const bool last = t + blocks >= walk.tiles && steps >= F::STAGES;  // and every stage was this tile's
-            if (last) {
-                consumer_sync(warpgroup);  // all four warps are done with the ring
-            }
-#pragma unroll
-            for (int piece = 0; piece < PIECES; ++piece) {
-                const int half = piece / (BN / PIECE), part = piece % (BN / PIECE);
-                Element* staged = shared.C[warp][0];
-                if (last) {
-                    staged = shared.A[0] + (warp % 4 * PIECES + piece) * 16 * PIECE;
-                } else if (lane == 0) {
-                    tma_store_wait_read<0>();
-                }
-                __syncwarp();
-                const float* const d = &sums[half][part * PIECE / 2];
-                store<F>(map_c, staged, col + part * PIECE, row + half * 64,
-                         [&](int i) { return pack<Element>(d[2 * i], d[2 * i + 1]); });
-            }
-            first += CONSUMERS * steps, begun ^= 1;
+            first += CONSUMERS * walk.steps, begun ^= 1;
         }
-        if (lane == 0) {
+        if (threadIdx.x % 32 == 0) {
             tma_store_wait<0>();
         }
     }
@@ -455,12 +480,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) own_128x144(OPERANDS) {
     own_tile<Form<128, 144, 6, 72, 1, 12, 1, 2, 0>>(map_a, map_b, map_c, meeting, m, n, k);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) own_128x160(OPERANDS) {
-    own_tile<Form<128, 160, 6, 40, 1, 12, 1, 2, 0>>(map_a, map_b, map_c, meeting, m, n, k);
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) own_128x192(OPERANDS) {
     own_tile<Form<128, 192, 5, 64, 1, 16, 1, 1, 0>>(map_a, map_b, map_c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) own_128x200(OPERANDS) {
+    own_tile<Form<128, 200, 5, 40, 1, 16, 1, 1, 0, 192>>(map_a, map_b, map_c, meeting, m, n, k);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) shared_128x256(OPERANDS) {

@@ -474,6 +474,8 @@ class _Form:
     unit: int = 1
     every: int = 0
     buffers: int = 1
+    narrow: int = 0
+    """Width of the last columns of tiles, of which there are as many as would otherwise lie beyond C; 0: none."""
 
     @property
     def keeps(self) -> bool:
@@ -488,10 +490,17 @@ class _Form:
         """Tiles of the busiest cluster."""
         return _ceil(self.tiles(shape), BLOCKS // self.cluster)
 
+    def width(self, shape: Shape) -> float:
+        """Mean columns of a tile."""
+        count = _ceil(shape.n, self.bn)
+        fewer = self.bn - self.narrow
+        narrow = min(count, (count * self.bn - shape.n) // fewer) if self.narrow else 0
+        return self.bn - narrow * fewer / count
+
     def cycles(self, shape: Shape) -> float:
         """Cycles of a launch: whole waves at 2048 multiply-adds a cycle, groups, stores, and the launch itself."""
         groups = _ceil(shape.k, 64 * self.unit)
-        tile = groups * (self.unit * self.bm * self.bn * 64 // 2048 + GROUP_CYCLES[self.kind])
+        tile = groups * (self.unit * self.bm * self.width(shape) * 64 / 2048 + GROUP_CYCLES[self.kind])
         stores = 0 if self.keeps else STORE_CYCLES
         return LAUNCH_CYCLES[self.kind] + self.waves(shape) * (tile + stores)
 
@@ -517,8 +526,8 @@ class _Form:
         2 / 64 in every form.
         """
         fed, _, dram = self.moved(shape)
-        multiplied = float(self.tiles(shape)) * self.cluster * self.bm * self.bn * shape.k
-        return 1e-12 * ((PJ_MULTIPLY + PJ_READ * 2 / self.bn) * multiplied + PJ_FED * fed + PJ_DRAM * dram)
+        multiplied = self.tiles(shape) * self.cluster * self.bm * self.width(shape) * shape.k
+        return 1e-12 * ((PJ_MULTIPLY + PJ_READ * 2 / self.width(shape)) * multiplied + PJ_FED * fed + PJ_DRAM * dram)
 
     def seconds(self, shape: Shape) -> float:
         """Time of a launch in a sustained run.
@@ -547,6 +556,7 @@ class _Form:
             params={
                 **{"bm": self.bm, "bn": self.bn, "bk": 64, "stages": self.stages},
                 **{"group": self.group, "cluster": self.cluster, "unit": self.unit, "every": self.every},
+                **({"narrow": self.narrow} if self.narrow else {}),
             },
             tensor_maps={
                 "a": TensorMap(box=(self.bm, 64)),
@@ -572,8 +582,8 @@ _FORMS = (
     _Form("own", 64, 128, stages=8, piece=64, group=8, unit=2),
     _Form("own", 128, 128, stages=6, piece=64, group=8, unit=2),
     _Form("own", 128, 144, stages=6, piece=72, group=12, unit=2),
-    _Form("own", 128, 160, stages=6, piece=40, group=12, unit=2),
     _Form("own", 128, 192, stages=5, piece=64, group=16),
+    _Form("own", 128, 200, stages=5, piece=40, group=16, narrow=192),
     _Form("shared", 128, 256, stages=4, piece=64, group=8, cluster=2, every=4, buffers=2),
     _Form("shared", 256, 192, stages=3, piece=64, group=8, every=4, buffers=3),
 )
@@ -613,7 +623,7 @@ def _by_energy() -> Kernel:
         code=replace(
             kernel.code,
             params={"bk": 64, "forms": len(FORMS)},
-            headers=(*_HEADERS, "common/wgmma_widths.cuh", "hopper/wgmma_160.cuh"),
+            headers=(*_HEADERS, "common/wgmma_widths.cuh", "hopper/wgmma_200.cuh"),
         ),
         call=replace(kernel.call, arguments=(*_TO_TMA[:3], "meeting", *_TO_TMA[3:])),
         promises=Promises(expects=(*_RING_OF_TWO_WARPGROUPS, *_EARLY), gate_shapes=_SEVERAL_TILES),

@@ -846,7 +846,7 @@ void tma_store_wait() {
     hopper_grid::finish_groups(hopper_grid::running->stores, OPEN);
 }
 
-// common/wgmma.cuh, wgmma_widths.cuh, wgmma_int8.cuh and wgmma_e4m3.cuh, and hopper/wgmma_160.cuh
+// common/wgmma.cuh, wgmma_widths.cuh, wgmma_int8.cuh and wgmma_e4m3.cuh, and hopper/wgmma_200.cuh
 constexpr int NEXT_K16 = 32 >> 4, NEXT_K32 = 32 >> 4;
 inline Descriptor describe(const void* tile) {
     if (shared_address(tile) % 1024) {

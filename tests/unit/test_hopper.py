@@ -91,8 +91,10 @@ def test_the_layouts_of_the_experiment_are_those_of_the_kernel() -> None:
 
 FORMS = load_module("hopper_family", KERNELS_DIR / "hopper/family.py")
 PAIR = ("shared", 128, 256, 4, 64, 8, 2, 1, 4)
+TWO_WIDTHS = ("own", 128, 200, 5, 40, 16, 1, 1, 0, 1, 192)
 MEASURED = [
-    # (form, n, TFLOP/s alone on a hot H200): H10 and H13, medians of the recorded takes of 2026-11-22, -23 and -27
+    # (form, n, TFLOP/s alone on a hot H200): H10 and H13, medians of the recorded takes of 2026-11-22, -23 and -27; tiles
+    # of two widths, as first measured
     (PAIR, 2048, 639),
     (PAIR, 4096, 661),
     (PAIR, 8192, 684),
@@ -102,6 +104,8 @@ MEASURED = [
     (("own", 128, 192, 5, 64, 16), 3072, 653),
     (("own", 128, 192, 5, 64, 16), 8192, 686),
     (("own", 128, 144, 6, 72, 12), 16384, 670),
+    (TWO_WIDTHS, 5120, 681),
+    (TWO_WIDTHS, 8192, 700),
 ]
 
 
@@ -127,8 +131,8 @@ def test_a_form_that_moves_more_loses_at_the_power_cap_alone() -> None:
         (2048, "own_128x128"),
         (3072, "own_128x192"),
         (4096, "shared_128x256"),
-        (5120, "own_128x160"),
-        (8192, "own_128x192"),
+        (5120, "own_128x200"),
+        (8192, "own_128x200"),
         (16384, "shared_256x192"),
     ],
 )
@@ -149,6 +153,13 @@ def test_forms_count_whole_tiles_and_every_byte() -> None:
     even = FORMS._Form("own", 128, 192, 5, 64, 16, unit=2)
     assert even.cycles(shape) == FORMS.LAUNCH_CYCLES["own"] + 2 * (2 * 768 + 14)
     assert even.moved(shape)[0] == 3 * 2 * 4 * 128 * (128 + 192)
+
+
+def test_tiles_of_two_widths_make_up_c() -> None:
+    """5120 columns are 16 tiles of 200 and ten of 192: what is multiplied is all of C and nothing else."""
+    form, shape = FORMS._Form(*TWO_WIDTHS), Shape.cube(5120)
+    assert form.width(shape) * 26 == 5120 and form.tiles(shape) == 40 * 26
+    assert form.width(Shape(128, 8, 64)) == 192 and form.width(Shape(128, 200, 64)) == 200
 
 
 def test_a_block_of_every_form_fits_a_multiprocessor() -> None:

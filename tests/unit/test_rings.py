@@ -100,6 +100,11 @@ def form_case(part: Kernel, rows: int, cols: int, steps: int, clusters: int = 2)
     return Case(Shape(height * (rows - 1) + 8, width * (cols - 1) + 8, 64 * (steps - 1) + 8), clusters)
 
 
+def width_case(part: Kernel) -> Case:
+    """A column of wide tiles and two of narrow ones."""
+    return Case(Shape(140, part.params["bn"] + 2 * part.params["narrow"], 64 * 3), 2)
+
+
 @pytest.mark.parametrize("entry", FORMS)
 def test_every_order_gives_the_product_of_a_form(entry: str, tmp_path: Path, headers: Path) -> None:
     """Several tiles a block, of an odd number of steps; meetings; fewer steps than pieces of C, and no tile at all."""
@@ -107,7 +112,8 @@ def test_every_order_gives_the_product_of_a_form(entry: str, tmp_path: Path, hea
     source, maps = part.source_path.read_text(), dict(part.call.tensor_maps)
     program = hopper_grid.compile_model(BY_ENERGY, source, tmp_path / entry, entry, maps, headers)
     meeting = [form_case(part, 1, 10, 1)] if part.params["every"] else []  # of two clusters before their fifth tiles
-    for case in (form_case(part, 2, 3, 5), *meeting, form_case(part, 1, 1, 2, clusters=3)):
+    both = [width_case(part)] if "narrow" in part.params else []
+    for case in (form_case(part, 2, 3, 5), *meeting, *both, form_case(part, 1, 1, 2, clusters=3)):
         assert run(program, part, case, SEEDS) == "", str(case)
 
 
@@ -193,7 +199,7 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int, Case], tmp_pa
     assert run(program, kernel, case, TRIES) != "", what
 
 
-OWN, SHARED, WIDE = "own_128x128", "shared_128x256", "shared_256x192"
+OWN, SHARED, WIDE, TWO_WIDTHS = "own_128x128", "shared_128x256", "shared_256x192", "own_128x200"
 FORM_PLANTS = [
     # (form, what, pattern, replacement, occurrence, rows and columns of tiles, and steps)
     (
@@ -208,7 +214,7 @@ FORM_PLANTS = [
     (OWN, "two groups in flight, one kept", r"wgmma_wait<1>\(\);", "wgmma_wait<2>();", 0, (2, 3, 5)),
     (OWN, "an odd step left out of the count", r"\* F::UNIT\), tiles", "), tiles", 0, (2, 3, 5)),
     (OWN, "turn not handed over", r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);", "", 0, (2, 3, 5)),
-    (OWN, "consumers walk the same stages", r"first \+= CONSUMERS \* steps", "first += steps", 0, (2, 3, 5)),
+    (OWN, "consumers walk the same stages", r"first \+= CONSUMERS \* walk\.steps", "first += walk.steps", 0, (2, 3, 5)),
     (OWN, "C staged in a stage not yet read", r" && steps >= F::STAGES", "", 0, (1, 10, 2)),
     (OWN, "a launch does not wait for the one before", r"wait_for_previous\(\);", "", 0, (1, 1, 2)),
     (SHARED, "a consumer's rows taken by both", r"warpgroup \* ROWS \* BK", "0 * ROWS * BK", 0, (2, 3, 5)),
@@ -228,19 +234,22 @@ FORM_PLANTS = [
         (2, 3, 5),
     ),
     (WIDE, "no fence before the store", r"shared_fence\(\);", "", 0, (2, 3, 5)),
+    # On `width_case`.
+    (TWO_WIDTHS, "all tiles multiplied as narrow ones", r"walk\.at\(t\)\.col < walk\.wide", "false", 0, None),
+    (TWO_WIDTHS, "narrow tiles begin as behind wide ones", r"min\(col, wide\)", "col", 0, None),
 ]
 
 
 @pytest.mark.parametrize("plant", FORM_PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
 def test_a_bug_planted_in_a_form_shows(
-    plant: tuple[str, str, str, str, int, tuple[int, int, int]], tmp_path: Path, headers: Path
+    plant: tuple[str, str, str, str, int, tuple[int, int, int] | None], tmp_path: Path, headers: Path
 ) -> None:
-    entry, what, pattern, replacement, which, (rows, cols, steps) = plant
+    entry, what, pattern, replacement, which, size = plant
     part = FORMS[entry]
     planted = with_plant(part.source_path.read_text(), pattern, replacement, which)
     maps = dict(part.call.tensor_maps)
     program = hopper_grid.compile_model(BY_ENERGY, planted, tmp_path / "planted", entry, maps, headers)
-    case = form_case(part, rows, cols, steps, clusters=3 if (rows, cols) == (1, 1) else 2)
+    case = form_case(part, *size, clusters=3 if size[:2] == (1, 1) else 2) if size else width_case(part)
     assert run(program, part, case, TRIES) != "", what
 
 
