@@ -93,8 +93,8 @@ FORMS = load_module("hopper_family", KERNELS_DIR / "hopper/family.py")
 PAIR = ("shared", 128, 256, 4, 64, 8, 2, 1, 4)
 TWO_WIDTHS = ("own", 128, 200, 5, 40, 16, 1, 1, 0, 1, 192)
 MEASURED = [
-    # (form, n, TFLOP/s alone on a hot H200): H10 and H13, medians of the recorded takes of 2026-11-22, -23 and -27; tiles
-    # of two widths, as first measured
+    # (form, n, TFLOP/s alone on a hot H200): H10 and H13, medians of the recorded takes of 2026-11-22, -23 and -27;
+    # tiles of two widths, as first measured
     (PAIR, 2048, 639),
     (PAIR, 4096, 661),
     (PAIR, 8192, 684),
