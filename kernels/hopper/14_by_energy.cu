@@ -207,14 +207,14 @@ __device__ __forceinline__ void store(const TensorMap& map_c, Element* staged, i
 
 constexpr int NEXT_HALF = 64 * BK * sizeof(Element) >> 4;  // added to a descriptor: the next 64 rows of A
 
-// The t-th tile, WIDTH columns wide, by a consumer alone: multiply it, let the other consumer begin, and store it.
-// first: the step of this block with which it begins
+// The t-th tile, WIDTH columns wide, by a consumer alone: multiply it when its turn comes, hand the turn over, and store it.
+// warpgroup: the consumer   first: the step of this block with which it begins   begun: parity of `turn`
 template <class F, int WIDTH>
 __device__ __forceinline__ void multiply_alone(Shared<F>& shared, const TensorMap& map_c, const Walk<F>& walk, int t,
-                                               int first) {
+                                               int warpgroup, int first, int begun) {
     constexpr int HALVES = F::BM / 64;  // of a tile: what one wgmma multiplies
     constexpr int PIECE = F::PIECE, PARTS = (WIDTH + PIECE - 1) / PIECE, PIECES = HALVES * PARTS, UNIT = F::UNIT;
-    const int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = walk.steps;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = walk.steps;
     float sums[HALVES][WIDTH / 2] = {};
     int stage = first % F::STAGES, parity = first / F::STAGES % 2;
     int before[UNIT] = {};  // stages of the group before
@@ -226,6 +226,7 @@ __device__ __forceinline__ void multiply_alone(Shared<F>& shared, const TensorMa
             }
         }
     };
+    barrier_wait(&shared.turn[warpgroup], begun);
     for (int p = 0; p < steps; p += UNIT) {
         int at[UNIT];
 #pragma unroll
@@ -312,14 +313,13 @@ __device__ __forceinline__ void own_tile(const TensorMap& map_a, const TensorMap
         registers_claim<CONSUMER_REGISTERS>();
         const int blocks = walk.clusters;
         int first = warpgroup * walk.steps;  // the step of this block with which the next tile begins
-        int begun = warpgroup ^ 1;           // parity of `turn`: the first consumer need not wait for its first
+        int begun = warpgroup ^ 1;           // the first consumer need not wait for its first turn
 
         for (int t = walk.cluster + warpgroup * blocks; t < walk.tiles; t += CONSUMERS * blocks) {
-            barrier_wait(&shared.turn[warpgroup], begun);
             if (F::NARROW == F::BN || walk.at(t).col < walk.wide) {
-                multiply_alone<F, F::BN>(shared, map_c, walk, t, first);
+                multiply_alone<F, F::BN>(shared, map_c, walk, t, warpgroup, first, begun);
             } else {
-                multiply_alone<F, F::NARROW>(shared, map_c, walk, t, first);
+                multiply_alone<F, F::NARROW>(shared, map_c, walk, t, warpgroup, first, begun);
             }
             first += CONSUMERS * walk.steps, begun ^= 1;
         }
