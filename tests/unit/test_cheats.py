@@ -435,6 +435,25 @@ def test_a_launch_that_was_slow_once_is_launched_again(gpu, tmp_path, monkeypatc
     assert kernel.launches > slow[0] and results.wrong(sweep) == []
 
 
+def test_the_gpu_is_busy_until_the_host_has_submitted_the_launch() -> None:
+    """A host that takes 200 µs to submit a launch, a GPU that takes 40 µs for a flush and 6 µs for the kernel."""
+    host, gpu = 200.0, [0.0]
+
+    def flush() -> None:
+        gpu[0] += 40.0
+
+    def once(call: Callable[[], None]) -> float:
+        took = 6.0 + max(0.0, host - gpu[0])
+        gpu[0] = 0.0
+        return took
+
+    operands = SimpleNamespace(
+        renew=lambda seed: None, scramble=lambda: None, judged=lambda kernel: SimpleNamespace(passed=True, message="")
+    )
+    judge = confirm.SecondLook(operands, SimpleNamespace(flush=flush, once=once)).judge
+    assert judge([confirm.Second(lambda index: lambda: None, NAIVE, 6.0)]) == [""]
+
+
 def test_a_launch_that_is_timed_again_is_judged_again() -> None:
     """What stored the result of the first launch on other inputs gives it back in the second, which is quick."""
     times, verdicts = iter([600.0, 6.0, 6.0]), iter([True, False, False])
