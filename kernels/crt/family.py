@@ -437,7 +437,10 @@ def _two_widths() -> Kernel:
         code=replace(
             before.code,
             headers=tuple(sorted(headers)),
-            params={**before.code.params, "bn": _TWO_WIDTHS.bn, "narrow": _NARROW.bn},
+            params={
+                **{name: value for name, value in before.code.params.items() if name != "bn"},
+                **{"wide": _TWO_WIDTHS.bn, "narrow": _NARROW.bn},
+            },
         ),
         launch=multiply.launch,
         call=Call(arguments=multiply.arguments, tensor_maps=multiply.tensor_maps),

@@ -534,7 +534,8 @@ def test_launches_cover_every_shape(kernel) -> None:
             cluster = (steps["multiply"].cluster or (1,))[0]
             out = kernel.run.workspace["sums" if "sums" in kernel.run.workspace else "residues"].lengths(shape)
             assert out[1] == last[1] * 128 >= shape.m and out[1] % (128 * cluster) == 0
-            assert out[2] % kernel.params["bn"] == 0 and out[2] >= shape.n
+            width = kernel.params.get("bn") or kernel.params["wide"]
+            assert out[2] % width == 0 and out[2] >= shape.n
             # A block has 32 columns of 8-bit residues of a tile, or 64 of its sums; from R15 on, 1024 elements.
             columns = 8 if kernel.rung in ("R15", "R16") else 64 if "sums" in kernel.run.workspace else 32
             assert last[0] * columns == out[2]
