@@ -475,7 +475,7 @@ class _Form:
     every: int = 0
     buffers: int = 1
     narrow: int = 0
-    """Width of the last columns of tiles, of which there are as many as would otherwise lie beyond C; 0: none."""
+    """Width of the last columns of tiles, as many as keep tiles from reaching beyond C; 0: all are `bn` wide."""
 
     @property
     def keeps(self) -> bool:

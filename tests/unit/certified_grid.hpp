@@ -99,6 +99,14 @@ inline void dmma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
     __syncwarp();
 }
 
+// Of R16: the column of tiles that column `column` of n lies in, and where in it. Of as many tiles as would all be 208 wide,
+// the last ones are 192.
+inline std::pair<int, int> in_two_widths(int column, int n) {
+    const int count = (n + 207) / 208, narrow = min(count, (count * 208 - n) / 16), wide = (count - narrow) * 208;
+    return column < wide ? std::pair(column / 208, column % 208)
+                         : std::pair(wide / 208 + (column - wide) / 192, (column - wide) % 192);
+}
+
 // What the drivers share: arrays in files, one after the other.
 template <class Type>
 static std::vector<Type> read(FILE* in, size_t count) {

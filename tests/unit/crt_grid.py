@@ -132,14 +132,7 @@ static std::pair<int, int> within(int column, int) { return {column / BN, column
 """
 TWO_WIDTHS = """
 constexpr int BN = 208;
-// As above, of as many tiles as would all be 208 wide, the last of them 16 columns narrower each.
-static std::pair<int, int> within(int column, int n) {
-    const int count = (n + 207) / 208, narrow = min(count, (count * 208 - n) / 16), wide = count - narrow;
-    if (column < wide * 208) {
-        return {column / 208, column % 208};
-    }
-    return {wide + (column - wide * 208) / 192, (column - wide * 208) % 192};
-}
+static std::pair<int, int> within(int column, int n) { return in_two_widths(column, n); }
 """
 PRODUCTS = """
         for (size_t i = 0; i < problem.sums.size(); ++i) {

@@ -5,15 +5,12 @@
 #include "certified_grid.hpp"
 #include "one_pass_source.inc"
 
-#ifdef TWO_WIDTHS  // R16: as many tiles as would all be 208 wide, the last of them narrower by 16 columns each
-constexpr int BN = 208;
+#ifdef TWO_WIDTHS  // R16
+constexpr int BN = WIDE, BLOCKS_PER_TILE = UNITS / TOGETHER;
 using Words = uint2;
-static std::pair<int, int> within(int column, int n) {
-    const int count = (n + 207) / 208, narrow = min(count, (count * 208 - n) / 16), wide = (count - narrow) * 208;
-    return column < wide ? std::pair(column / 208, column % 208)
-                         : std::pair(wide / 208 + (column - wide) / 192, (column - wide) % 192);
-}
+static std::pair<int, int> within(int column, int n) { return in_two_widths(column, n); }
 #else
+constexpr int BLOCKS_PER_TILE = UNITS / 2;
 using Words = uint4;
 static std::pair<int, int> within(int column, int) { return {column / BN, column % BN}; }
 #endif
@@ -62,11 +59,6 @@ int main(int, char** v) {
             }
         }
     }
-#ifdef TWO_WIDTHS
-    constexpr int BLOCKS_PER_TILE = UNITS / TOGETHER;
-#else
-    constexpr int BLOCKS_PER_TILE = UNITS / 2;
-#endif
     hopper_grid::launch_in_turn(BLOCKS_PER_TILE * cols, rows, 128, [&] {
 #ifdef TWO_WIDTHS
         threadIdx = {threadIdx.x % 32, threadIdx.x / 32, 0};
