@@ -40,7 +40,12 @@ def recorded_gates() -> set[tuple[str, str]]:
     paths = [path for path in paths if path.is_file()]  # a family may not have been measured yet
     assert len(paths) > 5
     verdicts = {name: verdict for path in paths for name, verdict in json.loads(path.read_text()).items()}
-    return {(name, toolkit) for name, verdict in verdicts.items() for toolkit in verdict["toolkits"]}
+    return {
+        (name, toolkit)
+        for name, verdict in verdicts.items()
+        for toolkit, judgement in verdict["toolkits"].items()
+        if judgement["status"] != "not run"  # a toolkit that was left out of the build had nothing to judge
+    }
 
 
 def timed_kernels(folder: Path) -> set[str]:
