@@ -257,6 +257,9 @@ CRT = {
     "a modulus too few on shared tiles": Plant(
         "crt.certified_shared", r"residues, plan\[PLAN_COUNT\], m", "residues, plan[PLAN_COUNT] - 1, m"
     ),
+    "every tile passes the bound": Plant(
+        "crt.first_wave", r"worst\[4 \* t \+ warp\] = most", "worst[4 * t + warp] = 0.0f"
+    ),
     "the lower half of C's last row not written": Plant(
         "crt.winograd", r"within >= half_m \|\| row >= m", "within >= half_m || row >= m - 1"
     ),

@@ -868,7 +868,7 @@ def _certified() -> Kernel:
 
 
 BOUND_LINES = 2 * (BM + _NARROW.bn) * 8
-"""Gauges of a tile's rows and columns, for each of two consumers of bound_tiles_early, behind the ring."""
+"""Gauges of a tile's rows and columns, for each of two consumers of the bound in R11 and R17, behind the ring."""
 THIRD_SHARED = 4 * (BM + 64) * 16 * 8
 """The ring of native_nn_early: 4 stages of 128 x 16 and 16 x 64 doubles."""
 
@@ -884,7 +884,7 @@ def _early(step: Step, number: int) -> Step:
     return replace(step, entry=f"{step.entry}_early", launch=launch, expects=(*step.expects, waits, starts))
 
 
-def _with_lines(shape: Shape) -> Launch:
+def _with_gauges(shape: Shape) -> Launch:
     launch = _BOUND.launch(shape)
     return replace(launch, shared_bytes=launch.shared_bytes + BOUND_LINES)
 
@@ -893,7 +893,7 @@ def _overlapped_steps() -> tuple[Step, ...]:
     """R10's, of which two are new: the bound, and the tiles in double, each cut into three parts of 128 x 64."""
     bound = replace(
         _BOUND,
-        launch=_with_lines,
+        launch=_with_gauges,
         expects=(
             *(expect for expect in _BOUND.expects if not expect.opcode.startswith("(LDS")),
             Expect(r"LDS\.128", "gauges of two columns are read from shared memory at once", least=24),
@@ -990,6 +990,50 @@ def _certified_shared() -> Kernel:
     ).with_promises(expects=main.expects, gate_shapes=(*before.promises.gate_shapes, Shape(700, 1030, LONG + 56)))
 
 
+def _first_wave_steps() -> tuple[Step, ...]:
+    """R14's without the glance, and with the bound in two launches of one grid."""
+    compares = replace(
+        _BOUND,
+        launch=_with_gauges,
+        expects=(
+            *(expect for expect in _BOUND.expects if not expect.opcode.startswith("(LDS")),
+            Expect(r"LDS\.128", "gauges of two columns are read from shared memory at once", least=24),
+        ),
+    )
+    maps = ("map:coarse_a", "map:coarse_b")
+    gauges = ("gauges_a", "gauges_b", "worst", "m", "n", "k")
+    stores = Expect(r"STG\..*", "a number a warp is stored, and in the plan that C goes to double", least=3, most=3)
+    bound = (
+        replace(compares, entry="bound_first_wave", arguments=(*maps, *gauges)),
+        replace(
+            compares,
+            entry="bound_others",
+            arguments=(*maps, "plan", *gauges, 0, 1),
+            expects=(*(expect for expect in compares.expects if not expect.opcode.startswith("STG")), stores),
+        ),
+    )
+    kept = [step for step in _certified_shared_steps() if step.entry != "glance"]
+    return tuple(new for step in kept for new in (bound if step.entry == "bound_tiles" else (step,)))
+
+
+def _first_wave() -> Kernel:
+    """R14's record with R17's source and launches."""
+    before = _certified_shared()
+    return replace(
+        before,
+        id="crt.first_wave",
+        rung="R17",
+        title="The first wave decides",
+        source="17_first_wave.cu",
+        code=replace(before.code, headers=(*before.code.headers, f"crt/{before.source}")),
+        run=replace(before.run, steps=_first_wave_steps()),
+        story=_story(
+            "A first wave of tiles, spread over C, tells whether double is faster; no glance comes before.",
+            gain_over="crt.certified_shared",
+        ),
+    ).with_promises(gate_shapes=(*before.promises.gate_shapes, Shape(2100, 1700, 100)))  # 153 tiles, more than a wave
+
+
 KERNELS = (
     _kernel(
         1,
@@ -1058,6 +1102,7 @@ KERNELS = (
     _certified_shared(),
     _one_pass(),
     _two_widths(),
+    _first_wave(),
 )
 """Workspace of C[m,n] = A[m,k] B[k,n]: about COUNT (m k + n k + m n) bytes, with 4 m n instead of m n in R1 and R2,
 and 7/4 of that in R9 and R12."""

@@ -1,4 +1,4 @@
-"""R10, R11 and R14 of crt on the CPU at length: all hard inputs, layouts, shapes, orders of threads, then planted bugs.
+"""The certified rungs of crt on the CPU at length: hard inputs, layouts, shapes, orders of threads, planted bugs.
 
     PYTHONPATH=workflow python tests/campaigns/certified.py
 
@@ -35,14 +35,19 @@ PLANTS = [
     ("rows with an Inf take residues", "if (x.low == SPOILED || measure.top - offset", "x.low == SPOILED ||", ""),
 ]
 
-NEXT_PLANTS = [
-    ("a launch that does not wait", "wait_for_predecessor();\n    decide(", "wait_for_predecessor();", ""),
-    ("gauges read before all are there", "meet(consumer);\n        const Gauge* own", "meet(consumer);", ""),
-    ("a third's stage filled too soon", "__syncthreads();\n            load(step + THIRD", "__syncthreads();", ""),
-    ("rows of a panel in wrong places", "return CONTIGUOUS ? row * THIRD_K + (h ^ row % 4", "h ^ row", "h | row"),
-    ("a gauge of the wrong half", "upper[HALVES] = {own[0], own[64]}", "own[64]", "own[32]"),
-]
-"""Of R11."""
+LATER_PLANTS = {
+    "R11": [
+        ("a launch that does not wait", "wait_for_predecessor();\n    decide(", "wait_for_predecessor();", ""),
+        ("gauges read before all are there", "meet(consumer);\n        const Gauge* own", "meet(consumer);", ""),
+        ("a third's stage filled too soon", "__syncthreads();\n            load(step + THIRD", "__syncthreads();", ""),
+        ("rows of a panel in wrong places", "return CONTIGUOUS ? row * THIRD_K + (h ^ row % 4", "h ^ row", "h | row"),
+        ("a gauge of the wrong half", "upper[HALVES] = {own[0], own[64]}", "own[64]", "own[32]"),
+    ],
+    "R17": [
+        ("a run's first tile twice and its second never", "return i + 1 + (i < in_longer", "i + 1", "i"),
+        ("gauges read before all are there", "meet();\n        const Gauge* own", "meet();", ""),
+    ],
+}
 
 
 def layouts(device: certified_grid.Device) -> Iterator[tuple[str, bool]]:
@@ -126,22 +131,22 @@ def _alike(one: certified_grid.Outcome, other: certified_grid.Outcome) -> bool:
     return bool((one.c.view(np.int64) == other.c.view(np.int64)).all()) and all(equal)
 
 
-def next_plants(folder: Path, old: certified_grid.Device) -> Iterator[tuple[str, bool]]:
+def later_plants(folder: Path, level: str, old: certified_grid.Device) -> Iterator[tuple[str, bool]]:
     """Each breaks a rule of the model, or another bit than R10's."""
-    source = re.sub(r" *//.*$", "", certified_grid.source_text("R11"), flags=re.MULTILINE)
-    for number, (what, line, of, by) in enumerate(NEXT_PLANTS):
+    source = re.sub(r" *//.*$", "", certified_grid.source_text(level), flags=re.MULTILINE)
+    for number, (what, line, of, by) in enumerate(LATER_PLANTS[level]):
         assert source.count(line) == 1, what
-        into = folder / f"next{number}"
+        into = folder / f"{level}-{number}"
         into.mkdir()
-        planted = certified_grid.Device(into, source.replace(line, line.replace(of, by, 1)), "R11")
-        a, b = CASES["outlier"][0](np.random.default_rng(3), 140, 200, 96)
+        planted = certified_grid.Device(into, source.replace(line, line.replace(of, by, 1)), level)
+        a, b = CASES["outlier"][0](np.random.default_rng(3), 300, 200, 96)
         caught = False
         for seed in (1, 3, 4):
             try:
                 caught = caught or not _alike(old.run(a, b), planted.run(a, b, seed=seed))
             except subprocess.CalledProcessError:
                 caught = True
-        yield f"planted in R11: {what}", caught
+        yield f"planted in {level}: {what}", caught
 
 
 def main() -> int:
@@ -149,8 +154,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         device = certified_grid.Device(Path(folder))
         cases = ((f"{name}", not judged(device, name, SHAPE)) for name in CASES)
-        later = (same_bits(Path(folder), level, device) for level in ("R11", "R14"))
-        followed = (*later, next_plants(Path(folder), device))
+        later = (same_bits(Path(folder), level, device) for level in ("R11", "R14", "R17"))
+        followed = (*later, *(later_plants(Path(folder), level, device) for level in LATER_PLANTS))
         first = (cases, layouts(device), shapes(device), orders(device), glances(device), plants(Path(folder)))
         checks = (*first, *followed)
         for what, fine in itertools.chain(*checks):

@@ -23,7 +23,7 @@ from certified_cases import CASES
 pytestmark = pytest.mark.gpu
 
 KERNELS = registry.kernels("crt")
-CERTIFIED = [kernel for kernel in KERNELS if kernel.rung in ("R10", "R11", "R14")]
+CERTIFIED = [kernel for kernel in KERNELS if kernel.rung in ("R10", "R11", "R14", "R17")]
 """Those that choose how many moduli they take, and leave Inf and NaN as DGEMM does."""
 FIXED = [kernel for kernel in KERNELS if kernel not in CERTIFIED]
 FAST = [kernel for kernel in FIXED if kernel.id != "crt.accurate"]
@@ -188,6 +188,7 @@ def test_winograds_step_passes_for_a_classical_product(kernel, law, session, bui
         ("crt.lockstep", "crt.winograd"),
         ("crt.shared", "crt.winograd"),
         ("crt.certified_shared", "crt.certified"),
+        ("crt.first_wave", "crt.certified"),
     ],
 )
 def test_producers_that_meet_give_the_same_bits_and_leave_their_counters_at_zero(

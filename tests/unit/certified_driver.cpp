@@ -1,4 +1,5 @@
-// R10, R11 if EARLY is defined, or R14 if SHARED_TILES is, on the CPU: launches one after the other, as family.py and gemmrepro.dgemm order them.
+// R10 on the CPU; R11 if EARLY is defined, R14 if SHARED_TILES is, R17 if FIRST_WAVE is, too: launches one after the other, as
+// family.py and gemmrepro.dgemm order them.
 //
 // usage: certified M N K LDA LDB LDC A_TRANSPOSED B_TRANSPOSED LOOSENED EAGER SEED IN OUT; LOOSENED 99: all in double.
 // EAGER 2 and 3: 0 and 1 with a B that was prepared, whose inner exponents are those of B beside ones.
@@ -79,10 +80,12 @@ int main(int, char** v) {
                                  tb ? 1 : ldb, tb ? ldb : 1, inner.data(), prepared ? 1 : m, n, k);
         });
         run(1, 1, 1024, [&] { LAUNCH(settle_inner)(inner.data(), plan.data(), k); });
+#ifndef FIRST_WAVE
         run(GROUPS, GROUPS, GLANCERS, [&] {
             LAUNCH(glance)(a, ta ? 1 : lda, ta ? lda : 1, b, tb ? 1 : ldb, tb ? ldb : 1, inner.data(), plan.data(), m, n, k, loosened,
                    eager);
         });
+#endif
         const auto measure = [&](const double* x, int ld, bool by_columns, int sign, auto& coarse, auto& summaries,
                                  auto& gauges, int count) {
             if (by_columns) {
@@ -103,9 +106,17 @@ int main(int, char** v) {
         measure(b, ldb, !tb, -1, coarse_b, summaries_b, gauges_b, n);
         const TensorMap map_ca{coarse_a.data(), m, int(wide), BM, 128, 128};
         const TensorMap map_cb{coarse_b.data(), n, int(wide), BN, 128, 128};
+        float* each = reinterpret_cast<float*>(worst.data());
+#ifdef FIRST_WAVE
+        run_at_once(2, THREADS, [&] { bound_first_wave(map_ca, map_cb, gauges_a.data(), gauges_b.data(), each, m, n, k); });
         run_at_once(2, THREADS, [&] {
-            LAUNCH(bound_tiles)(map_ca, map_cb, plan.data(), gauges_a.data(), gauges_b.data(), reinterpret_cast<float*>(worst.data()), m, n, k);
+            bound_others(map_ca, map_cb, plan.data(), gauges_a.data(), gauges_b.data(), each, m, n, k, loosened, eager);
         });
+#else
+        run_at_once(2, THREADS, [&] {
+            LAUNCH(bound_tiles)(map_ca, map_cb, plan.data(), gauges_a.data(), gauges_b.data(), each, m, n, k);
+        });
+#endif
         run(1, 1, 1024, [&] {
 #ifdef SHARED_TILES
             decide(worst.data(), plan.data(), some.data(), list.data(), natives.data(), kinds.data(), m, n, k, loosened, eager);

@@ -1,4 +1,4 @@
-"""Runs R10, R11 and R14 of kernels/crt on the CPU, launch after launch, by their own sources under hopper_grid.hpp."""
+"""Runs the certified rungs of kernels/crt on the CPU, launch after launch, by their sources under hopper_grid.hpp."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ SOURCES = {
     "R14": "14_certified_shared.cu",
     "R15": "15_one_pass.cu",
     "R16": "16_two_widths.cu",
+    "R17": "17_first_wave.cu",
 }
 
 DRIVER = Path(__file__).with_name("certified_driver.cpp")
@@ -78,7 +79,8 @@ class Device:
         (folder / "certified_source.inc").write_text(hopper_grid.as_model(source or source_text(level)))
         # Infinities and NaN are part of what is computed: none of the flags by which sums may change their order.
         flags = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-I", folder, "-I", hopper_grid.HEADER.parent)
-        given = {"R11": ("-DEARLY",), "R14": ("-DSHARED_TILES", "-DLONG=1", "-DEVERY=2")}.get(level, ())
+        shared = ("-DSHARED_TILES", "-DLONG=1", "-DEVERY=2")
+        given = {"R11": ("-DEARLY",), "R14": shared, "R17": (*shared, "-DFIRST_WAVE")}.get(level, ())
         subprocess.run(["g++", *flags, *given, "-o", folder / "certified", DRIVER], check=True)
 
     def run(

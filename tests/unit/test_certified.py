@@ -1,4 +1,4 @@
-"""R10, R11 and R14 of crt on the CPU: their sources, launch after launch, against exact products and `ozaki.decided`.
+"""R10, R11, R14 and R17 of crt on the CPU: their sources, launch after launch, against `ozaki.decided`.
 
 Few sizes and cases; `tests/campaigns/certified.py` has all of them, other orders of threads, and planted bugs.
 """
@@ -77,7 +77,7 @@ def test_layouts_scalars_and_leading_dimensions(
     assert (got.natives > 0) == (law == "phi = 4") and (law == "phi = 4" or got.count == 14)
 
 
-@pytest.fixture(scope="module", params=["R11", "R14"])
+@pytest.fixture(scope="module", params=["R11", "R14", "R17"])
 def later(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> certified_grid.Device:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not on PATH")
@@ -90,6 +90,7 @@ def later(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ("outlier", SHAPE, (False, False), 1),
         ("phi = 4", (20, 70, 75), (False, True), 1),
         ("phi = 4", (20, 70, 75), (True, False), 0),
+        ("phi = 1", (260, 390, 20), (False, False), 1),
         ("normal", (5, 390, 60), (True, True), 1),
     ],
 )
@@ -112,6 +113,41 @@ def test_later_rungs_decide_and_compute_the_same_bits(
         assert np.array_equal(getattr(old, name), getattr(new, name), equal_nan=True), name
 
 
+@pytest.fixture(scope="module")
+def free_passes(tmp_path_factory: pytest.TempPathFactory) -> certified_grid.Device:
+    """R17 where passes over A, B and C take no time, so that residues are faster for small products, too."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not on PATH")
+    source, found = re.subn(r"(TIME_BYTE = )1\.0 / 2\.9e6", r"\g<1>0.0", certified_grid.source_text("R17"))
+    assert found == 1
+    return certified_grid.Device(tmp_path_factory.mktemp("free_passes"), source, "R17")
+
+
+@pytest.mark.parametrize(
+    ("failing", "native"),
+    [([(0, 1)], 1), ([(0, 0), (2, 1)], 9)],
+    ids=["another tile", "all of the first wave"],
+)
+def test_the_first_wave_alone_may_send_all_of_c_to_double(
+    free_passes: certified_grid.Device,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: list[tuple[int, int]],
+    native: int,
+) -> None:
+    """Two blocks begin with tiles (0, 0) and (2, 1) of nine. Where a tile fails, a large number meets a zero."""
+    a, b = inputs.normal(np.random.default_rng(15), 300, 400, 20)
+    for h, (row, column) in enumerate(failing):
+        a[128 * row + 3, h], b[h], b[h, 192 * column + 7] = 2.0**60, 1.0, 0.0
+    monkeypatch.setattr(decided, "_TIME_BYTE", 0.0)
+    modelled = decided.decide(a, b, wave=2)
+    got = free_passes.run(a, b, eager=False, seed=1)
+    assert (got.count, got.natives) == (modelled.count, modelled.native.sum()) and got.natives == native
+    assert (got.count == 0) == (native == 9)
+    assert np.isnan(got.worst).any() == (native == 9)
+    assert free_passes.run(a, b, eager=True).natives == len(failing) == decided.decide(a, b, eager=True).native.sum()
+    assert relative(a, b, got.c) <= 20 * U + U
+
+
 def test_every_launch_of_r11_waits_for_the_one_before_it_does_anything() -> None:
     """One that ended without it would let the next begin too soon; only the first is launched in its turn."""
     text = (KERNELS_DIR / "crt" / certified_grid.SOURCES["R11"]).read_text()
@@ -125,7 +161,7 @@ def test_every_launch_of_r11_waits_for_the_one_before_it_does_anything() -> None
     assert [step.arguments for step in steps] == [step.arguments for step in before]
 
 
-@pytest.mark.parametrize("name", ["certified", "overlapped", "certified_shared"])
+@pytest.mark.parametrize("name", ["certified", "overlapped", "certified_shared", "first_wave"])
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(129, 385, 65), Shape(700, 1030, 600), Shape.cube(4096)])
 def test_launches_cover_every_shape(shape: Shape, name: str) -> None:
     kernel = registry.kernel(f"crt.{name}")

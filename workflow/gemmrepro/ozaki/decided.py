@@ -1,4 +1,4 @@
-"""What the certified mode of `crt` decides, and what it returns: R10's arithmetic in NumPy, step by step.
+"""What the certified mode of `crt` decides, and what it returns: R10's and R17's arithmetic in NumPy, step by step.
 
 The device works out, without the host: inner exponents d_h, which even out A D and D^-1 B; norms, sums and lowest bits
 of the scaled rows and columns; magnitudes cut down to e5m2, whose product is a lower bound L of |A||B|; for each tile
@@ -30,6 +30,8 @@ LEAST, MOST = 13, 16
 """Moduli that the device chooses from."""
 TILE = (128, 192)
 """Rows and columns of C that are judged together."""
+GROUP = 16
+"""Rows of tiles that are walked together."""
 SAMPLES = 64
 """Elements of a row, a column or a k that stand for all, where a guess will do."""
 SLACK = 6
@@ -59,7 +61,7 @@ class Decision:
         native: [tile rows, tile columns] bool: multiplied in double.
         inner: d_h [k], int64. flat: whether all are zero.
         s, t: exponents [m] and [n] of rows and columns; zeros where count is 0.
-        ratio: [m,n] float64, (x tau + y sigma) / L: Inf where nothing is known, or a glance gave up.
+        ratio: [m,n] float64, (x tau + y sigma) / L: Inf where nothing is known, or all of C went to double before.
         limits: the largest ratio that each number of moduli, LEAST to MOST, may have.
         gamma: the componentwise bound of the tiles that take residues.
     """
@@ -201,6 +203,16 @@ def _by_tiles(ratio: np.ndarray) -> np.ndarray:
     return np.array(corners)
 
 
+def _first_wave(worst: np.ndarray, wave: int) -> np.ndarray:
+    """The largest ratios [1, wave] of the tiles that R17 bounds first, of `worst` [tile rows, tile columns].
+
+    Tiles are in the order of listed.cuh: column by column in groups of 16 rows.
+    """
+    in_order = np.concatenate([worst[row : row + GROUP].T.ravel() for row in range(0, len(worst), GROUP)])
+    length, longer = divmod(len(in_order), min(wave, len(in_order)))
+    return np.array([[in_order[run * length + min(run, longer)] for run in range(min(wave, len(in_order)))]])
+
+
 def _chosen(worst: np.ndarray, limits: tuple[float, ...], shape: tuple[int, int, int], eager: bool) -> int:
     m, n, k = shape
     work, elements, out = 2.0 * m * n * k, 1.0 * m * k + 1.0 * k * n, 1.0 * m * n
@@ -241,12 +253,13 @@ def hopeless(a: np.ndarray, b: np.ndarray, inner: np.ndarray, limit: float) -> b
     return bool(groups.any(axis=1).sum() >= MANY and groups.any(axis=0).sum() >= MANY)
 
 
-def decide(a: np.ndarray, b: np.ndarray, loosened: int = 0, eager: bool = False) -> Decision:
+def decide(a: np.ndarray, b: np.ndarray, loosened: int = 0, eager: bool = False, wave: int = 0) -> Decision:
     """What the device decides of A[m,k] and B[k,n].
 
     Args:
         loosened: the bound is 2 sqrt(k) u times 2 to that.
         eager: take residues wherever the bound allows it, even where double would be faster.
+        wave: tiles that are bounded first, and may send all of C to double, in R17; 0: R10's glance may.
 
     Raises:
         UserError: bad operands, no element, or k above 2^16.
@@ -260,9 +273,11 @@ def decide(a: np.ndarray, b: np.ndarray, loosened: int = 0, eager: bool = False)
     bound = gamma(k, loosened)
     limits = tuple(bound * _radius(count, k) / margin for count in range(LEAST, MOST + 1))
     rows, columns = _measured(a, inner), _measured(np.ascontiguousarray(b.T), -inner)
-    given_up = not eager and hopeless(a, b, inner, limits[-1])
+    given_up = not eager and not wave and hopeless(a, b, inner, limits[-1])
     ratio = np.full((m, n), np.inf) if given_up else _ratios(rows, columns, k)
     worst = _by_tiles(ratio)
+    if wave and not eager and not _chosen(_first_wave(worst, wave), limits, (m, n, k), eager):
+        ratio, worst = np.full((m, n), np.inf), np.full(worst.shape, np.inf)
     count = _chosen(worst, limits, (m, n, k), eager)
     native = ~(worst <= limits[count - LEAST]) if count else np.ones(worst.shape, bool)
     s, t = (_exponents(lines, count, k) if count else np.zeros(len(lines.size), np.int64) for lines in (rows, columns))
