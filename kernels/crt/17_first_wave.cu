@@ -1,10 +1,10 @@
 // Level R17: the first wave of the bound decides whether the rest is computed.
 //
-// New:        no glance. The bound's first launch takes a tile per SM, spread evenly over C. If the moduli that these tiles
+// New:        no glance. The bound's first launch takes a tile per SM, spread over C. If the moduli that these tiles
 //             need make DGEMM faster than residues, by the model of `decide`, the launch for the other tiles returns at
 //             once and all of C goes to double. Tiles are compared with gauges in shared memory, as in level R11.
 // Parameters: as level R14.
-// Expected:   at 4096 a bound of 42 us instead of 131 where all of C goes to double, and no glance, 38 us, on any input.
+// Expected:   at 4096 a bound of 40 us instead of 131 where all of C goes to double, and no glance, 38 us, on any input.
 //             NOTES.md has the count.
 // Takes:      as level R10.
 
@@ -21,19 +21,26 @@ struct BoundShared {
 };
 static_assert(sizeof(BoundShared) <= 227 * 1024, "a block's shared memory");
 
-// The tiles of C, cut into as many runs of neighbours as the first wave has blocks; the wave takes the first tile of each.
+// The tiles of C, in the order of tile_at, cut into as many runs as the first wave has blocks. The wave takes one tile of each
+// run, at an offset that changes from run to run: else runs of 16 tiles, a group's height, would show one row of each group.
 struct Runs {
-    int length, longer;  // tiles of a run, and how many runs have one more
+    int length, longer;  // tiles of a run; the first `longer` runs have one more
 
     __device__ __forceinline__ Runs(int tiles, int wave) : length(tiles / wave), longer(tiles % wave) {}
 
-    __device__ __forceinline__ int first(int run) const {
+    __device__ __forceinline__ int begin(int run) const {
         return run * length + min(run, longer);
     }
-    // The i-th of the tiles that are not the first of a run.
+    // The tile of the wave.
+    __device__ __forceinline__ int sampled(int run) const {
+        return begin(run) + run % length;
+    }
+    // The i-th of the tiles that the wave leaves.
     __device__ __forceinline__ int other(int i) const {
-        const int in_longer = longer * length;
-        return i + 1 + (i < in_longer ? i / length : longer + (i - in_longer) / (length - 1));
+        const bool in_longer = i < longer * length;
+        const int from = in_longer ? 0 : longer, rest = in_longer ? i : i - longer * length;
+        const int others = in_longer ? length : length - 1, run = from + rest / others, place = rest % others;
+        return begin(run) + place + (place >= run % length);
     }
 };
 
@@ -110,7 +117,7 @@ __device__ __forceinline__ bool is_double_faster(const float4* worst, const Runs
         limits[i] = static_cast<float>(limit_of(LEAST + i, k, loosened));
     }
     for (int run = threadIdx.x; run < wave; run += THREADS) {
-        const float4 four = worst[runs.first(run)];
+        const float4 four = worst[runs.sampled(run)];
         const float x = fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w));
 #pragma unroll
         for (int i = 0; i < CHOICES; ++i) {
@@ -139,7 +146,7 @@ bound_first_wave(const __grid_constant__ TensorMap coarse_a, const __grid_consta
                  const Gauge* gauges_a, const Gauge* gauges_b, float* worst, int m, int n, int k) {
     const int tiles = (m + BM - 1) / BM * ((n + BN - 1) / BN), wave = min(static_cast<int>(gridDim.x), tiles);
     const Runs runs(tiles, wave);
-    bound(coarse_a, coarse_b, gauges_a, gauges_b, worst, wave, [&](int i) { return runs.first(i); }, m, n, k);
+    bound(coarse_a, coarse_b, gauges_a, gauges_b, worst, wave, [&](int i) { return runs.sampled(i); }, m, n, k);
 }
 
 // The other tiles, unless all of C goes to double, which the plan then says. As many blocks as the first wave has

@@ -44,7 +44,7 @@ LATER_PLANTS = {
         ("a gauge of the wrong half", "upper[HALVES] = {own[0], own[64]}", "own[64]", "own[32]"),
     ],
     "R17": [
-        ("a run's first tile twice and its second never", "return i + 1 + (i < in_longer", "i + 1", "i"),
+        ("a sampled tile bounded twice, another never", "place + (place >= run % length)", ">=", ">"),
         ("gauges read before all are there", "meet();\n        const Gauge* own", "meet();", ""),
     ],
 }

@@ -125,7 +125,7 @@ def free_passes(tmp_path_factory: pytest.TempPathFactory) -> certified_grid.Devi
 
 @pytest.mark.parametrize(
     ("failing", "native"),
-    [([(0, 1)], 1), ([(0, 0), (2, 1)], 9)],
+    [([(0, 1)], 1), ([(0, 0), (0, 2)], 9)],
     ids=["another tile", "all of the first wave"],
 )
 def test_the_first_wave_alone_may_send_all_of_c_to_double(
@@ -134,10 +134,10 @@ def test_the_first_wave_alone_may_send_all_of_c_to_double(
     failing: list[tuple[int, int]],
     native: int,
 ) -> None:
-    """Two blocks begin with tiles (0, 0) and (2, 1) of nine. Where a tile fails, a large number meets a zero."""
+    """Two blocks begin with tiles (0, 0) and (0, 2) of nine. Where a tile fails, a large number meets a zero."""
     a, b = inputs.normal(np.random.default_rng(15), 300, 400, 20)
     for h, (row, column) in enumerate(failing):
-        a[128 * row + 3, h], b[h], b[h, 192 * column + 7] = 2.0**60, 1.0, 0.0
+        a[128 * row + h, h], b[h], b[h, 192 * column + 7] = 2.0**60, 1.0, 0.0
     monkeypatch.setattr(decided, "_TIME_BYTE", 0.0)
     modelled = decided.decide(a, b, wave=2)
     got = free_passes.run(a, b, eager=False, seed=1)

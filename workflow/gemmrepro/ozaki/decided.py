@@ -209,8 +209,9 @@ def _first_wave(worst: np.ndarray, wave: int) -> np.ndarray:
     Tiles are in the order of listed.cuh: column by column in groups of 16 rows.
     """
     in_order = np.concatenate([worst[row : row + GROUP].T.ravel() for row in range(0, len(worst), GROUP)])
-    length, longer = divmod(len(in_order), min(wave, len(in_order)))
-    return np.array([[in_order[run * length + min(run, longer)] for run in range(min(wave, len(in_order)))]])
+    wave = min(wave, len(in_order))
+    length, longer = divmod(len(in_order), wave)
+    return np.array([[in_order[run * length + min(run, longer) + run % length] for run in range(wave)]])
 
 
 def _chosen(worst: np.ndarray, limits: tuple[float, ...], shape: tuple[int, int, int], eager: bool) -> int:
