@@ -187,6 +187,19 @@ def test_dynamic_shared_memory_is_judged_by_architecture(record):
     assert verdicts == {"sm_80": False, "sm_86": False, "sm_90a": True, "sm_120": False, "sm_999": False}
 
 
+def test_a_launch_that_grows_with_the_shape_is_judged_where_it_is_largest(record):
+    """At 4096, which is beyond the smallest shape, and at 16384, which is beyond the usual ones."""
+
+    def launch(shape):
+        usual = WARPTILE.launch(shape)
+        threads, shared = (2048 if shape.k > 1024 else 128), (230 * 1024 if shape.k > 8192 else 0)
+        return replace(usual, block=(threads, 1, 1), shared_bytes=shared)
+
+    checks = static.static_checks(replace(WARPTILE, launch=launch), "sm_90", MachineCode(**record["archs"]["sm_90"]))
+    failed = {check.check for check in checks if not check.passed}
+    assert failed == {"threads per block", "registers per block", "shared bytes per block"}
+
+
 def case(shape, alpha, beta, inputs, seed, error, gamma):
     """A case of the numerical gate, passed."""
     said = {"shape": shape, "alpha": alpha, "beta": beta, "inputs": inputs, "seed": seed}

@@ -7,15 +7,12 @@ import math
 from gemmrepro.check.cuda_source import constants, launch_bounds, text_of, value_of
 from gemmrepro.check.findings import Findings
 from gemmrepro.operations import Shape, shape_of
-from gemmrepro.registry import Kernel, Launch, Step
+from gemmrepro.registry import LARGE_SHAPE, Kernel, Launch, Step
 
 GRID = (2**31 - 1, 65535, 65535)
 THREADS = 1024
 SIZES = (512, 4096)
 """Configured sizes whose launches are checked."""
-
-LARGE = 16384
-"""A size at which a launch that depends on the shape has its largest block."""
 
 PERSISTENT = 264
 """Maximum grid of a persistent kernel: two blocks on each of the 132 SMs of an H100 or H200."""
@@ -63,9 +60,8 @@ def _check_bounds(kernel: Kernel, findings: Findings) -> None:
         threads = value_of(bound, constants(text, code.code.defines)) if bound else None
         blocks = {math.prod(block) for block in code.blocks}
         if threads is not None:
-            large = Shape.cube(LARGE)
-            if max(blocks) < threads and kernel.problem.operation.matrix_product and kernel.takes(large):
-                blocks.add(math.prod(code.launch(large).block))
+            if max(blocks) < threads and kernel.problem.operation.matrix_product and kernel.takes(LARGE_SHAPE):
+                blocks.add(math.prod(code.launch(LARGE_SHAPE).block))
             findings.require(
                 max(blocks) == threads,
                 kernel.id,
@@ -75,8 +71,8 @@ def _check_bounds(kernel: Kernel, findings: Findings) -> None:
 
 def _check_cover(kernel: Kernel, findings: Findings) -> None:
     """The grid has one block per tile of C; a persistent kernel launches one block (or cluster) for a single tile."""
-    large, tiny = Shape.cube(LARGE), Shape(1, 8, 8)
-    if kernel.takes(large) and kernel.takes(tiny) and math.prod(kernel.launch(large).grid) <= PERSISTENT:
+    tiny = Shape(1, 8, 8)
+    if kernel.takes(LARGE_SHAPE) and kernel.takes(tiny) and math.prod(kernel.launch(LARGE_SHAPE).grid) <= PERSISTENT:
         small = kernel.launch(tiny)
         findings.require(
             math.prod(small.grid) == math.prod(small.cluster or (1,)),

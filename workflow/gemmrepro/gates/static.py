@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from gemmrepro import operations, registry
+from gemmrepro import registry
 from gemmrepro.build.record import Build, MachineCode
 from gemmrepro.build.sass import allocated_registers
+from gemmrepro.operations import Shape
+from gemmrepro.registry.keys import usual_shapes
 
 REGISTERS_PER_SM = 65536
 """32-bit registers of an SM (CUDA C++ Programming Guide, compute capabilities 8.0 to 12.0)."""
@@ -54,13 +56,14 @@ def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode, toolki
         built: the machine code of this entry point.
         toolkit: whose compiler made it, for what only one of them spills.
     """
-    launch = kernel.launch(_smallest_shape(kernel))
+    launches = [kernel.launch(shape) for shape in _shapes(kernel)]
     # If the compiler chose the block size, the build record states it.
-    threads = built.threads or math.prod(launch.block)
+    threads = built.threads or max(math.prod(launch.block) for launch in launches)
+    dynamic_shared = max(launch.shared_bytes for launch in launches)
     return [
         _at_most(arch, "threads per block", "the hardware's limit", 1024, threads),
         *_spill_checks(kernel, arch, built, toolkit),
-        *_resource_checks(kernel, arch, built, threads, launch.shared_bytes),
+        *_resource_checks(kernel, arch, built, threads, dynamic_shared),
         *_opcode_checks(kernel, arch, built.instructions),
     ]
 
@@ -150,9 +153,9 @@ def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -
     return checks
 
 
-def _smallest_shape(kernel: registry.Kernel) -> operations.Shape:
-    """The smallest problem that the kernel takes; its block does not depend on the size."""
-    return operations.Shape(*(kernel.accepts.multiple_of.get(axis, 1) for axis in ("m", "n", "k")))
+def _shapes(kernel: registry.Kernel) -> list[Shape]:
+    """Shapes among which a launch has its largest block and its most shared memory."""
+    return [*usual_shapes(kernel), *([registry.LARGE_SHAPE] if kernel.takes(registry.LARGE_SHAPE) else [])]
 
 
 def advisory_check(advisories: Sequence[str]) -> Check:

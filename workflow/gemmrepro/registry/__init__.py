@@ -15,7 +15,7 @@ from gemmrepro.registry.families import FIGURES, Family, family, family_names, k
 from gemmrepro.registry.groups import Accepts, Call, Code, Compute, Platform, Story, Timing
 from gemmrepro.registry.launches import Buffer, Launch, LibraryStep, Run, Step, Steps, TensorMap, Variant
 from gemmrepro.registry.promises import Expect, Promises, Refusal
-from gemmrepro.registry.records import USUAL_SHAPES, Kernel, parameters, targets
+from gemmrepro.registry.records import LARGE_SHAPE, USUAL_SHAPES, Kernel, parameters, targets
 from gemmrepro.registry.tuning import (
     TUNE_AGAIN,
     Tunable,
@@ -30,6 +30,7 @@ __all__ = [
     "COMPILERS",
     "DTYPES",
     "FIGURES",
+    "LARGE_SHAPE",
     "LAYOUTS",
     "TUNE_AGAIN",
     "USUAL_SHAPES",

@@ -20,6 +20,9 @@ from gemmrepro.registry.promises import Promises
 USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
 """Representative shapes on which launches are evaluated, for keys and checks."""
 
+LARGE_SHAPE = Shape.cube(16384)
+"""One on which a launch that depends on the shape has its largest block."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
