@@ -157,10 +157,13 @@
   };
   const of_figure = (id) => {
     const [title, command, csv, rows] = evidence.figures[id];
+    // Of one row: the first of a kernel of ours, as a library's has no source.
+    const drawn = rows.map((each) => about(each)?.links ?? []);
+    const links = drawn.find((each) => each.some(([name]) => name.startsWith("Machine code"))) ?? drawn[0] ?? [];
     return {
       title,
       facts: [["Drawn from", `${rows.length} rows`]],
-      links: [...files([["Numbers (CSV)", csv]]), ...(about(rows[0] ?? "")?.links ?? []).filter(([name]) => /^(Source|Program|Machine code|What)/.test(name))],
+      links: [...files([["Numbers (CSV)", csv]]), ...links.filter(([name]) => /^(Source|Program|Machine code|What)/.test(name))],
       rows,
       command,
       needs: false,

@@ -80,6 +80,7 @@ def functions(sources: Sources) -> dict[str, Any]:
         "quotient": live.quotient,
         "product": live.product,
         "as_fast": live.as_fast,
+        "outcome": live.outcome,
         "share": live.share,
         "table": table,
         "listed": lambda words: listed([*map(str, words)]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
@@ -88,6 +88,15 @@ def with_unit(text: str, unit: str) -> str:
 def number(value: float, unit: str = "", digits: int = 3) -> Live:
     """A number that the text itself states, such as one from a data sheet."""
     return Live(f"{format_number(value, digits)}{f' {unit}' if unit else ''}", float(value))
+
+
+def outcome(text: object, compared: Sequence[Live], formula: str) -> Live:
+    """What comparing numbers comes to, such as how many pass: `text`, with the rows of all of them behind it."""
+    links = [each.link for each in compared if each.link]
+    if not links:
+        return UNKNOWN
+    rows = tuple(dict.fromkeys(row for each in compared for row in each.behind))
+    return Live(str(text), float(len(rows)), links[0], any(each.stale for each in compared), formula, rows)
 
 
 def percent(part: float) -> Live:
