@@ -10,7 +10,7 @@
 
 #include "crt/14_certified_shared.cu"
 
-// Gauges of a tile's lines, and where they lie: behind the ring, for each consumer.
+// Gauges of a tile's rows and columns; each consumer has a set of its own, after the ring.
 struct TileGauges {
     alignas(16) Gauge columns[BN];
     Gauge rows[BM];
@@ -22,7 +22,7 @@ struct BoundShared {
 static_assert(sizeof(BoundShared) <= 227 * 1024, "a block's shared memory");
 
 // The tiles of C, in the order of tile_at, cut into as many runs as the first wave has blocks. The wave takes one tile of each
-// run, at an offset that changes from run to run: else runs of 16 tiles, a group's height, would show one row of each group.
+// run, at an offset that changes from run to run: otherwise runs of 16 tiles, a group's height, would show one row of each group.
 struct Runs {
     int length, longer;  // tiles of a run; the first `longer` runs have one more
 
@@ -106,7 +106,7 @@ __device__ __forceinline__ void bound(const TensorMap& coarse_a, const TensorMap
 // threads of a block.
 __device__ __forceinline__ bool is_double_faster(const float4* worst, const Runs& runs, int wave, int m, int n, int k,
                                                  int loosened) {
-    __shared__ unsigned pass[CHOICES];  // tiles that LEAST moduli and so many more are enough for
+    __shared__ unsigned pass[CHOICES];  // tiles for which LEAST + i moduli suffice
     if (threadIdx.x < CHOICES) {
         pass[threadIdx.x] = 0;
     }
@@ -129,18 +129,19 @@ __device__ __forceinline__ bool is_double_faster(const float4* worst, const Runs
     __syncthreads();
     const double work = 2.0 * m * n * k;
     const double read = static_cast<double>(m) * k + static_cast<double>(k) * n, written = static_cast<double>(m) * n;
-    bool faster = true;
 #pragma unroll
     for (int i = 0; i < CHOICES; ++i) {
         const double share = static_cast<double>(pass[i]) / wave;
         const double time = work * ((1.0 - share) * TIME_TILES + share * (LEAST + i) * TIME_8_BIT) +
                             (LEAST + i + 8) * (read + share * written) * TIME_BYTE;
-        faster = faster && !(pass[i] > 0 && time < work * TIME_DOUBLE);
+        if (time < work * TIME_DOUBLE) {
+            return false;
+        }
     }
-    return faster;
+    return true;
 }
 
-// A tile per block; all of C if it has no more. Any number of blocks of THREADS
+// One tile per block, or all of C if it has fewer tiles. Any number of blocks of THREADS
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 bound_first_wave(const __grid_constant__ TensorMap coarse_a, const __grid_constant__ TensorMap coarse_b,
                  const Gauge* gauges_a, const Gauge* gauges_b, float* worst, int m, int n, int k) {
@@ -149,7 +150,7 @@ bound_first_wave(const __grid_constant__ TensorMap coarse_a, const __grid_consta
     bound(coarse_a, coarse_b, gauges_a, gauges_b, worst, wave, [&](int i) { return runs.sampled(i); }, m, n, k);
 }
 
-// The other tiles, unless all of C goes to double, which the plan then says. As many blocks as the first wave has
+// The other tiles; if all of C goes to double, none, and the plan says so. Same grid as bound_first_wave
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 bound_others(const __grid_constant__ TensorMap coarse_a, const __grid_constant__ TensorMap coarse_b, int* plan,
              const Gauge* gauges_a, const Gauge* gauges_b, float* worst, int m, int n, int k, int loosened, int eager) {

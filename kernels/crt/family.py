@@ -867,7 +867,7 @@ def _certified() -> Kernel:
     )
 
 
-BOUND_LINES = 2 * (BM + _NARROW.bn) * 8
+BOUND_GAUGES = 2 * (BM + _NARROW.bn) * 8
 """Gauges of a tile's rows and columns, for each of two consumers of the bound in R11 and R17, behind the ring."""
 THIRD_SHARED = 4 * (BM + 64) * 16 * 8
 """The ring of native_nn_early: 4 stages of 128 x 16 and 16 x 64 doubles."""
@@ -886,20 +886,23 @@ def _early(step: Step, number: int) -> Step:
 
 def _with_gauges(shape: Shape) -> Launch:
     launch = _BOUND.launch(shape)
-    return replace(launch, shared_bytes=launch.shared_bytes + BOUND_LINES)
+    return replace(launch, shared_bytes=launch.shared_bytes + BOUND_GAUGES)
+
+
+_GAUGED_BOUND = replace(
+    _BOUND,
+    launch=_with_gauges,
+    expects=(
+        *(expect for expect in _BOUND.expects if not expect.opcode.startswith("(LDS")),
+        Expect(r"LDS\.128", "gauges of two columns are read from shared memory at once", least=24),
+    ),
+)
 
 
 def _overlapped_steps() -> tuple[Step, ...]:
     """R10's, of which two are new: the bound, and the tiles in double, each cut into three parts of 128 x 64."""
-    bound = replace(
-        _BOUND,
-        launch=_with_gauges,
-        expects=(
-            *(expect for expect in _BOUND.expects if not expect.opcode.startswith("(LDS")),
-            Expect(r"LDS\.128", "gauges of two columns are read from shared memory at once", least=24),
-            Expect(r"LDG\..*", "no element waits for a gauge: two numbers each, and the plan", most=12),
-        ),
-    )
+    few_loads = Expect(r"LDG\..*", "no element waits for a gauge: two numbers each, and the plan", most=12)
+    bound = replace(_GAUGED_BOUND, expects=(*_GAUGED_BOUND.expects, few_loads))
     native = _grid(lambda s: (min(2 * BLOCKS, 3 * _tiles(s)), 1), (256, 1), lambda s: THIRD_SHARED)
     new = {"bound_tiles": bound}
     steps = [new.get(step.entry, step) for step in _certified_steps()]
@@ -992,24 +995,16 @@ def _certified_shared() -> Kernel:
 
 def _first_wave_steps() -> tuple[Step, ...]:
     """R14's without the glance, and with the bound in two launches of one grid."""
-    compares = replace(
-        _BOUND,
-        launch=_with_gauges,
-        expects=(
-            *(expect for expect in _BOUND.expects if not expect.opcode.startswith("(LDS")),
-            Expect(r"LDS\.128", "gauges of two columns are read from shared memory at once", least=24),
-        ),
-    )
     maps = ("map:coarse_a", "map:coarse_b")
     gauges = ("gauges_a", "gauges_b", "worst", "m", "n", "k")
     stores = Expect(r"STG\..*", "a number a warp is stored, and in the plan that C goes to double", least=3, most=3)
     bound = (
-        replace(compares, entry="bound_first_wave", arguments=(*maps, *gauges)),
+        replace(_GAUGED_BOUND, entry="bound_first_wave", arguments=(*maps, *gauges)),
         replace(
-            compares,
+            _GAUGED_BOUND,
             entry="bound_others",
             arguments=(*maps, "plan", *gauges, 0, 1),
-            expects=(*(expect for expect in compares.expects if not expect.opcode.startswith("STG")), stores),
+            expects=(*(expect for expect in _GAUGED_BOUND.expects if not expect.opcode.startswith("STG")), stores),
         ),
     )
     kept = [step for step in _certified_shared_steps() if step.entry != "glance"]
