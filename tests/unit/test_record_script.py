@@ -165,6 +165,19 @@ def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monke
         assert judged_again or (record.out / "crt/gates.json").read_text() == before
 
 
+@pytest.mark.parametrize(("status", "again"), [("passed", []), ("failed", []), ("not run", ["crt.fused"])])
+def test_a_binary_that_was_not_judged_for_want_of_something_is_judged_now(record, status, again):
+    asked = ("--families", "crt", "--toolkits", "cuda13", "--experiments", "none")
+    assert record(*asked) == 0
+    filed = json.loads((record.out / "crt/gates.json").read_text())
+    filed["crt.fused"]["toolkits"]["cuda13"] |= {"status": status, "cases": []}
+    (record.out / "crt/gates.json").write_text(json.dumps(filed))
+    shutil.rmtree(record.work)
+    assert record(*asked) == 0
+    judged = record.stages.judged(0) if "gates.numeric" in record.stages.named() else []
+    assert judged == again
+
+
 def test_kernels_are_judged_several_at_a_time(record):
     assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none", "--jobs", "3") == 0
     assert record.stages.named() == ["gates.numeric", "measure.sweep"]

@@ -223,14 +223,18 @@ class Family:
         return self.request.out / self.machine.slug
 
     def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
-        """Whether `verdict` is today's numerical gate's, given on this machine and on today's runs."""
+        """Whether `verdict` is today's numerical gate's, given on this machine and on today's runs.
+
+        "not run" is no verdict: what was in the way, such as a missing binary, may be gone.
+        """
         if (verdict.get("gpu"), verdict.get("driver")) != (self.machine.gpu, self.machine.driver):
             return False
-        return all(
-            verdict["toolkits"].get(toolkit, {}).get("gate_key")
-            == gate_key(kernel, read_build(kernel, self.request.build, toolkit).build_key)
-            for toolkit in self._of(kernel)
-        )
+
+        def stands(one: Mapping[str, Any], toolkit: str) -> bool:
+            today = gate_key(kernel, read_build(kernel, self.request.build, toolkit).build_key)
+            return one.get("gate_key") == today and one.get("status") in ("passed", "failed")
+
+        return all(stands(verdict["toolkits"].get(toolkit, {}), toolkit) for toolkit in self._of(kernel))
 
     def _unjudged(self) -> list[str]:
         """Ids of the kernels that need a numerical verdict; a recorded one that still holds is copied."""
