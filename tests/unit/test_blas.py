@@ -291,7 +291,7 @@ def test_a_binary_of_other_sources_is_refused(tmp_path: Path) -> None:
         (b"", ["multiply_whole"], r"cannot be loaded on GPU 0 .*; build it again"),
         (b"no binary at all", ["multiply_whole"], r"cannot be loaded on GPU 0 .*; build it again"),
         (b"\x7fELF of another architecture", [], r"cannot be loaded on GPU 0 \(no binary for GPU\); build it again"),
-        (b"\x7fELF of older sources", ["multiply_whole"], r"has no launch 'glance' \(not found\); build it again"),
+        (b"\x7fELF of older sources", ["multiply_whole"], r"has no launch 'decide' \(not found\); build it again"),
     ],
 )
 def test_a_binary_that_is_none_of_this_gpu_is_refused_in_a_sentence(
@@ -312,7 +312,7 @@ def test_a_binary_that_is_none_of_this_gpu_is_refused_in_a_sentence(
     monkeypatch.setitem(sys.modules, "cuda.core", core)
     (tmp_path / "x.fatbin").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        program.Program(tmp_path / "x.fatbin", 0)._function("glance", 0)
+        program.Program(tmp_path / "x.fatbin", 0)._function("decide", 0)
 
 
 def test_another_gpu_than_hoppers_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +447,7 @@ def test_row_major_operands_are_launched_as_the_record_says(
     for (entry, launch, arguments), step in zip(calls, steps, strict=True):
         assert launch == step.launch(shape), entry
         wanted = [names.get(str(argument), argument) for argument in step.arguments]
-        if entry in ("glance", "decide"):
+        if entry in ("bound_others", "decide"):
             assert wanted[-2:] == [0, 1] and arguments[-2:] == [5, 0]
             wanted, arguments = wanted[:-2], arguments[:-2]
         assert arguments == ([*wanted[:2], "some", *wanted[3:]] if entry == "decide" else wanted), entry
@@ -606,7 +606,7 @@ def test_lengths_launches_and_tensor_maps_are_kept(monkeypatch: pytest.MonkeyPat
     lengths = {name: each for name, (_, _, each) in layout.arrays.items()}
     for start in (0, 4096, 0, 4096):
         addresses = {name: start + first for name, (first, _, _) in layout.arrays.items()}
-        maps = loaded._maps("bound_tiles", program.Workspace(None, addresses, lengths))
+        maps = loaded._maps("bound_others", program.Workspace(None, addresses, lengths))
         assert [made[one - 1] for one in maps] == [
             (addresses[name], (lines, 608)) for name, lines in (("coarse_a", 700), ("coarse_b", 1030))
         ]

@@ -1,6 +1,6 @@
-"""R14 of `crt`, loaded once for each GPU, and its launches in order.
+"""R17 of `crt`, loaded once for each GPU, and its launches in order.
 
-The record launches all of R14's kernels whatever the device decides. Here the host reads the decision, 24 bytes,
+The record launches all of R17's kernels whatever the device decides. Here the host reads the decision, 12 bytes,
 before it goes on, and launches the product that it takes: of all tiles, or of those that a list names. Only the host
 can launch cuBLAS's DGEMM where no tile takes residues, and tiles in double beside the passes over A and B, which leave
 tensor cores idle.
@@ -31,7 +31,7 @@ from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
 from gemmrepro.registry import Kernel, Launch, Step, TensorMap
 
-KERNEL = "crt.certified_shared"
+KERNEL = "crt.first_wave"
 BUILT = ROOT / "results" / "build" / "cuda13"
 NATIVES = {(False, False): "nn", (False, True): "nt", (True, False): "tn", (True, True): "tt"}
 """Endings of the entry points in double, by whether A and B are transposed."""
@@ -159,9 +159,14 @@ class Workspace:
 
     def plan(self, cupy_stream: Any) -> Plan:
         """What the device decided, once it has."""
-        first = self.addresses["plan"] - int(self.memory.data.ptr)
-        words = self.memory[first : first + 3 * _int().itemsize].view(_int)
-        return Plan(*map(int, words.get(stream=cupy_stream)))
+        import cupy
+
+        size = 3 * _int().itemsize
+        words = cupy.cuda.alloc_pinned_memory(size)
+        runtime = cupy.cuda.runtime
+        runtime.memcpyAsync(words.ptr, self.addresses["plan"], size, runtime.memcpyDeviceToHost, cupy_stream.ptr)
+        cupy_stream.synchronize()
+        return Plan(*map(int, np.frombuffer(words, _int, 3)))
 
 
 @dataclass(frozen=True)
@@ -314,19 +319,14 @@ class Program:
     def _decide(self, factors: Factors, arrays: Workspace, stream: Any, held: Held | None) -> None:
         shape = factors.shape
         m, n, k = map(_int, (shape.m, shape.n, shape.k))
-        self._launch(
-            stream,
-            "glance",
-            self._steps["glance"].launch(shape),
-            *(*_steps(factors.a), *_steps(factors.b)),
-            *(arrays.at("inner", "plan"), m, n, k, _int(factors.loosened), _int(0)),
-        )
         for side, one in (("a", factors.a), ("b", factors.b)):
             if held is None or held.side != side:
                 self._measure(side, _lines(side, one), arrays, stream)
-        gauges = arrays.at("plan", "gauges_a", "gauges_b", "worst")
-        bound = self._steps["bound_tiles"].launch(shape)
-        self._launch(stream, "bound_tiles", bound, *self._maps("bound_tiles", arrays), gauges, m, n, k)
+        gauges = arrays.at("gauges_a", "gauges_b", "worst")
+        first, others = (self._steps[entry].launch(shape) for entry in ("bound_first_wave", "bound_others"))
+        maps, loosened = self._maps("bound_others", arrays), (_int(factors.loosened), _int(0))
+        self._launch(stream, "bound_first_wave", first, *maps, gauges, m, n, k)
+        self._launch(stream, "bound_others", others, *maps, arrays.at("plan"), gauges, m, n, k, loosened)
         lists = arrays.at("worst", "plan", "some", "list", "natives", "kinds")
         self._launch(stream, "decide", ONCE, lists, m, n, k, _int(factors.loosened), _int(0))
 
@@ -462,7 +462,7 @@ def _copy(arrays: Workspace, source: str, to: str, cupy_stream: Any) -> None:
 
 
 def _shares_tiles(factors: Factors, plan: Plan) -> bool:
-    """Whether the product is made on shared tiles: where R14's `is_shared` lets it, and few rows are padding."""
+    """Whether the product is made on shared tiles: where the kernel's `is_shared` lets it, and few rows are padding."""
     shape, params = factors.shape, _kernel().params
     rows, per_cluster = _ceil(shape.m, params["bm"]), params["cluster"] * params["tall"] // params["bm"]
     padding = -rows % per_cluster
