@@ -66,8 +66,8 @@ LAWS = {
     "phi = 2": Law(2.0),  # 16
     "a quarter of the tiles": Law(0.5, share=0.25),  # in double, the others with 14
     "half of the tiles": Law(0.5, share=0.5),  # so many that dgemm should leave all to double
-    "phi = 2.7": Law(2.7),  # passes the glance, and fails in most tiles
-    "phi = 4": Law(4.0),  # fails at the glance
+    "phi = 2.7": Law(2.7),  # fails in most tiles
+    "phi = 4": Law(4.0),  # fails in all
 }
 
 

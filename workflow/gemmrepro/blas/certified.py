@@ -156,7 +156,7 @@ def dgemm(
         accuracy: gamma. "sqrt": 2 sqrt(k) u, about what a DGEMM's roundings amount to. "worst": k u, the bound that any
             DGEMM has; it takes fewer moduli. Or a number: below k u, elements that are multiplied in double keep k u.
         details: return (C, Details) instead.
-        binary: the fat binary of crt.certified_shared; by default the build stage's.
+        binary: the fat binary of crt.first_wave; by default the build stage's.
 
     Raises:
         UserError: operands that do not fit, overlap C, are not on a Hopper GPU or not float64; scalars that are no real
