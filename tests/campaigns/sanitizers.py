@@ -82,8 +82,8 @@ def shapes_of(kernel: registry.Kernel) -> tuple[Shape, ...]:
     if op.startswith("gemm"):
         step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"}
         wanted = [{"m": 200, "n": 136, "k": 72}, {"m": 300, "n": 776, "k": 200}]
-        if kernel.id in ("crt.certified_shared", "crt.first_wave"):  # their product of long K
-            wanted.append({"m": 300, "n": 264, "k": 6200})
+        if "long" in kernel.params:  # a product of its own for long K
+            wanted.append({"m": 300, "n": 264, "k": kernel.params["long"] + 56})
         if kernel.id == "crt.first_wave":  # tiles beside those of the first wave
             wanted.append({"m": 2100, "n": 1700, "k": 72})
         return tuple(

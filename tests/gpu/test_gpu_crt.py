@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from crt_kinds import CERTIFIED, KERNELS, WINOGRAD
 from gpu_tools import fp64_operands, load
 
 from gemmrepro import registry
@@ -22,12 +23,8 @@ from certified_cases import CASES
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = registry.kernels("crt")
-CERTIFIED = [kernel for kernel in KERNELS if kernel.rung in ("R10", "R11", "R14", "R17")]
-"""Those that choose how many moduli they take, and leave Inf and NaN as DGEMM does."""
 FIXED = [kernel for kernel in KERNELS if kernel not in CERTIFIED]
 FAST = [kernel for kernel in FIXED if kernel.id != "crt.accurate"]
-WINOGRAD = [kernel for kernel in FIXED if kernel.rung in ("R9", "R12", "R13")]
 SHAPE = Shape(300, 265, 330)
 """Several tiles of C with tails, odd columns, and a K that is no multiple of 16."""
 

@@ -9,6 +9,7 @@ import re
 import shutil
 
 import certified_grid
+import crt_kinds
 import numpy as np
 import pytest
 from certified_cases import CASES, U, judged, relative
@@ -161,10 +162,9 @@ def test_every_launch_of_r11_waits_for_the_one_before_it_does_anything() -> None
     assert [step.arguments for step in steps] == [step.arguments for step in before]
 
 
-@pytest.mark.parametrize("name", ["certified", "overlapped", "certified_shared", "first_wave"])
+@pytest.mark.parametrize("kernel", crt_kinds.CERTIFIED, ids=lambda kernel: kernel.id)
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(129, 385, 65), Shape(700, 1030, 600), Shape.cube(4096)])
-def test_launches_cover_every_shape(shape: Shape, name: str) -> None:
-    kernel = registry.kernel(f"crt.{name}")
+def test_launches_cover_every_shape(shape: Shape, kernel: registry.Kernel) -> None:
     grids = {step.entry.removesuffix("_early"): step.launch(shape).grid for step in kernel.own_launches}
     room = {name: array.lengths(shape) for name, array in kernel.run.workspace.items()}
     tiles = -(-shape.m // 128) * -(-shape.n // 192)

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from crt_kinds import CERTIFIED, KERNELS, WINOGRAD
 
 from gemmrepro import experiments, operands, operations, registry
 from gemmrepro.build.record import MachineCode, Usage
@@ -31,7 +32,6 @@ from gemmrepro.ozaki import crt, exact, inputs, moduli, residues, scheme2
 from gemmrepro.ozaki.scheme2 import LAST_ROUNDING
 from gemmrepro.registry import LibraryStep, Step
 
-KERNELS = registry.kernels("crt")
 FUSED = registry.kernel("crt.fused")
 MODES = [(14, 1), (15, 0), (15, 1), (16, 1)]
 """Numbers of moduli, and whether residues are unsigned."""
@@ -490,9 +490,7 @@ def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kerne
     assert kernel.code.defines["NUMBERS"] == str(kernel.params["moduli"])
 
 
-@pytest.mark.parametrize(
-    "kernel", [each for each in KERNELS if each.rung in ("R9", "R12", "R13")], ids=lambda kernel: kernel.id
-)
+@pytest.mark.parametrize("kernel", WINOGRAD, ids=lambda kernel: kernel.id)
 def test_blocks_cover_every_shape(kernel) -> None:
     """Twice a block's rows, columns and depth, and as many tiles as its products' residues have room for."""
     for shape in (Shape(1, 1, 1), Shape(130, 1027, 65), Shape(700, 1030, 600), Shape.cube(4096)):
@@ -512,7 +510,7 @@ def test_blocks_cover_every_shape(kernel) -> None:
 
 @pytest.mark.parametrize(
     "kernel",
-    [each for each in KERNELS if each.rung not in ("R9", "R10", "R11", "R12", "R13", "R14", "R17")],
+    [each for each in KERNELS if each not in (*WINOGRAD, *CERTIFIED)],
     ids=lambda kernel: kernel.id,
 )
 def test_launches_cover_every_shape(kernel) -> None:

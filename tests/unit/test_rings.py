@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import crt_grid
+import crt_kinds
 import hopper_grid
 import pytest
 
@@ -274,8 +275,7 @@ CRT_RINGS = [
     (kernel, step.entry)
     for kernel in registry.kernels("crt")
     if not re.search(r"_\d+$", kernel.id)  # the same sources with other numbers of moduli
-    # Their tiles a list names: test_certified runs all of them.
-    and kernel.id not in ("crt.certified", "crt.overlapped", "crt.certified_shared", "crt.first_wave")
+    and kernel not in crt_kinds.CERTIFIED  # their tiles a list names: test_certified runs all of them
     for step in kernel.run.steps
     if isinstance(step, Step) and step.tensor_maps
 ]
