@@ -677,7 +677,7 @@ def test_cublas_gets_the_transposed_problem(
     ("n", "residues", "double"), [(4096, "0.71 to 0.89", "1.08 to 1.09"), (8192, "0.58 to 0.70", "1.03")]
 )
 def test_the_documented_times_of_a_call_are_the_recorded_ones(n: int, residues: str, double: str) -> None:
-    """Medians of rounds beside cuBLAS's; no input takes more than 1 / 0.9 of its time."""
+    """Medians of rounds beside cuBLAS's; in this recording no input takes more than 1 / 0.9 of its time."""
     found = json.loads((ROOT / "tests/campaigns/recorded/dgemm_speed.json").read_text())
     plain = [line for line in found["lines"] if line["n"] == n and line["way"] == "dgemm"]
     assert len(plain) == 8 and set(found["build_keys"]) == {program.KERNEL}
