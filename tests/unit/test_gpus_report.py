@@ -137,4 +137,5 @@ def test_cards_of_one_model_are_shown_by_their_takes():
     assert lines[0].apart == pytest.approx(0.1) and lines[0].ratios == (None, None)
     text = page(shown)
     assert "This report has one GPU, One GPU." in text and "2 cards of one model: hopper" in text
-    assert text.count("10.0%") == 2
+    assert text.count('<td class="n">10.0%</td>') == 2
+    assert "half of the rows are at most 10.0% apart, those of all at most 10.0%" in text
