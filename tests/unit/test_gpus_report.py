@@ -125,17 +125,25 @@ def test_cards_of_one_model_are_shown_by_their_takes():
         return spread.Take.of({"gpu": {"card": card}}, rows)
 
     assert spread.by_card([take("a", 100.0), take("a", 101.0)]) == {}
-    found = spread.by_card([take("a", 100.0), take("a", 102.0), take("b", 111.1)])
-    run = json.loads(json.dumps({"by_card": found}))
+    takes = [take("a", 100.0), take("a", 102.0), take("b", 111.1)]
+    run = json.loads(json.dumps({"by_card": spread.by_card(takes), **spread.summary(takes)}))
     shown = side_by_side(
         Gpu("One GPU", {}, VerdictsView((), "One GPU", "none", {})),
         [],
         {"hopper": Regimes("hopper", pd.DataFrame(), run)},
     )
-    [(family, cards, lines)] = shown.cards
-    assert (family, cards) == ("hopper", 2) and lines[1].times == (101.0, 111.1) and lines[1].ratios == (2.0, 2.0)
+    [cards] = shown.cards
+    lines = cards.lines
+    assert (
+        (cards.family, cards.count) == ("hopper", 2)
+        and lines[1].times == (101.0, 111.1)
+        and lines[1].ratios == (2.0, 2.0)
+    )
     assert lines[0].apart == pytest.approx(0.1) and lines[0].ratios == (None, None)
     text = page(shown)
     assert "This report has one GPU, One GPU." in text and "2 cards of one model: hopper" in text
     assert text.count('<td class="n">10.0%</td>') == 2
-    assert "half of the rows are at most 10.0% apart, those of all at most 10.0%" in text
+    assert (
+        "Cards of one model (hopper): times of the same row differ by 10.0% sustained (median of 2 rows; at most 10.0%)"
+        in text
+    )

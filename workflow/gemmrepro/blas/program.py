@@ -324,11 +324,12 @@ class Program:
                 self._measure(side, _lines(side, one), arrays, stream)
         gauges = arrays.at("gauges_a", "gauges_b", "worst")
         first, others = (self._steps[entry].launch(shape) for entry in ("bound_first_wave", "bound_others"))
-        maps, loosened = self._maps("bound_others", arrays), (_int(factors.loosened), _int(0))
+        maps = self._maps("bound_others", arrays)
+        choice = (_int(factors.loosened), _int(0))  # and not eager
         self._launch(stream, "bound_first_wave", first, *maps, gauges, m, n, k)
-        self._launch(stream, "bound_others", others, *maps, arrays.at("plan"), gauges, m, n, k, loosened)
+        self._launch(stream, "bound_others", others, *maps, arrays.at("plan"), gauges, m, n, k, choice)
         lists = arrays.at("worst", "plan", "some", "list", "natives", "kinds")
-        self._launch(stream, "decide", ONCE, lists, m, n, k, _int(factors.loosened), _int(0))
+        self._launch(stream, "decide", ONCE, lists, m, n, k, choice)
 
     def _measure(self, side: str, lines: Matrix, arrays: Workspace, stream: Any) -> None:
         """Norms, sums and bytes of a factor's lines, the rows of `lines`."""

@@ -20,6 +20,7 @@ from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements, cubes, is_current, load
 from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
+from gemmrepro.paper.regimes import cards_sentence
 
 VERDICTS = "verdicts.json"
 
@@ -91,13 +92,28 @@ class CardLine:
 
 
 @dataclass(frozen=True)
+class Cards:
+    """The cards of one model that have taken a family's regimes.
+
+    Attributes:
+        count: how many they are.
+        spread: how far their times are apart, in sentences.
+    """
+
+    family: str
+    count: int
+    lines: tuple[CardLine, ...]
+    spread: str
+
+
+@dataclass(frozen=True)
 class SideBySide:
     """What the page of GPUs shows; `cards` are numbered, since their hashes tell a reader nothing."""
 
     names: tuple[str, ...]
     claims: tuple[ClaimLine, ...]
     kernels: tuple[KernelLine, ...]
-    cards: tuple[tuple[str, int, tuple[CardLine, ...]], ...]
+    cards: tuple[Cards, ...]
 
     @property
     def several(self) -> bool:
@@ -191,8 +207,8 @@ def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> 
     return Level(float(row["ratio"]), float(value) / ceilings[ceiling] if known else None)
 
 
-def _cards(regimes: Mapping[str, Regimes]) -> list[tuple[str, int, tuple[CardLine, ...]]]:
-    """The families of which several cards have takes, the number of cards, and their rows."""
+def _cards(regimes: Mapping[str, Regimes]) -> list[Cards]:
+    """The families of which several cards have takes."""
     found = []
     for family, each in regimes.items():
         rows = (each.run.get("by_card") or {}).get("rows") or ()
@@ -208,5 +224,5 @@ def _cards(regimes: Mapping[str, Regimes]) -> list[tuple[str, int, tuple[CardLin
             for row in rows
         )
         if lines:
-            found.append((family, len(lines[0].times), lines))
+            found.append(Cards(family, len(lines[0].times), lines, cards_sentence(each)))
     return found
