@@ -7,7 +7,7 @@
     let
       system = "x86_64-linux";
       sources = builtins.fromJSON (builtins.readFile ./nix/sources.json);
-      images = [ "cuda12" "cuda13" "measure" "pdf" "report" "torch" "torchcpu" ];
+      images = [ "cuda12" "cuda13" "measure" "report" "torch" "torchcpu" ];
 
       # A file by hash. nix/prefetch puts it into the store; else it comes from the folder $GEMMREPRO_FILES (an address
       # such as file:///mnt/files, with --impure).

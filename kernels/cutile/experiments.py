@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Experiment, beside
+from gemmrepro.experiments import Column, Experiment
 
 KERNELS = (
     "cutile.persistent_fp16",
@@ -185,51 +185,7 @@ def refusal(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield context.row(subject, call=point["call"], n=n, refused=int(error is not None), error=error)
 
 
-_BY_RELEASE = beside("cutile", "releases.py")
-
-_TIMED = (
-    *("matmul_fp16", "matmul_bf16", "matmul_tf32", "matmul_fp8_e5m2", "matmul_fp8_e4m3", "matmul_int8", "matmul_fp64"),
-    *("matmul_fp64_small", "published_fp16", "published_tf32", "published_fp8_e5m2", "published_fp64"),
-    *("k_major_fp16", "k_major_bf16", "k_major_tf32", "k_major_fp8_e4m3", "k_major_fp8_e5m2", "k_major_int8"),
-    *("k_major_fp8_e4m3_fast", "k_major_fp8_e4m3_wide", "outer_fp64", "persistent_bf16", "persistent_fp16"),
-    *("persistent_tf32", "persistent_int8", "persistent_fp8_e4m3_fast", "tail_fp16", "tail_bf16", "turned_tf32"),
-    *("pairs_bf16", "pairs_int8", "promoted_fp8_e4m3", "turned_int8", "matmul_fp16_tuned", "matmul_bf16_tuned"),
-    *("matmul_tf32_tuned", "matmul_int8_tuned", "k_major_bf16_tuned", "k_major_tf32_tuned", "k_major_int8_tuned"),
-    *("k_major_fp8_e4m3_tuned", "k_major_fp8_e4m3_fast_tuned", "persistent_fp16_tuned", "persistent_bf16_tuned"),
-    *("persistent_tf32_tuned", "persistent_int8_tuned", "persistent_fp8_e4m3_fast_tuned"),
-)
-_LARGE = (
-    *("matmul_bf16", "k_major_bf16", "k_major_fp8_e4m3", "persistent_bf16", "persistent_tf32", "persistent_int8"),
-    *("persistent_fp8_e4m3_fast", "tail_fp16", "tail_bf16", "pairs_bf16", "pairs_int8", "promoted_fp8_e4m3"),
-    "turned_int8",
-)
-"""A kernel of each kind; those in fp64 would take seconds."""
-
 EXPERIMENTS = (
-    Experiment(
-        name="releases",
-        title="Releases of the compiler",
-        question="How fast is what other releases of tileiras make of the same sources, beside that of the images?",
-        kernels=tuple(f"cutile.{name}" for name in _TIMED),
-        columns=(
-            Column("compiler", "release of tileiras", kind="text"),
-            Column("n", "M = N = K", kind="integer"),
-            Column("compiled", "build key of its binary", kind="text"),
-            Column("tflops", "throughput of its binary", "TFLOP/s"),
-            Column("image", "throughput of the binary by the images' release", "TFLOP/s"),
-            Column("ratio", "speed relative to the images' release", low="low", high="high"),
-            Column("low", "lower end of its 95% interval"),
-            Column("high", "upper end of its 95% interval"),
-        ),
-        points=_BY_RELEASE.points,
-        measure=_BY_RELEASE.measure,
-        parameters={
-            "releases": ["13.3.36", "13.4.59", "13.5.37"],
-            "sizes": {"4096": [f"cutile.{name}" for name in _TIMED], "8192": [f"cutile.{name}" for name in _LARGE]},
-        },
-        sources=("releases.py",),
-        settings={"seconds": 0.1, "rounds": 2},
-    ),
     Experiment(
         name="largest",
         title="The last row of the article's tables",

@@ -264,7 +264,7 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
         "99",
         sys.executable,
     ]
-    command += [str(ROOT / "tests/campaigns/sanitizers.py"), "launch", "--build", str(folder)]
+    command += [str(ROOT / "tests/sanitizers.py"), "launch", "--build", str(folder)]
     return subprocess.run(
         [*command, *(f"{kernel}:{toolkit}:{shape}" for kernel, shape in shapes.items())],
         capture_output=True,

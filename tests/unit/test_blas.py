@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import ROOT
 
 import gemmrepro
 from gemmrepro import registry
@@ -671,28 +670,3 @@ def test_cublas_gets_the_transposed_problem(
     factors = [matrix(OnGpu(array), "X") for array in (*stored, whole[:, :7])]
     library.multiply(*factors, *scalars)
     assert np.allclose(whole[:, :7], wanted, rtol=1e-14, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("n", "residues", "double"), [(4096, "0.71 to 0.89", "1.08 to 1.09"), (8192, "0.58 to 0.70", "1.03")]
-)
-def test_the_documented_times_of_a_call_are_the_recorded_ones(n: int, residues: str, double: str) -> None:
-    """Medians of rounds beside cuBLAS's; in this recording no input takes more than 1 / 0.9 of its time."""
-    found = json.loads((ROOT / "tests/campaigns/recorded/dgemm_speed.json").read_text())
-    plain = [line for line in found["lines"] if line["n"] == n and line["way"] == "dgemm"]
-    assert len(plain) == 8 and set(found["build_keys"]) == {program.KERNEL}
-    for line in plain:
-        base = next(each for each in found["lines"] if (each["n"], each["input"]) == (n, line["input"]))
-        ratios = [theirs / ours for theirs, ours in zip(base["rounds"], line["rounds"], strict=True)]
-        assert base["way"] == "cuBLAS" and line["ratio"] == pytest.approx(np.median(ratios), abs=2e-4)
-
-    def span(lines: list[dict[str, Any]]) -> str:
-        times = [1 / line["ratio"] for line in lines]
-        return " to ".join(dict.fromkeys(f"{time:.2f}" for time in (min(times), max(times))))
-
-    in_double = [line for line in plain if not line["moduli"]]
-    of_residues = [line for line in plain if line["moduli"] and line["native_tiles"] < 10]
-    assert (span(of_residues), span(in_double)) == (residues, double)
-    text = " ".join((ROOT / "docs/dgemm.md").read_text().split())
-    assert residues in text and double in text
-    assert min(line["ratio"] for line in found["lines"]) > 0.9

@@ -1,7 +1,4 @@
-"""R10, R11, R14 and R17 of crt on the CPU: their sources, launch after launch, against `ozaki.decided`.
-
-Few sizes and cases; `tests/campaigns/certified.py` has all of them, other orders of threads, and planted bugs.
-"""
+"""R10, R11, R14 and R17 of crt on the CPU: their sources, launch after launch, against `ozaki.decided`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from campaigns.damages import emptied, halved, zeros
 
 from gemmrepro.host.finished_outputs import NAME, FinishedOutputs
 from gemmrepro.host.sif import HEADER
@@ -59,6 +58,18 @@ def flipped(data: bytes) -> bytes:
 
 def longer(data: bytes) -> bytes:
     return data + data
+
+
+def emptied(data: bytes) -> bytes:
+    return b""
+
+
+def halved(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def zeros(data: bytes) -> bytes:
+    return bytes(len(data))
 
 
 DAMAGE = (emptied, halved, zeros, flipped, longer)

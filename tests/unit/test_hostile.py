@@ -1,4 +1,4 @@
-"""What strangers send runs no code, leaves no folder, and puts no script into the page (campaigns/hostile.py)."""
+"""What strangers send runs no code, leaves no folder, and puts no script into the page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
-from campaigns.hostile import ATTACKS, CANARY, SHELL, Attack, tried
+from hostile import ATTACKS, CANARY, SHELL, Attack, tried
 from support import ROOT, snakemake
 from synthetic import World
 from test_report import make
 
 LARGE = ("a member of 300 MB", "100 members", "16 million samples")
-"""Attacks whose making takes seconds; the campaign tries them."""
+"""Attacks whose making takes seconds."""
 
 
 @pytest.mark.parametrize("attack", [one for one in ATTACKS if not one.name.startswith(LARGE)], ids=lambda one: one.name)

@@ -173,8 +173,8 @@ class TestRecipe:
     def test_ours_are_read(self, path):
         recipe = recipes.read_recipe(path)
         assert bases.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
-        # Those of Debian's packages alone have no lock of Python's.
-        python = () if path.stem in ("torchcpu", "pdf") else (f"envs/requirements/{path.stem}.txt",)
+        # An image of Debian's packages alone has no lock of Python's.
+        python = () if path.stem == "torchcpu" else (f"envs/requirements/{path.stem}.txt",)
         assert recipe.copies == ("docker/apt-locked", LOCK, *python)
 
     def test_the_default_images_share_a_base(self):

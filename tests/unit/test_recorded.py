@@ -156,43 +156,6 @@ def test_a_family_not_yet_recorded_has_no_rows(world):
     assert measured.source == "none"
 
 
-def test_comparison_finds_the_points_that_disagree(world):
-    second = world / "second"
-    slower = [[1.2 * time for time in times] for times in LIBRARY.times]
-    partner = [[1.2 * time for time in times] for times in LIBRARY.baseline]
-    write(second, [KERNEL, replace(LIBRARY, times=slower, baseline=partner)])
-    found = recorded.compare(recording(world), second)
-    assert found.points == 2 and found.times_agree == (1, 2) and found.ratios_agree == (2, 2)
-    assert len(found.apart) == 1 and found.apart[0].startswith("cublas.sgemm library 256 256 256 warm: time")
-    assert found.largest_time_difference == pytest.approx(0.2)
-
-
-def test_a_point_of_one_recording_alone_is_not_compared(world):
-    second = world / "second"
-    write(second, [LIBRARY])
-    found = recorded.compare(recording(world), second)
-    assert (found.points, found.times_agree, found.ratios_agree, found.apart) == (1, (1, 1), (1, 1), ())
-    write(world / "third", pair(512))
-    with pytest.raises(UserError, match="share no point; compare recordings of the same family"):
-        recorded.compare(recording(world), world / "third")
-
-
-def test_rows_without_a_baseline_are_compared_by_their_times():
-    ceilings = ROOT / "reports/recorded/h200/ceilings"
-    found = recorded.compare(ceilings, ceilings)
-    assert found.times_agree == (found.points, found.points) and found.apart == ()
-    assert found.ratios_agree[1] < found.points, "some have no ratio"
-
-
-def test_without_a_ratio_no_ratio_differs(world):
-    for side in ("first", "second"):
-        write(world / side, [LIBRARY])
-        reword(world / side, 0, baseline="", ratio="", ratio_ci_low="", ratio_ci_high="", baseline_median_us="")
-    found = recorded.compare(world / "first", world / "second")
-    assert (found.points, found.times_agree, found.ratios_agree) == (1, (1, 1), (0, 0))
-    assert found.largest_ratio_difference == 0.0
-
-
 @pytest.mark.parametrize("folder", TIMED, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_committed_recordings_pass_every_check(folder, tmp_path):
     """Without a build all rows are stale; with the keys of their own binaries they are current."""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from campaigns.killed_measurement import killed
+from killed_measurement import killed
 from recordings import GPU
 from records import record
 from synthetic import write_build
@@ -230,7 +230,7 @@ def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys
 
 
 def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
-    """SIGKILL of a real process at two random moments; tests/campaigns/killed_measurement.py tries more."""
+    """SIGKILL of a real process at two random moments."""
     finished, lost = killed(tmp_path, 2, 0.1, random.Random(7))
     assert finished and lost == []
 

@@ -1,14 +1,9 @@
 """The regimes on a synthetic GPU: what steady and rested mean, energy, the order of blocks, and rows from samples."""
 
 import dataclasses
-import json
-import math
 import statistics
 
-import numpy as np
 import pytest
-from campaigns import repeating
-from support import ROOT
 from synthetic_gpu import CAP, HIGHEST, IDLE_W, SyntheticGpu
 
 from gemmrepro.measure.plan import Point
@@ -162,36 +157,6 @@ def test_idle_power_is_what_the_synthetic_gpu_draws_at_rest():
         seen.append(gpu.read())
     assert derived.counted_power(seen) == pytest.approx(IDLE_W, rel=0.01)
     assert dataclasses.asdict(seen[0])["clock_mhz"] == HIGHEST
-
-
-def test_the_scatter_of_takes_is_told_from_that_of_their_blocks():
-    """Takes that are 2 % apart with blocks of 0.5 %, and takes that are not."""
-    rng = np.random.default_rng(1)
-
-    def row(of_takes: float) -> dict[str, list[repeating.Block]]:
-        levels = rng.normal(0, of_takes, 40)
-        return {
-            str(take): [
-                repeating.Block(100 * math.exp(level + rng.normal(0, 0.005)), 1500, 600, True, [1.0, 1.01] * 4, 0.4)
-                for _ in range(4)
-            ]
-            for take, level in enumerate(levels)
-        }
-
-    apart, alike = row(0.02), row(0.0)
-    assert math.sqrt(repeating.of_takes([apart])) == pytest.approx(0.02, rel=0.4)
-    assert math.sqrt(repeating.of_takes([alike])) < 0.002
-    assert math.sqrt(repeating.squares(apart)[0]) == pytest.approx(0.005, rel=0.2)
-    few, many = (repeating.predicted(alike, 0.0, "sustained", 0.4, pairs) for pairs in (2, 8))
-    assert few == pytest.approx(2 * many) and repeating.chance(many, 0.01) > repeating.chance(few, 0.01)
-
-
-def test_every_recorded_take_has_a_part_in_the_estimate():
-    outcome = json.loads((ROOT / "tests/campaigns/recorded/repeating.json").read_text())
-    first, *others = repeating.read(["hopper", "crt"]).items()
-    for regime, told in outcome.items():
-        assert told["rows"] == sum(point[-1] == regime for point in first[1]) == 19
-        assert told["measured"] == [repeating.measured(*each, regime) for each in others] != []
 
 
 @pytest.mark.parametrize(

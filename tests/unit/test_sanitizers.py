@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from campaigns import sanitizers
+import sanitizers
 from support import ROOT
 from synthetic import write_build
 
@@ -124,7 +124,7 @@ def test_every_gated_binary_has_a_current_outcome() -> None:
                 current = said.get(toolkit, {}).get("build_key") == judged["build_key"]
                 if judged["status"] == "passed" and not current:
                     lacking.add((kernel, toolkit))
-    assert not lacking, "campaigns/sanitizers.py run them, report --record files what they say"
+    assert not lacking, "tests/sanitizers.py: run them, report --record files what they say"
 
 
 KERNEL, KEY = "pytorch.gelu", "0123456789abcdef"

@@ -1,4 +1,4 @@
-"""The environments of campaigns/environments.py: each plans the default run, or is refused in one line."""
+"""Each environment of environments.py plans the default run, or is refused in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from campaigns.environments import CASES, FULL, PLAN, Case, tried
+from environments import CASES, FULL, PLAN, Case, tried
 from support import ROOT
 
 LEFT_OUT = ("an ordinary clone", "a path with blanks", "no network, no images yet")
@@ -16,7 +16,6 @@ LEFT_OUT = ("an ordinary clone", "a path with blanks", "no network, no images ye
 
 @pytest.mark.parametrize("case", [one for one in CASES if one.name not in LEFT_OUT], ids=lambda case: case.name)
 def test_an_environment_is_as_expected(case: Case) -> None:
-    """The campaign also runs a job in each and checks a family."""
     if not (ROOT / ".git").exists():
         pytest.skip("this checkout is no clone, and the cases are copies of what is committed")
     if case.user and os.geteuid():

@@ -121,8 +121,6 @@ class Edit:
 
 
 CRT, LADDER = list(registry.kernels("crt")), "kernels/ladder"
-RELEASES = {"experiments_cutile": 1, "figures_cutile": 1}
-"""What follows from the gates and the builds themselves: an experiment of cuTile's judges other releases' binaries."""
 OF_EVERY_FAMILY = rows(*FAMILIES)
 
 EDITS = [
@@ -142,7 +140,7 @@ EDITS = [
         f"{LIBRARY}/gates/bounds.py",
         "LAMBDA = ",
         "LAMBDA = 1e9 * ",
-        gates(with_op("gemm")) | RELEASES,
+        gates(with_op("gemm")),
     ),
     Edit(
         "the bound of scheme II, in the ozaki package",
@@ -163,21 +161,21 @@ EDITS = [
         f"{LIBRARY}/gates/ceilings.py",
         "WGMMA_TOLERANCE = ",
         "WGMMA_TOLERANCE = 1e9 * ",
-        gates(with_op("ceiling_flops")) | RELEASES,
+        gates(with_op("ceiling_flops")),
     ),
     Edit(
         "the bound of GELU",
         f"{LIBRARY}/gates/pointwise.py",
         "GAMMA = ",
         "GAMMA = 1e9 * ",
-        gates(with_op("gelu", "gemm_epilogue")) | RELEASES,
+        gates(with_op("gelu", "gemm_epilogue")),
     ),
     Edit(
         "the lengths that vectors are judged at",
         f"{LIBRARY}/gates/vectors.py",
         "LENGTHS = (",
         "LENGTHS = (7, ",
-        gates(with_op("vector_copy", "reduce", "histogram")) | RELEASES,
+        gates(with_op("vector_copy", "reduce", "histogram")),
     ),
     # Records: what is run, judged, drawn and told.
     Edit(
@@ -206,8 +204,7 @@ EDITS = [
         "--opt-level 3",
         "--opt-level 2",
         # Two jobs compile CuTe's kernels with CUDA 13, the second of them those in Python.
-        {job.replace("_cute_cuda13", "_cute_cuda13_2"): count for job, count in chain(compiled_by("cute_dsl")).items()}
-        | RELEASES,
+        {job.replace("_cute_cuda13", "_cute_cuda13_2"): count for job, count in chain(compiled_by("cute_dsl")).items()},
     ),
     Edit("the order of the winners' file", f"{LADDER}/tuned/h200.json", "{", "{ "),
     # Recordings and their form.

@@ -199,8 +199,7 @@ def test_the_bill_of_materials_fits_its_schema_and_names_nearly_every_hash(env: 
         python = {(each["name"], each["version"]) for each in lock["python"]}
         assert {name for name, _ in python if "hashes" not in parts[name, _]} <= {"pip", "setuptools"}
     unlicensed = [part["purl"] for part in bill["components"] if "licenses" not in part]
-    # A browser needs X11's libraries, whose copyright files hold the text of a licence and no name.
-    assert len(unlicensed) <= (0.25 if env == "pdf" else 0.1) * len(parts), unlicensed
+    assert len(unlicensed) <= 0.1 * len(parts), unlicensed
 
 
 def test_a_signed_image_runs_without_a_network(finished: Path) -> None:

@@ -2,7 +2,7 @@
 
 # Largest image first: a build needs four times its image's size, so the peak on disk is lowest while the others do not
 # exist yet. A build keeps one core busy: with two, two images are built side by side. PyTorch's comes last: only its own experiments wait for it.
-for rank, env in enumerate(["pdf", "torch", "measure", "report", "torchcpu", "cuda12", "cuda13"]):
+for rank, env in enumerate(["torch", "measure", "report", "torchcpu", "cuda12", "cuda13"]):
 
     rule:
         # The one rule that cannot run in a container: it calls the host's image builder.

@@ -23,22 +23,18 @@ rule report:
             for name in ("discussion", "finding")
             if Path(path := checked_out(f"kernels/{family}/{name}.html.j2")).is_file()
         ],
-        compilers=[
-            path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/compilers.csv")).is_file()
-        ],
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
         declarations=[
             checked_out(path)
             for path in (
                 "kernels/references.yaml",
                 "kernels/mechanisms.yaml",
-                "kernels/goals.yaml",
                 "CITATION.cff",
             )
         ],
         schemas=[
             checked_out(f"workflow/schemas/{name}.schema.yaml")
-            for name in ("verdicts", "citation", "sanitizers", "goals")
+            for name in ("verdicts", "citation", "sanitizers")
         ],
         sanitizers=[path for family in FAMILIES for path in PLAN.recorded(family, SANITIZERS, MANIFEST)],
         others=expand("results/gpus/{gpu}/verdicts.json", gpu=PLAN.other_gpus),
@@ -86,41 +82,3 @@ rule report_zip:
         "Packing the report into {output}"
     shell:
         "python3 -m gemmrepro.paper.archive --report reports --out {output} 2>&1 | tee {log}"
-
-
-rule single_page:
-    input:
-        rules.report.output,
-    output:
-        "reports/gemmrepro.html",
-    log:
-        "results/logs/single_page.log",
-    container:
-        image("report")
-    params:
-        code=code("paper.single"),
-    message:
-        "Writing the report as one page, {output}"
-    shell:
-        "python3 -m gemmrepro.paper.single --report reports --out {output} 2>&1 | tee {log}"
-
-
-rule pdf:
-    # By the engine that the page is tested with, in an image of its own, since a default run needs no browser. Its
-    # sandbox wants namespaces that a container does not give; the page is ours and loads nothing from outside.
-    input:
-        report=rules.report.output,
-        image=in_image("pdf"),
-    output:
-        "reports/gemmrepro.pdf",
-    log:
-        "results/logs/pdf.log",
-    shadow:
-        "minimal"
-    container:
-        image("pdf")
-    message:
-        "Printing the paper to {output}"
-    shell:
-        "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --log-level=3 --user-data-dir=profile"
-        ' --no-pdf-header-footer --print-to-pdf={output} "$PWD/{input.report[0]}" 2>&1 | tee {log}'

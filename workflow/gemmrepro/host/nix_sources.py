@@ -42,7 +42,7 @@ APART = {"cuda12": "trixie non-free", "apptainer": "sid main"}
 BASE = ("?essential", "?priority(required)", "apt")
 """apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
 
-IMAGES = ("cuda12", "cuda13", "measure", "pdf", "report", "torch", "torchcpu")
+IMAGES = ("cuda12", "cuda13", "measure", "report", "torch", "torchcpu")
 """Environments with a Dockerfile."""
 
 LOCKS = ("cuda12", "cuda13", "measure", "report", "torch", "host")

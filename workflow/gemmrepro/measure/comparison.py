@@ -41,8 +41,8 @@ BASELINE, TIME = "baseline", "time"
 """Which time of the rounds decides: adjusted for the baseline's, or unadjusted."""
 
 CONFIDENCE = {BASELINE: 0.994, TIME: 0.997}
-"""Of the interval that decides. Rounds are few and their scatter is not normal: tests/campaigns/comparing.py has what
-comes of it, which is to be at most 1 % of false alarms."""
+"""Of the interval that decides. Rounds are few and their scatter is not normal, so these levels were
+set by resampling recorded rounds, for at most 1 % of false alarms."""
 
 CARDS = 0.003
 """The standard deviation of the difference between two cards of one model, as a logarithm, besides the rounds'. With it

@@ -25,7 +25,6 @@ from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import Claim
-from gemmrepro.judge.goals import judge
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
@@ -38,7 +37,6 @@ from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.figures.points import counted
-from gemmrepro.paper.goals import GoalsView, goals_csv
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
@@ -71,9 +69,6 @@ def render(inputs: Inputs) -> dict[str, str]:
     inputs.files.text(script, evidence_index.SCRIPT)
     environment = _environment(inputs, declared, found, families, baselines)
     cited = _cited(inputs)
-    judged = judge(inputs.measured, inputs.regimes)
-    inputs.files.text(goals_csv(judged), "data/goals.csv")
-    environment.globals |= {"goals": GoalsView.of(judged)}
     environment.globals |= {"cited": cited, "linked_data": linked_data(cited, references(), _described(families))}
     pages = {}
 
@@ -221,7 +216,6 @@ def _described(families: Sequence[FamilyView]) -> dict[str, str]:
     """The data that the report offers, for those who look for data: places and what is there."""
     told = {
         "data/claims.csv": "every claim with its verdict; claims.schema.json describes the columns",
-        "data/goals.csv": "every goal of this project beyond the articles, and what was reached",
         "data/verdicts.json": "every claim with the values and rows behind its verdict; see verdicts.schema.json",
         "data/published.csv": "every number that the articles print",
     }

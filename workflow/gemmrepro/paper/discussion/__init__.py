@@ -24,7 +24,6 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.discussion import live
-from gemmrepro.paper.discussion.compilers import Compilers
 from gemmrepro.paper.discussion.ladder import Ladder
 from gemmrepro.paper.discussion.measured import Measured
 from gemmrepro.paper.discussion.names import named
@@ -41,7 +40,6 @@ FINDING = "finding.html.j2"
 def functions(sources: Sources) -> dict[str, Any]:
     """The names that a fragment sees."""
     ladder, measured, reference = Ladder(sources), Measured(sources), Reference(sources)
-    compilers = Compilers(sources)
     return {
         "size": SIZE,
         "gpu": sources.gpu(),
@@ -70,9 +68,6 @@ def functions(sources: Sources) -> dict[str, Any]:
         "ceiling": reference.ceiling,
         "peak": reference.peak,
         "waves": reference.waves,
-        "compilers": compilers.table,
-        "compiled_otherwise": compilers.differing,
-        "compiled_speeds": compilers.speeds,
         "published": reference.published,
         # Arithmetic and text.
         "number": live.number,

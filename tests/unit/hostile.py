@@ -1,22 +1,17 @@
 """What a stranger sends: recordings, bundles, claims, names and configurations that attack whoever reads them.
 
-    PYTHONPATH=workflow python tests/campaigns/hostile.py --markdown --out tests/campaigns/recorded/hostile.json
-
 Each attack has a channel and tries to run code, to leave its folder, or to use up memory or time. It holds if it is
 refused in one sentence, or does nothing; whatever it does, the file named in CANARY must not appear, and nothing may be
 written outside of its own folder. Scripts in the page are tried in tests/unit/test_hostile.py, forged bundles in
-`fakes.py`. docs/reliability.md has the outcome.
+`fakes.py`.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import os
 import signal
 import struct
-import sys
 import tempfile
 import zipfile
 import zlib
@@ -26,21 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "workflow")]
+import yaml
+from support import ROOT
 
-import yaml  # noqa: E402
-
-from gemmrepro import registry  # noqa: E402
-from gemmrepro.core import cache  # noqa: E402
-from gemmrepro.core.files import write_json  # noqa: E402
-from gemmrepro.core.journal import Journal  # noqa: E402
-from gemmrepro.errors import UserError  # noqa: E402
-from gemmrepro.host import compare, config  # noqa: E402
-from gemmrepro.host.bundles import read_bundle  # noqa: E402
-from gemmrepro.judge import claims, expressions  # noqa: E402
-from gemmrepro.measure.checks.samples import read_samples  # noqa: E402
-from gemmrepro.registry import tuning  # noqa: E402
+from gemmrepro import registry
+from gemmrepro.core import cache
+from gemmrepro.core.journal import Journal
+from gemmrepro.errors import UserError
+from gemmrepro.host import compare, config
+from gemmrepro.host.bundles import read_bundle
+from gemmrepro.judge import claims, expressions
+from gemmrepro.measure.checks.samples import read_samples
+from gemmrepro.registry import tuning
 
 CANARY = Path(tempfile.gettempdir()) / "gemmrepro-was-here"
 SECONDS, PATIENCE = 20, 300
@@ -322,30 +314,3 @@ ATTACKS = (
     Attack("name", "an option of git as a commit", _compared("--output=/tmp/x:reports")),
     Attack("name", "git's transport as a commit", _compared(f"ext::sh -c touch% {CANARY}:x")),
 )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--markdown", action="store_true", help="print every attack and what was said")
-    parser.add_argument("--out", type=Path, help="write every attack and what came of it to this file")
-    arguments = parser.parse_args()
-    os.environ.setdefault("GEMMREPRO_TUNED", "h200")
-    outcomes = []
-    for attack in ATTACKS:
-        with tempfile.TemporaryDirectory() as scratch:
-            outcomes.append(tried(attack, Path(scratch) / "outer"))
-    for outcome in outcomes:
-        if arguments.markdown or not outcome.held:
-            print(f"| {outcome.attack.channel} | {outcome.attack.name} | {outcome.answer[:300]} |")
-    held = sum(outcome.held for outcome in outcomes)
-    if arguments.out:
-        found = {
-            f"{one.attack.channel}: {one.attack.name}": {"held": one.held, "said": one.answer[:300]} for one in outcomes
-        }
-        write_json(arguments.out, {"tried": len(outcomes), "held": held, "attacks": found})
-    print(f"{len(outcomes)} tried, {held} held")
-    return int(held != len(outcomes))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,27 +1,19 @@
 """The checkout in places and under conditions that are not the developer's: does a command work, or say why not?
 
-    PYTHONPATH=workflow envs/run python tests/campaigns/environments.py --out environments.json
-
 Needs Linux, root (for mounts of its own and an ordinary user) and git. In each case a fresh copy of what is committed
 plans the default run, makes one file with a real job, and checks a family; or `envs/run` must refuse in one line. Each
-takes half a minute or so. docs/reliability.md has the outcome.
+takes half a minute or so.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from gemmrepro.core.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = "snakemake -n --quiet all --cores 1"
@@ -160,11 +152,6 @@ class Outcome:
         plain = "Traceback" not in self.said
         return self.code != 0 and plain and any(re.search(self.case.refused, line) for line in self.lines)
 
-    @property
-    def document(self) -> dict[str, Any]:
-        refusal = self.case.refused and next((line for line in self.lines if re.search(self.case.refused, line)), "")
-        return {"environment": self.case.name, "exit_code": self.code, "as_expected": self.held, "refusal": refusal}
-
 
 def tried(case: Case) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="gemmrepro-") as scratch:
@@ -188,33 +175,3 @@ def tried(case: Case) -> Outcome:
             timeout=900,
         )
         return Outcome(case, done.returncode, done.stdout.replace(scratch, ""))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="", help="a part of the names of cases")
-    parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
-    arguments = parser.parse_args()
-    chosen: Callable[[Case], bool] = lambda case: arguments.only in case.name  # noqa: E731
-    missing = [name for name in ("git", "unshare", "setpriv", "snakemake") if shutil.which(name) is None]
-    if missing or os.geteuid():
-        print(f"this needs root, and {', '.join(missing) or 'nothing else'}", file=sys.stderr)
-        return 1
-    outcomes = []
-    for case in filter(chosen, CASES):
-        outcome = tried(case)
-        outcomes.append(outcome)
-        word = "as expected" if outcome.held else "NOT AS EXPECTED"
-        print(f"| {case.name} | exit code {outcome.code}, {word} | {(outcome.lines or [''])[-1][:200]} |", flush=True)
-        if not outcome.held:
-            print("\n".join(outcome.lines[-12:]), flush=True)
-    held = sum(outcome.held for outcome in outcomes)
-    if arguments.out:
-        cases = [outcome.document for outcome in outcomes]
-        write_json(arguments.out, {"tried": len(outcomes), "held": held, "cases": cases})
-    print(f"{len(outcomes)} tried, {held} as expected")
-    return int(held != len(outcomes))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,21 +1,16 @@
 """SIGKILL at random moments of a measurement: every finished piece of it stays as it is, and the rest is measured.
 
-    PYTHONPATH=workflow python tests/campaigns/killed_measurement.py --kills 40
-
 The measurement is that of the regimes, on a synthetic GPU in a process of its own; the journal, the passes, and what is
-filed at the end are the real ones. `docs/reliability.md` has the outcome.
+filed at the end are the real ones.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -78,23 +73,3 @@ def killed(folder: Path, kills: int, seconds: float, dice: random.Random) -> tup
     assert last.returncode == 0
     after = pieces(folder)
     return len(before), [name for name, piece in before.items() if after.get(name) != piece]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--kills", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=0.2, help="a kill comes so soon after a new piece")
-    parser.add_argument("--seed", type=int, default=22)
-    parser.add_argument("--out", type=Path, help="a JSON file for the outcome")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        finished, lost = killed(Path(scratch), arguments.kills, arguments.seconds, random.Random(arguments.seed))
-    print(f"{arguments.kills} kills, {finished} pieces finished before the last one, {len(lost)} lost: {lost}")
-    if arguments.out:
-        outcome = {"tried": arguments.kills, "held": arguments.kills - len(lost), "pieces": finished, "lost": lost}
-        arguments.out.write_text(json.dumps(outcome, indent=1) + "\n")
-    return int(bool(lost) or not finished)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
 """compute-sanitizer's four tools over every kernel, at shapes with tails.
 
-    PYTHONPATH=workflow python tests/campaigns/sanitizers.py run --out sanitizers.json --seconds 600
-    PYTHONPATH=workflow python tests/campaigns/sanitizers.py run --out sanitizers.json --kernels 'ada.*' 'memory.*'
-    PYTHONPATH=workflow python tests/campaigns/sanitizers.py report --out sanitizers.json --record reports/recorded/h200
+    PYTHONPATH=workflow python tests/sanitizers.py run --out sanitizers.json --seconds 600
+    PYTHONPATH=workflow python tests/sanitizers.py run --out sanitizers.json --kernels 'ada.*' 'memory.*'
+    PYTHONPATH=workflow python tests/sanitizers.py report --out sanitizers.json --record reports/recorded/h200
 
 Needs a GPU, built binaries and compute-sanitizer. Several processes run at a time, each over a few kernels; where one
 finds something, or does not end, its kernels run again one by one. The outcome is written after each, under the build
@@ -10,7 +10,7 @@ key of the binary, and what it holds is not run again. Inputs come from the host
 own, so that only the kernel under test is instrumented, and no array lies in the allocation of another.
 
 `--record` merges the outcome into `sanitizers.json` of each family in a GPU's recordings, by kernel and toolkit with
-the build key, and writes the manifests; docs/reliability.md says what each tool cannot see.
+the build key, and writes the manifests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from gemmrepro import registry  # noqa: E402
