@@ -40,10 +40,10 @@ from gemmrepro.host import requested
 from gemmrepro.host.containers import (
     build_cache,
     container_environment,
-    find_apptainer,
-    fuse_hint,
+    foreign,
+    in_containers,
     make_caches,
-    without_toolchain,
+    use_apptainer,
 )
 from gemmrepro.host.memo import Memo
 from gemmrepro.host.sources import Sources
@@ -80,7 +80,7 @@ try:
     gemmrepro.host.config.check(config, files=workflow.configfiles if OWN else [])
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
-    TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process)
+    TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process, CONTAINERS)
     # Every start needs some hundred hashes of code and records, and what the claims count.
     MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
     ONLY = requested.only(sys.argv[1:], os.environ, workflow.is_main_process)
@@ -91,15 +91,15 @@ try:
     SOURCES = Sources.read()
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     if CONTAINERS:
-        find_apptainer()
-        # No error: an Apptainer that is installed setuid needs no FUSE, nor does a login node.
-        if hint := fuse_hint():
-            print(f"gemmrepro: images may fail to start here.{hint}", file=sys.stderr)
+        use_apptainer(os.environ, workflow.is_main_process)
 except UserError as error:
     stop(error)
 
 DEFAULT_IMAGES = [*PLAN.toolkits, "report", *(["torchcpu"] if PLAN.runs_on_cpu_here and not PLAN.live else [])]
 
+if CONTAINERS:
+    for name in foreign(os.environ):
+        del os.environ[name]
 # A bare `snakemake --use-singularity` gets the same environment as one under envs/run.
 os.environ.update(
     container_environment(os.environ)
@@ -110,10 +110,9 @@ os.environ.update(
 )
 make_caches(os.environ)
 if CONTAINERS:
-    for name in without_toolchain(os.environ):
-        del os.environ[name]
-    # Images have the locale C alone: in every job bash would warn of the user's.
-    os.environ.update(LC_ALL="C.UTF-8")
+    # Images have the locale C alone: in every job bash would warn of the user's. Snakemake itself may lie on the user's
+    # PYTHONPATH, which they must not see.
+    os.environ.update({"LC_ALL": "C.UTF-8"} | in_containers({"PYTHONPATH": LIBRARY}))
 os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
 # No image has git: what is measured in one is told its commit.
 if workflow.is_main_process and (commit := provenance.git_commit()):

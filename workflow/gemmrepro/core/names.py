@@ -5,6 +5,12 @@ from __future__ import annotations
 TOOLKITS = ("cuda12", "cuda13")
 """In order of preference where one toolkit must represent a family; the articles used the first."""
 
+LEAST_DRIVER = {"cuda12": 525, "cuda13": 580}
+"""The first series of the driver that runs what each toolkit builds."""
+
+LEAST_CAPABILITY = 80
+"""Compute capability x 10 of the oldest GPUs that kernels run on."""
+
 LIBRARY = "library"
 """The value of the column `toolkit` in a baseline's own rows."""
 

@@ -6,31 +6,30 @@ without a GPU. CuPy holds arrays, cuda.core loads and launches kernels, NVML (nv
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from gemmrepro.core.names import LEAST_CAPABILITY
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import slots
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.operations import Shape
 
-# Switches that make libraries silently trade precision for speed, or the reverse. Only plain arithmetic of the stated
-# type is measured, so none of them may be inherited from the caller's shell.
-PRECISION_SWITCHES = (
-    "NVIDIA_TF32_OVERRIDE",
-    "CUPY_TF32",
-    "CUBLAS_EMULATE_SINGLE_PRECISION",
-    "CUBLAS_EMULATE_DOUBLE_PRECISION",
-    "CUBLAS_EMULATION_STRATEGY",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+SWITCHES = re.compile(
+    "(CUDA|CUBLAS|CUBLASLT|CUDNN|CUPY|CUTE_DSL|NVTX|TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|TRITON)_.*|NVIDIA_TF32_OVERRIDE"
 )
+PLACES = re.compile(
+    ".*_(HOME|ROOT|DIR|DIRECTORY|VERSION)|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|PATH|INC_PATH|CACHE_PATH|CACHE_MAXSIZE)"
+)
+"""Variables of the same libraries that only say where something is, or which GPUs to use."""
 
 # Bits of NVML's clocks-event-reasons mask (nvml.h, nvmlClocksEventReason*), without "idle", which is no throttling.
 THROTTLE_REASONS = {
@@ -47,9 +46,13 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """Properties of a GPU, in bytes, MHz and W; None where NVML has no value.
+    """Properties of a GPU, in bytes, MHz and W; None where the driver does not tell.
 
-    `card` tells one GPU of a model from another: a hash of its UUID.
+    Attributes:
+        card: tells one GPU of a model from another: a hash of its UUID, or of the MIG slice's.
+        mig: whether it is a MIG slice. Power and energy are those of the card, so a slice has none.
+        watchdog: whether the driver ends launches that take seconds, as it does where a desktop is shown.
+        display: whether a display is attached and lit.
     """
 
     name: str
@@ -64,6 +67,9 @@ class Gpu:
     power_cap_w: float | None
     pci_bus: str
     card: str = ""
+    mig: bool = False
+    watchdog: bool | None = None
+    display: bool | None = None
 
     @property
     def slug(self) -> str:
@@ -176,46 +182,45 @@ class Session:
 
     def sensors(self) -> dict[str, Any]:
         """SM clock in MHz, power in W, temperature in °C, throttle mask; None for a sensor that the GPU lacks."""
-        nvml, handle = self._nvml, self._handle
-
-        def read(query: Callable[..., Any], *args: Any) -> Any:
-            try:
-                return query(handle, *args)
-            except nvml.NVMLError:
-                return None
-
+        nvml = self._nvml
         # On recent GPUs the plain query averages over a second, which is longer than most bursts.
         power = None
-        fields = read(nvml.nvmlDeviceGetFieldValues, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        fields = self._ask(nvml.nvmlDeviceGetFieldValues, [nvml.NVML_FI_DEV_POWER_INSTANT])
         if fields and fields[0].nvmlReturn == nvml.NVML_SUCCESS:
             power = fields[0].value.uiVal
         if power is None:
-            power = read(nvml.nvmlDeviceGetPowerUsage)
+            power = self._ask(nvml.nvmlDeviceGetPowerUsage)
         reasons = (
             getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
             or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
         )
         return {
-            "clock_mhz": read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-            "power_w": None if power is None else power / 1000.0,
-            "temp_c": read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-            "throttle": read(reasons),
+            "clock_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            "power_w": None if power is None or self.gpu.mig else power / 1000.0,
+            "temp_c": self._ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            "throttle": self._ask(reasons),
         }
 
     def energy(self) -> float | None:
         """The energy that the GPU has used since the driver was loaded, in J; None if it does not count it."""
-        try:
-            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1000.0
-        except self._nvml.NVMLError:
-            return None
+        used = None if self.gpu.mig else self._ask(self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+        return None if used is None else float(used) / 1000.0
 
     def other_processes(self) -> int:
         """Number of processes that use this GPU, except this one and its parent; 0 if the driver does not know."""
-        try:
-            running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-        except self._nvml.NVMLError:
-            return 0
+        running = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses) or ()
         return sum(1 for process in running if process.pid not in (0, os.getpid(), os.getppid()))
+
+    def _ask(self, query: Callable[..., Any], *args: Any) -> Any:
+        return ask(self._nvml, query, self._handle, *args)
+
+
+def ask(nvml: Any, query: Callable[..., Any], *args: Any) -> Any:
+    """NVML's answer to a query; None if it has none, or there is no handle to ask by."""
+    try:
+        return None if args[0] is None else query(*args)
+    except nvml.NVMLError:
+        return None
 
 
 def import_cuda() -> tuple[Any, Any, Any]:
@@ -247,16 +252,27 @@ def claim_gpu(preferred: str = "") -> None:
         import pynvml as nvml
     except ImportError:
         return
+
+    def uuid_of(handle: Any) -> str:
+        return _text(ask(nvml, nvml.nvmlDeviceGetUUID, handle) or "")
+
+    def parent(slice_uuid: str) -> str | None:
+        handle = ask(nvml, nvml.nvmlDeviceGetHandleByUUID, slice_uuid)
+        return uuid_of(ask(nvml, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)) or None
+
     try:
         nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        cards = [
-            slots.Card(_text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle)))
-            for handle in handles
-        ]
+        count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError:
         return
-    slots.claim(cards, preferred=preferred)
+    gpus = []
+    for index in range(count):
+        handle = ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+        name = ask(nvml, nvml.nvmlDeviceGetName, handle)
+        capability = ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
+        if name and capability and (uuid := uuid_of(handle)):  # else the card is lost
+            gpus.append(slots.HostGpu(_text(name), 10 * capability[0] + capability[1], uuid))
+    slots.claim(gpus, preferred=preferred, parent=parent)
 
 
 def _text(value: str | bytes) -> str:
@@ -293,47 +309,92 @@ def open_gpu(preferred: str = "") -> Session:
         UserError: no GPU, no driver, a driver too old for the CUDA libraries, a Python package is missing, or the GPU
             is not the one that the run was planned for.
     """
-    for name in PRECISION_SWITCHES:
-        if os.environ.pop(name, None) is not None:
-            print(f"gemmrepro: ignoring {name} from the environment; it would change what is measured", file=sys.stderr)
+    drop_switches(os.environ)
     # Imported before it waits for a GPU. CUDA reads CUDA_VISIBLE_DEVICES once, when it is first used, not imported.
     cupy, core, nvml = import_cuda()
     claim_gpu(preferred)
     runtime = cupy.cuda.runtime
     _require_gpu(runtime)
-    core.Device(0).set_current()
-    properties = runtime.getDeviceProperties(0)
-    bus = runtime.deviceGetPCIBusId(0)
-    nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByPciBusId(bus)
-
-    def optional(query: Callable[..., Any], *args: Any) -> Any:
-        try:
-            return query(handle, *args)
-        except nvml.NVMLError:
-            return None
-
-    name = _text(properties["name"])
-    slots.check_expected(name)
-    version = runtime.driverGetVersion()
-    cap = optional(nvml.nvmlDeviceGetEnforcedPowerLimit)
-    gpu = Gpu(
-        name=name,
-        compute_capability=(properties["major"], properties["minor"]),
-        sm_count=properties["multiProcessorCount"],
-        l2_bytes=properties["l2CacheSize"],
-        memory_bytes=properties["totalGlobalMem"],
-        driver=nvml.nvmlSystemGetDriverVersion(),
-        driver_cuda=(version // 1000, version % 1000 // 10),
-        clock_max_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
-        memory_clock_mhz=optional(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
-        power_cap_w=None if cap is None else cap / 1000.0,
-        pci_bus=_text(bus),
-        card=slots.anonymous(_text(nvml.nvmlDeviceGetUUID(handle))),
-    )
+    device = core.Device(0)
+    try:
+        device.set_current()
+    except Exception as error:  # whatever cuda.core makes of CUDA's
+        raise UserError(
+            f"the GPU cannot be opened ({error}); see with nvidia-smi whether another process has it for itself, or "
+            "set 'measure: recorded' in the configuration."
+        ) from None
+    gpu, handle = _describe(runtime, device, nvml)
     stream = cupy.cuda.Stream(non_blocking=True)
     stream.use()
     return Session(gpu, stream, core.Stream.from_handle(stream.ptr), nvml, handle)
+
+
+def drop_switches(environ: MutableMapping[str, str]) -> None:
+    """Remove what may change how fast, or how exactly, CUDA's and PyTorch's libraries compute; say what."""
+    dropped = sorted(name for name in environ if SWITCHES.fullmatch(name) and not PLACES.fullmatch(name))
+    for name in dropped:
+        del environ[name]
+    if dropped:
+        print(
+            f"gemmrepro: ignoring {', '.join(dropped)} from the environment, which might change what is measured",
+            file=sys.stderr,
+        )
+
+
+def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
+    """The current GPU, and its handle in NVML; None where NVML does not know it, as on Jetson.
+
+    Raises:
+        UserError: kernels do not run on it, it is not the one that the run was planned for, or NVML does not work.
+    """
+    properties = runtime.getDeviceProperties(0)
+    name = _text(properties["name"])
+    slots.check_expected(name)
+    capability = (properties["major"], properties["minor"])
+    if 10 * capability[0] + capability[1] < LEAST_CAPABILITY:
+        raise UserError(
+            f"the {name} has compute capability {capability[0]}.{capability[1]}, and kernels need "
+            f"{LEAST_CAPABILITY // 10}.{LEAST_CAPABILITY % 10}; set 'measure: recorded' in the configuration."
+        )
+    try:
+        nvml.nvmlInit()
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+    except nvml.NVMLError as error:
+        raise UserError(
+            f"the driver's NVML does not work ({error}); where nvidia-smi fails as well, restart or reinstall the "
+            "driver, else (in a container) pass --nv; or set 'measure: recorded' in the configuration."
+        ) from None
+    bus = _text(runtime.deviceGetPCIBusId(0))
+    handle = ask(nvml, nvml.nvmlDeviceGetHandleByPciBusId, bus)
+    modes = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    mig = bool(modes) and modes[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    if mig:
+        print(f"gemmrepro: {name} is a slice of a card, whose power and energy are not its own: none", file=sys.stderr)
+    # CUDA has the slice's, NVML the card's.
+    uuid = None if mig else ask(nvml, nvml.nvmlDeviceGetUUID, handle)
+    version = runtime.driverGetVersion()
+    cap = None if mig else ask(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    lit = ask(nvml, nvml.nvmlDeviceGetDisplayActive, handle)
+    watchdog = None
+    with contextlib.suppress(Exception):  # whatever cuda.core makes of CUDA's
+        watchdog = bool(device.properties.kernel_exec_timeout)
+    return Gpu(
+        name=name,
+        compute_capability=capability,
+        sm_count=properties["multiProcessorCount"],
+        l2_bytes=properties["l2CacheSize"],
+        memory_bytes=properties["totalGlobalMem"],
+        driver=driver,
+        driver_cuda=(version // 1000, version % 1000 // 10),
+        clock_max_mhz=ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        power_cap_w=None if cap is None else cap / 1000.0,
+        pci_bus=bus,
+        card=slots.anonymous(_text(uuid or f"{'MIG' if mig else 'GPU'}-{device.uuid}")),
+        mig=mig,
+        watchdog=watchdog,
+        display=None if lit is None else bool(lit),
+    ), handle
 
 
 def described() -> dict[str, Any]:

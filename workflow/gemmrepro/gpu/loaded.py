@@ -142,8 +142,9 @@ class Loaded:
             }
         except Exception as error:
             raise UserError(
-                f"{path} cannot be loaded on the {session.gpu.name} ({error}); build it again, with code for "
-                f"{session.gpu.arch}, and check that its entry point is called '{kernel.code.entry}'."
+                f"{path} cannot be loaded on the {session.gpu.name} by driver {session.gpu.driver} ({error}); update "
+                f"the driver if it is older than the toolkit, else build it again, with code for {session.gpu.arch}, "
+                f"and check that its entry point is called '{kernel.code.entry}'."
             ) from None
         self._code = images
         self._shared_set = dict.fromkeys(self._functions, 0)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
+from gemmrepro.core import locks
 from gemmrepro.gpu.device import Session
 
 
@@ -33,14 +31,11 @@ def shared(session: Session) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(session: Session, how: int) -> Iterator[None]:
-    path = Path(tempfile.gettempdir()) / f"gemmrepro-{re.sub(r'[^0-9a-zA-Z]+', '-', session.gpu.pci_bus)}.lock"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    file = locks.open_shared(session.gpu.card)
     try:
-        try:
-            fcntl.flock(handle, how | fcntl.LOCK_NB)
-        except OSError:
+        if not locks.lock(file, how | fcntl.LOCK_NB):
             print("gemmrepro: waiting for another stage that holds the GPU", file=sys.stderr, flush=True)
-            fcntl.flock(handle, how)
+            locks.lock(file, how)
         yield
     finally:
-        os.close(handle)
+        os.close(file)

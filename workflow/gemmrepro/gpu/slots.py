@@ -10,14 +10,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import sys
-import tempfile
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 
+from gemmrepro.core import locks
+from gemmrepro.core.names import LEAST_CAPABILITY
 from gemmrepro.errors import UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -35,58 +34,90 @@ _held: list[int] = []
 
 
 @dataclass(frozen=True)
-class Card:
-    """A GPU as the driver lists it: its model and its UUID."""
+class HostGpu:
+    """A GPU as the driver lists it. `capability` is compute capability x 10 (90 for sm_90)."""
 
     name: str
-    uuid: str
+    capability: int
+    uuid: str = ""
 
 
-def usable(cards: Sequence[Card], visible: str | None) -> list[str]:
-    """The GPUs that jobs may be spread over, as ``CUDA_VISIBLE_DEVICES`` names them.
+def listed(
+    gpus: Sequence[HostGpu], visible: str | None, parent: Callable[[str], str | None] = lambda uuid: None
+) -> dict[str, HostGpu]:
+    """The GPUs that CUDA would open if ``CUDA_VISIBLE_DEVICES`` were `visible`, each once, by their names there.
 
-    These are the ones that it lists already; where it is not set (`visible` is None), those of the first one's model,
-    since one recording holds the rows of one model.
+    Args:
+        gpus: the host's GPUs, numbered as in the list.
+        visible: None if it is not set.
+        parent: the UUID of the GPU that a MIG slice is a part of; None if there is no such slice.
     """
     if visible is None:
-        return [card.uuid for card in cards if card.name == cards[0].name]
-    listed = []
-    for entry in (part.strip() for part in visible.split(",")):
-        if entry in ("", "-1", "NoDevFiles"):  # CUDA reads no further either
+        return {gpu.uuid: gpu for gpu in gpus}
+    named: dict[str, HostGpu] = {}
+    for name in (part.strip() for part in visible.split(",")):
+        gpu = _meant(name, gpus, parent)
+        if gpu is None:  # CUDA reads no further either
             break
-        listed.append(entry)
-    return listed
+        if gpu not in named.values():  # of one that is there twice, CUDA would open none
+            named[name] = gpu
+    return named
 
 
-def claim(cards: Sequence[Card], environ: MutableMapping[str, str] | None = None, preferred: str = "") -> None:
+def _meant(name: str, gpus: Sequence[HostGpu], parent: Callable[[str], str | None]) -> HostGpu | None:
+    """The GPU that an entry of ``CUDA_VISIBLE_DEVICES`` means: a number, a UUID or the beginning of one, a slice."""
+    if name.isascii() and name.isdecimal():
+        return gpus[int(name)] if int(name) < len(gpus) else None
+    if name.startswith("MIG-"):
+        whole = parent(name)
+        return next((replace(gpu, uuid=name) for gpu in gpus if gpu.uuid == whole), None)
+    meant = [gpu for gpu in gpus if name.startswith("GPU-") and gpu.uuid.startswith(name)]
+    return meant[0] if len(meant) == 1 else None
+
+
+def usable(named: Mapping[str, HostGpu]) -> dict[str, HostGpu]:
+    """Those of `listed` that jobs may be spread over: of the first model that is supported.
+
+    One recording holds the rows of one model.
+    """
+    supported = {name: gpu for name, gpu in named.items() if gpu.capability >= LEAST_CAPABILITY}
+    model = next((gpu.name for gpu in supported.values()), None)
+    return {name: gpu for name, gpu in supported.items() if gpu.name == model}
+
+
+def claim(
+    gpus: Sequence[HostGpu],
+    environ: MutableMapping[str, str] | None = None,
+    preferred: str = "",
+    parent: Callable[[str], str | None] = lambda uuid: None,
+) -> None:
     """Restrict this process and its children to one GPU that no other stage has claimed, until this process ends.
 
     It waits, with a message, while all are claimed. Of one GPU nothing is restricted, and it is claimed as well.
 
     Args:
-        cards: the host's GPUs.
+        gpus: the host's GPUs.
         environ: the environment to read and change; the process's own by default.
         preferred: the card, as `anonymous` names it, of a measurement to be continued. If the host has it, no other one
             is taken: what its journal holds would be measured again.
+        parent: see `listed`.
+
+    Raises:
+        UserError: a lock file cannot be opened.
     """
     environ = os.environ if environ is None else environ
     if environ.get(CLAIMED):
         return
-    # Numbers in CUDA_VISIBLE_DEVICES are then nvidia-smi's.
-    environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    names = {name: _uuid(cards, name) for name in usable(cards, environ.get(VISIBLE))}
-    own = {name: uuid for name, uuid in names.items() if anonymous(uuid) == preferred}
-    if not names:
+    visible = environ.get(VISIBLE)
+    named = {name: gpu.uuid for name, gpu in usable(listed(gpus, visible, parent)).items()}
+    if not named:
         return
-    name = _first_free(own or names)
-    environ[CLAIMED] = names[name]
-    if len(names) > 1:
-        environ[VISIBLE] = name
-
-
-def _uuid(cards: Sequence[Card], name: str) -> str:
-    """The UUID of a card that ``CUDA_VISIBLE_DEVICES`` names by its number or its UUID."""
-    return cards[int(name)].uuid if name.isdecimal() and int(name) < len(cards) else name
+    own = {name: uuid for name, uuid in named.items() if anonymous(uuid) == preferred}
+    name = _first_free(own or named)
+    environ[CLAIMED] = named[name]
+    if len(gpus) > 1 or visible is not None:
+        # Numbers are then nvidia-smi's.
+        environ.update({VISIBLE: name, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
 
 
 def check_expected(name: str) -> None:
@@ -119,12 +150,9 @@ def _first_free(names: Mapping[str, str]) -> str:
 
 
 def _take(uuid: str) -> bool:
-    path = Path(tempfile.gettempdir()) / f"gemmrepro-slot-{re.sub(r'[^0-9a-zA-Z]+', '-', uuid)}.lock"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return False
-    _held.append(handle)
-    return True
+    file = locks.open_shared(f"slot-{uuid}")
+    if locks.lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        _held.append(file)
+        return True
+    os.close(file)
+    return False

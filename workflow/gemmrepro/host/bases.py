@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gemmrepro.core import locks
 from gemmrepro.errors import UserError
 from gemmrepro.host.builders import builder_command, mounts_containers
 from gemmrepro.host.cleaning import EPOCH
@@ -116,7 +117,7 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
         )
     suite = tar.stem.removeprefix(".base-")
     with (folder / f".base-{suite}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # images that build at the same time make it once
+        locks.lock(lock.fileno(), fcntl.LOCK_EX)  # images that build at the same time make it once
         if tar.exists():
             return tar
         if not shutil.which("mmdebstrap"):

@@ -7,9 +7,11 @@ behaves like one under ``envs/run``.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +29,45 @@ CACHES = {
 }
 """Caches that default to HOME, which is the working directory inside the workflow's containers."""
 
-TOOLCHAIN = (
-    *("CC", "CXX", "CPP", "CUDAHOSTCXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "LD_PRELOAD"),
-    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
-    *("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
-    *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_INC_PATH", "TRITON_PTXAS_PATH"),
+WSL = Path("/usr/lib/wsl")
+"""Where WSL2 keeps the driver. Apptainer's --nv brings libcuda.so from there, but not what that loads."""
+
+PRIVATE = ROOT / ".envs" / "apptainer"
+"""The Apptainer that envs/run installs."""
+
+OLDEST_RUNTIME = {"apptainer": (1, 2), "singularity": (3, 8)}
+"""The oldest usable version of each program that runs containers; SingularityCE begins with 3.8."""
+
+ELSEWHERE = ("APPTAINERENV_", "SINGULARITYENV_")
+"""Beginnings of variables that Apptainer hands on without them."""
+
+FOREIGN = re.compile(
+    "CC|CXX|CPP|CUDAHOSTCXX|(C|CXX|CPP|LD)FLAGS|(NVCC|GCC)_.*|CPATH|(C|CPLUS)_INCLUDE_PATH|(LIBRARY|COMPILER)_PATH"
+    "|CUDA_(HOME|PATH|ROOT|INC_PATH)|TRITON_PTXAS_PATH"
+    "|LD_(?!LIBRARY_PATH$).*|GLIBC_TUNABLES|MALLOC_.*|GCONV_PATH|LOCPATH"
+    "|PYTHON(?!PATH$|UTF8$).*|NPY_.*|MPLBACKEND|MATPLOTLIBRC"
+    "|BASH_ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|POSIXLY_CORRECT"
 )
-"""Variables that configure the host's compilers. Apptainer would pass them on: Triton would look for the host's CC in
-the container, and nvcc would take the user's flags, which no build key knows."""
+"""Variables that change what the programs in an image do, though no image or key knows them: the host's compilers and
+their flags, libraries and Python modules from elsewhere, shell functions. Apptainer would pass them on."""
+
+REPLACED = re.compile("(PREPEND_|APPEND_)?PATH|LD_LIBRARY_PATH|PYTHONPATH|PYTHONUTF8")
+"""Variables that Apptainer does not pass on, or that the images are given anew, unless named with `ELSEWHERE`."""
 
 
-def without_toolchain(environ: Mapping[str, str]) -> list[str]:
-    """The names of `environ` that containers must not see (`TOOLCHAIN`)."""
-    return [name for name in TOOLCHAIN if name in environ]
+def foreign(environ: Mapping[str, str]) -> list[str]:
+    """The names of `environ` that containers must not see."""
+    found = []
+    for name in environ:
+        inside = name.removeprefix("APPTAINERENV_").removeprefix("SINGULARITYENV_")
+        if FOREIGN.fullmatch(inside) or (inside != name and REPLACED.fullmatch(inside)):
+            found.append(name)
+    return found
+
+
+def in_containers(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which containers, and they alone, get `variables`."""
+    return {f"{prefix}{name}": value for prefix in ELSEWHERE for name, value in variables.items()}
 
 
 def container_environment(
@@ -52,6 +80,8 @@ def container_environment(
     dev: Path = Path("/dev"),
 ) -> dict[str, str]:
     """Variables to add to `environ` before containers are started; what it already sets stays as it is.
+
+    SingularityCE reads those of Apptainer's that begin with SINGULARITY_.
 
     Args:
         cache: the folder that holds the caches; the caller makes the folders named by `CACHES` (`make_caches`).
@@ -66,11 +96,32 @@ def container_environment(
     if uid == 0 and "APPTAINER_USERNS" not in environ and not all_capabilities(proc):
         # Started by root, Apptainer requests every capability, and fails if one is denied.
         variables["APPTAINER_NO_PRIVS"] = "1"
+    bound = [] if (folder or Path.cwd()).resolve().is_relative_to(ROOT) else [str(ROOT)]
     if (dev / "nvidiactl").exists():
         variables["APPTAINER_NV"] = "1"
-    if not (folder or Path.cwd()).resolve().is_relative_to(ROOT):
-        variables["APPTAINER_BIND"] = str(ROOT)
-    return {name: value for name, value in variables.items() if name not in environ}
+    elif (dev / "dxg").exists():  # WSL2
+        variables |= {"APPTAINER_NV": "1", "APPTAINER_CONTAINLIBS": f"{WSL}/lib/libdxcore.so"}
+        bound.append(str(WSL))
+    added: dict[str, str] = {}
+    for name, value in variables.items():
+        named = _names(name)
+        given = next((environ[each] for each in named if each in environ), value)
+        added |= {each: given for each in named if each not in environ}
+    return added | bind(environ, *bound)
+
+
+def _names(name: str) -> tuple[str, ...]:
+    """A variable of Apptainer's by its name and SingularityCE's; another one by its own."""
+    twin = name.replace("APPTAINER_", "SINGULARITY_", 1)
+    return (name,) if twin == name else (name, twin)
+
+
+def bind(environ: Mapping[str, str], *folders: str) -> dict[str, str]:
+    """Variables by which containers see `folders` beside those that `environ` binds already; none if it does."""
+    names = _names("APPTAINER_BIND")
+    bound = next((environ[name] for name in names if environ.get(name)), "").split(",")
+    missing = [folder for folder in folders if folder not in bound]
+    return dict.fromkeys(names, ",".join(filter(None, [*bound, *missing]))) if missing else {}
 
 
 def build_cache(setting: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
@@ -89,11 +140,8 @@ def build_cache(setting: Mapping[str, Any], environ: Mapping[str, str]) -> dict[
         raise UserError(
             f"build_cache.folder: {folder} cannot be made ({error.strerror}); name a folder that you may write to."
         ) from None
-    variables = {CACHE: str(folder), CACHE_MB: str(setting["megabytes"])}
-    bound = list(filter(None, environ.get("APPTAINER_BIND", "").split(",")))
-    if folder.is_relative_to(Path.cwd()) or str(folder) in bound:
-        return variables
-    return variables | {"APPTAINER_BIND": ",".join([*bound, str(folder)])}
+    outside = [] if folder.is_relative_to(Path.cwd()) else [str(folder)]
+    return {CACHE: str(folder), CACHE_MB: str(setting["megabytes"])} | bind(environ, *outside)
 
 
 def make_caches(environ: Mapping[str, str]) -> None:
@@ -127,15 +175,58 @@ def all_capabilities(proc: Path = Path("/proc")) -> bool:
 
 
 def find_apptainer(path: str | None = None) -> str:
-    """The container runtime on PATH. Raises UserError if there is none."""
-    for name in ("apptainer", "singularity"):
-        program = shutil.which(name, path=path)
-        if program:
+    """The container runtime: the one on PATH, or the private one where that is too old or GEMMREPRO_APPTAINER asks.
+
+    Raises:
+        UserError: there is none, or none of a version that will do.
+    """
+    programs = [
+        shutil.which("apptainer", path=path) or shutil.which("singularity", path=path),
+        shutil.which("apptainer", path=str(PRIVATE / "bin")),
+    ]
+    if os.environ.get("GEMMREPRO_APPTAINER"):
+        programs.reverse()
+    problems = []
+    for program in filter(None, programs):
+        problem = unsuited(apptainer_version(program))
+        if not problem:
             return program
+        problems.append(f"{program} {problem}")
+    reason = "; ".join(problems) or "neither apptainer nor singularity is on PATH"
     raise UserError(
-        "containers need Apptainer, and neither apptainer nor singularity is on PATH. Put `envs/run` before the "
-        "command, which installs it for this project alone, or install apptainer 1.2 or later."
+        f"containers need Apptainer, and {reason}. Put `envs/run` before the command, which installs it for this "
+        "project alone, or install apptainer 1.2 or later."
     )
+
+
+def unsuited(version: str) -> str:
+    """Why a container runtime of that `apptainer_version` will not do; "" if it will."""
+    parsed = re.match(r"(?:(\S+) )?v?(\d+)\.(\d+)", version)
+    if not parsed:
+        return "does not say its version"
+    oldest = OLDEST_RUNTIME["apptainer" if parsed[1] == "apptainer" else "singularity"]
+    return "" if (int(parsed[2]), int(parsed[3])) >= oldest else f"is {version}, older than {oldest[0]}.{oldest[1]}"
+
+
+def use_apptainer(environ: MutableMapping[str, str], main: bool = True) -> None:
+    """Have Snakemake, which takes the first on PATH, start containers with `find_apptainer`; say what may be amiss.
+
+    Args:
+        main: whether this is the process that the user started.
+    """
+    program = find_apptainer(environ.get("PATH"))
+    if shutil.which(Path(program).name, path=environ.get("PATH")) != program:
+        environ["PATH"] = os.pathsep.join([str(Path(program).parent), *filter(None, [environ.get("PATH")])])
+    asked = environ.get("GEMMREPRO_APPTAINER")
+    if main and asked and PRIVATE / "bin" != Path(program).parent:
+        print(
+            f"gemmrepro: {program} starts the containers; GEMMREPRO_APPTAINER={asked} is for envs/run, where it "
+            "installs one",
+            file=sys.stderr,
+        )
+    # No error: an Apptainer that is installed setuid needs no FUSE, nor does a login node.
+    if hint := fuse_hint():
+        print(f"gemmrepro: images may fail to start here.{hint}", file=sys.stderr)
 
 
 def apptainer_version(apptainer: str) -> str:

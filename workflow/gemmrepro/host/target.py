@@ -7,6 +7,7 @@ for which GPU, or a plan that a login node made without a GPU would not be the o
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,13 +38,16 @@ class Target:
     slots: int
 
 
-def resolve(config: Mapping[str, Any], environ: MutableMapping[str, str], main: bool) -> Target:
-    """The target of this run; changes `environ` so that jobs find the same.
+def resolve(
+    config: Mapping[str, Any], environ: MutableMapping[str, str], main: bool, containers: bool = False
+) -> Target:
+    """The target of this run, of which a line says what else is here; changes `environ` so that jobs find the same.
 
     Args:
         config: the checked configuration.
         environ: the process's environment.
         main: whether this is the process that the user started; a job's takes what it was handed, if anything.
+        containers: whether jobs run in the images.
 
     Raises:
         UserError: ``measure: live`` without a usable GPU, here or in the configuration.
@@ -51,12 +55,16 @@ def resolve(config: Mapping[str, Any], environ: MutableMapping[str, str], main: 
     if not main and VARIABLE in environ:
         handed = json.loads(environ[VARIABLE])
         return Target(**handed | {"gpu": HostGpu(**handed["gpu"]) if handed["gpu"] else None})
-    found, why_not = find_gpus(environ)
+    found, why_not = find_gpus(environ, containers=containers)
     configured = config.get("gpu")
     gpu = HostGpu(configured["name"], configured["capability"]) if configured else next(iter(found), None)
     target = Target(
         resolve_measure(config["measure"], gpu, why_not), gpu, "" if gpu else why_not, max(1, 2 * len(found))
     )
+    if config["measure"] == "auto" and target.measure == "recorded":
+        print(f"gemmrepro: measuring nothing: {why_not}; the recordings stand in", file=sys.stderr)
+    elif target.measure == "live" and why_not and not configured:
+        print(f"gemmrepro: measuring on {len(found)} x {found[0].name}: {why_not}", file=sys.stderr)
     environ[VARIABLE] = json.dumps(asdict(target))
     environ.pop(EXPECTED, None)
     if configured:
@@ -74,7 +82,7 @@ def resolve_measure(wanted: str, gpu: HostGpu | None, why_not: str) -> str:
         return "live" if gpu else "recorded"
     if wanted == "live" and gpu is None:
         raise UserError(
-            f"measure: live needs a usable NVIDIA GPU, and {why_not}. Install the driver, or set measure to auto or "
-            "recorded; to plan for a cluster, set gpu to the one of its compute nodes."
+            f"measure: live needs a usable NVIDIA GPU, and {why_not}. Mend that, or set measure to auto or recorded; "
+            "to plan for a cluster, set gpu to the one of its compute nodes."
         )
     return wanted
