@@ -79,6 +79,8 @@ def same_gpu(published: str, present: str | None) -> bool:
 
 def difference(measured: float, published: float) -> str:
     """How far a measured value is from the published one: ``12% higher``, ``2.5 times lower``."""
+    if not measured or not published:
+        return f"{format_number(measured, 2)} for {format_number(published, 2)}"
     change = measured / published - 1
     if abs(change) < 0.005:
         return "within half a percent of it"

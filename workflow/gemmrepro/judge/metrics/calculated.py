@@ -121,13 +121,20 @@ def _code(evidence: Evidence, kernel: str, toolkit: str, arch: str) -> MachineCo
 
 
 def _call(claim: Claim, given: Inputs) -> Calculated:
-    """The function's result. Raises UserError that names the claim if the function fails or returns something else."""
+    """The function's result.
+
+    Raises:
+        NotMeasured: the machine code lacks what the function counts, as another compiler's may.
+        UserError: names the claim; the function fails on its own numbers, or returns something else.
+    """
     name = f"claim '{claim.id}', key 'compute.function': {claim.compute['function']}"
     try:
         result = calculation(claim.family, claim.compute["function"])(given)
     except NotMeasured:
         raise
     except Exception as error:
+        if given.codes and isinstance(error, (ArithmeticError, LookupError, StopIteration, UserError)):
+            raise NotMeasured(f"{claim.compute['function']} does not fit this machine code: {error}") from error
         raise UserError(f"{name} failed: {type(error).__name__}: {error}") from error
     if not isinstance(result, Calculated) or not math.isfinite(result.value):
         raise UserError(f"{name} returned {result!r} and no finite Calculated.")
