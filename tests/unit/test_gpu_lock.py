@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro.gpu import lock
+from gemmrepro.core import locks
+from gemmrepro.errors import UserError
+from gemmrepro.gpu import lock, slots
 
 PATIENCE = 120.0
 """Seconds for what is due at once, on a machine that is busy."""
@@ -16,8 +24,8 @@ PATIENCE = 120.0
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
-    return SimpleNamespace(gpu=SimpleNamespace(pci_bus="0000:1b:00.0"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return SimpleNamespace(gpu=SimpleNamespace(card="0123456789abcdef"))
 
 
 def started(hold, session) -> threading.Event:
@@ -50,3 +58,81 @@ def test_timing_and_others_wait_for_each_other(held, wanted, session, capfd):
             said += capfd.readouterr().err
         assert "waiting for another stage" in said and not entered.is_set()
     assert entered.wait(PATIENCE)
+
+
+def test_slices_of_a_card_do_not_wait_for_each_other(session):
+    with lock.exclusive(session):
+        other = SimpleNamespace(gpu=SimpleNamespace(card="fedcba9876543210"))
+        assert started(lock.exclusive, other).wait(PATIENCE)
+
+
+USERS = """
+import fcntl, os, sys, tempfile
+from gemmrepro.core import locks
+from gemmrepro.errors import UserError
+os.umask(0o077)
+path = tempfile.gettempdir() + "/gemmrepro-a-b.lock"
+first = locks.open_shared("a:b")
+made = os.stat(path).st_mode & 0o777
+assert locks.lock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+if sys.argv[1] == "old":
+    os.chmod(path, 0o644)
+os.setgroups([])
+os.setegid(65534)
+os.seteuid(65534)
+second = locks.open_shared("a:b")
+taken = locks.lock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+if sys.argv[1] == "closed":
+    os.seteuid(0)
+    os.chmod(path, 0o600)
+    os.seteuid(65534)
+    try:
+        locks.open_shared("a:b")
+    except UserError as error:
+        print(error)
+print(oct(made), taken)
+"""
+
+
+@pytest.mark.parametrize("kind", ["", "old", "closed"])
+def test_the_next_user_of_a_host_waits_for_the_same_lock(kind):
+    """Whatever the first one's umask; files of mode 0644 lie about as well."""
+    if os.geteuid():
+        pytest.skip("only root can be two users")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o1777)
+        environ = {**os.environ, "TMPDIR": folder, "PYTHONPATH": "workflow"}
+        told = subprocess.run([sys.executable, "-c", USERS, kind], env=environ, capture_output=True, text=True)
+        *refused, last = told.stdout.splitlines() or [told.stderr]
+        assert last == "0o666 False"
+        closed = [
+            f"{folder}/gemmrepro-a-b.lock cannot be opened (Permission denied); have its owner" in line
+            for line in refused
+        ]
+        assert closed == [True] * (kind == "closed")
+
+
+@pytest.mark.parametrize("hold", [lock.exclusive, lock.shared])
+def test_a_link_in_the_locks_place_is_refused(hold, session, tmp_path):
+    (tmp_path / "victim").touch()
+    (tmp_path / "gemmrepro-0123456789abcdef.lock").symlink_to(tmp_path / "victim")
+    with (
+        pytest.raises(UserError, match=r"0123456789abcdef\.lock cannot be opened .*; have its owner remove it"),
+        hold(session),
+    ):
+        pass
+
+
+def test_a_file_system_without_locks_is_worth_one_warning(session, monkeypatch, capsys):
+    def unable(file, how):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(locks.fcntl, "flock", unable)
+    monkeypatch.setattr(locks, "_said", False)
+    environ: dict[str, str] = {}
+    slots.claim([slots.HostGpu("NVIDIA H200", 90, "GPU-1")], environ)
+    assert environ[slots.CLAIMED] == "GPU-1"
+    with lock.exclusive(session), lock.shared(session):
+        pass
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "slot-GPU-1.lock cannot be locked (Function not implemented)" in said

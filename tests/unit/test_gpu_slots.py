@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.gpu.slots import CLAIMED, VISIBLE, Card, anonymous, claim, usable
+from gemmrepro.gpu.slots import CLAIMED, VISIBLE, HostGpu, anonymous, claim, listed, usable
 
-CARDS = [Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"]
+CARDS = [HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"]
 CLAIM = """
 import os, sys
-from gemmrepro.gpu.slots import Card, claim
-claim([Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"])
+from gemmrepro.gpu.slots import HostGpu, claim
+claim([HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"])
 print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 sys.stdin.readline()
 """
@@ -25,8 +25,8 @@ sys.stdin.readline()
 
 COUNTED = """
 import os, pathlib, sys
-from gemmrepro.gpu.slots import Card, claim
-claim([Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"])
+from gemmrepro.gpu.slots import HostGpu, claim
+claim([HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"])
 card = os.environ["CUDA_VISIBLE_DEVICES"]
 held = pathlib.Path(sys.argv[1]) / card
 for _ in range(3):
@@ -96,8 +96,8 @@ def test_no_two_of_many_processes_hold_a_card_at_once(claims, tmp_path):
 
 PREFERRED = """
 import os, sys
-from gemmrepro.gpu.slots import Card, anonymous, claim
-claim([Card("NVIDIA H200", f"GPU-{letter}") for letter in "abc"], preferred=anonymous(sys.argv[1]))
+from gemmrepro.gpu.slots import HostGpu, anonymous, claim
+claim([HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"], preferred=anonymous(sys.argv[1]))
 print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 sys.stdin.readline()
 """
@@ -144,12 +144,26 @@ def test_children_use_their_parents_card_without_waiting(claims, monkeypatch):
     assert card(child) == "GPU-a"
 
 
-@pytest.mark.parametrize("cards", [CARDS[:1], [CARDS[0], Card("NVIDIA T4", "GPU-t")]])
-def test_the_only_gpu_is_claimed_and_nothing_is_restricted(cards, claims, monkeypatch):
+T4 = HostGpu("NVIDIA T4", 75, "GPU-t")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "claimed", "restricted"),
+    [
+        (CARDS[:1], None, "GPU-a", None),
+        ([CARDS[0], T4], None, "GPU-a", "GPU-a"),
+        ([T4, CARDS[0]], None, "GPU-a", "GPU-a"),
+        (CARDS[:1], "0,0", "GPU-a", "0"),
+        (CARDS, "GPU-b,1", "GPU-b", "GPU-b"),
+        (CARDS, "MIG-2,MIG-2", "MIG-2", "MIG-2"),
+    ],
+)
+def test_cuda_is_told_one_name_of_the_gpu_that_was_claimed(gpus, visible, claimed, restricted, claims, monkeypatch):
+    """Of a name that is there twice it would open nothing."""
     monkeypatch.setattr("tempfile.tempdir", claims.environment["TMPDIR"])
-    environ: dict[str, str] = {}
-    claim(cards, environ)
-    assert VISIBLE not in environ and environ[CLAIMED] == "GPU-a"
+    environ = {} if visible is None else {VISIBLE: visible}
+    claim(gpus, environ, parent=lambda uuid: "GPU-c")
+    assert (environ[CLAIMED], environ.get(VISIBLE)) == (claimed, restricted)
 
 
 def test_without_a_gpu_nothing_is_claimed():
@@ -159,8 +173,8 @@ def test_without_a_gpu_nothing_is_claimed():
 
 
 def test_a_list_of_the_user_is_shared_out():
-    assert usable(CARDS, "0,2") == ["0", "2"]
-    assert usable(CARDS, "") == []
+    assert list(usable(listed(CARDS, "0,2"))) == ["0", "2"]
+    assert listed(CARDS, "") == {}
 
 
 def test_a_cards_name_hides_its_uuid():

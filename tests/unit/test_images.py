@@ -18,7 +18,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
-from gemmrepro.host.containers import all_capabilities, container_environment, without_toolchain
+from gemmrepro.host.containers import all_capabilities, container_environment
 from gemmrepro.host.sources import LOCK
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
 
@@ -108,7 +108,7 @@ class TestStorage:
         with workspace(tmp_path / ("x" * 60), "report", os.environ) as work:
             runroot = Path(builders.builder_command("podman", work)[4])
             assert len(str(runroot)) <= 50
-            runroot.mkdir()
+            assert runroot.is_dir(), "no other user can have made it"
         assert not runroot.exists()
 
     def test_removing_what_is_not_there_leaves_its_parent_alone(self, tmp_path):
@@ -145,15 +145,56 @@ class TestContainerEnvironment:
         added = container_environment(environ, uid=0, proc=proc, dev=tmp_path)
         assert not added.keys() & environ.keys()
 
-    def test_the_hosts_compilers_and_their_flags_stay_outside(self):
-        environ = {"CC": "/opt/gcc/bin/gcc", "NVCC_APPEND_FLAGS": "-G", "PATH": "/bin", "CUDA_CACHE_PATH": "/mine"}
-        assert without_toolchain(environ) == ["CC", "NVCC_APPEND_FLAGS"]
+    def test_a_variable_of_the_users_counts_under_either_name(self, tmp_path):
+        """SingularityCE reads its own names alone; Apptainer warns of two that differ."""
+        environ = {"SINGULARITY_CACHEDIR": "/mine", "APPTAINER_BIND": "/data"}
+        added = container_environment(environ, folder=tmp_path, uid=1000, dev=tmp_path)
+        assert added["APPTAINER_CACHEDIR"] == "/mine" and "SINGULARITY_CACHEDIR" not in added
+        assert added["APPTAINER_BIND"] == added["SINGULARITY_BIND"] == f"/data,{ROOT}"
+        whole = environ | added
+        for name in [name for name in whole if name.startswith("APPTAINER_") and name != "APPTAINER_BIND"]:
+            assert whole[name] == whole[name.replace("APPTAINER_", "SINGULARITY_")]
+        assert container_environment(whole, folder=tmp_path, uid=1000, dev=tmp_path) == {}, "a job's is its run's"
 
-    def test_gpu_only_where_there_is_one(self, tmp_path):
-        proc = self.proc(tmp_path / "proc", "000001ffffffffff")
-        assert "APPTAINER_NV" not in container_environment({}, uid=0, proc=proc, dev=tmp_path)
-        (tmp_path / "nvidiactl").touch()
-        assert container_environment({}, uid=0, proc=proc, dev=tmp_path)["APPTAINER_NV"] == "1"
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("CC", "NVCC_APPEND_FLAGS", "CUDA_HOME", "TRITON_PTXAS_PATH", "LDFLAGS", "C_INCLUDE_PATH"),
+            *("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "GLIBC_TUNABLES", "GCONV_PATH", "MALLOC_PERTURB_"),
+            *("PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONOPTIMIZE", "PYTHONNOUSERSITE", "PYTHONWARNINGS"),
+            *("BASH_ENV", "BASH_FUNC_python3%%", "SHELLOPTS", "MATPLOTLIBRC"),
+            *("APPTAINERENV_PYTHONPATH", "SINGULARITYENV_LD_LIBRARY_PATH", "APPTAINERENV_PREPEND_PATH"),
+            *("SINGULARITYENV_PYTHONHOME", "APPTAINERENV_LD_PRELOAD", "SINGULARITYENV_PATH"),
+        ],
+    )
+    def test_what_would_change_the_programs_in_an_image_stays_outside(self, name):
+        assert containers.foreign({name: "x"}) == [name]
+
+    def test_what_says_where_or_what_to_run_gets_in(self):
+        """PYTHONPATH and LD_LIBRARY_PATH are the host's: Snakemake may need them, and images are given others."""
+        names = ("PATH", "HOME", "CUDA_CACHE_PATH", "CUDA_VISIBLE_DEVICES", "GEMMREPRO_TUNED", "PYTHONUTF8", "TMPDIR")
+        names = (*names, "PYTHONPATH", "LD_LIBRARY_PATH", "APPTAINER_BIND", "APPTAINERENV_OMP_NUM_THREADS")
+        assert containers.foreign(dict.fromkeys(names, "x")) == []
+
+    @pytest.mark.parametrize(
+        ("device", "added"),
+        [
+            ("", {}),
+            ("nvidiactl", {"NV": "1"}),
+            ("dxg", {"NV": "1", "BIND": "/usr/lib/wsl", "CONTAINLIBS": "/usr/lib/wsl/lib/libdxcore.so"}),
+        ],
+    )
+    def test_gpu_only_where_there_is_one(self, tmp_path, device, added):
+        """Under WSL2 Apptainer's --nv leaves out the library by which the driver reaches the device."""
+        (tmp_path / "dev").mkdir()
+        if device:
+            (tmp_path / "dev" / device).touch()
+        variables = container_environment({}, folder=ROOT, uid=1000, dev=tmp_path / "dev")
+        for prefix in ("APPTAINER_", "SINGULARITY_"):
+            names = {f"{prefix}{name}" for name in ("NV", "BIND", "CONTAINLIBS")}
+            assert {name: variables[name] for name in names & variables.keys()} == {
+                f"{prefix}{name}": value for name, value in added.items()
+            }
 
     def test_a_closed_fuse_device_is_explained_to_ordinary_users(self, tmp_path):
         assert "chmod 666" in containers.fuse_hint(1000, tmp_path), "missing"
@@ -166,6 +207,73 @@ class TestContainerEnvironment:
         containers.make_caches(added)
         assert Path(added["APPTAINER_TMPDIR"]).is_dir()
         assert all(Path(added[name]).is_relative_to(tmp_path / "cache") for name in containers.CACHES)
+
+
+class TestRuntime:
+    """Which program runs the containers. None runs here: their names and versions are a table."""
+
+    PRIVATE = str(containers.PRIVATE / "bin")
+
+    @pytest.fixture
+    def installed(self, monkeypatch):
+        def install(**programs: str) -> dict[str, str]:
+            """Versions by program: in /usr/bin, or (`private`) what envs/run installed."""
+            monkeypatch.delenv("GEMMREPRO_APPTAINER", raising=False)
+            files = {f"/usr/bin/{name}": said for name, said in programs.items() if name != "private"}
+            if "private" in programs:
+                files[f"{self.PRIVATE}/apptainer"] = programs["private"]
+
+            def which(name: str, path: str | None = None) -> str | None:
+                return next((f for folder in (path or "").split(":") if (f := f"{folder}/{name}") in files), None)
+
+            monkeypatch.setattr(containers.shutil, "which", which)
+            monkeypatch.setattr(containers, "apptainer_version", lambda program: files[program])
+            return {"PATH": "/usr/bin"}
+
+        return install
+
+    @pytest.mark.parametrize(
+        ("version", "says"),
+        [
+            ("apptainer 1.4.5-2", ""),
+            ("apptainer 1.1.9", "is apptainer 1.1.9, older than 1.2"),
+            ("singularity-ce 3.11.4-jammy", ""),
+            ("singularity-ce v4.3.0", ""),
+            ("singularity 3.4.1", "is singularity 3.4.1, older than 3.8"),
+            ("2.6.1-dist", "is 2.6.1-dist, older than 3.8"),
+            ("", "does not say its version"),
+        ],
+    )
+    def test_old_ones_will_not_do(self, version, says):
+        assert containers.unsuited(version) == says
+
+    def test_the_private_one_stands_in_for_an_old_one(self, installed):
+        """Snakemake takes the first on PATH."""
+        environ = installed(singularity="singularity 3.4.1", private="apptainer 1.4.5")
+        containers.use_apptainer(environ)
+        assert environ["PATH"] == f"{self.PRIVATE}:/usr/bin"
+        containers.use_apptainer(environ)
+        assert environ["PATH"] == f"{self.PRIVATE}:/usr/bin"
+
+    def test_one_that_will_do_is_used(self, installed):
+        environ = installed(singularity="singularity-ce 4.3.0", private="apptainer 1.4.5")
+        containers.use_apptainer(environ)
+        assert environ["PATH"] == "/usr/bin"
+
+    def test_none_that_will_do_is_one_sentence(self, installed):
+        environ = installed(singularity="singularity 3.4.1")
+        says = r"/usr/bin/singularity is singularity 3\.4\.1, older than 3\.8\. Put `envs/run` before"
+        with pytest.raises(UserError, match=says):
+            containers.use_apptainer(environ)
+
+    def test_the_one_that_was_asked_for_comes_first_or_its_absence_is_said(self, installed, monkeypatch, capsys):
+        environ = installed(apptainer="apptainer 1.3.0", private="apptainer 1.4.5") | {"GEMMREPRO_APPTAINER": "newest"}
+        monkeypatch.setenv("GEMMREPRO_APPTAINER", "newest")
+        containers.use_apptainer(environ)
+        assert environ["PATH"] == f"{self.PRIVATE}:/usr/bin"
+        environ = installed(apptainer="apptainer 1.3.0") | {"GEMMREPRO_APPTAINER": "newest"}
+        containers.use_apptainer(environ)
+        assert "/usr/bin/apptainer starts the containers; GEMMREPRO_APPTAINER=newest is" in capsys.readouterr().err
 
 
 class TestRecipe:

@@ -14,6 +14,7 @@ from synthetic import write_build
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
+from gemmrepro.gpu.slots import HostGpu
 from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS, TOOLS, read_sanitizers
 from gemmrepro.paper.sanitizers import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
@@ -59,8 +60,7 @@ echo "========= ERROR SUMMARY: 0 errors"
 """
     )
     script.chmod(0o755)
-    (probe := script.with_name("nvidia-smi")).write_text("#!/bin/sh\necho NVIDIA H200, 9.0, GPU-1\n")
-    probe.chmod(0o755)
+    monkeypatch.setattr(sanitizers, "find_gpus", lambda: ([HostGpu("NVIDIA H200", 90)], ""))
     monkeypatch.setenv("PATH", f"{script.parent}:/usr/bin:/bin")
     return tmp_path / "commands"
 

@@ -73,11 +73,10 @@ def test_an_unknown_kernel_has_no_rule(tree: Path) -> None:
 
 @pytest.mark.containers
 def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> None:
-    """The driver's query answers for an A6000; the plan is Snakemake's own, and nothing of it runs."""
-    query = tmp_path / "nvidia-smi"
-    query.write_text("#!/bin/sh\necho 'NVIDIA RTX A6000, 8.6, GPU-1'\n")
-    query.chmod(0o755)
-    plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    """The plan is Snakemake's own, and nothing of it runs."""
+    file = tmp_path / "a6000.yaml"
+    file.write_text("measure: live\ngpu: {name: NVIDIA RTX A6000, capability: 86}\n")
+    plan = snakemake("--dry-run", "--use-singularity", "--configfile", str(file), folder=tree)
     assert plan.returncode == 0, plan.stdout
     assert "Building the container image measure" in plan.stdout
     assert "Building the container image torch" in plan.stdout

@@ -367,7 +367,7 @@ def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
     bus = _text(runtime.deviceGetPCIBusId(0))
     handle = ask(nvml, nvml.nvmlDeviceGetHandleByPciBusId, bus)
     modes = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
-    mig = bool(modes) and modes[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    mig = " MIG " in name or (bool(modes) and modes[0] == nvml.NVML_DEVICE_MIG_ENABLE)
     if mig:
         print(f"gemmrepro: {name} is a slice of a card, whose power and energy are not its own: none", file=sys.stderr)
     # CUDA has the slice's, NVML the card's.
