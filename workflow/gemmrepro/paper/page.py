@@ -37,6 +37,7 @@ from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.figures.points import counted
+from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
@@ -131,6 +132,7 @@ def _environment(
         "locks": inputs.locks,
         "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
+        "reference_gpu": reference_gpu(),
         "regimes": regime_lines(inputs.measured, inputs.regimes),
         "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),

@@ -1,0 +1,248 @@
+"""Renders ``kernels/<family>/findings.md``: what was found on the reference GPU, in Markdown.
+
+The text is about the committed recording of that GPU, whatever GPU the report is about. A number in it is a reference
+in braces to one cell of the recording, or a quotient of two:
+
+    {ratio ladder.warptile 4096}                          a column of summary.csv, of a kernel or library at M = N = K
+    {sustained.ratio hopper.by_size 8192}                 the same in a regime
+    {counters.dram__bytes.sum ladder.smem 4096}           a hardware counter
+    {latency.cycles ceilings.walk_global level=L2}        a column of an experiment of the family
+    {published.ratio_to_cublas "L7 warptile" 4096}        a metric of published.csv, from the family's article
+    {tflops ladder.warptile 4096 / tflops ceilings.ffma}  a quotient
+
+More columns are selected by ``column=value``. Where several rows match, those by the toolkit of most kernels and with
+a warm cache are meant. A number is a link where the report shows the same row with the same value.
+
+A paragraph that begins with ``Table:`` is the caption of the table below it. A block quote at the top of the file is the
+family's sentence for the abstract.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from gemmrepro import registry
+from gemmrepro.core import paths
+from gemmrepro.core.files import read_json
+from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.core.text import as_published, format_number, in_words
+from gemmrepro.errors import UserError
+from gemmrepro.measure.regimes import places
+from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
+from gemmrepro.measure.regimes.rules import REGIMES
+from gemmrepro.paper.claims import experiment_row_anchor
+from gemmrepro.paper.rows import counter_anchor, row_anchor
+
+FILE = "findings.md"
+
+REFERENCE = "h200"
+"""The GPU whose recording the texts are about."""
+
+_NUMBER = re.compile(r"\{([^{}]+)\}")
+
+_ABSTRACT = re.compile(r"\A((?:>[^\n]*\n)+)")
+_TABLE = re.compile(r"<p>Table: (.*?)</p>\s*<table>(.*?)</table>", re.DOTALL)
+
+Rows = Mapping[str, Mapping[str, Any]]
+"""The rows that the report shows, by their ids."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A family's text as HTML, and its sentence for the abstract."""
+
+    text: Markup
+    abstract: Markup
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of the text; `rows` are the ids of the report's rows that hold it, if the report shows them all."""
+
+    text: str
+    value: float
+    rows: tuple[str, ...] = ()
+    printed: bool = False
+    formula: str = ""
+
+    def html(self, reference: str) -> str:
+        text = escape(self.text)
+        if self.rows:
+            how = f' data-formula="{escape(self.formula)}" data-from="{" ".join(self.rows)}"' if self.formula else ""
+            name = escape(f"{self.text}, {' '.join(reference.split())}")
+            return f'<a href="#{self.rows[0]}"{how} aria-label="{name}">{text}</a>'
+        return f"<span data-{'published' if self.printed else 'recorded'}>{text}</span>"
+
+
+def reference_gpu() -> str:
+    """The name of the GPU that the texts are about."""
+    runs = sorted((paths.RECORDINGS / REFERENCE).glob("*/run.json"))
+    if not runs:
+        raise UserError(f"{paths.RECORDINGS / REFERENCE} has no recording; restore it from the repository.")
+    return str(read_json(runs[0], "the recording", "restore it from the repository")["gpu"]["name"])
+
+
+def render(family: str, shown: Rows) -> Findings | None:
+    """The family's findings; None where it has none.
+
+    Raises:
+        UserError: a reference does not name exactly one cell of the recording; says where it stands.
+    """
+    path = paths.KERNELS_DIR / family / FILE
+    if not path.is_file():
+        return None
+    source, numbers = path.read_text(), []
+
+    def mark(match: re.Match[str]) -> str:
+        try:
+            numbers.append(number(match[1], family, shown).html(match[1]))
+        except UserError as error:
+            line = source.count("\n", 0, match.start()) + 1
+            raise UserError(f"kernels/{family}/{FILE}, line {line}: {match[0]}: {error}") from None
+        return f"\ue000{len(numbers) - 1}\ue000"
+
+    def marked(text: str) -> Markup:
+        return Markup(re.sub("\ue000(\\d+)\ue000", lambda match: numbers[int(match[1])], text))
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    text = _NUMBER.sub(mark, source)
+    quote = _ABSTRACT.match(text)
+    said = " ".join(line.lstrip("> ") for line in quote[1].splitlines()) if quote else ""
+    body = markdown.render(text[quote.end() :] if quote else text)
+    return Findings(marked(_TABLE.sub(_table, body)), marked(markdown.renderInline(said)))
+
+
+def _table(match: re.Match[str]) -> str:
+    """A table as the report's other tables are: with a caption, scrollable, its rows named by their first cells."""
+    caption, rows = match[1], match[2].replace(' style="text-align:right"', ' class="n"')
+    rows = rows.replace("<th", '<th scope="col"').replace('<th scope="col"ead', "<thead")
+    rows = re.sub(r"(<tr>\n)<td>(.*?)</td>", r'\1<th scope="row">\2</th>', rows)
+    label = escape(re.sub("<[^<>]+>|\ue000\\d+\ue000", "", caption))
+    return (
+        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">\n<table>\n'
+        f"<caption><span>{caption}</span></caption>{rows}</table>\n</div>"
+    )
+
+
+def number(reference: str, family: str, shown: Rows) -> Number:
+    """What a reference in a family's text stands for.
+
+    Raises:
+        UserError: it does not name exactly one cell, or two numbers.
+    """
+    terms = [_cell(term, family, shown) for term in reference.split(" / ")]
+    if len(terms) == 1:
+        return terms[0]
+    if len(terms) != 2 or not terms[1].value:
+        raise UserError("a quotient is of two numbers, and not by zero.")
+    first, second = terms
+    value = first.value / second.value
+    rows = (*first.rows, *second.rows) if all(term.rows or term.printed for term in terms) else ()
+    return Number(format_number(value), value, rows, False, f"{first.text} \N{DIVISION SIGN} {second.text}")
+
+
+def _cell(term: str, family: str, shown: Rows) -> Number:
+    """One cell of the recording, or of published.csv."""
+    try:
+        words = shlex.split(term)
+    except ValueError as error:
+        raise UserError(f"{error}.") from None
+    asked = dict(word.split("=", 1) for word in words if "=" in word)
+    named = [word for word in words if "=" not in word]
+    if not 2 <= len(named) <= 3:
+        raise UserError("a reference is a column, a kernel, perhaps a size, and column=value.")
+    table, dot, column = named[0].partition(".")
+    table, column = (table, column) if dot else ("summary", table)
+    recording = paths.RECORDINGS / REFERENCE
+    home = named[1].split(".")[0] if (recording / named[1].split(".")[0]).is_dir() else family
+    cells = {"system" if table == "published" else "kernel": named[1], **dict(zip(("n",), named[2:], strict=False))}
+    if table == "published":
+        path = paths.PUBLISHED_CSV
+        cells |= {"article": registry.family(family).article or "", "metric": column}
+    elif table in ("summary", "counters", *REGIMES):
+        path = recording / home / (places.FOLDER if table in REGIMES else f"{table}.csv")
+        cells |= {"regime": table} if table in REGIMES else {"metric": column} if table == "counters" else {}
+        cells |= dict.fromkeys(("m", "k"), named[2]) if len(named) == 3 else {}
+    else:
+        home, path = family, recording / family / "experiments" / f"{table}.csv"
+    column = "value" if table in ("published", "counters") else column
+    row = _row(path, column, cells | asked)
+    if table == "published":
+        return Number(as_published(float(row[column])), float(row[column]), printed=True)
+    own = {**row, "family": home}
+    if path.parent.name == "experiments":
+        place = experiment_row_anchor(home, table, row.name)
+    else:
+        place = counter_anchor(own) if table == "counters" else row_anchor(own)
+    text, value = _read_number(row[column], row["unit"] if table == "counters" else None)
+    held = shown.get(place, {}).get(column)
+    same = held is not None and (str(held) == row[column] or held == value)
+    return Number(text, value, (place,) if same else ())
+
+
+def _read_number(cell: str, unit: str | None) -> tuple[str, float]:
+    """A cell as the text shows it, and its value; a word has none."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return cell, math.nan
+    if unit is not None:
+        return in_words(value, unit), value
+    return (as_published(value) if cell.lstrip("-").isdigit() else format_number(value)), value
+
+
+def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:
+    """The one row of a table with these cells. Raises UserError if there is none, or several."""
+    table = _read(path)
+    name = _said(path)
+    if absent := [each for each in (column, *cells) if each not in table.columns]:
+        raise UserError(f"{name} has no column {', '.join(absent)}; it has {', '.join(table.columns)}.")
+    rows = table[table[column] != ""]
+    for key, cell in cells.items():
+        left = rows[rows[key] == cell]
+        if left.empty:
+            raise UserError(f"{name} has no row with {key} {cell} there, but {', '.join(sorted(set(rows[key]))[:12])}.")
+        rows = left
+    if len(rows) > 1 and "toolkit" in rows:
+        kernels = table.groupby("toolkit")["kernel"].nunique()
+        first = max((each for each in TOOLKIT_ORDER if each in kernels), key=lambda each: kernels[each], default="")
+        rows = _narrowed(rows, "toolkit", first)
+    if len(rows) > 1 and "cache" in rows:
+        rows = _narrowed(rows, "cache", "warm")
+    if len(rows) > 1:
+        apart = [each for each in rows.columns if rows[each].nunique() > 1]
+        raise UserError(f"{len(rows)} rows of {name} match; choose by {', '.join(apart[:6])}.")
+    return rows.iloc[0]
+
+
+def _said(path: Path) -> str:
+    return str(path.relative_to(paths.ROOT) if path.is_relative_to(paths.ROOT) else path)
+
+
+def _narrowed(rows: pd.DataFrame, column: str, cell: str) -> pd.DataFrame:
+    return rows[rows[column] == cell] if (rows[column] == cell).any() else rows
+
+
+@cache
+def _read(path: Path) -> pd.DataFrame:
+    """A table as text; of the takes of the regimes each row from the last that has it."""
+    if path.name == places.FOLDER:
+        takes = [_read(take / places.SUMMARY) for take in places.takes(path.parents[1], path.parent.name)]
+        rows = pd.concat(takes, ignore_index=True) if takes else pd.DataFrame(columns=list(ROW_COLUMNS))
+        return rows.drop_duplicates(list(POINT), keep="last").fillna("")
+    try:
+        return pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError:
+        raise UserError(f"there is no {_said(path)}.") from None
