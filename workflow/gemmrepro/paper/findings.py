@@ -13,8 +13,8 @@ in braces to one cell of the recording, or a quotient of two:
 More columns are selected by ``column=value``. Where several rows match, those by the toolkit of most kernels and with
 a warm cache are meant. A number is a link where the report shows the same row with the same value.
 
-A paragraph that begins with ``Table:`` is the caption of the table below it. A block quote at the top of the file is the
-family's sentence for the abstract.
+A paragraph that begins with ``Table:`` is the caption of the table below it. A block quote at the top of the file is
+the family's sentence for the abstract.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from markupsafe import Markup
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.core.files import read_json
-from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.core.names import REFERENCE, TOOLKIT_ORDER
 from gemmrepro.core.text import as_published, format_number, in_words
 from gemmrepro.errors import UserError
 from gemmrepro.measure.regimes import places
@@ -46,9 +46,6 @@ from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.rows import counter_anchor, row_anchor
 
 FILE = "findings.md"
-
-REFERENCE = "h200"
-"""The GPU whose recording the texts are about."""
 
 _NUMBER = re.compile(r"\{([^{}]+)\}")
 
@@ -126,10 +123,11 @@ def render(family: str, shown: Rows) -> Findings | None:
 
 def _table(match: re.Match[str]) -> str:
     """A table as the report's other tables are: with a caption, scrollable, its rows named by their first cells."""
-    caption, rows = match[1], match[2].replace(' style="text-align:right"', ' class="n"')
-    rows = rows.replace("<th", '<th scope="col"').replace('<th scope="col"ead', "<thead")
-    rows = re.sub(r"(<tr>\n)<td>(.*?)</td>", r'\1<th scope="row">\2</th>', rows)
-    label = escape(re.sub("<[^<>]+>|\ue000\\d+\ue000", "", caption))
+    caption, rows = match[1], match[2].replace(' style="text-align:left"', "")
+    rows = rows.replace(' style="text-align:right"', ' class="n"').replace("<th></th>", "<td></td>")
+    rows = re.sub(r"(<tr>\n)<td>(.+?)</td>", r'\1<th scope="row">\2</th>', rows)
+    rows = re.sub(r'<th( class="n")?>', r'<th scope="col"\1>', rows)
+    label = re.sub("<[^<>]+>|\ue000\\d+\ue000", "", caption)
     return (
         f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">\n<table>\n'
         f"<caption><span>{caption}</span></caption>{rows}</table>\n</div>"

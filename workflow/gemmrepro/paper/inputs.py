@@ -74,12 +74,13 @@ class Inputs:
     @cached_property
     def rows(self) -> dict[str, Mapping[str, Any]]:
         """Every measured row by its id in the report."""
-        tables = [each.summary for each in (*self.measured.values(), *self.regimes.values())]
+        tables = [each.summary for each in self.measured.values()]
+        tables += [each.summary for each in self.regimes.values()]
         rows = {row_anchor(row): row for table in tables for row in table.to_dict("records")}
         for measured in self.measured.values():
             rows |= {counter_anchor(row): row for row in measured.counters.to_dict("records")}
-        for family, results in self.experiments.items():
-            for name, each in results.items():
+        for family, by_name in self.experiments.items():
+            for name, each in by_name.items():
                 rows |= {experiment_row_anchor(family, name, place): row for place, row in each.rows.iterrows()}
         return rows
 

@@ -49,7 +49,7 @@ from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
-from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, raised
+from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
 
 LOADER = (
     'document.head.append(Object.assign(document.createElement("script"),'
@@ -116,7 +116,6 @@ def _environment(
         "anchor": anchor,
         "code_spans": code_spans,
         "number": number,
-        "raised": raised,
         "as_published": as_published,
         "listed": listed,
     }
