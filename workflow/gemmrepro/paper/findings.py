@@ -157,48 +157,45 @@ def _cell(term: str, family: str, shown: Rows) -> Number:
         words = shlex.split(term)
     except ValueError as error:
         raise UserError(f"{error}.") from None
-    asked = dict(word.split("=", 1) for word in words if "=" in word)
     named = [word for word in words if "=" not in word]
     if not 2 <= len(named) <= 3:
         raise UserError("a reference is a column, a kernel, perhaps a size, and column=value.")
+    asked = {"n": named[2]} if len(named) == 3 else {}
+    asked |= dict(word.split("=", 1) for word in words if "=" in word)
     table, dot, column = named[0].partition(".")
     table, column = (table, column) if dot else ("summary", table)
+    if table == "published":
+        article = registry.family(family).article or ""
+        found = _row(paths.PUBLISHED_CSV, "value", {"article": article, "system": named[1], "metric": column, **asked})
+        return Number(as_published(float(found["value"])), float(found["value"]), printed=True)
     recording = paths.RECORDINGS / REFERENCE
-    home = named[1].split(".")[0] if (recording / named[1].split(".")[0]).is_dir() else family
-    cells = {"system" if table == "published" else "kernel": named[1], **dict(zip(("n",), named[2:], strict=False))}
-    if table == "published":
-        path = paths.PUBLISHED_CSV
-        cells |= {"article": registry.family(family).article or "", "metric": column}
-    elif table in ("summary", "counters", *REGIMES):
-        path = recording / home / (places.FOLDER if table in REGIMES else f"{table}.csv")
-        cells |= {"regime": table} if table in REGIMES else {"metric": column} if table == "counters" else {}
-        cells |= dict.fromkeys(("m", "k"), named[2]) if len(named) == 3 else {}
+    asked = {"kernel": named[1], **asked}
+    if table not in ("summary", "counters", *REGIMES):
+        row = _row(recording / family / "experiments" / f"{table}.csv", column, asked)
+        return _number(row, column, experiment_row_anchor(family, table, row.name), shown)
+    home = named[1].split(".")[0]
+    home = home if (recording / home).is_dir() else family  # a library's row is in the family's own table
+    asked |= dict.fromkeys(("m", "k"), named[2]) if len(named) == 3 else {}
+    if table == "counters":
+        row = _row(recording / home / "counters.csv", "value", {"metric": column, **asked})
+        return _number(row, "value", counter_anchor(row), shown, in_words(float(row["value"]), row["unit"]))
+    if table == "summary":
+        row = _row(recording / home / "summary.csv", column, asked)
     else:
-        home, path = family, recording / family / "experiments" / f"{table}.csv"
-    column = "value" if table in ("published", "counters") else column
-    row = _row(path, column, cells | asked)
-    if table == "published":
-        return Number(as_published(float(row[column])), float(row[column]), printed=True)
-    own = {**row, "family": home}
-    if path.parent.name == "experiments":
-        place = experiment_row_anchor(home, table, row.name)
-    else:
-        place = counter_anchor(own) if table == "counters" else row_anchor(own)
-    text, value = _read_number(row[column], row["unit"] if table == "counters" else None)
-    held = shown.get(place, {}).get(column)
-    same = held is not None and (str(held) == row[column] or held == value)
-    return Number(text, value, (place,) if same else ())
+        row = _row(recording / home / places.FOLDER, column, {"regime": table, **asked})
+    return _number(row, column, row_anchor(row), shown)
 
 
-def _read_number(cell: str, unit: str | None) -> tuple[str, float]:
-    """A cell as the text shows it, and its value; a word has none."""
+def _number(row: pd.Series, column: str, place: str, shown: Rows, text: str = "") -> Number:
+    """A cell as the text shows it; `place` is the id that its row has in a report."""
+    cell, held = row[column], shown.get(place, {}).get(column)
     try:
         value = float(cell)
+        text = text or (as_published(value) if cell.lstrip("-").isdigit() else format_number(value))
     except ValueError:
-        return cell, math.nan
-    if unit is not None:
-        return in_words(value, unit), value
-    return (as_published(value) if cell.lstrip("-").isdigit() else format_number(value)), value
+        value, text = math.nan, cell
+    same = held is not None and not pd.isna(held) and (str(held) == cell or held == value)
+    return Number(text, value, (place,) if same else ())
 
 
 def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:

@@ -164,6 +164,8 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
     """What templates see of the claims and their verdicts."""
     verdicts = inputs.verdicts
     stated = verdicts.counts["article"]
+    gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
+    capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
     return {
         "verdicts": verdicts,
         "total": len(verdicts.claims),
@@ -180,7 +182,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
         },
         "figures": {name: claim.figure for name, claim in declared.items()},
         "few": {row_anchor(row) for family in inputs.measured.values() for row in _few_samples(family)},
-        "mechanisms": explained(verdicts.claims, mechanisms()),
+        "mechanisms": explained(verdicts.claims, mechanisms(), capability),
     }
 
 
