@@ -28,7 +28,7 @@ def test_every_number_is_a_cell_of_the_recording(path: Path) -> None:
     found = render(path.parent.name, {})
     assert found and "{" not in found.text and "\ue000" not in found.text
     bare = re.sub(r"\{[^{}]+\}", "", path.read_text())
-    assert re.findall(r"\d\.\d+ (?:of|times)\b|\d (?:T|G)FLOP/s|\d TB/s", bare) == [], "a number without a reference"
+    assert re.findall(r"\d\.\d+\s(?:of|times)\b|\d\s(?:[GT]FLOP|TB)/s", bare) == [], "a number without a reference"
 
 
 def test_a_number_leads_to_the_row_that_the_report_shows() -> None:

@@ -148,7 +148,8 @@ def number(reference: str, family: str, shown: Rows) -> Number:
     first, second = terms
     value = first.value / second.value
     rows = (*first.rows, *second.rows) if all(term.rows or term.printed for term in terms) else ()
-    return Number(format_number(value), value, rows, False, f"{first.text} \N{DIVISION SIGN} {second.text}")
+    printed = first.printed and second.printed
+    return Number(format_number(value), value, rows, printed, f"{first.text} \N{DIVISION SIGN} {second.text}")
 
 
 def _cell(term: str, family: str, shown: Rows) -> Number:
