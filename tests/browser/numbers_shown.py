@@ -16,7 +16,8 @@ return [...cells, ...links];
 """
 """Script: the cells of numeric columns, and the linked numbers of the text.
 
-What an article prints is no measurement of the report's, nor is what another recording holds; neither are counts of verdicts, and drawings of how a kernel works.
+What an article prints, or another recording holds, is no measurement of the report; neither are counts of verdicts, and
+drawings of how a kernel works.
 """
 
 FIND = "const found = (() => {" + NUMBERS + "})();"
