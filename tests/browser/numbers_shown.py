@@ -9,14 +9,15 @@ NUMBERS = """
 const digits = /\\d/;
 const cells = [...document.querySelectorAll('main td.n, header td.n')].filter(
   (each) => digits.test(each.textContent) && !each.closest('[data-published], [data-counts], .diff') &&
-    !each.querySelector('[data-published], a[href*="claims.html#verdict="]'));
+    !each.querySelector('[data-published], [data-recorded], a[href*="claims.html#verdict="]'));
 const links = [...document.querySelectorAll('main a[href*="#row-"], header a[href*="#row-"]')].filter(
   (each) => digits.test(each.textContent) && !each.closest('td.n'));
 return [...cells, ...links];
 """
 """Script: the cells of numeric columns, and the linked numbers of the text.
 
-What an article prints is no measurement; neither are counts of verdicts, and drawings of how a kernel works.
+What an article prints, or another recording holds, is no measurement of the report; neither are counts of verdicts, and
+drawings of how a kernel works.
 """
 
 FIND = "const found = (() => {" + NUMBERS + "})();"

@@ -20,6 +20,7 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core import paths
+from gemmrepro.gpu.device import pick_arch
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
@@ -57,12 +58,12 @@ def stand_in(monkeypatch, folder: Path) -> Path:
     """Make the registry read STAND_INS instead of the real families, in this process, until the test ends.
 
     Returns:
-        their copy in `folder`, with the real families' discussions and calculations; a test may change it.
+        their copy in `folder`, with the real families' findings and calculations; a test may change it.
     """
 
     kernels = folder / "kernels"
     shutil.copytree(STAND_INS, kernels, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("discussion.html.j2", "calculations.py"):
+    for name in ("findings.md", "calculations.py"):
         for path in paths.KERNELS_DIR.glob(f"*/{name}"):
             if (kernels / path.parent.name).is_dir():
                 shutil.copy(path, kernels / path.parent.name)
@@ -113,7 +114,7 @@ def write_build(
 
 @dataclass
 class World:
-    """What to write. `ratios` overrides a level's share of the baseline; `gpu` the GPU's name.
+    """What to write. `ratios` overrides a level's share of the baseline; `gpu` and `capability` are the GPU's.
 
     Of the ladder only LEVELS are measured unless `whole`; a tuned twin or a step past the article has builds and gates.
     """
@@ -125,6 +126,7 @@ class World:
     toolkits: tuple[str, ...] = TOOLKITS
     caches: tuple[str, ...] = ("cold", "warm")
     gpu: str = GPU
+    capability: str = "9.0"
     source: str = "recorded"
     ratios: dict[str, float] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
@@ -217,6 +219,12 @@ class World:
         """A GPU's recordings, which only hold what compute-sanitizer said."""
         return self.root / "recorded"
 
+    def _runs(self, kernel: registry.Kernel) -> bool:
+        """Whether the GPU of this world can run a kernel."""
+        capability = tuple(map(int, self.capability.split(".")))
+        targets = [f"sm_{target}" for target in kernel.platform.targets]
+        return pick_arch(targets, capability) is not None if targets else capability >= kernel.platform.min_capability
+
     def _write_build(self, kernel: str) -> None:
         loads = LEVELS.get(kernel, ("", 0, 1.0))[2]
         for toolkit in TOOLKITS:
@@ -286,7 +294,7 @@ class World:
             "source": self.source,
             "gpu": {
                 "name": self.gpu,
-                "compute_capability": "9.0",
+                "compute_capability": self.capability,
                 "sm_count": 100,
                 "l2_bytes": 50_000_000,
                 "memory_bytes": 100_000_000_000,
@@ -323,7 +331,7 @@ class World:
             k=n,
             cache=cache,
             toolkit=toolkit,
-            arch="sm_90",
+            arch=f"sm_{self.capability.replace('.', '')}",
             median_us=median,
             ci_low_us=median * (1 - self.spread),
             ci_high_us=median * (1 + self.spread),
@@ -353,6 +361,7 @@ class World:
         rows, samples, counters = [], [], []
         rng = np.random.default_rng(7)
         kernels = [k for k in compared(family) if self.whole or family != "ladder" or k.id in LEVELS]
+        kernels = [kernel for kernel in kernels if self._runs(kernel)]
         for n in self.sizes:
             for cache_state in self.caches:
                 for dtype, baseline in dict.fromkeys(
@@ -403,7 +412,7 @@ class World:
     def _write_ceilings(self) -> None:
         rows = []
         for each in registry.kernels("ceilings"):
-            if each.id not in CEILINGS:
+            if each.id not in CEILINGS or not self._runs(each):
                 continue
             kernel, (n, tflops, gbps) = each.id, CEILINGS[each.id]
             for toolkit in self.toolkits:
@@ -417,7 +426,7 @@ class World:
                     k=1,
                     cache="warm",
                     toolkit=toolkit,
-                    arch="sm_90",
+                    arch=f"sm_{self.capability.replace('.', '')}",
                     median_us=1000.0,
                     ci_low_us=999.0,
                     ci_high_us=1001.0,

@@ -51,6 +51,12 @@ class Fault:
 
 
 FAULTS = {
+    "number of no row": Fault(
+        "kernels/ladder/findings.md, line 1",
+        "no row with kernel ladder.six",
+        file="findings.md",
+        replace="{ratio ladder.six 64}",
+    ),
     "no such source": Fault("ladder.smem", "no source kernels/ladder/3_sme.cu", find="3_smem.cu", replace="3_sme.cu"),
     "entry not defined": Fault("ladder.smem", "defines no entry point", find='Code("smem"', replace='Code("shared"'),
     "entry without extern C": Fault(

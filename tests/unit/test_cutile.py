@@ -352,7 +352,7 @@ def test_a_published_figure_is_that_of_the_kernels_own_type():
     assert published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
 
 
-def test_the_family_has_verdicts_figures_and_a_discussion(tmp_path):
+def test_the_family_has_verdicts_figures_and_findings(tmp_path):
     from synthetic import World
     from test_report import make
 

@@ -33,8 +33,6 @@ from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows
 from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.discussion.measured import Measured
-from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.experiments import experiment_view
 from gemmrepro.paper.figures import catalogue
 
@@ -585,21 +583,6 @@ def test_a_figure_marks_what_is_stale_and_says_what_is_missing(brought):
     drawing = draw(made, None)
     assert drawing.rows == [] and "Nothing was measured." in drawing.caption
     assert len(catalogue.svg_of(drawing)) > 1000
-
-
-def test_a_discussion_asks_for_cells(brought):
-    _, folder = brought
-    results = load(folder, "sums")
-    numbers = Measured(Sources("sums", {}, results))
-    found = numbers.experiment("errors", "rms_u", "sums.inside", law="uniform", k=1024)
-    assert (found.value, found.text, found.link) == (64.0, "64", "row-sums-errors-25")
-    assert numbers.experiment("errors", "rms_u", "cublas.gemm", law="uniform", k=1024).value == 2.0
-    assert not numbers.experiment("errors", "rms_u", "sums.inside", law="cubic", k=1024).known
-    with pytest.raises(UserError, match="3 rows of sums"):
-        numbers.experiment("errors", "rms_u", "sums.inside", law="uniform")
-    with pytest.raises(UserError, match="no experiment 'misses'"):
-        Measured(Sources("sums", {})).experiment("misses", "rms_u", "sums.inside")
-    assert not Measured(Sources("sums", {})).experiment("errors", "rms_u", "sums.inside").known
 
 
 def test_the_report_has_a_section_for_it(brought, tmp_path):

@@ -39,6 +39,7 @@ def test_only_what_does_not_hold_is_listed():
         Mechanism("few", "Few", "Few.", ("a.one",)),
         Mechanism("many", "Many", "Many.", ("b.*",)),
         Mechanism("none", "None", "None.", ("c.*",)),
+        Mechanism("elsewhere", "Elsewhere", "Elsewhere.", ("d.*",), ("9.0",)),
     ]
     found = explained(
         [
@@ -52,9 +53,11 @@ def test_only_what_does_not_hold_is_listed():
             view("d.one", NOT),
         ],
         causes,
+        "8.9",
     )
     assert [(each.title, [claim.id for claim in each.claims]) for each in found.mechanisms] == [
         ("Many", ["b.one", "b.two"]),
         ("Few", ["a.one"]),
     ]
     assert [claim.id for claim in found.unexplained] == ["d.one"]
+    assert explained([view("d.one", NOT)], causes, "9.0").unexplained == ()

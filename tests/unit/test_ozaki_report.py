@@ -1,9 +1,8 @@
-"""What the report makes of the family ozaki: claims on columns of published tables, names, figures, discussion."""
+"""What the report makes of the family ozaki: claims on columns of published tables, names, figures."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.experiments import point_values
 from gemmrepro.measure import rows as measured
-from gemmrepro.paper import discussion
 from gemmrepro.paper.figures import dots as figure_dots
 from gemmrepro.paper.figures import lines as figure_lines
 from gemmrepro.paper.figures import style
@@ -153,70 +151,6 @@ def test_a_linear_axis_begins_at_zero(tmp_path):
     axes = drawn.figure.axes[0]
     assert axes.get_xscale() == "linear" and axes.get_xlim()[0] < 0 < 4 < axes.get_xlim()[1]
     assert [cell["φ"] for cell in drawn.table] == [0, 0.5, 4]
-
-
-def test_the_discussion_tells_what_is_known_and_no_more(results):
-    def render(found) -> str:
-        return str(discussion.render("ozaki", {}, found))
-
-    nothing = render({})
-    assert "not measured" in nothing
-    for sentence in ("A fused kernel does it", "From d = 8 down", "Here cuBLAS computes", "Each was launched"):
-        assert sentence not in nothing
-    told = render(results)
-    assert "26.84" not in told  # rounded as the rest of the page
-    assert "not measured" in told and "Here cuBLAS computes" in told
-    words = re.sub(r"<[^>]+>", "", told)
-    assert "A fused kernel does it 31.0 times as fast" in words and "<td" in told
-    # 3.5e-13 over 2.31e-14, and so on down the article's own table.
-    growth = re.search(r"Accuracy.*?</table>", told, re.S)[0]
-    assert all(f">{quotient}<" in growth for quotient in ("15.2", "125", "103"))
-
-
-def test_a_share_below_another_is_told_as_such(tmp_path):
-    """What the text says of the two ways to scale follows from the shares, whichever is the larger."""
-
-    def told(one: float, other: float) -> str:
-        shares = {"ozaki.fused_bf16_d9": one, "ozaki.rows_bf16_d9": other}
-        rows = [{"kernel": name, "toolkit": "cuda13", "n": 16384, "share": share} for name, share in shares.items()]
-        write(tmp_path, "products", rows)
-        found = load(tmp_path, "ozaki")
-        return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, found)))
-
-    assert "run at 0.54 of cuBLAS in bf16" in told(0.54, 0.88) and "in the same loop" in told(0.54, 0.88)
-    assert "With one scale per row and column it is 0.87." in told(0.88, 0.87)
-
-
-def test_one_launch_for_all_pairs_is_questioned_where_its_shares_differ(tmp_path):
-    """A launch per diagonal p + q is named where one loop has two speeds, and given a speed only where it was timed."""
-
-    def told(shares: dict[str, dict[int, float]]) -> str:
-        rows = [
-            {"kernel": f"ozaki.{name}_d{d}", "toolkit": "cuda13", "n": n, "d": d, "share": share}
-            for name_d, sizes in shares.items()
-            for name, d in (name_d.rsplit("_d", 1),)
-            for n, share in sizes.items()
-        ]
-        write(tmp_path, "products", rows)
-        found = load(tmp_path, "ozaki")
-        return re.sub(r"<[^>]+>", "", str(discussion.render("ozaki", {}, found)))
-
-    def timed(text: str) -> str:
-        return next((line for line in text.splitlines() if "With one launch per diagonal O4" in line), "")
-
-    equal = {"fused_bf16_d9": {16384: 0.9}, "fused_bf16_d5": {16384: 0.97}}
-    assert "not a property of the kernel" not in told(equal) and not timed(told(equal))
-    apart = equal | {"fused_bf16_d9": {4096: 1.22, 16384: 0.72}}
-    assert "runs at 0.72 (O2 fused_bf16_d9) to 0.97 (O2 fused_bf16_d5)" in told(apart)
-    assert "O4 diagonal_bf16_d9 addresses this" in told(apart) and not timed(told(apart))
-    assert "O4 diagonal_bf16_d9" not in told(apart).split("At 16384 the pairs")[0]  # nor has it a row of the table
-    slow = told({name: {16384: 0.44} for name in equal})
-    assert "not a property of the kernel" not in slow and "s single launch. FP64 sums never leave the registers" in slow
-    faster = timed(told(apart | {"diagonal_bf16_d9": {4096: 0.9, 16384: 0.93}}))
-    assert "runs at 0.93 of cuBLAS at 16384, final sum included: 1.29 times as fast as a single launch" in faster
-    assert "At 4096 it runs at 0.90, where a single launch reaches 1.2" in faster
-    slower = timed(told(apart | {"diagonal_bf16_d9": {16384: 0.7}}))
-    assert "runs at 0.70 of cuBLAS at 16384, final sum included, no faster than a single launch." in slower
 
 
 def test_slopes_and_gains_are_quotients_of_two_published_rows(results):

@@ -9,12 +9,11 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -30,14 +29,11 @@ from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_rules
 from gemmrepro.measure.rows import Measurements, load
-from gemmrepro.paper import discussion, inline_svg
+from gemmrepro.paper import inline_svg
 from gemmrepro.paper import page as report
 from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, disagreements
 from gemmrepro.paper.diff import side_by_side
-from gemmrepro.paper.discussion.ladder import Ladder
-from gemmrepro.paper.discussion.measured import Measured
-from gemmrepro.paper.discussion.sources import Sources
 from gemmrepro.paper.figures import stage as figures
 from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.gates import gate_view, gather_checks
@@ -693,51 +689,12 @@ def test_one_source_is_printed_once(whole):
     assert 'The source of <a href="hopper.tiles.html#hopper-tiles">H2 tiles</a>' in whole.kernel("hopper.tiles_fp16")
 
 
-def test_the_discussion_speaks_in_live_numbers(whole):
-    text, words = whole.text["families/ladder.html"], whole.page["families/ladder.html"].words
-    assert "Why the A6000\N{RIGHT SINGLE QUOTATION MARK}s ratios do not carry over" in words
-    assert "put its cuBLAS at 60% of the A6000\N{RIGHT SINGLE QUOTATION MARK}s peak" in words
-    row = "row-ladder-warptile-cuda12-fp32-4096x4096x4096-warm"
-    assert f'<a href="../kernels/ladder.warptile.html#{row}">0.900</a>' in text
-    rows = [words_of(row) for row in text.split('id="discussion-ladder"')[1].split("<tr>")]
-    assert "L7 warptile 0.900 0.990 1.10 times BM 128 \N{RIGHTWARDS ARROW} 64" in " ".join(rows)
-    # A stale level's numbers are struck.
-    assert re.search(r'<s class="stale"><a href="[^"]*#row-ladder-stages-[^"]*"[^>]*>[\d.]+ TFLOP/s</a></s>', text)
-    assert "draws 90 W of the 100 W that this GPU may draw" in whole.words
-
-
 def test_a_family_of_which_nothing_was_measured_shows_predictions_and_no_empty_figure(empty):
     page = empty.text["families/hopper.html"]
     told = words_of(page.split('id="rows-hopper"')[1].split("</section>")[0])
     assert "Not measured yet" in told and "--force results/measure/hopper/summary.csv" in told
     assert "What tma_store adds." in told  # the idea of a synthetic rung
     assert 'id="figures-hopper"' not in page and "<figure" not in page
-
-
-def test_without_rows_the_discussion_says_not_measured(empty):
-    discussed = words_of(empty.text["families/hopper.html"].split('id="discussion-hopper"')[1].split("</section>")[0])
-    assert "runs at not measured and draws not measured" in discussed
-    assert "power cap, so" not in discussed
-    assert "carry over, or do not" in empty.words
-
-
-def test_the_last_step_of_a_discussion_is_the_last_that_was_timed():
-    steps = Ladder(Sources("hopper", {})).steps()
-
-    def last(timed: list[str]) -> str:
-        tables = {"hopper": SimpleNamespace(summary=pd.DataFrame({"kernel": timed}))}
-        return Ladder(Sources("hopper", tables)).last()
-
-    assert last([steps[0], steps[2]]) == steps[2]
-    assert last(steps) == last([]) == steps[-1]
-    assert Ladder(Sources("hopper", {})).last() == steps[-1]
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("kernels/*/discussion.html.j2")), ids=lambda path: path.parent.name)
-def test_sentences_stay_apart(path):
-    """The newline behind a block's end is trimmed, so a sentence that ends there needs a space of its own."""
-    glued = r"\S\{% endif %\}\n(?!\s*(?:<|\{% (?:end|el)))(?=\S)"
-    assert re.findall(rf"^\S.*{glued}", path.read_text(), re.MULTILINE) == []
 
 
 @pytest.fixture(scope="module")
@@ -754,111 +711,6 @@ def measured(stood, monkeypatch) -> dict[str, Measurements]:
     """The rows of the stand-in families, freshly read, and the registry set to these."""
     monkeypatch.setattr(paths, "KERNELS_DIR", stood.root / "kernels")
     return {name: load(stood.measure, name) for name in ("ladder", "ceilings")}
-
-
-@pytest.fixture
-def fragment(measured) -> Callable[[str], str]:
-    """Renders a fragment as the ladder's discussion."""
-
-    def rendered(text: str) -> str:
-        (paths.KERNELS_DIR / "ladder" / discussion.FILE).write_text(text)
-        return discussion.render("ladder", measured)
-
-    return rendered
-
-
-def test_a_gain_is_taken_through_the_baseline(measured):
-    rows = measured["ladder"].summary
-    naive = rows["kernel"] == "ladder.naive"
-    rows.loc[naive, ["median_us", "baseline_median_us"]] *= 2  # at half the clock, both of a pair take twice as long
-    rows.loc[naive, "tflops"] /= 2
-    asked = Measured(Sources("ladder", measured))
-    ratios = [asked.ratio(kernel).value for kernel in ("ladder.coalesced", "ladder.naive")]
-    assert asked.speedup("ladder.coalesced", "ladder.naive").value == pytest.approx(ratios[0] / ratios[1])
-    # Another problem's kernel has another baseline, and only times remain.
-    assert not asked.speedup("ladder.naive", "hopper.wgmma").known
-
-
-def test_two_ratios_part_or_overlap(measured):
-    rows = measured["ladder"].summary
-    one, other = (rows["kernel"] == f"ladder.{name}" for name in ("coalesced", "naive"))
-    asked = Measured(Sources("ladder", measured))
-
-    def ahead(low: float, high: float, *between: float) -> int:
-        rows.loc[one, ["ratio_ci_low", "ratio_ci_high"]] = low, high
-        rows.loc[other, ["ratio_ci_low", "ratio_ci_high"]] = between
-        return asked.ahead("ladder.coalesced", "ladder.naive")
-
-    assert ahead(1.1, 1.2, 0.9, 1.0) == 1
-    assert ahead(0.9, 1.0, 1.1, 1.2) == -1
-    assert ahead(0.9, 1.1, 1.0, 1.2) == 0
-    rows.loc[one, "status"] = "stale"
-    assert ahead(1.1, 1.2, 0.9, 1.0) == 0
-    assert asked.ahead("ladder.coalesced", "ladder.naive", 64) == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            '{{ tflops("ladder.warptile") }}',
-            f'<a href="#{WARPTILE}">44.1 TFLOP/s</a>',
-        ),
-        (
-            '{{ tflops("cublas.sgemm") }}',
-            f'<a href="#{SGEMM}">48.9 TFLOP/s</a>',
-        ),
-        ('{{ ratio("ladder.warptile", 64) }}', '<span class="muted">not measured</span>'),
-        ('{{ ratio("ladder.never_tuned") }}', '<span class="muted">not measured</span>'),
-        ('{{ level("ladder.never_tuned") }}', "<code>ladder.never_tuned</code>"),
-        (
-            '{{ tflops("hopper.wgmma") }} {{ level("hopper.wgmma") }}',
-            '<span class="muted">not measured</span> H1 wgmma',
-        ),
-        ('{% if ratio("ladder.warptile") > 0.89 %}yes{% endif %}', "yes"),
-        ('{% if ratio("ladder.warptile", 64) > 0 or ratio("ladder.warptile", 64) <= 0 %}yes{% endif %}', ""),
-        ('{% if ratio("ladder.smem") > 0 or ratio("ladder.smem").known %}yes{% endif %}', ""),  # stale
-        (
-            '{{ share(tflops("ladder.warptile"), ceiling("ceilings.ffma")) }}',
-            f'<a href="#{WARPTILE}" data-formula="44.1 TFLOP/s \N{DIVISION SIGN} 60.0 TFLOP/s" '
-            f'data-from="{WARPTILE} row-ceilings-ffma-cuda12-fp32-1x1x1-warm">73%</a>',
-        ),
-        ('{{ peak("fp32") }}', "25.6 TFLOP/s"),
-        ('{{ waves("ladder.warptile") }}', '<span class="muted">not measured</span>'),
-        ('{{ published("L7 warptile") }}', "<span data-published>0.937</span>"),
-        (
-            '{{ published("Ozaki cuTile", "ratio_to_cublas", 16384, article="ozaki", d=5) }}',
-            "<span data-published>1.81</span>",
-        ),
-        ('{{ past_article() | join(" ") }}', "ladder.async_copy ladder.stages ladder.conflict_free ladder.block_order"),
-    ],
-)
-def test_what_a_fragment_may_ask(fragment, text, said):
-    assert fragment(text) == said
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{{ tflops("ladder.nave") }}', ["ladder.nave", "ladder.naive"]),
-        ('{{ published("L9") }}', ["L9"]),
-        (
-            '{{ published("Ozaki cuTile", "gemms", 1024, article="ozaki", dtype="bf16", d=7) }}',
-            ["gemms, 1024, bf16, 7"],
-        ),
-        ('{{ ceiling("ladder.naive") }}', ["measures no ceiling"]),
-        ('{{ idea("ladder.never_tuned") }}', ["ladder.never_tuned was never tuned for this GPU"]),
-        ("{{ gflops(1) }}", ["gflops"]),
-        ("line\n{% if %}", ["line 2"]),
-        ('{{ tflops("ladder.naive", m=1) }}', ["may ask"]),
-    ],
-)
-def test_a_wrong_fragment_is_one_clear_error(fragment, text, words):
-    with pytest.raises(UserError) as caught:
-        fragment(text)
-    message = str(caught.value)
-    assert "discussion.html.j2" in message and "\n" not in message
-    assert [word for word in words if word not in message] == [], message
 
 
 @pytest.mark.parametrize(

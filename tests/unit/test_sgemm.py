@@ -343,7 +343,7 @@ def test_the_experiments_subjects_are_kernels_of_the_family() -> None:
             assert set(figure.series) <= known | set(experiment.libraries)
 
 
-def test_the_family_has_a_discussion(tmp_path: Path) -> None:
+def test_the_family_has_findings(tmp_path: Path) -> None:
     from synthetic import World
     from test_report import make
 

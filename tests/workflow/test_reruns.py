@@ -251,7 +251,7 @@ EDITS = [
         ALL_FIGURES | {"figures_paper": 1} | REPORT,
     ),
     Edit("the template", "reports/template/index.html.j2", "\n", "\n\n", REPORT),
-    Edit("a discussion", f"{LADDER}/discussion.html.j2", "\n", "\n\n", REPORT),
+    Edit("findings", f"{LADDER}/findings.md", "\n", "\n\n", REPORT),
     Edit("a comment in the declaration of experiments", "kernels/ada/experiments.py", "\n", "\n# A comment.\n"),
     Edit("the seeds of gates", "config/config.yaml", "seeds: 2", "seeds: 3", {"settings": 1} | REPORT),
 ]

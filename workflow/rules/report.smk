@@ -1,5 +1,5 @@
 # The report: a folder of pages that opens from disk.
-from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
+from gemmrepro.core.names import REFERENCE, REPORT_FOLDERS, REPORT_PAGES
 
 
 report: "../report/workflow.rst"
@@ -17,12 +17,8 @@ rule report:
         regimes=PLAN.regimes(),
         experiments=PLAN.experiment_files(FAMILIES),
         figures=rules.figures.input,
-        discussions=[
-            path
-            for family in FAMILIES
-            for name in ("discussion", "finding")
-            if Path(path := checked_out(f"kernels/{family}/{name}.html.j2")).is_file()
-        ],
+        findings=[path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/findings.md")).is_file()],
+        reference=sorted(str(path) for path in Path(checked_out(f"reports/recorded/{REFERENCE}")).rglob("*.csv")),
         template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
         declarations=[
             checked_out(path)

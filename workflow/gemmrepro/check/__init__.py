@@ -2,8 +2,8 @@
 
 `stage` is the command and `subject` runs all checks on a family. Each other module is one check with a function
 `check`, on a kernel (`entries`, `includes`, `constants`, `launches`, `signatures`, `promises`, `shapes`, `stories`) or
-on a family (`identities`, `rungs`, `files`, `imports`, `claims`, `experiments`). It adds to `Findings`; each problem
-says where it is and what to do. `cuda_source` and `python_source` parse sources.
+on a family (`identities`, `rungs`, `files`, `imports`, `claims`, `experiments`, `texts`). It adds to `Findings`; each
+problem says where it is and what to do. `cuda_source` and `python_source` parse sources.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from gemmrepro.check import (
     shapes,
     signatures,
     stories,
+    texts,
 )
 from gemmrepro.check.findings import Findings
 from gemmrepro.errors import UserError
@@ -35,7 +36,7 @@ OF_A_KERNEL = (
 )
 """Checks of one record."""
 
-OF_A_FAMILY = (rungs.check, files.check, imports.check, claims.check, experiments.check)
+OF_A_FAMILY = (rungs.check, files.check, imports.check, claims.check, experiments.check, texts.check)
 """Checks of a whole family and its files."""
 
 

@@ -47,6 +47,9 @@ METRICS = {
 
 TOOLKIT_ORDER = TOOLKITS
 
+REFERENCE = "h200"
+"""The recording, under reports/recorded, that the families' findings are about."""
+
 SNAKEMAKE = "envs/run snakemake --use-singularity --cores 1"
 COMMAND = f"{SNAKEMAKE} --force results/verdicts.json"
 

@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from gemmrepro import registry
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
 from gemmrepro.measure.regimes import places
-from gemmrepro.paper import discussion
+from gemmrepro.paper import findings
 from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
 from gemmrepro.paper.figure_views import FigureView
+from gemmrepro.paper.findings import Findings
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.kernel import KernelView, kernel_view
 from gemmrepro.paper.rows import RowView, row_view, samples_by_row
@@ -59,8 +58,7 @@ class FamilyView:
     counts: Mapping[str, int]
     figures: tuple[FigureView, ...]
     experiments: tuple[ExperimentView, ...]
-    discussion: Markup | None
-    finding: Markup | None
+    findings: Findings | None
     table: TableView
     rows: tuple[NamedRow, ...]
     stale: int
@@ -114,8 +112,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
         figures=tuple(inputs.figures.get(name, ())) if told else (),
         experiments=views,
-        discussion=discussion.render(name, inputs.measured, experiments),
-        finding=discussion.render(name, inputs.measured, experiments, discussion.FINDING) or None,
+        findings=findings.render(name, inputs.rows),
         table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
         rows=rows,
         stale=int((measured.summary["status"] == "stale").sum()),

@@ -21,12 +21,13 @@ from gemmrepro.measure.regimes.rows import load as load_regimes
 from gemmrepro.measure.rows import Measurements, load
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.ceilings import highest
-from gemmrepro.paper.claims import VerdictsView, read_verdicts
+from gemmrepro.paper.claims import VerdictsView, experiment_row_anchor, read_verdicts
 from gemmrepro.paper.figure_cells import Cells, link_figures
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
 from gemmrepro.paper.gpus import Gpu, read_others
 from gemmrepro.paper.locks import LockView, read_locks
 from gemmrepro.paper.places import Places
+from gemmrepro.paper.rows import counter_anchor, row_anchor
 from gemmrepro.paper.sanitizers import load_sanitizers
 
 TEMPLATES = ROOT / "reports" / "template"
@@ -69,6 +70,19 @@ class Inputs:
     def ceilings(self) -> dict[str, float]:
         """TFLOP/s of the GPU's fastest loops by type, which no row may exceed."""
         return highest(self.measured)
+
+    @cached_property
+    def rows(self) -> dict[str, Mapping[str, Any]]:
+        """Every measured row by its id in the report."""
+        tables = [each.summary for each in self.measured.values()]
+        tables += [each.summary for each in self.regimes.values()]
+        rows = {row_anchor(row): row for table in tables for row in table.to_dict("records")}
+        for measured in self.measured.values():
+            rows |= {counter_anchor(row): row for row in measured.counters.to_dict("records")}
+        for family, by_name in self.experiments.items():
+            for name, each in by_name.items():
+                rows |= {experiment_row_anchor(family, name, place): row for place, row in each.rows.iterrows()}
+        return rows
 
 
 def read_inputs(arguments: argparse.Namespace) -> Inputs:

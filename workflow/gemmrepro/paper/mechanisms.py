@@ -19,12 +19,16 @@ SCHEMA = "mechanisms.schema.yaml"
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A cause that several claims share; `claims` are patterns of claim ids."""
+    """A cause that several claims share; `claims` are patterns of claim ids.
+
+    `capabilities` are the compute capabilities on which it is at work; empty for any.
+    """
 
     id: str
     title: str
     text: str
     claims: tuple[str, ...]
+    capabilities: tuple[str, ...] = ()
 
     def explains(self, claim: str) -> bool:
         """Whether the claim with this id falls under it."""
@@ -60,11 +64,17 @@ def mechanisms(path: Path = paths.KERNELS_DIR / FILE) -> tuple[Mechanism, ...]:
 @cache
 def _read(path: Path) -> tuple[Mechanism, ...]:
     entries = yaml_files.read(path, SCHEMA)["mechanisms"]
-    return tuple(Mechanism(each["id"], each["title"], each["text"], tuple(each["claims"])) for each in entries)
+    return tuple(
+        Mechanism(each["id"], each["title"], each["text"], tuple(each["claims"]), tuple(each.get("capabilities", ())))
+        for each in entries
+    )
 
 
-def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism]) -> MechanismsView:
-    """The articles' statements that do not hold, or only in part, and are not corrected, by mechanism."""
+def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> MechanismsView:
+    """The articles' statements that do not hold, or only in part, and are not corrected, by mechanism.
+
+    Only by those that are at work on a GPU of compute capability `capability`.
+    """
     differing = [
         claim
         for claim in claims
@@ -73,6 +83,7 @@ def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism]) -> Mecha
     views = [
         MechanismView(cause.title, cause.text, tuple(claim for claim in differing if cause.explains(claim.id)))
         for cause in causes
+        if not cause.capabilities or capability in cause.capabilities
     ]
     named = {claim.id for view in views for claim in view.claims}
     return MechanismsView(

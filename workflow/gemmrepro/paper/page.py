@@ -37,6 +37,7 @@ from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.figures.points import counted
+from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
@@ -48,7 +49,7 @@ from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
-from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, raised
+from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
 
 LOADER = (
     'document.head.append(Object.assign(document.createElement("script"),'
@@ -115,7 +116,6 @@ def _environment(
         "anchor": anchor,
         "code_spans": code_spans,
         "number": number,
-        "raised": raised,
         "as_published": as_published,
         "listed": listed,
     }
@@ -131,6 +131,7 @@ def _environment(
         "locks": inputs.locks,
         "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
+        "reference_gpu": reference_gpu(),
         "regimes": regime_lines(inputs.measured, inputs.regimes),
         "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),
@@ -163,6 +164,8 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
     """What templates see of the claims and their verdicts."""
     verdicts = inputs.verdicts
     stated = verdicts.counts["article"]
+    gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
+    capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
     return {
         "verdicts": verdicts,
         "total": len(verdicts.claims),
@@ -179,7 +182,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
         },
         "figures": {name: claim.figure for name, claim in declared.items()},
         "few": {row_anchor(row) for family in inputs.measured.values() for row in _few_samples(family)},
-        "mechanisms": explained(verdicts.claims, mechanisms()),
+        "mechanisms": explained(verdicts.claims, mechanisms(), capability),
     }
 
 

@@ -114,11 +114,6 @@ def code_spans(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-def raised(markup: Markup) -> Markup:
-    """Markup with its headings of the fifth level on the third, where it stands on a page of its own."""
-    return Markup(re.sub(r"(</?)h5\b", r"\1h3", str(markup)))
-
-
 def histogram(times: np.ndarray, median: float | None = None) -> Markup:
     """A small histogram of samples (µs) as SVG, the slowest 1% in its last bar; `median` is marked."""
     times = np.sort(times[np.isfinite(times)])

@@ -39,7 +39,7 @@ def draw(inputs: Inputs) -> Drawing:
     wide, narrow = both(lambda page: _paint(shown, page, inputs.gpu))
     caption = (
         f"Speed of the articles' kernels relative to cuBLAS timed in turn, {_caches(inputs)}, at the articles' sizes. "
-        "Strokes: the measured rate of a loop of nothing but mma.sync over that cuBLAS, which uses wgmma on Hopper. "
+        "Strokes: the measured rate of a loop of nothing but mma.sync over that cuBLAS. "
         f"{origin(inputs.measured[FAMILIES[0]])}"
     )
     table: list[dict[str, object]] = [
