@@ -1,5 +1,4 @@
-"""What envs/run installs. pip finds wheels made here, a program called mmdebstrap answers for Debian's mirror; nothing is
-downloaded."""
+"""What envs/run installs: pip finds wheels made here, a program mmdebstrap answers for Debian; nothing is downloaded."""
 
 from __future__ import annotations
 
