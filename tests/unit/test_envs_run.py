@@ -1,4 +1,4 @@
-"""What envs/run installs: pip finds wheels made here, a program mmdebstrap answers for Debian; nothing is downloaded."""
+"""What envs/run installs. pip finds wheels made here, a program mmdebstrap answers for Debian; nothing is fetched."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Run:
             self._say_what_differs()
         elif (owner := self._owner()) and any(self._locks.glob("*.lock")):
             host, process = owner
-            _say(f"another run (process {process} on {host}) is at work here; until it ends, you can only plan here.")
+            _say(f"another run (process {process} on {host}) is at work here; this one can make what it does not.")
         _hang_up_ends_cleanly()
 
     def start(self) -> None:
