@@ -261,6 +261,16 @@ def test_a_wrong_configuration_ends_the_main_command_with_one_line(key: str, tre
     assert done.stdout.splitlines()[-1] == said
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("XDG_CACHE_HOME", "/proc/none"), ("CUPY_CACHE_DIR", "/etc/passwd"), ("APPTAINER_CACHEDIR", "/dev/null/x")],
+)
+def test_a_cache_that_cannot_be_written_is_refused_by_its_variable(variable: str, value: str, tree: Path) -> None:
+    done = call(["snakemake", "-n", "--cores", "1"], tree, **{variable: value})
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"gemmrepro: {variable}: the folder {value} cannot be written (")
+
+
 @pytest.mark.parametrize(("command", "remedy"), COMMAND_LINES, ids=[" ".join(c) for c, _ in COMMAND_LINES])
 def test_a_wrong_command_line_ends_with_one_line(command: list[str], remedy: str, tree: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 from support import ROOT, call
 
 from gemmrepro.core import provenance
+from gemmrepro.errors import UserError
+from gemmrepro.host import places
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +82,39 @@ def test_an_archive_has_no_commit_of_the_repository_around_it(
     monkeypatch.setattr(provenance, "ROOT", place)
     monkeypatch.setenv("GEMMREPRO_COMMIT", told)
     assert provenance.git_commit() == (told or None)
+
+
+@pytest.mark.parametrize(
+    ("folder", "letter"),
+    [
+        ("/a:b", ":"),
+        ("/a\\b", "\\\\"),
+        ("/a\nb", "\\n"),
+        ("/it's $HOME", "$"),
+        ("/a,b", ""),
+        ("/a b", ""),
+        ("/it's", ""),
+        ("/a$b{c}[d]%#&;*é", ""),
+    ],
+)
+def test_a_path_that_a_container_cannot_be_given_is_refused(folder: str, letter: str) -> None:
+    """Each was tried with Apptainer 1.4.5, quoted as Snakemake quotes it."""
+    check = functools.partial(places.check_paths, containers=True, folder=Path(folder), root=Path(folder))
+    if not letter:
+        check()
+        check(bound=[Path(folder) / "cache"])
+        return
+    with pytest.raises(UserError, match=re.escape(f'has a "{letter}"')):
+        check()
+
+
+@pytest.mark.parametrize(("containers", "folder"), [(True, "/a,b"), (True, "/a:b"), (False, "/a:b")])
+def test_so_is_one_in_a_list(containers: bool, folder: str) -> None:
+    with pytest.raises(UserError, match="rename the folder"):
+        places.check_paths(containers, folder=Path("/work"), root=Path(folder))
+
+
+def test_a_processor_without_images_is_refused_in_a_line() -> None:
+    places.check_machine("x86_64")
+    with pytest.raises(UserError, match=r"this one is aarch64: the locks of Apptainer, .* docs/hosts\.md"):
+        places.check_machine("aarch64")

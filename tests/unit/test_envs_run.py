@@ -49,9 +49,9 @@ def run(tmp_path: Path) -> Run:
     (python.parents[1] / ".complete").write_text(f"{checkout}\n")
 
     def started(
-        *command: str, answer: str = GONE, architecture: str = "amd64", **environment: str
+        *command: str, answer: str = GONE, machine: str = "x86_64", **environment: str
     ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-        script(programs / "dpkg", f"echo {architecture}")
+        script(programs / "uname", f"echo {machine}")
         script(programs / "mmdebstrap", f'echo "$*" >>{calls}; echo "{answer}"; exit 1')
         calls.unlink(missing_ok=True)
         done = subprocess.run(
@@ -111,8 +111,8 @@ def test_an_address_is_where_the_locked_one_comes_from(run: Run) -> None:
             "is 'latest'; set it to newest or to the address of a Debian mirror",
             False,
         ),
-        ({"architecture": "arm64"}, "locks Apptainer for amd64 alone", False),
-        ({"architecture": "arm64", "GEMMREPRO_APPTAINER": "newest"}, "which no lock checks", True),
+        ({"machine": "aarch64"}, "envs/run: containers need an x86-64 processor, and this one is aarch64", False),
+        ({"machine": "aarch64", "GEMMREPRO_APPTAINER": "newest"}, "and this one is aarch64: the locks of", False),
         ({"answer": REFUSED}, REFUSED, True),
     ],
 )

@@ -30,19 +30,18 @@ import gemmrepro.host.encoding
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
-from gemmrepro.build.cached import code_of
+from gemmrepro.build.cached import CACHE, code_of
 from gemmrepro.core import dependencies, provenance, trees
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
-from gemmrepro.host import requested
+from gemmrepro.host import places, requested
 from gemmrepro.host.containers import (
     build_cache,
     container_environment,
     find_apptainer,
     fuse_hint,
-    make_caches,
     without_toolchain,
 )
 from gemmrepro.host.memo import Memo
@@ -77,7 +76,11 @@ CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployme
 
 # User errors end here, before any job starts.
 try:
+    if CONTAINERS:
+        places.check_machine()
     gemmrepro.host.config.check(config, files=workflow.configfiles if OWN else [])
+    BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
+    places.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process)
@@ -89,7 +92,6 @@ try:
     KERNELS = PLAN.kernels
     PLAN.experiments
     SOURCES = Sources.read()
-    BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     if CONTAINERS:
         find_apptainer()
         # No error: an Apptainer that is installed setuid needs no FUSE, nor does a login node.
@@ -108,7 +110,10 @@ os.environ.update(
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 )
-make_caches(os.environ)
+try:
+    places.check_caches(os.environ)
+except UserError as error:
+    stop(error)
 if CONTAINERS:
     for name in without_toolchain(os.environ):
         del os.environ[name]
