@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Run:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    script(python, "exit 1")
+    script(python, 'echo "python $*" >&2; exit 1')
     script(python.with_name("snakemake"), "exit 1")
     (python.parents[1] / ".complete").write_text(f"{checkout}\n")
 
@@ -84,6 +84,12 @@ def test_what_needs_no_container_goes_on_without_and_the_choice_is_tried_at_once
     assert done.returncode == 0 and not calls
     done, calls = run("true", GEMMREPRO_APPTAINER="newest")
     assert done.returncode == 0 and calls
+
+
+def test_snakemakes_command_line_is_checked_first(run: Run) -> None:
+    done, _ = run("snakemake", "-n", "--configfile", "x.yaml")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "python -m gemmrepro.host.command_line -n --configfile x.yaml"
 
 
 def test_the_newest_is_a_choice(run: Run) -> None:
@@ -183,7 +189,7 @@ def test_an_environment_is_whole_and_outlives_the_locks_next(tmp_path: Path) -> 
 
     def run(text: str) -> subprocess.CompletedProcess[str]:
         lock.write_text(text)
-        return subprocess.run(["envs/run", "snakemake"], cwd=checkout, env=environment, capture_output=True, text=True)
+        return subprocess.run(["envs/run", "env", "snakemake"], cwd=checkout, env=environment, capture_output=True, text=True)
 
     def environments() -> set[str]:
         return {path.name for path in checkout.glob(".envs/host-*")}

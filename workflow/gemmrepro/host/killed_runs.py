@@ -63,8 +63,8 @@ class Run:
             host, process = owner
             # Snakemake deletes every lock where a run ends, not its own alone.
             _say(
-                f"another run (process {process} on {host}) is at work here; make nothing that it makes, which Snakemake "
-                "refuses only until either ends."
+                f"another run (process {process} on {host}) is at work here; make nothing that it makes, which "
+                "Snakemake refuses only until either ends."
             )
         _hang_up_ends_cleanly()
 
