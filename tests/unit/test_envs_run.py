@@ -189,7 +189,9 @@ def test_an_environment_is_whole_and_outlives_the_locks_next(tmp_path: Path) -> 
 
     def run(text: str) -> subprocess.CompletedProcess[str]:
         lock.write_text(text)
-        return subprocess.run(["envs/run", "env", "snakemake"], cwd=checkout, env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            ["envs/run", "env", "snakemake"], cwd=checkout, env=environment, capture_output=True, text=True
+        )
 
     def environments() -> set[str]:
         return {path.name for path in checkout.glob(".envs/host-*")}

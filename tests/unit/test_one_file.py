@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.paper.policy import PLACE
+from gemmrepro.paper.policy import LOADER, PLACE
 from gemmrepro.paper.single import page_id, read, single
 
 
@@ -15,7 +15,8 @@ def page(body: str, kind: str = "paper") -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="en" data-root="">\n<head>{PLACE}<style>a{{}}</style></head>\n'
         f'<body class="{kind}"><nav><a href="claims.html">Claims</a></nav>\n'
-        f'<header><h1 id="top">x</h1></header>\n<main id="main">{body}</main>\n<script>run()</script>\n</body></html>'
+        f'<header><h1 id="top">x</h1></header>\n<main id="main">{body}</main>\n'
+        f"<script>{LOADER}</script>\n</body></html>"
     )
 
 

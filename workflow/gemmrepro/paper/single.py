@@ -79,12 +79,13 @@ def single(pages: Mapping[str, str], scripts: Mapping[str, str]) -> str:
     start, end = paper.index("<header>"), paper.index("</main>") + len("</main>")
     frame = _Part(FIRST, "", paper[:start] + "\0" + paper[end:], {})
     text = _linked(frame, parts).replace("\0", f'<div class="pages">\n{sections}\n</div>')
-    told = "\n".join(f"<script>\n{_ENDS.sub(_APART, script)}</script>" for script in scripts.values())
+    data = [f"\n{_ENDS.sub(_APART, script)}" for script in scripts.values()]
+    told = "\n".join(f"<script>{script}</script>" for script in data)
     text = re.sub(r'<meta http-equiv="Content-Security-Policy" content="[^"]*">', PLACE, text, count=1)
     text = re.sub(r'<html lang="en" data-root="[^"]*"', '<html lang="en" data-root="" data-single', text, count=1)
     text = text.replace('<body class="paper">', '<body class="single">', 1)
     text = text.replace("</style>", f"{STYLE}</style>", 1)
-    return secured(text.replace("</body>", f"{told}\n</body>", 1))
+    return secured(text.replace("</body>", f"{told}\n</body>", 1), data)
 
 
 def _body(text: str) -> str:
