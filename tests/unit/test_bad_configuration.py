@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from snakemake.utils import update_config
 from support import ROOT, call
 
 from gemmrepro.errors import UserError
@@ -58,7 +59,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("sweep.rounds", 10**9, "sweep.rounds", "at most 1000"),
     ("sweep.rounds", 5.0, "sweep.rounds", "a whole number"),
     ("sweep.rounds", True, "sweep.rounds", "a whole number"),
-    ("sweep.rounds", "5", "sweep.rounds", "put them into a file for --configfile"),
+    ("sweep.rounds", "5", "sweep.rounds", 'a whole number, not "5"'),
     ("sweep.rounds", ABSENT, "sweep.rounds is missing", "as in config/config.yaml"),
     ("sweep.interval", math.nan, "sweep.interval", "a number, not NaN"),
     ("sweep.interval", math.inf, "sweep.interval", "a number, not Infinity"),
@@ -159,6 +160,24 @@ def test_a_right_configuration_passes(key: str, value: Any) -> None:
     check(changed(key, value))
 
 
+@pytest.mark.parametrize(
+    ("told", "sizes", "counters"),
+    [
+        ({"sweep": {"sizes": {"ladder": ["8192"]}}}, [8192], []),
+        ({"sweep": {"sizes": {"ladder": ["4096", "8192"]}}, "measure": "recorded"}, [4096, 8192], [4096]),
+        ({"sweep": {"sizes": {"ladder": ["512"]}, "counters": {"ladder": ["512"]}}}, [512], [512]),
+    ],
+)
+def test_the_command_line_gives_values_as_a_file_does(
+    told: dict[str, Any], sizes: list[int], counters: list[int]
+) -> None:
+    config = copy.deepcopy(shipped())
+    update_config(config, told)
+    config_files.settle(config, told, told)
+    check(config)
+    assert (config["sweep"]["sizes"]["ladder"], config["sweep"]["counters"]["ladder"]) == (sizes, counters)
+
+
 def test_a_live_run_does_not_need_recordings() -> None:
     config = changed("recorded_gpu", "a100")
     config["measure"] = "live"
@@ -187,6 +206,45 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     (["snakemake", "-n", "--cores", "1", "--config", "measure=sometimes"], "one of auto, live, recorded"),
     (["snakemake", "-n", "--cores", "1", "--config", "recorded_gpu=nonesuch"], "choose one of h100-80gb-hbm3, h200"),
     (["snakemake", "-n", "--cores", "1", "--configfile", "{wrong}"], "sweep.rounds is in wrong.yaml twice"),
+    (["snakemake", "-n", "--cores", "0"], "--cores 0 leaves no core to any job; give 1 or more"),
+    (["snakemake", "-n", "--cores", "1", "reprot"], "there is no target 'reprot'; did you mean report?"),
+    (
+        ["snakemake", "-n", "--cores", "1", "results/gates/ladder.smme.json"],
+        "there is no kernel 'ladder.smme'; did you mean ladder.smem",
+    ),
+    (
+        ["snakemake", "-n", "--cores", "1", "results/measure/laddr/summary.csv"],
+        "did you mean results/measure/ladder/summary.csv?",
+    ),
+    *(
+        (
+            ["snakemake", "-n", "--cores", "1", "--config", f"sweep={{sizes: {{ladder: [{size}]}}}}"],
+            f"ladder.0 must be {must}",
+        )
+        for size, must in {"0": "at least 1, not 0", "4096.5": "a whole number, not 4096.5"}.items()
+    ),
+    *(
+        (["python", "-m", "gemmrepro.host.command_line", "-n", *words], said)
+        for words, said in (
+            (["--configfile", "config/fulll.yaml"], "config/fulll.yaml cannot be read (No such file or directory)"),
+            (["--configfile", "{empty}"], "empty.yaml has no keys with values"),
+            (["--configfile", "{broken}"], "broken.yaml is not YAML or JSON: while parsing a flow sequence line 1"),
+            (["--configfile", "{tagged}"], "tagged.yaml is not YAML or JSON: could not determine a constructor"),
+            (["--configfile={binary}"], "binary.yaml is not YAML or JSON: 'utf-8' codec"),
+            (
+                ["--configfile", "config/full.yaml", "report"],
+                "takes 'report' for a file; put targets before the options",
+            ),
+            (
+                ["--config", "measure=recorded", "report"],
+                "takes 'report' for a setting, which is key=value; put targets",
+            ),
+            (
+                ["--quiet", "rules", "report"],
+                "takes 'report' for one of all, host, progress, reason, rules; put targets",
+            ),
+        )
+    ),
     (["python", "-m", "gemmrepro", "nonesuch"], "known are check"),
     (["python", "-m", "gemmrepro", "check", "nonesuch"], "no kernel family 'nonesuch'; known families: ada, ceilings,"),
     (
@@ -261,17 +319,31 @@ def test_a_wrong_configuration_ends_the_main_command_with_one_line(key: str, tre
     assert done.stdout.splitlines()[-1] == said
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("XDG_CACHE_HOME", "/proc/none"), ("CUPY_CACHE_DIR", "/etc/passwd"), ("APPTAINER_CACHEDIR", "/dev/null/x")],
+)
+def test_a_cache_that_cannot_be_written_is_refused_by_its_variable(variable: str, value: str, tree: Path) -> None:
+    done = call(["snakemake", "-n", "--cores", "1"], tree, **{variable: value})
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"gemmrepro: {variable}: the folder {value} cannot be written (")
+
+
 @pytest.mark.parametrize(("command", "remedy"), COMMAND_LINES, ids=[" ".join(c) for c, _ in COMMAND_LINES])
 def test_a_wrong_command_line_ends_with_one_line(command: list[str], remedy: str, tree: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("sweep: {rounds: 3, rounds: 4}\n")
     (tmp_path / "list.json").write_text("[1]")
+    written = {"empty": b"", "broken": b"a: [1", "tagged": b"a: !!python/binary x", "binary": bytes(range(256))}
+    for name, text in written.items():
+        (tmp_path / f"{name}.yaml").write_bytes(text)
     for side in ("runs", "list_run"):
         shutil.copytree(ROOT / "reports/recorded/h200/ladder", tmp_path / side / "ladder")
     (tmp_path / "list_run/ladder/run.json").write_text("[1]")
     places = {"wrong": wrong, "list": tmp_path / "list.json"} | {side: tmp_path / side for side in ("runs", "list_run")}
+    places |= {name: tmp_path / f"{name}.yaml" for name in written}
     program = {"python": [sys.executable], "workflow/scripts/record": [sys.executable, command[0]]}
-    arguments = [part.format(**places) for part in command[1:]]
+    arguments = [part if "sizes" in part else part.format(**places) for part in command[1:]]
     if "gemmrepro.build.stage" in arguments:
         arguments += ["--out", str(tmp_path / "out")]
     if command[0].endswith("record"):

@@ -1,10 +1,13 @@
-"""Which Apptainer envs/run fetches. A program called mmdebstrap answers for the mirror; nothing is downloaded."""
+"""What envs/run installs. pip finds wheels made here, a program mmdebstrap answers for Debian; nothing is fetched."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +18,7 @@ GONE = "E: Version '1.4.5-2' for 'apptainer' was not found"
 REFUSED = "E: Failed to fetch index: connection refused"
 TOOLS = (
     "awk bash cat chmod cp cut date dirname env flock grep head id ln ls mkdir mktemp printf rm sed setsid sh sha256sum"
-    " tail tar true"
+    " tail tar touch true"
 ).split()
 
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], list[str]]]
@@ -29,7 +32,8 @@ def run(tmp_path: Path) -> Run:
     """
     checkout, programs, calls = tmp_path / "gemmrepro", tmp_path / "bin", tmp_path / "calls"
     shutil.copytree(ROOT / "envs", checkout / "envs")
-    key = hashlib.sha256((checkout / "envs/requirements/host.txt").read_bytes()).hexdigest()
+    (checkout / "envs/requirements/host.txt").write_text("none==0\n")
+    key = hashlib.sha256(b"none==0\n").hexdigest()
     python = checkout / f".envs/host-{key[:16]}/bin/python"
     python.parent.mkdir(parents=True)
     programs.mkdir()
@@ -40,13 +44,14 @@ def run(tmp_path: Path) -> Run:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    script(python, "exit 1")
+    script(python, 'echo "python $*" >&2; exit 1')
+    script(python.with_name("snakemake"), "exit 1")
     (python.parents[1] / ".complete").write_text(f"{checkout}\n")
 
     def started(
-        *command: str, answer: str = GONE, architecture: str = "amd64", **environment: str
+        *command: str, answer: str = GONE, machine: str = "x86_64", **environment: str
     ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-        script(programs / "dpkg", f"echo {architecture}")
+        script(programs / "uname", f"echo {machine}")
         script(programs / "mmdebstrap", f'echo "$*" >>{calls}; echo "{answer}"; exit 1')
         calls.unlink(missing_ok=True)
         done = subprocess.run(
@@ -81,6 +86,12 @@ def test_what_needs_no_container_goes_on_without_and_the_choice_is_tried_at_once
     assert done.returncode == 0 and calls
 
 
+def test_snakemakes_command_line_is_checked_first(run: Run) -> None:
+    done, _ = run("snakemake", "-n", "--configfile", "x.yaml")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "python -m gemmrepro.host.command_line -n --configfile x.yaml"
+
+
 def test_the_newest_is_a_choice(run: Run) -> None:
     done, calls = run("true", "--use-singularity", GEMMREPRO_APPTAINER="newest")
     assert done.returncode == 1  # the mirror has none here
@@ -106,8 +117,8 @@ def test_an_address_is_where_the_locked_one_comes_from(run: Run) -> None:
             "is 'latest'; set it to newest or to the address of a Debian mirror",
             False,
         ),
-        ({"architecture": "arm64"}, "locks Apptainer for amd64 alone", False),
-        ({"architecture": "arm64", "GEMMREPRO_APPTAINER": "newest"}, "which no lock checks", True),
+        ({"machine": "aarch64"}, "envs/run: containers need an x86-64 processor, and this one is aarch64", False),
+        ({"machine": "aarch64", "GEMMREPRO_APPTAINER": "newest"}, "and this one is aarch64: the locks of", False),
         ({"answer": REFUSED}, REFUSED, True),
     ],
 )
@@ -126,3 +137,82 @@ def test_too_little_memory_is_said_in_a_line() -> None:
     (line,) = ran.stderr.splitlines()
     assert line.startswith("envs/run: this shell allows 120000 kB of memory (ulimit -v), which is too little")
     assert line.endswith("allow 2000000 or more")
+
+
+NOWHERE = "/nowhere/gemmrepro"
+PIP_CONF = f"""
+[global]
+dry-run = true
+no-binary = :all:
+[install]
+user = true
+target = {NOWHERE}
+prefix = {NOWHERE}
+root = {NOWHERE}
+constraint = {NOWHERE}
+"""
+ELSEWHERE = {
+    **dict.fromkeys(("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_CONSTRAINT", "PYTHONHOME"), NOWHERE),
+    **dict.fromkeys(("PIP_DRY_RUN", "PIP_USER", "PIP_IGNORE_INSTALLED"), "1"),
+    "CDPATH": ".",
+}
+
+
+def _wheel(folder: Path, version: str) -> str:
+    """A package snakemake, whose command prints its version; returns the lock's lines of it."""
+    path, info = folder / f"snakemake-{version}-py3-none-any.whl", f"snakemake-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("snakemake_stub.py", f"def main(): print({version!r})")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: snakemake\nVersion: {version}\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/entry_points.txt", "[console_scripts]\nsnakemake = snakemake_stub:main\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return f"snakemake=={version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+
+
+def test_an_environment_is_whole_and_outlives_the_locks_next(tmp_path: Path) -> None:
+    """Whatever pip is set to; a comment makes no other; the last two stay, also where the next cannot be made."""
+    checkout, wheels = tmp_path / "gemmrepro", tmp_path / "wheels"
+    shutil.copytree(ROOT / "envs", checkout / "envs")
+    wheels.mkdir()
+    (tmp_path / "pip.conf").write_text(PIP_CONF)
+    lock = checkout / "envs/requirements/host.txt"
+    environment = {
+        **{"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")},
+        **{"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)},
+        **ELSEWHERE,
+    }
+    (checkout / ".envs").mkdir()
+    (checkout / ".envs/containers.failed").write_text(f"{checkout}\n")
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        lock.write_text(text)
+        return subprocess.run(
+            ["envs/run", "env", "snakemake"], cwd=checkout, env=environment, capture_output=True, text=True
+        )
+
+    def environments() -> set[str]:
+        return {path.name for path in checkout.glob(".envs/host-*")}
+
+    one, two, three = (_wheel(wheels, version) for version in "123")
+    done = run(one)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    first = environments()
+    done = run(f"# a comment\n\n{one.replace('    ', '  ')}  # another\n")
+    assert (done.returncode, done.stdout, done.stderr, environments()) == (0, "1\n", "", first)
+    done = run(two.replace("==2", "==4"))
+    assert done.returncode == 1 and "run the same command again" in done.stderr and first <= environments()
+    assert run(one).stdout == "1\n" and run(two).stdout == "2\n" and first < environments()
+    assert run(three).stdout == "3\n" and len(environments()) == 2 and not first & environments()
+    shutil.rmtree(tmp_path / "wheels")
+    assert run(two).stdout == "2\n"
+
+
+def test_no_script_changes_folder_by_CDPATH() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for path in (ROOT / name for name in tracked):
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        changes = re.search(r"""\bcd +(?!"?/|"\$1/|\$new)""", text) if re.match("#!.*sh\n", text) else None
+        assert not changes or "\nunset CDPATH" in text[: changes.start()], path

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 
+import jinja2
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.paper.policy import PLACE, policy, secured
+from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.paper.policy import LOADER, PAPER, PLACE, policy, secured
 
 
 def allowed(page: str, name: str) -> list[str]:
@@ -21,10 +23,28 @@ def digest(text: str) -> str:
 
 
 def test_scripts_and_styles_are_allowed_by_their_text():
-    page = f"{PLACE}<style>a{{}}</style><svg><style>b &gt; c{{}}</style></svg><script>one()</script>"
-    assert allowed(page, "script-src") == ["'strict-dynamic'", digest("one()")]
+    page = f"{PLACE}<style>a{{}}</style><svg><style>b &gt; c{{}}</style></svg><script>{LOADER}</script>"
+    assert allowed(page, "script-src") == ["'strict-dynamic'", digest(LOADER)]
     assert allowed(page, "style-src") == ["'self'", digest("a{}"), digest("b > c{}")]
     assert allowed(page, "default-src") == ["'none'"]
+
+
+@pytest.mark.parametrize(
+    "element", ["<script>one()</script>", "<svg><SCRIPT >one()</script ></svg>", "<script src=x></script>"]
+)
+def test_no_script_of_others_is_allowed(element):
+    assert allowed(PLACE + element, "script-src") == ["'strict-dynamic'"]
+    with pytest.raises(UserError, match="a script that is not the project's"):
+        secured(PLACE + element)
+    assert secured(PLACE + "<script>one()</script>", ["one()"]).count(digest("one()")) == 1
+
+
+def test_the_papers_own_script_is_allowed():
+    """As its template has it."""
+    template = jinja2.Environment().from_string(
+        (TEMPLATES / "index.html.j2").read_text().split("{% block script %}")[1].split("{% endblock %}")[0]
+    )
+    assert len(allowed(template.render(script=PAPER.read_text()), "script-src")) == 2
 
 
 def test_data_is_no_script():
@@ -32,8 +52,8 @@ def test_data_is_no_script():
 
 
 def test_the_policy_stands_in_the_page():
-    page = f"<head>{PLACE}</head><script>one()</script>"
-    assert digest("one()") in secured(page) and 'content=""' not in secured(page)
+    page = f"<head>{PLACE}</head><script>{LOADER}</script>"
+    assert digest(LOADER) in secured(page) and 'content=""' not in secured(page)
 
 
 @pytest.mark.parametrize(

@@ -571,6 +571,29 @@ svg{font-family:x}
         inline_svg.inline_svg("<p>", "one")
 
 
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "<script>alert(1)</script>",
+        '<SCRIPT href="x.js"/>',
+        '<x:script xmlns:x="http://www.w3.org/2000/svg">alert(1)</x:script>',
+        '<g onclick="alert(1)"/>',
+        '<g ONLOAD="alert(1)"/>',
+        '<use href="java&#115;cript:alert(1)"/>',
+        '<use xlink:href="data:text/html,x" xmlns:xlink="http://www.w3.org/1999/xlink"/>',
+        '<a href="javascript:alert(1)"><text>x</text></a>',
+        '<set attributeName="href" to="javascript:alert(1)"/>',
+        "<foreignObject/>",
+        "<?x ><script>alert(1)</script>?>",
+        "<!-- --><![CDATA[<script>]]>",
+        "<g>",
+    ],
+)
+def test_a_figure_that_could_run_a_script_is_refused(inside):
+    with pytest.raises(UserError, match="which no figure of this project has; draw the figures again"):
+        inline_svg.inline_svg(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1">{inside}</svg>', "one")
+
+
 def test_links_are_relative_to_their_page():
     files = Files()
     files.text("", "data/x.csv")

@@ -74,6 +74,7 @@ def test_the_jobs_of_a_killed_run_end_and_the_next_run_goes_on(folder: Path, com
     run = Started(folder, compiler)
     other = snakemake(TARGET, folder=folder)
     assert other.returncode != 0 and "cannot be locked" in other.stdout, other.stdout  # the first one lives
+    assert "is at work here; make nothing that it makes" in other.stdout
     run.end(signal.SIGKILL)
     assert list(folder.glob(".snakemake/locks/*")) != []
     for tool in ("nvcc", "cuobjdump", "nvdisasm"):

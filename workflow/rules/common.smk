@@ -3,6 +3,7 @@ import atexit
 import gc
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -25,24 +26,24 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 import gemmrepro.host.config
+import gemmrepro.host.config_files
 import gemmrepro.host.disk_space
 import gemmrepro.host.encoding
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
-from gemmrepro.build.cached import code_of
+from gemmrepro.build.cached import CACHE, code_of
 from gemmrepro.core import dependencies, provenance, trees
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
-from gemmrepro.host import requested
+from gemmrepro.host import places, requested
 from gemmrepro.host.containers import (
     build_cache,
     container_environment,
     foreign,
     in_containers,
-    make_caches,
     use_apptainer,
 )
 from gemmrepro.host.memo import Memo
@@ -77,23 +78,48 @@ CONTAINERS = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployme
 
 # User errors end here, before any job starts.
 try:
+    if workflow.is_main_process and workflow.resource_settings.cores == 0:
+        raise UserError("--cores 0 leaves no core to any job; give 1 or more.")
+    if CONTAINERS:
+        places.check_machine()
+    gemmrepro.host.config_files.settle(
+        config, workflow.config_settings.config, workflow.config_settings.overwrite_config
+    )
     gemmrepro.host.config.check(config, files=workflow.configfiles if OWN else [])
+    BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
+    places.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process, CONTAINERS)
     # Every start needs some hundred hashes of code and records, and what the claims count.
     MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
     ONLY = requested.only(sys.argv[1:], os.environ, workflow.is_main_process)
+    for name in sorted(ONLY):
+        registry.kernel(name)
     PLAN = Plan(config, TARGET.measure, TARGET.gpu, ONLY, MEMO)
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
     PLAN.experiments
     SOURCES = Sources.read()
-    BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     if CONTAINERS:
         use_apptainer(os.environ, workflow.is_main_process)
 except UserError as error:
     stop(error)
+
+
+def check_targets():
+    """End the run where it asks for what no rule makes; for the end of the Snakefile."""
+    made = [re.sub(r"\{family\b[^}]*\}", "{family}", str(path)) for rule in workflow.rules for path in rule.output]
+    names = [pattern.replace("{family}", family) for pattern in dict.fromkeys(made) for family in FAMILIES]
+    try:
+        requested.check_targets(
+            sys.argv[1:],
+            [*(rule.name for rule in workflow.rules), *dict.fromkeys(names)],
+            lambda path: any(rule.is_producer(path) for rule in workflow.rules),
+        )
+    except UserError as error:
+        stop(error)
+
 
 DEFAULT_IMAGES = [*PLAN.toolkits, "report", *(["torchcpu"] if PLAN.runs_on_cpu_here and not PLAN.live else [])]
 
@@ -108,7 +134,10 @@ os.environ.update(
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 )
-make_caches(os.environ)
+try:
+    places.check_caches(os.environ)
+except UserError as error:
+    stop(error)
 if CONTAINERS:
     # Images have the locale C alone: in every job bash would warn of the user's. Snakemake itself may lie on the user's
     # PYTHONPATH, which they must not see.

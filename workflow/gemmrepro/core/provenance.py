@@ -6,8 +6,11 @@ import importlib.metadata
 import os
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from gemmrepro.core.paths import ROOT
+
+_OWN = Path(__file__).resolve().relative_to(ROOT).as_posix()
 
 
 def libraries(versions: Mapping[str, str]) -> dict[str, str]:
@@ -26,20 +29,33 @@ def libraries(versions: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
+def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run git on this checkout, whoever owns it and whichever repository the environment names. Modes do not count.
+
+    Raises:
+        OSError: there is no git.
+    """
+    # The user runs this checkout's code anyway, so git may trust it too.
+    settings = ("-c", "safe.directory=*", "-c", "core.fileMode=false")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.run(
+        ["git", "--no-optional-locks", *settings, *arguments], cwd=ROOT, env=environ, capture_output=True
+    )
+
+
 def git_commit() -> str | None:
     """The commit of the working tree, followed by "+changes" if tracked files differ from it.
 
-    Outside a git repository: the environment variable GEMMREPRO_COMMIT, or None if it is unset.
+    Where the checkout is no repository of its own, as an archive unpacked within another: the environment variable
+    GEMMREPRO_COMMIT, or None if it is unset.
     """
+    unknown = os.environ.get("GEMMREPRO_COMMIT") or None
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        state = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("GEMMREPRO_COMMIT") or None
-    return head.stdout.strip() + ("+changes" if state.stdout.strip() else "")
+        head = git("rev-parse", "--show-prefix", "HEAD")
+        held = git("cat-file", "-e", f"HEAD:{_OWN}")
+        state = git("status", "--porcelain", "--untracked-files=no")
+    except OSError:
+        return unknown
+    if head.returncode or held.returncode or state.returncode or not head.stdout.startswith(b"\n"):
+        return unknown
+    return head.stdout.decode().strip() + ("+changes" if state.stdout.strip() else "")

@@ -128,9 +128,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if bool(options.signers) != bool(options.identity):
         raise UserError("give --signers and --identity together.")
-    if options.signers:
-        check_signature(options.bundle, options.signers, options.identity)
-    bundle = read_bundle(options.bundle)
+    content = check_signature(options.bundle, options.signers, options.identity) if options.signers else None
+    bundle = read_bundle(options.bundle, content)
     target = accept(bundle, options.recordings, options.build, options.replace, options.stale)
     signed = f"signed by {options.identity}" if options.identity else "no signature checked"
     print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}; {signed}.")

@@ -98,20 +98,17 @@ class Bundle:
         return sorted({name.split("/")[0] for name in self.files})
 
 
-def read_bundle(path: Path) -> Bundle:
+def read_bundle(path: Path, content: bytes | None = None) -> Bundle:
     """Read a bundle within the limits; nothing is written.
+
+    Args:
+        content: the file's, where it was read to check its signature.
 
     Raises:
         UserError: it is no bundle, is too large, or holds anything but regular files of recordings, each as listed.
     """
     try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise UserError(f"the bundle {path} cannot be read ({error.strerror}).") from None
-    if size > MOST_BYTES:
-        raise _refused(path, f"it is larger than {MOST_BYTES >> 20} MB")
-    try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(_content(path) if content is None else content)) as archive:
             _check_members(path, archive.infolist())
             contents = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
@@ -131,6 +128,18 @@ def read_bundle(path: Path) -> Bundle:
         if not name.endswith(".parquet"):
             _check_text(path, name, data)
     return Bundle(_gpu(path, index["gpu"], contents), contents)
+
+
+def _content(path: Path) -> bytes:
+    """A bundle's bytes, of which there may be so many."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"the bundle {path} cannot be read ({error.strerror}).") from None
+    if len(content) > MOST_BYTES:
+        raise _refused(path, f"it is larger than {MOST_BYTES >> 20} MB")
+    return content
 
 
 def _refused(path: Path, why: str) -> UserError:
@@ -216,8 +225,10 @@ def sign(path: Path, key: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
-def check_signature(path: Path, signers: Path, identity: str) -> None:
+def check_signature(path: Path, signers: Path, identity: str) -> bytes:
     """Check the signature beside a bundle against a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS).
+
+    Returns what was signed: the file may be another one by the time that it is read again.
 
     Raises:
         UserError: there is no signature, or not one of `identity`.
@@ -226,7 +237,9 @@ def check_signature(path: Path, signers: Path, identity: str) -> None:
     if not signature.is_file():
         raise UserError(f"the bundle {path} has no signature {signature}; ask its maker for it.")
     arguments = ("-f", str(signers), "-I", identity, "-n", NAMESPACE, "-s", str(signature))
-    _ssh_keygen("verify", *arguments, given=path.read_bytes())
+    content = _content(path)
+    _ssh_keygen("verify", *arguments, given=content)
+    return content
 
 
 def _ssh_keygen(action: str, *arguments: str, given: bytes = b"") -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -28,7 +27,7 @@ import numpy as np
 from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.names import RESTORE
-from gemmrepro.core.paths import ROOT
+from gemmrepro.core.provenance import git
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.measure.checks.samples import PointSamples, read_samples
@@ -155,7 +154,7 @@ def side_of(text: str, scratch: Path) -> Path:
 
 
 def _git(text: str, *arguments: str) -> bytes:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True)
+    done = git(*arguments)
     if done.returncode:
         why = done.stderr.decode(errors="replace").strip().splitlines()
         raise UserError(f"'{text}' is neither a folder nor COMMIT:FOLDER ({why[0] if why else 'git gives no reason'}).")

@@ -1,11 +1,60 @@
-"""Mistakes that only the file shows: YAML keeps the last of two equal keys and says nothing."""
+"""Configuration as it is written: files, with mistakes that only they show, and settings of the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
+
+from gemmrepro.core import yaml_text
+from gemmrepro.errors import UserError
+
+
+def read(path: Path) -> None:
+    """Raises UserError, with the file's name, unless `path` holds keys with values in YAML or JSON."""
+    try:
+        document = yaml_text.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the configuration file {path} cannot be read ({error.strerror}); correct its name.") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        why = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
+        raise UserError(f"the configuration file {path} is not YAML or JSON: {why}.") from None
+    if not isinstance(document, dict):
+        raise UserError(f"the configuration file {path} has no keys with values; config/README.md describes them.")
+
+
+def settle(config: dict[str, Any], told: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Make what the user gave whole, before it is checked.
+
+    Snakemake leaves as text what is inside mappings and lists of --config; it is read as in a file. Sizes at which the
+    shipped configuration reads counters are left out where they are no longer timed.
+
+    Args:
+        config: the whole configuration, changed in place.
+        told: what --config gave.
+        given: what --configfile and --config gave.
+    """
+    config.update({key: _typed(config[key], value) for key, value in told.items() if not isinstance(value, str)})
+    with contextlib.suppress(AttributeError, KeyError, TypeError):  # what is no mapping is refused by the check
+        sizes, counters = config["sweep"]["sizes"], config["sweep"]["counters"]
+        for family in given["sweep"]["sizes"].keys() - (given["sweep"].get("counters") or {}).keys():
+            counters[family] = [size for size in counters.get(family, ()) if size in sizes[family]]
+
+
+def _typed(value: Any, given: Any) -> Any:
+    """`value` with its texts that are in `given`, too, as YAML has them; text that is no number or constant stays."""
+    if isinstance(given, Mapping) and isinstance(value, Mapping):
+        return {**value, **{key: _typed(value[key], inner) for key, inner in given.items()}}
+    if isinstance(given, list) and isinstance(value, list):
+        return [_typed(*pair) for pair in zip(value, given, strict=True)]
+    if isinstance(given, str):
+        with contextlib.suppress(yaml.YAMLError):
+            read = yaml_text.parse(given)
+            return value if isinstance(read, (dict, list)) else read
+    return value
 
 
 def repeated_keys(path: Path) -> Iterator[str]:

@@ -43,11 +43,8 @@ def sentence(error: jsonschema.ValidationError) -> str:
         missing = [name for name in wanted if name not in instance]
         prefix = f"{key}." if key else ""
         return f"{prefix}{missing[0]} is missing; add it, as in config/config.yaml"
-    hint = ""
-    if error.validator == "type" and wanted in ("integer", "number") and isinstance(instance, str):
-        hint = "; --config reads inner values as text, so put them into a file for --configfile"
     asked = _asked(str(error.validator), wanted) or schema.get("description", "as config/README.md says")
-    return f"{key or 'the configuration'} must be {asked}, not {shown(instance)}{hint}"
+    return f"{key or 'the configuration'} must be {asked}, not {shown(instance)}"
 
 
 def _asked(keyword: str, wanted: Any) -> str:

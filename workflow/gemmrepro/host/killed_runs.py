@@ -61,7 +61,11 @@ class Run:
             self._say_what_differs()
         elif (owner := self._owner()) and any(self._locks.glob("*.lock")):
             host, process = owner
-            _say(f"another run (process {process} on {host}) is at work here; until it ends, you can only plan here.")
+            # Snakemake deletes every lock where a run ends, not its own alone.
+            _say(
+                f"another run (process {process} on {host}) is at work here; make nothing that it makes, which "
+                "Snakemake refuses only until either ends."
+            )
         _hang_up_ends_cleanly()
 
     def start(self) -> None:

@@ -1,9 +1,13 @@
-"""Which kernels a command of Snakemake is about, where it asks for files of single kernels."""
+"""What a command of Snakemake asks for: which kernels, where it names files of single ones, and whether it exists."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from gemmrepro.errors import UserError
 
 ONLY = "GEMMREPRO_ONLY"
 """Environment variable that hands the choice on to the jobs of a run, which read the Snakefile again."""
@@ -30,6 +34,26 @@ def named_by(targets: Iterable[str]) -> frozenset[str]:
     """The kernels that targets name; empty unless each target is a build or a gate of one kernel."""
     matches = [_FILE.fullmatch(target) for target in targets]
     return frozenset(match["kernel"] for match in matches if match) if all(matches) else frozenset()
+
+
+def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callable[[str], bool]) -> None:
+    """Check the targets on Snakemake's command line.
+
+    Args:
+        arguments: those of Snakemake's command line.
+        names: the rules, and the files that they make, as far as they can be listed.
+        makes: whether a rule makes a file.
+
+    Raises:
+        UserError: a target is none of them and no file; names the nearest.
+    """
+    known = list(names)
+    for target in _targets(arguments):
+        if target in known or makes(target) or Path(target).exists():
+            continue
+        near = difflib.get_close_matches(target, known, n=1)
+        ask = f"did you mean {near[0]}?" if near else "the README lists the targets, and --list-rules the rules."
+        raise UserError(f"there is no target {target!r}; {ask}")
 
 
 def _targets(arguments: Sequence[str]) -> list[str]:

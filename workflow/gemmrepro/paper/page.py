@@ -43,19 +43,13 @@ from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.mechanisms import explained, mechanisms
-from gemmrepro.paper.policy import secured
+from gemmrepro.paper.policy import LOADER, PAPER, secured
 from gemmrepro.paper.references import references
 from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
-
-LOADER = (
-    'document.head.append(Object.assign(document.createElement("script"),'
-    '{src:document.documentElement.dataset.root+"assets/paper.js"}))'
-)
-"""The script in every page but the paper: it loads the one beside them."""
 
 
 def render(inputs: Inputs) -> dict[str, str]:
@@ -146,7 +140,7 @@ def _of_the_project() -> dict[str, Any]:
     """What templates see that does not depend on the run."""
     return {
         "style": Markup((TEMPLATES / "paper.css").read_text()),
-        "script": Markup((TEMPLATES / "paper.js").read_text()),
+        "script": Markup(PAPER.read_text()),
         "loader": Markup(LOADER),
         "marks": MARKS,
         "transfer_words": TRANSFER_WORDS,

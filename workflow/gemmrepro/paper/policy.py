@@ -1,8 +1,8 @@
-"""The Content-Security-Policy of a page: it runs its own script, by hash, and asks for nothing outside its folder.
+"""The Content-Security-Policy of a page: it runs the project's scripts, by hash, and loads nothing from elsewhere.
 
-The policy stands in a ``<meta>``, since a page that is opened from disk has no headers. A script that is in the page is
-allowed by the SHA-256 of its text, and so are the files that it loads (``'strict-dynamic'``); no other script runs,
-wherever in the page it stands. Styles are those of the folder, and those in the page by their hashes.
+The policy stands in a ``<meta>``, since a page that is opened from disk has no headers. The project's own scripts are
+allowed by the SHA-256 of their texts, and so are the files that they load (``'strict-dynamic'``); no other script runs,
+whatever the page holds. Styles are those of the folder, and those in the page by their hashes.
 Source: https://www.w3.org/TR/CSP3/.
 """
 
@@ -12,13 +12,25 @@ import hashlib
 import html
 import re
 from base64 import b64encode
+from collections.abc import Iterable
 
+from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 
 PLACE = '<meta http-equiv="Content-Security-Policy" content="">'
 """Where a template leaves room for the policy: before any script or style."""
 
-_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+LOADER = (
+    'document.head.append(Object.assign(document.createElement("script"),'
+    '{src:document.documentElement.dataset.root+"assets/paper.js"}))'
+)
+"""The script in every page but the paper: it loads the one beside them."""
+
+PAPER = ROOT / "reports/template/paper.js"
+"""The script in the paper."""
+
+_SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script\b[^>]*>", re.DOTALL | re.IGNORECASE)
+_DATA = ' type="application/ld+json"'
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _OTHER = r"""\s+(?!style=|on[a-z]+=)[^\s=<>"']+(?:=(?:"[^"]*"|'[^']*'|[^\s<>"']+))?"""
@@ -31,9 +43,19 @@ def sha256(text: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def policy(page: str) -> str:
-    """The policy of a page, by the scripts and styles that it holds."""
-    scripts = _SCRIPT.findall(page)
+def own_scripts() -> tuple[str, str]:
+    """The texts of the scripts that a page may have: the loader, and the paper's as index.html.j2 has it."""
+    return LOADER, f"\n{PAPER.read_text()}\n"
+
+
+def policy(page: str, data: Iterable[str] = ()) -> str:
+    """The policy of a page, which allows no script but those that are in it and known.
+
+    Args:
+        data: the known scripts beside `own_scripts`.
+    """
+    held = _scripts(page)
+    scripts = [script for script in (*own_scripts(), *data) if script in held]
     drawn = "".join(_SVG.findall(page))
     # In SVG the text of a style is markup like any other; in HTML it is taken as it stands.
     styles = [*_STYLE.findall(_SVG.sub("", page)), *map(html.unescape, _STYLE.findall(drawn))]
@@ -48,14 +70,25 @@ def policy(page: str) -> str:
     return "; ".join(f"{name} {' '.join(sources)}" for name, sources in allowed.items())
 
 
-def secured(page: str) -> str:
+def _scripts(page: str) -> set[str]:
+    """The texts of what a browser would run."""
+    return {text for kind, text in _SCRIPT.findall(page) if kind != _DATA}
+
+
+def secured(page: str, data: Iterable[str] = ()) -> str:
     """The page with its policy.
 
+    Args:
+        data: the scripts that it may have beside `own_scripts`.
+
     Raises:
-        UserError: the page has no PLACE for it, or an attribute that a policy cannot allow by its hash.
+        UserError: the page has no PLACE for it, a script that is not known, or an attribute that no hash can allow.
     """
+    if foreign := _scripts(page) - {*own_scripts(), *data}:
+        start = " ".join(min(foreign).split())[:60]
+        raise UserError(f"the page has a script that is not the project's ({start}); mend what it was made from.")
     if found := _ATTRIBUTE.search(_SCRIPT.sub("", page)):
         raise UserError(f"the page has an attribute {found[1]}=, which its policy forbids; use a class or a listener.")
     if page.count(PLACE) != 1:
         raise UserError("the page has no place for its Content-Security-Policy; mend base.html.j2.")
-    return page.replace(PLACE, PLACE.replace('content=""', f'content="{policy(page)}"'))
+    return page.replace(PLACE, PLACE.replace('content=""', f'content="{policy(page, data)}"'))

@@ -1,0 +1,120 @@
+"""The forms that a checkout comes in: clones with other line ends, archives within other repositories, other owners."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import ROOT, call
+
+from gemmrepro.core import provenance
+from gemmrepro.errors import UserError
+from gemmrepro.host import places
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone as Git for Windows makes it."""
+    place = tmp_path_factory.mktemp("clone") / "gemmrepro"
+    done = call(["git", "clone", "-q", "-c", "core.autocrlf=true", str(ROOT), str(place)])
+    assert done.returncode == 0, done.stdout
+    return place
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=x", "-c", "user.email=x@x.x", "-c", "safe.directory=*", "-c", "core.fileMode=false")
+    return subprocess.check_output(["git", *identity, *arguments], cwd=folder, text=True).strip()
+
+
+def test_a_clone_has_the_same_bytes_whatever_autocrlf_says(clone: Path) -> None:
+    ends = _git(clone, "ls-files", "--eol").splitlines()
+    assert not [line for line in ends if "w/crlf" in line or "w/mixed" in line]
+    assert "give a command" in call([str(clone / "envs/run")]).stdout
+    _git(clone, "add", "--renormalize", ".")
+    assert _git(clone, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("other", ["nothing", "GIT_DIR", "owner", "mode"])
+def test_a_clone_knows_its_commit(clone: Path, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "commit", "-q", "--allow-empty", "-m", "another")
+    commit = _git(clone, "rev-parse", "HEAD")
+    monkeypatch.setattr(provenance, "ROOT", clone)
+    if other == "GIT_DIR":
+        monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
+        monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    elif other == "owner":
+        if os.geteuid():
+            pytest.skip("only root can give files away")
+        for path in (clone, clone / ".git"):
+            os.chown(path, 12345, 12345)
+    elif other == "mode":
+        (clone / "README.md").chmod(0o755)
+    assert provenance.git_commit() == commit
+
+
+def test_changes_count(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "ROOT", clone)
+    with (clone / "README.md").open("a") as file:
+        file.write("changed\n")
+    assert provenance.git_commit() == _git(clone, "rev-parse", "HEAD") + "+changes"
+    _git(clone, "checkout", "README.md")
+
+
+@pytest.mark.parametrize("within", [".", "below"])
+@pytest.mark.parametrize("told", ["", "0" * 40])
+def test_an_archive_has_no_commit_of_the_repository_around_it(
+    within: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "commit", "-q", "--allow-empty", "-m", "another")
+    place = tmp_path / within
+    place.mkdir(exist_ok=True)
+    archive = subprocess.check_output(["git", "archive", "HEAD", "workflow"], cwd=ROOT)
+    subprocess.run(["tar", "-x", "-C", place], input=archive, check=True)
+    if within == "below":
+        _git(tmp_path, "add", ".")
+        _git(tmp_path, "commit", "-q", "-m", "a copy")
+    monkeypatch.setattr(provenance, "ROOT", place)
+    monkeypatch.setenv("GEMMREPRO_COMMIT", told)
+    assert provenance.git_commit() == (told or None)
+
+
+@pytest.mark.parametrize(
+    ("folder", "letter"),
+    [
+        ("/a:b", ":"),
+        ("/a\\b", "\\\\"),
+        ("/a\nb", "\\n"),
+        ("/it's $HOME", "$"),
+        ("/a,b", ""),
+        ("/a b", ""),
+        ("/it's", ""),
+        ("/a$b{c}[d]%#&;*é", ""),
+    ],
+)
+def test_a_path_that_a_container_cannot_be_given_is_refused(folder: str, letter: str) -> None:
+    """Each was tried with Apptainer 1.4.5, quoted as Snakemake quotes it."""
+    check = functools.partial(places.check_paths, containers=True, folder=Path(folder), root=Path(folder))
+    if not letter:
+        check()
+        check(bound=[Path(folder) / "cache"])
+        return
+    with pytest.raises(UserError, match=re.escape(f'has a "{letter}"')):
+        check()
+
+
+@pytest.mark.parametrize(("containers", "folder"), [(True, "/a,b"), (True, "/a:b"), (False, "/a:b")])
+def test_so_is_one_in_a_list(containers: bool, folder: str) -> None:
+    with pytest.raises(UserError, match="rename the folder"):
+        places.check_paths(containers, folder=Path("/work"), root=Path(folder))
+
+
+def test_a_processor_without_images_is_refused_in_a_line() -> None:
+    places.check_machine("x86_64")
+    with pytest.raises(UserError, match=r"this one is aarch64: the locks of Apptainer, .* docs/hosts\.md"):
+        places.check_machine("aarch64")
