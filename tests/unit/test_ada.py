@@ -11,7 +11,8 @@ from synthetic import CEILINGS, World
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import ceilings, static
-from gemmrepro.judge import chips, judging, rules
+from gemmrepro.judge import judging, rules
+from gemmrepro.registry import chips
 from gemmrepro.judge.calculation import Calculated, Inputs, calculation
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel

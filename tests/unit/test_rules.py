@@ -8,7 +8,8 @@ import pytest
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
-from gemmrepro.judge import chips, experiments, rules
+from gemmrepro.judge import experiments, rules
+from gemmrepro.registry import chips
 from gemmrepro.judge.ceilings import computed_peak
 from gemmrepro.judge.evidence import Value
 from gemmrepro.judge.experiments import PointValue

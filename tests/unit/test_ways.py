@@ -13,7 +13,8 @@ from synthetic import World, stand_in
 from gemmrepro.core import paths
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
-from gemmrepro.judge import chips, claims, judging, tally
+from gemmrepro.judge import claims, judging, tally
+from gemmrepro.registry import chips
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.expressions import evaluate, names_in

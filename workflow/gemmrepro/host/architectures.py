@@ -17,7 +17,7 @@ import yaml
 
 from gemmrepro import registry
 from gemmrepro.core import paths, yaml_text
-from gemmrepro.judge import chips
+from gemmrepro.registry import chips
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.registry import Kernel
 

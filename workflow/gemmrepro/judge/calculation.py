@@ -22,7 +22,7 @@ from gemmrepro.build.record import MachineCode
 from gemmrepro.core import paths
 from gemmrepro.core.loading import load_module
 from gemmrepro.errors import UserError
-from gemmrepro.judge.chips import Chip
+from gemmrepro.registry.chips import Chip
 from gemmrepro.registry import Kernel
 
 FILE = "calculations.py"

@@ -11,7 +11,7 @@ from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
 from gemmrepro.core.text import as_published, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge import chips
+from gemmrepro.registry import chips
 from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
