@@ -12,10 +12,9 @@ from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import ceilings, static
 from gemmrepro.judge import judging, rules
-from gemmrepro.registry import chips
 from gemmrepro.judge.calculation import Calculated, Inputs, calculation
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, chips
 from gemmrepro.registry.ladders import steps
 
 STEPS = steps("ada")

@@ -34,6 +34,7 @@ from gemmrepro.judge.rules import (
     judge_value,
 )
 from gemmrepro.measure import rows
+from gemmrepro.registry import chips
 
 NOTHING_MEASURED = evidence.Evidence(rows.load("/nowhere", "hopper"), {}, Path("/nowhere"))
 

@@ -14,13 +14,13 @@ from gemmrepro.core import paths
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims, judging, tally
-from gemmrepro.registry import chips
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.published import PUBLISHED_COLUMNS, published_rows
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.judge.ways import NONE, REGISTERS, WAYS, register_rules, way_of, way_rules
+from gemmrepro.registry import chips
 
 RATIO = {"kind": "ratio", "why": "It cancels."}
 AS_IS = {"kind": "as is", "why": "Arithmetic."}

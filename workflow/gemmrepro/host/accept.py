@@ -24,14 +24,20 @@ from gemmrepro.host.bundles import Bundle, check_signature, read_bundle
 from gemmrepro.measure.checks.gates import GATES, check_gates
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.regimes import read_take
-from gemmrepro.measure.checks.sanitizers import SANITIZERS, read_sanitizers
+from gemmrepro.measure.checks.regimes import chosen, point_of, read_take
 from gemmrepro.measure.checks.whole import read_whole
 from gemmrepro.measure.recording import RUN, SUMMARY
 from gemmrepro.measure.regimes.places import takes
 
 
-def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False, stale: bool = False) -> Path:
+def accept(
+    bundle: Bundle,
+    recordings: Path,
+    build: Path,
+    replace: bool = False,
+    stale: bool = False,
+    synthetic: bool = False,
+) -> Path:
     """Check a bundle and file its recordings; returns the GPU's folder.
 
     Args:
@@ -39,6 +45,7 @@ def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False,
         build: the folder of build records.
         replace: whether families that are already recorded on that GPU may be replaced.
         stale: whether rows of other builds may be in it, which will support no claim.
+        synthetic: whether rows may have been made for tests (`measure.checks.whole`).
 
     Raises:
         UserError: says why nothing was filed.
@@ -60,8 +67,9 @@ def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False,
         if not (folder / CEILINGS / SUMMARY).is_file():
             raise UserError(f"the bundle has no {CEILINGS}, against which its rates would be checked.")
         for family in bundle.families:
-            check_family(family, folder / family, build, stale)
+            # The bundle's own list of hashes stands for the manifest, which is no part of it.
             write_manifest(folder / family)
+            check_family(family, folder / family, build, stale, synthetic)
         _exchange(folder, target, staged / "before")
     except UserError as error:
         raise UserError(f"nothing was filed: {str(error).replace(f'{staged}/', '')}") from None
@@ -70,24 +78,27 @@ def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False,
     return target
 
 
-def check_family(family: str, folder: Path, build: Path, stale: bool) -> None:
+def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic: bool = False) -> None:
     """Check a family's recording as the default run does, and that its rows are of today's builds.
+
+    Rows of a take that a later take supersedes may be of any build.
 
     Raises:
         UserError: names the first thing that is wrong.
     """
     if (folder / SUMMARY).is_file() or (folder / RUN).is_file():
-        _check_current(family, read_whole(family, folder, build).rows, build, stale)
+        _check_current(family, read_whole(family, folder, build, synthetic).rows, build, stale)
     else:
         check_gates(family, folder / GATES)
-        read_sanitizers(family, folder / SANITIZERS)
-    for take in takes(folder.parent, family):
-        _check_current(family, read_take(family, take, build).rows, build, stale)
+    taken = [read_take(family, take, build, synthetic) for take in takes(folder.parent, family)]
+    counting = chosen(taken)
+    rows = [row for number, take in enumerate(taken) for row in take.rows if counting[point_of(row)] == number]
+    _check_current(family, rows, build, stale)
     declared = {experiment.name: experiment for experiment in experiments.declared(family)}
     for path in sorted((folder / experiments.RECORDINGS).glob("*")):
         if path.stem not in declared:
             raise UserError(f"{family} declares no experiment {path.stem}.")
-        read_checked(family, declared[path.stem], folder.parent, build)
+        read_checked(family, declared[path.stem], folder.parent, build, synthetic)
 
 
 def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, stale: bool) -> None:

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro.core.text import convert, format_number
-from gemmrepro.registry import chips
 from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
-from gemmrepro.registry.chips import RATES, Rate, same_gpu
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
-from gemmrepro.registry import kernels
+from gemmrepro.registry import chips, kernels
+from gemmrepro.registry.chips import RATES, Rate, same_gpu
 
 SHARE, MODEL = "share", "model"
 KINDS = (SHARE, MODEL)

@@ -26,7 +26,7 @@ RATES: Mapping[str, str] = {
     "cycles": "Gcycle/s",
     "shared": "GB/s",
 }
-"""Every rate by name, with its unit. Tensor-core rates are dense, with fp32 sums (int8: int32) where the name ends in no
+"""Every rate by name, with its unit. Tensor-core rates are dense, with fp32 sums (int8: int32) where the name says no
 other; `clock` is the boost clock, `l2` the cache's size.
 
 ``cycles`` is `sms` times `clock`; ``shared`` is 128 bytes per cycle and SM, by the CUDA C++ Programming Guide.
@@ -34,8 +34,9 @@ other; `clock` is the boost clock, `l2` the cache's size.
 
 SHARED_BYTES_PER_CYCLE = 128
 
-_CORES = {"8.0": (128, 64, 128, 2048), "8.6": (256, 4, 4, 1024), "8.7": (256, 4, 4, 2048), "8.9": (256, 4, 4, 1024)} | {
-    **{"9.0": (256, 128, 256, 4096), "10.0": (256, 128, 128, 8192), "12.0": (256, 4, 4, 1024), "12.1": (256, 4, 4, 1024)}
+_CORES = {
+    **{"8.0": (128, 64, 128, 2048), "8.7": (256, 4, 4, 2048), "9.0": (256, 128, 256, 4096)},
+    **{"10.0": (256, 128, 128, 8192), **dict.fromkeys(("8.6", "8.9", "12.0", "12.1"), (256, 4, 4, 1024))},
 }
 _NAMES = ("fp32", "fp64", "fp64_tensor", "bf16")
 _OF_BF16 = {"fp16_acc32": 1, "fp16_acc16": 1, "fp8": 2, "fp8_acc16": 2, "int8": 2}

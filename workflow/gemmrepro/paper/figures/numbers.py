@@ -18,6 +18,7 @@ from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, row_key, select
 from gemmrepro.paper.figures.points import counted
+from gemmrepro.registry import chips
 
 _INTERVALS: Mapping[str, tuple[str, str]] = {
     "ratio": ("ratio_ci_low", "ratio_ci_high"),
