@@ -38,7 +38,7 @@ def test_a_file_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
         (HEADER[1:], {}, f"has no column {HEADER[0]}; it was written by another version"),
         (HEADER, {"median_us": "12 ms"}, "line 2: median_us is '12 ms', which is not a number"),
         (HEADER, {"median_us": "1_75.5"}, "line 2: median_us is '1_75.5', which is not a number"),
-        (HEADER, {"m": "٤٠٩٦"}, "line 2: m is '٤٠٩٦', which is not a number"),
+        (HEADER, {"m": "\u0664\u0660\u0669\u0666"}, "line 2: m is '\u0664\u0660\u0669\u0666', which is not a number"),
         (HEADER, {"kernel": '"'}, "is not a readable CSV"),
     ],
 )

@@ -128,8 +128,8 @@ def test_names_of_an_expression():
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"value": "1.5 GB/s"}, "line 2: could not convert"),
-        ({"n": "4k"}, "line 2: invalid literal"),
+        ({"value": "1.5 GB/s"}, "line 2: value is '1.5 GB/s', which is no number"),
+        ({"n": "4k"}, "line 2: n is '4k', which is no integer"),
         ({PUBLISHED_COLUMNS[-1]: None}, f"line 2: no value for column {PUBLISHED_COLUMNS[-1]}"),
     ],
 )

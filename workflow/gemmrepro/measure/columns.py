@@ -16,11 +16,10 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from gemmrepro.core.dtypes import DTYPES
-from gemmrepro.core.names import METRICS
 
 Kind = Literal["text", "integer", "number"]
 
-TEXT = r"^[ -;=?-~]+$"
+TEXT = r"^[ -;=?-~]+$(?!\n)"
 """What text holds where nothing else is said: printable ASCII without the brackets of HTML."""
 
 _SPELLED = {
@@ -233,7 +232,7 @@ class CounterRow:
     m: Annotated[int, _M]
     n: Annotated[int, _N]
     k: Annotated[int, _K]
-    metric: Annotated[str, About("the profiler's name of the counter", among=tuple(METRICS))]
+    metric: Annotated[str, About("the profiler's name of the counter")]
     value: Annotated[int | float, About("its value")]
     unit: Annotated[str | None, About("the profiler's unit of it")] = None
     build_key: Annotated[str, About("the binary's build key")]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.measure.checks.counters import check_counters
 from gemmrepro.measure.checks.follows import check_rates, check_samples_of
@@ -111,7 +112,9 @@ def _check_points(family: str, rows: Sequence[Mapping[str, str]], run: Mapping[s
         settings = Settings.of(run["config"], family)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise refused(path.with_name(RUN), "", "its config is no sweep section of a configuration") from None
-    timed = {(row["kernel"], row["toolkit"]) for row in rows if row["status"] == "current"}
+    timed = {
+        (row["kernel"], row["toolkit"]) for row in rows if row["status"] == "current" and row["toolkit"] != LIBRARY
+    }
     timed -= {(entry["kernel"], entry["toolkit"]) for entry in run.get("skipped", [])}
     for number, row in enumerate(rows, 2):
         if row["status"] == "current" and row["rounds"] not in rounds:
