@@ -11,6 +11,7 @@ The recordings appear whole, or not at all.
 from __future__ import annotations
 
 import argparse
+import csv
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ from gemmrepro.measure.checks.regimes import chosen, point_of, read_take
 from gemmrepro.measure.checks.whole import read_whole
 from gemmrepro.measure.recording import RUN, SUMMARY
 from gemmrepro.measure.regimes.places import takes
+
+RECORDINGS = ROOT / "reports/recorded"
+"""The project's recordings, by GPU and family."""
 
 
 def accept(
@@ -81,7 +85,8 @@ def accept(
 def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic: bool = False) -> None:
     """Check a family's recording as the default run does, and that its rows are of today's builds.
 
-    Rows of a take that a later take supersedes may be of any build.
+    Two kinds of rows may be of another build, and are stale: those of a take that a later take supersedes, and those
+    of a build that recordings of this project hold rows of (`own_builds`).
 
     Raises:
         UserError: names the first thing that is wrong.
@@ -101,9 +106,22 @@ def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic:
         read_checked(family, declared[path.stem], folder.parent, build, synthetic)
 
 
+def own_builds(family: str) -> set[tuple[str, ...]]:
+    """The builds of which this project's recordings, on any GPU, hold rows of a family: kernel, toolkit, build key."""
+    columns = ("kernel", "toolkit", "build_key")
+    found: set[tuple[str, ...]] = set()
+    for path in RECORDINGS.glob(f"*/{family}/**/{SUMMARY}"):
+        with path.open(newline="") as file:
+            found |= {tuple(row.get(name) or "" for name in columns) for row in csv.DictReader(file)}
+    return found
+
+
 def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, stale: bool) -> None:
-    """Raises UserError if rows are stale, unless they may be."""
+    """Raises UserError if rows are of a foreign build, unless they may be."""
     old = [row for row in rows if row["status"] == "stale"]
+    if old and not stale:
+        own = own_builds(family)
+        old = [row for row in old if (row["kernel"], row["toolkit"], row["build_key"]) not in own]
     if old and not stale:
         raise UserError(
             f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
@@ -131,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--build", type=Path, default=ROOT / "results/build", help="build records, which hold build keys"
     )
-    parser.add_argument("--recordings", type=Path, default=ROOT / "reports/recorded", help="where to file it")
+    parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="where to file it")
     parser.add_argument("--replace", action="store_true", help="replace families that this GPU has already")
     parser.add_argument("--stale", action="store_true", help="accept rows of other builds, which support no claim")
     parser.add_argument("--signers", type=Path, help="allowed signers, as ssh-keygen(1) says; needs --identity")
