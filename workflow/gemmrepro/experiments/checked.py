@@ -11,6 +11,7 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
+from gemmrepro.measure.checks.follows import RATES, close
 from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.measure.checks.refusal import read_document, refused
 from gemmrepro.measure.checks.whole import check_measured
@@ -39,8 +40,28 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, h
             if cell and not fits:
                 what = "not printable ASCII" if kind == "text" else f"no {kind}"
                 raise refused(path, f"line {line}", f"{name} is {cell!a}, which is {what}")
+        if wrong := _does_not_follow(experiment, row):
+            raise refused(path, f"line {line}", wrong)
         if experiment.clocks and (wrong := experiment.clocks.complaint(row, highest)):
             raise UserError(f"line {line} of the recording {path} cannot be: {wrong}; {RESTORE}.")
+
+
+def _does_not_follow(experiment: Experiment, row: Mapping[str, str]) -> str:
+    """What is wrong with the columns of a row that follow from others; "" if nothing is, or if those are empty."""
+    cells: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
+    cells |= {
+        column.name: number(row[column.name], column.kind)
+        for column in experiment.columns
+        if column.kind != "text" and column.name in cells
+    }
+    for name, function in experiment.follows.items():
+        try:
+            value = function(cells)
+        except (KeyError, ZeroDivisionError):
+            continue
+        if not close(row[name], value, RATES):
+            return f"{name} is {row[name]}, and from the rest of its row follows {value:.6g}"
+    return ""
 
 
 def mark(

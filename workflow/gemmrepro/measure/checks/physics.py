@@ -118,7 +118,9 @@ def check_limits(family: str, rows: Rows, run: Mapping[str, Any], ceilings: Ceil
     Raises:
         UserError: names the first row beyond a limit, the limit, and what it follows from.
     """
-    major, minor = run["gpu"]["compute_capability"].split(".")
+    gpu, own = run["gpu"], Ceilings() if family == CEILINGS else ceilings
+    limits = {kernel.id: limit(kernel, gpu, own) for kernel in registry.kernels(family)}
+    major, minor = gpu["compute_capability"].split(".")
     for number, row in enumerate(rows, 2):
         if row["status"] == "stale":
             continue
@@ -126,22 +128,24 @@ def check_limits(family: str, rows: Rows, run: Mapping[str, Any], ceilings: Ceil
         if digits[:-1] != major or int(digits[-1]) > int(minor):
             why = f"{named(row)}: {row['arch']} does not run on compute capability {major}.{minor}"
             raise refused(path, f"line {number}", why)
-        for of, value, most, source in _excesses(family, row, run["gpu"], ceilings):
+        for of, value, most, source in _excesses(row, kernels_behind(family, row), limits, gpu, ceilings):
             raise exceeded(path, f"line {number}", named(row), of, value, most, source)
 
 
 def _excesses(
-    family: str, row: Mapping[str, str], gpu: Mapping[str, Any], ceilings: Ceilings
+    row: Mapping[str, str],
+    kernels: Sequence[Kernel],
+    limits: Mapping[str, Limit | None],
+    gpu: Mapping[str, Any],
+    ceilings: Ceilings,
 ) -> Iterator[tuple[str, str, float, str]]:
     """Of each limit that a row exceeds: what it is of, the row's value with its unit, the limit, and its source."""
     clock = float(row["clock_mhz"] or 0)
     if gpu["clock_max_mhz"] and clock > gpu["clock_max_mhz"]:
         yield "the GPU's clock", f"{clock:g} MHz", gpu["clock_max_mhz"], "run.json"
-    kernels = kernels_behind(family, row)
     if row["tflops"] and kernels:
-        own = Ceilings() if family == CEILINGS else ceilings
         # A library's row belongs to several kernels, whose sums differ.
-        known = {sums(kernel): limit(kernel, gpu, own) for kernel in kernels}
+        known = {sums(kernel): limits[kernel.id] for kernel in kernels}
         of, most = max(known.items(), key=lambda item: item[1].tflops if item[1] else float("inf"))
         if most and float(row["tflops"]) > MARGIN * most.tflops:
             yield of, f"{float(row['tflops']):g} TFLOP/s", most.tflops, most.source
