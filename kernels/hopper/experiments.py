@@ -304,6 +304,7 @@ EXPERIMENTS = (
         ),
         points=lambda parameters: [{"n": n} for n in parameters["ns"]],
         measure=_forms,
+        follows={"tflops": lambda row: 2e-6 * row["n"] ** 3 / row["time_us"]},
     ),
     Experiment(
         name="cores",

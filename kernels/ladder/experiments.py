@@ -184,6 +184,7 @@ VECTOR_ADD = Experiment(
     ),
     points=_states,
     measure=_measure_add,
+    follows={"issued_share": lambda row: row["issued_us"] / row["time_us"]},
 )
 
 # Latency --------------------------------------------------------------------------------------------------------------

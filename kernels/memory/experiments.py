@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.experiments import Column, Experiment, Lines
 from gemmrepro.operands import LAWS
 
@@ -52,6 +53,19 @@ TIMES = (
     Column("gbps_low", "lower end of its 95% interval", "GB/s"),
     Column("gbps_high", "upper end of its 95% interval", "GB/s"),
 )
+
+
+def _follows(moved: Callable[[Mapping[str, Any]], float]) -> dict[str, Callable[[Mapping[str, Any]], float]]:
+    """The columns of TIMES and of the copy beside them that follow from others, of calls that must move `moved`."""
+    return {
+        "gbps": lambda row: moved(row) / row["time_us"] * 1e-3,
+        "gbps_low": lambda row: moved(row) / row["time_high_us"] * 1e-3,
+        "gbps_high": lambda row: moved(row) / row["time_low_us"] * 1e-3,
+    }
+
+
+def _of_copy(row: Mapping[str, Any]) -> float:
+    return float(row["gbps"] / row["copy_gbps"])
 
 
 class Stopwatch:
@@ -140,6 +154,7 @@ COPY = Experiment(
     ),
     points=_copy_points,
     measure=_measure_copy,
+    follows=_follows(lambda row: 2 * DTYPES[row["dtype"]] * row["n"]),
     figures=tuple(
         Lines(
             name=f"copy_{element}",
@@ -227,6 +242,7 @@ HISTOGRAM = Experiment(
     ),
     points=_histogram_points,
     measure=_measure_histogram,
+    follows=_follows(lambda row: 4 * (row["n"] + row["bins"] + 1)) | {"of_copy": _of_copy},
 )
 
 
@@ -262,6 +278,7 @@ HISTOGRAM_LENGTHS = Experiment(
     ),
     points=_ladder_points,
     measure=_measure_ladder,
+    follows=_follows(lambda row: 4 * (row["n"] + 257)),
     figures=(
         Lines(
             name="histogram",
@@ -336,6 +353,7 @@ REDUCTION = Experiment(
     ),
     points=_sum_points,
     measure=_measure_sum,
+    follows=_follows(lambda row: DTYPES[row["dtype"]] * row["n"]) | {"of_copy": _of_copy},
     figures=(
         Lines(
             name="reduction",

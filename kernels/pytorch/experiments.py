@@ -220,6 +220,7 @@ GELU = Experiment(
     ),
     points=_one_per("elements", "sizes"),
     measure=_measure("gelu.py", "on_gpu"),
+    follows={"moved_gbps": lambda row: row["moved_bytes"] / row["median_us"] * 1e-3},
     figures=_gelu_figures("gelu", "on the GPU", {key: _IMPLEMENTATIONS[key] for key in (OWN, COMPILE, SCRIPT)}),
 )
 
@@ -252,6 +253,7 @@ GELU_LOADS = Experiment(
     ),
     points=_one_per("elements", "sizes"),
     measure=_measure("gelu_loads.py", "on_gpu"),
+    follows={"moved_gbps": lambda row: 8 * row["elements"] / row["median_us"] * 1e-3},
 )
 
 GELU_CPU = Experiment(
@@ -273,6 +275,7 @@ GELU_CPU = Experiment(
     ),
     points=_one_per("elements", "sizes"),
     measure=_measure("gelu_cpu.py", "on_cpu"),
+    follows={"moved_gbps": lambda row: row["moved_bytes"] / row["median_us"] * 1e-3},
     figures=_gelu_figures("gelu_cpu", "on the CPU", {key: _IMPLEMENTATIONS[key] for key in (COMPILE, SCRIPT)}),
 )
 

@@ -170,6 +170,7 @@ EXPERIMENTS = (
         ),
         points=_mode_points,
         measure=_modes,
+        follows={"tflops": lambda row: 2e-6 * row["n"] ** 3 / row["us"]},
         parameters={"ns": [4096, 8192]},
         settings={"repeats": 15},
     ),

@@ -14,6 +14,7 @@ import pandas as pd
 from gemmrepro import operands, registry
 from gemmrepro.core.tables import csv_text
 from gemmrepro.measure import derived
+from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY
 from gemmrepro.operations import Shape
@@ -38,7 +39,8 @@ RUN_JSON: dict[str, Any] = {
     "baseline_kernels": {},
     "git_commit": None,
     "date": "2026-01-01T00:00:00Z",
-    "config": {"rounds": 3},
+    "config": {"rounds": 3, "interval": 0.01, "seconds_per_round": 1, "samples_per_round": [12, 12], "sizes": {}}
+    | {"toolkits": ["cuda13"], "caches": ["warm"]},
 }
 
 
@@ -128,6 +130,7 @@ def write(
     pd.concat([point.samples() for point in points], ignore_index=True).to_parquet(folder / SAMPLES, index=False)
     (folder / COUNTERS).write_text(csv_text(map(dict, counters), COUNTER_COLUMNS))
     (folder / RUN).write_text(json.dumps({**RUN_JSON, "gpu": {**GPU, **(gpu or {})}}))
+    write_manifest(folder)
 
 
 def reword(folder: Path, line: int, **cells: Any) -> None:
@@ -136,3 +139,4 @@ def reword(folder: Path, line: int, **cells: Any) -> None:
     for column, cell in cells.items():
         rows.loc[line, column] = str(cell)
     rows.to_csv(folder / SUMMARY, index=False)
+    write_manifest(folder)

@@ -11,10 +11,10 @@ from synthetic import CEILINGS, World
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import ceilings, static
-from gemmrepro.judge import chips, judging, rules
+from gemmrepro.judge import judging, rules
 from gemmrepro.judge.calculation import Calculated, Inputs, calculation
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, chips
 from gemmrepro.registry.ladders import steps
 
 STEPS = steps("ada")

@@ -22,6 +22,8 @@ from gemmrepro.host.bundles import check_signature, members, read_bundle, sign, 
 from gemmrepro.host.finished_run import main as bundle_main
 from gemmrepro.measure import derived
 from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.measure.checks.whole import read_summary
+from gemmrepro.measure.regimes.places import takes
 from gemmrepro.operations import shape_of
 
 H200 = ROOT / "reports/recorded/h200"
@@ -82,6 +84,41 @@ def test_rows_of_other_builds_are_refused_unless_asked_for(card, tmp_path):
         accept(bundle, tmp_path / "recorded", tmp_path / "build")
     assert not list((tmp_path / "recorded").iterdir())
     assert accept(bundle, tmp_path / "recorded", tmp_path / "build", stale=True).is_dir()
+
+
+@pytest.mark.parametrize("gpu", ["h200", "h100-80gb-hbm3"])
+def test_the_projects_own_recordings_are_accepted_whatever_is_built(gpu, tmp_path):
+    """Among them takes of the regimes whose rows are of earlier builds."""
+    write_bundle(ROOT / "reports/recorded" / gpu, tmp_path / "b.zip", ["crt", "hopper"])
+    assert accept(read_bundle(tmp_path / "b.zip"), tmp_path / "recorded", tmp_path / "build").is_dir()
+
+
+def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("gemmrepro.host.accept.RECORDINGS", tmp_path / "none")
+    for row in (*read_summary(H200 / "crt"), *read_summary(H200 / "ceilings")):
+        if row["toolkit"] != "library":
+            write_build(tmp_path / "build", row["kernel"], row["toolkit"], row["build_key"])
+    for family in ("ceilings", "crt"):
+        shutil.copytree(H200 / family, tmp_path / "h200" / family)
+    kept = takes(tmp_path / "h200", "crt")[8:10]
+    for take in set(takes(tmp_path / "h200", "crt")) - set(kept):
+        shutil.rmtree(take)
+    write_bundle(tmp_path / "h200", tmp_path / "both.zip")
+    accept(read_bundle(tmp_path / "both.zip"), tmp_path / "recorded", tmp_path / "build")
+    shutil.rmtree(kept[1])
+    write_bundle(tmp_path / "h200", tmp_path / "earlier.zip")
+    with pytest.raises(UserError, match=r"6 of 18 rows of crt are of no binary"):
+        accept(read_bundle(tmp_path / "earlier.zip"), tmp_path / "other", tmp_path / "build")
+
+
+def test_synthetic_rows_are_filed_by_tests_alone(card, tmp_path):
+    run = json.loads((card / "ladder/run.json").read_text())
+    (card / "ladder/run.json").write_text(json.dumps({**run, "synthetic": True}))
+    write_bundle(card, tmp_path / "b.zip")
+    bundle = read_bundle(tmp_path / "b.zip")
+    with pytest.raises(UserError, match=r"nothing was filed: .*ladder/run\.json is synthetic"):
+        accept(bundle, tmp_path / "recorded", tmp_path / "build")
+    assert accept(bundle, tmp_path / "recorded", tmp_path / "build", synthetic=True).is_dir()
 
 
 def test_a_bundle_needs_ceilings(card, tmp_path):
@@ -174,8 +211,6 @@ def test_a_signature_names_who_made_a_bundle(card, tmp_path):
 @pytest.fixture(scope="module")
 def binaries(tmp_path_factory) -> Path:
     """Build records with the keys of what was measured."""
-    from gemmrepro.measure.checks.whole import read_summary
-
     folder = tmp_path_factory.mktemp("build")
     for family in ("ceilings", "crt", "ozaki"):
         for row in read_summary(H200 / family):

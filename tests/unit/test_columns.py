@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from gemmrepro.measure.columns import About, Column, Row, columns, kinds
+import pytest
+
+from gemmrepro.measure.columns import About, Column, Row, columns, kinds, number
 
 
 def test_what_a_cell_may_hold():
-    number = Column("x", "number", False, About("", least=0.0, above=None))
-    assert number.allows("0") and number.allows("2.5") and not number.allows("-1") and not number.allows("")
-    assert not number.allows("nan") and not number.allows("inf") and not number.allows("much")
+    least = Column("x", "number", False, About("", least=0.0, above=None))
+    assert least.allows("0") and least.allows("2.5") and not least.allows("-1") and not least.allows("")
     above = Column("x", "number", True, About("", above=0.0))
     assert above.allows("") and above.allows("0.1") and not above.allows("0")
     whole = Column("n", "integer", False, About("", least=1))
@@ -22,8 +23,40 @@ def test_what_a_cell_may_hold():
     assert text.schema == {"enum": ["a", "b"]}
     assert whole.schema["type"] == "integer" and whole.schema["minimum"] == 1 and "minLength" not in whole.schema
     assert above.schema["type"] == ["number", "null"] and above.schema["exclusiveMinimum"] == 0.0
-    assert Column("t", "text", False, About("")).schema["minLength"] == 1
-    assert Column("t", "text", True, About("")).schema["type"] == ["string", "null"]
+    plain = Column("t", "text", True, About(""))
+    assert plain.schema["type"] == ["string", "null"] and plain.allows("cuBLAS, B K-major") and plain.allows("")
+    for hidden in ("<b>", "a\u202eb", "a\u200bb", "\u0441uBLAS", "a\nb", "ab\n"):
+        assert not plain.allows(hidden)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "value"),
+    [
+        *(("175.5", "number", 175.5), ("-0.5", "number", -0.5), ("5e-05", "number", 5e-5), ("1e+10", "number", 1e10)),
+        *(("0", "integer", 0), ("-4096", "integer", -4096)),
+        *(
+            (cell, "number", None)
+            for cell in (
+                "1_75.5",
+                "\u0661\u0667\u0665",
+                "\uff11\uff17\uff15",
+                " 175.5 ",
+                "+1",
+                ".5",
+                "1.",
+                "01",
+                "0x10",
+            )
+        ),
+        *((cell, "number", None) for cell in ("nan", "inf", "-inf", "1e999", "", "1\n", "9" * 400)),
+        *(
+            (cell, "integer", None)
+            for cell in ("04096", "4096.0", "1e3", "-0", "4_096", "\uff14\uff10\uff19\uff16", "9" * 5000)
+        ),
+    ],
+)
+def test_a_number_has_the_spelling_that_tables_are_written_with(cell, kind, value):
+    assert number(cell, kind) == value
 
 
 def test_columns_are_the_fields_of_a_table_in_order_with_their_kinds():

@@ -12,10 +12,10 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import Column
 from gemmrepro.judge import carrying, claims, experiments
 from gemmrepro.judge.ceilings import measured_ceiling, of_operation
-from gemmrepro.judge.chips import Rate
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics import METRICS, loads, rows, shared_memory
 from gemmrepro.judge.metrics.base import carried_over, expected
+from gemmrepro.registry.chips import Rate
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132}
 

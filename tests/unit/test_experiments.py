@@ -30,6 +30,7 @@ from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
+from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows
 from gemmrepro.paper.bundle import Files
@@ -85,6 +86,7 @@ def write_recording(made: World, which: experiments.Experiment, folder: Path, **
         "skipped": [],
     }
     (folder / f"{which.name}.json").write_text(json.dumps(about | changes))
+    write_manifest(folder.parent)
     return folder
 
 
@@ -366,7 +368,16 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
         (lambda folder: (folder / "errors.json").unlink(), "errors.json is missing"),
         (lambda folder: (folder / "errors.csv").unlink(), "errors.csv is missing"),
         (lambda folder: (folder / "errors.json").write_text("{"), "corrupt"),
-        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,many"), "k is 'many'"),
+        (
+            lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,many"),
+            "k is 'many', which is no integer",
+        ),
+        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"), "line 2 .*k is '6_4'"),
+        (
+            lambda folder: _replace(folder / "errors.csv", "normal,64", "nor\u200bmal,64"),
+            "law is .*not printable ASCII",
+        ),
+        (lambda folder: _replace(folder / "errors.json", '"source"', '"synthetic": true, "source"'), "is synthetic"),
         (lambda folder: _replace(folder / "errors.csv", "kernel,toolkit", "kernel,tool"), "does not begin with"),
         (lambda folder: _replace(folder / "errors.json", '"version": 1', '"version": "one"'), "version"),
     ],
@@ -374,6 +385,7 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
 def test_a_spoiled_recording_is_refused_by_name(sums, tmp_path, spoil, word):
     made = world(tmp_path / "world")
     spoil(write_recording(made, sums, tmp_path / "recorded/sums/experiments"))
+    write_manifest(tmp_path / "recorded/sums")
     with pytest.raises(UserError, match=word):
         experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
 
@@ -423,6 +435,28 @@ def test_clocks_that_a_probe_reads_itself_are_held_against_each_other(cells, wor
             check_rows(declared, rows, LATENCY, 1980)
     else:
         check_rows(declared, rows, LATENCY, 1980)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "column", "follows"),
+    [
+        *(("memory", "copy", "time_us", "gbps"), ("memory", "histogram", "time_us", "gbps")),
+        *(("memory", "reduction", "copy_gbps", "of_copy"), ("memory", "histogram_lengths", "time_low_us", "gbps_high")),
+        *(("pytorch", "gelu", "median_us", "moved_gbps"), ("pytorch", "gelu_loads", "median_us", "moved_gbps")),
+        *(("sgemm", "modes", "us", "tflops"), ("hopper", "forms", "time_us", "tflops")),
+        ("ladder", "vector_add", "issued_us", "issued_share"),
+    ],
+)
+def test_a_column_that_follows_from_its_row_is_computed_again(family, name, column, follows):
+    declared = experiments.experiment(family, name)
+    path = ROOT / f"reports/recorded/h200/{family}/experiments/{name}.csv"
+    rows = read_rows(path, declared.header)
+    changed = next(row for row in rows if row[column])
+    changed[column] = f"{float(changed[column]) / 2:.6g}"
+    with pytest.raises(
+        UserError, match=rf"line 2 .* is corrupt: {follows} is .*, and from the rest of its row follows"
+    ):
+        check_rows(declared, rows, path, 1980)
 
 
 def test_clocks_in_columns_that_are_not_there_are_refused(sums):

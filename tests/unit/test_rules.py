@@ -8,12 +8,13 @@ import pytest
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
-from gemmrepro.judge import chips, experiments, rules
+from gemmrepro.judge import experiments, rules
 from gemmrepro.judge.ceilings import computed_peak
 from gemmrepro.judge.evidence import Value
 from gemmrepro.judge.experiments import PointValue
 from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED, UNDECIDED
+from gemmrepro.registry import chips
 
 
 def value(middle: float, low: float | None = None, high: float | None = None, label: str = "k, 4096, cuda12") -> Value:

@@ -34,6 +34,7 @@ from gemmrepro.judge.rules import (
     judge_value,
 )
 from gemmrepro.measure import rows
+from gemmrepro.registry import chips
 
 NOTHING_MEASURED = evidence.Evidence(rows.load("/nowhere", "hopper"), {}, Path("/nowhere"))
 
@@ -107,10 +108,16 @@ def test_order_rule():
         ("RTX 4090", "NVIDIA GeForce RTX 4090 D", False),
         ("NVIDIA A6000", "NVIDIA H200", False),
         ("NVIDIA A6000", None, False),
+        ("Tesla V100-SXM2-16GB", "Tesla V100-PCIE-16GB", False),
+        ("V100", "Tesla V100-PCIE-16GB", True),
+        ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", False),
+        ("NVIDIA A100", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", False),
+        ("NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 3060 Laptop GPU", False),
+        ("NVIDIA H200", "NVIDIA H200 NVL", False),
     ],
 )
 def test_same_gpu(published, present, same):
-    assert rules.same_gpu(published, present) is same
+    assert chips.same_gpu(published, present) is same
 
 
 def test_verdicts_follow_the_rows(tmp_path):

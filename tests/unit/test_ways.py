@@ -13,13 +13,14 @@ from synthetic import World, stand_in
 from gemmrepro.core import paths
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
-from gemmrepro.judge import chips, claims, judging, tally
+from gemmrepro.judge import claims, judging, tally
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.published import PUBLISHED_COLUMNS, published_rows
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, NOT_MEASURED, PARTLY, REPRODUCED
 from gemmrepro.judge.ways import NONE, REGISTERS, WAYS, register_rules, way_of, way_rules
+from gemmrepro.registry import chips
 
 RATIO = {"kind": "ratio", "why": "It cancels."}
 AS_IS = {"kind": "as is", "why": "Arithmetic."}
@@ -127,8 +128,8 @@ def test_names_of_an_expression():
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"value": "1.5 GB/s"}, "line 2: could not convert"),
-        ({"n": "4k"}, "line 2: invalid literal"),
+        ({"value": "1.5 GB/s"}, "line 2: value is '1.5 GB/s', which is no number"),
+        ({"n": "4k"}, "line 2: n is '4k', which is no integer"),
         ({PUBLISHED_COLUMNS[-1]: None}, f"line 2: no value for column {PUBLISHED_COLUMNS[-1]}"),
     ],
 )

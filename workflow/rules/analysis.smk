@@ -54,7 +54,7 @@ for gpu in PLAN.other_gpus:
             calculations=rules.verdicts.input.calculations,
             published=rules.verdicts.input.published,
             chips=rules.verdicts.input.chips,
-            schemas=[rules.verdicts.input.schema, *RECORDING_SCHEMAS],
+            schemas=[rules.verdicts.input.schema, *RECORDING_RULES],
             records=PLAN.builds_in(FAMILIES),
             image=in_image("report"),
         output:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 JUDGES = ["gates.operations"]
 
 
-RECORDING_SCHEMAS = [
-    checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("run", "gates", "sanitizers", "manifest")
+# What recordings are held against, beside the code.
+RECORDING_RULES = [
+    checked_out("kernels/chips.yaml"),
+    *(checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("chips", "run", "gates", "sanitizers", "manifest")),
 ]
 
 
@@ -17,7 +19,7 @@ def measured_from(wildcards):
     if not PLAN.live:
         recording = PLAN.recorded(wildcards.family, *FILES, GATES, SANITIZERS, MANIFEST)
         ceilings = PLAN.recorded(CEILINGS, SUMMARY, RUN)
-        return inputs | {"recording": recording, "ceilings": ceilings, "schemas": RECORDING_SCHEMAS}
+        return inputs | {"recording": recording, "ceilings": ceilings, "held_against": RECORDING_RULES}
     binaries = PLAN.builds_in([wildcards.family], "fatbin")
     return inputs | {"binaries": binaries, "gates": PLAN.gates_in([wildcards.family]), "config": "results/config.json"}
 

@@ -33,7 +33,7 @@ elif PLAN.regime_families:
             records=PLAN.builds_in(PLAN.regime_families),
             takes=[path for family in PLAN.regime_families for path in PLAN.recorded_takes(family)],
             ceilings=PLAN.recorded(CEILINGS, SUMMARY, RUN),
-            schemas=RECORDING_SCHEMAS,
+            held_against=RECORDING_RULES,
             image=in_image("report"),
         output:
             PLAN.regimes(),

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections.abc import Mapping, Sequence
 from math import floor, log10
 
 _PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"^(?P<prefix>[KkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle)s?(?P<rate>/s(ec(ond)?)?)?$")
+
+
+_UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+
+
+def hidden_character(text: str) -> str:
+    """The first character in `text`, or escaped in it as in JSON, that shows nothing or changes how others show.
+
+    As ``U+202E``; "" if there is none. Line feeds are none.
+    """
+    escaped = [chr(int(digits, 16)) for digits in re.findall(r"\\u([0-9a-fA-F]{4})", text)]
+    found = (*re.findall(r"[^\n\x20-\x7e]", text), *escaped)
+    return next((f"U+{ord(char):04X}" for char in found if unicodedata.category(char) in _UNSEEN), "")
 
 
 def filled_in(text: str, figures: Mapping[str, object]) -> str:

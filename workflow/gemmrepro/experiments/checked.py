@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import declarations
-from gemmrepro.experiments.declarations import Experiment
+from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
+from gemmrepro.measure.checks.follows import RATES, close
 from gemmrepro.measure.checks.manifest import check_manifest
+from gemmrepro.measure.checks.refusal import read_document, refused
+from gemmrepro.measure.checks.whole import check_measured
+from gemmrepro.measure.columns import TEXT, number
 from gemmrepro.measure.recording import CurrentKeys, read_rows, with_status
 
 
@@ -26,26 +28,40 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, h
     Raises:
         UserError: names the first line that cannot be, and why.
     """
+    kinds = dict.fromkeys((*BEFORE, *AFTER), "text") | {column.name: column.kind for column in experiment.columns}
     seen: set[tuple[str, ...]] = set()
-    for number, row in enumerate(rows, 2):
+    for line, row in enumerate(rows, 2):
         if (cells := tuple(row.values())) in seen:
-            raise UserError(f"line {number} of the recording {path} is corrupt: it repeats another row; {RESTORE}.")
+            raise UserError(f"line {line} of the recording {path} is corrupt: it repeats another row; {RESTORE}.")
         seen.add(cells)
-        for column in experiment.columns:
-            cell = row[column.name]
-            if column.kind == "text" or cell == "":
-                continue
-            try:
-                value = int(cell) if column.kind == "integer" else float(cell)
-                if not math.isfinite(value):
-                    raise ValueError
-            except ValueError:
-                raise UserError(
-                    f"line {number} of the recording {path} is corrupt: {column.name} is '{cell}', which is no "
-                    f"{column.kind}; {RESTORE}."
-                ) from None
+        for name, kind in kinds.items():
+            cell = row[name]
+            fits = re.search(TEXT, cell) if kind == "text" else number(cell, kind) is not None
+            if cell and not fits:
+                what = "not printable ASCII" if kind == "text" else f"no {kind}"
+                raise refused(path, f"line {line}", f"{name} is {cell!a}, which is {what}")
+        if wrong := _does_not_follow(experiment, row):
+            raise refused(path, f"line {line}", wrong)
         if experiment.clocks and (wrong := experiment.clocks.complaint(row, highest)):
-            raise UserError(f"line {number} of the recording {path} cannot be: {wrong}; {RESTORE}.")
+            raise UserError(f"line {line} of the recording {path} cannot be: {wrong}; {RESTORE}.")
+
+
+def _does_not_follow(experiment: Experiment, row: Mapping[str, str]) -> str:
+    """What is wrong with the columns of a row that follow from others; "" if nothing is, or if those are empty."""
+    cells: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
+    cells |= {
+        column.name: number(row[column.name], column.kind)
+        for column in experiment.columns
+        if column.kind != "text" and column.name in cells
+    }
+    for name, function in experiment.follows.items():
+        try:
+            value = function(cells)
+        except (KeyError, ZeroDivisionError):
+            continue
+        if not close(row[name], value, RATES):
+            return f"{name} is {row[name]}, and from the rest of its row follows {value:.6g}"
+    return ""
 
 
 def mark(
@@ -69,12 +85,13 @@ def mark(
 
 
 def read_checked(
-    family: str, experiment: Experiment, recorded: Path, build: Path
+    family: str, experiment: Experiment, recorded: Path, build: Path, synthetic: bool = False
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
     """An experiment's recorded rows with their statuses set, and their circumstances; empty if never recorded.
 
     Args:
         recorded: the folder of a GPU's recordings.
+        synthetic: whether it may have been made for tests.
 
     Raises:
         UserError: the recording is incomplete or corrupt.
@@ -84,8 +101,8 @@ def read_checked(
     if not table.exists() and not manifest.exists():
         return [], {}
     check_manifest(folder.parent, *(f"{declarations.RECORDINGS}/{path.name}" for path in (table, manifest)))
-    run: dict[str, Any] = read_json(manifest, "the recording", RESTORE)
-    schemas.check(run, "experiment.schema.yaml", f"the recording {manifest}")
+    run: dict[str, Any] = read_document(manifest, "experiment.schema.yaml")
+    check_measured(run, manifest, synthetic)
     same = run["declared"] == declarations.fingerprint(experiment)
     try:
         rows = read_rows(table, experiment.header)

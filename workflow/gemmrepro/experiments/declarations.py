@@ -127,6 +127,8 @@ class Experiment:
         packages: required Python packages; if one is missing, nothing is run.
         clocks: the columns of clocks that its kernels read themselves, if any; held against each other when they are
             read from a recording.
+        follows: columns that follow from others of the same row, which they are held against when it is read from a
+            recording: functions of the row's filled cells, numbers as numbers.
         folder: where it is declared; filled in when it is read.
         points: the parts that it is split into, each a flat dict; takes `parameters`.
         measure: measures one point; gets a gemmrepro.experiments.run.Context and yields rows made by its `row`.
@@ -148,6 +150,7 @@ class Experiment:
     device: str = "gpu"
     packages: tuple[str, ...] = ()
     clocks: Clocks | None = None
+    follows: Mapping[str, Callable[[Mapping[str, Any]], float]] = field(default_factory=dict)
     folder: Path | None = None
 
     @property

@@ -19,6 +19,7 @@ from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
+from gemmrepro.measure.columns import number
 from gemmrepro.measure.rows import is_current, select
 
 
@@ -89,10 +90,14 @@ def _read(path: Path, experiment: Experiment) -> pd.DataFrame:
         raise UserError(f"{path} does not have the columns that the experiment declares; run it again, or restore it.")
     for column in experiment.columns:
         if column.kind != "text":
-            try:
-                numbers = pd.to_numeric(table[column.name].replace("", None))
-            except (ValueError, TypeError) as error:
-                raise UserError(f"{path}: column {column.name}: {error}; run it again, or restore it.") from None
+            cells = table[column.name]
+            typed = {cell: number(cell, column.kind) for cell in cells.unique()}
+            if wrong := [cell for cell, value in typed.items() if cell and value is None]:
+                raise UserError(
+                    f"{path}, line {list(cells).index(wrong[0]) + 2}: {column.name} is '{wrong[0]}', which is no "
+                    f"{column.kind}; run it again, or restore it."
+                )
+            numbers = pd.to_numeric(cells.map(typed))
             table[column.name] = numbers.astype("Int64" if column.kind == "integer" else float)
     for name in (*BEFORE, *AFTER):
         table[name] = table[name].astype(object)

@@ -11,6 +11,7 @@ The recordings appear whole, or not at all.
 from __future__ import annotations
 
 import argparse
+import csv
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,14 +25,23 @@ from gemmrepro.host.bundles import Bundle, check_signature, read_bundle
 from gemmrepro.measure.checks.gates import GATES, check_gates
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.regimes import read_take
-from gemmrepro.measure.checks.sanitizers import SANITIZERS, read_sanitizers
+from gemmrepro.measure.checks.regimes import chosen, point_of, read_take
 from gemmrepro.measure.checks.whole import read_whole
 from gemmrepro.measure.recording import RUN, SUMMARY
 from gemmrepro.measure.regimes.places import takes
 
+RECORDINGS = ROOT / "reports/recorded"
+"""The project's recordings, by GPU and family."""
 
-def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False, stale: bool = False) -> Path:
+
+def accept(
+    bundle: Bundle,
+    recordings: Path,
+    build: Path,
+    replace: bool = False,
+    stale: bool = False,
+    synthetic: bool = False,
+) -> Path:
     """Check a bundle and file its recordings; returns the GPU's folder.
 
     Args:
@@ -39,6 +49,7 @@ def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False,
         build: the folder of build records.
         replace: whether families that are already recorded on that GPU may be replaced.
         stale: whether rows of other builds may be in it, which will support no claim.
+        synthetic: whether rows may have been made for tests (`measure.checks.whole`).
 
     Raises:
         UserError: says why nothing was filed.
@@ -60,8 +71,9 @@ def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False,
         if not (folder / CEILINGS / SUMMARY).is_file():
             raise UserError(f"the bundle has no {CEILINGS}, against which its rates would be checked.")
         for family in bundle.families:
-            check_family(family, folder / family, build, stale)
+            # The bundle's own list of hashes stands for the manifest, which is no part of it.
             write_manifest(folder / family)
+            check_family(family, folder / family, build, stale, synthetic)
         _exchange(folder, target, staged / "before")
     except UserError as error:
         raise UserError(f"nothing was filed: {str(error).replace(f'{staged}/', '')}") from None
@@ -70,29 +82,46 @@ def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False,
     return target
 
 
-def check_family(family: str, folder: Path, build: Path, stale: bool) -> None:
+def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic: bool = False) -> None:
     """Check a family's recording as the default run does, and that its rows are of today's builds.
+
+    Two kinds of rows may be of another build, and are stale: those of a take that a later take supersedes, and those
+    of a build that recordings of this project hold rows of (`own_builds`).
 
     Raises:
         UserError: names the first thing that is wrong.
     """
     if (folder / SUMMARY).is_file() or (folder / RUN).is_file():
-        _check_current(family, read_whole(family, folder, build).rows, build, stale)
+        _check_current(family, read_whole(family, folder, build, synthetic).rows, build, stale)
     else:
         check_gates(family, folder / GATES)
-        read_sanitizers(family, folder / SANITIZERS)
-    for take in takes(folder.parent, family):
-        _check_current(family, read_take(family, take, build).rows, build, stale)
+    taken = [read_take(family, take, build, synthetic) for take in takes(folder.parent, family)]
+    counting = chosen(taken)
+    rows = [row for number, take in enumerate(taken) for row in take.rows if counting[point_of(row)] == number]
+    _check_current(family, rows, build, stale)
     declared = {experiment.name: experiment for experiment in experiments.declared(family)}
     for path in sorted((folder / experiments.RECORDINGS).glob("*")):
         if path.stem not in declared:
             raise UserError(f"{family} declares no experiment {path.stem}.")
-        read_checked(family, declared[path.stem], folder.parent, build)
+        read_checked(family, declared[path.stem], folder.parent, build, synthetic)
+
+
+def own_builds(family: str) -> set[tuple[str, ...]]:
+    """The builds of which this project's recordings, on any GPU, hold rows of a family: kernel, toolkit, build key."""
+    columns = ("kernel", "toolkit", "build_key")
+    found: set[tuple[str, ...]] = set()
+    for path in RECORDINGS.glob(f"*/{family}/**/{SUMMARY}"):
+        with path.open(newline="") as file:
+            found |= {tuple(row.get(name) or "" for name in columns) for row in csv.DictReader(file)}
+    return found
 
 
 def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, stale: bool) -> None:
-    """Raises UserError if rows are stale, unless they may be."""
+    """Raises UserError if rows are of a foreign build, unless they may be."""
     old = [row for row in rows if row["status"] == "stale"]
+    if old and not stale:
+        own = own_builds(family)
+        old = [row for row in old if (row["kernel"], row["toolkit"], row["build_key"]) not in own]
     if old and not stale:
         raise UserError(
             f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
@@ -120,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--build", type=Path, default=ROOT / "results/build", help="build records, which hold build keys"
     )
-    parser.add_argument("--recordings", type=Path, default=ROOT / "reports/recorded", help="where to file it")
+    parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="where to file it")
     parser.add_argument("--replace", action="store_true", help="replace families that this GPU has already")
     parser.add_argument("--stale", action="store_true", help="accept rows of other builds, which support no claim")
     parser.add_argument("--signers", type=Path, help="allowed signers, as ssh-keygen(1) says; needs --identity")

@@ -17,9 +17,8 @@ import yaml
 
 from gemmrepro import registry
 from gemmrepro.core import paths, yaml_text
-from gemmrepro.judge import chips
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, chips
 
 AUTO = "auto"
 """The setting `build.<toolkit>` that leaves the choice to this module."""

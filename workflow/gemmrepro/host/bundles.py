@@ -22,6 +22,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.names import RESTORE
+from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
 from gemmrepro.measure.checks.gates import GATES
@@ -167,13 +168,13 @@ def _check_members(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
 
 
 def _check_text(path: Path, name: str, data: bytes) -> None:
-    """Refuse text that is no UTF-8 or holds control characters, and JSON that is none."""
+    """Refuse text that is no UTF-8 or holds characters that do not show, and JSON that is none."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise _refused(path, f"{name} is not UTF-8") from None
-    if re.search(r"[\x00-\x09\x0b-\x1f\x7f\u0080-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]", text):
-        raise _refused(path, f"{name} holds control characters")
+    if hidden := hidden_character(text):
+        raise _refused(path, f"{name} holds the character {hidden}, which does not show")
     if name.endswith(".json"):
         _json(path, name, data)
 

@@ -49,9 +49,10 @@ from gemmrepro.measure import merge
 from gemmrepro.measure.binaries import is_built
 from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import write_manifest
+from gemmrepro.measure.checks.whole import check_measured
 from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.prepare import timed_kernels
-from gemmrepro.measure.recording import FILES, SUMMARY
+from gemmrepro.measure.recording import FILES, RUN, SUMMARY
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
@@ -293,6 +294,10 @@ class Family:
 
     def _file(self) -> None:
         target = self._recordings / self.name
+        taken = self.request.work / "regimes" / self.name
+        for path in (*self.experimented.glob("*.json"), *(folder / RUN for folder in (self.measured, taken, target))):
+            if path.is_file():
+                check_measured(read_json(path, "the result", "record again"), path, synthetic=False)
         if self.swept and (target / SUMMARY).is_file():
             if kept := merge.merge(self.measured, target, self.request.build):
                 say(

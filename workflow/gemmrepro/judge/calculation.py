@@ -22,8 +22,8 @@ from gemmrepro.build.record import MachineCode
 from gemmrepro.core import paths
 from gemmrepro.core.loading import load_module
 from gemmrepro.errors import UserError
-from gemmrepro.judge.chips import Chip
 from gemmrepro.registry import Kernel
+from gemmrepro.registry.chips import Chip
 
 FILE = "calculations.py"
 

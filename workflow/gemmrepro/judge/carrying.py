@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro.core.text import convert, format_number
-from gemmrepro.judge import chips
 from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
-from gemmrepro.judge.chips import RATES, Rate
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
-from gemmrepro.judge.rules import same_gpu
-from gemmrepro.registry import kernels
+from gemmrepro.registry import chips, kernels
+from gemmrepro.registry.chips import RATES, Rate, same_gpu
 
 SHARE, MODEL = "share", "model"
 KINDS = (SHARE, MODEL)

@@ -12,20 +12,14 @@ from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import Measurements, is_current, row_key
 from gemmrepro.operations import operation
+from gemmrepro.registry import chips
 
 CEILING_FAMILY = "ceilings"
 """The family whose micro-kernels measure ceilings."""
 
 _UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
-_FP32 = {"8.0": 128, "8.6": 256, "8.7": 256, "8.9": 256, "9.0": 256, "10.0": 256, "10.3": 256, "12.0": 256}
-_HALF = {"8.0": 2048, "9.0": 4096}
-
-FLOPS_PER_CYCLE: Mapping[str, Mapping[str, int]] = {"fp32": _FP32, "bf16": _HALF, "fp16": _HALF}
-"""Operations per cycle and SM, an FMA counted as two, by type and compute capability.
-
-fp32 from the CUDA C++ Programming Guide's table of arithmetic throughput; dense bf16 and fp16 with fp32 sums follow
-from the peaks that the white papers of A100 and H100 give, divided by clock and number of SMs.
-"""
+_PEAKS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16_acc32", "tf32": "tf32"}
+"""The rates of `chips` that are computed for kernels of a type, with fp32 sums."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +93,6 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
 
 
 def computed_peak(gpu: Mapping[str, Any] | None, dtype: str) -> tuple[float, str] | None:
-    """TFLOP/s of a GPU (run.json's facts) at its highest clock, and how it was computed; None if a fact is missing."""
-    gpu = gpu or {}
-    per_cycle = FLOPS_PER_CYCLE.get(dtype, {}).get(str(gpu.get("compute_capability")))
-    clock, sms = gpu.get("clock_max_mhz"), gpu.get("sm_count")
-    if not (per_cycle and clock and sms):
-        return None
-    formula = f"{sms} SMs at {per_cycle:,} operations per cycle and {clock:,.0f} MHz"
-    return sms * per_cycle * clock / 1e6, formula
+    """TFLOP/s of a GPU (run.json's facts) at its highest clock, and how it was computed; None if nothing says it."""
+    rate = chips.peak(gpu or {}, _PEAKS[dtype]) if dtype in _PEAKS else None
+    return (rate.value, rate.source) if rate else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmrepro.core.paths import PUBLISHED_CSV
 from gemmrepro.errors import UserError
+from gemmrepro.measure.columns import number
 
 PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware place note".split()
 NEED_NO_CLAIM = {
@@ -42,10 +43,9 @@ def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
         absent = [column for column in PUBLISHED_COLUMNS if row.get(column) is None]
         if absent:
             raise UserError(f"{path}, line {line}: no value for column {', '.join(absent)}.")
-        try:
-            row["value"] = float(row["value"])
-            row["n"] = int(row["n"]) if row["n"] else None
-            row["d"] = int(row["d"]) if row["d"] else None
-        except ValueError as error:
-            raise UserError(f"{path}, line {line}: {error}.") from None
+        for name, kind in (("value", "number"), ("n", "integer"), ("d", "integer")):
+            cell = row[name]
+            row[name] = number(cell, kind)
+            if row[name] is None and (cell or name == "value"):
+                raise UserError(f"{path}, line {line}: {name} is '{cell}', which is no {kind}.")
     return tuple(rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -61,20 +60,6 @@ class Verdict:
 
     kind: str
     reason: str
-
-
-# Words in a product's name that do not distinguish GPUs.
-_FORM_FACTORS = frozenset("NVIDIA RTX GEFORCE QUADRO TESLA SXM SXM2 SXM3 SXM4 SXM5 SXM6 PCIE HBM2 HBM3".split())
-
-
-def same_gpu(published: str, present: str | None) -> bool:
-    """Whether two names mean the same GPU, as ``NVIDIA A100`` and ``NVIDIA A100-SXM4-80GB`` do."""
-
-    def words(name: str) -> set[str]:
-        parts = re.split(r"[\s/-]+", name.upper())
-        return {part for part in parts if part and part not in _FORM_FACTORS and not re.fullmatch(r"\d+GB", part)}
-
-    return bool(present) and words(published) == words(present or "")
 
 
 def difference(measured: float, published: float) -> str:

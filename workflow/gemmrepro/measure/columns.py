@@ -15,7 +15,32 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from gemmrepro.core.dtypes import DTYPES
+
 Kind = Literal["text", "integer", "number"]
+
+TEXT = r"^[ -;=?-~]+$(?!\n)"
+"""What text holds where nothing else is said: printable ASCII without the brackets of HTML."""
+
+_SPELLED = {
+    "integer": re.compile(r"0|-?[1-9][0-9]*"),
+    "number": re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?"),
+}
+_MOST_DIGITS = 32
+
+
+def number(cell: str, kind: str) -> int | float | None:
+    """The number that a cell of a CSV spells; None if it spells none.
+
+    Every reader of tables asks this: Python's own idea of a number takes ``1_75.5``, blanks, digits of any script and
+    "nan". A number is finite, and a whole one has one spelling: "04096" is none.
+    """
+    if len(cell) > _MOST_DIGITS or not _SPELLED[kind].fullmatch(cell):
+        return None
+    if kind == "integer":
+        return int(cell)
+    value = float(cell)
+    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -23,7 +48,7 @@ class About:
     """What a column means, its unit, and which values it takes.
 
     Attributes:
-        pattern: a regular expression that text must match.
+        pattern: a regular expression that text must match (default: TEXT).
         among: the only texts allowed.
         least: the smallest number allowed.
         above: a number that every one must exceed.
@@ -54,10 +79,8 @@ class Column:
             return {"enum": [*about.among]}
         kind = {"text": "string"}.get(self.kind, self.kind)
         rules: dict[str, Any] = {"type": [kind, "null"] if self.optional else kind}
-        if about.pattern is not None:
-            rules["pattern"] = about.pattern
-        elif self.kind == "text" and not self.optional:
-            rules["minLength"] = 1
+        if self.kind == "text":
+            rules["pattern"] = about.pattern or TEXT
         if about.least is not None:
             rules["minimum"] = about.least
         if about.above is not None:
@@ -66,31 +89,21 @@ class Column:
         return {**rules, "description": words}
 
     def typed(self, cell: str) -> str | int | float | None:
-        """The value of a cell: None if it is empty, the text itself if it should be a number but is not.
-
-        A whole number has one spelling: "04096" is none.
-        """
-        if cell == "":
-            return None
-        if self.kind == "text":
-            return cell
-        try:
-            value = int(cell) if self.kind == "integer" else float(cell)
-        except ValueError:
-            return cell
-        return cell if self.kind == "integer" and str(value) != cell else value
+        """The value of a cell: None if it is empty, the text itself if it should be a number but is not."""
+        if cell == "" or self.kind == "text":
+            return cell or None
+        value = number(cell, self.kind)
+        return cell if value is None else value
 
     def allows(self, cell: str) -> bool:
-        """Whether a cell of a CSV is valid in this column, by the same rules as `schema`, and finite."""
+        """Whether a cell of a CSV is valid in this column, by the same rules as `schema`."""
         value = self.typed(cell)
         if value is None:
             return self.optional
         about = self.about
         if isinstance(value, str):
-            fits = about.pattern is None or re.search(about.pattern, value) is not None
-            return self.kind == "text" and fits and (not about.among or value in about.among)
-        if not math.isfinite(value):
-            return False
+            fits = value in about.among if about.among else re.search(about.pattern or TEXT, value)
+            return self.kind == "text" and bool(fits)
         return (about.least is None or value >= about.least) and (about.above is None or value > about.above)
 
 
@@ -158,6 +171,7 @@ def typed(table: type, cells: Mapping[str, str]) -> dict[str, Any]:
 _NAME = r"^[a-z0-9_]+$"
 _TOOLKIT = r"^(cuda[0-9]+|library)$"
 _RUN_KEY = About("what ran: binary, launches, arguments, workspace; empty for a library", pattern="^[0-9a-f]{16}$")
+_DTYPE = About("type of the operands", among=tuple(DTYPES))
 _STATUS = About("whether it is of today's run", among=("current", "stale"))
 _KERNEL = About("the kernel's id, or the baseline's", pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$")
 _M, _N, _K = (About(f"{name} of the problem", least=1) for name in "mnk")
@@ -169,8 +183,8 @@ class Row:
 
     kernel: Annotated[str, _KERNEL]
     family: Annotated[str, About("the family whose sweep it is of", pattern=_NAME)]
-    rung: Annotated[str, About("the kernel's rung, or the baseline's name for readers", pattern=r"^[^<>]+$")]
-    dtype: Annotated[str, About("type of the operands")]
+    rung: Annotated[str, About("the kernel's rung, or the baseline's name for readers")]
+    dtype: Annotated[str, _DTYPE]
     m: Annotated[int, _M]
     n: Annotated[int, _N]
     k: Annotated[int, _K]
@@ -188,7 +202,7 @@ class Row:
         float | None,
         About("compulsory bytes (each input read, each output written once) over time", "GB/s", above=0),
     ] = None
-    baseline: Annotated[str | None, About("what it is compared with")] = None
+    baseline: Annotated[str | None, About("what it is compared with", pattern=_KERNEL.pattern)] = None
     baseline_median_us: Annotated[float | None, About("the baseline's time, paired with it", "µs", above=0)] = None
     ratio: Annotated[float | None, About("baseline time over kernel time", above=0)] = None
     ratio_ci_low: Annotated[float | None, About("lower end of its 95% interval", least=0)] = None
@@ -200,7 +214,10 @@ class Row:
     clock_mhz: Annotated[float | None, About("median SM clock while it ran", "MHz", above=0)] = None
     power_w: Annotated[float | None, About("median power while it ran", "W", least=0)] = None
     temp_c: Annotated[float | None, About("highest temperature while it ran", "°C")] = None
-    throttle: Annotated[str | None, About("throttle reasons seen while it ran, joined by +; none")] = None
+    throttle: Annotated[
+        str | None,
+        About("throttle reasons seen while it ran, joined by +; none", pattern=r"^[a-z0-9_+]+$"),
+    ] = None
     build_key: Annotated[str, About("the binary's build key, or the library's version")]
     run_key: Annotated[str | None, _RUN_KEY] = None
     status: Annotated[str, _STATUS] = "current"
@@ -229,7 +246,7 @@ class Sample:
 
     kernel: Annotated[str, _KERNEL]
     toolkit: Annotated[str, About("toolkit that compiled it; library for a baseline", pattern=_TOOLKIT)]
-    dtype: Annotated[str, About("type of the operands")]
+    dtype: Annotated[str, _DTYPE]
     m: Annotated[int, _M]
     n: Annotated[int, _N]
     k: Annotated[int, _K]

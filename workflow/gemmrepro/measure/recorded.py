@@ -19,16 +19,19 @@ from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.measure.checks.gates import GATES, check_gates
 from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.sanitizers import SANITIZERS, read_sanitizers
+from gemmrepro.measure.checks.sanitizers import SANITIZERS
 from gemmrepro.measure.checks.whole import read_whole
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import COUNTERS, FILES, RUN, SAMPLES, SUMMARY, rows_text, stale, write_nothing
 
 
-def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
+def bring(family: str, recorded: Path, build: Path, out: Path, synthetic: bool = False) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set.
 
     A family without a recording on a GPU that has others gets no rows: its claims are "not measured".
+
+    Args:
+        synthetic: whether it may have been made for tests.
 
     Returns:
         (rows, stale rows).
@@ -42,12 +45,11 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
     if not timed and Path(recorded).is_dir():
         check_manifest(folder, GATES, SANITIZERS)
         check_gates(family, folder / GATES)
-        read_sanitizers(family, folder / SANITIZERS)
         write_nothing(out)
         return 0, 0
     if not folder.is_dir():
         raise _unrecorded(family, Path(recorded))
-    found = read_whole(family, folder, build)
+    found = read_whole(family, folder, build, synthetic)
     write_atomic(out / SUMMARY, rows_text(found.rows, SUMMARY_COLUMNS))
     write_atomic(out / COUNTERS, rows_text(found.counters, COUNTER_COLUMNS))
     write_atomic(out / SAMPLES, found.samples)

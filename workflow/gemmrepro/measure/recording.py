@@ -116,9 +116,7 @@ def check_cells(table: type, rows: Sequence[Mapping[str, str]], path: Path) -> N
     """Raises UserError for the first row with an invalid cell, naming its line and column."""
     index = first_wrong(table, rows)
     if index is not None:
-        what = f"line {index + 2} of the recording {path}"
-        schemas.check(typed(table, rows[index]), schema(table), what)
-        raise UserError(f"{what} is corrupt: it holds a cell that is no number; {RESTORE}.")
+        schemas.check(typed(table, rows[index]), schema(table), f"line {index + 2} of the recording {path}")
 
 
 def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:

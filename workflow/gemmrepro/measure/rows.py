@@ -113,11 +113,12 @@ def read_table(path: Path, table: type) -> pd.DataFrame:
         if column.kind == "text":
             rows[column.name] = cells.astype(object)
             continue
-        numbers = pd.to_numeric(cells.replace("", None), errors="coerce")
-        wrong = numbers.isna() & ~cells.isin(["", "nan", "NaN"])
+        typed = {cell: column.typed(cell) for cell in cells.unique()}
+        wrong = cells.map(lambda cell: isinstance(typed[cell], str))  # noqa: B023
         if wrong.any():
             first = int(wrong.idxmax())
             raise UserError(f"{path}, line {first + 2}: {column.name} is '{cells[first]}', which is not a number.")
+        numbers = pd.to_numeric(cells.map(typed))
         rows[column.name] = numbers.astype("Int64" if column.kind == "integer" else float)
     return rows.reset_index(drop=True)
 

@@ -36,7 +36,7 @@ def load_sanitizers(recorded: Path | None, families: Sequence[str]) -> dict[str,
     for family in families if recorded else ():
         folder = Path(recorded or "") / family
         check_manifest(folder, SANITIZERS)
-        found |= read_sanitizers(family, folder / SANITIZERS)
+        found |= read_sanitizers(folder / SANITIZERS)
     return found
 
 

@@ -11,7 +11,8 @@ from gemmrepro.core.text import format_number
 from gemmrepro.judge.carrying import Carried, unit_factor
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.rules import NOT_TESTABLE, Verdict, difference, judge_value, same_gpu
+from gemmrepro.judge.rules import NOT_TESTABLE, Verdict, difference, judge_value
+from gemmrepro.registry.chips import same_gpu
 
 TEXT = {"$ref": "#/$defs/text"}
 AT_SIZE = {

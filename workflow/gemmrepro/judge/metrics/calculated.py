@@ -11,7 +11,6 @@ from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
 from gemmrepro.core.text import as_published, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge import chips
 from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
@@ -28,6 +27,7 @@ from gemmrepro.judge.metrics.base import (
     unknown_kernels,
 )
 from gemmrepro.judge.rules import Verdict, difference, judge_bounds
+from gemmrepro.registry import chips
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
-from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json
-from gemmrepro.core.names import RESTORE
 from gemmrepro.gates.bounds import allowed_error
-from gemmrepro.measure.checks.refusal import refused
+from gemmrepro.measure.checks.refusal import read_document, refused
 from gemmrepro.registry import Kernel
 
 GATES = "gates.json"
@@ -49,8 +46,7 @@ def check_gates(family: str, path: Path, gpu: str | None = None) -> None:
     """
     if not path.is_file():
         return
-    verdicts = read_json(path, "the recording", RESTORE)
-    schemas.check(verdicts, "gates.schema.yaml", f"the recording {path}")
+    verdicts = read_document(path, "gates.schema.yaml")
     known = {kernel.id: kernel for kernel in registry.kernels(family)}
     for kernel_id, verdict in verdicts.items():
         if verdict["kernel"] != kernel_id:

@@ -10,10 +10,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json, write_json
-from gemmrepro.core.names import RESTORE
-from gemmrepro.measure.checks.refusal import refused
+from gemmrepro.core.files import write_json
+from gemmrepro.measure.checks.refusal import read_document, refused
 
 MANIFEST = "manifest.json"
 
@@ -42,20 +40,18 @@ def write_manifest(folder: Path) -> None:
 
 
 def check_manifest(folder: Path, *names: str) -> None:
-    """Check a recording's files against its manifest, if it has one.
+    """Check a recording's files against its manifest; where none of them is there, there is nothing to check.
 
     Args:
         names: the only files to check; default: all.
 
     Raises:
-        UserError: names the first file that differs, is missing, or is not listed.
+        UserError: there is no manifest, or names the first file that differs, is missing, or is not listed.
     """
     path = folder / MANIFEST
-    if not path.is_file():
+    if not path.is_file() and not any((folder / name).is_file() for name in names or [*manifest(folder)["files"]]):
         return
-    listed = read_json(path, "the recording", RESTORE)
-    schemas.check(listed, "manifest.schema.yaml", f"the recording {path}")
-    files = listed["files"]
+    files = read_document(path, "manifest.schema.yaml")["files"]
     for name in names or sorted({*files, *manifest(folder)["files"]}):
         there = (folder / name).is_file()
         if there != (name in files):

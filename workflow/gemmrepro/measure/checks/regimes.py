@@ -13,7 +13,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.measure.checks.follows import check_rates, close, mismatch
 from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.physics import CEILINGS, POWER, check_limits
+from gemmrepro.measure.checks.physics import CEILINGS, check_limits
 from gemmrepro.measure.checks.refusal import refused
 from gemmrepro.measure.checks.samples import Form, read_table
 from gemmrepro.measure.checks.whole import ceilings_of, read_run
@@ -28,7 +28,6 @@ from gemmrepro.measure.regimes.columns import (
     RegimeRow,
     RegimeSample,
 )
-from gemmrepro.measure.regimes.rules import SUSTAINED
 
 Rows = Sequence[Mapping[str, str]]
 
@@ -53,20 +52,21 @@ class RegimeRecording:
     run: Mapping[str, Any]
 
 
-def read_take(family: str, folder: Path, build: Path) -> RegimeRecording:
+def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -> RegimeRecording:
     """Read and check one take of `family`: a folder that `takes` lists.
 
     Args:
         build: the folder of build records, whose keys decide which rows are current.
+        synthetic: whether it may have been made for tests.
 
     Raises:
         UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
     """
     recorded = folder.parent.parent
     check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in places.FILES))
-    run = read_run(folder)
+    run = read_run(folder, synthetic)
     _check_gpu(run, recorded, folder / places.RUN)
-    ceilings = ceilings_of(recorded.parent, run)
+    ceilings = ceilings_of(recorded.parent, run, synthetic)
     path = folder / places.SUMMARY
     rows = read_rows(path, ROW_COLUMNS)
     check_cells(RegimeRow, rows, path)
@@ -83,15 +83,34 @@ def read_take(family: str, folder: Path, build: Path) -> RegimeRecording:
     apart = [{**row, "cache": row["regime"]} for row in rows]
     check_rates(family, apart, path)
     check_limits(family, apart, run, ceilings, path)
-    _check_energy(rows, run, path)
     return RegimeRecording(rows, raw_samples, raw_readings, run)
+
+
+def point_of(row: Mapping[str, str]) -> files.Point:
+    """The point of a row."""
+    return tuple(row[name] for name in POINT)
+
+
+def chosen(found: Sequence[RegimeRecording]) -> dict[files.Point, int]:
+    """The number of the take in `found` whose row of a point counts: the last one with a current row.
+
+    The rows of that point in other takes are superseded.
+    """
+    takes: dict[files.Point, int] = {}
+    statuses: dict[files.Point, str] = {}
+    for number, take in enumerate(found):
+        for row in take.rows:
+            point = point_of(row)
+            if (statuses.get(point), row["status"]) != ("current", "stale"):
+                takes[point], statuses[point] = number, row["status"]
+    return takes
 
 
 def _check_gpu(run: Mapping[str, Any], recorded: Path, path: Path) -> None:
     """A take is of the model of its neighbours: without their ceilings no rate of it would be limited."""
     gpu = run["gpu"]["name"]
     for folder in (recorded, recorded.parent / CEILINGS):
-        if (folder / places.RUN).is_file() and (other := read_run(folder)["gpu"]["name"]) != gpu:
+        if (folder / places.RUN).is_file() and (other := read_run(folder, True)["gpu"]["name"]) != gpu:
             raise refused(path, "", f"it was taken on {gpu}, and {folder.name} was recorded on {other}")
 
 
@@ -170,15 +189,3 @@ def _check_order(found: Mapping[files.Point, files.Subject], operations: Mapping
         whole = sorted(number for number, _ in blocks) == list(range(len(order))) and len(passes) % 2 == 0
         if not whole or any(each != passes[0][:: -1 if number % 2 else 1] for number, each in enumerate(passes)):
             raise refused(path, "", f"the blocks of {' '.join(members[1:])} are not in a balanced order")
-
-
-def _check_energy(rows: Rows, run: Mapping[str, Any], path: Path) -> None:
-    """Energy over time is a power, which the cap limits."""
-    cap = run["gpu"]["power_cap_w"]
-    for number, row in enumerate(rows, 2):
-        if row["joules"] and cap and float(row["joules"]) / float(row["median_us"]) * 1e6 > POWER * cap:
-            power = float(row["joules"]) / float(row["median_us"]) * 1e6
-            why = f"{row['joules']} J in {row['median_us']} µs are {power:.4g} W, above {POWER:g} times the cap"
-            raise refused(path, f"line {number}", f"{row['kernel']} {row['regime']}: {why} of {cap:g} W")
-        if row["joules"] and row["regime"] != SUSTAINED:
-            raise refused(path, f"line {number}", "a burst is too short for the energy counter")

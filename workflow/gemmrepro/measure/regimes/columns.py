@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.measure.columns import About, Row, header
 from gemmrepro.measure.regimes.rules import REGIMES
 from gemmrepro.operations import LAYOUTS
@@ -18,7 +19,7 @@ class RegimeRow(Row):
     pass; the cache is warm.
     """
 
-    dtype_out: Annotated[str, About("type of the output")]
+    dtype_out: Annotated[str, About("type of the output", among=tuple(DTYPES))]
     layout: Annotated[str, About("layouts of A, B and C", among=LAYOUTS)]
     regime: Annotated[str, About("how it was used", among=REGIMES)]
     joules: Annotated[float | None, About("energy of a launch, the idle GPU's share included", "J", above=0)] = None

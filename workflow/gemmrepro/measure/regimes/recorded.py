@@ -21,27 +21,11 @@ import pandas as pd
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.tables import parquet
 from gemmrepro.errors import run_stage
-from gemmrepro.measure.checks.regimes import RegimeRecording, read_take
+from gemmrepro.measure.checks.regimes import RegimeRecording, chosen, point_of, read_take
 from gemmrepro.measure.recording import rows_text, stale
 from gemmrepro.measure.regimes import files, places
 from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
 from gemmrepro.measure.regimes.spread import Take, by_card, summary
-
-
-def _point(row: Mapping[str, str]) -> files.Point:
-    return tuple(row[name] for name in POINT)
-
-
-def chosen(found: Sequence[RegimeRecording]) -> dict[files.Point, int]:
-    """The number of the take in `found` whose row of a point is brought: the last one with a current row."""
-    takes: dict[files.Point, int] = {}
-    statuses: dict[files.Point, str] = {}
-    for number, take in enumerate(found):
-        for row in take.rows:
-            point = _point(row)
-            if (statuses.get(point), row["status"]) != ("current", "stale"):
-                takes[point], statuses[point] = number, row["status"]
-    return takes
 
 
 def _table(found: Sequence[RegimeRecording], takes: Mapping[files.Point, int], name: str) -> bytes:
@@ -81,7 +65,7 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
         return 0, 0
     takes = [Take.of(take.run, take.rows) for take in found]
     cards, taken = summary(takes) | {"by_card": by_card(takes)}, chosen(found)
-    rows = [row for number, take in enumerate(found) for row in take.rows if taken[_point(row)] == number]
+    rows = [row for number, take in enumerate(found) for row in take.rows if taken[point_of(row)] == number]
     write_atomic(out / places.SUMMARY, rows_text(rows, ROW_COLUMNS))
     write_atomic(out / places.SAMPLES, _table(found, taken, "samples"))
     write_atomic(out / places.READINGS, _table(found, taken, "readings"))

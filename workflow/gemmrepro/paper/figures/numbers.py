@@ -13,11 +13,12 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
 from gemmrepro.experiments.results import row_key as experiment_key
 from gemmrepro.experiments.tables import Measured, Printed
-from gemmrepro.judge import carrying, chips
+from gemmrepro.judge import carrying
 from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, row_key, select
 from gemmrepro.paper.figures.points import counted
+from gemmrepro.registry import chips
 
 _INTERVALS: Mapping[str, tuple[str, str]] = {
     "ratio": ("ratio_ci_low", "ratio_ci_high"),
