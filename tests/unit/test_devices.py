@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ WORLDS = [Device.read(path) for path in DEVICES.values()]
 USABLE = [device for device in WORLDS if "unusable" not in device.said]
 
 
-@pytest.mark.parametrize("device", [device for device in WORLDS if device not in USABLE], ids=lambda device: device.slug)
+@pytest.mark.parametrize(
+    "device", [device for device in WORLDS if device not in USABLE], ids=lambda device: device.slug
+)
 def test_an_unusable_machine_says_why_in_one_line(device, tmp_path, monkeypatch):
-    import re
-
     found, why_not = device.found(tmp_path, monkeypatch)
     assert not found and re.search(device.said["unusable"], why_not) and "\n" not in why_not
 
