@@ -206,14 +206,16 @@ def test_images_see_the_library_alone_and_no_settings_of_the_users(tmp_path: Pat
     copy_sources(tmp_path)
     with (tmp_path / "workflow/Snakefile").open("a") as file:
         file.write("print('given', json.dumps(dict(os.environ)))\n")
-    settings = dict.fromkeys(("PYTHONPATH", "PYTHONSTARTUP", "BASH_ENV", "APPTAINERENV_PYTHONHOME"), "/elsewhere")
+    dropped = ("PYTHONSTARTUP", "BASH_ENV", "APPTAINERENV_PYTHONHOME", "TORCHINDUCTOR_MAX_AUTOTUNE")
+    settings = dict.fromkeys(("PYTHONPATH", *dropped), "/elsewhere")
     listed = snakemake("--list-rules", "--use-singularity", folder=tmp_path, **settings)
     assert listed.returncode == 0, listed.stdout
     given = json.loads(re.search("^given (.*)$", listed.stdout, re.M)[1])
     library = str(tmp_path / "workflow")
     assert given["PYTHONPATH"] == f"{library}{os.pathsep}/elsewhere"
     assert given["APPTAINERENV_PYTHONPATH"] == given["SINGULARITYENV_PYTHONPATH"] == library
-    assert not {"PYTHONSTARTUP", "BASH_ENV", "APPTAINERENV_PYTHONHOME"} & given.keys()
+    assert not {*dropped} & given.keys()
+    assert listed.stdout.count("ignoring TORCHINDUCTOR_MAX_AUTOTUNE from the environment") == 1
 
 
 def test_an_ordinary_user_without_fuse_is_warned_before_any_job(tree: Path, tmp_path: Path) -> None:
