@@ -109,6 +109,19 @@ def test_an_address_is_where_the_locked_one_comes_from(run: Run) -> None:
         assert line.endswith(f" {address}") and "--include=apptainer=1." in line and "Check-Valid-Until" in line
 
 
+@pytest.mark.parametrize(("will_do", "choice", "installs"), [(1, "", True), (0, "", False), (0, "newest", True)])
+def test_one_on_path_is_used_if_it_will_do_and_no_other_is_asked_for(
+    run: Run, tmp_path: Path, will_do: int, choice: str, installs: bool
+) -> None:
+    """It is never started: the stand-in for Python gives the answer."""
+    (tmp_path / "bin/singularity").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin/singularity").chmod(0o755)
+    (python,) = tmp_path.glob("gemmrepro/.envs/host-*/bin/python")
+    python.write_text(f"#!/bin/sh\nexit {will_do}\n")
+    done, calls = run("true", "--use-singularity", GEMMREPRO_APPTAINER=choice)
+    assert (done.returncode, bool(calls)) == (int(installs), installs)  # the mirror has none here
+
+
 @pytest.mark.parametrize(
     ("options", "said", "tried"),
     [

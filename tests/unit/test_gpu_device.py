@@ -161,7 +161,7 @@ def test_a_slice_has_a_name_of_its_own_and_no_power(opened, capsys):
     gpu, sensors, energy, _ = opened(Nvml(mig=True))
     assert (gpu.mig, gpu.card, gpu.power_cap_w) == (True, slots.anonymous("MIG-2"), None)
     assert (sensors["power_w"], energy, sensors["clock_mhz"]) == (None, None, 1755)
-    assert capsys.readouterr().err.count("is a slice of a card, whose power and energy are not its own") == 1
+    assert capsys.readouterr().err.count("is a MIG slice; power and energy are its card's") == 1
 
 
 def test_an_unsupported_gpu_is_refused_before_anything_runs(opened):

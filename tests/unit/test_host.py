@@ -191,7 +191,7 @@ def test_what_is_left_out_is_said_once(driver, capsys):
     environ: dict[str, str] = {}
     planned = target.resolve({"measure": "auto"}, environ, main=True)
     assert planned.slots == 4
-    assert capsys.readouterr().err.startswith(f"gemmrepro: measuring on 2 x {A6000}: {T4} has compute")
+    assert capsys.readouterr().err.startswith(f"gemmrepro: measuring on 2 x {A6000}; not used: {T4} has compute")
     target.resolve({"measure": "auto"}, environ, main=False)
     assert capsys.readouterr().err == ""
 

@@ -1,6 +1,7 @@
 """Images: choice of builder, recipes, locks, clean-up and errors. No image is built here."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import gemmrepro
+from gemmrepro.core import locks
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
@@ -110,6 +112,14 @@ class TestStorage:
             assert len(str(runroot)) <= 50
             assert runroot.is_dir(), "no other user can have made it"
         assert not runroot.exists()
+
+    def test_a_file_system_without_locks_builds_and_removes_no_others_folder(self, tmp_path, monkeypatch):
+        def unable(file, how):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr(locks.fcntl, "flock", unable)
+        with workspace(tmp_path, "report", os.environ) as other, workspace(tmp_path, "report", os.environ) as work:
+            assert other.path.is_dir() and work.path.is_dir()
 
     def test_removing_what_is_not_there_leaves_its_parent_alone(self, tmp_path):
         tmp_path.chmod(0o755)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT, call, snakemake
+from support import ROOT, call, copy_sources, snakemake
 
 from gemmrepro import registry
 
@@ -197,6 +198,24 @@ def test_without_apptainer_the_error_says_what_to_do(tree: Path) -> None:
     plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=bare)
     assert plan.returncode != 0
     assert "Put `envs/run` before the command" in plan.stdout
+
+
+@pytest.mark.containers
+def test_images_see_the_library_alone_and_no_settings_of_the_users(tmp_path: Path) -> None:
+    """On the host the user's module path stays: Snakemake itself may lie there."""
+    copy_sources(tmp_path)
+    with (tmp_path / "workflow/Snakefile").open("a") as file:
+        file.write("print('given', json.dumps(dict(os.environ)))\n")
+    dropped = ("PYTHONSTARTUP", "BASH_ENV", "APPTAINERENV_PYTHONHOME", "TORCHINDUCTOR_MAX_AUTOTUNE")
+    settings = dict.fromkeys(("PYTHONPATH", *dropped), "/elsewhere")
+    listed = snakemake("--list-rules", "--use-singularity", folder=tmp_path, **settings)
+    assert listed.returncode == 0, listed.stdout
+    given = json.loads(re.search("^given (.*)$", listed.stdout, re.M)[1])
+    library = str(tmp_path / "workflow")
+    assert given["PYTHONPATH"] == f"{library}{os.pathsep}/elsewhere"
+    assert given["APPTAINERENV_PYTHONPATH"] == given["SINGULARITYENV_PYTHONPATH"] == library
+    assert not {*dropped} & given.keys()
+    assert listed.stdout.count("ignoring TORCHINDUCTOR_MAX_AUTOTUNE from the environment") == 1
 
 
 def test_an_ordinary_user_without_fuse_is_warned_before_any_job(tree: Path, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from gemmrepro.core.names import TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
+from gemmrepro.gpu.device import drop_switches
 from gemmrepro.host import places, requested
 from gemmrepro.host.containers import (
     build_cache,
@@ -123,6 +124,8 @@ def check_targets():
 
 DEFAULT_IMAGES = [*PLAN.toolkits, "report", *(["torchcpu"] if PLAN.runs_on_cpu_here and not PLAN.live else [])]
 
+# Jobs inherit it, also those that measure without opening a GPU.
+drop_switches(os.environ)
 if CONTAINERS:
     for name in foreign(os.environ):
         del os.environ[name]

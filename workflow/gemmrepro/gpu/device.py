@@ -253,12 +253,11 @@ def claim_gpu(preferred: str = "") -> None:
     except ImportError:
         return
 
-    def uuid_of(handle: Any) -> str:
-        return _text(ask(nvml, nvml.nvmlDeviceGetUUID, handle) or "")
-
     def parent(slice_uuid: str) -> str | None:
         handle = ask(nvml, nvml.nvmlDeviceGetHandleByUUID, slice_uuid)
-        return uuid_of(ask(nvml, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)) or None
+        card = ask(nvml, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle)
+        uuid: str | None = ask(nvml, nvml.nvmlDeviceGetUUID, card)
+        return uuid
 
     try:
         nvml.nvmlInit()
@@ -270,13 +269,10 @@ def claim_gpu(preferred: str = "") -> None:
         handle = ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
         name = ask(nvml, nvml.nvmlDeviceGetName, handle)
         capability = ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
-        if name and capability and (uuid := uuid_of(handle)):  # else the card is lost
-            gpus.append(slots.HostGpu(_text(name), 10 * capability[0] + capability[1], uuid))
+        uuid = ask(nvml, nvml.nvmlDeviceGetUUID, handle)
+        if name and capability and uuid:  # else the card is lost
+            gpus.append(slots.HostGpu(name, 10 * capability[0] + capability[1], uuid))
     slots.claim(gpus, preferred=preferred, parent=parent)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _require_gpu(runtime: Any) -> None:
@@ -348,7 +344,7 @@ def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
         UserError: kernels do not run on it, it is not the one that the run was planned for, or NVML does not work.
     """
     properties = runtime.getDeviceProperties(0)
-    name = _text(properties["name"])
+    name = properties["name"].decode()
     slots.check_expected(name)
     capability = (properties["major"], properties["minor"])
     if 10 * capability[0] + capability[1] < LEAST_CAPABILITY:
@@ -358,18 +354,18 @@ def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
         )
     try:
         nvml.nvmlInit()
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        driver = nvml.nvmlSystemGetDriverVersion()
     except nvml.NVMLError as error:
         raise UserError(
             f"the driver's NVML does not work ({error}); where nvidia-smi fails as well, restart or reinstall the "
             "driver, else (in a container) pass --nv; or set 'measure: recorded' in the configuration."
         ) from None
-    bus = _text(runtime.deviceGetPCIBusId(0))
+    bus = runtime.deviceGetPCIBusId(0)
     handle = ask(nvml, nvml.nvmlDeviceGetHandleByPciBusId, bus)
     modes = ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
     mig = " MIG " in name or (bool(modes) and modes[0] == nvml.NVML_DEVICE_MIG_ENABLE)
     if mig:
-        print(f"gemmrepro: {name} is a slice of a card, whose power and energy are not its own: none", file=sys.stderr)
+        print(f"gemmrepro: {name} is a MIG slice; power and energy are its card's, so none is told", file=sys.stderr)
     # CUDA has the slice's, NVML the card's.
     uuid = None if mig else ask(nvml, nvml.nvmlDeviceGetUUID, handle)
     version = runtime.driverGetVersion()
@@ -390,7 +386,7 @@ def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
         memory_clock_mhz=ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
         power_cap_w=None if cap is None else cap / 1000.0,
         pci_bus=bus,
-        card=slots.anonymous(_text(uuid or f"{'MIG' if mig else 'GPU'}-{device.uuid}")),
+        card=slots.anonymous(uuid or f"{'MIG' if mig else 'GPU'}-{device.uuid}"),
         mig=mig,
         watchdog=watchdog,
         display=None if lit is None else bool(lit),

@@ -64,7 +64,7 @@ def resolve(
     if config["measure"] == "auto" and target.measure == "recorded":
         print(f"gemmrepro: measuring nothing: {why_not}; the recordings stand in", file=sys.stderr)
     elif target.measure == "live" and why_not and not configured:
-        print(f"gemmrepro: measuring on {len(found)} x {found[0].name}: {why_not}", file=sys.stderr)
+        print(f"gemmrepro: measuring on {len(found)} x {found[0].name}; not used: {why_not}", file=sys.stderr)
     environ[VARIABLE] = json.dumps(asdict(target))
     environ.pop(EXPECTED, None)
     if configured:
