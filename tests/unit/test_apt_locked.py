@@ -170,7 +170,8 @@ class TestInstall:
         assert refused.returncode == 1
         assert refused.stdout.splitlines()[-1] == (
             "gemmrepro: Debian's mirror no longer has 1 of the locked packages, such as lib 1:1+b1: set "
-            "GEMMREPRO_SNAPSHOT to the address of a snapshot of Debian of 2026-11-27, or to newest to take today's versions, unlocked."
+            "GEMMREPRO_SNAPSHOT to the address of a snapshot of Debian of 2026-11-27, "
+            "or to newest to take today's versions, unlocked."
         )
         installed, said = debian.install(GEMMREPRO_SNAPSHOT="newest")
         assert installed == LOCKED | {"lib": "1:2"}
