@@ -162,13 +162,20 @@ class TestInstall:
         assert installed == LOCKED
         assert said == "gemmrepro: Debian's packages are all in the version locked on 2026-11-27."
 
-    def test_what_is_gone_comes_in_todays_version_and_is_named(self, debian: Debian) -> None:
+    def test_what_is_gone_comes_in_todays_version_if_asked_for_and_is_named(self, debian: Debian) -> None:
         debian.offer(
             "mirror/debian", *packages(LOCKED | {"lib": "1:2"}, app="lib"), *packages(TODAY | {"lib": "1:1"}, app="lib")
         )
-        installed, said = debian.install()
+        refused = debian.run("small", "app", "tool")
+        assert refused.returncode == 1
+        assert refused.stdout.splitlines()[-1] == (
+            "gemmrepro: Debian's mirror no longer has 1 of the locked packages, such as lib 1:1+b1: set "
+            "GEMMREPRO_SNAPSHOT to the address of a snapshot of Debian of 2026-11-27, "
+            "or to newest to take today's versions, unlocked."
+        )
+        installed, said = debian.install(GEMMREPRO_SNAPSHOT="newest")
         assert installed == LOCKED | {"lib": "1:2"}
-        assert said.startswith("gemmrepro: not in the version locked on 2026-11-27, ")
+        assert said.startswith("gemmrepro: not in the version locked on 2026-11-27: ")
         assert said.endswith(": lib 1:2 (locked: 1:1+b1)")
 
     def test_a_locked_version_that_needs_one_that_is_gone_is_left_too_and_no_other(self, debian: Debian) -> None:
@@ -177,7 +184,7 @@ class TestInstall:
             *packages({"app": "1", "tool": "1~x"}, app="lib (= 1:1+b1)"),
             *packages(TODAY, app="lib (= 1:2)"),
         )
-        installed, said = debian.install()
+        installed, said = debian.install(GEMMREPRO_SNAPSHOT="newest")
         assert installed == TODAY | {"tool": "1~x"}
         assert said.endswith(": app 2 (locked: 1), lib 1:2 (locked: 1:1+b1)")
 
@@ -192,11 +199,13 @@ class TestInstall:
         assert installed == LOCKED
         assert "are all in the version locked" in said
 
-    def test_a_snapshot_out_of_reach_ends_nothing(self, debian: Debian) -> None:
+    def test_a_snapshot_out_of_reach_ends_the_build(self, debian: Debian) -> None:
         debian.offer("mirror/debian", *packages(TODAY, app="lib"))
-        installed, said = debian.install(GEMMREPRO_SNAPSHOT="http://127.0.0.1:1/debian/")
-        assert installed == TODAY
-        assert "lib 1:2 (locked: 1:1+b1)" in said
+        done = debian.run("small", "app", GEMMREPRO_SNAPSHOT="http://127.0.0.1:1/debian/")
+        assert done.returncode == 1
+        *_, snapshot, mirror = done.stdout.splitlines()
+        assert "the snapshot of Debian cannot be used whole" in snapshot
+        assert "no longer has 3 of the locked packages, such as app 1:" in mirror
 
     def test_an_image_that_is_not_locked_is_refused(self, debian: Debian) -> None:
         done = debian.run("none", "app")
@@ -207,7 +216,8 @@ class TestApart:
     """A package of another release, of which a Dockerfile takes a few files."""
 
     def ask(self, debian: Debian, sha256: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        assert debian.run("small", "tool").returncode == 0  # as every Dockerfile does before
+        done = debian.run("small", "tool", GEMMREPRO_SNAPSHOT="newest")  # as every Dockerfile does before
+        assert done.returncode == 0
         return debian.run("--apart", "stable main", "tool=1~x", sha256, **environment)
 
     def sha256(self, debian: Debian, place: str, number: int = 0) -> str:
@@ -233,8 +243,8 @@ class TestApart:
             "tool_1~x_all.deb"
         ]
 
-    def test_one_that_is_gone_comes_in_todays_version_and_is_named(self, debian: Debian) -> None:
+    @pytest.mark.parametrize("snapshot", ["", "newest"])
+    def test_one_that_is_gone_ends_the_build(self, debian: Debian, snapshot: str) -> None:
         debian.offer("mirror/debian", ("tool", "2", ""))
-        done = self.ask(debian, "0" * 64)
-        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == ["tool_2_all.deb"]
-        assert done.stdout.splitlines()[-1].endswith(": tool 2 (locked: 1~x)")
+        done = self.ask(debian, "0" * 64, GEMMREPRO_SNAPSHOT=snapshot)
+        assert done.returncode == 1 and "Debian's mirror no longer has tool 1~x: set" in done.stdout.splitlines()[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def test_the_schema_of_workflows_refuses_a_misspelt_key(validators: Path, tmp_pa
 
 def test_the_workflow_file_runs_what_ci_runs() -> None:
     steps = yaml.safe_load((ROOT / ".github/workflows/ci.yaml").read_text())["jobs"]["test"]["steps"]
+    assert all(re.search("@[0-9a-f]{40}$", step["uses"]) for step in steps if "uses" in step), "a tag can be moved"
     commands = [step["run"] for step in steps if "run" in step]
     assert commands == ["sudo .ci/run"]
     assert os.access(ROOT / ".ci/run", os.X_OK)

@@ -38,6 +38,7 @@ def test_each_target_plans(target: str, tree: Path) -> None:
     plan = snakemake("--dry-run", target, folder=tree)
     assert plan.returncode == 0, plan.stdout
     assert "This was a dry-run" in plan.stdout
+    assert "reason: " not in plan.stdout, "it would list each input"
 
 
 def test_linters_are_clean(tmp_path: Path) -> None:

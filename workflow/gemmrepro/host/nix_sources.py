@@ -292,7 +292,7 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
 
 
 def _apt_download(work: Path, suites: Sequence[str], files: Iterable[str], folder: Path) -> None:
-    Apt(work, suites, os.environ.get(SNAPSHOT, "")).download(files, folder)
+    Apt(work, suites, os.environ.get(SNAPSHOT, "").removeprefix("newest")).download(files, folder)
 
 
 def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirements: Path) -> None:

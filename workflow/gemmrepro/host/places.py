@@ -62,7 +62,7 @@ def check_caches(environ: Mapping[str, str]) -> None:
             make_caches({name: environ[name]})
             why = "" if os.access(environ[name], os.W_OK | os.X_OK) else "Permission denied"
         except OSError as error:
-            why = error.strerror
+            why = error.strerror or str(error)
         if why:
             raise UserError(
                 f"{name}: the folder {environ[name]} cannot be written ({why}); name one that you may write to."
