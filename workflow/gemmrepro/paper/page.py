@@ -43,7 +43,7 @@ from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.mechanisms import explained, mechanisms
-from gemmrepro.paper.policy import LOADER, PAPER, secured
+from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
 from gemmrepro.paper.references import references
 from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.rows import row_anchor
@@ -69,7 +69,7 @@ def render(inputs: Inputs) -> dict[str, str]:
 
     def page(place: str, template: str, **own: Any) -> None:
         text = environment.get_template(template).render(place=place, **own)
-        pages[place] = "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+        pages[place] = tidy(text)
 
     page("index.html", "index.html.j2")
     for name in REPORT_PAGES[1:]:

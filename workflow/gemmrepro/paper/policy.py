@@ -43,9 +43,14 @@ def sha256(text: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+def tidy(text: str) -> str:
+    """A page, or a part of one, without blank lines and blanks at the ends of lines."""
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+
+
 def own_scripts() -> tuple[str, str]:
     """The texts of the scripts that a page may have: the loader, and the paper's as index.html.j2 has it."""
-    return LOADER, f"\n{PAPER.read_text()}\n"
+    return LOADER, f"\n{tidy(PAPER.read_text())}"
 
 
 def policy(page: str, data: Iterable[str] = ()) -> str:
