@@ -21,6 +21,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.gpu.device import pick_arch
+from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
@@ -213,6 +214,7 @@ class World:
         }
         before = json.loads(path.read_text()) if path.is_file() else {}
         _json(path, before | {kernel: {"gpu": self.gpu, "toolkits": toolkits}})
+        write_manifest(path.parent)
 
     @property
     def recorded(self) -> Path:
