@@ -266,7 +266,7 @@ class CardWorld:
             sweep.records.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
             kernel = sweep.kernels.get(point.kernel) or results.compared_with(sweep, point)
             baseline = self.baseline_us(kernel, point)
-            ratio = h200_ratios().get((point.kernel, point.shape.n), 0.8)
+            ratio = min(0.95 / REACHED, h200_ratios().get((point.kernel, point.shape.n), 0.8))
             share = 1.0 if point.toolkit == LIBRARY else ratio if point.baseline else 0.98 / REACHED
             for number in range(sweep.settings.rounds):
                 jitter = [1 + 0.001 * (zlib.crc32(f"{point} {number} {i}".encode()) % 9) for i in range(5)]
