@@ -516,6 +516,11 @@ class TestRun:
         with workspace(tmp_path, "x", os.environ) as work, pytest.raises(NoNetwork, match="resources/images"):
             run(["sh", "-c", f'echo "{said}"; echo "E: Unable to locate package g++"; exit 100'], work)
 
+    def test_packages_that_are_gone_end_a_build_with_what_apt_locked_says(self, tmp_path):
+        gone = "Debian's mirror no longer has 1 of the locked packages, such as lib 1: set GEMMREPRO_SNAPSHOT"
+        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(UserError, match=f"^{gone}$"):
+            run(["sh", "-c", 'echo "STEP 3: gemmrepro: $0"; echo "error: exit status 1"; exit 1', gone], work)
+
     def test_a_builder_that_misses_etc_hosts_says_what_an_administrator_does(self, tmp_path):
         said = "error building at STEP: stat /etc/hosts: no such file or directory"
         with workspace(tmp_path, "x", os.environ) as work, pytest.raises(UserError, match="touch /etc/hosts will do"):

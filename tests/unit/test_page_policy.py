@@ -36,7 +36,6 @@ def test_no_script_of_others_is_allowed(element):
     assert allowed(PLACE + element, "script-src") == ["'strict-dynamic'"]
     with pytest.raises(UserError, match="a script that is not the project's"):
         secured(PLACE + element)
-    assert secured(PLACE + "<script>one()</script>", ["one()"]).count(digest("one()")) == 1
 
 
 def test_the_papers_own_script_is_allowed():

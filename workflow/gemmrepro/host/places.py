@@ -46,8 +46,8 @@ def check_paths(containers: bool, folder: Path | None = None, root: Path = ROOT,
     for path, letters in refused:
         if bad := next((letter for letter in str(path) if letter in letters), None):
             raise UserError(
-                f"the path {json.dumps(str(path), ensure_ascii=False)} has a {json.dumps(bad)}, which jobs cannot be "
-                "given; rename the folder, or use another."
+                f"the path {json.dumps(str(path), ensure_ascii=False)} has a {json.dumps(bad)}, with which jobs cannot "
+                "start; rename the folder, or use another."
             )
 
 

@@ -28,6 +28,9 @@ UNREACHABLE = re.compile(
     re.IGNORECASE,
 )
 
+GONE = re.compile(r"gemmrepro: (?=Debian's mirror no longer has )")
+"""What `docker/apt-locked` says where it refuses."""
+
 NO_HOSTS_FILE = re.compile(r"/etc/hosts: no such file", re.IGNORECASE)
 
 TAIL = 15
@@ -170,6 +173,8 @@ def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None
             raise DiskFull(work.path.parent)
         if process.returncode and complaints[UNREACHABLE]:
             raise NoNetwork(complaints[UNREACHABLE])
+        if process.returncode and complaints[GONE]:
+            raise UserError(GONE.split(complaints[GONE])[-1])
         if process.returncode and complaints[NO_HOSTS_FILE]:
             raise UserError(
                 f"{Path(argv[0]).name} reads /etc/hosts, which this host lacks; ask its administrator for one "
@@ -188,10 +193,10 @@ def _pass_on(process: subprocess.Popen[str], tail: collections.deque[str]) -> di
     """Print a tool's output until it ends, keeping its last lines in `tail`.
 
     Returns:
-        The first line in which it complained of a full disk (`NO_SPACE`), no network (`UNREACHABLE`) or no file
-        /etc/hosts (`NO_HOSTS_FILE`), or "".
+        The first line in which it complained of a full disk (`NO_SPACE`), no network (`UNREACHABLE`), no file
+        /etc/hosts (`NO_HOSTS_FILE`) or a package that is gone (`GONE`), or "".
     """
-    complaints = {NO_SPACE: "", UNREACHABLE: "", NO_HOSTS_FILE: ""}
+    complaints = {NO_SPACE: "", UNREACHABLE: "", NO_HOSTS_FILE: "", GONE: ""}
     for line in process.stdout or process.stderr or ():
         tail.append(line.rstrip())
         for pattern, said in complaints.items():

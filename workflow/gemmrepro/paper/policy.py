@@ -12,7 +12,6 @@ import hashlib
 import html
 import re
 from base64 import b64encode
-from collections.abc import Iterable
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
@@ -53,14 +52,10 @@ def own_scripts() -> tuple[str, str]:
     return LOADER, f"\n{tidy(PAPER.read_text())}"
 
 
-def policy(page: str, data: Iterable[str] = ()) -> str:
-    """The policy of a page, which allows no script but those that are in it and known.
-
-    Args:
-        data: the known scripts beside `own_scripts`.
-    """
+def policy(page: str) -> str:
+    """The policy of a page, which allows those of the project's own scripts that are in it."""
     held = _scripts(page)
-    scripts = [script for script in (*own_scripts(), *data) if script in held]
+    scripts = [script for script in own_scripts() if script in held]
     drawn = "".join(_SVG.findall(page))
     # In SVG the text of a style is markup like any other; in HTML it is taken as it stands.
     styles = [*_STYLE.findall(_SVG.sub("", page)), *map(html.unescape, _STYLE.findall(drawn))]
@@ -80,20 +75,17 @@ def _scripts(page: str) -> set[str]:
     return {text for kind, text in _SCRIPT.findall(page) if kind != _DATA}
 
 
-def secured(page: str, data: Iterable[str] = ()) -> str:
+def secured(page: str) -> str:
     """The page with its policy.
 
-    Args:
-        data: the scripts that it may have beside `own_scripts`.
-
     Raises:
-        UserError: the page has no PLACE for it, a script that is not known, or an attribute that no hash can allow.
+        UserError: the page has no PLACE for it, a script of others, or an attribute that no hash can allow.
     """
-    if foreign := _scripts(page) - {*own_scripts(), *data}:
+    if foreign := _scripts(page) - set(own_scripts()):
         start = " ".join(min(foreign).split())[:60]
         raise UserError(f"the page has a script that is not the project's ({start}); mend what it was made from.")
     if found := _ATTRIBUTE.search(_SCRIPT.sub("", page)):
         raise UserError(f"the page has an attribute {found[1]}=, which its policy forbids; use a class or a listener.")
     if page.count(PLACE) != 1:
         raise UserError("the page has no place for its Content-Security-Policy; mend base.html.j2.")
-    return page.replace(PLACE, PLACE.replace('content=""', f'content="{policy(page, data)}"'))
+    return page.replace(PLACE, PLACE.replace('content=""', f'content="{policy(page)}"'))
