@@ -193,8 +193,8 @@ SUMMARY = (
     Alteration("empty median", cell("", "median_us")),
     Alteration("text as median", cell("fast", "median_us")),
     Alteration("clock x 2", scaled(2, "clock_mhz")),
-    Alteration("power x 10", scaled(10, "power_w")),
-    Alteration("temperature of 4,000 °C", cell("4000", "temp_c")),
+    Alteration("power x 10", scaled(10, "power_w"), "believed", "nothing in the recording gives it"),
+    Alteration("temperature of 4,000 °C", cell("4000", "temp_c"), "believed", "nothing in the recording gives it"),
     Alteration("half of the rows dropped", table("summary.csv", lambda rows: rows.iloc[::2])),
     Alteration("one row dropped", table("summary.csv", lambda rows: rows.drop(index=_one(rows)))),
     Alteration("all rows dropped", table("summary.csv", lambda rows: rows.iloc[:0])),
@@ -394,7 +394,13 @@ COUNTERS = (
     Alteration("bytes / 1024", counter("dram__bytes.sum", value="1000"), needs="counters.csv"),
     Alteration("bytes in Kbyte", counter("dram__bytes.sum", unit="Kbyte"), needs="counters.csv"),
     Alteration("cycles x 10", counter("sm__cycles_elapsed.max", value="999999999999"), needs="counters.csv"),
-    Alteration("cycles / 10", counter("sm__cycles_elapsed.max", value="1000"), needs="counters.csv"),
+    Alteration(
+        "cycles / 10",
+        counter("sm__cycles_elapsed.max", value="1000"),
+        "believed",
+        "nothing in the recording gives it",
+        "counters.csv",
+    ),
     Alteration("counters of a library", counter("dram__bytes.sum", toolkit="library"), needs="counters.csv"),
     Alteration("an unknown counter", counter("dram__bytes.sum", metric="dram__nothing"), needs="counters.csv"),
     Alteration("a hit rate of 150 %", counter("lts__t_sector_hit_rate.pct", value="150"), needs="counters.csv"),
@@ -666,7 +672,9 @@ REGIMES = (
     Alteration(
         "take: energies and rows of a kernel ten times as high",
         _consistent_take(1.0, 10.0),
-        needs=f"{TAKE}/summary.csv",
+        "believed",
+        "nothing holds energies against the momentary powers",
+        f"{TAKE}/summary.csv",
     ),
     Alteration(
         "take: GPU renamed",
@@ -719,12 +727,17 @@ def _renamed(said: dict[str, Any]) -> None:
 
 
 SANITIZERS = (
-    _sanitizer("an unknown kernel", document("sanitizers.json", _renamed)),
+    _sanitizer(
+        "an unknown kernel", document("sanitizers.json", _renamed), "believed", "nothing in the workflow rests on them"
+    ),
     _sanitizer("an unknown tool", sanitizers(lambda one: one["tools"].update(lint="clean"))),
     _sanitizer("another word for clean", sanitizers(lambda one: one["tools"].update(memcheck="fine"))),
     _sanitizer("no build key", sanitizers(lambda one: one.update(build_key=""))),
     _sanitizer(
-        "of another GPU", document("sanitizers.json", lambda said: [one.update(gpu="fake") for one in said.values()])
+        "of another GPU",
+        document("sanitizers.json", lambda said: [one.update(gpu="fake") for one in said.values()]),
+        "believed",
+        "nothing in the workflow rests on them",
     ),
     _sanitizer("cut short", raw("sanitizers.json", lambda data: data[:-9])),
     _sanitizer(

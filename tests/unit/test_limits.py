@@ -23,7 +23,7 @@ RUN = {
 
 
 def rows(**cells) -> pd.DataFrame:
-    row = {"throttle": "none", "clock_mhz": 2000.0, "rounds": 7.0, "samples": 50.0}
+    row = {"kernel": "", "tflops": 30.0, "throttle": "none", "clock_mhz": 2000.0, "rounds": 7.0, "samples": 50.0}
     return pd.DataFrame([row | cells])
 
 
@@ -119,6 +119,13 @@ def test_counters_that_nothing_asks_for_are_no_limit():
 def test_a_kernel_that_has_since_passed_its_gate_is_said_to_pass():
     of = data({"ada": {"skipped": [{"kernel": "ada.one", "toolkit": "cuda12", "reason": "its gate failed"}]}})
     assert said(of)["kernels not timed"] == ["ada.one failed its gate when the sweep ran, and passes it now, untimed."]
+
+
+def test_a_rate_that_nothing_bounds_is_said_to_be_unchecked():
+    for capability, found in (("9.0", None), ("13.0", "Rate not checked: 1 row of fp32 with fp32 sums. No ceiling")):
+        gpu = {"name": "Card X", "compute_capability": capability, "sm_count": 10, "clock_max_mhz": 1000}
+        sentences = said(data({"ladder": {"kernel": "ladder.naive"}}, RUN | {"gpu": gpu})).get("rates not checked", [])
+        assert len(sentences) == bool(found) and all(one.startswith(found or "") for one in sentences)
 
 
 def test_two_cards_are_no_single_one():

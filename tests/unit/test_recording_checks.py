@@ -162,7 +162,6 @@ COUNTED = {
         ("dram__bytes.sum", {"metric": "lts__t_sector_hit_rate.pct", "unit": "%", "value": 80}, "it repeats lts__"),
         ("dram__bytes.sum", {"toolkit": "library"}, "never of libraries"),
         ("sm__cycles_elapsed.max", {"value": 340_000}, "a clock above 1980 MHz"),
-        ("sm__cycles_elapsed.max", {"value": 25_200}, "counted 25200 cycles, and its time at its clock is 277"),
         ("lts__t_sector_hit_rate.pct", {"value": 180}, "is 180 %"),
     ],
 )
