@@ -1,4 +1,6 @@
-"""Ways of altering a family's recording. The forger rewrites the manifest, so that hashes alone find nothing.
+"""Ways of altering rows, takes and circumstances of a recording, whose manifest the forger rewrites.
+
+What is altered in samples, verdicts, counters and experiments has tests of its own (`test_recording_checks`).
 
 Each takes the folder of a copy. "refused" must be refused; "harmless" changes nothing that is believed; "believed" is
 what cannot be found without a signature or a new measurement, kept so that the count stays honest.
@@ -13,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 Edit = Callable[[Path], None]
@@ -254,126 +255,6 @@ SUMMARY = (
 )
 
 
-def _round_dropped(taken: pd.DataFrame) -> pd.DataFrame:
-    return taken[taken["round"] != 0]
-
-
-SAMPLES = (
-    Alteration("samples x 10", samples(lambda s: s.assign(time_us=10 * s["time_us"]))),
-    Alteration("samples of the baseline x 2", samples(lambda s: s.assign(baseline_us=2 * s["baseline_us"]))),
-    Alteration(
-        "samples of kernel and baseline exchanged",
-        samples(
-            lambda s: s.assign(
-                time_us=s["baseline_us"].fillna(s["time_us"]), baseline_us=s["time_us"].where(s["baseline_us"].notna())
-            )
-        ),
-    ),
-    Alteration("no samples", samples(lambda s: s.iloc[:0])),
-    Alteration("NaN as samples", samples(lambda s: s.assign(time_us=np.nan))),
-    Alteration("one infinite sample", samples(lambda s: s.assign(time_us=s["time_us"].where(s.index != 5, np.inf)))),
-    Alteration("one negative sample", samples(lambda s: s.assign(time_us=s["time_us"].where(s.index != 5, -1.0)))),
-    Alteration("times as text", samples(lambda s: s.assign(time_us=s["time_us"].astype(str)))),
-    Alteration("a round dropped", samples(_round_dropped)),
-    Alteration(
-        "the slowest sample of a point dropped", samples(lambda s: s.drop(index=s["time_us"].head(30).idxmax()))
-    ),
-    Alteration("the samples of a point dropped", samples(lambda s: s[s["kernel"] != s["kernel"].iloc[0]])),
-    Alteration(
-        "the samples of a point twice", samples(lambda s: pd.concat([s, s[s["kernel"] == s["kernel"].iloc[0]]]))
-    ),
-    Alteration(
-        "pairs of the baseline shifted by one",
-        samples(lambda s: s.assign(baseline_us=s["baseline_us"].shift(1).fillna(s["baseline_us"]))),
-    ),
-    Alteration("samples in reverse", samples(lambda s: s.iloc[::-1])),
-    Alteration("build key of the samples changed", samples(lambda s: s.assign(build_key="0123456789abcdef"))),
-    Alteration("file of samples cut", raw("samples.parquet", lambda data: data[:-50])),
-    Alteration("file of samples empty", raw("samples.parquet", lambda data: b"")),
-    Alteration(
-        "samples of a round in another order, in pairs",
-        samples(lambda s: _shuffled(s)),
-        "harmless",
-        "no statistic of a round depends on its order",
-    ),
-)
-
-
-def _shuffled(taken: pd.DataFrame) -> pd.DataFrame:
-    """The first round's first two pairs exchanged."""
-    taken = taken.copy()
-    times = ["time_us", "baseline_us"]
-    taken.loc[[0, 1], times] = taken.loc[[1, 0], times].to_numpy()
-    return taken
-
-
-def _first_judged(verdicts: dict[str, Any]) -> dict[str, Any]:
-    verdict = next(iter(verdicts.values()))
-    return next(iter(verdict["toolkits"].values()))
-
-
-def gates(change: Callable[[dict[str, Any]], Any]) -> Edit:
-    return document("gates.json", lambda verdicts: change(_first_judged(verdicts)))
-
-
-UNJUDGED = "claims keep their verdicts, with a sentence that the numerical gate has not passed for their kernels"
-
-VERDICTS = (
-    Alteration(
-        "every error x 1e6, status passed",
-        document(
-            "gates.json",
-            lambda v: [
-                case.update(err_scaled_max=1e6 * (case["err_scaled_max"] or 1))
-                for one in v.values()
-                for judged in one["toolkits"].values()
-                for case in judged["cases"]
-            ],
-        ),
-        why="the bound of such a scheme depends on the operands, which are not recorded",
-        needs="gates.json",
-        believed_in=("crt", "ozaki"),
-    ),
-    Alteration(
-        "a case failed, status passed",
-        gates(lambda j: j["cases"][0].update(passed=False, message="wrong")),
-        needs="gates.json",
-    ),
-    Alteration("cases emptied", gates(lambda j: j.update(cases=[])), needs="gates.json"),
-    Alteration("status PASSED!", gates(lambda j: j.update(status="PASSED!")), needs="gates.json"),
-    Alteration("status failed, all cases passed", gates(lambda j: j.update(status="failed")), needs="gates.json"),
-    Alteration(
-        "verdicts of another GPU",
-        document("gates.json", lambda v: [one.update(gpu="fake") for one in v.values()]),
-        needs="gates.json",
-    ),
-    Alteration(
-        "verdict of another kernel",
-        document("gates.json", lambda v: next(iter(v.values())).update(kernel="ladder.other")),
-        needs="gates.json",
-    ),
-    Alteration("verdicts as a list", raw("gates.json", lambda data: b"[]"), needs="gates.json"),
-    Alteration("verdicts cut short", raw("gates.json", lambda data: data[:-9]), needs="gates.json"),
-    Alteration(
-        "NaN as an error", gates(lambda j: j["cases"][0].update(err_scaled_max=float("nan"))), needs="gates.json"
-    ),
-    Alteration(
-        "gate key changed",
-        gates(lambda j: j.update(gate_key="0" * 16)),
-        "believed",
-        UNJUDGED,
-        "gates.json",
-    ),
-    Alteration(
-        "verdicts removed",
-        lambda folder: (folder / "gates.json").unlink(),
-        "believed",
-        UNJUDGED,
-        "gates.json",
-    ),
-)
-
-
 def counted(change: Callable[[pd.DataFrame], Any]) -> Edit:
     return table("counters.csv", change)
 
@@ -385,47 +266,6 @@ def counter(name: str, **cells: str) -> Edit:
             rows.loc[line, column] = value
 
     return counted(change)
-
-
-COUNTERS = (
-    Alteration("NaN as a counter", counter("dram__bytes.sum", value="nan"), needs="counters.csv"),
-    Alteration("a negative counter", counter("smsp__inst_executed.sum", value="-5"), needs="counters.csv"),
-    Alteration("a counter twice", counted(lambda rows: pd.concat([rows, rows.head(1)])), needs="counters.csv"),
-    Alteration("bytes / 1024", counter("dram__bytes.sum", value="1000"), needs="counters.csv"),
-    Alteration("bytes in Kbyte", counter("dram__bytes.sum", unit="Kbyte"), needs="counters.csv"),
-    Alteration("cycles x 10", counter("sm__cycles_elapsed.max", value="999999999999"), needs="counters.csv"),
-    Alteration(
-        "cycles / 10",
-        counter("sm__cycles_elapsed.max", value="1000"),
-        "believed",
-        "nothing in the recording gives it",
-        "counters.csv",
-    ),
-    Alteration("counters of a library", counter("dram__bytes.sum", toolkit="library"), needs="counters.csv"),
-    Alteration("an unknown counter", counter("dram__bytes.sum", metric="dram__nothing"), needs="counters.csv"),
-    Alteration("a hit rate of 150 %", counter("lts__t_sector_hit_rate.pct", value="150"), needs="counters.csv"),
-    Alteration(
-        "build key of a counter changed",
-        counter("dram__bytes.sum", build_key="0123456789abcdef"),
-        "harmless",
-        "the counter is stale",
-        "counters.csv",
-    ),
-    Alteration(
-        "an instruction count x 1.1",
-        counted(
-            lambda rows: rows.assign(
-                value=[
-                    f"{1.1 * float(v):.6g}" if m == "smsp__inst_executed.sum" else v
-                    for m, v in zip(rows["metric"], rows["value"], strict=True)
-                ]
-            )
-        ),
-        "believed",
-        "nothing else in the recording counts instructions",
-        "counters.csv",
-    ),
-)
 
 
 MANIFESTS = (
@@ -502,50 +342,6 @@ CONSISTENT = (
     ),
 )
 
-
-def _experiment(folder: Path) -> Path:
-    return sorted((folder / "experiments").glob("*.csv"))[0]
-
-
-def _in_experiment(change: Callable[[pd.DataFrame], Any]) -> Edit:
-    return lambda folder: table(f"experiments/{_experiment(folder).name}", change)(folder)
-
-
-def _number(value: str) -> Callable[[pd.DataFrame], None]:
-    def change(rows: pd.DataFrame) -> None:
-        numeric = [c for c in rows.columns[2:-2] if pd.to_numeric(rows[c], errors="coerce").notna().all()]
-        rows.loc[0, numeric[-1]] = value
-
-    return change
-
-
-EXPERIMENTS = (
-    Alteration("NaN in an experiment", _in_experiment(_number("nan")), needs="experiments"),
-    Alteration("infinity in an experiment", _in_experiment(_number("inf")), needs="experiments"),
-    Alteration("text in an experiment", _in_experiment(_number("much")), needs="experiments"),
-    Alteration(
-        "a row of an experiment twice",
-        _in_experiment(lambda rows: pd.concat([rows, rows.head(1)])),
-        needs="experiments",
-    ),
-    Alteration(
-        "another column in an experiment", _in_experiment(lambda rows: rows.assign(more=1)), needs="experiments"
-    ),
-    Alteration(
-        "a value of an experiment x 1000",
-        _in_experiment(lambda rows: rows.loc.__setitem__((0, rows.columns[-3]), "1000")),
-        "believed",
-        "experiments record results, not the samples behind them",
-        "experiments",
-    ),
-    Alteration(
-        "build key of an experiment changed",
-        _in_experiment(lambda rows: rows.assign(build_key="0" * 16)),
-        "harmless",
-        "its rows are stale",
-        "experiments",
-    ),
-)
 
 TAKE = "regimes/1"
 """The take that is altered."""
@@ -713,57 +509,11 @@ def _share(frame: pd.DataFrame, factor: float) -> pd.Series:
     return 1.0 - (1.0 - factor) * _of_kernel(frame)
 
 
-def sanitizers(change: Callable[[dict[str, Any]], Any]) -> Edit:
-    """An edit of the first kernel's outcome of compute-sanitizer, with one toolkit."""
-    return document("sanitizers.json", lambda said: change(next(iter(next(iter(said.values()))["toolkits"].values()))))
-
-
-def _sanitizer(name: str, edit: Edit, *outcome: str) -> Alteration:
-    return Alteration(f"sanitizers: {name}", edit, *outcome, needs="sanitizers.json")
-
-
-def _renamed(said: dict[str, Any]) -> None:
-    said["ladder.unheard_of"] = said.pop(next(iter(said)))
-
-
-SANITIZERS = (
-    _sanitizer(
-        "an unknown kernel", document("sanitizers.json", _renamed), "believed", "nothing in the workflow rests on them"
-    ),
-    _sanitizer("an unknown tool", sanitizers(lambda one: one["tools"].update(lint="clean"))),
-    _sanitizer("another word for clean", sanitizers(lambda one: one["tools"].update(memcheck="fine"))),
-    _sanitizer("no build key", sanitizers(lambda one: one.update(build_key=""))),
-    _sanitizer(
-        "of another GPU",
-        document("sanitizers.json", lambda said: [one.update(gpu="fake") for one in said.values()]),
-        "believed",
-        "nothing in the workflow rests on them",
-    ),
-    _sanitizer("cut short", raw("sanitizers.json", lambda data: data[:-9])),
-    _sanitizer(
-        "build key of another binary",
-        sanitizers(lambda one: one.update(build_key="0123456789abcdef")),
-        "believed",
-        "the tools' outcomes have nothing behind them that could be computed again",
-    ),
-    _sanitizer(
-        "removed",
-        lambda folder: (folder / "sanitizers.json").unlink(),
-        "harmless",
-        "the kernels' pages say that the tools were not run",
-    ),
-)
-
 ALTERATIONS = (
     *SUMMARY,
-    *SAMPLES,
-    *VERDICTS,
-    *COUNTERS,
     *MANIFESTS,
     *CONSISTENT,
-    *EXPERIMENTS,
     *REGIMES,
-    *SANITIZERS,
 )
 
 
