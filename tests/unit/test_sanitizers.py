@@ -180,29 +180,12 @@ def outcome(toolkit: str = "cuda13", gpu: str = "G", **other: object) -> dict[st
     return {"gpu": gpu, "toolkits": {toolkit: JUDGED | other}}
 
 
-@pytest.mark.parametrize(
-    ("document", "complaint"),
-    [
-        ({KERNEL: outcome()}, None),
-        ({KERNEL: outcome(tools={"memcheck": ["found", "1 error"]})}, None),
-        ([], "is not of type 'object'"),
-        ({KERNEL: outcome(build_key="today's")}, "does not match"),
-        ({KERNEL: outcome(date="yesterday")}, "does not match"),
-        ({KERNEL: outcome(shapes=[])}, "non-empty|too short"),
-        ({KERNEL: outcome(tools={"lint": "clean"})}, "'lint' is not one of"),
-        ({KERNEL: outcome(tools={"memcheck": "fine"})}, "'fine' is not valid"),
-        ({KERNEL: outcome(tools={"memcheck": []})}, "is not valid"),
-        ({KERNEL: outcome(tools={})}, "enough properties|non-empty"),
-        ({KERNEL: outcome(more=1)}, "'more' was unexpected"),
-    ],
-)
-def test_a_recorded_outcome_is_checked(tmp_path: Path, document, complaint) -> None:
+def test_the_form_of_recorded_outcomes_is_checked(tmp_path: Path) -> None:
     path = tmp_path / SANITIZERS
-    path.write_text(json.dumps(document))
-    if complaint is None:
-        assert read_sanitizers(path) == document
-        return
-    with pytest.raises(UserError, match=complaint):
+    path.write_text(json.dumps(document := {KERNEL: outcome(tools={"memcheck": ["found", "1 error"]})}))
+    assert read_sanitizers(path) == document
+    path.write_text(json.dumps({KERNEL: outcome(tools={"lint": "clean"})}))
+    with pytest.raises(UserError, match="'lint' is not one of"):
         read_sanitizers(path)
 
 
