@@ -72,7 +72,8 @@ class Ceilings:
     @classmethod
     def of(cls, rows: Rows, run: Mapping[str, Any]) -> Ceilings:
         """From the rows of the family CEILINGS and their run.json."""
-        gpu, rates, kernels = run["gpu"], {}, {kernel.id: kernel for kernel in registry.kernels(CEILINGS)}
+        gpu, kernels = run["gpu"], {kernel.id: kernel for kernel in registry.kernels(CEILINGS)}
+        rates: dict[tuple[str, str], Limit] = {}
         for row in rows:
             kernel, fastest = kernels.get(row["kernel"]), gpu["clock_max_mhz"]
             if not (kernel and bounds(kernel, gpu) and row["tflops"] and row["clock_mhz"] and fastest):
