@@ -157,5 +157,19 @@ def test_an_interval_above_the_ceiling_is_not_printed():
     assert highest({}) == {}
 
 
+def test_a_loop_bounds_the_types_that_no_other_instruction_makes_faster():
+    cells = {"build_key": "a", "clock_mhz": 2000.0, "power_w": 90.0, "gbps": np.nan}
+    loop = pd.DataFrame([measured_row(kernel="ceilings.mma_f16", dtype="fp16", tflops=160.0, **cells)])
+    found = {
+        name: highest({"ceilings": Measurements("ceilings", loop, pd.DataFrame(), {"gpu": {**of, "name": name}})})
+        for name, of in {
+            "NVIDIA B200": {"compute_capability": "10.0", "sm_count": 148, "clock_max_mhz": 1965},
+            "NVIDIA A100-SXM4-80GB": {"compute_capability": "8.0", "sm_count": 108, "clock_max_mhz": 1410},
+            "NVIDIA GeForce RTX 4090": {"compute_capability": "8.9", "sm_count": 128, "clock_max_mhz": 3105},
+        }.items()
+    }
+    assert list(found.values()) == [{}, {"fp16": 160.0, "bf16": 160.0}, {"bf16": 160.0}]
+
+
 def test_the_baseline_beside_a_row_agrees_with_its_ratio():
     assert row_view(measured_row()).paired == pytest.approx(687.0 / 0.9)

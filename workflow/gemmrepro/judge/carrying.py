@@ -18,7 +18,8 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
-from gemmrepro.registry import chips, kernels
+from gemmrepro.measure.checks.physics import bounds
+from gemmrepro.registry import chips, kernel, kernels
 from gemmrepro.registry.chips import RATES, Rate, same_gpu
 
 SHARE, MODEL = "share", "model"
@@ -198,8 +199,10 @@ def _measured(name: str, transfer: Mapping[str, Any], evidence: Evidence, machin
     ceilings = evidence.ceilings
     if ceilings is None or not same_gpu(machine or "", ceilings.gpu):
         return None
-    ids = (transfer["ceiling"],) if "ceiling" in transfer else CEILINGS.get(name, ())
-    found = [ceiling for kernel in ids if (ceiling := measured_ceiling(ceilings, kernel))]
+    gpu = evidence.measured.run.get("gpu") or {}
+    widest = tuple(name for name in CEILINGS.get(name, ()) if bounds(kernel(name), gpu))
+    ids = (transfer["ceiling"],) if "ceiling" in transfer else widest
+    found = [ceiling for each in ids if (ceiling := measured_ceiling(ceilings, each))]
     best = max(found, key=lambda ceiling: ceiling.value, default=None)
     if best is None:
         return None

@@ -9,6 +9,7 @@ from gemmrepro import registry
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.measure.checks.physics import bounds
 from gemmrepro.measure.rows import Measurements
+from gemmrepro.registry import chips
 
 ONE_RATE = ({"fp16", "bf16"},)
 """Types that a GPU multiplies at one rate, so the fastest loop of any bounds all."""
@@ -28,6 +29,8 @@ def highest(measured: Mapping[str, Measurements]) -> dict[str, float]:
     for types in ONE_RATE:
         if together := [found[dtype] for dtype in types if dtype in found]:
             found |= dict.fromkeys(types, max(together))
+    if len({peak.value for name in ("fp16_acc32", "fp16_acc16") if (peak := chips.peak(gpu, name))}) > 1:
+        found.pop("fp16", None)  # it was measured with fp32 sums, and fp16 sums are faster on this GPU
     return found
 
 
