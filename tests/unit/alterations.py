@@ -266,7 +266,7 @@ def _rewrite(folder: Path, rows: pd.DataFrame, frame: pd.DataFrame) -> None:
 
 CONSISTENT = (
     Alteration("samples and rows of a kernel in ms", _consistent(1e-3, False)),
-    Alteration("samples and rows of everything ten times as fast", _consistent(0.1, True)),
+    Alteration("samples and rows of everything a hundred times as fast", _consistent(0.01, True)),
     Alteration(
         "samples and rows of a kernel 20 % faster",
         _consistent(1 / 1.2, False),
@@ -394,8 +394,8 @@ REGIMES = (
     _taken("the energy counter runs back", "readings", lambda r: r.assign(energy_j=-r["energy_j"])),
     _taken("clocks x 1.1", "readings", lambda r: r.assign(clock_mhz=1.1 * r["clock_mhz"])),
     Alteration(
-        "take: samples and rows of a kernel ten times as fast",
-        _consistent_take(0.1, 1.0),
+        "take: samples and rows of a kernel a hundred times as fast",
+        _consistent_take(0.01, 1.0),
         needs=f"{TAKE}/summary.csv",
     ),
     Alteration(
