@@ -283,7 +283,7 @@ def record(found: Mapping[str, Any], recordings: Path) -> None:
         if not folder.is_dir():
             raise UserError(f"{recordings} has no recording of {family}; record the family there first.")
         check_manifest(folder)
-        filed = read_sanitizers(family, folder / SANITIZERS)
+        filed = read_sanitizers(folder / SANITIZERS)
         write_json(folder / SANITIZERS, filed | {name: merged(filed.get(name), one) for name, one in kernels.items()})
         write_manifest(folder)
 

@@ -17,7 +17,7 @@ from gemmrepro.judge.metrics import METRICS, loads, rows, shared_memory
 from gemmrepro.judge.metrics.base import carried_over, expected
 from gemmrepro.registry.chips import Rate
 
-GPU = {"clock_max_mhz": 1980, "sm_count": 132}
+GPU = {"clock_max_mhz": 1980, "sm_count": 132, "compute_capability": "9.0"}
 
 
 def evidence(gpu: dict | None = None, ceilings: object = None) -> SimpleNamespace:
@@ -54,7 +54,12 @@ def test_the_fastest_ceiling_counts_if_it_was_measured_on_this_gpu(monkeypatch):
     monkeypatch.setattr(carrying, "measured_ceiling", measured)
     here = evidence(GPU, SimpleNamespace(gpu="NVIDIA H200"))
     rate = lambda machine, **transfer: carrying._at_hand("bf16", transfer, here, machine)  # noqa: E731
-    assert rate("NVIDIA H200") == Rate("bf16", 900.0, "TFLOP/s", "measured by ceilings.mma_f16")
+    assert rate("NVIDIA H200") == Rate("bf16", 800.0, "TFLOP/s", "measured by ceilings.wgmma")
+    here.measured.run["gpu"] = GPU | {"compute_capability": "8.0"}
+    assert rate("NVIDIA H200").value == 900.0, "mma.sync is the widest instruction of this one"
+    here.measured.run["gpu"] = GPU | {"compute_capability": "10.0"}
+    assert rate("NVIDIA H200").source != "measured by ceilings.mma_f16", "tcgen05 is wider"
+    here.measured.run["gpu"] = GPU
     assert rate("NVIDIA H200", ceiling="ceilings.wgmma").value == 800.0
     assert rate("NVIDIA H200", ceiling="ceilings.ffma").value == 989.5, "it has no row: the data sheet"
     assert rate("NVIDIA H200", here="data sheet").value == 989.5

@@ -23,7 +23,7 @@ RUN = {
 
 
 def rows(**cells) -> pd.DataFrame:
-    row = {"throttle": "none", "clock_mhz": 2000.0, "rounds": 7.0, "samples": 50.0}
+    row = {"kernel": "", "tflops": 30.0, "throttle": "none", "clock_mhz": 2000.0, "rounds": 7.0, "samples": 50.0}
     return pd.DataFrame([row | cells])
 
 
@@ -121,6 +121,13 @@ def test_a_kernel_that_has_since_passed_its_gate_is_said_to_pass():
     assert said(of)["kernels not timed"] == ["ada.one failed its gate when the sweep ran, and passes it now, untimed."]
 
 
+def test_a_rate_that_nothing_bounds_is_said_to_be_unchecked():
+    for capability, found in (("9.0", None), ("13.0", "Rate not checked: 1 row of fp32 with fp32 sums. No ceiling")):
+        gpu = {"name": "Card X", "compute_capability": capability, "sm_count": 10, "clock_max_mhz": 1000}
+        sentences = said(data({"ladder": {"kernel": "ladder.naive"}}, RUN | {"gpu": gpu})).get("rates not checked", [])
+        assert len(sentences) == bool(found) and all(one.startswith(found or "") for one in sentences)
+
+
 def test_two_cards_are_no_single_one():
     of = data({"ladder": {}, "hopper": {}})
     of.inputs.measured["hopper"].run["gpu"] = {"name": "Another GPU"}
@@ -148,6 +155,20 @@ def test_an_interval_above_the_ceiling_is_not_printed():
     assert not hidden.tflops_interval and not hidden.time_interval
     assert hidden.ratio_interval == "[0.8900, 0.9100]"  # a ratio has no ceiling
     assert highest({}) == {}
+
+
+def test_a_loop_bounds_the_types_that_no_other_instruction_makes_faster():
+    cells = {"build_key": "a", "clock_mhz": 2000.0, "power_w": 90.0, "gbps": np.nan}
+    loop = pd.DataFrame([measured_row(kernel="ceilings.mma_f16", dtype="fp16", tflops=160.0, **cells)])
+    found = {
+        name: highest({"ceilings": Measurements("ceilings", loop, pd.DataFrame(), {"gpu": {**of, "name": name}})})
+        for name, of in {
+            "NVIDIA B200": {"compute_capability": "10.0", "sm_count": 148, "clock_max_mhz": 1965},
+            "NVIDIA A100-SXM4-80GB": {"compute_capability": "8.0", "sm_count": 108, "clock_max_mhz": 1410},
+            "NVIDIA GeForce RTX 4090": {"compute_capability": "8.9", "sm_count": 128, "clock_max_mhz": 3105},
+        }.items()
+    }
+    assert list(found.values()) == [{}, {"fp16": 160.0, "bf16": 160.0}, {"bf16": 160.0}]
 
 
 def test_the_baseline_beside_a_row_agrees_with_its_ratio():

@@ -25,10 +25,10 @@ GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
 
 
 class Stages:
-    """Writes what the stages would write; `ends` are exit codes by stage."""
+    """Writes what the stages would write; `ends` are exit codes by stage, `about` is the JSON of experiments."""
 
     def __init__(self, build: Path) -> None:
-        self.build, self.calls, self.ends = build, [], {}
+        self.build, self.calls, self.ends, self.about = build, [], {}, "{}"
 
     def __call__(self, module: str, *arguments: str) -> int:
         given = dict(zip(arguments[::2], arguments[1::2], strict=False))
@@ -57,7 +57,7 @@ class Stages:
             (out / name).write_text(f"take with {given['--journal']}")
         for name in given["--name"].split(",") if module == "experiments.run" else ():
             (out / f"{name}.csv").write_text("rows")
-            (out / f"{name}.json").write_text("{}")
+            (out / f"{name}.json").write_text(self.about)
         return 0
 
     def judged(self, call: int) -> list[str]:
@@ -183,6 +183,13 @@ def test_kernels_are_judged_several_at_a_time(record):
     assert record.stages.named() == ["gates.numeric", "measure.sweep"]
     assert record.stages.calls[0][2]["--processes"] == "3"
     assert sorted(record.stages.judged(0)) == sorted(kernel.id for kernel in registry.kernels("crt"))
+
+
+def test_synthetic_rows_are_not_filed(record):
+    record.stages.about = '{"synthetic": true}'
+    with pytest.raises(UserError, match=r"accuracy\.json is synthetic: its rows were made for tests"):
+        record("--families=crt", "--no-sweep")
+    assert not record.out.exists()
 
 
 def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record):

@@ -91,7 +91,7 @@ def test_what_was_found_is_kept_by_kernel_and_not_run_again(tool, tmp_path, caps
 
 H200 = ROOT / "reports/recorded/h200"
 FAMILIES = sorted(path.parent.name for path in H200.glob("*/gates.json"))
-RECORDED = {family: read_sanitizers(family, H200 / family / SANITIZERS) for family in FAMILIES}
+RECORDED = {family: read_sanitizers(H200 / family / SANITIZERS) for family in FAMILIES}
 
 
 def test_the_recorded_outcome_is_clean_but_for_one_known_warning() -> None:
@@ -138,13 +138,13 @@ def entry(tool: str, key: str = KEY, date: str = "2026-11-26T10:00:00Z", **other
 
 def filed(folder: Path) -> dict[str, object]:
     check_manifest(folder / "pytorch")
-    return read_sanitizers("pytorch", folder / "pytorch" / SANITIZERS)[KERNEL]["toolkits"]["cuda13"]
+    return read_sanitizers(folder / "pytorch" / SANITIZERS)[KERNEL]["toolkits"]["cuda13"]
 
 
 def test_an_outcome_is_merged_into_what_is_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "h200"
     shutil.copytree(H200 / "pytorch", folder / "pytorch")
-    before = read_sanitizers("pytorch", folder / "pytorch" / SANITIZERS)
+    before = read_sanitizers(folder / "pytorch" / SANITIZERS)
     sanitizers.record(entry("memcheck"), folder)
     assert filed(folder) == {
         "build_key": KEY,
@@ -159,7 +159,7 @@ def test_an_outcome_is_merged_into_what_is_recorded(tmp_path: Path) -> None:
     both = entry("memcheck", "a" * 16, "2026-11-26T12:00:00Z") | entry("memcheck", "b" * 16, "2026-11-26T11:00:00Z")
     sanitizers.record(both, folder)
     assert filed(folder)["build_key"] == "a" * 16, "the binary that was run last counts"
-    after = read_sanitizers("pytorch", folder / "pytorch" / SANITIZERS)
+    after = read_sanitizers(folder / "pytorch" / SANITIZERS)
     others = {name for name in before if name != KERNEL}
     assert others and all(after[name] == before[name] for name in others)
 
@@ -180,38 +180,17 @@ def outcome(toolkit: str = "cuda13", gpu: str = "G", **other: object) -> dict[st
     return {"gpu": gpu, "toolkits": {toolkit: JUDGED | other}}
 
 
-@pytest.mark.parametrize(
-    ("document", "complaint"),
-    [
-        ({KERNEL: outcome()}, None),
-        ({KERNEL: outcome(tools={"memcheck": ["found", "1 error"]})}, None),
-        ([], "is not of type 'object'"),
-        ({"pytorch.unheard_of": outcome()}, r"pytorch has no kernel pytorch\.unheard_of"),
-        ({"ladder.naive": outcome()}, r"pytorch has no kernel ladder\.naive"),
-        ({KERNEL: outcome("cuda11")}, "cuda11 does not compile it"),
-        ({KERNEL: outcome(gpu="H")}, "it was run on H, and the recording is of G"),
-        ({KERNEL: outcome(build_key="today's")}, "does not match"),
-        ({KERNEL: outcome(date="yesterday")}, "does not match"),
-        ({KERNEL: outcome(shapes=[])}, "non-empty|too short"),
-        ({KERNEL: outcome(tools={"lint": "clean"})}, "'lint' is not one of"),
-        ({KERNEL: outcome(tools={"memcheck": "fine"})}, "'fine' is not valid"),
-        ({KERNEL: outcome(tools={"memcheck": []})}, "is not valid"),
-        ({KERNEL: outcome(tools={})}, "enough properties|non-empty"),
-        ({KERNEL: outcome(more=1)}, "'more' was unexpected"),
-    ],
-)
-def test_a_recorded_outcome_is_checked(tmp_path: Path, document, complaint) -> None:
+def test_the_form_of_recorded_outcomes_is_checked(tmp_path: Path) -> None:
     path = tmp_path / SANITIZERS
-    path.write_text(json.dumps(document))
-    if complaint is None:
-        assert read_sanitizers("pytorch", path, "G") == document
-        return
-    with pytest.raises(UserError, match=complaint):
-        read_sanitizers("pytorch", path, "G")
+    path.write_text(json.dumps(document := {KERNEL: outcome(tools={"memcheck": ["found", "1 error"]})}))
+    assert read_sanitizers(path) == document
+    path.write_text(json.dumps({KERNEL: outcome(tools={"lint": "clean"})}))
+    with pytest.raises(UserError, match="'lint' is not one of"):
+        read_sanitizers(path)
 
 
 def test_a_recording_without_outcomes_has_none(tmp_path: Path) -> None:
-    assert read_sanitizers("pytorch", tmp_path / SANITIZERS) == {}
+    assert read_sanitizers(tmp_path / SANITIZERS) == {}
     assert load_sanitizers(None, ["pytorch"]) == {}
     assert load_sanitizers(tmp_path, ["pytorch"]) == {}
 

@@ -296,8 +296,7 @@ class Family:
         target = self._recordings / self.name
         taken = self.request.work / "regimes" / self.name
         for path in (*self.experimented.glob("*.json"), *(folder / RUN for folder in (self.measured, taken, target))):
-            if path.is_file():
-                check_measured(read_json(path, "the result", "record again"), path, synthetic=False)
+            check_measured(_read(path), path, synthetic=False)
         if self.swept and (target / SUMMARY).is_file():
             if kept := merge.merge(self.measured, target, self.request.build):
                 say(
@@ -310,8 +309,7 @@ class Family:
             for file in (f"{name}.csv", f"{name}.json"):
                 write_atomic(target / experiments.RECORDINGS / file, (self.experimented / file).read_bytes())
         for file in places.FILES if self.take is not None else ():
-            taken = (self.request.work / "regimes" / self.name / file).read_bytes()
-            write_atomic(target / places.FOLDER / str(self.take) / file, taken)
+            write_atomic(target / places.FOLDER / str(self.take) / file, (taken / file).read_bytes())
         verdicts = {
             kernel.id: read_json(self.request.numeric / f"{kernel.id}.json", "a verdict", "record again")
             for kernel in self.kernels

@@ -18,7 +18,8 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
-from gemmrepro.registry import chips, kernels
+from gemmrepro.measure.checks.physics import bounds
+from gemmrepro.registry import chips, kernel, kernels
 from gemmrepro.registry.chips import RATES, Rate, same_gpu
 
 SHARE, MODEL = "share", "model"
@@ -193,13 +194,19 @@ def _at_hand(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine
     return rate
 
 
+def widest(name: str, gpu: Mapping[str, Any]) -> tuple[str, ...]:
+    """The micro-kernels that measure a rate of a GPU (run.json's facts), of its widest instruction alone."""
+    return tuple(each for each in CEILINGS.get(name, ()) if bounds(kernel(each), gpu))
+
+
 def _measured(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine: str | None) -> Rate | None:
     """The highest measured ceiling of a rate; that of the claim's micro-kernel if it names one."""
     ceilings = evidence.ceilings
     if ceilings is None or not same_gpu(machine or "", ceilings.gpu):
         return None
-    ids = (transfer["ceiling"],) if "ceiling" in transfer else CEILINGS.get(name, ())
-    found = [ceiling for kernel in ids if (ceiling := measured_ceiling(ceilings, kernel))]
+    gpu = evidence.measured.run.get("gpu") or {}
+    ids = (transfer["ceiling"],) if "ceiling" in transfer else widest(name, gpu)
+    found = [ceiling for each in ids if (ceiling := measured_ceiling(ceilings, each))]
     best = max(found, key=lambda ceiling: ceiling.value, default=None)
     if best is None:
         return None

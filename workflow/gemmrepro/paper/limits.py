@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import NOT_TESTABLE
-from gemmrepro.measure.rows import Measurements
+from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
+from gemmrepro.measure.rows import Measurements, select
 from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
@@ -266,6 +268,28 @@ def _not_measured(data: Data) -> Iterator[str]:
         )
 
 
+def _unchecked_rates(data: Data) -> Iterator[str]:
+    """Rows whose throughput no ceiling, data sheet or compute capability bounds, by types of operands and sums."""
+    ceilings = data.inputs.measured.get(CEILINGS)
+    unchecked: dict[str, int] = {}
+    for family in data.measured:
+        measured = data.of(family)
+        gpu = measured.run.get("gpu") or {}
+        known = Ceilings()
+        if ceilings is not None and gpu and ceilings.gpu == measured.gpu:
+            cells = ceilings.summary[["kernel", "tflops", "gbps", "clock_mhz"]].astype(object)
+            known = Ceilings.of(cells.where(cells.notna(), "").astype(str).to_dict("records"), ceilings.run)
+        for kernel in registry.kernels(family.name):
+            rows = select(measured.summary, kernel=kernel.id)
+            if (count := int(rows["tflops"].notna().sum())) and limit(kernel, gpu, known) is None:
+                unchecked[sums(kernel)] = unchecked.get(sums(kernel), 0) + count
+    for types, count in unchecked.items():
+        yield (
+            f"Rate not checked: {count} {_rows(count)} of {types}. No ceiling of these types was measured on this GPU, "
+            "and neither a data sheet nor its compute capability gives one."
+        )
+
+
 def _changed_trees(data: Data) -> Iterator[str]:
     names = [family.name for family in data.measured if "+" in str(data.of(family).run.get("git_commit") or "")]
     if names:
@@ -373,6 +397,7 @@ LIMITS = (
     Limit("stale rows", _stale),
     Limit("gates not run", _gates),
     Limit("binaries not measured", _not_measured),
+    Limit("rates not checked", _unchecked_rates),
     Limit("uncommitted changes", _changed_trees),
     Limit("experiments on a CPU", _cpu),
     Limit("unfounded corrections", _unfounded),

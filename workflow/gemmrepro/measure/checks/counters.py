@@ -28,10 +28,6 @@ MOST_PERCENT = 101.0
 CLOCK = 1.1
 """How far cycles over time may exceed the highest clock: the two counters start apart (1.06 in launches of 5 µs)."""
 
-CYCLES = (0.4, 2.5)
-"""The bounds of time x clock of a row over the counted cycles (0.56 to 1.41 on an H200): other caches, another
-clock of memory against that of the SMs."""
-
 _LAUNCH = ("kernel", "toolkit", "m", "n", "k")
 
 
@@ -64,7 +60,6 @@ def check_counters(counted: Rows, rows: Rows, run: Mapping[str, Any], path: Path
             raise refused(path, place, f"its build key is {row['build_key']}, and that of the times {key}")
     for launch, values in launches.items():
         _check_launch(launch, values, run, path)
-    _check_cycles(launches, rows, path)
 
 
 def _check_launch(
@@ -82,18 +77,3 @@ def _check_launch(
     if duration and cycles and fastest and cycles / duration * 1e3 > CLOCK * fastest:
         why = f"{cycles:g} cycles in {duration:g} ns are a clock above {fastest} MHz"
         raise refused(path, f"line {number}", f"{' '.join(launch)}: {why}")
-
-
-def _check_cycles(launches: Mapping[tuple[str, ...], Mapping[str, tuple[int, float]]], rows: Rows, path: Path) -> None:
-    """Time x clock of warm rows against the counted cycles."""
-    low, high = CYCLES
-    for row in rows:
-        counted = launches.get(tuple(row[column] for column in _LAUNCH), {}).get("sm__cycles_elapsed.max")
-        if counted is None or row["status"] == "stale" or row["cache"] != "warm" or not row["clock_mhz"]:
-            continue
-        number, cycles = counted
-        took = float(row["median_us"]) * float(row["clock_mhz"])
-        if cycles and not low <= took / cycles <= high:
-            launch = " ".join(row[column] for column in _LAUNCH)
-            why = f"{launch} counted {cycles:g} cycles, and its time at its clock is {took:.6g}"
-            raise refused(path, f"line {number}", why)

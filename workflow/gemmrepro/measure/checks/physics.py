@@ -72,20 +72,24 @@ class Ceilings:
     @classmethod
     def of(cls, rows: Rows, run: Mapping[str, Any]) -> Ceilings:
         """From the rows of the family CEILINGS and their run.json."""
-        gpu, rates, kernels = run["gpu"], {}, {kernel.id: kernel for kernel in registry.kernels(CEILINGS)}
-        widest = WIDEST.get(int(gpu["compute_capability"].split(".")[0]))
+        gpu, kernels = run["gpu"], {kernel.id: kernel for kernel in registry.kernels(CEILINGS)}
+        rates: dict[tuple[str, str], Limit] = {}
         for row in rows:
             kernel, fastest = kernels.get(row["kernel"]), gpu["clock_max_mhz"]
-            if not (kernel and row["tflops"] and row["clock_mhz"] and fastest):
+            if not (kernel and bounds(kernel, gpu) and row["tflops"] and row["clock_mhz"] and fastest):
                 continue
             pair = _pair(kernel)
-            if pair != ("fp32", "fp32") and kernel.rung != widest:
-                continue
             carried = float(row["tflops"]) * max(1.0, fastest / float(row["clock_mhz"]))
             if pair not in rates or carried > rates[pair].tflops:
                 rates[pair] = Limit(carried, f"{kernel.id} on the same card, carried over to {fastest:,} MHz")
         copied = [float(row["gbps"]) for row in rows if row["gbps"]]
         return cls(rates, max(copied, default=None))
+
+
+def bounds(kernel: Kernel, gpu: Mapping[str, Any]) -> bool:
+    """Whether a micro-kernel's rate bounds that of its types on a GPU, whose widest instruction it is made of."""
+    widest = WIDEST.get(int(str(gpu.get("compute_capability") or 0).split(".")[0]))
+    return _pair(kernel) == ("fp32", "fp32") or kernel.rung == widest
 
 
 def _pair(kernel: Kernel) -> tuple[str, str]:

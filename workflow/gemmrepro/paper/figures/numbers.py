@@ -72,7 +72,7 @@ class Numbers:
 
     def rate_here(self, name: str, ceiling: str = "") -> float | None:
         if self.ceilings is not None and len(self.ceilings.summary):
-            kernels = (ceiling,) if ceiling else carrying.CEILINGS.get(name, ())
+            kernels = (ceiling,) if ceiling else carrying.widest(name, self.ceilings.run.get("gpu") or {})
             found = [measured_ceiling(self.ceilings, kernel) for kernel in kernels]
             if values := [ceiling.value for ceiling in found if ceiling]:
                 return max(values)
