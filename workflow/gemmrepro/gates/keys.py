@@ -33,4 +33,4 @@ def gate_key(kernel: Kernel, build_key: str) -> str:
         kernel.compute.dtype_acc,
         kernel.compute.promoted,
     ]
-    return digest(json.dumps([keys.run_key(kernel, build_key), protocol(kernel), bound]))
+    return digest(json.dumps([keys.run_key(kernel, build_key, timed=False), protocol(kernel), bound]))
