@@ -67,7 +67,7 @@ def without_comments(text: str) -> str:
 
 
 def source_hash(path: Path) -> str:
-    """The SHA-256 of what a compiler reads of a source file, in hexadecimal. Raises UserError if the file is missing."""
+    """The SHA-256 of what a compiler reads of a source, in hexadecimal. Raises UserError if the file is missing."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

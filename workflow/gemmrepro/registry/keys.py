@@ -19,6 +19,7 @@ from typing import Any
 from gemmrepro.core.trees import digest
 from gemmrepro.operations import Shape
 from gemmrepro.registry.callables import described
+from gemmrepro.registry.card import ANOTHER, REFERENCE, PerCard, of
 from gemmrepro.registry.families import family as family_record
 from gemmrepro.registry.families import kernels
 from gemmrepro.registry.launches import LibraryStep, Step
@@ -105,7 +106,11 @@ def _maps(code: Kernel) -> Iterator[Any]:
 
 
 def _usual_runs(some: Sequence[Kernel]) -> list[Any]:
-    return [launched(kernel, usual_shapes(kernel)) for kernel in some]
+    runs = []
+    for card in (REFERENCE, ANOTHER):  # on which launches differ wherever they depend on the card
+        with of(card):
+            runs += [launched(kernel, usual_shapes(kernel)) for kernel in some]
+    return runs
 
 
 def _run(kernel: Kernel, shape: Shape) -> dict[str, Any]:
@@ -153,6 +158,6 @@ def _plain(value: Any) -> Any:
         return [type(value).__name__, *([name, _plain(inner)] for name, inner in _leaves(value))]
     if isinstance(value, Mapping):
         return sorted([str(key), _plain(inner)] for key, inner in value.items())
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | PerCard):
         return [_plain(inner) for inner in value]
     return None if callable(value) else value
