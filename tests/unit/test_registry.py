@@ -127,8 +127,7 @@ SPLIT = {"ladder.cut"}
 def blocks_by_entry(kernel: Kernel, size: int, at_hand: card.Card) -> dict[str, int]:
     """Blocks of each entry point's first launch on a problem of many more tiles than a card has SMs."""
     shape = shape_of(kernel.compute.op, size)
-    if not kernel.problem.operation.matrix_product:
-        shape = replace(shape, n=size**2)
+    shape = replace(shape, n=size**2) if shape.m == 1 else shape
     found: dict[str, int] = {}
     with card.of(at_hand):
         for part in kernel.parts:
@@ -162,6 +161,20 @@ def test_persistent_blocks_fill_any_card_wave_by_wave(kernel_id: str) -> None:
                 slots = sms * -(-usual[entry] // card.REFERENCE.sms)  # where a block can stay
                 waves = -(-work[entry] // blocks) * -(-blocks // slots)
                 assert work[entry] >= 0.9 * waves * slots, (entry, sms, blocks, work[entry])
+
+
+FIXED = {f"copy_{bits}" for bits in ("scalar", "32", "64", "128")} | {"histogram_merged", "merge_counts"}
+FIXED |= {"glance", "glance_early", "maxima_a", "maxima_b"}
+"""Entry points with as many blocks on any card as on any problem: the article's, samples, and partial maxima."""
+
+
+def test_no_other_grid_is_made_for_one_card() -> None:
+    """Neither the problem nor the card decides how many blocks there are, and these are enough to fill a card."""
+    found = set()
+    for kernel in registry.kernels():
+        smaller, larger = (blocks_by_entry(kernel, size, MANY) for size in (12288, 16384))
+        found |= {entry for entry, blocks in larger.items() if blocks == smaller.get(entry) and blocks >= SM_COUNTS[0]}
+    assert found == FIXED
 
 
 @pytest.mark.parametrize("kernel_id", sorted(IN_TWO))

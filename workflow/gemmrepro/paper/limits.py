@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
@@ -121,6 +122,22 @@ def _own_kernels(data: Data) -> Iterator[str]:
             "implementation as well as from the hardware."
         )
         yield "Published figures have the digits that the articles print; the articles give no intervals."
+
+
+def _tuned(data: Data) -> Iterator[str]:
+    """Kernels whose choices rest on another card's times, by its number of SMs."""
+    tuned = {kernel.id: kernel.platform.tuned_sms for kernel in registry.kernels()}
+    for here in data.all_of(lambda measured: [(measured.run.get("gpu") or {}).get("sm_count")]):
+        others: dict[int, list[str]] = {}
+        for kernel in (kernel.id for family in data.measured for kernel in family.kernels):
+            if here and (sms := tuned.get(kernel, 0)) not in (0, here):
+                others.setdefault(sms, []).append(kernel)
+        for sms, kernels in others.items():
+            yield (
+                f"{listed(kernels)} {'chooses' if len(kernels) == 1 else 'choose'} a way of computing by times or "
+                f"energies measured on {sms} SMs; here are {here}. Results are right, but the choice may not be the "
+                "fastest."
+            )
 
 
 def _one_library(data: Data) -> Iterator[str]:
@@ -361,6 +378,7 @@ LIMITS = (
     Limit("recorded earlier", _recorded),
     Limit("not compiled", _not_compiled),
     Limit("kernels of our own", _own_kernels),
+    Limit("tuned for another card", _tuned),
     Limit("one release of cuBLAS", _one_library),
     Limit("clock below its maximum", _power),
     Limit("short bursts", _bursts),

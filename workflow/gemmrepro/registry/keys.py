@@ -31,7 +31,9 @@ PROSE = frozenset({"idea", "evidence"})
 NAMES = frozenset({"rung", "title", "article", "published_system", "gain_over"})
 """Fields that only verdicts, figures and the report read."""
 
-CHECKS = frozenset({"expects", "spills", "refusals", "chosen_for", "gate_shapes", "error_copies", "spoils"})
+CHECKS = frozenset(
+    {"expects", "spills", "refusals", "chosen_for", "tuned_sms", "gate_shapes", "error_copies", "spoils"}
+)
 """Fields that only gates and the report read."""
 
 
