@@ -176,7 +176,7 @@ def test_the_split_wave_of_another_card_is_exact_too(programs):
     with card.of(card.ANOTHER):
         got = run_on_cpu(programs[kernel.id], kernel, shape, 1.0, 0.0, (a, b, c), reverse=True)
         (step,) = kernel.steps_at(shape)
-    assert (step.entry, step.launch(shape).grid[0]) == ("cut_any", 114 + 6)
+        assert (step.entry, step.launch(shape).grid[0]) == ("cut_any", 114 + 6)
     np.testing.assert_array_equal(got, a.astype(np.float64) @ b)
 
 

@@ -48,7 +48,7 @@ def test_another_way_of_timing_moves_rows_and_no_verdict(monkeypatch: pytest.Mon
 def test_a_run_is_of_the_card_at_hand() -> None:
     """Where the grid depends on its SMs, or the form on its watts; rules rerun for either."""
     energy = registry.kernel("hopper.by_energy")
-    found = [set(), set(), set()]
+    found: list[set[str]] = [set(), set(), set()]
     for at_hand in (card.REFERENCE, card.ANOTHER, card.Card(132, 350.0)):
         with card.of(at_hand):
             for kernel, runs in zip((WARPTILE, registry.kernel("hopper.persistent"), energy), found, strict=True):
