@@ -20,6 +20,7 @@ from gemmrepro.registry import (
     Story,
     TensorMap,
     Timing,
+    card,
 )
 
 FAMILY = Family(
@@ -30,9 +31,6 @@ FAMILY = Family(
     "against cuBLAS at its fastest and against what that instruction can do at most.",
     figures=("ratio", "climb"),
 )
-
-BLOCKS = 132
-"""Blocks of the persistent rungs: the SMs of an H100 or H200. Any number gives correct results."""
 
 THREADS = 256
 """Eight warps, in every rung without a producer."""
@@ -85,7 +83,7 @@ def _persistent(bm: int, bn: int, shared_bytes: int) -> Callable[[Shape], Launch
     """As many blocks as fit the GPU, or fewer on small problems; a producer warpgroup beside the eight warps."""
 
     def launch(shape: Shape) -> Launch:
-        blocks = min(BLOCKS, _ceil(shape.m, bm) * _ceil(shape.n, bn))
+        blocks = min(card.sms(), _ceil(shape.m, bm) * _ceil(shape.n, bn))
         return Launch(grid=(blocks, 1, 1), block=(THREADS + 128, 1, 1), shared_bytes=shared_bytes)
 
     return launch

@@ -16,6 +16,7 @@ from gemmrepro.registry import (
     Promises,
     Story,
     Timing,
+    card,
 )
 
 FAMILY = Family(
@@ -45,8 +46,8 @@ def _launch_dram_copy(shape: Shape) -> Launch:
 
 
 def _launch_wgmma(shape: Shape) -> Launch:
-    """One block per SM of an H100 or H200; `shape.n` is the number of such waves."""
-    return Launch(grid=(132 * shape.n, 1, 1), block=(256, 1, 1), shared_bytes=4 * (128 + 256) * 64 * 2)
+    """One block per SM; `shape.n` is the number of such waves."""
+    return Launch(grid=(card.sms() * shape.n, 1, 1), block=(256, 1, 1), shared_bytes=4 * (128 + 256) * 64 * 2)
 
 
 MMA_BLOCKS = 4224

@@ -33,6 +33,7 @@ from gemmrepro.registry import (
     Story,
     TensorMap,
     Timing,
+    card,
 )
 
 FAMILY = Family(
@@ -45,8 +46,6 @@ FAMILY = Family(
 
 COUNT = 15
 """Moduli with which the error is below DGEMM's for elements (u - 1/2) exp(phi g) up to phi = 1; phi = 2 takes 16."""
-BLOCKS = 132
-"""Persistent blocks of the product: the SMs of an H100 or H200. Any number gives correct results."""
 CHUNK, DEPTH = 256, 128
 """Rows of B that one block reads for the norms, and for the residues (columns.cuh)."""
 ROW = 24 * 1024
@@ -176,7 +175,7 @@ def _multiply(
         shape = part(whole)
         tiles = products * _ceil(shape.m, cluster * BM) * _ceil(shape.n, ring.bn)
         return Launch(
-            grid=(min(BLOCKS // cluster, tiles) * cluster, 1, 1),
+            grid=(min(card.sms() // cluster, tiles) * cluster, 1, 1),
             block=(384, 1, 1),
             cluster=(cluster, 1, 1) if cluster > 1 else None,
             shared_bytes=shared,
@@ -616,7 +615,7 @@ def _shared_product(
         shape = part(whole)
         clusters = products * _ceil(shape.m, CLUSTER * TALL) * _ceil(shape.n, _NARROW.bn)
         return Launch(
-            grid=(min(BLOCKS // CLUSTER, clusters) * CLUSTER, 1, 1),
+            grid=(min(card.sms() // CLUSTER, clusters) * CLUSTER, 1, 1),
             block=(384, 1, 1),
             cluster=(CLUSTER, 1, 1),
             shared_bytes=TALL_STAGES * ((TALL + _NARROW.bn) * 128 + 2 * 8),
@@ -797,7 +796,7 @@ def _certified_steps() -> tuple[Step, ...]:
         ),
         Step(
             "native_nn",
-            _grid(lambda s: (min(BLOCKS, 2 * _tiles(s)), 1), (256, 1), lambda s: NATIVE_SHARED),
+            _grid(lambda s: (min(card.sms(), 2 * _tiles(s)), 1), (256, 1), lambda s: NATIVE_SHARED),
             ("a", "k", "b", "n", "plan", "natives", "c", "n", "m", "n", "k", "alpha", "beta"),
             expects=(
                 Expect(r"DMMA\.16x8x8", "doubles on tensor cores", least=24),
@@ -862,9 +861,11 @@ def _certified() -> Kernel:
         kernel.code,
         headers=(*(name for name in kernel.code.headers if "columns" not in name), "common/cp_async.cuh"),
     )
-    return replace(kernel, id="crt.certified", title="A bound for every element", code=code).with_promises(
-        error=_certified_error, spoils=False, error_copies=3
-    )
+    # `decide` weighs residues against double by an H200's times.
+    platform = replace(kernel.platform, tuned_sms=132)
+    return replace(
+        kernel, id="crt.certified", title="A bound for every element", code=code, platform=platform
+    ).with_promises(error=_certified_error, spoils=False, error_copies=3)
 
 
 BOUND_GAUGES = 2 * (BM + _NARROW.bn) * 8
@@ -903,7 +904,7 @@ def _overlapped_steps() -> tuple[Step, ...]:
     """R10's, of which two are new: the bound, and the tiles in double, each cut into three parts of 128 x 64."""
     few_loads = Expect(r"LDG\..*", "no element waits for a gauge: two numbers each, and the plan", most=12)
     bound = replace(_GAUGED_BOUND, expects=(*_GAUGED_BOUND.expects, few_loads))
-    native = _grid(lambda s: (min(2 * BLOCKS, 3 * _tiles(s)), 1), (256, 1), lambda s: THIRD_SHARED)
+    native = _grid(lambda s: (min(2 * card.sms(), 3 * _tiles(s)), 1), (256, 1), lambda s: THIRD_SHARED)
     new = {"bound_tiles": bound}
     steps = [new.get(step.entry, step) for step in _certified_steps()]
     last = replace(

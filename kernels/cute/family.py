@@ -20,6 +20,7 @@ from gemmrepro.registry import (
     Story,
     TensorMap,
     Timing,
+    card,
 )
 
 FAMILY = Family(
@@ -37,9 +38,6 @@ PACKAGES = ("nvidia-cutlass",)
 """Where CuTe's C++ headers come from."""
 FLAGS = ("--expt-relaxed-constexpr",)
 """CuTe calls constexpr functions of the host's library in device code."""
-
-BLOCKS = 132
-"""Blocks of the persistent rung: the SMs of an H100 or H200. Any number gives correct results."""
 
 _STAGE = (128 + 128) * 64 * 2
 """Bytes per stage: a 128 x 64 tile of A, and one of B."""
@@ -400,7 +398,7 @@ def _hopper() -> Kernel:
     shared = 4 * (128 + 256) * 64 * 2 + 2 * 128 * 64 * 2 + 2 * 4 * 8
 
     def launch(shape: Shape) -> Launch:
-        clusters = min(BLOCKS // 2, _ceil(shape.m, 256) * _ceil(shape.n, 256))
+        clusters = min(card.sms() // 2, _ceil(shape.m, 256) * _ceil(shape.n, 256))
         return Launch(grid=(2 * clusters, 1, 1), block=(384, 1, 1), cluster=(2, 1, 1), shared_bytes=shared)
 
     return Kernel(

@@ -25,6 +25,7 @@ from gemmrepro.registry import (
     Story,
     Timing,
     Tunable,
+    card,
     parameters,
     tuned,
 )
@@ -39,9 +40,6 @@ FAMILY = Family(
 
 ONE_THREAD = (1, 1, 1)
 """The block of every launch: the compiler chooses the number of threads, and records it in the machine code."""
-
-MULTIPROCESSORS = 132
-"""SMs of an H200. A persistent kernel is correct with any number of blocks, and fast with as many as fit the GPU."""
 
 AMPERE = ("80", "86", "89")
 WITH_TMA = ("90", "100", "120")
@@ -135,7 +133,7 @@ class _Tiles:
     Attributes:
         bm, bn, bk: rows and columns of a tile of C, depth of a K iteration.
         group: rows of tiles that consecutive blocks walk together, to share operands in the L2.
-        blocks: at most so many blocks are launched; 0: one per tile.
+        persistent: whether only as many blocks are launched as the GPU holds at a time.
         hints: for the compiler; one that is 0 is left to it.
     """
 
@@ -143,7 +141,7 @@ class _Tiles:
     bn: int
     bk: int
     group: int = 8
-    blocks: int = 0
+    persistent: bool = False
     hints: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -151,18 +149,22 @@ class _Tiles:
         return {"bm": self.bm, "bn": self.bn, "bk": self.bk, "group": self.group}
 
     @property
-    def persistent(self) -> _Tiles:
-        """The same, with as many blocks as an H200 holds at a time."""
-        resident = MULTIPROCESSORS * (self.hints.get("occupancy") or 1) // self.hints.get("num_ctas", 1)
-        return replace(self, blocks=resident)
+    def resident(self) -> int:
+        """Blocks that the GPU holds at a time."""
+        return card.sms() * (self.hints.get("occupancy") or 1) // self.hints.get("num_ctas", 1)
+
+    @property
+    def staying(self) -> _Tiles:
+        """The same, with persistent blocks."""
+        return replace(self, persistent=True)
 
 
 def _grid(tiles: _Tiles) -> Callable[[Shape], Launch]:
-    """One block per tile, or `tiles.blocks`. With several CTAs per block, the grid still counts blocks."""
+    """One block per tile, or as many as stay. With several CTAs per block, the grid still counts blocks."""
 
     def launch(shape: Shape) -> Launch:
         count = -(-shape.m // tiles.bm) * -(-shape.n // tiles.bn)
-        return Launch(grid=(min(count, tiles.blocks or count), 1, 1), block=ONE_THREAD)
+        return Launch(grid=(min(count, tiles.resident) if tiles.persistent else count, 1, 1), block=ONE_THREAD)
 
     return launch
 
@@ -311,7 +313,7 @@ def _persistent(dtype: str, tiles: _Tiles, story: Story, k_major: bool, name: st
         "C4",
         "Persistent blocks",
         dtype,
-        tiles.persistent,
+        tiles.staying,
         story,
         name,
         constants={"k_major": int(k_major), "fast": int(fast)},
@@ -322,8 +324,8 @@ def _persistent(dtype: str, tiles: _Tiles, story: Story, k_major: bool, name: st
 def _waves(shape: Shape, tiles: _Tiles, parts: int) -> tuple[int, int]:
     """Tiles of the full waves, and of the last one: none if its tiles, in `parts` each, are more than one wave."""
     count = -(-shape.m // tiles.bm) * -(-shape.n // tiles.bn)
-    rest = count % MULTIPROCESSORS
-    return (count - rest, rest) if rest * parts <= MULTIPROCESSORS else (count, 0)
+    rest = count % card.sms()
+    return (count - rest, rest) if rest * parts <= card.sms() else (count, 0)
 
 
 def _in_two(kernel: Kernel, tiles: _Tiles, small: tuple[int, int], last: Step, early: bool = False) -> Kernel:
@@ -334,7 +336,7 @@ def _in_two(kernel: Kernel, tiles: _Tiles, small: tuple[int, int], last: Step, e
     parts = tiles.bm // small[0] * (tiles.bn // small[1])
 
     def full_waves(shape: Shape) -> Launch:
-        return Launch(grid=(max(1, min(_waves(shape, tiles, parts)[0], tiles.blocks)), 1, 1), block=ONE_THREAD)
+        return Launch(grid=(max(1, min(_waves(shape, tiles, parts)[0], tiles.resident)), 1, 1), block=ONE_THREAD)
 
     def last_wave(shape: Shape) -> Launch:
         whole, rest = _waves(shape, tiles, parts)
@@ -351,10 +353,15 @@ def _in_two(kernel: Kernel, tiles: _Tiles, small: tuple[int, int], last: Step, e
         )
         return tuple(step for count, step in both if count)
 
-    # 12 x 12 tiles: a full wave and twelve more tiles, of which some reach beyond the matrix.
-    beyond = Shape(1500, 1480, 200) if kernel.takes(Shape(1500, 1480, 200)) else Shape(1500, 1488, 208)
+    ends = (72, 200) if kernel.takes(Shape(1500, 1480, 200)) else (80, 208)
+
+    def beyond() -> tuple[Shape]:
+        """A full wave and a few more tiles, of which some reach beyond the matrix; of 132 SMs: 12 x 12 tiles."""
+        rows = max(1, min(12, card.sms() // parts))
+        return (Shape(128 * rows - 36, 128 * (card.sms() // rows) + ends[0], ends[1]),)
+
     return replace(
-        kernel.with_promises(gate_shapes=(beyond,)).with_code(entry="full_waves"),
+        kernel.with_promises(gate_shapes=card.PerCard(beyond)).with_code(entry="full_waves"),
         launch=full_waves,
         run=Run(steps=steps),
     )
@@ -367,7 +374,7 @@ def _ending_small(dtype: str, group: int, story: Story, name: str, k_major: bool
     params = {**tiles.params, "tm": small[0], "tn": small[1], **constants}
     defines, expects = parameters(params), _last_expects(dtype)
     last = Step("last_wave", kernel.launch, (), params=params, defines=defines, expects=expects)
-    return _in_two(kernel, tiles.persistent, small, last)
+    return _in_two(kernel, tiles.staying, small, last)
 
 
 _WAITS = Expect(r"ACQBULK", "waits for the launch before it", 1, 1)
@@ -392,7 +399,7 @@ def _resident(tiles: _Tiles, dtype: str, story: Story, name: str, k_major: bool,
         defines=kernel.code.defines | parameters(params),
         expects=(*_last_expects(dtype), _WAITS, _UNHURRIED),
     )
-    return _in_two(kernel, tiles.persistent, small, last, early=True)
+    return _in_two(kernel, tiles.staying, small, last, early=True)
 
 
 def _promoted(tiles: _Tiles, steps: int, latency: int, story: Story) -> Kernel:
@@ -437,7 +444,7 @@ def _transposed(
     In 8 bits the product may begin before that launch ends.
     """
     rung, title = _TRANSPOSING[source]
-    kernel = _product(source, rung, title, dtype, tiles.persistent, story, f"turned_{dtype}", constants)
+    kernel = _product(source, rung, title, dtype, tiles.staying, story, f"turned_{dtype}", constants)
     params, early = {"rows": rows, "columns": columns}, dtype == "int8"
 
     def blocks(shape: Shape) -> Launch:

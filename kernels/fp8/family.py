@@ -22,6 +22,7 @@ from gemmrepro.registry import (
     TensorMap,
     Timing,
     Variant,
+    card,
 )
 
 FAMILY = Family(
@@ -35,9 +36,6 @@ FAMILY = Family(
     figures=("ratio", "climb"),
     main_dtype="fp8_e4m3",
 )
-
-BLOCKS = 132
-"""Blocks of every rung: the SMs of an H100 or H200. Any number gives correct results."""
 
 _HEADERS = (
     "common/element.cuh",
@@ -94,7 +92,7 @@ class _Tile:
 
         def launch(shape: Shape) -> Launch:
             tiles = _ceil(shape.m, 128) * _ceil(shape.n, self.bn)
-            return Launch(grid=(min(BLOCKS, tiles), 1, 1), block=(384, 1, 1), shared_bytes=shared)
+            return Launch(grid=(min(card.sms(), tiles), 1, 1), block=(384, 1, 1), shared_bytes=shared)
 
         return launch
 
@@ -108,8 +106,8 @@ class _Tile:
         )
 
     def waves(self, shape: Shape) -> int:
-        """Waves of BLOCKS tiles, the last one counted as full."""
-        return _ceil(_ceil(shape.m, 128) * _ceil(shape.n, self.bn), BLOCKS)
+        """Waves of a tile per SM, the last one counted as full."""
+        return _ceil(_ceil(shape.m, 128) * _ceil(shape.n, self.bn), card.sms())
 
     def cycles(self, shape: Shape) -> int:
         """Cycles per K iteration of all waves."""

@@ -25,6 +25,7 @@ from gemmrepro.registry import (
     TensorMap,
     Timing,
     Variant,
+    card,
 )
 
 FAMILY = Family(
@@ -39,8 +40,8 @@ FAMILY = Family(
     main_dtype="bf16",
 )
 
-BLOCKS = 132
-"""Blocks of the persistent rungs: the SMs of an H100 or H200. Any number gives correct results."""
+SLOTS = 132
+"""Blocks that take part in 11_stream_k.cu, at most: all of any card that has wgmma. Others do nothing."""
 
 _HEADERS = ("common/element.cuh", "common/mbarrier.cuh", "common/tma.cuh", "common/wgmma.cuh")
 _STAGE = (128 + 256) * 64 * 2
@@ -54,8 +55,8 @@ _TO_TMA = ("map:a", "map:b", "map:c", "m", "n", "k")
 _SHARED_BY_BLOCKS = {
     "lockstep": {"meeting": Buffer("int32", lambda shape: (2,), zeroed=True)},
     "stream_k": {
-        "handed": Buffer("fp32", lambda shape: (BLOCKS, 8, 32, 32, 4)),
-        "ready": Buffer("int32", lambda shape: (BLOCKS, 8), zeroed=True),
+        "handed": Buffer("fp32", lambda shape: (min(card.sms(), SLOTS), 8, 32, 32, 4)),
+        "ready": Buffer("int32", lambda shape: (min(card.sms(), SLOTS), 8), zeroed=True),
     },
 }
 """Memory through which the blocks of a launch work together, by rung. stream_k: per block, warp, 8 columns, lane."""
@@ -83,7 +84,7 @@ def _persistent(bm: int, bn: int, shared_bytes: int, cluster: int = 1) -> Callab
     """As many blocks as fit the GPU, or fewer on small problems; a cluster's tile is bm x bn."""
 
     def launch(shape: Shape) -> Launch:
-        clusters = min(BLOCKS // cluster, _ceil(shape.m, bm) * _ceil(shape.n, bn))
+        clusters = min(card.sms() // cluster, _ceil(shape.m, bm) * _ceil(shape.n, bn))
         return Launch(
             grid=(clusters * cluster, 1, 1),
             block=(384, 1, 1),
@@ -322,8 +323,15 @@ def _stream_k(element: str) -> Kernel:
         20,
         element,
     )
-    # 72 tiles of 256 x 256 for 66 clusters, each of 54 K iterations: splitting saves 49, and pays from 48 on.
-    return kernel.with_promises(gate_shapes=(Shape(2048, 2304, 3400),))
+
+    def cut() -> tuple[Shape]:
+        """Few tiles more than clusters, as many K iterations as splitting pays from. 66 clusters: 72 tiles, 54 each."""
+        clusters = min(card.sms(), SLOTS) // 2
+        columns = clusters // 8 + 1
+        steps = _ceil(49 * clusters, 2 * clusters - 8 * columns)
+        return (Shape(2048, 256 * columns, 64 * steps - 56),)
+
+    return kernel.with_promises(gate_shapes=card.PerCard(cut))
 
 
 @dataclass(frozen=True)
@@ -337,8 +345,8 @@ class _Tile:
     group: int
 
     def cycles(self, shape: Shape) -> int:
-        """Cycles per K iteration of all waves of BLOCKS tiles, the last wave counted as full."""
-        waves = _ceil(_ceil(shape.m, self.bm) * _ceil(shape.n, self.bn), BLOCKS)
+        """Cycles per K iteration of all waves of a tile per SM, the last wave counted as full."""
+        waves = _ceil(_ceil(shape.m, self.bm) * _ceil(shape.n, self.bn), card.sms())
         # 2048 multiply-adds per cycle, and the measured overhead of an iteration.
         return waves * (self.bm * self.bn * 64 // 2048 + 14)
 
@@ -444,8 +452,6 @@ _ERROR = 1.01
 """Forms whose times differ by less than this factor count as equally fast."""
 CLOCK = 1.98e9
 """The highest clock in Hz, at which `_Form.cycles` become seconds."""
-CAP = 700.0
-"""Watts that the GPU may draw."""
 LAUNCH_CYCLES = {"own": 5_000, "shared": 12_000}
 """Cycles of a launch beside its steps, by kind of form."""
 GROUP_CYCLES = {"own": 14, "shared": 63}
@@ -488,7 +494,7 @@ class _Form:
 
     def waves(self, shape: Shape) -> int:
         """Tiles of the busiest cluster."""
-        return _ceil(self.tiles(shape), BLOCKS // self.cluster)
+        return _ceil(self.tiles(shape), card.sms() // self.cluster)
 
     def width(self, shape: Shape) -> float:
         """Mean columns of a tile."""
@@ -516,7 +522,7 @@ class _Form:
         # Blocks that nothing holds in step drift apart, and read again what has left the L2.
         drift = 1.1 if self.every else 1 + 0.6 * (shape.k / 16384) ** 2
         height = min(shape.m, self.group * self.cluster * self.bm)
-        panels = self.waves(shape) * (height + BLOCKS * self.bm * self.bn / height) * 2 * shape.k * drift
+        panels = self.waves(shape) * (height + card.sms() * self.bm * self.bn / height) * 2 * shape.k * drift
         return fed, requested, max(operands, panels) + out
 
     def joules(self, shape: Shape) -> float:
@@ -532,11 +538,11 @@ class _Form:
     def seconds(self, shape: Shape) -> float:
         """Time of a launch in a sustained run.
 
-        Power grows as the square of the clock. So a launch that would draw more than CAP at the highest clock takes
-        longer by the square root of its excess, and energy and cycles count alike.
+        Power grows as the square of the clock. So a launch that would draw more at the highest clock than the card may
+        takes longer by the square root of its excess, and energy and cycles count alike.
         """
         fastest = self.cycles(shape) / CLOCK
-        return fastest * max(1.0, math.sqrt(self.joules(shape) / (fastest * CAP)))
+        return fastest * max(1.0, math.sqrt(self.joules(shape) / (fastest * card.watts())))
 
     @property
     def entry(self) -> str:
@@ -619,6 +625,7 @@ def _by_energy() -> Kernel:
     )
     return replace(
         kernel,
+        platform=replace(kernel.platform, tuned_sms=132),  # energies and overheads are an H200's
         launch=lambda shape: FORMS[best_form(shape)].launch(shape),
         code=replace(
             kernel.code,

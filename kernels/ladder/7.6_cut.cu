@@ -8,7 +8,8 @@
 //             in the order of K whichever it is, so that results repeat bit for bit.
 // Parameters: those of level 7.5. The launch chooses the number of pieces through its grid. Any grid of at least one
 //             block a tile gives right results: a piece may be empty, blocks beyond whole pieces do nothing, and a
-//             smaller grid traps. MULTIPROCESSORS = 132, of an H100 or H200; elsewhere the split balances less well.
+//             smaller grid traps. `cut` is for the 132 SMs of an H100 or H200, whose number the compiler then knows;
+//             `cut_any` takes another as an argument.
 //             The workspace belongs to the caller, so that launches on several streams each have their own, and may
 //             hold anything: a counter names the launch that it counts for.
 // Expected:   an SM has 20 of 1024 steps less to do at 4096, 2.0%, and 200 of 8192 at 8192, 2.4%; storing 128 KB of
@@ -37,7 +38,6 @@ static_assert(THREADS % BM == 0 && BK % A_COLUMNS == 0 && BM % 32 == 0, "threads
 static_assert(BK % 2 == 0, "the last step of a tile uses the second set of registers, the next tile's first the first");
 static_assert(BN <= 256 && BK <= 256, "the largest box of TMA");
 static_assert(STORE_AT < BK - 1, "A is stored before the barrier that precedes its first use");
-constexpr int MULTIPROCESSORS = 132;
 constexpr int COST = 4;  // steps that a piece costs beside its own: filling the pipeline, storing its sums
 constexpr int FLOAT4S = WMITER * TM * WNITER * TN / 4;  // 32 of a thread's sums
 constexpr int AT_ONCE = 16;                             // of them are read back together
@@ -49,8 +49,8 @@ struct Piece {
     int tile, from, to;
     int cut_tile, pieces, index;
 
-    __device__ __forceinline__ Piece(int tiles, int steps) {
-        const int whole = tiles / MULTIPROCESSORS * MULTIPROCESSORS, over = tiles - whole;
+    __device__ __forceinline__ Piece(int tiles, int steps, int multiprocessors) {
+        const int whole = tiles / multiprocessors * multiprocessors, over = tiles - whole;
         const int block = blockIdx.x, beyond = int(gridDim.x) - whole;
         tile = block, from = 0, to = steps, cut_tile = 0, pieces = 1, index = 0;
         if (block < whole) {
@@ -67,7 +67,7 @@ struct Piece {
         tile = whole + cut_tile;
         // SMs without a long piece compute `queue` short ones each, in the time of one long one. With few steps of K
         // the short ones are empty.
-        const int idle = MULTIPROCESSORS - over, queue = (over * (pieces - 1) + idle - 1) / idle;
+        const int idle = multiprocessors - over, queue = (over * (pieces - 1) + idle - 1) / idle;
         const int brief = max(0, (steps - queue * COST) / (queue + pieces - 1));  // steps of a short piece
         from = index == 0 ? 0 : steps - (pieces - index) * brief;
         to = steps - (pieces - 1 - index) * brief;
@@ -114,9 +114,9 @@ __device__ __forceinline__ bool comes_last(const Piece& piece, Count* arrivals, 
     return *shared_answer;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B, float beta, float* C,
-    float4* sums_of_pieces, Count* arrivals) {
+__device__ __forceinline__ void cut_for(int multiprocessors, int m, int n, int k, float alpha, const float* A,
+                                        const TensorMap& B, float beta, float* C, float4* sums_of_pieces,
+                                        Count* arrivals) {
     // A: [m, k]   B: boxes [BK, BN] of [k, n]   C: [m, n]   grid: see Piece   block: THREADS
     // sums_of_pieces: [split tile, piece, FLOAT4S, THREADS]   arrivals: [split tile]
     if (alpha == 0.0f) {
@@ -132,7 +132,7 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
     if (int(gridDim.x) < cols * (m / BM)) {
         __trap();  // tiles would be left out
     }
-    const Piece piece(cols * (m / BM), k / BK);
+    const Piece piece(cols * (m / BM), k / BK, multiprocessors);
     if (piece.pieces == 0) {
         return;
     }
@@ -272,4 +272,16 @@ cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ Te
             }
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+cut(int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B, float beta, float* C,
+    float4* sums_of_pieces, Count* arrivals) {
+    cut_for(132, m, n, k, alpha, A, B, beta, C, sums_of_pieces, arrivals);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+cut_any(int multiprocessors, int m, int n, int k, float alpha, const float* A, const __grid_constant__ TensorMap B,
+        float beta, float* C, float4* sums_of_pieces, Count* arrivals) {
+    cut_for(multiprocessors, m, n, k, alpha, A, B, beta, C, sums_of_pieces, arrivals);
 }

@@ -26,6 +26,7 @@ from gemmrepro.registry import (
     TensorMap,
     Timing,
     Tunable,
+    card,
     parameters,
     tuned,
 )
@@ -405,10 +406,8 @@ _ARTICLE = (
     ),
 )
 
-MULTIPROCESSORS = 132
-"""SMs of an H100 or H200, the blocks of a wave of level 7.6. On any GPU the results are right."""
-_MOST_PIECES = 2 * MULTIPROCESSORS
-"""Pieces of split tiles, at most; each takes 128 KB of workspace."""
+_MOST_PIECES = 2
+"""Pieces of split tiles an SM, at most; each takes 128 KB of workspace."""
 _PIECE_STEPS = 4
 """Overhead of a piece in K iterations: filling the pipeline, storing 128 KB of partial sums."""
 
@@ -416,10 +415,10 @@ _PIECE_STEPS = 4
 def _split_last_wave(shape: Shape) -> Launch:
     """Full waves of tiles, then the remaining tiles split along K into as many pieces each as should be fastest."""
     tiles, iterations = (shape.m // 128) * (shape.n // 256), shape.k // 16
-    rest = tiles % MULTIPROCESSORS
+    rest = tiles % card.sms()
     pieces, least = 1, float(iterations)
-    for count in range(2, _MOST_PIECES // rest + 1 if rest else 0):
-        queue = -(-rest * (count - 1) // (MULTIPROCESSORS - rest))
+    for count in range(2, _MOST_PIECES * card.sms() // rest + 1 if rest else 0):
+        queue = -(-rest * (count - 1) // (card.sms() - rest))
         brief = (iterations - queue * _PIECE_STEPS) // (queue + count - 1)
         time = max(iterations - (count - 1) * brief, queue * (brief + _PIECE_STEPS)) + _PIECE_STEPS
         if brief > 0 and time < least:
@@ -430,7 +429,7 @@ def _split_last_wave(shape: Shape) -> Launch:
 def _pieces(shape: Shape) -> int:
     """Pieces of all split tiles together; 0 if no tile is split."""
     tiles, blocks = (shape.m // 128) * (shape.n // 256), _split_last_wave(shape).grid[0]
-    return blocks - tiles // MULTIPROCESSORS * MULTIPROCESSORS if blocks > tiles else 0
+    return blocks - tiles // card.sms() * card.sms() if blocks > tiles else 0
 
 
 _CUT = Step(
@@ -438,6 +437,19 @@ _CUT = Step(
     _split_last_wave,
     ("m", "n", "k", "alpha", "a", "map:b", "beta", "c", "sums", "arrivals"),
 )
+
+
+def _cut_for_card(shape: Shape) -> tuple[Step]:
+    """The launch of `cut`, whose code knows the reference's SMs, or on other cards of `cut_any`."""
+    if card.sms() == card.REFERENCE.sms:
+        return (_CUT,)
+    maps, arguments = _B_BY_TMA.tensor_maps, (card.sms(), *_CUT.arguments)
+    return (replace(_CUT, entry="cut_any", arguments=arguments, tensor_maps=maps, expects=_ENGINE),)
+
+
+def _cut_shapes() -> tuple[Shape, ...]:
+    """A full wave and a part of one, whose ends the other SMs take (of 132 SMs: 84 tiles); 32 tiles in pieces."""
+    return Shape(128 * max(1, 18 * card.sms() // 132), 3072, 416), Shape(1024, 1024, 1008)
 
 
 _BEYOND = (
@@ -536,22 +548,21 @@ _BEYOND = (
         source="7.6_cut.cu",
         code=Code(
             "cut",
-            params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12, "wave": MULTIPROCESSORS},
+            params={"bm": 128, "bn": 256, "bk": 16, **_THREAD, "tm": 4, "store_at": 12},
             headers=("common/grid.cuh", "common/mbarrier.cuh", "common/pinned.cuh", "common/tma.cuh"),
         ),
         launch=_split_last_wave,
         call=replace(_B_BY_TMA, arguments=_CUT.arguments),
         run=Run(
-            steps=(_CUT,),
+            steps=_cut_for_card,
             workspace={
                 "sums": Buffer("fp32", lambda shape: (max(1, _pieces(shape)), 128 * 256)),
-                "arrivals": Buffer("int32", lambda shape: (2 * MULTIPROCESSORS,)),
+                "arrivals": Buffer("int32", lambda shape: (2 * card.sms(),)),
             },
         ),
         platform=_HOPPER,
         accepts=Accepts(multiple_of={"m": 128, "n": 256, "k": 16}),
-        # One full wave and 84 tiles, whose ends 48 SMs take; and 32 tiles in four pieces each.
-        promises=Promises(expects=_ENGINE, gate_shapes=(Shape(2304, 3072, 416), Shape(1024, 1024, 1008))),
+        promises=Promises(expects=_ENGINE, gate_shapes=card.PerCard(_cut_shapes)),
         timing=_SGEMM,
         story=Story(
             idea="Tiles of a partial last wave are split along K; the last block to finish adds a tile's pieces.",

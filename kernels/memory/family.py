@@ -20,6 +20,7 @@ from gemmrepro.registry import (
     Step,
     Story,
     Timing,
+    card,
     parameters,
 )
 
@@ -30,8 +31,6 @@ FAMILY = Family(
     summary="Memory-bound kernels: copies by access width, histograms by where they count, tree reductions.",
 )
 
-MULTIPROCESSORS = 132
-"""SMs of an H100 or H200; grids of persistent blocks are multiples of it. Any number gives correct results."""
 ANY = 1 << 62
 """`Accepts.max_elements` of kernels that index in 64 bits."""
 
@@ -40,11 +39,12 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _grid(threads: int, each: int, most: int) -> Callable[[Shape], Launch]:
-    """At most `most` blocks of `threads` threads, each for `threads` x `each` elements at a time."""
+def _grid(threads: int, each: int, most: int = ANY, per_sm: int = 0) -> Callable[[Shape], Launch]:
+    """At most `most` blocks, or `per_sm` an SM, of `threads` threads, for `threads` x `each` elements at a time."""
 
     def launch(shape: Shape) -> Launch:
-        return Launch(grid=(min(_ceil(shape.n, threads * each), most), 1, 1), block=(threads, 1, 1))
+        limit = per_sm * card.sms() or most
+        return Launch(grid=(min(_ceil(shape.n, threads * each), limit), 1, 1), block=(threads, 1, 1))
 
     return launch
 
@@ -52,6 +52,11 @@ def _grid(threads: int, each: int, most: int) -> Callable[[Shape], Launch]:
 def _second_pass(elements: int, bins: int = 1) -> Shape:
     """A shape for the numerical gate on which a grid that covers `elements` per pass takes a second pass."""
     return Shape(1, elements + 4099, bins)
+
+
+def _second_passes(per_sm: int, *bins: int) -> card.PerCard[Shape]:
+    """Such shapes of a grid that covers `per_sm` elements an SM, one for each number of bins."""
+    return card.PerCard(lambda: [_second_pass(per_sm * card.sms(), count) for count in bins])
 
 
 # Copies ---------------------------------------------------------------------------------------------------------------
@@ -124,7 +129,8 @@ ARTICLE_BINS = ARTICLE_THREADS - 1
 PARTIAL_PLACES = 512
 """Places of a partial histogram of the third version, and threads of its merge: a power of two."""
 LANE_BINS = 256
-HISTOGRAM_BLOCKS = 16 * MULTIPROCESSORS
+HISTOGRAM_BLOCKS = 16
+"""An SM's blocks, which count one wave after the other."""
 _COUNTS = Compute("histogram", dtype_in="int32", dtype_acc="int32", dtype_out="int32", layout="vector")
 _AGAINST_CUB = Timing("cub.histogram")
 _COUNTED = {"n": 2**31 - 1}
@@ -147,7 +153,7 @@ _CAPPED = _article_launch(ARTICLE_BLOCKS, counters=True)
 
 
 def _waves_launch(shape: Shape) -> Launch:
-    launch = _grid(256, 1, HISTOGRAM_BLOCKS)(shape)
+    launch = _grid(256, 1, per_sm=HISTOGRAM_BLOCKS)(shape)
     return Launch(grid=launch.grid, block=launch.block, shared_bytes=4 * (shape.k + 1))
 
 
@@ -192,7 +198,7 @@ def _tiles(shape: Shape) -> int:
 
 def _ranges_launch(shape: Shape) -> Launch:
     """Two blocks per SM, each with the counters of a range and one for the padding of a segment."""
-    launch = _grid(_RANGES["threads"], 8, 2 * MULTIPROCESSORS)(shape)
+    launch = _grid(_RANGES["threads"], 8, per_sm=2)(shape)
     counters = max(_ceil(shape.k + 1, _RANGES["ranges"]), 2)
     return Launch(grid=launch.grid, block=launch.block, shared_bytes=4 * (counters + 1))
 
@@ -201,7 +207,7 @@ def _sorted_by_range(shape: Shape) -> tuple[Step, ...]:
     """Clear the counts, sort every tile of ids by range, count range by range."""
     threads = _RANGES["threads"]
     clear = Launch(grid=(_ceil(max(shape.k + 1, _RANGES["ranges"]), threads), 1, 1), block=(threads, 1, 1))
-    sort = Launch(grid=(min(_tiles(shape), 2 * MULTIPROCESSORS), 1, 1), block=(threads, 1, 1))
+    sort = Launch(grid=(min(_tiles(shape), 2 * card.sms()), 1, 1), block=(threads, 1, 1))
     return (
         Step("clear_ranges", lambda shape: clear, ("k", "c", "totals")),
         Step(
@@ -221,7 +227,7 @@ def _sorted_by_range(shape: Shape) -> tuple[Step, ...]:
 
 
 _LANES = {"threads": 1024, "unroll": 4}
-_LANES_LAUNCH = _grid(_LANES["threads"], 4 * _LANES["unroll"], 2 * MULTIPROCESSORS)
+_LANES_LAUNCH = _grid(_LANES["threads"], 4 * _LANES["unroll"], per_sm=2)
 
 
 def _histogram(
@@ -284,13 +290,13 @@ HISTOGRAMS = (
         "v2.1",
         "shared_waves",
         "Atomics in shared memory, one wave of blocks",
-        "v2 with 2112 blocks instead of 262,144.",
+        "v2 with one wave, 16 blocks an SM, instead of 262,144 blocks.",
         _waves_launch,
         (_ATOMS, _RED),
         Run(steps=_cleared("histogram_shared_waves", _waves_launch)),
         SHARED_BINS,
         article=False,
-        gate_shapes=(_second_pass(HISTOGRAM_BLOCKS * 256, 256),),
+        gate_shapes=_second_passes(HISTOGRAM_BLOCKS * 256, 256),
     ),
     _histogram(
         "v3",
@@ -311,7 +317,7 @@ HISTOGRAMS = (
         "v3.1",
         "merged_waves",
         "Partial histograms and a merge, one wave of blocks",
-        "v3 with 2112 blocks and a merge that reads whole lines.",
+        "v3 with one wave, 16 blocks an SM, and a merge that reads whole lines.",
         _waves_launch,
         (_ATOMS, _NO_RED),
         Run(
@@ -336,7 +342,7 @@ HISTOGRAMS = (
                 Expect(r"ATOMS(\..*)?", "four ids of each of four loads are counted in shared memory", least=16),
                 Expect(r"LDG\.E(\..*)?\.128(\..*)?", "ids are loaded 128 bits per lane, four loads in flight", least=4),
             ),
-            gate_shapes=(_second_pass(2 * MULTIPROCESSORS * 1024 * 16, 256),),
+            gate_shapes=_second_passes(2 * 1024 * 16, 256),
         ),
         story=Story(
             article="gpu-notes",
@@ -371,7 +377,7 @@ HISTOGRAMS = (
                 Expect(r"ATOMS(\..*)?", "they are counted in shared memory", least=24),
                 Expect(r"ATOMG(\..*)?", "no atomic in global memory returns a value", least=0, most=0),
             ),
-            gate_shapes=tuple(_second_pass(2 * MULTIPROCESSORS * _TILE, bins) for bins in (256, 5_000_000)),
+            gate_shapes=_second_passes(2 * _TILE, 256, 5_000_000),
         ),
         story=Story(
             article="gpu-notes",
@@ -384,23 +390,25 @@ HISTOGRAMS = (
 # Sums -----------------------------------------------------------------------------------------------------------------
 
 _ADDS = Compute("reduce", layout="vector")
-REDUCTION_BLOCKS = 16 * MULTIPROCESSORS
+REDUCTION_BLOCKS = 16
+"""Blocks an SM."""
 _WIDE = {"threads": 512, "unroll": 4}
-WIDE_BLOCKS = 4 * MULTIPROCESSORS
+WIDE_BLOCKS = 4
+"""Blocks an SM."""
 
 
 def _passes(
-    entry: str, each: int, most: int = ANY, threads: int = 256
+    entry: str, each: int, per_sm: int = 0, threads: int = 256
 ) -> tuple[Callable[[Shape], tuple[Step, ...]], dict[str, Buffer]]:
-    """(steps, workspace) of a tree of passes in which a block sums `threads` x `each` elements, by at most `most`
-    blocks.
+    """(steps, workspace) of a tree of passes in which a block sums `threads` x `each` elements.
 
-    A pass reads the sums that the previous one wrote to one of two buffers; the last writes the result. If `most` is
-    given, blocks loop, and a single block sums up to that many elements.
+    A pass reads the sums that the previous one wrote to one of two buffers; the last writes the result. If `per_sm` is
+    given, there are at most so many blocks an SM, which loop, and a single block sums up to that many elements.
     """
 
     def blocks(n: int) -> int:
-        return 1 if most < ANY and n <= most else min(_ceil(n, threads * each), most)
+        most = per_sm * card.sms() or ANY
+        return 1 if per_sm and n <= most else min(_ceil(n, threads * each), most)
 
     def steps(shape: Shape) -> tuple[Step, ...]:
         passes: list[Step] = []
@@ -421,10 +429,10 @@ _TREE = (Expect(r"STS", "partial sums go through shared memory"), Expect(r"LDG\.
 
 
 def _sum(
-    rung: str, name: str, title: str, idea: str, each: int, expects: tuple[Expect, ...], most: int = ANY
+    rung: str, name: str, title: str, idea: str, each: int, expects: tuple[Expect, ...], per_sm: int = 0
 ) -> Kernel:
     number = f"3.{rung.removeprefix('R')}"
-    steps, workspace = _passes(f"reduce_{name}", each, most)
+    steps, workspace = _passes(f"reduce_{name}", each, per_sm)
     return Kernel(
         id=f"memory.reduce_{name}",
         rung=rung,
@@ -432,7 +440,7 @@ def _sum(
         source=f"{number}_reduce_{name}.cu",
         compute=_ADDS,
         code=Code(f"reduce_{name}"),
-        launch=_grid(256, each, most),
+        launch=_grid(256, each, per_sm=per_sm),
         accepts=Accepts(max_elements=ANY),
         run=Run(steps=steps, workspace=workspace),
         promises=Promises(expects=(*_TREE, *expects)),
@@ -469,7 +477,7 @@ SUMS = (
         source="3.8_reduce_wide.cu",
         compute=_ADDS,
         code=Code("reduce_wide", params=_WIDE, defines=parameters(_WIDE)),
-        launch=_grid(_WIDE["threads"], _WIDE_EACH, WIDE_BLOCKS),
+        launch=_grid(_WIDE["threads"], _WIDE_EACH, per_sm=WIDE_BLOCKS),
         accepts=Accepts(max_elements=ANY),
         run=Run(steps=_WIDE_STEPS, workspace=_WIDE_WORKSPACE),
         promises=Promises(
@@ -479,7 +487,7 @@ SUMS = (
                 ),
                 Expect(r"SHFL\.(DOWN|BFLY)", "lanes exchange their sums", least=10),
             ),
-            gate_shapes=(_second_pass(WIDE_BLOCKS * 512 * 16),),
+            gate_shapes=_second_passes(WIDE_BLOCKS * 512 * 16, 1),
         ),
         story=Story(
             article="gpu-notes",

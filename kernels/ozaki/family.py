@@ -30,6 +30,7 @@ from gemmrepro.registry import (
     Step,
     Story,
     Timing,
+    card,
     parameters,
 )
 
@@ -55,8 +56,6 @@ PIECE_A, PIECE_B = (32, 64), (64, 32)
 
 ADDED = (16, 64)
 """The tile of C to which a block adds the sums of a diagonal."""
-MULTIPROCESSORS = 132
-"""SMs of an H100 or H200, for persistent blocks. Any number gives correct results."""
 
 ROOM = {"fp16": 32, "bf16": 32, "fp8_e4m3": 48}
 """Slices that the naive program has memory for: of beta + 1 bits each, some 200 bits in all."""
@@ -85,7 +84,7 @@ def _persistent(tile: tuple[int, int], count: int) -> Callable[[Shape], Launch]:
 
     def launch(shape: Shape) -> Launch:
         tiles = count * -(-shape.m // tile[0]) * -(-shape.n // tile[1])
-        return Launch(grid=(min(tiles, MULTIPROCESSORS), 1, 1), block=ONE_THREAD)
+        return Launch(grid=(min(tiles, card.sms()), 1, 1), block=ONE_THREAD)
 
     return launch
 

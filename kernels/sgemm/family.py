@@ -33,6 +33,7 @@ from gemmrepro.registry import (
     Story,
     TensorMap,
     Timing,
+    card,
 )
 
 FAMILY = Family(
@@ -43,8 +44,6 @@ FAMILY = Family(
     figures=("ratio",),
 )
 
-BLOCKS = 132
-"""Persistent blocks of the products: the SMs of an H100 or H200. Any number gives correct results."""
 CHUNK, DEPTH = 256, 128
 """Elements of a column that one block looks at, and transposes (lines.cuh)."""
 BM = 128
@@ -116,7 +115,7 @@ def _columns(multiple: int) -> Callable[[Shape], Launch]:
 
 def _persistent(bn: int, products: int, shared: int) -> Callable[[Shape], Launch]:
     def launch(shape: Shape) -> Launch:
-        blocks = min(BLOCKS, products * _tiles(shape, bn))
+        blocks = min(card.sms(), products * _tiles(shape, bn))
         return Launch(grid=(blocks, 1, 1), block=(384, 1, 1), shared_bytes=shared)
 
     return launch

@@ -48,7 +48,7 @@ from gemmrepro.measure.regimes.plan import RegimeSettings, sets
 from gemmrepro.paper import page
 from gemmrepro.paper.figures import stage as figures_stage
 from gemmrepro.paper.figures.findings import stage as findings_stage
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, card
 
 DEVICES = {path.stem: path for path in sorted((ROOT / "tests/devices").glob("*.yaml"))}
 H200 = ROOT / "reports/recorded/h200"
@@ -171,6 +171,7 @@ class CardWorld:
 
     def __init__(self, device: Device, root: Path, monkeypatch: pytest.MonkeyPatch, host: HostGpu) -> None:
         self.device, self.root, self.gpu = device, root, device.gpu
+        card.use(card.described(self.gpu.describe()))  # as open_gpu does
         self.config = json.loads(json.dumps(CONFIG))
         self.config["sweep"]["rounds"] = 2
         configuration.check(self.config)
@@ -329,7 +330,8 @@ class CardWorld:
         return 3.0 + 1e6 * seconds / REACHED
 
     def judge(self) -> Mapping[str, Any]:
-        """results/verdicts.json."""
+        """results/verdicts.json, by a process that opens no GPU."""
+        card.use(card.REFERENCE)
         folders = (self.root / "measure", self.gates, self.build)
         judged = judge_all(
             *folders,

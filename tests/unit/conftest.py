@@ -7,12 +7,19 @@ import pytest
 
 from gemmrepro.build import cutile
 from gemmrepro.core.once import Once
+from gemmrepro.registry import card
 
 
 @pytest.fixture(autouse=True)
 def nothing_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test compiles anew: a process keeps what cuTile's compiler returned."""
     monkeypatch.setattr(cutile, "_COMPILED", Once())
+
+
+@pytest.fixture(autouse=True)
+def the_reference_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that opens a GPU leaves no card behind."""
+    monkeypatch.setattr(card, "_at_hand", card.REFERENCE)
 
 
 @pytest.fixture(scope="session")

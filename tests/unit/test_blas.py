@@ -305,7 +305,7 @@ def test_a_binary_that_is_none_of_this_gpu_is_refused_in_a_sentence(
                 raise RuntimeError("not found" if loads else "no binary for GPU")
             return SimpleNamespace()
 
-    runtime = SimpleNamespace(getDeviceProperties=lambda device: {"major": 9, "minor": 0})
+    runtime = SimpleNamespace(getDeviceProperties=lambda device: {"major": 9, "minor": 0, "multiProcessorCount": 114})
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
     core = SimpleNamespace(Device=lambda device: SimpleNamespace(set_current=lambda: None))
     core.ObjectCode = SimpleNamespace(from_fatbin=lambda image, name: Code())

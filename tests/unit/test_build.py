@@ -145,9 +145,55 @@ def test_build_key_depends_on_source_headers_and_version_and_on_nothing_else(tmp
     assert re.fullmatch("[0-9a-f]{16}", key)
     assert build_key(replace(NAIVE, source=str(copy)), "13.0.88") == key
     assert build_key(NAIVE, "13.0.89") != key
-    copy.write_text(copy.read_text() + "\n")
+    copy.write_text(copy.read_text() + "\nint more;\n")
     assert build_key(replace(NAIVE, source=str(copy)), "13.0.88") != key
     assert build_key(NAIVE.with_code(headers=(str(copy),)), "13.0.88") != key
+
+
+CUDA = """// What it does.
+#define DOUBLED(x) (2 * (x))  /* a macro */
+__global__ void f(float* to) {
+    asm volatile("mov.u32 %0, 1; // kept" : : "f"(DOUBLED(1'000.0f)));
+    const char* raw = R"(/* kept */)";
+}
+"""
+PYTHON = '''"""A kernel."""
+def f(a: Constant, b: int):
+    """Its docstring."""
+    return a + b  # both
+'''
+SAMPLES = {"cu": CUDA, "cuh": CUDA, "py": PYTHON}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "replacement", "same"),
+    [
+        ("cu", "// What it does.", "// What else it does.\\\n   still so", True),
+        ("cu", "  /* a macro */", "", True),
+        ("cu", "(float* to) {", "(float* /* where */ to) {\n\n", True),
+        ("cuh", "    asm volatile(", "  asm\\\n volatile  (", True),
+        ("cu", "1; // kept", "1; // changed", False),
+        ("cu", "/* kept */", "/* changed */", False),
+        ("cuh", "2 * (x)", "3 * (x)", False),
+        ("cu", "DOUBLED(x) (", "DOUBLED (x) (", False),
+        ("cu", " (2 * (x))", " (2 * \\\n(x))", True),
+        ("cu", "float* to", "float** to", False),
+        ("cu", "1'000.0f", "1'00'0.0f // as much\n", False),
+        ("py", "# both", "# the two", True),
+        ("py", "Its docstring.", "Another docstring.", True),
+        ("py", "a + b", "(a +\n        b)", True),
+        ("py", "a: Constant", "a: int", False),
+        ("py", "a + b", "a - b", False),
+    ],
+)
+def test_a_comment_moves_no_build_key_and_code_does(tmp_path, suffix, text, replacement, same):
+    keys = []
+    for number, content in enumerate((SAMPLES[suffix], SAMPLES[suffix].replace(text, replacement))):
+        path = tmp_path / f"{number}.{suffix}"
+        path.write_text(content)
+        header = NAIVE.with_code(headers=(str(path),))
+        keys.append(build_key(header if suffix == "cuh" else replace(NAIVE, source=str(path)), "13.0.88"))
+    assert SAMPLES[suffix] != content and (keys[0] == keys[1]) == same
 
 
 def test_a_missing_header_is_a_user_error():

@@ -22,10 +22,12 @@ from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
 from gemmrepro.paper.gates import gate_view
+from gemmrepro.registry import card
 
 NAIVE = registry.kernel("ladder.naive")
 WANTED = Wanted.parse("ladder.naive")
-GPU = SimpleNamespace(name="G", driver="D")
+MACHINE = {"name": "G", "driver": "D", "sm_count": 132, "power_cap_w": 700.0}
+GPU = SimpleNamespace(describe=lambda: MACHINE)
 
 
 class Says(Gate):
@@ -157,7 +159,7 @@ def test_a_context_is_usable_unless_waiting_for_it_fails():
 
 
 def test_who_exceeds_the_time_fails_with_every_toolkit_that_was_built(tmp_path, monkeypatch):
-    monkeypatch.setattr(numeric.device, "described", lambda: {"name": "G", "driver": "D"})
+    monkeypatch.setattr(numeric.device, "described", lambda: MACHINE)
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
     found = numeric.unfinished(WANTED, tmp_path, "it did not end")
     assert list(found["toolkits"]) == ["cuda13"] and found["toolkits"]["cuda13"]["status"] == "failed"
@@ -171,6 +173,15 @@ def judged_as(status: str, toolkit: str = "cuda13", build: str = "bbbb", gate: s
     gate = gate_key(NAIVE, build) if gate is None else gate
     verdict = {"status": status, "build_key": build, "gate_key": gate, "reason": None, "cases": []}
     return {"kernel": NAIVE.id, "gpu": "G", "toolkits": {toolkit: verdict}}
+
+
+@pytest.mark.parametrize(("sms", "status"), [(114, "passed"), (132, "stale")])
+def test_a_verdict_is_of_the_card_that_gave_it(sms: int, status: str) -> None:
+    kernel = registry.kernel("hopper.persistent")
+    with card.of(card.ANOTHER):
+        verdict = judged_as("passed", gate=gate_key(kernel, "bbbb")) | {"sm_count": sms, "power_cap_w": 350.0}
+    found = combined.numeric_verdict(kernel, "cuda13", "bbbb", combined.NumericSource(verdict, "recorded"))
+    assert found.status == status
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,23 @@ the recordings made again or struck out.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gemmrepro import experiments, registry
+from gemmrepro.build import key as build_keys
 from gemmrepro.build.key import build_key
+from gemmrepro.core.dependencies import PACKAGE
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.paths import ROOT
+from gemmrepro.core.trees import file_hash
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.operations import Shape
-from gemmrepro.registry.keys import run_key
+from gemmrepro.registry.keys import TIMING_METHOD, run_key
 
 GOLDEN = json.loads((Path(__file__).parent / "data/golden_keys.json").read_text())
 
@@ -48,6 +53,27 @@ def test_build_keys_are_as_recorded(kernel_id: str) -> None:
 def test_experiment_keys_are_as_recorded(name: str) -> None:
     family, experiment = name.split(".")
     assert experiments.fingerprint(experiments.experiment(family, experiment)) == GOLDEN["experiments"][name]
+
+
+def test_the_method_of_timing_is_raised_with_its_code() -> None:
+    """Rows of another method are not comparable: raise TIMING_METHOD on purpose, or leave it if times stay the same."""
+    assert (TIMING_METHOD, file_hash(PACKAGE / "timing.py")) == (1, GOLDEN["timing"])
+
+
+SAMPLE = "// A comment.\n__global__ void f(float* to) {  /* another */\n    *to = 1.0f;\n}\n"
+STAMPED = ("54833f16fdb5adc0", "8ff1f611154fe5ac")
+"""The sample's key when comments counted, and since."""
+
+
+def test_keys_from_before_comments_were_left_out_are_stamped_with_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sample.cu"
+    path.write_text(SAMPLE)
+    sample = replace(registry.kernel("ladder.naive"), source=str(path))
+    new = build_key(sample, "13.4.92")
+    monkeypatch.setattr(build_keys, "source_hash", lambda path: hashlib.sha256(path.read_bytes()).hexdigest())
+    assert (build_key(sample, "13.4.92"), new) == STAMPED
 
 
 def recordings(name: str) -> list[Path]:

@@ -17,7 +17,7 @@ from gemmrepro.gates.gemm_cases import gemm_cases
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.operations import Shape
-from gemmrepro.registry import ladders
+from gemmrepro.registry import card, ladders
 
 SKETCH = registry.kernel("hopper.sketch")
 DECLARED = load_module("hopper_experiments", path_of("hopper"))
@@ -121,6 +121,17 @@ def test_a_form_that_moves_more_loses_at_the_power_cap_alone() -> None:
     shared, own = FORMS._Form(*PAIR), FORMS._Form(*MEASURED[5][0])
     assert own.cycles(shape) < shared.cycles(shape) and own.joules(shape) > shared.joules(shape)
     assert own.seconds(shape) > shared.seconds(shape)
+
+
+def test_the_form_follows_the_cards_cap() -> None:
+    """Without a known cap cycles decide; the lower the cap, the less energy the chosen form takes."""
+    shape, chosen = Shape.cube(4096), []
+    for watts in (float("inf"), 700.0, 300.0):
+        with card.of(card.Card(132, watts)):
+            chosen.append(FORMS._FORMS[FORMS.best_form(shape)])
+    assert chosen[0].cycles(shape) == min(form.cycles(shape) for form in FORMS._FORMS)
+    joules = [form.joules(shape) for form in chosen]
+    assert joules[0] > joules[1] >= joules[2]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from gemmrepro import registry
+from gemmrepro.gates.keys import gate_key
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel, Launch, keys
+from gemmrepro.registry import Kernel, Launch, card, keys
 from gemmrepro.registry.callables import described
 
 SHAPE = Shape.cube(4096)
@@ -36,6 +37,24 @@ def test_a_launch_that_changes_for_one_shape_changes_that_shapes_key_alone() -> 
     other = replace(WARPTILE, launch=single_block_at_4096)
     assert keys.run_key(other, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
     assert keys.run_key(other, "build", Shape.cube(2048)) == keys.run_key(WARPTILE, "build", Shape.cube(2048))
+
+
+def test_another_way_of_timing_moves_rows_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, verdict = keys.run_key(WARPTILE, "build", SHAPE), gate_key(WARPTILE, "build")
+    monkeypatch.setattr(keys, "TIMING_METHOD", 2)
+    assert keys.run_key(WARPTILE, "build", SHAPE) != row and gate_key(WARPTILE, "build") == verdict
+
+
+def test_a_run_is_of_the_card_at_hand() -> None:
+    """Where the grid depends on its SMs, or the form on its watts; rules rerun for either."""
+    energy = registry.kernel("hopper.by_energy")
+    found: list[set[str]] = [set(), set(), set()]
+    for at_hand in (card.REFERENCE, card.ANOTHER, card.Card(132, 350.0)):
+        with card.of(at_hand):
+            for kernel, runs in zip((WARPTILE, registry.kernel("hopper.persistent"), energy), found, strict=True):
+                runs.add(keys.run_key(kernel, "build"))
+    assert [len(runs) for runs in found] == [1, 2, 3]
+    assert card.sms() == 132
 
 
 def test_an_early_launch_has_another_key() -> None:

@@ -134,6 +134,16 @@ def test_two_cards_are_no_single_one():
     assert "one model of GPU" not in said(of)
 
 
+@pytest.mark.parametrize(
+    ("sms", "kernel", "there"), [(114, "crt.certified", 1), (132, "crt.certified", 0), (114, "crt.fused", 0)]
+)
+def test_what_was_tuned_on_another_card_is_said(sms, kernel, there):
+    of = data({"crt": {}}, RUN | {"gpu": RUN["gpu"] | {"sm_count": sms}})
+    of.families[0].kernels[0].id = kernel
+    sentences = said(of).get("tuned for another card", [])
+    assert len(sentences) == there and all("132 SMs; here are 114" in sentence for sentence in sentences)
+
+
 def measured_row(**cells) -> dict:
     numbers = {"m": 4096, "n": 4096, "k": 4096, "median_us": 200.0, "ci_low_us": 190.0, "ci_high_us": 210.0}
     numbers |= {"tflops": 687.0, "gbps": np.nan, "ratio": 0.9, "ratio_ci_low": 0.89, "ratio_ci_high": 0.91}

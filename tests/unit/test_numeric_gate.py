@@ -20,7 +20,7 @@ from gemmrepro.gates import gemm, gemm_cases, numeric
 from gemmrepro.gates.compare import reference_gemm
 from gemmrepro.gates.gemm_cases import Case
 from gemmrepro.gates.guarded import GUARD, Guarded
-from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.keys import key_on
 from gemmrepro.operations import Problem, Shape
 
 SESSION = SimpleNamespace(sync=lambda: None)
@@ -179,7 +179,8 @@ WANTED = [numeric.Wanted.parse(f"crt.{name}=cuda13") for name in ("library", "ba
 def ends(monkeypatch, tmp_path):
     """Sets how the processes that judge end, by binary."""
     monkeypatch.setattr(numeric, "WORKER", (sys.executable, "-c", ENDS))
-    monkeypatch.setattr(subprocess, "check_output", lambda *given, **options: '{"name": "G", "driver": "D"}')
+    described = '{"name": "G", "driver": "D", "sm_count": 114, "power_cap_w": null}'
+    monkeypatch.setattr(subprocess, "check_output", lambda *given, **options: described)
     for wanted in WANTED:
         write_build(tmp_path, wanted.id, "cuda13", "abc")
     return lambda **given: monkeypatch.setenv(
@@ -200,12 +201,12 @@ def test_a_kernel_that_hangs_or_breaks_the_gpu_fails_alone(ends, tmp_path, proce
     }
     assert found["crt.library"]["toolkits"]["cuda13"]["seeds"] == ["--seed=7", "--seed=8"]
     hung = found["crt.ping_pong"]
-    assert (hung["gpu"], hung["driver"]) == ("G", "D")
+    assert [hung[name] for name in ("gpu", "driver", "sm_count", "power_cap_w")] == ["G", "D", 114, None]
     assert hung["toolkits"] == {
         "cuda13": {
             "status": "failed",
             "build_key": "abc",
-            "gate_key": gate_key(registry.kernel("crt.ping_pong"), "abc"),
+            "gate_key": key_on(hung, registry.kernel("crt.ping_pong"), "abc"),
             "reason": "it did not end within 5 s",
             "cases": [],
         }

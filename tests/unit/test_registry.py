@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from records import changed, record
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
-from gemmrepro.operations import Shape
-from gemmrepro.registry import Call, Code, Kernel, Launch, TensorMap
+from gemmrepro.operations import Shape, shape_of
+from gemmrepro.registry import Call, Code, Kernel, Launch, LibraryStep, Step, TensorMap, card
 
 
 @pytest.mark.parametrize(
@@ -100,13 +102,91 @@ def test_a_changed_group_leaves_the_others_and_the_original_alone() -> None:
 
 
 def test_blocks_of_the_split_last_wave_fill_it_and_fit_the_memory_for_sums() -> None:
-    """Level 7.6: every block of the grid has tiles, and the pieces of split tiles fit two waves."""
-    kernel, wave = registry.kernel("ladder.cut"), 132
-    for n in (256, 512, 1024, 2048, 4096, 8192, 16384):
+    """Level 7.6: every block of the grid has tiles, and the pieces of split tiles fit two waves, on any card."""
+    kernel = registry.kernel("ladder.cut")
+    for wave, n in itertools.product(SM_COUNTS, (256, 512, 1024, 2048, 4096, 8192, 16384)):
+        shape = Shape.cube(n)
+        with card.of(card.Card(wave, 700.0)):
+            (step,) = kernel.steps_at(shape)
+            blocks = math.prod(step.launch(shape).grid)
+        assert (step.entry, step.arguments[0]) == (("cut", "m") if wave == 132 else ("cut_any", wave))
         tiles = (n // 128) * (n // 256)
-        blocks = math.prod(kernel.launch(Shape.cube(n)).grid)
         assert tiles <= blocks <= tiles - tiles % wave + 2 * wave
         assert (blocks - (tiles - tiles % wave)) % max(tiles % wave, 1) == 0, "all split tiles have equally many pieces"
+
+
+SM_COUNTS = range(14, 171)
+MANY = card.Card(5 * 10**6, 700.0)
+"""A card on which every tile has an SM of its own."""
+IN_TWO = {"cutile.tail_fp16", "cutile.tail_bf16", "cutile.pairs_bf16", "cutile.pairs_int8"}
+"""Products whose last wave is a launch of its own."""
+SPLIT = {"ladder.cut"}
+"""Products whose last wave is split along K (above)."""
+
+
+def blocks_by_entry(kernel: Kernel, size: int, at_hand: card.Card) -> dict[str, int]:
+    """Blocks of each entry point's first launch on a problem of many more tiles than a card has SMs."""
+    shape = shape_of(kernel.compute.op, size)
+    shape = replace(shape, n=size**2) if shape.m == 1 else shape
+    found: dict[str, int] = {}
+    with card.of(at_hand):
+        for part in kernel.parts:
+            for step in part.steps_at(shape) or (part,):
+                if not isinstance(step, LibraryStep):
+                    entry = step.entry if isinstance(step, Step) else step.code.entry
+                    found.setdefault(entry, math.prod(step.launch(shape).grid))
+    return found
+
+
+PERSISTENT = [
+    kernel.id
+    for kernel in registry.kernels()
+    if kernel.id not in IN_TWO | SPLIT
+    and blocks_by_entry(kernel, 16384, card.REFERENCE) != blocks_by_entry(kernel, 16384, MANY)
+]
+
+
+@pytest.mark.parametrize("kernel_id", PERSISTENT)
+def test_persistent_blocks_fill_any_card_wave_by_wave(kernel_id: str) -> None:
+    """No card runs a second, partial wave of blocks that should stay: at least 0.9 of all its waves have work.
+
+    Blocks beyond SLOTS of hopper.stream_k do nothing; no card with wgmma has so many SMs.
+    """
+    kernel = registry.kernel(kernel_id)
+    most = registry.families.family_module("hopper").SLOTS if "stream_k" in kernel_id else SM_COUNTS[-1]
+    for size, sms in itertools.product((12288, 16384), (sms for sms in SM_COUNTS if sms <= most)):
+        usual, work = blocks_by_entry(kernel, size, card.REFERENCE), blocks_by_entry(kernel, size, MANY)
+        for entry, blocks in blocks_by_entry(kernel, size, card.Card(sms, 700.0)).items():
+            if work[entry] != usual[entry]:
+                slots = sms * -(-usual[entry] // card.REFERENCE.sms)  # where a block can stay
+                waves = -(-work[entry] // blocks) * -(-blocks // slots)
+                assert work[entry] >= 0.9 * waves * slots, (entry, sms, blocks, work[entry])
+
+
+FIXED = {f"copy_{bits}" for bits in ("scalar", "32", "64", "128")} | {"histogram_merged", "merge_counts"}
+FIXED |= {"glance", "glance_early", "maxima_a", "maxima_b"}
+"""Entry points with as many blocks on any card as on any problem: the article's, samples, and partial maxima."""
+
+
+def test_no_other_grid_is_made_for_one_card() -> None:
+    """Neither the problem nor the card decides how many blocks there are, and these are enough to fill a card."""
+    found = set()
+    for kernel in registry.kernels():
+        smaller, larger = (blocks_by_entry(kernel, size, MANY) for size in (12288, 16384))
+        found |= {entry for entry, blocks in larger.items() if blocks == smaller.get(entry) and blocks >= SM_COUNTS[0]}
+    assert found == FIXED
+
+
+@pytest.mark.parametrize("kernel_id", sorted(IN_TWO))
+def test_a_last_wave_of_its_own_is_one_wave_on_any_card(kernel_id: str) -> None:
+    kernel, shape = registry.kernel(kernel_id), Shape.cube(8192)
+    for sms in SM_COUNTS:
+        with card.of(card.Card(sms, 700.0)):
+            whole, *last = kernel.steps_at(shape)
+            (grid, *_), tiles = whole.launch(shape).grid, whole.arguments[-1]
+            assert grid in (sms, 2 * sms)
+            assert tiles % sms == 0 if last else tiles == 64 * 64
+            assert all(math.prod(step.launch(shape).grid) <= sms for step in last)
 
 
 def test_only_what_the_host_steers_cannot_be_captured() -> None:

@@ -29,7 +29,7 @@ from gemmrepro.gpu.loaded import fat_binaries, launch_config
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
-from gemmrepro.registry import Kernel, Launch, Step, TensorMap
+from gemmrepro.registry import Kernel, Launch, Step, TensorMap, card
 
 KERNEL = "crt.first_wave"
 BUILT = ROOT / "results" / "build" / "cuda13"
@@ -203,6 +203,7 @@ class Program:
                 f"{properties['minor']}; use the library's own product there."
             )
         Device(device).set_current()
+        card.use(card.described({"sm_count": properties["multiProcessorCount"]}))
         try:
             (image,) = fat_binaries(path.read_bytes())
             self._code = ObjectCode.from_fatbin(image, name=KERNEL)

@@ -23,7 +23,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu.loaded import fat_binaries
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Launch, Step
+from gemmrepro.registry import Launch, Step, card
 
 ACCURACIES = {
     "element": "sgemm.bf16_x6",
@@ -65,6 +65,7 @@ class Program:
                 f"{properties['minor']}; use the library's own product there."
             )
         Device(device).set_current()
+        card.use(card.described({"sm_count": properties["multiProcessorCount"]}))
         self.kernel, self._device = registry.kernel(name), device
         self._steps = {step.entry: step for step in self.kernel.own_launches}
         try:

@@ -20,7 +20,8 @@ from gemmrepro.build.key import build_key
 from gemmrepro.build.listings import Listings, Together
 from gemmrepro.build.ptxas import parse_advisories
 from gemmrepro.build.record import Build, MachineCode, Usage
-from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit, sha256, shown
+from gemmrepro.build.source_text import source_hash
+from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit, shown
 from gemmrepro.core import names
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel, targets
@@ -152,7 +153,7 @@ def inspect(compiled: Units, listed: Together) -> Compiled:
         toolkit_version=toolkit.version,
         build_key=build_key(kernel, toolkit.version),
         flags=(*compiler(kernel).flags(kernel), *compiler(kernel).target_flags(kernel, compiled.archs)),
-        sources={shown(path): sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
+        sources={shown(path): source_hash(path) for path in (kernel.source_path, *kernel.header_paths)},
         entry=kernel.code.entry,
         advisories=tuple(parse_advisories("".join(unit.log for unit in compiled.units))),
         archs=codes[kernel.code.entry],

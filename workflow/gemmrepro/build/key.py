@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmrepro.build.compilers import compiler
-from gemmrepro.build.toolkit import sha256
+from gemmrepro.build.source_text import source_hash
 from gemmrepro.registry import Kernel
 
 
 def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str] | None = None) -> str:
     """The key that measurements of this binary are filed under: 16 hex digits.
 
-    It hashes all that determines the machine code for one architecture: source, headers, flags, versions of the toolkit
-    and of packages that compile or are compiled in, and the kernel's id. Neither the list of architectures nor any path
-    enters, so that building for another GPU as well, or in another folder, does not change the key.
+    It hashes all that determines the machine code for one architecture: source and headers without comments, flags,
+    versions of the toolkit and of packages that compile or are compiled in, and the kernel's id. Neither the list of
+    architectures nor any path enters, so that building for another GPU as well, or in another folder, does not change
+    the key.
 
     Args:
         installed: versions of the packages as in a build record, for use where they are not installed.
@@ -27,8 +28,8 @@ def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str]
     """
     parts: dict[str, Any] = {
         "kernel": kernel.id,
-        "source": sha256(kernel.source_path),
-        "headers": [sha256(path) for path in kernel.header_paths],
+        "source": source_hash(kernel.source_path),
+        "headers": [source_hash(path) for path in kernel.header_paths],
         "flags": compiler(kernel).flags(kernel),
         "toolkit": toolkit_version,
     }

@@ -6,7 +6,8 @@ from __future__ import annotations
 from gemmrepro.build.compilers import compiler
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import Build
-from gemmrepro.build.toolkit import Toolkit, sha256, shown
+from gemmrepro.build.source_text import source_hash
+from gemmrepro.build.toolkit import Toolkit, shown
 from gemmrepro.registry import Kernel
 
 
@@ -22,7 +23,7 @@ def keyed(kernel: Kernel, toolkit: Toolkit) -> Build:
         toolkit_version=toolkit.version,
         build_key=build_key(kernel, toolkit.version),
         flags=compiler(kernel).flags(kernel),
-        sources={shown(path): sha256(path) for path in (kernel.source_path, *kernel.header_paths)},
+        sources={shown(path): source_hash(path) for path in (kernel.source_path, *kernel.header_paths)},
         entry=kernel.code.entry,
         advisories=(),
         archs={},

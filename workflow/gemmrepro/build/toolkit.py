@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import subprocess
@@ -60,14 +59,6 @@ def capability(arch: str) -> tuple[int, str]:
     digits = arch.removeprefix("sm_")
     number = digits.rstrip("af")
     return int(number), digits[len(number) :]
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a source file's content, in hexadecimal. Raises UserError if the file is missing."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        raise UserError(f"{shown(path)} is missing; restore it, or correct the record in family.py.") from None
 
 
 def relative(path: Path) -> str:

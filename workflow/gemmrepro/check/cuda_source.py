@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from gemmrepro.build.source_text import without_comments
 from gemmrepro.core import paths
 from gemmrepro.registry import Kernel
 
@@ -27,10 +28,6 @@ def text_of(kernel: Kernel) -> str:
     own = [path for path in kernel.header_paths if path.parent == kernel.source_path.parent]
     texts = [path.read_text() for path in (kernel.source_path, *own) if path.is_file()]
     return without_comments("\n".join(texts))
-
-
-def without_comments(text: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
 
 
 def included(path: Path) -> set[str]:

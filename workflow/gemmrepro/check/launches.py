@@ -7,15 +7,15 @@ import math
 from gemmrepro.check.cuda_source import constants, launch_bounds, text_of, value_of
 from gemmrepro.check.findings import Findings
 from gemmrepro.operations import Shape, shape_of
-from gemmrepro.registry import LARGE_SHAPE, Kernel, Launch, Step
+from gemmrepro.registry import LARGE_SHAPE, Kernel, Launch, Step, card
 
 GRID = (2**31 - 1, 65535, 65535)
 THREADS = 1024
 SIZES = (512, 4096)
 """Configured sizes whose launches are checked."""
 
-PERSISTENT = 264
-"""Maximum grid of a persistent kernel: two blocks on each of the 132 SMs of an H100 or H200."""
+PERSISTENT = 2 * card.REFERENCE.sms
+"""Maximum grid of a persistent kernel: two blocks on each SM."""
 
 
 def check(kernel: Kernel, findings: Findings) -> None:

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SKIPPED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_params", "annotation", "returns", "type_ignores"})
+_SKIPPED_ALWAYS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_SKIPPED_FIELDS = _SKIPPED_ALWAYS | {"type_params", "annotation", "returns"}
 
 
 @cache
@@ -38,6 +39,11 @@ def digest(content: str) -> str:
 def text(node: ast.AST) -> str:
     """`node` in canonical form."""
     return "".join(_write(node, {}))
+
+
+def exact_text(node: ast.AST) -> str:
+    """`node` with annotations, names of locals and messages of errors, which a compiler of Python may read."""
+    return "".join(_write(node, None))
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
@@ -69,7 +75,8 @@ def is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _write(node: object, names: dict[str, str]) -> Iterator[str]:
+def _write(node: object, names: dict[str, str] | None) -> Iterator[str]:
+    """Pieces of the canonical form; `names` are those of local variables, None in the exact form."""
     if isinstance(node, list):
         yield "["
         for item in node:
@@ -83,21 +90,22 @@ def _write(node: object, names: dict[str, str]) -> Iterator[str]:
         yield repr(node)
 
 
-def _write_node(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
-    if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
-        depth = f"{names.get('', '')}>"  # no name is empty
-        names = names | {"": depth} | {name: f"{depth}{i}" for i, name in enumerate(_locals_of(node))}
+def _write_node(node: ast.AST, names: dict[str, str] | None) -> Iterator[str]:
     if isinstance(node, ast.JoinedStr):
         node = _joined(node)
-    if isinstance(node, ast.Raise) and _raises_user_error(node):
-        yield "(Raise UserError)"
-        return
+    if names is not None:
+        if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
+            depth = f"{names.get('', '')}>"  # no name is empty
+            names = names | {"": depth} | {name: f"{depth}{i}" for i, name in enumerate(_locals_of(node))}
+        if isinstance(node, ast.Raise) and _raises_user_error(node):
+            yield "(Raise UserError)"
+            return
     yield f"({type(node).__name__}"
     for field, value in ast.iter_fields(node):
-        if field in _SKIPPED_FIELDS or value is None or value == []:
+        if field in (_SKIPPED_ALWAYS if names is None else _SKIPPED_FIELDS) or value is None or value == []:
             continue
         yield f" {field}="
-        if isinstance(value, str) and field in ("id", "arg") and not isinstance(node, ast.keyword):
+        if names and isinstance(value, str) and field in ("id", "arg") and not isinstance(node, ast.keyword):
             yield names.get(value, value)
         else:
             yield from _write(value, names)

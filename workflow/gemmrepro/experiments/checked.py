@@ -17,6 +17,7 @@ from gemmrepro.measure.checks.refusal import read_document, refused
 from gemmrepro.measure.checks.whole import check_measured
 from gemmrepro.measure.columns import TEXT, number
 from gemmrepro.measure.recording import CurrentKeys, read_rows, with_status
+from gemmrepro.registry import card
 
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, highest: float = 0.0) -> None:
@@ -113,4 +114,5 @@ def read_checked(
         rows = []
     if same:
         check_rows(experiment, rows, table, (run["gpu"] or {}).get("clock_max_mhz") or 0.0)
-    return mark(rows, build, run["run_keys"], same), run
+    with card.of(run["gpu"]):
+        return mark(rows, build, run["run_keys"], same), run

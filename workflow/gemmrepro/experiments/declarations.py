@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.build.source_text import source_hash
 from gemmrepro.core import paths
 from gemmrepro.core.loading import load_module
 from gemmrepro.errors import UserError
@@ -301,5 +302,5 @@ def fingerprint(experiment: Experiment) -> str:
     """16 hex digits over name, version, parameters, columns and sources; rows with another fingerprint are stale."""
     parts: list[Any] = [experiment.name, experiment.version, experiment.parameters, experiment.header]
     # Without the declaring file, which also holds prose.
-    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in source_paths(experiment)]
+    parts += [source_hash(path) for path in source_paths(experiment)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

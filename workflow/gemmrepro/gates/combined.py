@@ -12,7 +12,7 @@ from gemmrepro.build.record import Build
 from gemmrepro.core import names
 from gemmrepro.core.files import read_json
 from gemmrepro.errors import UserError
-from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.keys import key_on
 from gemmrepro.gates.static import Check, checks_of
 
 _REBUILD = "run the target 'build' again"
@@ -82,7 +82,7 @@ def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, sourc
     build, gate = judged.get("build_key"), judged.get("gate_key")
     if status != "not run" and build != build_key:
         status, reason = "stale", f"build {build} was judged, today's is {build_key}"
-    elif status != "not run" and gate != (today := gate_key(kernel, build_key)):
+    elif status != "not run" and gate != (today := key_on(source.verdict, kernel, build_key)):
         status, reason = "stale", f"its launch or its gate has changed since (gate key {gate}, today's is {today})"
     cases = tuple(judged.get("cases", []))
     return NumericVerdict(status, source.name, reason, source.verdict.get("gpu"), build, gate, cases)

@@ -7,11 +7,13 @@ cases and judges results, so any edit of that code makes older verdicts stale.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from gemmrepro.core.dependencies import code_hash
 from gemmrepro.core.trees import digest
 from gemmrepro.gates.operations import gate_of
-from gemmrepro.registry import Kernel, keys
+from gemmrepro.registry import Kernel, card, keys
 from gemmrepro.registry.callables import described
 
 JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.arrays", "gemmrepro.core.draws", "gemmrepro.core.dtypes"})
@@ -24,6 +26,12 @@ def protocol(kernel: Kernel) -> str:
     return code_hash(f"{gate.__module__}:{gate.__name__}", within=JUDGING)
 
 
+def key_on(verdict: Mapping[str, Any], kernel: Kernel, build_key: str) -> str:
+    """The key of a verdict on the card that gave `verdict`, a kernel's object in a numerical gate."""
+    with card.of(verdict):
+        return gate_key(kernel, build_key)
+
+
 def gate_key(kernel: Kernel, build_key: str) -> str:
     """The key of a verdict on this kernel's binary: 16 hex digits."""
     bound = [
@@ -33,4 +41,4 @@ def gate_key(kernel: Kernel, build_key: str) -> str:
         kernel.compute.dtype_acc,
         kernel.compute.promoted,
     ]
-    return digest(json.dumps([keys.run_key(kernel, build_key), protocol(kernel), bound]))
+    return digest(json.dumps([keys.run_key(kernel, build_key, timed=False), protocol(kernel), bound]))

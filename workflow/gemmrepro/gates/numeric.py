@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, card
 
 PATIENCE = 120.0
 """Time limit of a binary's entry point in seconds, when several kernels are judged."""
@@ -149,7 +149,12 @@ def gate(
         toolkits[toolkit] = judge(session, loaded, seeds, gates, wanted.entry)
     if wanted.toolkits and not toolkits:
         raise UserError(f"there is no build of {kernel.id} in {build}; run the build stage first.")
-    return {"kernel": kernel.id, "gpu": session.gpu.name, "driver": session.gpu.driver, "toolkits": toolkits}
+    return {"kernel": kernel.id, **_machine(session.gpu.describe()), "toolkits": toolkits}
+
+
+def _machine(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """What a verdict says of the card that gave it: its names, and what launches depend on."""
+    return {"gpu": gpu["name"], **{name: gpu[name] for name in ("driver", "sm_count", "power_cap_w")}}
 
 
 def summary_line(result: dict[str, Any]) -> str:
@@ -270,16 +275,17 @@ class Worker:
 def unfinished(wanted: Wanted, build: Path, reason: str) -> dict[str, Any]:
     """The verdict on a kernel that exceeded its time limit."""
     kernel, machine = wanted.kernel, device.described()
-    toolkits = {
-        toolkit: {
-            "status": "failed",
-            **_keys(kernel, record.read_build(kernel, build, toolkit).build_key),
-            "reason": reason,
-            "cases": [],
+    with card.of(machine):
+        toolkits = {
+            toolkit: {
+                "status": "failed",
+                **_keys(kernel, record.read_build(kernel, build, toolkit).build_key),
+                "reason": reason,
+                "cases": [],
+            }
+            for toolkit in wanted.built(build)
         }
-        for toolkit in wanted.built(build)
-    }
-    return {"kernel": kernel.id, "gpu": machine["name"], "driver": machine["driver"], "toolkits": toolkits}
+    return {"kernel": kernel.id, **_machine(machine), "toolkits": toolkits}
 
 
 def main() -> int:

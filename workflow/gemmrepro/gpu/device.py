@@ -22,6 +22,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu import slots
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.operations import Shape
+from gemmrepro.registry import card
 
 SWITCHES = re.compile(
     "(CUDA|CUBLAS|CUBLASLT|CUDNN|CUPY|CUTE_DSL|NVTX|TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|TRITON)_.*|NVIDIA_TF32_OVERRIDE"
@@ -320,6 +321,7 @@ def open_gpu(preferred: str = "") -> Session:
             "set 'measure: recorded' in the configuration."
         ) from None
     gpu, handle = _describe(runtime, device, nvml)
+    card.use(card.described(gpu.describe()))
     stream = cupy.cuda.Stream(non_blocking=True)
     stream.use()
     return Session(gpu, stream, core.Stream.from_handle(stream.ptr), nvml, handle)

@@ -42,7 +42,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.core.settings import merged
 from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
-from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.keys import key_on
 from gemmrepro.gpu import device
 from gemmrepro.host.bundles import sign, write_bundle
 from gemmrepro.measure import merge
@@ -232,7 +232,7 @@ class Family:
             return False
 
         def stands(one: Mapping[str, Any], toolkit: str) -> bool:
-            today = gate_key(kernel, read_build(kernel, self.request.build, toolkit).build_key)
+            today = key_on(verdict, kernel, read_build(kernel, self.request.build, toolkit).build_key)
             return one.get("gate_key") == today and one.get("status") in ("passed", "failed")
 
         return all(stands(verdict["toolkits"].get(toolkit, {}), toolkit) for toolkit in self._of(kernel))

@@ -18,6 +18,7 @@ from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.prepare import timed_kernels
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
+from gemmrepro.registry import card
 
 _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
 
@@ -99,11 +100,13 @@ def merge(measured: Path, recorded: Path, build: Path) -> int:
         UserError: one of the two is corrupt.
     """
     new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
-    old = _marked(recorded / SUMMARY, SUMMARY_COLUMNS, build)
+    gpu = read_json(measured / RUN, "what was measured", "measure again")["gpu"]
+    with card.of(gpu):
+        old = _marked(recorded / SUMMARY, SUMMARY_COLUMNS, build)
+        counters = _counters(measured, recorded, build)
     taken = {_point(row) for row in new}
     kept = [row for row in old if row["status"] == "current" and _point(row) not in taken]
     samples = _samples(measured, recorded, {_point(row) for row in kept})
-    counters = _counters(measured, recorded, build)
     run = _run(measured, recorded, kept, {row["kernel"] for row in new})
     write_atomic(recorded / SUMMARY, rows_text(_ordered([*kept, *new]), SUMMARY_COLUMNS))
     write_atomic(recorded / SAMPLES, samples)

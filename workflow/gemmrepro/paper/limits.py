@@ -125,6 +125,22 @@ def _own_kernels(data: Data) -> Iterator[str]:
         yield "Published figures have the digits that the articles print; the articles give no intervals."
 
 
+def _tuned(data: Data) -> Iterator[str]:
+    """Kernels whose choices rest on another card's times, by its number of SMs."""
+    tuned = {kernel.id: kernel.platform.tuned_sms for kernel in registry.kernels()}
+    for here in data.all_of(lambda measured: [(measured.run.get("gpu") or {}).get("sm_count")]):
+        others: dict[int, list[str]] = {}
+        for kernel in (kernel.id for family in data.measured for kernel in family.kernels):
+            if here and (sms := tuned.get(kernel, 0)) not in (0, here):
+                others.setdefault(sms, []).append(kernel)
+        for sms, kernels in others.items():
+            yield (
+                f"{listed(kernels)} {'chooses' if len(kernels) == 1 else 'choose'} a way of computing by times or "
+                f"energies measured on {sms} SMs; here are {here}. Results are right, but the choice may not be the "
+                "fastest."
+            )
+
+
 def _one_library(data: Data) -> Iterator[str]:
     releases = data.all_of(lambda measured: filter(None, [(measured.run.get("libraries") or {}).get("cuBLAS")]))
     if len(releases) == 1 and data.products:
@@ -385,6 +401,7 @@ LIMITS = (
     Limit("recorded earlier", _recorded),
     Limit("not compiled", _not_compiled),
     Limit("kernels of our own", _own_kernels),
+    Limit("tuned for another card", _tuned),
     Limit("one release of cuBLAS", _one_library),
     Limit("clock below its maximum", _power),
     Limit("short bursts", _bursts),

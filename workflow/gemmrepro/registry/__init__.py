@@ -10,6 +10,7 @@ package, so that the workflow can read the registry while it plans jobs.
 
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import LAYOUTS, Problem, Shape
+from gemmrepro.registry import card
 from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
 from gemmrepro.registry.families import FIGURES, Family, family, family_names, kernel, kernels
 from gemmrepro.registry.groups import Accepts, Call, Code, Compute, Platform, Story, Timing
@@ -59,6 +60,7 @@ __all__ = [
     "Tunable",
     "Variant",
     "candidates_path",
+    "card",
     "family",
     "family_names",
     "kernel",

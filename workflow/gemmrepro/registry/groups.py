@@ -95,12 +95,14 @@ class Platform:
         targets: the only targets that it is compiled for (``80``, ``90a``).
         toolkits: CUDA toolkits that compile it.
         chosen_for: the target that its constants were tuned on; on others they may spill registers.
+        tuned_sms: SMs of the card whose measured times or energies its choices rest on; 0: on none.
     """
 
     min_capability: tuple[int, int] = (8, 0)
     targets: tuple[str, ...] = ()
     toolkits: tuple[str, ...] = TOOLKITS
     chosen_for: str = ""
+    tuned_sms: int = 0
 
 
 @dataclass(frozen=True)

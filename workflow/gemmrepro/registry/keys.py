@@ -1,9 +1,9 @@
 """Run keys, and what each stage reads of a record: texts and hashes that change when it does.
 
 A **run key** says what a measurement ran: the binary (its build key) and everything else that reaches the GPU, namely
-launch shapes, arguments, TMA descriptors, scalars, workspace, and the host program that launches. Launch shapes are
-functions of the problem, so they count by what they answer for the shape at hand; `error` and `program` count by their
-source (`callables.described`).
+launch shapes, arguments, TMA descriptors, scalars, workspace, the host program that launches, and how it is timed.
+Launch shapes are functions of the problem, so they count by what they answer for the shape at hand; `error` and
+`program` count by their source (`callables.described`).
 
 Rules rerun by the declared parts of a record: `compiled` (build), `judged` (gates), `run` (rows), `drawn` (figures and
 verdicts), `told` (report).
@@ -19,6 +19,7 @@ from typing import Any
 from gemmrepro.core.trees import digest
 from gemmrepro.operations import Shape
 from gemmrepro.registry.callables import described
+from gemmrepro.registry.card import ANOTHER, REFERENCE, PerCard, of
 from gemmrepro.registry.families import family as family_record
 from gemmrepro.registry.families import kernels
 from gemmrepro.registry.launches import LibraryStep, Step
@@ -30,14 +31,26 @@ PROSE = frozenset({"idea", "evidence"})
 NAMES = frozenset({"rung", "title", "article", "published_system", "gain_over"})
 """Fields that only verdicts, figures and the report read."""
 
-CHECKS = frozenset({"expects", "spills", "refusals", "chosen_for", "gate_shapes", "error_copies", "spoils"})
+CHECKS = frozenset(
+    {"expects", "spills", "refusals", "chosen_for", "tuned_sms", "gate_shapes", "error_copies", "spoils"}
+)
 """Fields that only gates and the report read."""
 
 
-def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None) -> str:
-    """What a measurement of `kernel` on `shape` is filed under: 16 hex digits. Without a shape: on the usual ones."""
+TIMING_METHOD = 1
+"""The number of the method by which `gemmrepro.timing` times a launch. A higher one makes all rows measured before
+stale."""
+
+
+def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None, *, timed: bool = True) -> str:
+    """What a measurement of `kernel` on `shape` is filed under: 16 hex digits. Without a shape: on the usual ones.
+
+    `timed`: whether the way of timing counts, as it does for all but a gate's verdict.
+    """
     shapes = usual_shapes(kernel) if shape is None else [shape]
-    return digest(json.dumps([build_key, launched(kernel, shapes)], sort_keys=True))
+    # The first method is left out: recordings made by it have no number.
+    method = [TIMING_METHOD] if timed and TIMING_METHOD > 1 else []
+    return digest(json.dumps([build_key, launched(kernel, shapes), *method], sort_keys=True))
 
 
 def usual_shapes(kernel: Kernel) -> list[Shape]:
@@ -95,7 +108,11 @@ def _maps(code: Kernel) -> Iterator[Any]:
 
 
 def _usual_runs(some: Sequence[Kernel]) -> list[Any]:
-    return [launched(kernel, usual_shapes(kernel)) for kernel in some]
+    runs = []
+    for card in (REFERENCE, ANOTHER):  # on which launches differ wherever they depend on the card
+        with of(card):
+            runs += [launched(kernel, usual_shapes(kernel)) for kernel in some]
+    return runs
 
 
 def _run(kernel: Kernel, shape: Shape) -> dict[str, Any]:
@@ -143,6 +160,6 @@ def _plain(value: Any) -> Any:
         return [type(value).__name__, *([name, _plain(inner)] for name, inner in _leaves(value))]
     if isinstance(value, Mapping):
         return sorted([str(key), _plain(inner)] for key, inner in value.items())
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset | PerCard):
         return [_plain(inner) for inner in value]
     return None if callable(value) else value

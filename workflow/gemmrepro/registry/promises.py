@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,8 @@ class Promises:
         error_copies: memory that `error` needs, in multiples of the bytes of A, B and C together.
         spoils: whether an Inf or NaN in A or B turns the whole affected row or column of C into NaN; `error` is not
             applied there.
-        gate_shapes: additional shapes for the numerical gate, on which the kernel takes paths that smaller ones do not.
+        gate_shapes: additional shapes for the numerical gate, on which the kernel takes paths that smaller ones do not;
+            a `PerCard` where they depend on the card.
     """
 
     expects: tuple[Expect, ...] = ()
@@ -68,4 +69,4 @@ class Promises:
     error: Callable[[Any, Any, Any], Any] | None = None
     error_copies: int = 1
     spoils: bool = False
-    gate_shapes: tuple[Shape, ...] = ()
+    gate_shapes: Sequence[Shape] = ()

@@ -12,9 +12,10 @@ from gemmrepro.core import paths
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Problem, Shape, operation
+from gemmrepro.registry.card import ANOTHER, REFERENCE, of
 from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
 from gemmrepro.registry.groups import UNSTATED, Accepts, Call, Code, Compute, Platform, Story, Timing
-from gemmrepro.registry.launches import Launch, Run, Step, Steps, Variant
+from gemmrepro.registry.launches import Launch, LibraryStep, Run, Step, Steps, Variant
 from gemmrepro.registry.promises import Promises
 
 USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
@@ -149,9 +150,12 @@ class Kernel:
 
     @property
     def own_launches(self) -> tuple[Step, ...]:
-        """The steps that launch its own code (not a library's), on all `USUAL_SHAPES` that it takes."""
-        shapes = tuple(filter(self.takes, USUAL_SHAPES)) if callable(self.run.steps) else USUAL_SHAPES[:1]
-        return tuple(step for shape in shapes for step in self.steps_at(shape) if isinstance(step, Step))
+        """The steps that launch its own code (not a library's), on all `USUAL_SHAPES` that it takes and on any card."""
+        steps: list[Step | LibraryStep] = [] if callable(self.run.steps) else list(self.run.steps)
+        for card in (REFERENCE, ANOTHER) if callable(self.run.steps) else ():
+            with of(card):
+                steps += [step for shape in filter(self.takes, USUAL_SHAPES) for step in self.steps_at(shape)]
+        return tuple(step for step in steps if isinstance(step, Step))
 
     def steps_at(self, shape: Shape) -> Steps:
         """The steps of a run on `shape`, in order; empty if the record itself describes the only launch."""

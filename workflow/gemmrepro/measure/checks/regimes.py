@@ -28,6 +28,7 @@ from gemmrepro.measure.regimes.columns import (
     RegimeRow,
     RegimeSample,
 )
+from gemmrepro.registry import card
 
 Rows = Sequence[Mapping[str, str]]
 
@@ -78,10 +79,11 @@ def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -
     except ValueError as error:
         raise refused(folder / places.SAMPLES, "", str(error)) from None
     _check_rows(family, rows, found, path)
-    rows = mark(rows, build)
-    # A point of one regime is none of the other's.
-    apart = [{**row, "cache": row["regime"]} for row in rows]
-    check_rates(family, apart, path)
+    with card.of(run["gpu"]):
+        rows = mark(rows, build)
+        # A point of one regime is none of the other's.
+        apart = [{**row, "cache": row["regime"]} for row in rows]
+        check_rates(family, apart, path)
     check_limits(family, apart, run, ceilings, path)
     return RegimeRecording(rows, raw_samples, raw_readings, run)
 

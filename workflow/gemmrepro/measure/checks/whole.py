@@ -36,6 +36,7 @@ from gemmrepro.measure.recording import (
     mark,
     read_rows,
 )
+from gemmrepro.registry import card
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,10 @@ def read_whole(family: str, folder: Path, build: Path, synthetic: bool = False) 
     raw, samples = read_samples(folder / SAMPLES)
     _check_family(family, rows, folder / SUMMARY)
     check_samples_of(rows, samples, folder / SUMMARY)
-    rows, counted = mark(rows, build), mark(counted, build)
-    _check_points(family, rows, run, folder / SUMMARY)
-    check_rates(family, rows, folder / SUMMARY)
+    with card.of(run["gpu"]):
+        rows, counted = mark(rows, build), mark(counted, build)
+        _check_points(family, rows, run, folder / SUMMARY)
+        check_rates(family, rows, folder / SUMMARY)
     check_limits(family, rows, run, ceilings_of(folder.parent, run, synthetic), folder / SUMMARY)
     check_counters(counted, rows, run, folder / COUNTERS)
     check_gates(family, folder / GATES, run["gpu"]["name"])
