@@ -94,6 +94,21 @@ def hot_loop(loads: int, multiply_adds: int) -> str:
     return "\n".join([*lines, "        @!P0 BRA `(.L_x_1) ;"])
 
 
+CODE = {
+    "registers": 40,
+    "spill_store_bytes": 0,
+    "spill_load_bytes": 0,
+    "stack_bytes": 0,
+    "shared_bytes": 8192,
+    "barriers": 1,
+    "constant_bytes": 400,
+    "instructions": {},
+    "instruction_total": 700,
+    "hot_loop": "",
+}
+"""Machine code in a build record."""
+
+
 def write_build(
     build: Path, kernel: str, toolkit: str, build_key: str, archs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
@@ -230,15 +245,8 @@ class World:
         for toolkit in TOOLKITS:
             archs = {
                 arch: {
-                    "registers": 40,
-                    "spill_store_bytes": 0,
-                    "spill_load_bytes": 0,
-                    "stack_bytes": 0,
-                    "shared_bytes": 8192,
-                    "barriers": 1,
-                    "constant_bytes": 400,
+                    **CODE,
                     "instructions": dict(self.instructions),
-                    "instruction_total": 700,
                     "hot_loop": hot_loop(max(1, round(loads * 512)), 512),
                 }
                 for arch in ARCHS[toolkit]

@@ -28,7 +28,7 @@ from gemmrepro.experiments.run import Context, Subject, run_keys
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
-from gemmrepro.measure import recorded
+from gemmrepro.measure import binaries, recorded
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.plan import Skipped
@@ -172,9 +172,13 @@ def test_kernels_of_experiments_alone_are_not_swept(sums):
 class Loaded:
     """Stands for a loaded binary."""
 
-    def __init__(self, session, kernel, build, toolkit):
-        self.kernel, self.toolkit = kernel, toolkit
-        self.build_key = read_json(build / toolkit / f"{kernel.id}.json", "", "")["build_key"]
+    def __init__(self, session, binary):
+        self.kernel, self.toolkit, self.build_key = binary.kernel, binary.toolkit, binary.build_key
+
+
+def binary(gpu, kernel, build, toolkit):
+    build_key = read_json(build / toolkit / f"{kernel.id}.json", "", "")["build_key"]
+    return loaded.Binary(kernel, toolkit, build_key, "sm_90", build)
 
 
 @pytest.fixture
@@ -185,10 +189,13 @@ def runner(sums, monkeypatch, tmp_path):
         gpu=SimpleNamespace(
             machine={"gpu": "Synthetic GPU", "driver": "000.00", "card": "c1"},
             describe=lambda: {"name": "Synthetic GPU", "driver": "0"},
+            compute_capability=(9, 0),
         ),
         sync=lambda: None,
+        free_bytes=lambda: 3 << 29,
     )
-    monkeypatch.setattr(loaded.Loaded, "built", Loaded)
+    monkeypatch.setattr(loaded.Binary, "built", binary)
+    monkeypatch.setattr(binaries, "Loaded", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
 
@@ -301,6 +308,23 @@ def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sum
         assert len(rows) == 3 * 3 * 5 - 3
         assert sum("left out: cublas.gemm library: it took too long" in line for line in said) == 1
     assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 3
+
+
+def test_a_point_without_memory_has_a_reason_and_is_measured_another_time(runner, sums, tmp_path):
+    _, run = runner
+    first = sums.points(sums.parameters)[0]
+
+    def measure(context, point):
+        if point == first:
+            raise MemoryError("Unable to allocate 10.7 GiB for an array")
+        return sums.measure(context, point)
+
+    rows, _, done = run(replace(sums, measure=measure))
+    assert done and len(rows) == 8 * 5
+    skipped = read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]
+    assert len(skipped) == 5 and all("needs 10.7 GiB, 1.5 GiB are free" in entry["reason"] for entry in skipped)
+    _, said, _ = run()
+    assert sum("/9]" in line for line in said) == 1
 
 
 def test_each_reason_for_leaving_out_is_one_line():

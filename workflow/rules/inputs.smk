@@ -66,7 +66,13 @@ def experiment_sources(family, names):
 RECORDED_EXPERIMENTS = {
     family: names
     for family, declared in PLAN.experiments.items()
-    if (names := [each.name for each in declared if each.name not in PLAN.experiments_here(family)])
+    if (
+        names := [
+            each.name
+            for each in declared
+            if each.name not in (*PLAN.experiments_here(family), *IDLE.experiments.get(family, ()))
+        ]
+    )
 }
 
 
@@ -79,7 +85,7 @@ def experiment_inputs(source):
         f"results/build/{toolkit}/{kernel.id}"
         for kernel in experiment_kernels(source.family, source.names)
         for toolkit in PLAN.timed_with(source.family)
-        if toolkit in PLAN.toolkits_of(kernel)
+        if toolkit in PLAN.runs(kernel)
     ]
     return inputs | {
         "records": [f"{path}.json" for path in built],
