@@ -16,8 +16,8 @@ from gpu_tools import ROOT, compiles, runs, stage
 
 from gemmrepro import registry
 from gemmrepro.build import key, nvcc
-from gemmrepro.errors import UserError
 from gemmrepro.core.architectures import pick_arch
+from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build import compilers
-from gemmrepro.errors import UserError
 from gemmrepro.core.architectures import pick_arch
+from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, loaded
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape

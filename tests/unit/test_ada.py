@@ -9,8 +9,9 @@ import pytest
 from synthetic import CEILINGS, World
 
 from gemmrepro import registry
+from gemmrepro.core.architectures import shared_limit
 from gemmrepro.errors import UserError
-from gemmrepro.gates import ceilings, static
+from gemmrepro.gates import ceilings
 from gemmrepro.judge import judging, rules
 from gemmrepro.judge.calculation import Calculated, Inputs, calculation
 from gemmrepro.operations import Shape

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import timing
-from gemmrepro.core.architectures import pick_arch
 from gemmrepro.build import cutile
 from gemmrepro.build.record import read_build
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure.compilations import Speed, TwoCompilations, difference, relative_speed, shapes_for

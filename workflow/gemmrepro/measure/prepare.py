@@ -13,8 +13,8 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.measure.binaries import NotTimeable, load_timeable
 from gemmrepro.measure.beyond import Room
+from gemmrepro.measure.binaries import NotTimeable, load_timeable
 from gemmrepro.measure.plan import Point, Settings, Skipped, plan_points
 from gemmrepro.measure.records import Records
 from gemmrepro.registry import Kernel, keys
