@@ -145,7 +145,7 @@ class Evidence:
         return Value(f"{kernel}, {n}, {toolkit}", value, value, value, unit, ("counters:" + counter_key(row),))
 
     def open_gates(self, kernels: Sequence[str], toolkit: str) -> list[tuple[str, str]]:
-        """The kernels whose numerical gate has not passed for this toolkit's binary, each with its status or its need."""
+        """The kernels whose numerical gate has not passed for this toolkit's binary, each with its status or need."""
         still_open = []
         for kernel in kernels:
             gate = (self.gates.get(kernel) or {}).get("toolkits", {}).get(toolkit) or {}
