@@ -383,6 +383,7 @@ GPU = SimpleNamespace(
     compute_capability=(9, 0),
     sm_count=132,
     clock_max_mhz=1980,
+    watchdog=None,
     pci_bus="0",
     l2_bytes=1 << 20,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build.record import read_build
+from gemmrepro.build.record import Build, read_build
 from gemmrepro.core.architectures import compiles, pick_arch
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
@@ -67,7 +67,7 @@ class Binary:
         record = read_build(kernel, build, toolkit)
         arch = pick_arch(list(record.archs), gpu.compute_capability)
         if arch is None:
-            raise _no_code(gpu, kernel, toolkit, list(record.archs))
+            raise _no_code(gpu, kernel, record)
         toolkit_major = int(record.toolkit_version.split(".")[0])
         if toolkit_major > gpu.driver_cuda[0]:
             raise UserError(
@@ -80,11 +80,14 @@ class Binary:
         return cls(kernel, toolkit, record.build_key, arch, path)
 
 
-def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserError:
+def _no_code(gpu: Gpu, kernel: Kernel, record: Build) -> UserError:
     """Why a kernel has no machine code for `gpu`, and what to do."""
+    toolkit, archs = record.toolkit, record.archs
     number = compiles(toolkit, gpu.compute_capability)
     if number is None:
         return UserError(f"not compiled for {gpu.arch}: {toolkit} does not know it")
+    if message := record.refused.get(f"sm_{number}"):
+        return UserError(f"not built for sm_{number}: {' '.join(message.splitlines()[:2])}")
     if not archs:
         return UserError(
             f"{kernel.id} was not compiled with {toolkit}; take {kernel.family} out of compiled_once in the "
