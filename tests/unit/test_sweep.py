@@ -471,6 +471,9 @@ def test_a_point_that_runs_out_of_memory_is_left_out_with_the_reason_and_the_oth
     reason = "256x256x256: needs 5.0 GiB, 1.5 GiB are free"
     assert plan.Skipped("ladder.a", "cuda13", reason) in results.wrong(sweep)
     assert any("not timed: ladder.a cuda13 at 256x256x256: needs 5.0 GiB" in line for line in said)
+    of = sweep.records
+    again = records.Records(of.journal, MACHINE, SETTINGS, sweep.versions, of.build_key, of.run_key, free=9 << 30)
+    assert again.check(sweep.points[0]) is None  # with other memory it is tried again
 
 
 def test_points_of_one_problem_are_measured_together_round_by_round(sweep):

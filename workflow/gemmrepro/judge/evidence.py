@@ -102,7 +102,7 @@ class Evidence:
     def check_runs(self, kernel: str) -> None:
         """Raises NotMeasured for a kernel that cannot run on this GPU, or failed its gate."""
         if needs := self.lacking.get(kernel):
-            raise NotMeasured(f"{kernel} needs {needs}")
+            raise NotMeasured(f"this GPU cannot run {kernel}, which needs {needs}")
         self.check_gate(kernel)
 
     def _pick(self, table: pd.DataFrame, subject: str) -> pd.Series:

@@ -159,6 +159,6 @@ def prepare(
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
-        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key, run_key),
+        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key, run_key, room.free),
         free=room.free,
     )

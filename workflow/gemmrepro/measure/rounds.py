@@ -154,10 +154,10 @@ class Rounds:
         if not shortest or not workspace.has_inputs:
             return
         seconds = [self._second(point, workspace, median) for point, median in shortest.values()]
-        judged = self.if_it_fits(
+        messages = self.if_it_fits(
             [point for point, _ in shortest.values()], lambda: SecondLook(workspace, timer).judge(seconds)
         )
-        for (point, median), message in zip(shortest.values(), judged or (), strict=judged is not None):
+        for (point, median), message in zip(shortest.values(), messages or (), strict=messages is not None):
             check = records.check(point)
             if check is not None:
                 judged = replace(check, passed=not message, message=message, confirmed=True, confirmed_us=median)
