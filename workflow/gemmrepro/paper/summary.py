@@ -1,16 +1,13 @@
-"""The abstract's numbers: each family's best kernel, how many kernels run on the GPU, and how many pass their gates."""
+"""The abstract's numbers: each family's best kernel, and how many kernels pass their gates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gemmrepro import registry
-from gemmrepro.measure.rows import Measurements, capability_of
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.rows import RowView
 from gemmrepro.paper.table import LevelView
-from gemmrepro.registry.requirements import tally
 
 
 @dataclass(frozen=True)
@@ -41,27 +38,6 @@ class GateTally:
     static: int
     numeric: int
     failed: int
-
-
-@dataclass(frozen=True)
-class Runnable:
-    """How many of all kernels the GPU can run, and what the others need, each with its count; none if all run."""
-
-    kernels: int
-    run: int
-    reasons: Mapping[str, int]
-
-    @property
-    def lines(self) -> list[str]:
-        """A line for each reason: "63 need Hopper (sm_90a)"."""
-        return [f"{count} need{'s' if count == 1 else ''} {needs}" for needs, count in self.reasons.items()]
-
-
-def runnable(families: Iterable[str], measured: Iterable[Measurements]) -> Runnable:
-    """What the GPU behind `measured` can run of the registered kernels of `families`."""
-    kernels, capability = [kernel for name in families for kernel in registry.kernels(name)], capability_of(measured)
-    counts = dict(tally(kernels, capability)) if capability else {"": len(kernels)}
-    return Runnable(len(kernels), counts.pop("", 0), counts)
 
 
 def headlines(families: Sequence[FamilyView]) -> list[Headline]:
