@@ -49,7 +49,6 @@ from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.search import SEARCH, search_script
-from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
 
