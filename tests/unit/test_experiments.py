@@ -28,7 +28,7 @@ from gemmrepro.experiments.run import Context, Subject, run_keys
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
-from gemmrepro.measure import binaries, recorded
+from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.plan import Skipped
@@ -172,13 +172,9 @@ def test_kernels_of_experiments_alone_are_not_swept(sums):
 class Loaded:
     """Stands for a loaded binary."""
 
-    def __init__(self, session, binary):
-        self.kernel, self.toolkit, self.build_key = binary.kernel, binary.toolkit, binary.build_key
-
-
-def binary(gpu, kernel, build, toolkit):
-    build_key = read_json(build / toolkit / f"{kernel.id}.json", "", "")["build_key"]
-    return loaded.Binary(kernel, toolkit, build_key, "sm_90", build)
+    def __init__(self, session, kernel, build, toolkit):
+        self.kernel, self.toolkit = kernel, toolkit
+        self.build_key = read_json(build / toolkit / f"{kernel.id}.json", "", "")["build_key"]
 
 
 @pytest.fixture
@@ -194,8 +190,8 @@ def runner(sums, monkeypatch, tmp_path):
         sync=lambda: None,
         free_bytes=lambda: 3 << 29,
     )
-    monkeypatch.setattr(loaded.Binary, "built", binary)
-    monkeypatch.setattr(binaries, "Loaded", Loaded)
+    monkeypatch.setattr(loaded.Binary, "built", Loaded)
+    monkeypatch.setattr(loaded.Loaded, "built", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
 

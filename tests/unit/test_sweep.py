@@ -19,7 +19,7 @@ from gemmrepro.core.journal import Journal, card_of
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
-from gemmrepro.gpu.loaded import Binary
+from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.measure import binaries, plan, prepare, profiler, records, results, rounds
 from gemmrepro.measure.beyond import Room
@@ -545,8 +545,8 @@ def prepared(tmp_path, said, monkeypatch):
     library = baselines.Baseline("cublas.sgemm", "cuBLAS", "gemm", None, lambda session: "cuBLAS 1.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
     monkeypatch.setattr(binaries, "read_build", lambda *_: SimpleNamespace(build_key="k1"))
-    monkeypatch.setattr(Binary, "built", lambda *_: SimpleNamespace(arch="sm_90", build_key="k1"))
-    monkeypatch.setattr(binaries, "Loaded", lambda session, binary: binary)
+    for stage in (Binary, Loaded):
+        monkeypatch.setattr(stage, "built", lambda *_: SimpleNamespace(arch="sm_90", build_key="k1"))
 
     def run(free, supervised=False):
         limit = free if supervised else None

@@ -42,6 +42,6 @@ def load_timeable(session: Session, kernel: Kernel, toolkit: str, build: Path, g
     if reason := not_timeable(kernel.id, toolkit, binary.build_key, gates):
         raise NotTimeable(reason)
     try:
-        return Loaded(session, binary)
+        return Loaded.built(session, kernel, build, toolkit)
     except UserError as error:
         raise NotTimeable(str(error)) from None
