@@ -20,7 +20,7 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core import paths
-from gemmrepro.gpu.device import pick_arch
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
