@@ -9,7 +9,10 @@ JUDGES = ["gates.operations"]
 # What recordings are held against, beside the code.
 RECORDING_RULES = [
     checked_out("kernels/chips.yaml"),
-    *(checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("chips", "run", "gates", "sanitizers", "manifest")),
+    *(
+        checked_out(f"workflow/schemas/{name}.schema.yaml")
+        for name in ("chips", "run", "gates", "sanitizers", "manifest")
+    ),
 ]
 
 

@@ -35,7 +35,6 @@ if PLAN.nothing_of(FAMILIES):
 
     ruleorder: unmeasured > measure
 
-
     if IDLE.regimes:
 
         ruleorder: unmeasured > measure_regimes
