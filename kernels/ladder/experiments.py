@@ -196,6 +196,16 @@ WALKED_WHOLE = 64 * MIB
 """Up to this size a walk through all links precedes the timed one; beyond, L2 is flushed."""
 SIZES = [2**16, 2**20, *(2**power for power in range(22, 31))]
 L2_BYTES, DRAM_BYTES = 8 * MIB, 256 * MIB
+MOST_OF_L2 = 0.65
+"""The share of L2 that an array may have which is to stay there."""
+
+
+def in_l2(context: Any, size: int, largest: int = 0) -> int:
+    """`size` as it is where this GPU's L2 holds it, and `largest`; else over the power of two that makes both fit."""
+    fits = MOST_OF_L2 * context.session.gpu.l2_bytes
+    while max(size, largest) > fits:
+        size, largest = size // 2, largest // 2
+    return size
 
 
 def _latency_points(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -252,6 +262,8 @@ def _row(
 
 def _measure_latency(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     level, size = point["level"], point["bytes"]
+    if level.startswith("L2"):
+        size = in_l2(context, size)
     probe = {"registers": CHAIN, "shared memory": WALK_SHARED}.get(level, WALK_GLOBAL)
     for subject in context.subjects:
         if subject.kernel != probe:
@@ -379,7 +391,8 @@ def _measure_bandwidth(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
     session, level, passes = context.session, point["level"], point["passes"]
     cupy.get_default_memory_pool().free_all_blocks()
     # Shared memory: eight full waves of two blocks an SM.
-    n = 16 * session.gpu.sm_count * STREAM_CHUNK if level == "shared memory" else point["bytes"] // 4
+    size = in_l2(context, point["bytes"], max(context.parameters["l2_bytes"])) if level == "L2" else point["bytes"]
+    n = 16 * session.gpu.sm_count * STREAM_CHUNK if level == "shared memory" else size // 4
     words = draw_words(n, 1, cupy)
     sums = cupy.zeros(n // STREAM_CHUNK * passes, cupy.int32)
     for subject in context.subjects:

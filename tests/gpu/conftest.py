@@ -16,6 +16,7 @@ from gpu_tools import ROOT, compiles, runs, stage
 
 from gemmrepro import registry
 from gemmrepro.build import key, nvcc
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 
@@ -49,7 +50,7 @@ def current(kernel: registry.Kernel, folder: Path, session: device.Session) -> b
         record = json.loads((folder / f"{kernel.id}.json").read_text())
     except (OSError, ValueError):
         return False
-    fits = device.pick_arch(list(record["archs"]), session.gpu.compute_capability) is not None
+    fits = pick_arch(list(record["archs"]), session.gpu.compute_capability) is not None
     return fits and record["build_key"] == key.build_key(kernel, record["toolkit_version"], record.get("packages"))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build import compilers
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, loaded
 from gemmrepro.operands import Operands
@@ -38,7 +39,7 @@ def runs(kernel: registry.Kernel, session: device.Session) -> bool:
     capability = session.gpu.compute_capability
     if any(session.gpu.arch.removeprefix("sm_") in refusal.archs for refusal in kernel.promises.refusals):
         return False
-    return capability >= kernel.platform.min_capability and device.pick_arch(archs, capability) is not None
+    return capability >= kernel.platform.min_capability and pick_arch(archs, capability) is not None
 
 
 def compiles(kernel: registry.Kernel) -> bool:

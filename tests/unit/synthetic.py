@@ -20,7 +20,7 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core import paths
-from gemmrepro.gpu.device import pick_arch
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
@@ -93,6 +93,21 @@ def hot_loop(loads: int, multiply_adds: int) -> str:
     lines += [f"        /*{16 * i:04x}*/  LDG.E R{i}, desc[UR4][R2.64+{4 * i:#x}] ;" for i in range(loads)]
     lines += [f"        /*{16 * i:04x}*/  FFMA R0, R{i}, R1, R0 ;" for i in range(multiply_adds)]
     return "\n".join([*lines, "        @!P0 BRA `(.L_x_1) ;"])
+
+
+CODE = {
+    "registers": 40,
+    "spill_store_bytes": 0,
+    "spill_load_bytes": 0,
+    "stack_bytes": 0,
+    "shared_bytes": 8192,
+    "barriers": 1,
+    "constant_bytes": 400,
+    "instructions": {},
+    "instruction_total": 700,
+    "hot_loop": "",
+}
+"""Machine code in a build record."""
 
 
 def write_build(
@@ -232,15 +247,8 @@ class World:
         for toolkit in TOOLKITS:
             archs = {
                 arch: {
-                    "registers": 40,
-                    "spill_store_bytes": 0,
-                    "spill_load_bytes": 0,
-                    "stack_bytes": 0,
-                    "shared_bytes": 8192,
-                    "barriers": 1,
-                    "constant_bytes": 400,
+                    **CODE,
                     "instructions": dict(self.instructions),
-                    "instruction_total": 700,
                     "hot_loop": hot_loop(max(1, round(loads * 512)), 512),
                 }
                 for arch in ARCHS[toolkit]

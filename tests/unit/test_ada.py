@@ -9,8 +9,9 @@ import pytest
 from synthetic import CEILINGS, World
 
 from gemmrepro import registry
+from gemmrepro.core.architectures import shared_limit
 from gemmrepro.errors import UserError
-from gemmrepro.gates import ceilings, static
+from gemmrepro.gates import ceilings
 from gemmrepro.judge import judging, rules
 from gemmrepro.judge.calculation import Calculated, Inputs, calculation
 from gemmrepro.operations import Shape
@@ -86,7 +87,7 @@ def test_launches_cover_c_and_fit_every_target(kernel):
     ring = p["stages"] * (p["bm"] + p["bn"]) * p["bk"] * 2
     assert ring <= launch.shared_bytes <= ring + 64 * 1024 + 1024
     for target in registry.targets(kernel, ARCHS):
-        assert launch.shared_bytes <= static.shared_limit(target)
+        assert launch.shared_bytes <= shared_limit(target)
 
 
 def test_blocks_that_stay_are_as_many_as_the_gpu_holds():

@@ -11,12 +11,16 @@ import yaml
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.host import architectures
+from gemmrepro.core.architectures import COMPILED, pick_arch
+from gemmrepro.experiments import results
+from gemmrepro.host import architectures, unmeasured
 from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.host.plan import LONGEST, Plan
 from gemmrepro.judge import claims
 from gemmrepro.judge.metrics import METRICS
+from gemmrepro.measure import rows
 from gemmrepro.measure.plan import Settings
+from gemmrepro.registry.requirements import requirement, tally
 
 CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
 
@@ -67,10 +71,86 @@ def test_every_machine_code_that_a_claim_names_is_compiled():
             assert arch in {f"sm_{made}" for made in compiled_for(kernel, toolkit, plan)}, kernel
 
 
-def test_a_toolkit_older_than_the_gpu_compiles_the_newest_that_it_knows():
-    plan = Plan(CONFIG, "live", HostGpu("NVIDIA B200", 100, ""))
-    assert compiled_for("ladder.coalesced", "cuda12", plan) == ["90"]
-    assert compiled_for("ladder.coalesced", "cuda13", plan) == ["100"]
+CAPABILITIES = (70, 75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121, 130)
+"""Of GPUs that the toolkits know, of some that only one does, and of one that none does."""
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_what_a_gpu_can_run_is_compiled_for_it_and_measured_and_the_rest_has_a_reason(capability):
+    plan, here = Plan(CONFIG, "live", HostGpu("A GPU", capability)), divmod(capability, 10)
+    counts = tally(plan.kernels.values(), here)
+    assert sum(counts.values()) == len(list(registry.kernels()))
+    for kernel in plan.kernels.values():
+        made = {toolkit: set(map(int, plan.architectures(kernel, toolkit))) for toolkit in plan.toolkits_of(kernel)}
+        assert all(archs <= set(COMPILED[toolkit]) for toolkit, archs in made.items()), kernel.id
+        able = [
+            toolkit
+            for toolkit in made
+            if pick_arch([f"sm_{each}" for each in compiled_for(kernel.id, toolkit, plan)], here)
+        ]
+        needs = requirement(kernel, here)
+        assert plan.runs(kernel) == ([] if needs else able), kernel.id
+        assert set(plan.measured_with(kernel)) <= set(plan.compiling(kernel)), kernel.id
+        used = kernel.timing.timed or any(kernel.id in each.kernels for of in plan.experiments.values() for each in of)
+        assert bool(plan.measured_with(kernel)) == (used and not needs), kernel.id
+    assert counts.get("", 0) == sum(bool(plan.runs(kernel)) for kernel in plan.kernels.values())
+    for family in plan.families:  # a sweep, or the word that there is none
+        assert plan.has_sweep(family) != (family in plan.idle.sweeps)
+
+
+@pytest.mark.parametrize(("capability", "toolkit"), [(89, "cuda12"), (90, "cuda12"), (100, "cuda13"), (121, "cuda13")])
+def test_a_family_is_timed_with_the_next_toolkit_where_its_own_does_not_compile_for_the_gpu(capability, toolkit):
+    plan = Plan(CONFIG, "live", HostGpu("A GPU", capability))
+    pinned = {"ladder", "hopper", "ada"}
+    assert {plan.timed_with(family) for family in pinned} == {(toolkit,)}
+    assert Settings.of(plan.settings["sweep"], "ladder").toolkits == (toolkit,)
+    instead = plan.settings["sweep"].get("instead_of", {})
+    assert instead == ({} if toolkit == "cuda12" else dict.fromkeys(pinned, "cuda12"))
+
+
+def test_a_listed_architecture_is_joined_by_one_that_the_toolkit_knows_and_the_gpu_runs():
+    listed = CONFIG | {"build": {"cuda12": [80], "cuda13": [80]}}
+    kernel = registry.kernel("ladder.naive")
+    for capability, expected in ((88, (["80", "87"], ["80", "88"])), (100, (["80"], ["80", "100"]))):
+        plan = Plan(listed, "live", HostGpu("A GPU", capability))
+        assert tuple(plan.architectures(kernel, name) for name in plan.toolkits) == expected
+
+
+@pytest.mark.parametrize(
+    ("kernel", "capability", "needs"),
+    [
+        ("hopper.wgmma", 89, "Hopper (sm_90a)"),
+        ("hopper.wgmma", 100, "Hopper (sm_90a)"),
+        ("ada.warp_tiles", 86, "144 KiB of shared memory a block, where sm_86 has 99"),
+        ("ada.warp_tiles", 87, ""),
+        ("cutile.matmul_fp8_e5m2", 87, "Hopper, data-center Blackwell or RTX Blackwell (its compiler refuses sm_86)"),
+        ("ladder.naive", 75, "compute capability 8.0"),
+        ("ladder.naive", 130, "a toolkit that compiles for sm_130"),
+        ("ozaki.fused_bf16_d5", 103, ""),
+    ],
+)
+def test_what_a_kernel_needs_is_told_by_its_record(kernel, capability, needs):
+    assert requirement(registry.kernel(kernel), divmod(capability, 10)) == needs
+
+
+def test_what_the_gpu_cannot_run_starts_nothing_there():
+    ada, hopper = (Plan(CONFIG, "live", HostGpu("A GPU", capability)) for capability in (89, 90))
+    assert {"hopper", "crt", "pytorch"} <= set(ada.idle.sweeps) and hopper.idle.sweeps == ("pytorch",)
+    assert "hopper" in ada.idle.regimes and not hopper.idle.regimes
+    assert "layouts" not in ada.experiments_here("hopper") and "layouts" in hopper.experiments_here("hopper")
+    assert ada.numbers_of("hopper") == [] and ada.evidence("hopper") == "--gpu 8.9"
+    assert set(ada.nothing_of(ada.families)) >= {
+        "results/measure/hopper/run.json",
+        "results/regimes/hopper/summary.csv",
+        "results/experiments/hopper/layouts.json",
+    }
+    assert not Plan(CONFIG, "recorded", None).nothing_of(CONFIG["families"])
+
+
+def test_nothing_measured_reads_as_no_rows(tmp_path):
+    unmeasured.write_nothing(tmp_path, ["hopper"], ["hopper"], {"hopper": ["layouts"]})
+    assert rows.load(tmp_path / "measure", "hopper").source == "none"
+    assert results.load(tmp_path / "experiments", "hopper")["layouts"].source == "none"
 
 
 def test_a_listed_architecture_is_compiled_and_no_other():

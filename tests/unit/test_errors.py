@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError, run_stage, shortage
 
 FULL = Path("/dev/full")
 """Writing to it fails for want of space."""
@@ -56,6 +56,35 @@ def test_a_file_without_a_name_is_a_result(capsys) -> None:
             file.write(b"1")
 
     assert "while writing a result;" in said(capsys, write)
+
+
+class OutOfMemoryError(Exception):
+    """As CuPy and PyTorch call theirs."""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes (allocated so far: 0 bytes)."),
+            "needs 4.0 GiB",
+        ),
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 12.50 GiB. GPU 0 has 11 GiB."), "needs 12.5 GiB"),
+        (RuntimeError("cudaErrorMemoryAllocation: out of memory"), "needs more memory than there is"),
+        (RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: no more device memory"), "needs more memory than there is"),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), "needs more memory than there is"),
+        (MemoryError("Unable to allocate 10.7 GiB for an array with shape (5,)"), "needs 10.7 GiB"),
+        (MemoryError(), "needs more memory than there is"),
+    ],
+)
+def test_whichever_library_ran_out_of_memory_the_reason_is_one_line(error, reason, capsys) -> None:
+    assert shortage(error) == reason and shortage(error, 3 << 29) == f"{reason}, 1.5 GiB are free"
+
+    def run() -> None:
+        raise error
+
+    assert reason in said(capsys, run)
+    assert not shortage(ValueError("the shape is wrong")) and not shortage(UserError("it needs sm_90a"))
 
 
 def test_other_errors_stay_as_they_are(source, tmp_path, capsys) -> None:

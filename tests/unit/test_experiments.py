@@ -185,9 +185,12 @@ def runner(sums, monkeypatch, tmp_path):
         gpu=SimpleNamespace(
             machine={"gpu": "Synthetic GPU", "driver": "000.00", "card": "c1"},
             describe=lambda: {"name": "Synthetic GPU", "driver": "0"},
+            compute_capability=(9, 0),
         ),
         sync=lambda: None,
+        free_bytes=lambda: 3 << 29,
     )
+    monkeypatch.setattr(loaded.Binary, "built", Loaded)
     monkeypatch.setattr(loaded.Loaded, "built", Loaded)
     library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
@@ -301,6 +304,23 @@ def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sum
         assert len(rows) == 3 * 3 * 5 - 3
         assert sum("left out: cublas.gemm library: it took too long" in line for line in said) == 1
     assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 3
+
+
+def test_a_point_without_memory_has_a_reason_and_is_measured_another_time(runner, sums, tmp_path):
+    _, run = runner
+    first = sums.points(sums.parameters)[0]
+
+    def measure(context, point):
+        if point == first:
+            raise MemoryError("Unable to allocate 10.7 GiB for an array")
+        return sums.measure(context, point)
+
+    rows, _, done = run(replace(sums, measure=measure))
+    assert done and len(rows) == 8 * 5
+    skipped = read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]
+    assert len(skipped) == 5 and all("needs 10.7 GiB, 1.5 GiB are free" in entry["reason"] for entry in skipped)
+    _, said, _ = run()
+    assert sum("/9]" in line for line in said) == 1
 
 
 def test_each_reason_for_leaving_out_is_one_line():
@@ -457,6 +477,19 @@ def test_a_column_that_follows_from_its_row_is_computed_again(family, name, colu
         UserError, match=rf"line 2 .* is corrupt: {follows} is .*, and from the rest of its row follows"
     ):
         check_rows(declared, rows, path, 1980)
+
+
+@pytest.mark.parametrize("mib", [3, 6, 40, 50, 60, 72])
+def test_levels_called_l2_fit_the_l2_of_the_gpu_and_are_as_recorded_where_they_do(mib):
+    module = experiments.beside("ladder", "experiments.py")
+    context = SimpleNamespace(session=SimpleNamespace(gpu=SimpleNamespace(l2_bytes=mib << 20)))
+    declared = module.BANDWIDTH.parameters["l2_bytes"]
+    sizes = [module.in_l2(context, size, max(declared)) for size in declared]
+    latency = module.in_l2(context, module.L2_BYTES)
+    assert len(set(sizes)) == len(declared) and max(*sizes, latency) < 0.7 * (mib << 20)
+    assert min(sizes) >= 1 << 17 and latency >= 1 << 20
+    if mib >= 50:
+        assert (sizes, latency) == (declared, module.L2_BYTES)
 
 
 def test_clocks_in_columns_that_are_not_there_are_refused(sums):

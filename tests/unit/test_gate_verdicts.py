@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +19,7 @@ from gemmrepro.gates import combined, numeric
 from gemmrepro.gates.compare import Verdict
 from gemmrepro.gates.gate import Case, Gate, Judged
 from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.memory import Memory, needed_memory
 from gemmrepro.gates.numeric import Wanted
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu.loaded import Loaded
@@ -161,9 +164,40 @@ def test_a_context_is_usable_unless_waiting_for_it_fails():
 def test_who_exceeds_the_time_fails_with_every_toolkit_that_was_built(tmp_path, monkeypatch):
     monkeypatch.setattr(numeric.device, "described", lambda: MACHINE)
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    found = numeric.unfinished(WANTED, tmp_path, "it did not end")
+    found = numeric.unfinished(WANTED, tmp_path, "failed", "it did not end")
     assert list(found["toolkits"]) == ["cuda13"] and found["toolkits"]["cuda13"]["status"] == "failed"
     assert found["toolkits"]["cuda13"]["reason"] == "it did not end"
+
+
+def test_a_case_without_memory_is_no_failure(gates, tmp_path, monkeypatch):
+    def fail(self, *_):
+        raise MemoryError("Unable to allocate 10.7 GiB for an array")
+        yield
+
+    monkeypatch.setattr(Says, "cases", fail)
+    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
+    judged = numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    assert (judged["status"], judged["reason"], judged["cases"]) == ("not run", "needs 10.7 GiB", [])
+
+
+def test_processes_share_what_memory_is_free_and_what_never_fits_is_left_out():
+    copy = needed_memory(registry.kernel("cute.copy_vectors"))
+    assert 4 << 30 < copy[0] < 5 << 30 and copy[1] > 10 << 30
+    assert needed_memory(NAIVE)[0] < 1 << 30
+    small = Memory(3 << 30, None)
+    assert re.fullmatch(r"needs 4\.\d GiB, 3\.0 GiB are free", small.lacks(copy))
+    assert "GiB of the host's memory, 8.0 GiB are free" in Memory(None, 8 << 30).lacks(copy)
+    room, running, most = Memory(2 * copy[0], None), [], []
+
+    def judge(_):
+        with room.taken(copy):
+            running.append(1)
+            most.append(len(running))
+            running.pop()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(judge, range(64)))
+    assert max(most) <= 2 and not Memory(None, None).lacks(copy)
 
 
 # What a verdict may be used for

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gemmrepro import registry
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import limits
@@ -63,7 +64,8 @@ def data(names: dict[str, dict], run: dict | None = None, source: str = "live") 
         )
         measured[name] = Measurements(name, rows(**own), pd.DataFrame(), (run or RUN) | {"skipped": skipped})
     verdicts = VerdictsView((), "A GPU", source, {})
-    return limits.Data(SimpleNamespace(verdicts=verdicts, measured=measured, regimes={}, locks=["a lock"]), families)
+    inputs = SimpleNamespace(verdicts=verdicts, measured=measured, regimes={}, locks=["a lock"], config={})
+    return limits.Data(inputs, families)
 
 
 def said(of: limits.Data) -> dict[str, list[str]]:
@@ -110,6 +112,21 @@ def test_a_limit_names_the_family_that_it_holds_of(limit, own):
     assert set(after) == {*before, limit}
     if limit != "stale rows":
         assert all("cute" in sentence and "ladder" not in sentence for sentence in after[limit])
+
+
+def test_what_the_gpu_cannot_run_is_counted_first_one_line_a_reason_and_told_no_second_time():
+    skipped = [{"kernel": "hopper.wgmma", "toolkit": "cuda12", "reason": "needs Hopper (sm_90a)"}]
+    run = RUN | {"gpu": RUN["gpu"] | {"compute_capability": "8.9"}}
+    of = data({"ladder": {}, "hopper": {"skipped": skipped}}, run)
+    found = said(of)
+    every = sum(len(list(registry.kernels(name))) for name in ("ladder", "hopper"))
+    assert of.runnable.run + sum(of.runnable.reasons.values()) == of.runnable.kernels == every
+    (sentence,) = found["kernels that cannot run"]
+    assert sentence.startswith(f"Of {every} kernels {of.runnable.run} run on this GPU; 2")
+    assert "need Hopper (sm_90a)" in sentence and "kernels not timed" not in found
+    assert "hopper" in found.pop("one toolkit", ["hopper"])[0]
+    of.inputs.config["sweep"] = {"instead_of": {"hopper": "cuda12"}}
+    assert "hopper: cuda12" in said(of)["another toolkit"][0]
 
 
 def test_counters_that_nothing_asks_for_are_no_limit():

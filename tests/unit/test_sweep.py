@@ -3,26 +3,32 @@
 import csv
 import io
 import json
+import re
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from records import record
+from support import ROOT
 
 from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.core.journal import Journal, card_of
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
-from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.measure import binaries, plan, prepare, profiler, records, results, rounds
+from gemmrepro.measure.beyond import Room
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
 from gemmrepro.measure.recording import check_cells
 from gemmrepro.operands import work
 from gemmrepro.operations import Problem, Shape
 
+CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
 MACHINE = {"gpu": "GPU A", "driver": "1.0", "card": "c1"}
 
 
@@ -216,14 +222,68 @@ def test_a_missing_or_corrupt_verdict_is_an_error(tmp_path, text):
         plan.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
 
 
-def test_a_size_that_does_not_fit_is_refused_with_size_and_bytes():
-    points, _ = plan.plan_points([make("a")], [256, 8192], ["cuda13"], ["cold"], lambda *_: None)
-    l2 = 60 << 20
-    needed = plan.needed_bytes(Problem(), Shape.cube(8192), l2)
+def gpu(capability=(8, 9), sms=128, mhz=2520, **facts):
+    """What the limits of memory and time read of a GPU; by default of an RTX 4090."""
+    facts = {"l2_bytes": 60 << 20, "watchdog": None} | facts
+    return SimpleNamespace(compute_capability=capability, sm_count=sms, clock_max_mhz=mhz, **facts)
+
+
+def beyond(kernel, free, on=None):
+    return Room(on or gpu(), free).beyond(kernel, Shape.cube(8192))
+
+
+def test_a_size_that_does_not_fit_is_left_out_with_the_bytes_that_it_needs_and_that_are_free():
+    needed = plan.needed_bytes(Problem(), Shape.cube(8192), 60 << 20)
     assert needed > 3 * 4 * 8192**2 + 16 * 8192**2
-    plan.check_memory(points, needed, l2, "GPU A")
-    with pytest.raises(UserError, match=rf"8192x8192x8192 needs {needed} bytes .* GPU A has {needed - 1} free"):
-        plan.check_memory(points, needed - 1, l2, "GPU A")
+    room = Room(gpu(), needed - 1)
+    assert not beyond(make("a"), needed) and Room(gpu(), needed).beyond(make("a"), Shape.cube(256)) == ""
+    points, skipped = plan.plan_points(
+        [make("a")], [256, 8192], ["cuda13"], ["cold"], lambda *_: None, beyond=room.beyond
+    )
+    assert {point.shape.n for point in points} == {256} and "cublas.sgemm" in {point.kernel for point in points}
+    amount = f"{needed / 2**30:.1f} GiB"
+    assert [one.reason for one in skipped] == [f"8192x8192x8192: needs {amount}, {amount} are free"]
+    own = registry.kernel("ozaki.fused_bf16_d5")
+    needed = plan.needed_bytes(own.problem, Shape.cube(8192), 60 << 20) + plan.own_bytes(own, Shape.cube(8192))
+    assert beyond(own, needed - 1).startswith("needs ") and not beyond(own, needed)
+
+
+@pytest.mark.parametrize("free", [5 << 30, 11 << 30, 19 << 30, 140 << 30])
+@pytest.mark.parametrize("family", registry.family_names())
+def test_no_family_is_lost_for_a_size_on_a_small_gpu(family, free):
+    """At the default sizes, some of which are too large for a GPU of 6, 12 or 20 GB."""
+    kernels = [kernel for kernel in registry.kernels(family) if kernel.timing.timed]
+    settings = plan.Settings.of(CONFIG["sweep"], family)
+    room = Room(gpu((9, 0), 132, 1980, l2_bytes=50 << 20), free)
+    points, skipped = plan.plan_points(
+        kernels, settings.sizes, settings.toolkits, settings.caches, lambda *_: None, settings.is_timed_at, room.beyond
+    )
+    assert all(
+        re.search(r"needs [\d.]+ GiB, [\d.]+ GiB are free$|timed up to|cannot run", one.reason) for one in skipped
+    )
+    lacking = [one for one in skipped if "GiB are free" in one.reason]
+    assert bool(points) == bool(kernels) and not (lacking and free > 100 << 30)
+
+
+DOUBLE = {"dtype_in": "fp64", "dtype_acc": "fp64", "dtype_out": "fp64", "baseline": "cublas.gemm"}
+
+
+@pytest.mark.parametrize(
+    ("on", "n", "dtype", "reason"),
+    [
+        (gpu(), 8192, DOUBLE, ""),
+        (gpu(), 16384, DOUBLE, "a launch takes about 6.8 s in FP64 here; the limit is 5"),
+        (gpu(), 16384, {}, ""),  # 27 s of references
+        (gpu((8, 6), 28, 1780), 16384, {}, "its reference takes about 176 s in FP64 here; the limit is 30"),
+        (gpu((8, 6), 28, None), 16384, {}, "its reference takes about 209 s in FP64 here; the limit is 30"),
+        (gpu((9, 0), 132, 1980, watchdog=True), 16384, DOUBLE, ""),
+        (gpu((8, 6), 84, 1800), 8192, DOUBLE, ""),
+        (gpu((8, 6), 84, 1500, watchdog=True), 8192, DOUBLE, "2.2 s in FP64 here; the watchdog of this GPU's display"),
+    ],
+)
+def test_a_size_whose_products_in_fp64_take_too_long_here_is_left_out_with_the_seconds(on, n, dtype, reason):
+    found = Room(on, 1 << 50).beyond(make("a", **dtype), Shape.cube(n))
+    assert reason in found and bool(found) == bool(reason)
 
 
 def test_needed_memory_covers_the_copies_that_rotation_makes():
@@ -279,7 +339,7 @@ def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
     ],
 )
 def test_a_gpu_runs_code_of_its_own_major_version_and_no_later_minor(archs, capability, picked):
-    assert device.pick_arch(archs, capability) == picked
+    assert pick_arch(archs, capability) == picked
 
 
 @pytest.mark.parametrize(
@@ -316,7 +376,17 @@ SETTINGS = plan.Settings.of(
     },
     "ladder",
 )
-GPU = SimpleNamespace(name="GPU A", machine=MACHINE, arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
+GPU = SimpleNamespace(
+    name="GPU A",
+    machine=MACHINE,
+    arch="sm_90",
+    compute_capability=(9, 0),
+    sm_count=132,
+    clock_max_mhz=1980,
+    watchdog=None,
+    pci_bus="0",
+    l2_bytes=1 << 20,
+)
 
 
 @pytest.fixture
@@ -376,6 +446,34 @@ def test_a_subject_whose_check_failed_is_not_measured_and_is_reported(sweep):
     sweep.records.keep_round(library, 1, timed([1.0]))
     assert sweep.todo() == [(0, library), (2, library)]
     assert results.wrong(sweep) == [plan.Skipped("ladder.a", "cuda13", "wrong at 256x256x256: 3 elements are wrong")]
+
+
+@pytest.mark.parametrize("place", ["operands", "check", "samples"])
+def test_a_point_that_runs_out_of_memory_is_left_out_with_the_reason_and_the_others_are_measured(
+    sweep, said, monkeypatch, place
+):
+    class OutOfMemoryError(Exception):  # as CuPy's and PyTorch's are called
+        pass
+
+    def fail(*_):
+        raise OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes (allocated so far: 1,073,741,824 bytes).")
+
+    sweep.session.free_bytes = lambda: 3 << 29
+    workspace = SimpleNamespace(check=lambda *_: records.Check(True), forget_reference=lambda: None, has_inputs=False)
+    if place == "check":
+        workspace.check = fail
+    monkeypatch.setattr(rounds, "Workspace", fail if place == "operands" else lambda *_: workspace)
+    monkeypatch.setattr(rounds.timing, "Timer", lambda session: None)
+    run = rounds.Rounds(sweep, said.append)
+    monkeypatch.setattr(run, "bind", lambda *_: None)
+    monkeypatch.setattr(run, "_measure", fail)
+    assert run.run(0, None) and not results.gather(sweep)
+    reason = "256x256x256: needs 5.0 GiB, 1.5 GiB are free"
+    assert plan.Skipped("ladder.a", "cuda13", reason) in results.wrong(sweep)
+    assert any("not timed: ladder.a cuda13 at 256x256x256: needs 5.0 GiB" in line for line in said)
+    of = sweep.records
+    again = records.Records(of.journal, MACHINE, SETTINGS, sweep.versions, of.build_key, of.run_key, free=9 << 30)
+    assert again.check(sweep.points[0]) is None  # with other memory it is tried again
 
 
 def test_points_of_one_problem_are_measured_together_round_by_round(sweep):
@@ -447,12 +545,14 @@ def prepared(tmp_path, said, monkeypatch):
     library = baselines.Baseline("cublas.sgemm", "cuBLAS", "gemm", None, lambda session: "cuBLAS 1.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
     monkeypatch.setattr(binaries, "read_build", lambda *_: SimpleNamespace(build_key="k1"))
-    monkeypatch.setattr(Loaded, "built", lambda *_: SimpleNamespace(arch="sm_90", build_key="k1"))
+    for stage in (Binary, Loaded):
+        monkeypatch.setattr(stage, "built", lambda *_: SimpleNamespace(arch="sm_90", build_key="k1"))
 
     def run(free, supervised=False):
+        limit = free if supervised else None
         session = SimpleNamespace(gpu=GPU, trials=Trials(), free_bytes=lambda: free)
         folders = (tmp_path / "build", tmp_path / "gates", tmp_path / "begun")
-        return prepare.prepare(session, prepare.timed_kernels("ladder"), SETTINGS, *folders, said.append, supervised)
+        return prepare.prepare(session, prepare.timed_kernels("ladder"), SETTINGS, *folders, said.append, limit)
 
     return run
 
@@ -467,10 +567,10 @@ def test_what_may_be_timed_is_loaded_and_the_rest_is_announced_once(prepared, sa
     assert prepared(1 << 40, supervised=True).skipped == sweep.skipped and len(said) == 1
 
 
-def test_a_sweep_that_does_not_fit_begins_no_journal(prepared, tmp_path):
-    with pytest.raises(UserError, match=r"needs \d+ bytes of GPU memory"):
-        prepared(1 << 10)
-    assert not (tmp_path / "begun").exists()
+def test_a_sweep_of_which_nothing_fits_ends_with_the_reasons(prepared, said):
+    sweep = prepared(1 << 10)
+    assert not sweep.points and not sweep.todo()
+    assert said[0].startswith("not timed: ladder.a cuda13: 256x256x256: needs ")
 
 
 def test_only_kernels_that_exist_and_are_timed_can_be_chosen(prepared):

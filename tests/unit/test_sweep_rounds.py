@@ -41,7 +41,7 @@ class Processes:
 
 def run(monkeypatch, processes: Processes, todo, total=6, kernels=None, deadline=None) -> int:
     monkeypatch.setattr(subprocess, "Popen", processes)
-    one = SimpleNamespace(todo=lambda: todo, total=total)
+    one = SimpleNamespace(todo=lambda: todo, total=total, free=1 << 34)
     return sweep.run_rounds(one, Namespace(family="ladder", kernels=kernels, **FOLDERS), deadline)
 
 
@@ -53,7 +53,7 @@ def test_every_round_with_something_left_runs_once_in_order_and_the_next_one_sta
     assert processes.commands[0][:3] == [sys.executable, "-m", "gemmrepro.measure.sweep"]
     words = processes.commands[0]
     assert {words[words.index(f"--{name}") + 1] for name in FOLDERS} == set(FOLDERS)
-    assert "--kernels" not in words
+    assert "--kernels" not in words and words[words.index("--free") + 1] == str(1 << 34)
 
 
 def test_a_finished_sweep_starts_no_round(monkeypatch):

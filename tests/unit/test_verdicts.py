@@ -23,6 +23,7 @@ from gemmrepro.judge.metrics.base import OtherToolkitsOnly, Reading, read_toolki
 from gemmrepro.judge.rules import (
     CONSISTENT,
     CONTRADICTORY,
+    COVERED,
     NOT,
     NOT_MEASURED,
     NOT_TESTABLE,
@@ -430,6 +431,21 @@ def test_lengths_of_sources_are_judged_by_their_lines(tmp_path, monkeypatch, cod
     entry = judging.judge(claim, NOTHING_MEASURED).as_json()
     assert entry["verdict"] == verdict and word in entry["explanation"]
     assert entry["measured"][0]["from"] == ["x.py", "x.cu"]
+
+
+def test_what_the_gpu_cannot_run_is_not_measured_for_what_it_needs_and_its_machine_code_still_counts(tmp_path):
+    world = World(tmp_path).write()
+    before, run = judged(world), world.measure / "ladder/run.json"
+    run.write_text(run.read_text().replace('"compute_capability": "9.0"', '"compute_capability": "7.5"'))
+    after = judged(world)
+    by_count = {name for name, entry in before.items() if entry["way"] == "count"}
+    assert by_count and all(after[name]["verdict"] == before[name]["verdict"] for name in by_count)
+    by_rows = [
+        after[name]["explanation"]
+        for name, entry in before.items()
+        if entry["verdict"] != COVERED and any(one["from"][0].startswith("ladder.") for one in entry["measured"])
+    ]
+    assert by_rows and all("which needs compute capability 8.0" in text for text in by_rows)
 
 
 def test_without_a_figure_the_measured_ratio_stands_beside_the_reason(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,6 +16,43 @@ class UserError(Exception):
 
     Stages raise it where a traceback would not help the user; `run_stage` prints it.
     """
+
+
+GIB = 1 << 30
+
+NEEDS = "needs "
+"""How a reason begins that names what a machine lacks."""
+
+_NO_MEMORY = re.compile(r"out.?of.?memory|memory ?allocation|alloc_failed|unable to allocate", re.IGNORECASE)
+_ASKED = re.compile(r"allocat\w* ([\d.,]+) (bytes|[KMG]i?B)", re.IGNORECASE)
+_HELD = re.compile(r"(?:allocated so far:|this process has) ([\d.,]+) (bytes|[KMG]i?B)", re.IGNORECASE)
+_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": GIB}
+
+
+def too_large(needed: float, free: float, kind: str = "") -> str:
+    """The reason for leaving out what needs more bytes of memory than are free; empty where they are enough."""
+    return f"{NEEDS}{_gib(needed)} GiB{kind}, {_gib(free)} GiB are free" if needed > free else ""
+
+
+def shortage(error: BaseException, free: float | None = None) -> str:
+    """The reason for leaving out what ended for lack of memory, whichever library says so; empty for other errors.
+
+    Args:
+        free: bytes that are free without it, where that is known.
+    """
+    text = f"{type(error).__name__}: {error}"
+    if not isinstance(error, MemoryError) and not _NO_MEMORY.search(text):
+        return ""
+    asked, held = _ASKED.search(text), _HELD.search(text)
+    free_too = "" if free is None else f", {_gib(free)} GiB are free"
+    if asked is None:
+        return f"{NEEDS}more memory than there is{free_too}"
+    needed = sum(float(found[1].replace(",", "")) * _UNITS[found[2][0].lower()] for found in (asked, held) if found)
+    return f"{NEEDS}{_gib(needed)} GiB{free_too}"
+
+
+def _gib(count: float) -> str:
+    return f"{count / GIB:.1f}"
 
 
 def run_stage(main: Callable[[], int | None], *, collect: bool = True) -> None:
@@ -32,8 +70,11 @@ def run_stage(main: Callable[[], int | None], *, collect: bool = True) -> None:
         sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)
-    except OSError as error:
-        written = _unwritten(error)
+    except Exception as error:
+        if reason := shortage(error):
+            print(f"gemmrepro: it {reason}; free some memory and run the same command again.", file=sys.stderr)
+            sys.exit(1)
+        written = _unwritten(error) if isinstance(error, OSError) else ""
         if not written:
             raise
         print(

@@ -98,6 +98,7 @@ try:
     for name in sorted(ONLY):
         registry.kernel(name)
     PLAN = Plan(config, TARGET.measure, TARGET.gpu, ONLY, MEMO)
+    IDLE = PLAN.idle
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
     PLAN.experiments

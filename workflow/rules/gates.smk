@@ -51,7 +51,7 @@ for name, judged in PLAN.judged_together().items():
             numeric=[
                 path
                 for family in dict.fromkeys(kernel.family for kernel in judged)
-                for path in ([f"results/gates/numeric/{family}"] if PLAN.live else PLAN.recorded(family, "gates.json"))
+                for path in PLAN.numbers_of(family)
             ],
             image=in_image("report"),
         output:
@@ -71,7 +71,7 @@ for name, judged in PLAN.judged_together().items():
         params:
             kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in judged],
             families=", ".join(dict.fromkeys(kernel.family for kernel in judged)),
-            evidence=f"--numeric results/gates/numeric/{name}" if PLAN.live else f"--recorded {PLAN.recordings}",
+            evidence=PLAN.evidence(name),
             registered=[read_of("judged", kernel.id) for kernel in judged],
             protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in judged)],
             code=code("gates.stage", without=JUDGES),

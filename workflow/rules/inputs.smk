@@ -9,7 +9,10 @@ JUDGES = ["gates.operations"]
 # What recordings are held against, beside the code.
 RECORDING_RULES = [
     checked_out("kernels/chips.yaml"),
-    *(checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("chips", "run", "gates", "sanitizers", "manifest")),
+    *(
+        checked_out(f"workflow/schemas/{name}.schema.yaml")
+        for name in ("chips", "run", "gates", "sanitizers", "manifest")
+    ),
 ]
 
 
@@ -66,7 +69,13 @@ def experiment_sources(family, names):
 RECORDED_EXPERIMENTS = {
     family: names
     for family, declared in PLAN.experiments.items()
-    if (names := [each.name for each in declared if each.name not in PLAN.experiments_here(family)])
+    if (
+        names := [
+            each.name
+            for each in declared
+            if each.name not in (*PLAN.experiments_here(family), *IDLE.experiments.get(family, ()))
+        ]
+    )
 }
 
 
@@ -79,7 +88,7 @@ def experiment_inputs(source):
         f"results/build/{toolkit}/{kernel.id}"
         for kernel in experiment_kernels(source.family, source.names)
         for toolkit in PLAN.timed_with(source.family)
-        if toolkit in PLAN.toolkits_of(kernel)
+        if toolkit in PLAN.runs(kernel)
     ]
     return inputs | {
         "records": [f"{path}.json" for path in built],

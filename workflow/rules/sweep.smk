@@ -8,11 +8,36 @@ rule settings:
         "results/logs/settings.log",
     localrule: True
     params:
-        config=config,
+        config=PLAN.settings,
     run:
         from gemmrepro.core.files import write_json
 
         write_json(output[0], params.config)
+
+
+# What this GPU can run none of the kernels of starts no container.
+if PLAN.nothing_of(FAMILIES):
+
+    rule unmeasured:
+        output:
+            PLAN.nothing_of(FAMILIES),
+        log:
+            "results/logs/unmeasured.log",
+        localrule: True
+        params:
+            sweeps=IDLE.sweeps,
+            regimes=IDLE.regimes,
+            experiments=IDLE.experiments,
+        run:
+            from gemmrepro.host.unmeasured import write_nothing
+
+            write_nothing(Path("results"), params.sweeps, params.regimes, params.experiments)
+
+    ruleorder: unmeasured > measure
+
+    if IDLE.regimes:
+
+        ruleorder: unmeasured > measure_regimes
 
 
 rule measure:

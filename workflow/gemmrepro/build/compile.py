@@ -202,7 +202,7 @@ def most(usages: Sequence[Usage]) -> Usage:
 
 def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tuple[list[str], list[str]]:
     """Split `archs` into those to compile for and those that the record expects the compiler to refuse."""
-    unwanted = [arch for arch in archs if any(arch in refusal.archs for refusal in kernel.promises.refusals)]
+    unwanted = [arch for arch in archs if kernel.promises.refuses(arch)]
     if unwanted == archs:
         raise UserError(
             f"the compiler is expected to refuse {kernel.id} for sm_{', sm_'.join(unwanted)}, and --archs has no "

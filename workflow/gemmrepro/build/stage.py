@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -28,9 +28,11 @@ from gemmrepro.build.cached import CACHE, CACHE_MB
 from gemmrepro.build.compile import Units, compile_units, inspect, together
 from gemmrepro.build.keyed import keyed
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
+from gemmrepro.core.architectures import COMPILED, KNOWN, number
 from gemmrepro.core.cache import Cache
 from gemmrepro.core.files import write_atomic
 from gemmrepro.errors import UserError, run_stage
+from gemmrepro.registry.requirements import homes
 
 TOGETHER = 16
 """Kernels whose machine code is listed at once, since the disassembler is slow to start. A run that is killed loses
@@ -99,9 +101,7 @@ class _Family:
             if self._kept and (files := cached.found(key, self._kept)):
                 self._write(name, files, "kept")
                 return
-            folder = self._scratch / name
-            folder.mkdir()
-            units = compile_units(kernel, self._toolkit, archs, self._threads, folder)
+            units = self._units(kernel, archs)
         except UserError as error:
             self.failed[name] = error
             return
@@ -111,6 +111,24 @@ class _Family:
             if full:
                 self._waiting = []
         self._list(full)
+
+    def _units(self, kernel: registry.Kernel, archs: Sequence[str]) -> Units:
+        """Compile a kernel. Architectures that no record speaks of are left out, for that reason, where it fails."""
+        folder, again = self._scratch / kernel.id, self._scratch / kernel.id / "known"
+        folder.mkdir()
+        try:
+            return compile_units(kernel, self._toolkit, archs, self._threads, folder)
+        except UserError as error:
+            unknown = [arch for arch in archs if number(arch) not in KNOWN]
+            others = [arch for arch in archs if arch not in unknown] or [
+                arch.rstrip("af") for arch in homes(kernel) if number(arch) in COMPILED[self._toolkit.name]
+            ][:1]
+            if not unknown or not others:
+                raise
+            refused = dict.fromkeys(unknown, str(error))
+        again.mkdir()
+        units = compile_units(kernel, self._toolkit, others, self._threads, again)
+        return replace(units, refused={**units.refused, **refused})
 
     def finish(self) -> None:
         """List and write what is left."""

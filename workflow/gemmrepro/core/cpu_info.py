@@ -1,4 +1,4 @@
-"""Name and cores of this machine's CPU, for experiments that run without a GPU."""
+"""Name and cores of this machine's CPU, for experiments that run without a GPU; and the memory beside it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ def describe(info: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
         model = None
     cores = len(os.sched_getaffinity(0))
     return {"name": model[1] if model else platform.machine(), "cores": cores}
+
+
+def free_memory(info: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes of this machine's memory that programs can have; None where the system does not say."""
+    try:
+        match = re.search(r"^MemAvailable:\s*(\d+) kB$", info.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return 1024 * int(match[1]) if match else None
 
 
 def in_words(cpu: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ from gemmrepro.core.journal import UNFINISHED, Journal, card_of, sayer
 from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.core.provenance import git_commit, libraries
 from gemmrepro.core.tables import csv_text
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import GIB, UserError, run_stage, shortage
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import Experiment
 from gemmrepro.gpu import baselines, cublas, lock
@@ -45,6 +45,7 @@ from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
 from gemmrepro.measure.plan import Skipped
 from gemmrepro.operands import Operands
 from gemmrepro.registry.keys import run_key
+from gemmrepro.registry.requirements import requirement
 
 say = sayer("experiment")
 
@@ -183,6 +184,8 @@ def _load(session: Session | None, kernel: registry.Kernel, toolkit: str, build:
     """Load a binary. Raises NotTimeable where it was not built or judged, or must not or cannot run here."""
     if session is None:
         raise NotTimeable("it needs a GPU")
+    if needs := requirement(kernel, session.gpu.compute_capability):
+        raise NotTimeable(f"needs {needs}")
     if not is_built(kernel, toolkit, build):
         raise NotTimeable("it was not built")
     if not (Path(gates) / f"{kernel.id}.json").is_file():
@@ -287,8 +290,9 @@ def run(
             if deadline is not None and time.monotonic() > deadline:
                 return False
             start = time.monotonic()
-            result = measure(context, point)
-            entries.put(name, identity, result.document)
+            result, lacking = if_it_fits(context, point)
+            if not lacking:  # there may be more memory another time
+                entries.put(name, identity, result.document)
             place = " ".join(f"{key} {value}" for key, value in point.items())
             say(f"{experiment.name} [{number}/{len(points)}] {place}: {time.monotonic() - start:.2f} s")
         else:
@@ -301,6 +305,21 @@ def run(
     write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
     write_json(Path(out) / f"{experiment.name}.json", manifest(session, family, experiment, gathered, skipped, build))
     return True
+
+
+def if_it_fits(context: Context, point: Mapping[str, Any]) -> tuple[PointResult, bool]:
+    """Measure one point, and whether there was no memory for it: then no subject has a row, for that reason."""
+    try:
+        return measure(context, point), False
+    except Exception as error:
+        reason = shortage(error)
+        if not reason:
+            raise
+    if context.session is not None:  # what failed is free again
+        reason += f", {context.session.free_bytes() / GIB:.1f} GiB are free"
+    place = " ".join(f"{key} {value}" for key, value in point.items())
+    left_out = [Skipped(subject.kernel, subject.toolkit, f"{place}: {reason}") for subject in context.subjects]
+    return PointResult([], left_out), True
 
 
 def measure(context: Context, point: Mapping[str, Any]) -> PointResult:

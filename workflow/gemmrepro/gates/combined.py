@@ -20,6 +20,9 @@ _REBUILD = "run the target 'build' again"
 LIVE = "live"
 """The name of the source of verdicts that were given on this GPU."""
 
+UNUSED = "this run measures nothing with this binary (gates.binaries)"
+"""Why a binary that runs here was not judged."""
+
 
 @dataclass(frozen=True)
 class NumericSource:
@@ -28,7 +31,7 @@ class NumericSource:
     Attributes:
         verdict: the kernel's object in a numerical gate; None if there is none.
         name: "live", "recorded" or "none".
-        missing: the reason if `verdict` is None.
+        missing: why there is no verdict, if that is known.
         path, remedy: for error messages: the file or folder, and what to do if it is corrupt.
     """
 
@@ -76,7 +79,7 @@ def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, sourc
     judged = source.verdict.get("toolkits", {}).get(toolkit)
     if judged is None:
         if source.name == LIVE:
-            return NumericVerdict("not measured", LIVE, "this run measures nothing with this binary (gates.binaries)")
+            return NumericVerdict("not measured", LIVE, source.missing or UNUSED)
         return NumericVerdict("not run", source.name, f"no verdict for {toolkit}")
     status, reason = judged["status"], judged.get("reason") or ""
     build, gate = judged.get("build_key"), judged.get("gate_key")
@@ -89,7 +92,12 @@ def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, sourc
 
 
 def gate(
-    kernel: registry.Kernel, builds: Path, toolkits: list[str], numeric: Path | None, recorded: Path | None
+    kernel: registry.Kernel,
+    builds: Path,
+    toolkits: list[str],
+    numeric: Path | None,
+    recorded: Path | None,
+    unjudged: str = "",
 ) -> dict[str, Any]:
     """Both gates of `kernel`, for each of `toolkits` that builds it.
 
@@ -97,6 +105,7 @@ def gate(
         builds: folder with ``<toolkit>/<kernel id>.json``.
         numeric: a live numerical gate, or None.
         recorded: folder of a GPU's recordings, which contains ``<family>/gates.json``, or None.
+        unjudged: why the GPU that measures does not judge the kernel's numbers, if it does not.
 
     Raises:
         UserError: an unknown toolkit, or a file that is missing or corrupt.
@@ -110,7 +119,7 @@ def gate(
             f"{kernel.id} is built by {', '.join(kernel.platform.toolkits)} and by none of {', '.join(toolkits)}; "
             "name one of its toolkits."
         )
-    source = _numeric_source(kernel, numeric, recorded)
+    source = NumericSource({}, LIVE, unjudged) if unjudged else _numeric_source(kernel, numeric, recorded)
     judged = {toolkit: _of_toolkit(kernel, builds, toolkit, source) for toolkit in chosen}
     static = [gates["static"]["passed"] for gates in judged.values()]
     if all(verdict is None for verdict in static):

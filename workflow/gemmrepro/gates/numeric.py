@@ -32,11 +32,13 @@ from typing import Any, Self
 
 from gemmrepro import registry
 from gemmrepro.build import record
+from gemmrepro.core.cpu_info import free_memory
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.journal import fresh_seeds
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError, run_stage, shortage
 from gemmrepro.gates.allowed import allowed
 from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.memory import Memory, needed_memory
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
@@ -120,6 +122,11 @@ def judge(
         # A launch that corrupts the GPU's context ends this kernel's gate, with a verdict.
         failures.append(str(error))
         reason = str(error)
+    except Exception as error:
+        reason = shortage(error)
+        if not reason:
+            raise
+        return {"status": "not run", **_keys(kernel, loaded.build_key), "reason": reason, "cases": []}
     return {
         "status": "failed" if failures else "passed",
         **_keys(loaded.kernel, loaded.build_key),
@@ -193,6 +200,7 @@ def judge_side_by_side(
     for unit in [*sorted(units, key=lambda unit: -len(unit.kernel.parts)), *[None] * workers]:
         queue.put(unit)
     judged: set[str] = set()
+    room = Memory(device.free_memory(), free_memory())
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".parts-") as folder:
         parts = Path(folder)
@@ -200,7 +208,12 @@ def judge_side_by_side(
         def work(_: int) -> None:
             with Worker(build, seeds, parts, patience) as worker:
                 for unit in iter(queue.get, None):
-                    worker.judge(unit)
+                    needed = needed_memory(unit.kernel)
+                    if reason := room.lacks(needed):
+                        worker.leave_out(unit, "not run", reason)
+                    else:
+                        with room.taken(needed):
+                            worker.judge(unit)
                     judged.add(str(unit))
                     names = [str(each) for each in units_of[unit.id]]
                     if judged.issuperset(names):
@@ -263,22 +276,26 @@ class Worker:
         if any(line.strip() == str(unit) for line in self._process.stdout):
             return
         code, self._process = self._process.wait(), None
-        path = self._out / f"{unit}.json"
         if code == -signal.SIGALRM:
-            reason = f"{unit.entry or 'it'} did not end within {self._patience:g} s"
-            write_json(path, unfinished(unit, self._build, reason))
-            print(f"{unit.id:24} failed: {reason}", file=sys.stderr, flush=True)
-        elif code != BROKEN or not path.is_file():
+            self.leave_out(unit, "failed", f"{unit.entry or 'it'} did not end within {self._patience:g} s")
+        elif code == -signal.SIGKILL:
+            self.leave_out(unit, "not run", "needs more memory than this machine has: its process was killed")
+        elif code != BROKEN or not (self._out / f"{unit}.json").is_file():
             raise UserError(f"the numerical gate of {unit.id} ended with exit code {code}; see above.")
 
+    def leave_out(self, unit: Wanted, status: str, reason: str) -> None:
+        """Write the verdict on an entry point whose judgement did not end, or did not begin."""
+        write_json(self._out / f"{unit}.json", unfinished(unit, self._build, status, reason))
+        print(f"{unit.id:24} {status}: {reason}", file=sys.stderr, flush=True)
 
-def unfinished(wanted: Wanted, build: Path, reason: str) -> dict[str, Any]:
-    """The verdict on a kernel that exceeded its time limit."""
+
+def unfinished(wanted: Wanted, build: Path, status: str, reason: str) -> dict[str, Any]:
+    """The verdict on a kernel that was not judged to the end."""
     kernel, machine = wanted.kernel, device.described()
     with card.of(machine):
         toolkits = {
             toolkit: {
-                "status": "failed",
+                "status": status,
                 **_keys(kernel, record.read_build(kernel, build, toolkit).build_key),
                 "reason": reason,
                 "cases": [],
@@ -344,6 +361,7 @@ def _work(arguments: argparse.Namespace) -> int:
             signal.setitimer(signal.ITIMER_REAL, arguments.patience)
             result = gate(session, unit, arguments.build, arguments.seed, gates)
             signal.setitimer(signal.ITIMER_REAL, 0)
+            session.free_bytes()  # others may need what this one holds
             write_json(arguments.out_dir / f"{unit}.json", result)
             line = summary_line(result) + (f", entry point {unit.entry}" if unit.entry else "")
             print(line, file=sys.stderr, flush=True)

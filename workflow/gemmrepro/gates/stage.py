@@ -19,9 +19,11 @@ from pathlib import Path
 
 from gemmrepro import registry
 from gemmrepro.core import names
+from gemmrepro.core.architectures import parsed
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.gates.combined import gate, summary_line
+from gemmrepro.gates.combined import UNUSED, gate, summary_line
+from gemmrepro.registry.requirements import requirement
 
 
 def check(paths: list[Path]) -> int:
@@ -52,17 +54,22 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--numeric", type=Path, help="folder of the numerical gates measured here")
     which.add_argument("--recorded", type=Path, help="folder of a GPU's recordings")
+    parser.add_argument("--gpu", metavar="CAPABILITY", help="compute capability of the GPU that measures, such as 9.0")
     parser.add_argument("--out", type=Path, help="folder of the gates")
     args = parser.parse_args()
     if args.check:
         return check(args.check)
     if not (args.kernels and args.build and args.out):
         parser.error("--kernels, --build and --out go together (or give --check)")
+    capability = parsed(args.gpu) if args.gpu else None
     for each in args.kernels:
         name, _, listed = each.partition("=")
         toolkits = [toolkit.strip() for toolkit in listed.split(",") if toolkit.strip()] or list(names.TOOLKITS)
-        numeric = args.numeric / f"{name}.json" if args.numeric else None
-        result = gate(registry.kernel(name), args.build, toolkits, numeric, args.recorded)
+        kernel = registry.kernel(name)
+        needs = requirement(kernel, capability) if capability else ""
+        numeric = args.numeric / f"{name}.json" if args.numeric and not needs else None
+        unjudged = (f"needs {needs}" if needs else UNUSED) if capability and numeric is None else ""
+        result = gate(kernel, args.build, toolkits, numeric, args.recorded, unjudged)
         write_json(args.out / f"{name}.json", result)
         print(summary_line(result))
     return 0

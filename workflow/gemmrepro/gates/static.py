@@ -11,6 +11,7 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.build.record import Build, MachineCode
 from gemmrepro.build.sass import allocated_registers
+from gemmrepro.core.architectures import KNOWN, is_among, number, shared_limit
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import usual_shapes
 
@@ -19,9 +20,6 @@ REGISTERS_PER_SM = 65536
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Bytes a block may declare statically, on every architecture; more needs dynamic shared memory."""
-
-# Bytes of shared memory a block may have when it opts in (same source): capability to KiB.
-_SHARED_LIMIT_KIB = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99}
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,8 @@ def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode, toolki
     spilled = built.spill_bytes
     stack = built.stack_bytes
     local = _count(r"(LDL|STL)(\..*)?", built.instructions)
-    if {target, f"{toolkit}:{target}"} & set(kernel.promises.spills):
+    of_toolkit = {name.removeprefix(f"{toolkit}:") for name in kernel.promises.spills}
+    if is_among(target, of_toolkit):
         why = "the record declares that the compiler runs out of registers here, which a better one may end"
         return [Check(arch, "spilled bytes", why, "at least 1", str(spilled), spilled > 0)]
     if kernel.platform.chosen_for not in ("", target):
@@ -115,7 +114,7 @@ def _opcode_checks(kernel: registry.Kernel, arch: str, instructions: Mapping[str
     """Checks of opcodes that the article's idea implies (`Promises.expects`)."""
     checks = []
     for expect in kernel.promises.expects:
-        if expect.archs and arch.removeprefix("sm_") not in expect.archs:
+        if expect.archs and not is_among(arch, expect.archs):
             continue
         count, most = _count(expect.opcode, instructions), expect.most
         if most is None:
@@ -139,7 +138,9 @@ def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -
     """
     checks = []
     for arch, message in sorted(refused.items()):
-        expected = [refusal for refusal in kernel.promises.refusals if arch.removeprefix("sm_") in refusal.archs]
+        expected = kernel.promises.refuses(arch)
+        if not expected and number(arch) not in KNOWN:
+            continue  # no record speaks of it
         checks.append(
             Check(
                 arch,
@@ -184,12 +185,6 @@ def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
                 replace(check, check=prefix + check.check) for check in static_checks(part, arch, built, build.toolkit)
             ]
     return [*checks, *refusal_checks(kernel, build.refused), advisory_check(build.advisories)] if checks else []
-
-
-def shared_limit(arch: str) -> int:
-    """Maximum shared memory per block on `arch` in bytes; for an unknown architecture, the smallest in the table."""
-    capability = int(re.sub(r"\D", "", arch))
-    return 1024 * _SHARED_LIMIT_KIB.get(capability, min(_SHARED_LIMIT_KIB.values()))
 
 
 def _count(pattern: str, instructions: Mapping[str, int]) -> int:

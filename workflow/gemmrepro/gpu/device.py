@@ -114,25 +114,6 @@ def throttle_names(mask: int) -> list[str]:
     return [name for bit, name in THROTTLE_REASONS.items() if mask & bit]
 
 
-def pick_arch(archs: list[str], capability: tuple[int, int]) -> str | None:
-    """The architecture among `archs` whose machine code a GPU of `capability` runs, or None.
-
-    Machine code runs on its own major version at the same or a later minor version; code for an architecture-specific
-    target (``sm_90a``) only on that version (CUDA C++ Programming Guide, "Binary Compatibility").
-    """
-    best: tuple[tuple[int, bool], str] | None = None
-    for arch in archs:
-        match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
-        if not match:
-            continue
-        major, minor, special = int(match[1]), int(match[2]), match[3]
-        fits = major == capability[0] and (minor == capability[1] if special else minor <= capability[1])
-        rank = (minor, bool(special))
-        if fits and (best is None or rank > best[0]):
-            best = (rank, arch)
-    return best[1] if best else None
-
-
 @dataclass(frozen=True)
 class HeldArrays:
     """A kernel's workspace for one shape: arrays by name."""
@@ -274,6 +255,19 @@ def claim_gpu(preferred: str = "") -> None:
         if name and capability and uuid:  # else the card is lost
             gpus.append(slots.HostGpu(name, 10 * capability[0] + capability[1], uuid))
     slots.claim(gpus, preferred=preferred, parent=parent)
+
+
+def free_memory() -> int | None:
+    """Free memory of the claimed GPU in bytes, without opening it; None where NVML does not say."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+        name = os.environ.get(slots.VISIBLE, "0")
+        by = nvml.nvmlDeviceGetHandleByIndex if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID
+        return int(nvml.nvmlDeviceGetMemoryInfo(by(int(name) if name.isdecimal() else name)).free)
+    except Exception:  # no package, no driver, or a name of several GPUs: then it is not known
+        return None
 
 
 def _require_gpu(runtime: Any) -> None:

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build.record import read_build
+from gemmrepro.build.record import Build, read_build
+from gemmrepro.core.architectures import compiles, pick_arch
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import opened, opened_lt
-from gemmrepro.gpu.device import Gpu, HeldArrays, Session, pick_arch
+from gemmrepro.gpu.device import Gpu, HeldArrays, Session
 from gemmrepro.gpu.occupancy import Occupancy, occupancy
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
+from gemmrepro.registry.requirements import requirement
 
 PORTABLE_SHARED_BYTES = 48 * 1024
 
@@ -60,15 +62,12 @@ class Binary:
         Raises:
             UserError: it is missing, has no code for this GPU, or needs a newer driver.
         """
+        if needs := requirement(kernel, gpu.compute_capability):
+            raise UserError(f"needs {needs}")
         record = read_build(kernel, build, toolkit)
-        if gpu.compute_capability < kernel.platform.min_capability:
-            raise UserError(
-                f"{kernel.id} needs compute capability {'.'.join(map(str, kernel.platform.min_capability))} and the "
-                f"{gpu.name} has {'.'.join(map(str, gpu.compute_capability))}."
-            )
         arch = pick_arch(list(record.archs), gpu.compute_capability)
         if arch is None:
-            raise _no_code(gpu, kernel, toolkit, list(record.archs))
+            raise _no_code(gpu, kernel, record)
         toolkit_major = int(record.toolkit_version.split(".")[0])
         if toolkit_major > gpu.driver_cuda[0]:
             raise UserError(
@@ -81,20 +80,18 @@ class Binary:
         return cls(kernel, toolkit, record.build_key, arch, path)
 
 
-def _no_code(gpu: Gpu, kernel: Kernel, toolkit: str, archs: list[str]) -> UserError:
+def _no_code(gpu: Gpu, kernel: Kernel, record: Build) -> UserError:
     """Why a kernel has no machine code for `gpu`, and what to do."""
-    number = gpu.arch.removeprefix("sm_")
+    toolkit, archs = record.toolkit, record.archs
+    number = compiles(toolkit, gpu.compute_capability)
+    if number is None:
+        return UserError(f"not compiled for {gpu.arch}: {toolkit} does not know it")
+    if message := record.refused.get(f"sm_{number}"):
+        return UserError(f"not built for sm_{number}: {' '.join(message.splitlines()[:2])}")
     if not archs:
         return UserError(
             f"{kernel.id} was not compiled with {toolkit}; take {kernel.family} out of compiled_once in the "
             "configuration and build again."
-        )
-    if any(number in refusal.archs for refusal in kernel.promises.refusals):
-        return UserError(f"{kernel.id} cannot run on the {gpu.name}: its compiler refuses {gpu.arch}.")
-    if kernel.platform.targets:
-        return UserError(
-            f"{kernel.id} only runs on sm_{', sm_'.join(kernel.platform.targets)} and cannot run on the "
-            f"{gpu.name} ({gpu.arch})."
         )
     return UserError(
         f"the {toolkit} binary of {kernel.id} has code for {', '.join(archs)} and none for the "

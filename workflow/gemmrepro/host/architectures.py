@@ -17,23 +17,13 @@ import yaml
 
 from gemmrepro import registry
 from gemmrepro.core import paths, yaml_text
+from gemmrepro.core.architectures import COMPILED, KNOWN
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.registry import Kernel, chips
+from gemmrepro.registry.requirements import newest_target
 
 AUTO = "auto"
 """The setting `build.<toolkit>` that leaves the choice to this module."""
-
-COMPILED = {
-    "cuda12": (75, 80, 86, 87, 89, 90),
-    "cuda13": (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
-}
-"""The architectures that each toolkit of the images compiles for, oldest first."""
-
-NEWEST = {toolkit: known[-1] for toolkit, known in COMPILED.items()}
-"""The newest of them."""
-
-KNOWN = (80, 86, 89, 90, 100, 120)
-"""Architectures to fall back on for a kernel that those wanted do not suit, oldest first."""
 
 COUNT = "count"
 """The way of judging claims that reads machine code (`judge.ways`)."""
@@ -78,10 +68,8 @@ def chosen(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
     A kernel that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can
     be judged. One whose promises all concern other architectures is compiled for the oldest of those as well.
     """
-    possible = [arch for arch in KNOWN if arch <= NEWEST[toolkit] and _compiles(kernel, arch)]
-    # A GPU newer than the toolkit compiles the newest PTX in the binary.
-    archs = {min(arch, NEWEST[toolkit]) for arch in wanted}
-    archs = {arch for arch in archs if _suits(kernel, arch)}
+    possible = [arch for arch in KNOWN if arch in COMPILED[toolkit] and _compiles(kernel, arch)]
+    archs = run_by(kernel, toolkit, wanted)
     if not any(_compiles(kernel, arch) for arch in archs):
         archs |= set(possible[:1])
     promised = {int(arch.rstrip("af")) for arch in _promised(kernel)}
@@ -90,14 +78,14 @@ def chosen(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
     return [str(arch) for arch in sorted(archs)]
 
 
-def _suits(kernel: Kernel, arch: int) -> bool:
-    return bool(registry.targets(kernel, [str(arch)]))
+def run_by(kernel: Kernel, toolkit: str, wanted: Iterable[int]) -> set[int]:
+    """The architectures of `toolkit` whose code of `kernel` the GPUs of some capabilities run, its newest for each."""
+    return {arch for each in wanted if (arch := newest_target(kernel, toolkit, divmod(each, 10)))}
 
 
 def _compiles(kernel: Kernel, arch: int) -> bool:
     """Whether the kernel has a target for `arch` that its compiler is not expected to refuse."""
-    refused = {name for refusal in kernel.promises.refusals for name in refusal.archs}
-    return any(target not in refused for target in registry.targets(kernel, [str(arch)]))
+    return any(not kernel.promises.refuses(target) for target in registry.targets(kernel, [str(arch)]))
 
 
 def _promised(kernel: Kernel) -> set[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from gemmrepro import experiments, registry
 from gemmrepro.core import paths, schemas
+from gemmrepro.core.architectures import COMPILED
 from gemmrepro.errors import UserError
 from gemmrepro.host import config_files, config_messages
-from gemmrepro.host.architectures import COMPILED
 from gemmrepro.host.config_sizes import size_problems
 
 SCHEMA = "config.schema.yaml"

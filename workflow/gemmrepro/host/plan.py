@@ -10,23 +10,26 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import experiments, registry
+from gemmrepro.core.architectures import compiles
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import Experiment
 from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
+from gemmrepro.host.architectures import run_by
 from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.measure.checks.manifest import MANIFEST
 from gemmrepro.measure.chosen import one_of
 from gemmrepro.measure.recording import FILES, SUMMARY
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
+from gemmrepro.registry.requirements import newest_target, requirement
 
 PYTORCH = "torch"
 """PyTorch's package."""
@@ -163,10 +166,8 @@ class Plan:
         configured = self.config["build"][toolkit]
         if configured == architectures.AUTO:
             return architectures.chosen(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
-        wanted = set(configured)
-        if self.gpu and self.gpu.capability <= architectures.NEWEST[toolkit]:
-            wanted.add(self.gpu.capability)
-        return [str(architecture) for architecture in sorted(wanted)]
+        here = [self.gpu.capability] if self.gpu else []
+        return [str(architecture) for architecture in sorted({*configured, *run_by(kernel, toolkit, here)})]
 
     @cached_property
     def _measuring(self) -> set[int]:
@@ -206,9 +207,43 @@ class Plan:
         first = [toolkit for toolkit in self.timed_with(kernel.family) if toolkit in toolkits]
         return first[:1] or toolkits
 
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as the stages read it: a family's one toolkit compiles for the GPU that measures.
+
+        Where the configured one does not, it is the next of `sweep.toolkits` that does; `sweep.instead_of` holds the
+        configured one by family.
+        """
+        sweep = self.config["sweep"]
+        able = [name for name in sweep["toolkits"] if self.live and compiles(name, self._capability)]
+        chosen = sweep.get("toolkit_of") or {}
+        unable = {family: name for family, name in chosen.items() if name in {*sweep["toolkits"]} - {*able}}
+        if not able or not unable:
+            return dict(self.config)
+        toolkits = {**chosen, **dict.fromkeys(unable, able[0])}
+        return {**self.config, "sweep": {**sweep, "toolkit_of": toolkits, "instead_of": unable}}
+
+    @property
+    def _capability(self) -> tuple[int, int]:
+        """The compute capability of the GPU at hand; without one, of none that is."""
+        return divmod(self.gpu.capability if self.gpu else 0, 10)
+
     def timed_with(self, family: str) -> tuple[str, ...]:
         """The toolkits whose binaries a family's sweep and its experiments run."""
-        return one_of(self.config["sweep"], "toolkit", family)
+        return one_of(self.settings["sweep"], "toolkit", family)
+
+    def runs(self, kernel: Kernel) -> list[str]:
+        """The toolkits of `toolkits_of` whose binaries of a kernel the GPU that measures can run."""
+        if kernel.id not in self._needs:
+            self._needs[kernel.id] = requirement(kernel, self._capability)
+        if self._needs[kernel.id]:
+            return []
+        return [toolkit for toolkit in self.toolkits_of(kernel) if newest_target(kernel, toolkit, self._capability)]
+
+    @cached_property
+    def _needs(self) -> dict[str, str]:
+        """What the GPU at hand lacks, by kernel; as for `_architectures`."""
+        return {}
 
     def measured_with(self, kernel: Kernel) -> list[str]:
         """The toolkits whose binaries of a kernel a live run measures: in the sweep, the regimes or an experiment."""
@@ -216,7 +251,7 @@ class Plan:
         if kernel.timing.timed:
             used.update(self.timed_with(kernel.family))
             used.update(self._in_regimes(kernel))
-        return [toolkit for toolkit in self.toolkits_of(kernel) if toolkit in used]
+        return [toolkit for toolkit in self.runs(kernel) if toolkit in used]
 
     def _in_regimes(self, kernel: Kernel) -> list[str]:
         """The toolkit whose binary of a timed kernel the regimes measure, if any."""
@@ -225,8 +260,36 @@ class Plan:
             kernel.family, [kernel.id]
         ):
             return []
-        built = self.toolkits_of(kernel)
+        built = self.runs(kernel)
         return [toolkit for toolkit in regimes["toolkits"] if toolkit in built][:1]
+
+    def has_sweep(self, family: str) -> bool:
+        """Whether a live run times a kernel of the family; a sweep of none would only start a container."""
+        timed = self.timed_with(family)
+        return any(kernel.timing.timed and {*timed} & {*self.runs(kernel)} for kernel in self.kernels_of(family))
+
+    def has_regimes(self, family: str) -> bool:
+        """Whether a live run measures a kernel of the family in the regimes."""
+        return any(kernel.timing.timed and self._in_regimes(kernel) for kernel in self.kernels_of(family))
+
+    def has_subjects(self, family: str, experiment: Experiment) -> bool:
+        """Whether an experiment has anything to measure on the GPU: a kernel that runs there, or a library."""
+        timed = self.timed_with(family)
+        kernels = self.experiment_kernels(family, experiment.name)
+        return bool(experiment.libraries) or any({*timed} & {*self.runs(kernel)} for kernel in kernels)
+
+    @cached_property
+    def idle(self) -> Idle:
+        """What a live run does not start, since the GPU can run none of the kernels."""
+        if not self.live:
+            return Idle((), (), {})
+        regimes = tuple(family for family in self.regime_families if not self.has_regimes(family))
+        names = {
+            family: [each.name for each in declared if each.device == "gpu" and not self.has_subjects(family, each)]
+            for family, declared in self.experiments.items()
+        }
+        sweeps = tuple(family for family in self.families if not self.has_sweep(family))
+        return Idle(sweeps, regimes, {family: own for family, own in names.items() if own})
 
     @cached_property
     def _in_experiments(self) -> Mapping[str, set[str]]:
@@ -242,6 +305,23 @@ class Plan:
         if self.config["gates"]["binaries"] == "all":
             return self.compiling(kernel)
         return self.measured_with(kernel)
+
+    def judges(self, family: str) -> bool:
+        """Whether a live run judges the numbers of a kernel of the family on the GPU."""
+        return self.live and any(self.judged_with(kernel) for kernel in self.kernels_of(family))
+
+    def numbers_of(self, family: str) -> list[str]:
+        """What the verdicts on a family's numbers are read from."""
+        if self.live:
+            return [f"results/gates/numeric/{family}"] if self.judges(family) else []
+        return self.recorded(family, "gates.json")
+
+    def evidence(self, family: str) -> str:
+        """The options of the gates that say where the verdicts on numbers are, and for which GPU they are missing."""
+        if not self.live:
+            return f"--recorded {self.recordings}"
+        numeric = f"--numeric results/gates/numeric/{family} " if self.judges(family) else ""
+        return f"{numeric}--gpu {'{}.{}'.format(*self._capability)}"
 
     def judged_in(self, family: str, suffix: str = "json") -> list[str]:
         """Build records, or other files, of the binaries of a family that one job judges on this GPU."""
@@ -294,6 +374,18 @@ class Plan:
             return [family for family in self.families if sizes.get(family)]
         return [family for family in self.families if self.recorded_takes(family)]
 
+    def nothing_of(self, families: Iterable[str]) -> list[str]:
+        """The files of `idle`, which say that nothing was measured."""
+        idle = [family for family in families if family in self.idle.sweeps]
+        regimes = [f"results/regimes/{family}/{name}" for family in self.idle.regimes for name in places.FILES]
+        experiments = [
+            f"results/experiments/{family}/{name}.{suffix}"
+            for family, names in self.idle.experiments.items()
+            for name in names
+            for suffix in ("csv", "json")
+        ]
+        return [*self.measurements(idle), *regimes, *experiments]
+
     def recorded_takes(self, family: str) -> list[str]:
         """The files of a family's committed takes, and the manifest that lists them."""
         folder = Path(self.recordings)
@@ -323,8 +415,9 @@ class Plan:
 
     def experiments_here(self, family: str) -> list[str]:
         """The names of a family's experiments that run here; the others are taken from the recordings."""
-        on_cpu = self.config["measure_cpu"] == "live"
-        return [each.name for each in self.experiments[family] if (on_cpu if each.device == "cpu" else self.live)]
+        on_cpu, idle = self.config["measure_cpu"] == "live", self.idle.experiments.get(family, ())
+        declared = [each for each in self.experiments[family] if each.name not in idle]
+        return [each.name for each in declared if (on_cpu if each.device == "cpu" else self.live)]
 
     @property
     def runs_on_cpu_here(self) -> bool:
@@ -354,6 +447,15 @@ class Plan:
     def figures(self) -> dict[str, tuple[str, ...]]:
         """The figures by family; families without any are left out."""
         return {family: names for family in self.families if (names := experiments.figure_names(family))}
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Measurements of a live run without anything to measure: families' sweeps and regimes, experiments by family."""
+
+    sweeps: tuple[str, ...]
+    regimes: tuple[str, ...]
+    experiments: Mapping[str, Sequence[str]]
 
 
 def relative(paths: Iterable[Path]) -> list[str]:

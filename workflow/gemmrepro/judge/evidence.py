@@ -70,7 +70,7 @@ class Evidence:
     """The evidence that a family's claims are judged on.
 
     `gates` holds the gate verdicts by kernel id; `ceilings` the measurements of the family of micro-kernels; `regimes`
-    the rows of the regimes that have some, in place of those in turn.
+    the rows of the regimes that have some, in place of those in turn; `lacking` what kernels need that the GPU lacks.
     """
 
     measured: Measurements
@@ -79,6 +79,7 @@ class Evidence:
     experiments: Mapping[str, Results] = field(default_factory=dict)
     ceilings: Measurements | None = None
     regimes: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
     def within(self, regime: str) -> Evidence:
         """The same evidence with the rows of a regime; without any, its own."""
@@ -98,6 +99,12 @@ class Evidence:
         if gate is not None and gate.get("passed") is False:
             raise NotMeasured(f"{kernel} failed its gate, so its rows count for nothing")
 
+    def check_runs(self, kernel: str) -> None:
+        """Raises NotMeasured for a kernel that cannot run on this GPU, or failed its gate."""
+        if needs := self.lacking.get(kernel):
+            raise NotMeasured(f"this GPU cannot run {kernel}, which needs {needs}")
+        self.check_gate(kernel)
+
     def _pick(self, table: pd.DataFrame, subject: str) -> pd.Series:
         if table.empty:
             raise NotMeasured(f"there is no row of {subject}")
@@ -113,9 +120,9 @@ class Evidence:
     def row(self, kernel: str, n: int, cache: str, toolkit: str) -> pd.Series:
         """The current summary row at size `n` (`operations.shape_of`). Raises NotMeasured."""
         rows = self.measured.summary
+        self.check_runs(kernel)
         if rows.empty:
             raise NotMeasured(f"the family {self.measured.family} has no measurements")
-        self.check_gate(kernel)
         mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
         shape = shape_of(registry.kernel(kernel).compute.op, n)
         for axis in ("m", "n", "k"):
@@ -125,9 +132,9 @@ class Evidence:
     def counter(self, kernel: str, n: int, metric: str, toolkit: str, unit: str) -> Value:
         """A hardware counter at M = N = K = `n`, in `unit`. Raises NotMeasured."""
         rows = self.measured.counters
+        self.check_runs(kernel)
         if rows.empty:
             raise NotMeasured("no hardware counters were read (the profiler could not be used)")
-        self.check_gate(kernel)
         mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["metric"] == metric)
         for axis in ("m", "n", "k"):
             mask &= (rows[axis] == n).fillna(False).astype(bool)
@@ -138,13 +145,14 @@ class Evidence:
         return Value(f"{kernel}, {n}, {toolkit}", value, value, value, unit, ("counters:" + counter_key(row),))
 
     def open_gates(self, kernels: Sequence[str], toolkit: str) -> list[tuple[str, str]]:
-        """The kernels whose numerical gate has not passed for this toolkit's binary, each with the gate's status."""
+        """The kernels whose numerical gate has not passed for this toolkit's binary, each with its status or need."""
         still_open = []
         for kernel in kernels:
             gate = (self.gates.get(kernel) or {}).get("toolkits", {}).get(toolkit) or {}
             status = (gate.get("numeric") or {}).get("status")
             if status not in ("passed", None):
-                still_open.append((kernel, str(status)))
+                needs = self.lacking.get(kernel)
+                still_open.append((kernel, f"needs {needs}" if needs else str(status)))
         return still_open
 
     def build(self, kernel: str, toolkit: str) -> Build | None:

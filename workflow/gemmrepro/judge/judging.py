@@ -19,7 +19,8 @@ from gemmrepro.judge.rules import COVERED, NOT_MEASURED, NOT_TESTABLE, VERDICTS,
 from gemmrepro.judge.ways import REGISTERS, way_of
 from gemmrepro.measure.regimes import rows as regime_rows
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements, load
+from gemmrepro.measure.rows import Measurements, capability_of, load
+from gemmrepro.registry.requirements import requirement
 
 SCHEMA = 3
 """The version of verdicts.json: since 2 its counts are by register, since 3 a claim can be undecided."""
@@ -186,12 +187,18 @@ def judge_all(
     all_claims = load_claims(families)
     ceilings = load(measure_dir, CEILING_FAMILY)
     evidence: dict[str, Evidence] = {}
-    for family in dict.fromkeys((*(families or ()), *(claim.family for claim in all_claims))):
+    judged = dict.fromkeys((*(families or ()), *(claim.family for claim in all_claims)))
+    measured = {family: load(measure_dir, family) for family in judged}
+    capability = capability_of(measured.values())
+    for family in judged:
         results = experiment_results.load(experiments_dir, family)
         ids = {kernel.id for kernel in registry.kernels(family)}
         ids |= {kernel for results_of_one in results.values() for kernel in results_of_one.experiment.kernels}
         gates = load_gates(gates_dir, sorted(ids))
         regimes = regime_rows.load(regimes_dir, family).by_regime()
-        evidence[family] = Evidence(load(measure_dir, family), gates, Path(build_dir), results, ceilings, regimes)
+        needs = {name: requirement(registry.kernel(name), capability) for name in ids if capability}
+        lacking = {name: needed for name, needed in needs.items() if needed}
+        found = (measured[family], gates, Path(build_dir), results, ceilings, regimes, lacking)
+        evidence[family] = Evidence(*found)
     entries = tuple(judge(claim, evidence[claim.family]) for claim in all_claims)
     return Judgements(entries, tuple(of_family.measured for of_family in evidence.values()))

@@ -12,6 +12,7 @@ from typing import Any
 from gemmrepro import timing
 from gemmrepro.build import cutile
 from gemmrepro.build.record import read_build
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure.compilations import Speed, TwoCompilations, difference, relative_speed, shapes_for
@@ -68,7 +69,7 @@ def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Ve
     if any(isinstance(step, LibraryStep) for shape in shapes_for(kernel) for step in kernel.steps_at(shape)):
         return Verdict("skipped", "a library does some of its steps")
     archs = list(read_build(kernel, build, TOOLKIT).archs)
-    if device.pick_arch(archs, session.gpu.compute_capability) is None:
+    if pick_arch(archs, session.gpu.compute_capability) is None:
         return Verdict("skipped", f"the binary has no code for {session.gpu.arch}")
     both = TwoCompilations(session, kernel, build, TOOLKIT)
     codes: dict[str, bytes] = {}

@@ -1,8 +1,8 @@
-"""The points of a sweep, what is left out and why, and the memory they need."""
+"""The points of a sweep, what is left out and why, and the memory that they need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,8 @@ def not_timeable(kernel_id: str, toolkit: str, build_key: str, gates: Path) -> s
         if verdict is None:
             return f"it was not gated for {toolkit}"
         numeric = verdict["numeric"]
+        if numeric["status"] == "not run" and numeric.get("reason"):
+            return str(numeric["reason"])
         if numeric["status"] != "passed":
             return f"its numerical gate says '{numeric['status']}'"
         if numeric["build_key"] != build_key:
@@ -142,12 +144,14 @@ def plan_points(
     caches: Sequence[str],
     refuse: Callable[[Kernel, str], str | None],
     is_timed_at: Callable[[Kernel, int], bool] = lambda *_: True,
+    beyond: Callable[[Kernel, Shape], str] = lambda *_: "",
 ) -> tuple[list[Point], list[Skipped]]:
     """Every point of a sweep, and what is left out and why.
 
     Args:
         refuse: why a kernel's binary of a toolkit must not be timed, or None.
         is_timed_at: whether the configuration wants a kernel at a size.
+        beyond: why a shape is beyond the GPU for a kernel, or "".
 
     Returns:
         (points in the order of their input sizes, what is left out).
@@ -173,6 +177,9 @@ def plan_points(
                         f"a launch on {shape}, or its check, takes seconds; it is timed up to {kernel.timing.timed_to}"
                     )
                     skipped.append(Skipped(kernel.id, toolkit, reason))
+                    continue
+                if reason := beyond(kernel, shape):
+                    skipped.append(Skipped(kernel.id, toolkit, f"{shape}: {reason}"))
                     continue
                 points += [
                     Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.timing.baseline) for cache in caches
@@ -207,29 +214,3 @@ def own_bytes(kernel: Kernel, shape: Shape) -> int:
         block = min(shape.m, operations.REFERENCE_ROWS)
         judged += 16 * shape.m * shape.n + 8 * shape.k * shape.n + 48 * block * shape.n
     return kernel.workspace_bytes(shape) + judged
-
-
-def check_memory(
-    points: Iterable[Point], free: int, l2_bytes: int, name: str, kernels: Mapping[str, Kernel] | None = None
-) -> None:
-    """Refuse a sweep with a point that does not fit, before anything is measured.
-
-    Args:
-        free: free device memory in bytes.
-        name: the GPU's, for the error.
-        kernels: those of the points, by id; a kernel's own memory is freed before the next one's is allocated.
-
-    Raises:
-        UserError: names the largest such size, the bytes it needs and those that are free.
-    """
-    most: dict[tuple[Problem, Shape], int] = {}
-    for point in reversed(list(points)):
-        kernel, key = (kernels or {}).get(point.kernel), (point.problem, point.shape)
-        most[key] = max(most.get(key, 0), own_bytes(kernel, point.shape) if kernel else 0)
-    for (problem, shape), own in most.items():
-        needed = needed_bytes(problem, shape, l2_bytes) + own
-        if needed > free:
-            raise UserError(
-                f"{problem} at {shape} needs {needed} bytes of GPU memory and the {name} has {free} free; take that "
-                "size out of sweep.sizes, or free the GPU."
-            )

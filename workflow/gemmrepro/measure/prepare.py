@@ -13,8 +13,9 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
-from gemmrepro.measure.plan import Point, Settings, Skipped, check_memory, plan_points
+from gemmrepro.measure.beyond import Room
+from gemmrepro.measure.binaries import NotTimeable, load_timeable
+from gemmrepro.measure.plan import Point, Settings, Skipped, plan_points
 from gemmrepro.measure.records import Records
 from gemmrepro.registry import Kernel, keys
 
@@ -38,6 +39,7 @@ class Sweep:
         points: what is measured; `skipped` is what is not.
         versions: of the baselines' libraries, by baseline.
         records: the journal.
+        free: bytes of GPU memory that were free before it.
     """
 
     session: Session
@@ -50,6 +52,7 @@ class Sweep:
     skipped: tuple[Skipped, ...]
     versions: Mapping[str, str]
     records: Records
+    free: int = 0
 
     @property
     def total(self) -> int:
@@ -93,10 +96,6 @@ def load_binaries(
     refused: dict[tuple[str, str], str] = {}
     for kernel in kernels.values():
         for toolkit in (name for name in toolkits if name in kernel.platform.toolkits):
-            if kernel.platform.targets and not is_built(kernel, toolkit, build):
-                archs = ", sm_".join(kernel.platform.targets)
-                refused[kernel.id, toolkit] = f"it is written for sm_{archs} alone, and was not built"
-                continue
             try:
                 loaded[kernel.id, toolkit] = load_timeable(session, kernel, toolkit, build, gates)
             except NotTimeable as reason:
@@ -112,18 +111,19 @@ def prepare(
     gates: Path,
     journal: Path,
     say: Callable[[str], None],
-    supervised: bool = False,
+    free: int | None = None,
 ) -> Sweep:
     """Load, plan and open the journal; trials of a baseline's algorithms may take no longer than a round.
 
     Args:
         kernels: those to time, by id, all of one family.
-        supervised: whether the parent process has reported what is left out and checked that the rest fits.
+        free: free memory in bytes as the parent process found it, which has also reported what is left out.
 
     Raises:
-        UserError: a build record or a gate's verdict is missing or corrupt, or a size does not fit the GPU's memory.
+        UserError: a build record or a gate's verdict is missing or corrupt.
     """
     binaries = load_binaries(session, kernels, settings.toolkits, build, gates)
+    room = Room(session.gpu, session.free_bytes() if free is None else free)
     points, skipped = plan_points(
         list(kernels.values()),
         settings.sizes,
@@ -131,15 +131,14 @@ def prepare(
         settings.caches,
         lambda kernel, toolkit: binaries.refused.get((kernel.id, toolkit)),
         settings.is_timed_at,
+        room.beyond,
     )
     used = dict.fromkeys(point.baseline for point in points)
     versions = {name: baselines.baseline(name).version(session) for name in used if name}
-    gpu = session.gpu
-    if not supervised:
+    if free is None:
         for entry in skipped:
             say(f"not timed: {entry.kernel} {entry.toolkit}: {entry.reason}")
-        check_memory(points, session.free_bytes(), gpu.l2_bytes, gpu.name, kernels)
-    machine = gpu.machine
+    machine = session.gpu.machine
 
     def build_key(point: Point) -> str:
         return versions[point.kernel] if point.toolkit == LIBRARY else binaries.loaded[point.subject[:2]].build_key
@@ -160,5 +159,6 @@ def prepare(
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
-        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key, run_key),
+        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key, run_key, room.free),
+        free=room.free,
     )

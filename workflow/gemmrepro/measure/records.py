@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmrepro import timing
 from gemmrepro.core.journal import Journal
+from gemmrepro.errors import NEEDS
 from gemmrepro.measure.plan import PROTOCOL, Point, Settings
 
 
@@ -83,6 +84,7 @@ class Records:
         versions: Mapping[str, str],
         build_key: Callable[[Point], str],
         run_key: Callable[[Point], str | None],
+        free: int = 0,
     ) -> None:
         """
         Args:
@@ -90,10 +92,11 @@ class Records:
             versions: of the baselines' libraries, by baseline.
             build_key: of a point's binary, or the library's version.
             run_key: of a point's run; None for a library.
+            free: bytes of GPU memory that are free: what lacked memory is tried again where that differs.
         """
         self.journal, self.machine = journal, dict(machine)
         self.build_key, self.run_key = build_key, run_key
-        self._timing, self._versions = settings.sampling, versions
+        self._timing, self._versions, self._free = settings.sampling, versions, free
 
     def _identity(self, point: Point) -> dict[str, Any]:
         return {
@@ -104,18 +107,22 @@ class Records:
             "timing": self._timing,
         }
 
-    def _check_identity(self, point: Point) -> dict[str, Any]:
+    def _check_identity(self, point: Point, lacking: bool = False) -> dict[str, Any]:
         keys = {"build_key": self.build_key(point), "run_key": self.run_key(point)}
-        return {**self.machine, **keys, "protocol": PROTOCOL}
+        return {**self.machine, **keys, "protocol": PROTOCOL, **({"free": self._free} if lacking else {})}
 
     def check(self, point: Point) -> Check | None:
         """The check of `point`'s subject, if there is one."""
-        document = self.journal.get(point.entry("check"), self._check_identity(point))
-        return None if document is None else Check.of(document)
+        for lacking in (False, True):
+            document = self.journal.get(point.entry("check"), self._check_identity(point, lacking))
+            if document is not None:
+                return Check.of(document)
+        return None
 
     def keep_check(self, point: Point, check: Check) -> None:
         """Store the check of `point`'s subject."""
-        self.journal.put(point.entry("check"), self._check_identity(point), check.document)
+        identity = self._check_identity(point, check.message.startswith(NEEDS))
+        self.journal.put(point.entry("check"), identity, check.document)
 
     def passed(self, point: Point) -> bool:
         """Whether `point` may be timed: its check passed, or was not made yet."""

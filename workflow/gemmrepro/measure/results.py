@@ -17,6 +17,7 @@ from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.provenance import git_commit, libraries
 from gemmrepro.core.tables import csv_text, parquet
+from gemmrepro.errors import NEEDS
 from gemmrepro.gpu import baselines
 from gemmrepro.measure import derived, profiler
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
@@ -132,7 +133,7 @@ def wrong(sweep: Sweep) -> list[Skipped]:
     """The subjects without rows because they were judged wrong, before or after they were timed."""
     checks = {point.subject: sweep.records.check(point) for point in sweep.points}
     return [
-        Skipped(kernel, toolkit, f"wrong at {shape}: {check.message}")
+        Skipped(kernel, toolkit, f"{'' if check.message.startswith(NEEDS) else 'wrong at '}{shape}: {check.message}")
         for (kernel, toolkit, _, shape), check in checks.items()
         if check is not None and not check.passed
     ]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from gemmrepro import stats, timing
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.progress import Progress
+from gemmrepro.errors import GIB, shortage
 from gemmrepro.gpu import baselines
 from gemmrepro.measure.confirm import QUICKER, Second, SecondLook
 from gemmrepro.measure.plan import Point
@@ -25,6 +26,8 @@ from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel
 
 Say = Callable[[str], None]
+
+Made = TypeVar("Made")
 
 
 def passed(deadline: float | None) -> bool:
@@ -84,7 +87,11 @@ class Rounds:
 
     def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, progress: Progress) -> bool:
         """Measure the points of a group in random order; False if the deadline passed before the last one."""
-        workspace = Workspace(self._sweep.session, group.problem, group.shape, fresh_seeds(1)[0])
+        workspace = self.workspace(group.problem, group.shape, group.points)
+        if workspace is None:
+            for _ in group.points:
+                progress.step()
+            return True
         checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in group.points}
         libraries = {
             name: self.ensure_checked(library_point(name, group.problem, group.shape), workspace, timer)
@@ -102,13 +109,35 @@ class Rounds:
                 progress.step()
                 continue
             start, estimates = time.monotonic(), (check.estimate_us, baseline.estimate_us if baseline else None)
-            measured = self._measure(point, workspace, timer, estimates)
+            measured = self.if_it_fits([point], partial(self._measure, point, workspace, timer, estimates))
+            if measured is None:
+                progress.step()
+                continue
             self._sweep.records.keep_round(point, group.number, measured)
             shortest[point] = float(np.median(measured.times))
             told = f"{_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}"
             progress.step(f"round {group.number + 1} {point!s:44} {told}")
         self.confirm(shortest, workspace, timer)
         return True
+
+    def workspace(self, problem: Problem, shape: Shape, points: Sequence[Point]) -> Workspace | None:
+        """Operands for `points`; None if there is no memory for them, which is then the points' result."""
+        seed = fresh_seeds(1)[0]
+        return self.if_it_fits(points, lambda: Workspace(self._sweep.session, problem, shape, seed))
+
+    def if_it_fits(self, points: Iterable[Point], action: Callable[[], Made]) -> Made | None:
+        """What `action` gives; None where it ends for lack of memory: the reason why `points` are not measured."""
+        try:
+            return action()
+        except Exception as error:
+            reason = shortage(error)
+            if not reason:
+                raise
+        reason = f"{reason}, {self._sweep.session.free_bytes() / GIB:.1f} GiB are free"  # without what failed
+        for point in points:
+            self._sweep.records.keep_check(point, Check(False, reason))
+            self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape}: {reason}")
+        return None
 
     def confirm(self, medians: Mapping[Point, float], workspace: Workspace, timer: timing.Timer) -> None:
         """Judge again, on other inputs, the kernels that were just timed; `medians` are in µs.
@@ -124,9 +153,11 @@ class Rounds:
                 shortest[point.subject] = point, median
         if not shortest or not workspace.has_inputs:
             return
-        look = SecondLook(workspace, timer)
         seconds = [self._second(point, workspace, median) for point, median in shortest.values()]
-        for (point, median), message in zip(shortest.values(), look.judge(seconds), strict=True):
+        messages = self.if_it_fits(
+            [point for point, _ in shortest.values()], lambda: SecondLook(workspace, timer).judge(seconds)
+        )
+        for (point, median), message in zip(shortest.values(), messages or (), strict=messages is not None):
             check = records.check(point)
             if check is not None:
                 judged = replace(check, passed=not message, message=message, confirmed=True, confirmed_us=median)
@@ -148,7 +179,11 @@ class Rounds:
         sweep, records = self._sweep, self._sweep.records
         check, trials = records.check(point), sweep.session.trials
         if check is None:
-            check = workspace.check(self.bind(point, workspace), timer, self._judged_as(point))
+            check = self.if_it_fits(
+                [point], lambda: workspace.check(self.bind(point, workspace), timer, self._judged_as(point))
+            )
+            if check is None:
+                return records.check(point) or Check(False)
             if point.toolkit == LIBRARY:
                 check = replace(check, algorithm=trials.algorithm(point.problem, point.shape, point.kernel))
             records.keep_check(point, check)

@@ -6,7 +6,7 @@ A family that was not measured reads as empty tables, never as an error: the rep
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gemmrepro.core.architectures import parsed
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
 from gemmrepro.errors import UserError
@@ -141,6 +142,12 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
         run=run,
         samples_path=samples if samples.is_file() else None,
     )
+
+
+def capability_of(measured: Iterable[Measurements]) -> tuple[int, int] | None:
+    """The compute capability of the GPU that all families were measured on; None if that is not one."""
+    found = {str(capability) for of in measured if (capability := (of.run.get("gpu") or {}).get("compute_capability"))}
+    return parsed(found.pop()) if len(found) == 1 else None
 
 
 def is_current(table: pd.DataFrame) -> pd.Series:

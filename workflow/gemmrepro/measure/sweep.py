@@ -39,8 +39,8 @@ say = notices("sweep")
 class RoundProcess:
     """A process that measures one round. It imports its libraries, then waits to be told to start."""
 
-    def __init__(self, arguments: argparse.Namespace, number: int) -> None:
-        command = [sys.executable, "-m", "gemmrepro.measure.sweep", "--round", str(number)]
+    def __init__(self, arguments: argparse.Namespace, number: int, free: int) -> None:
+        command = [sys.executable, "-m", "gemmrepro.measure.sweep", "--round", str(number), "--free", str(free)]
         for name in ("family", "config", "build", "gates", "journal", "out"):
             command += [f"--{name}", str(getattr(arguments, name))]
         if arguments.kernels:
@@ -78,7 +78,7 @@ def run_rounds(sweep: Sweep, arguments: argparse.Namespace, deadline: float | No
     todo = sweep.todo()
     if len(todo) < sweep.total:
         say(f"{sweep.total - len(todo)} of {sweep.total} rounds of points are in the journal already")
-    processes = (RoundProcess(arguments, number) for number in dict.fromkeys(number for number, _ in todo))
+    processes = (RoundProcess(arguments, number, sweep.free) for number in dict.fromkeys(number for number, _ in todo))
     current = next(processes, None)
     while current is not None:
         following = next(processes, None)
@@ -108,6 +108,7 @@ def _arguments() -> argparse.Namespace:
         help="measure only this round, in this process, and write nothing else; it starts when a line is read from "
         "standard input, with the seconds that it may take, or none",
     )
+    parser.add_argument("--free", type=int, help="with --round: bytes of GPU memory that its points may take")
     parser.add_argument("--no-profile", action="store_true", help="do not look up which GPU kernels the baselines run")
     parser.add_argument("--partial", action="store_true", help="write the results of an unfinished sweep too")
     return parser.parse_args()
@@ -136,7 +137,9 @@ def main() -> int:
         device.import_cuda()
         seconds = _told_to_start()
         deadline = None if seconds is None else time.monotonic() + seconds
-        sweep = prepare(device.open_gpu(), chosen, settings, *folders, say, supervised=True)
+        session = device.open_gpu()
+        free = session.free_bytes() if arguments.free is None else arguments.free
+        sweep = prepare(session, chosen, settings, *folders, say, free)
         return 0 if Rounds(sweep, say).run(arguments.round, deadline) else UNFINISHED
     session = device.open_gpu(card_of(arguments.journal))
     with lock.exclusive(session):

@@ -20,6 +20,7 @@ from gemmrepro.paper.findings import Findings
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.kernel import KernelView, kernel_view
 from gemmrepro.paper.rows import RowView, row_view, samples_by_row
+from gemmrepro.paper.runnable import Runnable, runnable
 from gemmrepro.paper.table import TableView, table_view
 from gemmrepro.paper.text import anchor
 from gemmrepro.registry.ladders import level_name
@@ -41,7 +42,7 @@ class FamilyView:
     `timed` is false of a family whose kernels only experiments run; `source` is ``live``, ``recorded`` or ``none``;
     `stale` counts stale rows, `claims` the family's claims, `statements` those that an article states, less
     those that others cover, and `counts` the latter by verdict. A family of which nothing was measured has no
-    figures; `command` measures it.
+    figures; `command` measures it. `runnable` counts its kernels by what the GPU lacks for them.
     """
 
     name: str
@@ -69,6 +70,7 @@ class FamilyView:
     samples_link: str | None
     run_link: str | None
     alone_links: Mapping[str, str]
+    runnable: Runnable
 
     @property
     def unmeasured(self) -> bool:
@@ -123,6 +125,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         samples_link=inputs.files.add(measured.samples_path, f"data/{name}/samples.parquet"),
         run_link=inputs.files.add(summary.with_name("run.json"), f"data/{name}/run.json"),
         alone_links=_alone_links(name, inputs),
+        runnable=runnable([name], inputs.measured.values()),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gemmrepro import registry
@@ -12,12 +13,14 @@ from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import NOT_TESTABLE
 from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
-from gemmrepro.measure.rows import Measurements, select
+from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.regimes import cards_sentence, takes_sentence
+from gemmrepro.paper.runnable import Runnable, runnable
+from gemmrepro.registry.requirements import requirement
 
 SHOWN = 8
 """How many entries of one kind are printed; the others are counted."""
@@ -41,6 +44,18 @@ class Data:
     def measured(self) -> list[FamilyView]:
         """The families with rows."""
         return [family for family in self.families if family.source != "none"]
+
+    @cached_property
+    def runnable(self) -> Runnable:
+        """How many kernels the GPU can run."""
+        return runnable([family.name for family in self.families], self.inputs.measured.values())
+
+    @cached_property
+    def lacking(self) -> set[str]:
+        """The kernels that it cannot."""
+        capability = capability_of(self.inputs.measured.values())
+        kernels = [kernel for family in self.families for kernel in registry.kernels(family.name)]
+        return {kernel.id for kernel in kernels if capability and requirement(kernel, capability)}
 
     @property
     def products(self) -> list[FamilyView]:
@@ -73,6 +88,24 @@ def limits(inputs: Inputs, families: Sequence[FamilyView]) -> list[str]:
 def _nothing_measured(data: Data) -> Iterator[str]:
     if data.inputs.verdicts.source == "none":
         yield "Nothing was measured: there was neither a usable GPU nor a recording."
+
+
+def _not_runnable(data: Data) -> Iterator[str]:
+    found = data.runnable
+    if found.reasons:
+        yield f"Of {found.kernels} kernels {found.run} run on this GPU; {'; '.join(found.lines)}."
+
+
+def _other_toolkit(data: Data) -> Iterator[str]:
+    """Families measured with another toolkit than the configured one, which has no machine code for the GPU."""
+    instead = ((data.inputs.config or {}).get("sweep") or {}).get("instead_of") or {}
+    for toolkit in sorted(set(instead.values())):
+        names = [family.name for family in data.families if instead.get(family.name) == toolkit]
+        if names:
+            yield (
+                f"{listed(names)}: {toolkit}, with which the configuration measures them, does not compile for this "
+                "GPU; the next toolkit that does took its place."
+            )
 
 
 def _one_gpu_model(data: Data) -> Iterator[str]:
@@ -270,7 +303,9 @@ def _gates(data: Data) -> Iterator[str]:
 
 def _not_measured(data: Data) -> Iterator[str]:
     by_family = {
-        family.name: [toolkit for kernel in family.kernels for toolkit in kernel.gate.toolkits]
+        family.name: [
+            toolkit for kernel in family.kernels if kernel.id not in data.lacking for toolkit in kernel.gate.toolkits
+        ]
         for family in data.families
     }
     left_out = {name: [each for each in every if not each.measured] for name, every in by_family.items()}
@@ -363,6 +398,7 @@ def _skipped(data: Data) -> Iterator[str]:
         SkippedView.of(entry)
         for measured in data.inputs.measured.values()
         for entry in measured.run.get("skipped") or []
+        if entry["kernel"] not in data.lacking
     ]
     kernels: dict[str, list[str]] = {}
     for entry in entries:
@@ -396,6 +432,8 @@ def _rows(count: int) -> str:
 
 LIMITS = (
     Limit("nothing measured", _nothing_measured),
+    Limit("kernels that cannot run", _not_runnable),
+    Limit("another toolkit", _other_toolkit),
     Limit("one model of GPU", _one_gpu_model),
     Limit("takes and cards", _cards),
     Limit("recorded earlier", _recorded),

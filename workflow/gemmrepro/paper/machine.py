@@ -75,7 +75,7 @@ def _facts(gpu: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Compute capability", gpu.get("compute_capability"), "{}", 1),
         ("SMs", gpu.get("sm_count"), "{}", 1),
         ("L2 cache", gpu.get("l2_bytes"), "{:.0f} MiB", 1 << 20),
-        ("Memory", gpu.get("memory_bytes"), "{:.0f} GiB", 1 << 30),
+        ("Usable memory", gpu.get("memory_bytes"), "{:.0f} GiB", 1 << 30),
         ("Driver", gpu.get("driver"), "{}", 1),
         ("Highest SM clock", gpu.get("clock_max_mhz"), "{} MHz", 1),
         ("Memory clock", gpu.get("memory_clock_mhz"), "{} MHz", 1),

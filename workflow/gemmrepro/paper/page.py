@@ -47,6 +47,7 @@ from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
 from gemmrepro.paper.references import references
 from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.rows import row_anchor
+from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
@@ -121,6 +122,7 @@ def _environment(
         "baselines": baselines,
         "headlines": headlines(families),
         "gates": gate_tally(families),
+        "runnable": runnable([family.name for family in families], inputs.measured.values()),
         "machine": machine_view(inputs.measured, inputs.config.get("sweep", {})),
         "locks": inputs.locks,
         "recordings": recordings(families, inputs.measured),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gemmrepro.core.architectures import is_among
 from gemmrepro.operations import Shape
 
 
@@ -70,3 +71,7 @@ class Promises:
     error_copies: int = 1
     spoils: bool = False
     gate_shapes: Sequence[Shape] = ()
+
+    def refuses(self, arch: str) -> tuple[Refusal, ...]:
+        """The refusals that hold for `arch` ("80", "sm_80"); also for one that no record names (`is_among`)."""
+        return tuple(refusal for refusal in self.refusals if is_among(arch, refusal.archs))

@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from gemmrepro import timing
+from gemmrepro.core.architectures import pick_arch
 from gemmrepro.core.files import write_atomic
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.errors import UserError
@@ -203,7 +204,7 @@ def _baseline_of(kernel: Kernel) -> str:
 def _check_runs_here(listing: Listing, session: device.Session) -> None:
     """Raises UserError if the candidates were compiled for another GPU or need a newer driver."""
     gpu = session.gpu
-    if device.pick_arch([f"sm_{listing.target}"], gpu.compute_capability) is None:
+    if pick_arch([f"sm_{listing.target}"], gpu.compute_capability) is None:
         raise UserError(
             f"the candidates of {listing.tunable.id} were compiled for sm_{listing.target} and this is the "
             f"{gpu.name} ({gpu.arch}); compile them with --arch {gpu.arch[3:]}."

@@ -117,7 +117,7 @@ class ExperimentColumn(FigureMetric):
     def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
         results = _results(claim, evidence)
         for kernel in claim.kernels:
-            evidence.check_gate(kernel)
+            evidence.check_runs(kernel)
         values, exact = point_values(results, claim, toolkit)
         if not values:
             raise NotMeasured(f"at all {exact} points neither errs at all")

@@ -6,10 +6,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gemmrepro import timing
-from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.progress import Progress
 from gemmrepro.measure.plan import Point
 from gemmrepro.measure.prepare import Sweep
@@ -107,7 +107,11 @@ class Passes:
 
     def _measure(self, pair: Pair, progress: Progress, heated: bool) -> list[Visit]:
         members = pair.members
-        workspace = Workspace(self._sweep.session, members.problem, members.shape, fresh_seeds(1)[0])
+        workspace = self._rounds.workspace(members.problem, members.shape, members.subjects)
+        if workspace is None:
+            for _ in range(pair.blocks):
+                progress.step()
+            return []
         self._timer = self._timer or timing.Timer(self._sweep.session)
         checks = [self._rounds.ensure_checked(point, workspace, self._timer) for point in members.subjects]
         workspace.forget_reference()
@@ -118,17 +122,25 @@ class Passes:
             self._say(f"{members}: the GPU {'is hot' if hot else 'still warms up'}")
         for place in [*members.order(False), *members.order(True)]:
             if place in right:
-                began = time.monotonic()
-                load = self._load(members.subjects[place], workspace, checks[place].estimate_us)
-                block = sustained(self._device, load, self.settings.seconds) if pair.regime == SUSTAINED else None
-                visits.append(Visit(place, block or burst(self._device, load)))
-                progress.step(_told(pair, visits[-1], time.monotonic() - began))
-            else:
-                progress.step()
+                began, point = time.monotonic(), members.subjects[place]
+                measure = partial(self._block, pair.regime, point, workspace, checks[place].estimate_us)
+                block = self._rounds.if_it_fits([point], measure)
+                if block is not None:
+                    visits.append(Visit(place, block))
+                    progress.step(_told(pair, visits[-1], time.monotonic() - began))
+                    continue
+            progress.step()
         if pair.regime == SUSTAINED:
             medians = {members.subjects[visit.subject]: _median(visit.block) for visit in visits}
             self._rounds.confirm(medians, workspace, self._timer)
         return visits
+
+    def _block(self, regime: str, point: Point, workspace: Workspace, estimate_us: float) -> Block:
+        """A block of a subject in a regime."""
+        load = self._load(point, workspace, estimate_us)
+        return (
+            sustained(self._device, load, self.settings.seconds) if regime == SUSTAINED else burst(self._device, load)
+        )
 
     def _load(self, point: Point, workspace: Workspace, estimate_us: float) -> Load:
         """A subject on the operands; short launches as a graph, like those of a sweep.
