@@ -189,7 +189,8 @@ class CardWorld:
         monkeypatch.setattr(
             prepare.baselines, "baseline", lambda name: SimpleNamespace(**vars(baseline) | {"rung": real(name).rung})
         )
-        (root / "config.json").write_text(json.dumps(self.config))
+        self.settings = self.plan.settings
+        _json(root / "config.json", self.settings)
 
     @staticmethod
     def _loaded(_: type, session: Any, kernel: Kernel, build: Path, toolkit: str) -> Any:
@@ -261,7 +262,7 @@ class CardWorld:
         if not kernels:
             write_nothing(out)
             return
-        sweep = self._prepared(family, kernels, Settings.of(self.config["sweep"], family))
+        sweep = self._prepared(family, kernels, Settings.of(self.settings["sweep"], family))
         self.points[family], self.skipped[family] = sweep.points, sweep.skipped
         for point in sweep.points:
             sweep.records.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
@@ -282,14 +283,14 @@ class CardWorld:
 
     def plan_regimes(self, family: str) -> int:
         """How many sets of the regimes are planned; their rows are left out, as after a time limit of 0."""
-        wanted = RegimeSettings.of(self.config["regimes"], family)
+        wanted = RegimeSettings.of(self.settings["regimes"], family)
         out = self.root / "regimes" / family
         out.mkdir(parents=True)
         regime_files.write_nothing(out)
         kernels = prepare.timed_kernels(family, ",".join(wanted.kernels) if wanted.kernels else None)
         if not wanted.sizes or not kernels:
             return 0
-        document = self.config["sweep"] | {"sizes": {family: list(wanted.sizes)}, "sizes_of": {}, "kernels_at": {}}
+        document = self.settings["sweep"] | {"sizes": {family: list(wanted.sizes)}, "sizes_of": {}, "kernels_at": {}}
         settings = Settings.of(document | {"toolkit_of": {family: list(wanted.toolkits)}}, family)
         return len(sets(self._prepared(family, kernels, settings).points, wanted.toolkits))
 
@@ -306,6 +307,9 @@ class CardWorld:
                 row for row in rows if row["toolkit"] == LIBRARY or row["toolkit"] in self.runs.get(row["kernel"], ())
             ]
             for row in kept:
+                if experiment.clocks and row[experiment.clocks.cycles]:
+                    own = float(row[experiment.clocks.cycles]) / self.device.said["clock_mhz"] * 1e3
+                    row[experiment.clocks.nanoseconds] = f"{own:.6g}"
                 if row["toolkit"] != LIBRARY:
                     path = self.build / row["toolkit"] / f"{row['kernel']}.json"
                     row["build_key"] = json.loads(path.read_text())["build_key"]

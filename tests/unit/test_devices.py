@@ -1,35 +1,144 @@
-"""From nvidia-smi's answer to the page on machines that nobody here has: `tests/devices`."""
+"""From nvidia-smi's answer to the page on machines that nobody here has: `tests/devices`, and some that are drawn."""
 
 from __future__ import annotations
 
+import json
+import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from card_world import DEVICES, CardWorld, Device
+from support import ROOT
+
+from gemmrepro import registry
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.errors import UserError
+from gemmrepro.host.accept import accept
+from gemmrepro.host.bundles import read_bundle
+from gemmrepro.registry.requirements import requirement, tally
 
 WORLDS = [Device.read(path) for path in DEVICES.values()]
 USABLE = [device for device in WORLDS if "unusable" not in device.said]
+UNUSABLE = [device for device in WORLDS if "unusable" in device.said]
+ONE_OF_EACH = list({device.capability: device for device in USABLE}.values())
+RATES = "fp32 fp64 fp16_acc32 fp16_acc16 bf16 tf32 fp8 int8".split()
 
 
-@pytest.mark.parametrize(
-    "device", [device for device in WORLDS if device not in USABLE], ids=lambda device: device.slug
-)
-def test_an_unusable_machine_says_why_in_one_line(device, tmp_path, monkeypatch):
-    found, why_not = device.found(tmp_path, monkeypatch)
-    assert not found and re.search(device.said["unusable"], why_not) and "\n" not in why_not
+def unseen(seed: int) -> Device:
+    """A card that no data sheet describes."""
+    dice = random.Random(seed)
+    memory, fp32 = dice.uniform(6, 200), dice.uniform(5, 60)
+    said = {
+        "name": f"NVIDIA Unseen {seed}",
+        "capability": dice.choice(["8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1"]),
+        "sms": dice.randrange(14, 170),
+        "l2_mb": dice.choice([2.25, 6, 24, 50, 96]),
+        "memory_gib": memory,
+        "free_gib": 0.9 * memory,
+        "clock_mhz": dice.randrange(1200, 3200, 15),
+        "memory_clock_mhz": None,
+        "power_cap_w": dice.choice([None, 130, 700]),
+        "driver": "595.10",
+        "rates": dict(zip(RATES, [fp32, fp32 / 64, *[2 * fp32] * 4, 4 * fp32, 4 * fp32], strict=True)) | {"dram": 300},
+    }
+    return Device(f"unseen-{seed}", said)
 
 
-@pytest.mark.parametrize("device", USABLE, ids=lambda device: device.slug)
-def test_a_usable_machine_is_measured_whole(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (host, *_), _ = device.found(tmp_path, monkeypatch)
-    world = CardWorld(device, tmp_path, monkeypatch, host)
+def measured(device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch) -> CardWorld:
+    """A run on this machine up to the verdicts."""
+    (host, *_), _ = device.found(folder, monkeypatch)
+    world = CardWorld(device, folder, monkeypatch, host)
     world.write_builds()
     world.write_gates()
     for family in world.plan.families:
         world.write_sweep(family)
         world.plan_regimes(family)
         world.write_experiments(family)
+    return world
+
+
+def check_measured(world: CardWorld) -> None:
+    """Nothing that fits is lost, what is left out says why, and the bundle is accepted."""
+    kernels = [kernel for kernel in registry.kernels() if kernel.family in world.plan.families]
+    counts = tally(kernels, world.device.capability)
+    assert sum(counts.values()) == len(kernels)
+    able = {kernel.id for kernel in kernels if not requirement(kernel, world.device.capability)}
+    assert set(world.runs) == able and len(able) == counts.get("", 0)
+    for family, points in world.points.items():
+        timed = {point.kernel for point in points if point.toolkit != LIBRARY}
+        for entry in world.skipped[family]:
+            assert "numerical gate says" not in entry.reason and "compiled_once" not in entry.reason, entry
+        wanted = {
+            name for name in able if registry.kernel(name).family == family and registry.kernel(name).timing.timed
+        }
+        assert timed | {entry.kernel for entry in world.skipped[family]} >= wanted, family
+        assert not wanted or timed, f"{family} is lost"
     judged = world.judge()
-    assert judged
-    world.report(monkeypatch)
+    assert not [claim["id"] for claim in judged["claims"] if "numerical gate says" in json.dumps(claim)]
+    assert world.accepted().is_dir()
+    with pytest.raises(UserError, match="synthetic"):
+        accept(read_bundle(world.root / "mine.zip"), world.root / "refused", world.build)
+
+
+def check_page(world: CardWorld, folder: Path) -> None:
+    """The page names the card, counts what cannot run on it, and says nothing that is true elsewhere alone."""
+    text = (folder / "index.html").read_text()
+    shown = re.sub(r"<(script|style|svg|details)\b.*?</\1>", " ", text, flags=re.DOTALL)
+    plain = " ".join(re.sub(r"<[^>]+>", " ", shown).split())
+    assert world.gpu.name in plain
+    assert "numerical gate says" not in plain and "cuBLAS that uses wgmma" not in plain
+    lacking = [reason for reason in tally(registry.kernels(), world.device.capability) if reason]
+    for reason in lacking:
+        assert plain.count(reason.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")) or reason in plain, reason
+    assert (f"Of {len(list(registry.kernels()))} kernels {len(world.runs)} run on this GPU" in plain) == bool(lacking)
+
+
+@pytest.mark.parametrize("device", UNUSABLE, ids=lambda device: device.slug)
+def test_an_unusable_machine_says_why_in_one_line(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, why_not = device.found(tmp_path, monkeypatch)
+    assert not found and re.search(device.said["unusable"], why_not) and "\n" not in why_not
+
+
+@pytest.mark.parametrize("device", [one for one in USABLE if one not in ONE_OF_EACH], ids=lambda device: device.slug)
+def test_a_usable_machine_is_measured_whole(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_measured(measured(device, tmp_path, monkeypatch))
+
+
+@pytest.mark.parametrize("device", [*ONE_OF_EACH, unseen(5), unseen(29)], ids=lambda device: device.slug)
+def test_every_architecture_has_its_page(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = measured(device, tmp_path, monkeypatch)
+    check_measured(world)
+    check_page(world, world.report(monkeypatch))
+
+
+def test_the_readme_says_what_a_card_can_measure() -> None:
+    """Its table follows from the profiles and the kernels' records."""
+    names: dict[tuple[int, int], list[str]] = {}
+    for device in USABLE:
+        if "mig" not in device.said:
+            name = re.sub(r"^(NVIDIA|Tesla) (GeForce )?|-SXM.*| (PCIe|Laptop GPU|80GB).*", "", device.name)
+            names.setdefault(device.capability, []).append(name)
+    total = len(list(registry.kernels()))
+    lines = [
+        f"| {'.'.join(map(str, capability))} | {', '.join(dict.fromkeys(names[capability]))} | {_run(capability)} | "
+        f"{_lacking(capability)} |"
+        for capability in sorted(names)
+    ]
+    table = "\n".join([f"| capability | such as | of {total} kernels | the others need |", "|---|---|---|---|", *lines])
+    assert table in (ROOT / "README.md").read_text(), f"put into README.md:\n{table}"
+
+
+def _run(capability: tuple[int, int]) -> int:
+    return tally(registry.kernels(), capability).get("", 0)
+
+
+def _lacking(capability: tuple[int, int]) -> str:
+    counts: Counter[str] = Counter()
+    for reason, count in tally(registry.kernels(), capability).items():
+        if reason:
+            counts[re.sub(r" \(.*|, where.*", "", reason)] += count
+    return "; ".join(f"{reason}: {count}" for reason, count in counts.most_common()) or "nothing"

@@ -57,6 +57,12 @@ class Rounds:
             self._sweep.records.keep_check(point, check)
         return check
 
+    def workspace(self, problem, shape, subjects):
+        return SimpleNamespace(forget_reference=lambda: None)
+
+    def if_it_fits(self, subjects, work):
+        return work()
+
     def bind(self, point, workspace):
         return lambda: None
 
@@ -100,7 +106,6 @@ def sweep_of(folder, kernels=KERNELS, wrong=(), cheats=(), machine=("Synthetic G
 def replace_gpu(monkeypatch):
     """Replace the parts of a measurement that need a GPU."""
     monkeypatch.setattr(passes, "Rounds", Rounds)
-    monkeypatch.setattr(passes, "Workspace", lambda *_: SimpleNamespace(forget_reference=lambda: None))
     monkeypatch.setattr(timing, "Timer", lambda session: SimpleNamespace())
     monkeypatch.setattr(sweep_results, "read_build", lambda *_: SimpleNamespace(toolkit_version="13.0.88"))
 
