@@ -29,15 +29,16 @@ RATES = "fp32 fp64 fp16_acc32 fp16_acc16 bf16 tf32 fp8 int8".split()
 def unseen(seed: int) -> Device:
     """A card that no data sheet describes."""
     dice = random.Random(seed)
-    memory, fp32 = dice.uniform(6, 200), dice.uniform(5, 60)
+    memory, sms, clock = dice.uniform(6, 200), dice.randrange(14, 170), dice.randrange(1200, 3200, 15)
+    fp32 = sms * 128 * clock * 1e-6
     said = {
         "name": f"NVIDIA Unseen {seed}",
         "capability": dice.choice(["8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1"]),
-        "sms": dice.randrange(14, 170),
+        "sms": sms,
         "l2_mb": dice.choice([2.25, 6, 24, 50, 96]),
         "memory_gib": memory,
         "free_gib": 0.9 * memory,
-        "clock_mhz": dice.randrange(1200, 3200, 15),
+        "clock_mhz": clock,
         "memory_clock_mhz": None,
         "power_cap_w": dice.choice([None, 130, 700]),
         "driver": "595.10",
