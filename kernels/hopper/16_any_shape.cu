@@ -2,8 +2,8 @@
 //
 // New:        H14 is fast where tiles fit the problem and rows lie 128 bytes apart. Here one template gives tiles of many
 //             widths, and the launch decides what else a shape needs:
-//               clusters   of up to 2 x 2 blocks, in which rows and columns of blocks share their tiles of A and of B:
-//                          each loads half and multicasts it. Rows that begin at an odd multiple of 16 bytes cost the
+//               clusters   of up to 4 x 2 or 2 x 4 blocks, in which rows and columns of blocks share their tiles of A and of B:
+//                          each loads its share and multicasts it. Rows that begin at an odd multiple of 16 bytes cost the
 //                          engine twice the time, so half the requests pay there most.
 //               parts      blocks of a cluster that share one tile and divide K. Each hands the sums of the others'
 //                          columns over through their shared memory, adds its own in the order of the parts, whatever
@@ -11,8 +11,7 @@
 //               exchange   forms whose names end in _x compute C' = B A': rows of B take the 64 rows of a wgmma and
 //                          rows of A its columns, which come in finer steps. Sums are transposed as they are staged.
 //             A block's two consumers have a tile each and take turns (alternating), or share one (joint), by rows or,
-//             of 64 rows, by columns. Small joint tiles leave room for a second block on the multiprocessor, whose
-//             first loads overlap the last stores of the first, also of the launch before.
+//             of 64 rows, by columns.
 // Parameters: by form.
 // Expected:   in NOTES.md.
 // Takes:      as level H14; the launch chooses form and cluster (`best_plan` in family.py).
@@ -24,19 +23,19 @@
 using Element = bf16;
 
 constexpr int BK = 64;         // a consumer walks K in steps of BK
-constexpr int CONSUMERS = 2;   // warpgroups; the producer follows them: a warpgroup, too, or where blocks share a
-                               // multiprocessor, and registers cannot be claimed, a warp
+constexpr int CONSUMERS = 2;   // warpgroups; the producer follows them
 constexpr int PATIENCE = 100;  // how often a block looks for the others before it goes on without them
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
+static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS == 3 * 168, "what is claimed was given: a block has 168 a thread");
 static_assert(BK * sizeof(Element) == 128, "a row of a tile is one swizzled row");
 
 // A tile has BM rows, which are one operand's, and BN columns, which are the other's: A's rows and B's, or, EXCHANGED, the
-// other way round. ALTERNATING: each consumer has tiles of its own. RESIDENT blocks share a multiprocessor. A finished
-// tile that it KEEPS is stored while the next is multiplied. The producers of all blocks meet before every EVERY-th tile,
+// other way round. UNIT steps of K are one group of wgmma. ALTERNATING: each consumer has tiles of its own. A finished tile that it KEEPS is stored while the next is multiplied. The producers of all blocks meet before every EVERY-th tile,
 // or never (0).
-template <int BM_, int BN_, int STAGES_, bool ALTERNATING_, bool EXCHANGED_, int RESIDENT_ = 1, int GROUP_ = 8,
-          bool KEEPS_ = false, int EVERY_ = 0>
+template <int BM_, int BN_, int STAGES_, int UNIT_, bool ALTERNATING_, bool EXCHANGED_, int GROUP_, bool KEEPS_, int EVERY_>
 struct Form {
-    static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, RESIDENT = RESIDENT_, EVERY = EVERY_;
+    static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, UNIT = UNIT_, EVERY = EVERY_;
     static constexpr int GROUP = GROUP_;  // rows of tiles that are walked together
     static constexpr bool ALTERNATING = ALTERNATING_, EXCHANGED = EXCHANGED_, KEEPS = KEEPS_;
     static constexpr bool BY_ROWS = BM >= 128;  // how the consumers share a joint tile
@@ -46,15 +45,14 @@ struct Form {
     static constexpr int PIECE = COLS < 64 ? COLS : 64;  // columns that are staged together
     static constexpr int PARTS = (COLS + PIECE - 1) / PIECE, PIECES = HALVES * PARTS;
     static constexpr int BUFFERS = KEEPS ? 2 : 1;
-    static constexpr int SHARED_ROWS = BM / 2, SHARED_COLS = BN / 2;  // of a box, what a block loads of a shared tile
     static constexpr int GROUPS = HALVES * COLS / 8;  // of four sums, in each thread
-    static constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;  // of a block alone
-    static_assert(128 * (PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS) <= 65536, "a multiprocessor's registers");
+    static_assert(HALVES * PARTS * 4 * 16 * 64 <= (ALTERNATING ? STAGES * BM * BK : STAGES * HALVES * 4096),
+                  "the last tile is staged where the ring was");
     // Sums of all parts of K but one, by thread, find room where the ring was.
     static constexpr bool DIVIDES = !ALTERNATING && !KEEPS && (GROUPS + 7) * 256 * 16 <= STAGES * (BM + BN) * BK * 2;
-    static_assert(SHARED_ROWS % 8 == 0 && SHARED_COLS % 8 == 0, "a share is whole blocks of eight swizzled rows");
     static_assert(PIECE == 64 || PIECE == 32, "pieces of whole swizzled rows");
-    static_assert(!KEEPS || (!EXCHANGED && PIECES % BUFFERS == 0), "a tile begins with the buffer used longest ago");
+    static_assert(STAGES > 2 * UNIT, "a group is loaded behind two others");
+    static_assert(!KEEPS || (!EXCHANGED && UNIT == 1 && PIECES % BUFFERS == 0), "a tile begins with the buffer used longest ago");
 };
 
 template <class F>
@@ -78,17 +76,22 @@ struct Walk {
     int x, y, z, rank;      // of this block in its cluster
     int rows, cols, tiles;  // in tiles of a cluster
     int cluster, clusters;
-    int from, to;  // steps of a tile that this block multiplies
+    int from, to;  // steps of a tile that this block multiplies, whole groups of them
 
     __device__ __forceinline__ Walk(int m, int n, int k) : lengths(cluster_lengths()), rank(cluster_rank()) {
         const Lengths place = cluster_place();
         x = place.x, y = place.y, z = place.z;
         const int high = F::EXCHANGED ? n : m, wide = F::EXCHANGED ? m : n;
-        rows = (high + lengths.x * F::BM - 1) / (lengths.x * F::BM);
-        cols = (wide + lengths.y * F::BN - 1) / (lengths.y * F::BN);
+        // Powers of two, spelled so that no division delays the first load.
+        rows = ((high + F::BM - 1) / F::BM + lengths.x - 1) >> __ffs(lengths.x) - 1;
+        cols = ((wide + F::BN - 1) / F::BN + lengths.y - 1) >> __ffs(lengths.y) - 1;
         tiles = rows * cols, cluster = cluster_number(), clusters = cluster_count();
-        const int steps = (k + BK - 1) / BK;
-        from = z * steps / lengths.z, to = (z + 1) * steps / lengths.z;
+        from = 0, to = (k + F::UNIT * BK - 1) / (F::UNIT * BK);
+        if (F::DIVIDES && lengths.z > 1) {
+            const int groups = to;
+            from = z * groups / lengths.z, to = (z + 1) * groups / lengths.z;
+        }
+        from *= F::UNIT, to *= F::UNIT;
     }
 
     // The t-th tile of this block: groups of GROUP rows, in a group column by column.
@@ -167,18 +170,6 @@ __device__ __forceinline__ void set_up(Shared<F>& shared, const Walk<F>& walk) {
     sync(walk);  // nobody's engine writes here before the barriers are ready
 }
 
-// Load a tile of 2 x HEIGHT rows, in boxes of HEIGHT: both, or this block's of the two that share the tile.
-template <int HEIGHT>
-__device__ __forceinline__ void load(Element* to, const TensorMap& map, Barrier* full, int column, int row, int sharers,
-                                     int share, int blocks) {
-    if (sharers > 1) {
-        tma_load_multicast(to + share * HEIGHT * BK, map, full, column, row + share * HEIGHT, blocks);
-    } else {
-        tma_load(to, map, full, column, row);
-        tma_load(to + HEIGHT * BK, map, full, column, row + HEIGHT);
-    }
-}
-
 // The producer's thread: loads the steps of this block's tiles, in order, into the ring.
 template <class F>
 __device__ __forceinline__ void produce(Shared<F>& shared, const TensorMap& map_rows, const TensorMap& map_cols,
@@ -187,8 +178,13 @@ __device__ __forceinline__ void produce(Shared<F>& shared, const TensorMap& map_
     tma_prefetch(map_rows);
     tma_prefetch(map_cols);
     const int first = walk.lengths.x * walk.lengths.y * walk.z;  // rank of the first block of this part
-    const int row_of_blocks = (walk.lengths.y > 1 ? (1 | 1 << walk.lengths.x) : 1) << (first + walk.x);
+    int row_of_blocks = 0;
+    for (int y = 0; y < walk.lengths.y; ++y) {
+        row_of_blocks |= 1 << (first + walk.x + walk.lengths.x * y);
+    }
     const int column_of_blocks = ((1 << walk.lengths.x) - 1) << (first + walk.lengths.x * walk.y);
+    const int height = F::BM / walk.lengths.y, width = F::BN / walk.lengths.x;  // of the shares that this block loads
+    Tile tile = walk.at(walk.cluster);
     wait_for_previous();
     for (int t = walk.cluster; t < walk.tiles; t += walk.clusters) {
         if constexpr (F::EVERY > 0) {
@@ -197,18 +193,27 @@ __device__ __forceinline__ void produce(Shared<F>& shared, const TensorMap& map_
                 meet(meeting, wave / F::EVERY * gridDim.x * gridDim.y);  // every block has one more
             }
         }
-        const Tile tile = walk.at(t);
         for (int p = walk.from; p < walk.to; ++p) {
+            Barrier* const full = &shared.full[stage];
             barrier_wait(&shared.empty[stage], parity ^ 1);
-            barrier_expect(&shared.full[stage], sizeof(shared.rows[0]) + sizeof(shared.cols[0]));
-            load<F::SHARED_ROWS>(shared.rows[stage], map_rows, &shared.full[stage], p * BK, tile.row, walk.lengths.y,
-                                 walk.y, row_of_blocks);
-            load<F::SHARED_COLS>(shared.cols[stage], map_cols, &shared.full[stage], p * BK, tile.col, walk.lengths.x,
-                                 walk.x, column_of_blocks);
+            barrier_expect(full, sizeof(shared.rows[0]) + sizeof(shared.cols[0]));
+            Element* const rows = &shared.rows[stage][walk.y * height * BK];
+            Element* const cols = &shared.cols[stage][walk.x * width * BK];
+            if (walk.lengths.y > 1) {
+                tma_load_multicast(rows, map_rows, full, p * BK, tile.row + walk.y * height, row_of_blocks);
+            } else {
+                tma_load(rows, map_rows, full, p * BK, tile.row);
+            }
+            if (walk.lengths.x > 1) {
+                tma_load_multicast(cols, map_cols, full, p * BK, tile.col + walk.x * width, column_of_blocks);
+            } else {
+                tma_load(cols, map_cols, full, p * BK, tile.col);
+            }
             if (++stage == F::STAGES) {
                 stage = 0, parity ^= 1;
             }
         }
+        tile = walk.at(t + walk.clusters);
     }
     if constexpr (F::EVERY > 0) {
         const unsigned blocks = gridDim.x * gridDim.y;
@@ -239,31 +244,44 @@ __device__ __forceinline__ void store(const TensorMap& map_c, Element* staged, i
     }
 }
 
-// Store a consumer's tile from its sums; `row` and `col` of the tile's first.
+// Store a consumer's tile from its sums; `row` and `col` of the tile's first. The `last` is staged where the ring was, in
+// memory that no other consumer reads, and need not wait for pieces before it.
 template <class F>
-__device__ __forceinline__ void store_tile(Shared<F>& shared, const TensorMap& map_c, int warpgroup, int row, int col,
-                                           const float (&sums)[F::HALVES][F::COLS / 2]) {
-    constexpr int PIECE = F::PIECE;
+__device__ __forceinline__ void store_tile(Shared<F>& shared, const TensorMap& map_c, int warpgroup, bool last, int row,
+                                           int col, const float (&sums)[F::HALVES][F::COLS / 2]) {
+    constexpr int PIECE = F::PIECE, FOUR = 4 * 16 * 64;  // elements that a warpgroup stages together
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    if (last) {
+        consumer_sync(warpgroup);  // all four warps are done with the ring
+    }
 #pragma unroll
     for (int piece = 0; piece < F::PIECES; ++piece) {
         const int half = piece / F::PARTS, left = min(piece % F::PARTS * PIECE, F::COLS - PIECE);  // may overlap
         const float* const d = &sums[half][left / 2];
+        Element* staged = shared.C[4 * warpgroup][0];
+        if (last) {
+            constexpr int EACH = F::ROWS / 64;  // pieces that find room where a stage had a consumer's rows
+            staged = F::ALTERNATING ? shared.rows[0] + piece * FOUR
+                     : F::BY_ROWS   ? &shared.rows[piece / EACH][warpgroup * F::ROWS * BK + piece % EACH * FOUR]
+                                    : &shared.cols[piece][warpgroup * F::COLS * BK];
+        }
         if constexpr (!F::EXCHANGED) {
-            Element* const staged = shared.C[4 * warpgroup + warp][0];
-            if (elect_one()) {
-                tma_store_wait_read<0>();
+            if (!last) {
+                if (elect_one()) {
+                    tma_store_wait_read<0>();
+                }
+                __syncwarp();
             }
-            __syncwarp();
-            store<PIECE>(map_c, staged, col + left, row + half * 64 + warp * 16,
+            store<PIECE>(map_c, staged + warp * 16 * PIECE, col + left, row + half * 64 + warp * 16,
                          [&](int i) { return pack<Element>(d[2 * i], d[2 * i + 1]); });
         } else {
             // PIECE rows of C, 64 columns each, of which every warp writes 16: two chunks of 16 bytes.
-            Element* const staged = shared.C[4 * warpgroup][0];
-            if (warp == 0 && elect_one()) {
-                tma_store_wait_read<0>();
+            if (!last) {
+                if (warp == 0 && elect_one()) {
+                    tma_store_wait_read<0>();
+                }
+                consumer_sync(warpgroup);
             }
-            consumer_sync(warpgroup);
             const unsigned to = shared_address(staged) + (lane / 16 * 8 + lane % 8) * 128;
             const int chunk = (2 * warp + lane / 8 % 2) ^ lane % 8;
 #pragma unroll
@@ -349,34 +367,49 @@ constexpr int NEXT_HALF = 64 * BK * sizeof(Element) >> 4;  // added to a descrip
 template <class F>
 struct Ring {
     int stage = 0, parity = 0;  // where in it, and how often round it
-    int before = 0;             // the stage of the step before
+    int before[F::UNIT] = {};   // the stages of the group before
 
-    // Let those load again whose loads the stage of the step before takes.
+    // Let those load again whose loads the stages of the group before take.
     __device__ __forceinline__ void release(Shared<F>& shared, const Walk<F>& walk) const {
         const int i = threadIdx.x % 128;
         if (i < walk.peers()) {
-            if (walk.peers() > 1) {
-                barrier_arrive_at(&shared.empty[before], walk.peer(i));
-            } else {
-                barrier_arrive(&shared.empty[before]);
+#pragma unroll
+            for (int u = 0; u < F::UNIT; ++u) {
+                if (walk.peers() > 1) {
+                    barrier_arrive_at(&shared.empty[before[u]], walk.peer(i));
+                } else {
+                    barrier_arrive(&shared.empty[before[u]]);
+                }
             }
         }
     }
 
-    // Multiply a step while the one before may still run; release that one's stage. `part`: which of two consumers that
-    // share a tile.
+    // Multiply a group of steps while the one before may still run; release that one's stages. `part`: which of two
+    // consumers that share a tile.
     __device__ __forceinline__ void multiply(Shared<F>& shared, const Walk<F>& walk, int part, bool first,
                                              float (&sums)[F::HALVES][F::COLS / 2]) {
-        barrier_wait(&shared.full[stage], parity);
         const int skipped = F::ALTERNATING ? 0 : part;
-        const Descriptor a = describe(&shared.rows[stage][F::BY_ROWS ? skipped * F::ROWS * BK : 0]);
-        const Descriptor b = describe(&shared.cols[stage][F::BY_ROWS ? 0 : skipped * F::COLS * BK]);
+        int at[F::UNIT];
+#pragma unroll
+        for (int u = 0; u < F::UNIT; ++u) {
+            at[u] = stage;
+            barrier_wait(&shared.full[stage], parity);
+            if (++stage == F::STAGES) {
+                stage = 0, parity ^= 1;
+            }
+        }
         wgmma_fence();
 #pragma unroll
-        for (int s = 0; s < BK / 16; ++s) {
+        for (int u = 0; u < F::UNIT; ++u) {
+            const Descriptor a = describe(&shared.rows[at[u]][F::BY_ROWS ? skipped * F::ROWS * BK : 0]);
+            const Descriptor b = describe(&shared.cols[at[u]][F::BY_ROWS ? 0 : skipped * F::COLS * BK]);
 #pragma unroll
-            for (int half = 0; half < F::HALVES; ++half) {
-                wgmma_any<F::COLS>(sums[half], a + half * NEXT_HALF + s * NEXT_K16, b + s * NEXT_K16, !first || s > 0);
+            for (int s = 0; s < BK / 16; ++s) {
+#pragma unroll
+                for (int half = 0; half < F::HALVES; ++half) {
+                    wgmma_any<F::COLS>(sums[half], a + half * NEXT_HALF + s * NEXT_K16, b + s * NEXT_K16,
+                                       !first || u > 0 || s > 0);
+                }
             }
         }
         wgmma_commit();
@@ -384,9 +417,9 @@ struct Ring {
         if (!first) {
             release(shared, walk);
         }
-        before = stage;
-        if (++stage == F::STAGES) {
-            stage = 0, parity ^= 1;
+#pragma unroll
+        for (int u = 0; u < F::UNIT; ++u) {
+            before[u] = at[u];
         }
     }
 };
@@ -402,7 +435,7 @@ __device__ __forceinline__ void alternate(Shared<F>& shared, const TensorMap& ma
         float sums[F::HALVES][F::COLS / 2] = {};
         Ring<F> ring{first % F::STAGES, first / F::STAGES % 2};
         barrier_wait(&shared.turn[warpgroup], begun);
-        for (int p = 0; p < steps; ++p) {
+        for (int p = 0; p < steps; p += F::UNIT) {
             ring.multiply(shared, walk, warpgroup, p == 0, sums);
         }
         if (threadIdx.x % 32 == 0) {
@@ -414,7 +447,9 @@ __device__ __forceinline__ void alternate(Shared<F>& shared, const TensorMap& ma
         }
         ring.release(shared, walk);
         const Tile tile = walk.at(t);
-        store_tile<F>(shared, map_c, warpgroup, tile.row, tile.col, sums);
+        // Nothing is loaded any more, and the other consumer has left every stage.
+        const bool last = t + walk.clusters >= walk.tiles && (t == walk.cluster || steps >= F::STAGES);
+        store_tile<F>(shared, map_c, warpgroup, last, tile.row, tile.col, sums);
         first += CONSUMERS * steps, begun ^= 1;
     }
 }
@@ -454,7 +489,7 @@ __device__ __forceinline__ void join(Shared<F>& shared, const TensorMap& map_c, 
             }
             done = PIECES;
         }
-        for (int p = done; p < steps; ++p) {
+        for (int p = done; p < steps; p += F::UNIT) {
             ring.multiply(shared, walk, warpgroup, p == 0, sums);
         }
 #pragma unroll
@@ -481,7 +516,8 @@ __device__ __forceinline__ void join(Shared<F>& shared, const TensorMap& map_c, 
                     continue;
                 }
             }
-            store_tile<F>(shared, map_c, warpgroup, tile.row + below, tile.col + beside, sums);
+            store_tile<F>(shared, map_c, warpgroup, t + walk.clusters >= walk.tiles, tile.row + below,
+                          tile.col + beside, sums);
         }
     }
     if constexpr (F::KEEPS) {
@@ -497,9 +533,9 @@ __device__ __forceinline__ void join(Shared<F>& shared, const TensorMap& map_c, 
 template <class F>
 __device__ __forceinline__ void any_shape(const TensorMap& map_a, const TensorMap& map_b, const TensorMap& map_c,
                                           Element* C, Meeting* meeting, int m, int n, int k) {
-    // A: [m, k]   B: [n, k]   C: [m, n]   block: 384, or 288 where two share a multiprocessor   meeting: one, of this launch
+    // A: [m, k]   B: [n, k]   C: [m, n]   block: THREADS   meeting: one, of this launch
     // grid: any number of clusters along x; with parts, as many as C has tiles of a cluster
-    static_assert(F::RESIDENT * (sizeof(Shared<F>) + 1024) <= 228 * 1024, "a multiprocessor's shared memory");
+    static_assert(sizeof(Shared<F>) <= 227 * 1024, "a block's shared memory");
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared<F>& shared = *reinterpret_cast<Shared<F>*>(shared_bytes);
 
@@ -507,9 +543,7 @@ __device__ __forceinline__ void any_shape(const TensorMap& map_a, const TensorMa
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     set_up(shared, walk);
     if (warpgroup == CONSUMERS) {
-        if constexpr (F::RESIDENT == 1) {
-            registers_give<F::PRODUCER_REGISTERS>();
-        }
+        registers_give<PRODUCER_REGISTERS>();
         if (threadIdx.x / 32 == 4 * CONSUMERS && elect_one()) {
             produce(shared, F::EXCHANGED ? map_b : map_a, F::EXCHANGED ? map_a : map_b, meeting, walk);
         }
@@ -519,9 +553,7 @@ __device__ __forceinline__ void any_shape(const TensorMap& map_a, const TensorMa
             cluster_sync();
         }
     } else {
-        if constexpr (F::RESIDENT == 1) {
-            registers_claim<F::CONSUMER_REGISTERS>();
-        }
+        registers_claim<CONSUMER_REGISTERS>();
         if constexpr (F::ALTERNATING) {
             alternate<F>(shared, map_c, walk, warpgroup);
         } else {
@@ -537,36 +569,62 @@ __device__ __forceinline__ void any_shape(const TensorMap& map_a, const TensorMa
     }
 }
 
-#define FORM(NAME, RESIDENT, ...)                                                                                \
-    extern "C" __global__ void __launch_bounds__(RESIDENT == 1 ? 384 : 288, RESIDENT)                                              \
-        NAME(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,                   \
-             const __grid_constant__ TensorMap map_c, Element* c, Meeting* meeting, int m, int n, int k) {       \
-        any_shape<Form<__VA_ARGS__>>(map_a, map_b, map_c, c, meeting, m, n, k);                                  \
+#define FORM(NAME, ...)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                               \
+        NAME(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,             \
+             const __grid_constant__ TensorMap map_c, Element* c, Meeting* meeting, int m, int n, int k) { \
+        any_shape<Form<__VA_ARGS__>>(map_a, map_b, map_c, c, meeting, m, n, k);                            \
     }
-
-FORM(joint_128x32, 2, 128, 32, 4, false, false, 2, 8, false, 0)
-FORM(joint_128x64, 2, 128, 64, 4, false, false, 2, 8, false, 0)
-FORM(joint_128x96, 2, 128, 96, 3, false, false, 2, 8, false, 0)
-FORM(joint_128x32_x, 2, 128, 32, 4, false, true, 2, 8, false, 0)
-FORM(joint_128x64_x, 2, 128, 64, 4, false, true, 2, 8, false, 0)
-FORM(joint_128x96_x, 2, 128, 96, 3, false, true, 2, 8, false, 0)
-FORM(joint_64x64, 2, 64, 64, 6, false, false, 2, 8, false, 0)
-FORM(joint_64x128, 2, 64, 128, 4, false, false, 2, 8, false, 0)
-FORM(joint_128x128, 2, 128, 128, 3, false, false, 2, 8, false, 0)
-FORM(joint_128x192, 1, 128, 192, 5, false, false, 1, 8, false, 0)
-FORM(joint_128x256, 1, 128, 256, 4, false, false, 1, 8, true, 4)
-FORM(joint_256x128, 1, 256, 128, 4, false, false, 1, 8, false, 0)
-FORM(joint_256x192, 1, 256, 192, 3, false, false, 1, 8, false, 4)
-FORM(alternating_128x96, 1, 128, 96, 7, true, false, 1, 8, false, 0)
-FORM(alternating_128x112, 1, 128, 112, 6, true, false, 1, 8, false, 0)
-FORM(alternating_128x128, 1, 128, 128, 6, true, false, 1, 8, false, 0)
-FORM(alternating_128x144, 1, 128, 144, 5, true, false, 1, 12, false, 0)
-FORM(alternating_128x160, 1, 128, 160, 5, true, false, 1, 12, false, 0)
-FORM(alternating_128x192, 1, 128, 192, 5, true, false, 1, 16, false, 0)
-FORM(alternating_128x96_x, 1, 128, 96, 7, true, true, 1, 8, false, 0)
-FORM(alternating_128x112_x, 1, 128, 112, 6, true, true, 1, 8, false, 0)
-FORM(alternating_128x144_x, 1, 128, 144, 5, true, true, 1, 12, false, 0)
-FORM(alternating_128x160_x, 1, 128, 160, 5, true, true, 1, 12, false, 0)
-FORM(alternating_128x192_x, 1, 128, 192, 5, true, true, 1, 16, false, 0)
-FORM(alternating_64x256, 1, 64, 256, 5, true, false, 1, 8, false, 0)
-FORM(alternating_64x128, 1, 64, 128, 8, true, false, 1, 8, false, 0)
+FORM(joint_128x32, 128, 32, 10, 2, false, false, 8, false, 0)
+FORM(joint_128x64, 128, 64, 8, 2, false, false, 8, false, 0)
+FORM(joint_128x96, 128, 96, 7, 2, false, false, 8, false, 0)
+FORM(joint_128x128, 128, 128, 6, 2, false, false, 8, false, 0)
+FORM(joint_128x192, 128, 192, 5, 1, false, false, 8, false, 0)
+FORM(joint_128x32_x, 128, 32, 10, 2, false, true, 8, false, 0)
+FORM(joint_128x64_x, 128, 64, 8, 2, false, true, 8, false, 0)
+FORM(joint_128x96_x, 128, 96, 7, 2, false, true, 8, false, 0)
+FORM(joint_128x128_x, 128, 128, 6, 1, false, true, 8, false, 0)
+FORM(joint_128x192_x, 128, 192, 5, 1, false, true, 8, false, 0)
+FORM(joint_128x160_x, 128, 160, 5, 1, false, true, 8, false, 0)
+FORM(joint_128x112_x, 128, 112, 7, 1, false, true, 8, false, 0)
+FORM(joint_64x64, 64, 64, 12, 2, false, false, 8, false, 0)
+FORM(joint_64x128, 64, 128, 8, 2, false, false, 8, false, 0)
+FORM(joint_128x256, 128, 256, 4, 1, false, false, 8, true, 4)
+FORM(joint_256x128, 256, 128, 4, 1, false, false, 8, false, 0)
+FORM(joint_256x192, 256, 192, 3, 1, false, false, 8, false, 4)
+FORM(alternating_64x72, 64, 72, 12, 2, true, false, 8, false, 0)
+FORM(alternating_64x80, 64, 80, 11, 2, true, false, 8, false, 0)
+FORM(alternating_64x96, 64, 96, 10, 2, true, false, 8, false, 0)
+FORM(alternating_64x112, 64, 112, 9, 2, true, false, 8, false, 0)
+FORM(alternating_64x128, 64, 128, 8, 2, true, false, 8, false, 0)
+FORM(alternating_64x144, 64, 144, 8, 2, true, false, 8, false, 0)
+FORM(alternating_64x168, 64, 168, 7, 1, true, false, 8, false, 0)
+FORM(alternating_64x192, 64, 192, 6, 1, true, false, 8, false, 0)
+FORM(alternating_64x208, 64, 208, 6, 1, true, false, 8, false, 0)
+FORM(alternating_64x256, 64, 256, 5, 1, true, false, 8, false, 0)
+FORM(alternating_128x72, 128, 72, 8, 2, true, false, 8, false, 0)
+FORM(alternating_128x96, 128, 96, 7, 2, true, false, 8, false, 0)
+FORM(alternating_128x112, 128, 112, 7, 2, true, false, 8, false, 0)
+FORM(alternating_128x128, 128, 128, 6, 2, true, false, 8, false, 0)
+FORM(alternating_128x144, 128, 144, 6, 1, true, false, 12, false, 0)
+FORM(alternating_128x160, 128, 160, 5, 1, true, false, 12, false, 0)
+FORM(alternating_128x176, 128, 176, 5, 1, true, false, 12, false, 0)
+FORM(alternating_128x192, 128, 192, 5, 1, true, false, 16, false, 0)
+FORM(alternating_64x72_x, 64, 72, 12, 2, true, true, 8, false, 0)
+FORM(alternating_64x80_x, 64, 80, 11, 2, true, true, 8, false, 0)
+FORM(alternating_64x96_x, 64, 96, 10, 2, true, true, 8, false, 0)
+FORM(alternating_64x112_x, 64, 112, 9, 2, true, true, 8, false, 0)
+FORM(alternating_64x128_x, 64, 128, 8, 2, true, true, 8, false, 0)
+FORM(alternating_64x144_x, 64, 144, 8, 2, true, true, 8, false, 0)
+FORM(alternating_64x168_x, 64, 168, 7, 1, true, true, 8, false, 0)
+FORM(alternating_64x192_x, 64, 192, 6, 1, true, true, 8, false, 0)
+FORM(alternating_64x208_x, 64, 208, 6, 1, true, true, 8, false, 0)
+FORM(alternating_64x256_x, 64, 256, 5, 1, true, true, 8, false, 0)
+FORM(alternating_128x72_x, 128, 72, 8, 2, true, true, 8, false, 0)
+FORM(alternating_128x96_x, 128, 96, 7, 2, true, true, 8, false, 0)
+FORM(alternating_128x112_x, 128, 112, 7, 2, true, true, 8, false, 0)
+FORM(alternating_128x128_x, 128, 128, 6, 2, true, true, 8, false, 0)
+FORM(alternating_128x144_x, 128, 144, 6, 1, true, true, 12, false, 0)
+FORM(alternating_128x160_x, 128, 160, 5, 1, true, true, 12, false, 0)
+FORM(alternating_128x176_x, 128, 176, 5, 1, true, true, 12, false, 0)
+FORM(alternating_128x192_x, 128, 192, 5, 1, true, true, 16, false, 0)
