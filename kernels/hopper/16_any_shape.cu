@@ -1,20 +1,22 @@
 // Level H16: any shape.
 //
-// New:        H14 is fast where tiles fit the problem and rows lie 128 bytes apart. Here one template gives tiles of many
-//             widths, and the launch decides what else a shape needs:
-//               clusters   of up to 4 x 2 or 2 x 4 blocks, in which rows and columns of blocks share their tiles of A and of B:
-//                          each loads its share and multicasts it. Rows that begin at an odd multiple of 16 bytes cost the
-//                          engine twice the time, so half the requests pay there most.
+// New:        H14 is fast where its tiles fit the problem and rows lie 128 bytes apart. Here one template gives tiles
+//             of many widths, and the launch decides what else a shape needs:
+//               clusters   of up to eight blocks, in which rows and columns of blocks share their tiles of A and of B:
+//                          each loads its share and multicasts it. Requests cost most where rows begin at odd multiples
+//                          of 16 bytes, and fewer of them pay most there.
 //               parts      blocks of a cluster that share one tile and divide K. Each hands the sums of the others'
-//                          columns over through their shared memory, adds its own in the order of the parts, whatever
-//                          the order in which they came, and stores them. No workspace, and the same bits every time.
+//                          columns over through their shared memory, adds those of its own in the order of the parts,
+//                          whatever the order in which they came, and stores them. No workspace, and the same bits
+//                          every time.
 //               exchange   forms whose names end in _x compute C' = B A': rows of B take the 64 rows of a wgmma and
 //                          rows of A its columns, which come in finer steps. Sums are transposed as they are staged.
-//             A block's two consumers have a tile each and take turns (alternating), or share one (joint), by rows or,
-//             of 64 rows, by columns.
+//             A block's two consumers have a tile each and take turns (alternating, as level H13), or share one (joint,
+//             as level H9), by rows or, of 64 rows, by columns. The last tile of a block is staged where its ring was.
+//             The producer's thread is elected, which spares it a loop around every copy.
 // Parameters: by form.
 // Expected:   in NOTES.md.
-// Takes:      as level H14; the launch chooses form and cluster (`best_plan` in family.py).
+// Takes:      as level H14, and C itself; `best_plan` in family.py chooses form and cluster.
 
 #include "common/tma.cuh"
 #include "hopper/cluster.cuh"
@@ -27,13 +29,15 @@ constexpr int CONSUMERS = 2;   // warpgroups; the producer follows them
 constexpr int PATIENCE = 100;  // how often a block looks for the others before it goes on without them
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int PRODUCER_REGISTERS = 56, CONSUMER_REGISTERS = 224;
-static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS == 3 * 168, "what is claimed was given: a block has 168 a thread");
+static_assert(PRODUCER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS == 3 * 168, "claimed is what was given back");
 static_assert(BK * sizeof(Element) == 128, "a row of a tile is one swizzled row");
 
-// A tile has BM rows, which are one operand's, and BN columns, which are the other's: A's rows and B's, or, EXCHANGED, the
-// other way round. UNIT steps of K are one group of wgmma. ALTERNATING: each consumer has tiles of its own. A finished tile that it KEEPS is stored while the next is multiplied. The producers of all blocks meet before every EVERY-th tile,
-// or never (0).
-template <int BM_, int BN_, int STAGES_, int UNIT_, bool ALTERNATING_, bool EXCHANGED_, int GROUP_, bool KEEPS_, int EVERY_>
+// A tile has BM rows, which are one operand's, and BN columns, which are the other's: A's rows and B's, or, EXCHANGED,
+// the other way round. UNIT steps of K are one group of wgmma. ALTERNATING: each consumer has tiles of its own. A
+// finished tile that it KEEPS is stored while the next is multiplied. The producers of all blocks meet before every
+// EVERY-th tile, or never (0).
+template <int BM_, int BN_, int STAGES_, int UNIT_, bool ALTERNATING_, bool EXCHANGED_, int GROUP_, bool KEEPS_,
+          int EVERY_>
 struct Form {
     static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, UNIT = UNIT_, EVERY = EVERY_;
     static constexpr int GROUP = GROUP_;  // rows of tiles that are walked together
@@ -52,7 +56,8 @@ struct Form {
     static constexpr bool DIVIDES = !ALTERNATING && !KEEPS && (GROUPS + 7) * 256 * 16 <= STAGES * (BM + BN) * BK * 2;
     static_assert(PIECE == 64 || PIECE == 32, "pieces of whole swizzled rows");
     static_assert(STAGES > 2 * UNIT, "a group is loaded behind two others");
-    static_assert(!KEEPS || (!EXCHANGED && UNIT == 1 && PIECES % BUFFERS == 0), "a tile begins with the buffer used longest ago");
+    static_assert(!KEEPS || (!EXCHANGED && UNIT == 1), "what is kept is stored between steps");
+    static_assert(PIECES % BUFFERS == 0, "a tile begins with the buffer used longest ago");
 };
 
 template <class F>
@@ -68,8 +73,8 @@ struct Tile {
     int row, col;  // counted in tiles of a cluster
 };
 
-// What all warps of a block know of the problem and of their cluster: `lengths.x` rows of `lengths.y` blocks, whose tiles
-// lie side by side, `lengths.z` times.
+// What all warps of a block know of the problem and of their cluster: `lengths.x` rows of `lengths.y` blocks, whose
+// tiles lie side by side, `lengths.z` times.
 template <class F>
 struct Walk {
     Lengths lengths;
@@ -244,8 +249,8 @@ __device__ __forceinline__ void store(const TensorMap& map_c, Element* staged, i
     }
 }
 
-// Store a consumer's tile from its sums; `row` and `col` of the tile's first. The `last` is staged where the ring was, in
-// memory that no other consumer reads, and need not wait for pieces before it.
+// Store a consumer's tile from its sums; `row` and `col` of the tile's first. The `last` is staged where the ring was,
+// in memory that no other consumer reads, and need not wait for pieces before it.
 template <class F>
 __device__ __forceinline__ void store_tile(Shared<F>& shared, const TensorMap& map_c, int warpgroup, bool last, int row,
                                            int col, const float (&sums)[F::HALVES][F::COLS / 2]) {
@@ -569,62 +574,98 @@ __device__ __forceinline__ void any_shape(const TensorMap& map_a, const TensorMa
     }
 }
 
-#define FORM(NAME, ...)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                               \
-        NAME(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,             \
-             const __grid_constant__ TensorMap map_c, Element* c, Meeting* meeting, int m, int n, int k) { \
-        any_shape<Form<__VA_ARGS__>>(map_a, map_b, map_c, c, meeting, m, n, k);                            \
-    }
-FORM(joint_128x32, 128, 32, 10, 2, false, false, 8, false, 0)
-FORM(joint_128x64, 128, 64, 8, 2, false, false, 8, false, 0)
-FORM(joint_128x96, 128, 96, 7, 2, false, false, 8, false, 0)
-FORM(joint_128x128, 128, 128, 6, 2, false, false, 8, false, 0)
-FORM(joint_128x192, 128, 192, 5, 1, false, false, 8, false, 0)
-FORM(joint_128x32_x, 128, 32, 10, 2, false, true, 8, false, 0)
-FORM(joint_128x64_x, 128, 64, 8, 2, false, true, 8, false, 0)
-FORM(joint_128x96_x, 128, 96, 7, 2, false, true, 8, false, 0)
-FORM(joint_128x128_x, 128, 128, 6, 1, false, true, 8, false, 0)
-FORM(joint_128x192_x, 128, 192, 5, 1, false, true, 8, false, 0)
-FORM(joint_128x160_x, 128, 160, 5, 1, false, true, 8, false, 0)
-FORM(joint_128x112_x, 128, 112, 7, 1, false, true, 8, false, 0)
-FORM(joint_64x64, 64, 64, 12, 2, false, false, 8, false, 0)
-FORM(joint_64x128, 64, 128, 8, 2, false, false, 8, false, 0)
-FORM(joint_128x256, 128, 256, 4, 1, false, false, 8, true, 4)
-FORM(joint_256x128, 256, 128, 4, 1, false, false, 8, false, 0)
-FORM(joint_256x192, 256, 192, 3, 1, false, false, 8, false, 4)
-FORM(alternating_64x72, 64, 72, 12, 2, true, false, 8, false, 0)
-FORM(alternating_64x80, 64, 80, 11, 2, true, false, 8, false, 0)
-FORM(alternating_64x96, 64, 96, 10, 2, true, false, 8, false, 0)
-FORM(alternating_64x112, 64, 112, 9, 2, true, false, 8, false, 0)
-FORM(alternating_64x128, 64, 128, 8, 2, true, false, 8, false, 0)
-FORM(alternating_64x144, 64, 144, 8, 2, true, false, 8, false, 0)
-FORM(alternating_64x168, 64, 168, 7, 1, true, false, 8, false, 0)
-FORM(alternating_64x192, 64, 192, 6, 1, true, false, 8, false, 0)
-FORM(alternating_64x208, 64, 208, 6, 1, true, false, 8, false, 0)
-FORM(alternating_64x256, 64, 256, 5, 1, true, false, 8, false, 0)
-FORM(alternating_128x72, 128, 72, 8, 2, true, false, 8, false, 0)
-FORM(alternating_128x96, 128, 96, 7, 2, true, false, 8, false, 0)
-FORM(alternating_128x112, 128, 112, 7, 2, true, false, 8, false, 0)
-FORM(alternating_128x128, 128, 128, 6, 2, true, false, 8, false, 0)
-FORM(alternating_128x144, 128, 144, 6, 1, true, false, 12, false, 0)
-FORM(alternating_128x160, 128, 160, 5, 1, true, false, 12, false, 0)
-FORM(alternating_128x176, 128, 176, 5, 1, true, false, 12, false, 0)
-FORM(alternating_128x192, 128, 192, 5, 1, true, false, 16, false, 0)
-FORM(alternating_64x72_x, 64, 72, 12, 2, true, true, 8, false, 0)
-FORM(alternating_64x80_x, 64, 80, 11, 2, true, true, 8, false, 0)
-FORM(alternating_64x96_x, 64, 96, 10, 2, true, true, 8, false, 0)
-FORM(alternating_64x112_x, 64, 112, 9, 2, true, true, 8, false, 0)
-FORM(alternating_64x128_x, 64, 128, 8, 2, true, true, 8, false, 0)
-FORM(alternating_64x144_x, 64, 144, 8, 2, true, true, 8, false, 0)
-FORM(alternating_64x168_x, 64, 168, 7, 1, true, true, 8, false, 0)
-FORM(alternating_64x192_x, 64, 192, 6, 1, true, true, 8, false, 0)
-FORM(alternating_64x208_x, 64, 208, 6, 1, true, true, 8, false, 0)
-FORM(alternating_64x256_x, 64, 256, 5, 1, true, true, 8, false, 0)
-FORM(alternating_128x72_x, 128, 72, 8, 2, true, true, 8, false, 0)
-FORM(alternating_128x96_x, 128, 96, 7, 2, true, true, 8, false, 0)
-FORM(alternating_128x112_x, 128, 112, 7, 2, true, true, 8, false, 0)
-FORM(alternating_128x128_x, 128, 128, 6, 2, true, true, 8, false, 0)
-FORM(alternating_128x144_x, 128, 144, 6, 1, true, true, 12, false, 0)
-FORM(alternating_128x160_x, 128, 160, 5, 1, true, true, 12, false, 0)
-FORM(alternating_128x176_x, 128, 176, 5, 1, true, true, 12, false, 0)
-FORM(alternating_128x192_x, 128, 192, 5, 1, true, true, 16, false, 0)
+#define OPERANDS                                                                               \
+    const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,          \
+        const __grid_constant__ TensorMap map_c, Element* c, Meeting* meeting, int m, int n, int k
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_64x64(OPERANDS) {
+    any_shape<Form<64, 64, 12, 2, false, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_128x32_x(OPERANDS) {
+    any_shape<Form<128, 32, 10, 2, false, true, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_128x64(OPERANDS) {
+    any_shape<Form<128, 64, 8, 2, false, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_128x96(OPERANDS) {
+    any_shape<Form<128, 96, 7, 2, false, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_128x128(OPERANDS) {
+    any_shape<Form<128, 128, 6, 2, false, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_128x192(OPERANDS) {
+    any_shape<Form<128, 192, 5, 1, false, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_128x256(OPERANDS) {
+    any_shape<Form<128, 256, 4, 1, false, false, 8, true, 4>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) joint_256x192(OPERANDS) {
+    any_shape<Form<256, 192, 3, 1, false, false, 8, false, 4>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x72(OPERANDS) {
+    any_shape<Form<64, 72, 12, 2, true, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x96(OPERANDS) {
+    any_shape<Form<64, 96, 10, 2, true, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x96_x(OPERANDS) {
+    any_shape<Form<64, 96, 10, 2, true, true, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x128(OPERANDS) {
+    any_shape<Form<64, 128, 8, 2, true, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x144_x(OPERANDS) {
+    any_shape<Form<64, 144, 8, 2, true, true, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x168(OPERANDS) {
+    any_shape<Form<64, 168, 7, 1, true, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x168_x(OPERANDS) {
+    any_shape<Form<64, 168, 7, 1, true, true, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_64x192_x(OPERANDS) {
+    any_shape<Form<64, 192, 6, 1, true, true, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_128x112_x(OPERANDS) {
+    any_shape<Form<128, 112, 7, 2, true, true, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_128x128(OPERANDS) {
+    any_shape<Form<128, 128, 6, 2, true, false, 8, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_128x144_x(OPERANDS) {
+    any_shape<Form<128, 144, 6, 1, true, true, 12, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_128x160(OPERANDS) {
+    any_shape<Form<128, 160, 5, 1, true, false, 12, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_128x160_x(OPERANDS) {
+    any_shape<Form<128, 160, 5, 1, true, true, 12, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_128x176_x(OPERANDS) {
+    any_shape<Form<128, 176, 5, 1, true, true, 12, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) alternating_128x192(OPERANDS) {
+    any_shape<Form<128, 192, 5, 1, true, false, 16, false, 0>>(map_a, map_b, map_c, c, meeting, m, n, k);
+}

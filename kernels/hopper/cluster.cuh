@@ -44,8 +44,8 @@ __device__ __forceinline__ int cluster_count() {
     return count;
 }
 
-// True in one thread of the warp, always the same. The assembler then knows that one thread alone goes on, and keeps the
-// operands of copies in uniform registers; where a comparison names the thread it adds a loop around each copy.
+// True in one thread of the warp, always the same. The assembler then knows that one thread alone goes on, and keeps
+// the operands of copies in uniform registers; where a comparison names the thread it adds a loop around each copy.
 __device__ __forceinline__ bool elect_one() {
     unsigned elected;
     asm volatile(
