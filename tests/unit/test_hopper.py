@@ -87,7 +87,20 @@ def test_the_layouts_of_the_experiment_are_those_of_the_kernel() -> None:
         "epilogue",
         "forms",
         "layouts",
+        "shapes",
     }
+
+
+def test_shapes_are_drawn_the_same_every_time() -> None:
+    listed = DECLARED.shapes(19)
+    assert listed == DECLARED.shapes(19) and listed != DECLARED.shapes(0)
+    drawn = [[shape[axis] for axis in "mnk"] for shape in listed if shape["kind"] == "drawn"]
+    assert len(drawn) == DECLARED.DRAWN and len(listed) == len({tuple(shape.values()) for shape in listed})
+    assert all(
+        DECLARED.SHORTEST - 8 <= length <= DECLARED.LONGEST and length % 8 == 0 for one in drawn for length in one
+    )
+    assert sum(all(length % 16 == 8 for length in one) for one in drawn) >= DECLARED.DRAWN // 2
+    assert {shape["kind"] for shape in listed[:20]} == {"drawn", "model", "extreme"}
 
 
 FORMS = load_module("hopper_family", KERNELS_DIR / "hopper/family.py")
