@@ -829,7 +829,7 @@ class _Plan:
         rows, cols, parts = self.cluster
         clusters = math.prod(self.tiles(shape))
         if parts == 1:
-            clusters = min(clusters, self.fit(BLOCKS))
+            clusters = min(clusters, self.fit(card.sms()))
         form = self.form
         ring = form.stages * (form.bm + form.bn) * 64 * 2
         return Launch(
@@ -931,7 +931,8 @@ def _any_shape() -> Kernel:
     )
     return replace(
         kernel,
-        launch=lambda shape: best_plan(shape, BLOCKS).launch(shape),
+        platform=replace(kernel.platform, tuned_sms=132),  # times of plans are an H200's
+        launch=lambda shape: best_plan(shape, card.sms()).launch(shape),
         code=replace(
             kernel.code,
             params={"bk": 64, "forms": len(SHAPED)},
@@ -956,7 +957,7 @@ def _any_shape() -> Kernel:
         ),
         run=Run(
             variants=SHAPED,
-            choose=lambda shape: best_plan(shape, BLOCKS).variant(),
+            choose=lambda shape: best_plan(shape, card.sms()).variant(),
             workspace={"meeting": Buffer("int32", lambda shape: (2,), zeroed=True)},
         ),
     )
