@@ -778,7 +778,7 @@ class _Plan:
 
     def fit(self, sms: int) -> int:
         """Clusters that run at once."""
-        return CLUSTERS_OF[math.prod(self.cluster)] * sms // CLUSTERS_OF[1]
+        return max(1, CLUSTERS_OF[math.prod(self.cluster)] * sms // CLUSTERS_OF[1])
 
     def step(self, shape: Shape, busy: float) -> float:
         """Cycles of a step of K, where this share of the SMs is busy."""

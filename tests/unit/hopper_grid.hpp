@@ -948,6 +948,10 @@ inline void stmatrix_two(unsigned address, Word one, Word two) {
     hopper_grid::store_tiles<2>(address, {one, two});
 }
 
+inline int __ffs(int bits) {
+    return __builtin_ffs(bits);
+}
+
 // hopper/cluster.cuh
 struct Lengths {
     int x, y, z;

@@ -226,6 +226,10 @@ def test_every_plan_can_be_launched() -> None:
         if plan.cluster[2] > 1:
             assert launch.grid[0] == math.prod(plan.tiles(shape)) * plan.cluster[0]
         assert all(blocks % count == 0 for blocks, count in zip(launch.grid, plan.cluster, strict=True))
+        for sms in (14, 66, 114, 132):
+            with card.of(card.Card(sms, 700.0)):
+                blocks = math.prod(plan.launch(Shape.cube(16384)).grid)
+            assert plan.cluster[2] > 1 or sms / 2 < blocks <= sms
 
 
 @pytest.mark.parametrize("kernel_id", ["hopper.lockstep", "hopper.stream_k"])
