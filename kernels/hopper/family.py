@@ -734,7 +734,7 @@ class _Shaped:
     keeps: bool = False
     every: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
-    """Of the launches that the gate judges."""
+    """Of the launches that the gate judges; parts of K only where they fit one wave."""
 
     @property
     def entry(self) -> str:
@@ -908,7 +908,20 @@ _SHAPED = (
 )
 """The forms of level H16."""
 _PLANS = tuple(_Plan(form, cluster) for form in _SHAPED for cluster in form.clusters)
-SHAPED = tuple(_Plan(form, form.cluster).variant() for form in _SHAPED)
+
+
+def _gated(form: _Shaped) -> Variant:
+    """The entry point of a form, as the gate launches it: in parts of K where its cluster's tiles fit one wave."""
+    divided, whole = _Plan(form, form.cluster), _Plan(form, (*form.cluster[:2], 1))
+
+    def launch(shape: Shape) -> Launch:
+        one_wave = math.prod(divided.tiles(shape)) <= divided.fit(card.sms())
+        return (divided if one_wave else whole).launch(shape)
+
+    return replace(whole.variant(), launch=launch)
+
+
+SHAPED = tuple(map(_gated, _SHAPED))
 """Their entry points."""
 
 
