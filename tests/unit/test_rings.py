@@ -297,7 +297,6 @@ SHAPED_PLANTS = [
     (SHARING, "every block of a row loads the same share", r"tile\.row \+ walk\.y \* height, row", "tile.row, row"),
     (SHARING, "one block may release for all", r"walk\.peers\(\) \* \(F::ALT", "1 * (F::ALT"),
     (SHARING, "one stage of two released", r"empty\[before\[u\]\], walk", "empty[before[0]], walk"),
-    (SHARING, "staged where another warp still multiplies", r"consumer_sync\(warpgroup\);  // all four", "// all four"),
     (SHARING, "a block leaves before its neighbour", r"cluster_meet\(\);  // nobody leaves", "// nobody leaves"),
     (SHARING, "a launch does not wait for the one before", r"wait_for_previous\(\);", ""),
 ]
