@@ -9,6 +9,10 @@ are counted. Operands are small integers, so that C is exact in fp16.
 `forms` times each form of level H14 alone, hot and from rest, with its power: the model by which the host chooses among
 them is fitted to that.
 
+`shapes` times the last rungs in alternation with the library at shapes that nobody chose: drawn ones, of language
+models, and extreme ones. The distribution of the ratios answers its question: geometric mean, worst, share from 0.95
+on.
+
 `cores` times kernels of level 8 in alternation with something else, so that both run at the same clock: with an fp32
 product of the same size on CUDA cores, the article's level 7 or cuBLAS's, and with the ceiling of wgmma.
 """
@@ -193,6 +197,77 @@ def _forms(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield context.row(subject, n=shape.n, form=entry, chosen=int(entry == chosen), **cells)
 
 
+ANY_SHAPE = "hopper.any_shape"
+DRAWN, SHORTEST, LONGEST = 200, 64, 16384
+"""Shapes that are drawn, and the bounds between which the logarithms of their lengths are uniform."""
+WEIGHTS = (
+    *((768, 768), (3072, 768), (768, 3072), (2304, 768), (4096, 1024), (2048, 2048), (8192, 2048), (2048, 8192)),
+    *((3584, 3584), (18944, 3584), (3584, 18944), (4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336)),
+    *((5120, 5120), (13824, 5120), (5120, 13824), (8192, 8192), (10240, 8192), (28672, 8192), (8192, 28672)),
+)
+"""n and k of language models' weights."""
+TOKENS = (1, 16, 64, 100, 333, 1024, 4096, 8192)
+"""Their m; each weight is timed with two of them."""
+EXTREME = (
+    *((512, 512, 65536), (256, 512, 65536), (512, 1024, 65536), (128, 128, 65536), (8, 8192, 8192)),
+    *((8, 28672, 4096), (8, 4096, 28672), (8, 768, 768), (16384, 64, 512), (64, 16384, 512)),
+)
+
+
+def shapes(seed: int) -> list[dict[str, Any]]:
+    """Kind, m, n and k of the shapes of `shapes`, in a shuffled order, so that its first ones stand for all.
+
+    Lengths are multiples of 8. Of every second drawn shape they are odd multiples, so that rows begin anywhere.
+    """
+    import math
+    import random
+
+    rng = random.Random(seed)
+
+    def length(odd: bool) -> int:
+        eighths = round(math.exp(rng.uniform(math.log(SHORTEST), math.log(LONGEST))) / 8)
+        return 8 * (eighths - 1 + eighths % 2 if odd else eighths)
+
+    drawn = [("drawn", *(length(i % 2 == 1) for _ in "mnk")) for i in range(DRAWN)]
+    models = [("model", TOKENS[(3 * i + j) % len(TOKENS)], n, k) for i, (n, k) in enumerate(WEIGHTS) for j in (0, 4)]
+    listed = [*drawn, *models, *(("extreme", *lengths) for lengths in EXTREME)]
+    rng.shuffle(listed)
+    return [dict(zip(("kind", "m", "n", "k"), shape, strict=True)) for shape in listed]
+
+
+def _shapes(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from gemmrepro import registry, stats, timing
+    from gemmrepro.gpu import baselines
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.operations import Shape
+
+    if point["index"] >= context.settings["first"]:
+        return
+    settings = {name: value for name, value in context.settings.items() if name != "first"}
+    shape, kernel = Shape(point["m"], point["n"], point["k"]), registry.kernel(ANY_SHAPE)
+    launched = Operands.of(kernel, shape, *random(kernel.problem, shape, 1))
+    library = baselines.baseline(LIBRARY).bind(context.session, launched)
+    timer, plan = timing.Timer(context.session), timing.Plan(**settings)
+    for subject in context.subjects:
+        if subject.kernel == LIBRARY:
+            continue
+        call = context.bind(subject, launched)
+        estimates = timer.estimate(call, timer.once(call)), timer.estimate(library, timer.once(library))
+        burst = timer.burst([call], [library], "warm", plan, estimates, timing.wants_graphs(*estimates))
+        ratio = stats.ratio_interval([burst.baseline], [burst.times])
+        own, beside = (stats.median_interval(times).value for times in (burst.times, burst.baseline))
+        yield context.row(
+            subject,
+            **{name: point[name] for name in ("kind", "m", "n", "k")},
+            form=registry.kernel(subject.kernel).at(shape).code.entry,
+            time_us=own,
+            library_us=beside,
+            times=ratio.value,
+            times_low=ratio.low,
+            times_high=ratio.high,
+        )
+
+
 FUSED, APART = "hopper.epilogue", "hopper.epilogue_apart"
 FUSED_LIBRARY = "cublas.gemm_gelu_bias"
 BESIDE = "cublas.gemm and bias_gelu"
@@ -305,6 +380,27 @@ EXPERIMENTS = (
         points=lambda parameters: [{"n": n} for n in parameters["ns"]],
         measure=_forms,
         follows={"tflops": lambda row: 2e-6 * row["n"] ** 3 / row["time_us"]},
+    ),
+    Experiment(
+        name="shapes",
+        title="Shapes that nobody chose",
+        question="How does the library's time compare with that of the last rungs at any shape?",
+        kernels=(ANY_SHAPE, FORMS),
+        libraries=(LIBRARY,),
+        parameters={"seed": 19},
+        settings={"first": 20, "interval": 0.001, "seconds": 0.05, "least": 6, "most": 40},
+        columns=(
+            Column("kind", "drawn, model or extreme", kind="text"),
+            *(Column(axis, axis.upper(), kind="integer") for axis in "mnk"),
+            Column("form", "the entry point that the host chooses", kind="text"),
+            Column("time_us", "its time", "µs"),
+            Column("library_us", "that of the library", "µs"),
+            Column("times", "time of the library over its own", low="times_low", high="times_high"),
+            Column("times_low", "lower end of its 95% interval"),
+            Column("times_high", "upper end of its 95% interval"),
+        ),
+        points=lambda parameters: [{"index": index, **shape} for index, shape in enumerate(shapes(parameters["seed"]))],
+        measure=_shapes,
     ),
     Experiment(
         name="cores",

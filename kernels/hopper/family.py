@@ -1,9 +1,10 @@
-"""Hopper: the article's level 8 as it sketches it, and fourteen rungs from there to a GEMM at the power cap."""
+"""Hopper: the article's level 8 as it sketches it, and fifteen rungs from there to a GEMM at the power cap."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gemmrepro.operations import Shape
@@ -642,6 +643,339 @@ def _by_energy() -> Kernel:
     )
 
 
+@dataclass(frozen=True)
+class _Costs:
+    """What the model of level H16 charges, in cycles at 1.9 GHz unless it says so; NOTES.md says how it was fitted."""
+
+    group: Mapping[str, float]
+    """Of a group of wgmma beside its products, by kind of form."""
+    row: Mapping[int, float]
+    """Of a row of 128 bytes that a block requests, by the bytes that rows of A and B are a multiple of."""
+    crowd: float
+    """A request costs this share of it at least, and the rest by how many of the SMs load as well; see `step`."""
+    written: float
+    """Of a row that lands in a block's shared memory."""
+    boxed: float
+    """Of a row of the boxes that a block loads, beyond the matrix or not."""
+    shared: float
+    """Of a step whose tiles blocks share ..."""
+    sharer: float
+    """... and of every sharer after the first."""
+    overlap: float
+    """Exponent of the norm that joins multiplying and loading."""
+    stored: float
+    """Of an element of a tile that is stored."""
+    turned: float
+    """Factor of that where operands are exchanged."""
+    tile: float
+    """Of a tile besides."""
+    parts: float
+    """Of exchanging sums among parts of K ..."""
+    part: float
+    """... and of each element of the tile besides."""
+    launch: float
+    cluster: float
+    """Of a launch in clusters besides ..."""
+    doubled: float
+    """... and of every doubling of their size."""
+    bandwidth: float
+    """Of DRAM, in 10^12 bytes a second."""
+    kept: float
+    """Megabytes that L2 keeps from one launch to the next ..."""
+    missed: float
+    """... and how many more until it keeps none."""
+    sparse: float
+    """How much slower DRAM is where a tile's rows lie beyond the matrix."""
+    memory: float
+    """Exponent of the norm that joins all this and DRAM."""
+
+
+COSTS = _Costs(
+    group={"alternating": 6.1, "joint": 107.6, "kept": 69.1},
+    row={128: 1.323, 64: 1.596, 32: 2.029, 16: 3.586},
+    crowd=0.084,
+    written=0.711,
+    boxed=0.179,
+    shared=32.6,
+    sharer=4.94,
+    overlap=2.414,
+    stored=0.0499,
+    turned=1.289,
+    tile=355,
+    parts=545,
+    part=0.428,
+    launch=4142,
+    cluster=160,
+    doubled=22.2,
+    bandwidth=4.58,
+    kept=3.05,
+    missed=4.15,
+    sparse=1.452,
+    memory=1.789,
+)
+
+CLUSTERS_OF = {1: 132, 2: 66, 3: 39, 4: 30, 6: 17, 8: 15}
+"""Clusters of a size that run at once on the 132 SMs of an H200, whose groups of SMs they do not fill, as its driver
+says; with other numbers of SMs in proportion."""
+
+
+@dataclass(frozen=True)
+class _Shaped:
+    """A form of level H16: the constants of `Form` in the source."""
+
+    kind: str
+    """joint: a tile for both consumers of a block; alternating: one for each."""
+    bm: int
+    bn: int
+    stages: int
+    unit: int = 1
+    exchanged: bool = False
+    group: int = 8
+    keeps: bool = False
+    every: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    """Of the launches that the gate judges; parts of K only where they fit one wave."""
+
+    @property
+    def entry(self) -> str:
+        return f"{self.kind}_{self.bm}x{self.bn}" + ("_x" if self.exchanged else "")
+
+    @property
+    def consumer(self) -> tuple[int, int]:
+        """Rows and columns of a tile that one consumer multiplies."""
+        if self.kind == "alternating":
+            return self.bm, self.bn
+        return (self.bm // 2, self.bn) if self.bm >= 128 else (self.bm, self.bn // 2)
+
+    def divides(self, parts: int) -> bool:
+        """Whether `parts` of K may share a tile: their sums must find room where the ring was."""
+        rows, cols = self.consumer
+        groups = rows // 64 * cols // 8
+        room = self.stages * (self.bm + self.bn) * 128 // 4096
+        joint = self.kind == "joint" and not self.keeps and groups + 7 <= room
+        return parts == 1 or (joint and parts * _ceil(groups, parts) <= room)
+
+    @property
+    def clusters(self) -> Iterator[tuple[int, int, int]]:
+        """The clusters that a launch may have: rows and columns of blocks that share tiles, and parts of K."""
+        for rows, cols, parts in itertools.product((1, 2, 4), (1, 2, 4), (1, 2, 3, 4, 6, 8)):
+            if rows * cols * parts in CLUSTERS_OF and self.bn % rows == 0 and self.divides(parts):
+                yield rows, cols, parts
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A form of level H16 and the cluster in which its blocks are launched."""
+
+    form: _Shaped
+    cluster: tuple[int, int, int]
+
+    def tiles(self, shape: Shape) -> tuple[int, int]:
+        """Rows and columns of tiles of a cluster."""
+        high, wide = (shape.n, shape.m) if self.form.exchanged else (shape.m, shape.n)
+        rows, cols, _ = self.cluster
+        return _ceil(_ceil(high, self.form.bm), rows), _ceil(_ceil(wide, self.form.bn), cols)
+
+    def fit(self, sms: int) -> int:
+        """Clusters that run at once."""
+        return max(1, CLUSTERS_OF[math.prod(self.cluster)] * sms // CLUSTERS_OF[1])
+
+    def step(self, shape: Shape, busy: float) -> float:
+        """Cycles of a step of K, where this share of the SMs is busy."""
+        form, (rows, cols, _) = self.form, self.cluster
+        high, wide = (shape.n, shape.m) if form.exchanged else (shape.m, shape.n)
+        consumers, (r, c) = (1 if form.kind == "alternating" else 2), form.consumer
+        # Tensor cores do 2048 multiply-adds a cycle and read 128 bytes of shared memory, 64 rows and c columns a wgmma.
+        multiply = max(form.bm * form.bn * 64 / 2048, consumers * r // 64 * (64 + c))
+        multiply += COSTS.group["kept" if form.keeps else form.kind] / form.unit
+        requested = high / _ceil(high, form.bm) / cols + wide / _ceil(wide, form.bn) / rows
+        aligned = next(step for step in (128, 64, 32, 16) if 2 * shape.k % step == 0)
+        load = requested * COSTS.row[aligned] * (COSTS.crowd + busy) / (COSTS.crowd + 1)
+        load += COSTS.written * (form.bm + form.bn) + COSTS.boxed * (form.bm / cols + form.bn / rows)
+        sharers = rows + cols - 2
+        shared = COSTS.shared + COSTS.sharer * (sharers - 1) if sharers else 0
+        return _norm(multiply, load, COSTS.overlap) + shared
+
+    def seconds(self, shape: Shape, sms: int) -> float:
+        """Time of a launch among others on `sms` SMs."""
+        form, size, parts = self.form, math.prod(self.cluster), self.cluster[2]
+        clusters, fit = math.prod(self.tiles(shape)), self.fit(sms)
+        steps = _ceil(_ceil(shape.k, 64 * form.unit), parts) * form.unit
+        main = steps * self.step(shape, min(clusters, fit) * size / sms)
+        put = form.bm * form.bn * COSTS.stored * (COSTS.turned if form.exchanged else 1)
+        if form.kind == "alternating":
+            tile = max(main, (main + put) / 2)
+        else:
+            tile = max(main, put) if form.keeps else main + put
+        tile += COSTS.tile
+        if parts > 1:
+            tile += COSTS.parts + COSTS.part * form.bm * form.bn
+        last = put if form.keeps or form.kind == "alternating" else 0
+        cluster = COSTS.cluster + COSTS.doubled * math.log2(size) if size > 1 else 0
+        cycles = COSTS.launch + cluster + _ceil(clusters, fit) * tile + last
+        return _norm(cycles / 1.9e9, self._memory(shape), COSTS.memory)
+
+    def _memory(self, shape: Shape) -> float:
+        """Seconds that DRAM takes."""
+        form = self.form
+        high, wide = (shape.n, shape.m) if form.exchanged else (shape.m, shape.n)
+        moved = 2.0 * (shape.k * (shape.m + shape.n) + shape.m * shape.n)
+        missed = min(1.0, max(0.0, (moved / 1e6 - COSTS.kept) / COSTS.missed))
+        used = high / _ceil(high, form.bm) + wide / _ceil(wide, form.bn)
+        return missed * moved / (COSTS.bandwidth * 1e12) * (1 + COSTS.sparse * (1 - used / (form.bm + form.bn)))
+
+    def launch(self, shape: Shape) -> Launch:
+        """As many clusters as run at once; all of them where K is in parts, whose blocks do not go on to another."""
+        rows, cols, parts = self.cluster
+        clusters = math.prod(self.tiles(shape))
+        if parts == 1:
+            clusters = min(clusters, self.fit(card.sms()))
+        form = self.form
+        ring = form.stages * (form.bm + form.bn) * 64 * 2
+        return Launch(
+            grid=(clusters * rows, cols, parts),
+            block=(384, 1, 1),
+            cluster=self.cluster if math.prod(self.cluster) > 1 else None,
+            shared_bytes=ring + 8 * (2 if form.keeps else 1) * 16 * 64 * 2 + (2 * form.stages + 2) * 8,
+            early=True,
+        )
+
+    def variant(self) -> Variant:
+        form, (rows, cols, _) = self.form, self.cluster
+        c, halves = form.consumer[1], form.consumer[0] // 64
+        piece = min(c, 64)
+        high, wide = TensorMap(box=(form.bm // cols, 64)), TensorMap(box=(form.bn // rows, 64))
+        a, b = (wide, high) if form.exchanged else (high, wide)
+        stored = TensorMap(box=(piece, 64)) if form.exchanged else TensorMap(box=(16, piece), swizzle=2 * piece)
+        pieces = halves * _ceil(c, piece)
+        return Variant(
+            entry=form.entry,
+            launch=self.launch,
+            params={
+                "bm": form.bm,
+                "bn": form.bn,
+                "bk": 64,
+                "stages": form.stages,
+                "unit": form.unit,
+                "group": form.group,
+            },
+            tensor_maps={"a": a, "b": b, "c": stored},
+            expects=(
+                Expect(
+                    rf"HGMMA\.64x{c}x16\.F32\.BF16",
+                    "wgmma spans the columns of a consumer",
+                    least=4 * halves * form.unit,
+                ),
+                Expect(r"UTMASTG\.2D", "TMA stores C", least=pieces),
+                Expect(
+                    rf"STSM\.16\.{'MT88' if form.exchanged else 'M88'}\.4(\..*)?",
+                    "stmatrix stages the sums, transposed if operands are exchanged",
+                    least=pieces * (piece // 16),
+                ),
+            ),
+        )
+
+
+def _norm(one: float, other: float, exponent: float) -> float:
+    """The larger of two times that overlap, and some of the smaller."""
+    return (one**exponent + other**exponent) ** (1 / exponent)
+
+
+_SHAPED = (
+    _Shaped("joint", 64, 64, stages=12, unit=2, cluster=(2, 2, 2)),
+    _Shaped("joint", 128, 32, stages=10, unit=2, exchanged=True, cluster=(1, 1, 4)),
+    _Shaped("joint", 128, 64, stages=8, unit=2, cluster=(1, 1, 8)),
+    _Shaped("joint", 128, 96, stages=7, unit=2, cluster=(1, 2, 3)),
+    _Shaped("joint", 128, 128, stages=6, unit=2, cluster=(2, 1, 2)),
+    _Shaped("joint", 128, 192, stages=5, cluster=(2, 1, 4)),
+    _Shaped("joint", 128, 256, stages=4, keeps=True, every=4, cluster=(2, 1, 1)),
+    _Shaped("joint", 256, 192, stages=3, every=4, cluster=(1, 2, 1)),
+    _Shaped("alternating", 64, 72, stages=12, unit=2, cluster=(4, 1, 1)),
+    _Shaped("alternating", 64, 96, stages=10, unit=2, cluster=(1, 4, 1)),
+    _Shaped("alternating", 64, 96, stages=10, unit=2, exchanged=True, cluster=(2, 2, 1)),
+    _Shaped("alternating", 64, 128, stages=8, unit=2),
+    _Shaped("alternating", 64, 144, stages=8, unit=2, exchanged=True, cluster=(4, 2, 1)),
+    _Shaped("alternating", 64, 168, stages=7, cluster=(2, 4, 1)),
+    _Shaped("alternating", 64, 168, stages=7, exchanged=True, cluster=(4, 2, 1)),
+    _Shaped("alternating", 64, 192, stages=6, exchanged=True, cluster=(1, 2, 1)),
+    _Shaped("alternating", 128, 112, stages=7, unit=2, exchanged=True, cluster=(4, 2, 1)),
+    _Shaped("alternating", 128, 128, stages=6, unit=2, cluster=(2, 1, 1)),
+    _Shaped("alternating", 128, 144, stages=6, exchanged=True, group=12, cluster=(2, 4, 1)),
+    _Shaped("alternating", 128, 160, stages=5, group=12),
+    _Shaped("alternating", 128, 160, stages=5, exchanged=True, group=12, cluster=(2, 2, 1)),
+    _Shaped("alternating", 128, 176, stages=5, exchanged=True, group=12, cluster=(4, 1, 1)),
+    _Shaped("alternating", 128, 192, stages=5, group=16, cluster=(2, 2, 1)),
+)
+"""The forms of level H16."""
+_PLANS = tuple(_Plan(form, cluster) for form in _SHAPED for cluster in form.clusters)
+
+
+def _gated(form: _Shaped) -> Variant:
+    """The entry point of a form, as the gate launches it: in parts of K where its cluster's tiles fit one wave."""
+    divided, whole = _Plan(form, form.cluster), _Plan(form, (*form.cluster[:2], 1))
+
+    def launch(shape: Shape) -> Launch:
+        one_wave = math.prod(divided.tiles(shape)) <= divided.fit(card.sms())
+        return (divided if one_wave else whole).launch(shape)
+
+    return replace(whole.variant(), launch=launch)
+
+
+SHAPED = tuple(map(_gated, _SHAPED))
+"""Their entry points."""
+
+
+def best_plan(shape: Shape, sms: int) -> _Plan:
+    """The H16 form and cluster that take the least time by the model. A part of K is two groups at least."""
+    possible = (
+        plan for plan in _PLANS if plan.cluster[2] == 1 or 2 * plan.cluster[2] <= _ceil(shape.k, 64 * plan.form.unit)
+    )
+    return min(possible, key=lambda plan: plan.seconds(shape, sms))
+
+
+def _any_shape() -> Kernel:
+    kernel = _alternating(
+        "any_shape",
+        "H16",
+        "Any shape",
+        "16_any_shape.cu",
+        SHAPED,
+        "Blocks of a cluster share tiles or divide K, operands change places, and a model of times chooses the form.",
+    )
+    return replace(
+        kernel,
+        platform=replace(kernel.platform, tuned_sms=132),  # times of plans are an H200's
+        launch=lambda shape: best_plan(shape, card.sms()).launch(shape),
+        code=replace(
+            kernel.code,
+            params={"bk": 64, "forms": len(SHAPED)},
+            headers=(
+                *_HEADERS,
+                "common/wgmma_widths.cuh",
+                "hopper/cluster.cuh",
+                "hopper/wgmma_any.cuh",
+            ),
+        ),
+        call=replace(kernel.call, arguments=(*_TO_TMA[:3], "c", "meeting", *_TO_TMA[3:])),
+        promises=Promises(
+            expects=(
+                *_RING_OF_TWO_WARPGROUPS,
+                *_EARLY,
+                Expect(r"UTMALDG\.2D", "TMA loads tiles, for this block", least=2),
+                Expect(r"UTMALDG\.2D\.MULTICAST", "or for those that share them", least=2),
+                _NO_SPILL,
+                _NEVER[-1],
+            ),
+            gate_shapes=(*_SEVERAL_TILES, Shape(392, 520, 4104)),
+        ),
+        run=Run(
+            variants=SHAPED,
+            choose=lambda shape: best_plan(shape, card.sms()).variant(),
+            workspace={"meeting": Buffer("int32", lambda shape: (2,), zeroed=True)},
+        ),
+    )
+
+
 _EPILOGUE = Compute(op="gemm_epilogue", dtype_in="bf16", dtype_out="bf16", layout="row,col,row")
 _EPILOGUE_SHARED = 5 * (128 + 128) * 64 * 2 + 8 * 4 * 16 * 64 * 2 + (2 * 5 + 2 + 8) * 8
 """Bytes of five stages, of four pieces for each of eight warps, and of the barriers."""
@@ -823,6 +1157,7 @@ KERNELS = (
     _ping_pong("bf16"),
     _by_size("bf16"),
     _by_energy(),
+    _any_shape(),
     _wgmma("fp16"),
     _overlapped("fp16"),
     _lockstep("fp16"),

@@ -883,6 +883,10 @@ template <int N, class Element>
 void wgmma_of_form(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
     hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
 }
+template <int N>
+void wgmma_any(float (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
+    hopper_grid::issue_wgmma<N, bf16>(d, a, b, add);
+}
 template <int N, class Element>
 void wgmma_int8(int (&d)[N / 2], Descriptor a, Descriptor b, bool add) {
     hopper_grid::issue_wgmma<N, Element>(d, a, b, add);
@@ -942,4 +946,63 @@ inline void stmatrix(unsigned address, Word one, Word two, Word three, Word four
 }
 inline void stmatrix_two(unsigned address, Word one, Word two) {
     hopper_grid::store_tiles<2>(address, {one, two});
+}
+
+inline int __ffs(int bits) {
+    return __builtin_ffs(bits);
+}
+
+// hopper/cluster.cuh
+struct Lengths {
+    int x, y, z;
+};
+namespace hopper_grid {
+inline Lengths lengths{1, 1, 1};  // of a cluster of several dimensions
+}
+inline Lengths cluster_lengths() {
+    return hopper_grid::lengths;
+}
+inline Lengths cluster_place() {
+    const int x = hopper_grid::lengths.x, y = hopper_grid::lengths.y, rank = cluster_rank();
+    return {rank % x, rank / x % y, rank / (x * y)};
+}
+inline void cluster_meet() {
+    cluster_sync();
+}
+inline bool elect_one() {
+    return threadIdx.x % 32 == 0;
+}
+inline int cluster_number() {
+    return hopper_grid::running->block->index / hopper_grid::cluster_size;
+}
+inline int cluster_count() {
+    return hopper_grid::blocks.size() / hopper_grid::cluster_size;
+}
+inline void store_at(float4* to, int rank, float4 four) {
+    hopper_grid::perhaps_yield();
+    const hopper_grid::Block& own = *hopper_grid::running->block;
+    hopper_grid::Block& block = hopper_grid::blocks[own.index - own.rank + rank];
+    if (block.left()) {
+        hopper_grid::report("a store to a block that has left");
+        return;
+    }
+    memcpy(block.shared + shared_address(to), &four, sizeof four);
+}
+inline void stmatrix_turned(unsigned address, Word one, Word two, Word three, Word four) {
+    using namespace hopper_grid;
+    // Column c of a tile, which eight threads hold, becomes the row whose address lane c names.
+    const Word words[4] = {one, two, three, four};
+    Block& block = *running->block;
+    block.exchanged[threadIdx.x] = address;
+    __syncwarp();
+    const unsigned warp = threadIdx.x / 32 * 32, lane = threadIdx.x % 32;
+    for (int tile = 0; tile < 4; ++tile) {
+        for (int i = 0; i < 2; ++i) {
+            const unsigned at = block.exchanged[warp + tile * 8 + lane % 4 * 2 + i] + lane / 4 * 2;
+            const unsigned short bits = words[tile] >> 16 * i;
+            memcpy(block.shared + at, &bits, 2);
+            running->unfenced.push_back({at, at + 2});
+        }
+    }
+    __syncwarp();
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from pathlib import Path
@@ -75,6 +76,7 @@ int main(int, char** v) {
         }
     }
     hopper_grid::early_launch = EARLY;
+    hopper_grid::lengths = {atoi(v[10]), atoi(v[11]), atoi(v[12])};
     for (int seed = from; seed < to; ++seed) {
         // Another product than the launch before: what that one left behind must not pass for this one's.
         for (bf16& element : A) {
@@ -176,9 +178,16 @@ def compile_text(
 
 
 def run_model(
-    program: Path, shape: Shape, grid: tuple[int, int], threads: int, cluster: int, seeds: range, limit: float = 300
+    program: Path,
+    shape: Shape,
+    grid: tuple[int, int],
+    threads: int,
+    cluster: int | tuple[int, int, int],
+    seeds: range,
+    limit: float = 300,
 ) -> str:
     """The first problem under any of `seeds`; "" if C is right under all of them and no rule was broken."""
-    numbers = (*(shape.m, shape.n, shape.k), *grid, threads, cluster, seeds.start, seeds.stop)
+    lengths = cluster if isinstance(cluster, tuple) else (cluster, 1, 1)
+    numbers = (*(shape.m, shape.n, shape.k), *grid, threads, math.prod(lengths), seeds.start, seeds.stop, *lengths)
     done = subprocess.run([program, *map(str, numbers)], capture_output=True, text=True, timeout=limit)
     return "" if done.returncode == 0 else (done.stdout.strip() or f"ended by signal {-done.returncode}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from types import SimpleNamespace
 
@@ -86,7 +87,20 @@ def test_the_layouts_of_the_experiment_are_those_of_the_kernel() -> None:
         "epilogue",
         "forms",
         "layouts",
+        "shapes",
     }
+
+
+def test_shapes_are_drawn_the_same_every_time() -> None:
+    listed = DECLARED.shapes(19)
+    assert listed == DECLARED.shapes(19) and listed != DECLARED.shapes(0)
+    drawn = [[shape[axis] for axis in "mnk"] for shape in listed if shape["kind"] == "drawn"]
+    assert len(drawn) == DECLARED.DRAWN and len(listed) == len({tuple(shape.values()) for shape in listed})
+    assert all(
+        DECLARED.SHORTEST - 8 <= length <= DECLARED.LONGEST and length % 8 == 0 for one in drawn for length in one
+    )
+    assert sum(all(length % 16 == 8 for length in one) for one in drawn) >= DECLARED.DRAWN // 2
+    assert {shape["kind"] for shape in listed[:20]} == {"drawn", "model", "extreme"}
 
 
 FORMS = load_module("hopper_family", KERNELS_DIR / "hopper/family.py")
@@ -176,6 +190,46 @@ def test_tiles_of_two_widths_make_up_c() -> None:
 def test_a_block_of_every_form_fits_a_multiprocessor() -> None:
     for part in registry.kernel("hopper.by_energy").parts:
         assert part.launch(Shape.cube(4096)).shared_bytes <= 227 * 1024
+
+
+@pytest.mark.parametrize(
+    ("shape", "micros"),
+    [
+        # As first measured by plans that the model had not seen.
+        (Shape(512, 512, 65536), 79.8),
+        (Shape(1000, 1000, 1000), 8.25),
+        (Shape(8, 8192, 8192), 35.5),
+        (Shape(4104, 4104, 4104), 217.6),
+        (Shape(8192, 8192, 8192), 1588.0),
+    ],
+)
+def test_the_model_of_plans_gives_measured_times(shape: Shape, micros: float) -> None:
+    assert 1e6 * FORMS.best_plan(shape, 132).seconds(shape, 132) == pytest.approx(micros, rel=0.2)
+
+
+def test_a_plan_follows_the_shape() -> None:
+    """Few tiles divide K, few rows exchange operands, and rows that begin anywhere are loaded for several blocks."""
+    assert FORMS.best_plan(Shape(512, 512, 65536), 132).cluster[2] > 1
+    assert FORMS.best_plan(Shape(8, 28672, 4096), 132).form.exchanged
+    rows, cols, _ = FORMS.best_plan(Shape(4104, 4104, 4104), 132).cluster
+    assert rows * cols > 1
+    assert FORMS.best_plan(Shape(512, 512, 512), 66).fit(66) < FORMS.best_plan(Shape(512, 512, 512), 132).fit(132)
+
+
+def test_every_plan_can_be_launched() -> None:
+    """Shared memory, boxes and clusters within the hardware's limits; a cluster for each tile where K is in parts."""
+    for plan in FORMS._PLANS:
+        shape = Shape(1000, 776, 8200)
+        launch, maps = plan.launch(shape), plan.variant().tensor_maps
+        assert launch.shared_bytes <= 227 * 1024 and math.prod(plan.cluster) <= 8
+        assert all(rows <= 256 for rows, _ in (made.box for made in maps.values()))
+        if plan.cluster[2] > 1:
+            assert launch.grid[0] == math.prod(plan.tiles(shape)) * plan.cluster[0]
+        assert all(blocks % count == 0 for blocks, count in zip(launch.grid, plan.cluster, strict=True))
+        for sms in (14, 66, 114, 132):
+            with card.of(card.Card(sms, 700.0)):
+                blocks = math.prod(plan.launch(Shape.cube(16384)).grid)
+            assert plan.cluster[2] > 1 or sms / 2 < blocks <= sms
 
 
 @pytest.mark.parametrize("kernel_id", ["hopper.lockstep", "hopper.stream_k"])

@@ -12,6 +12,7 @@ port to the Python DSL, kernels/cute/dsl_hopper.py, test_ptx_rings.py runs the P
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -36,11 +37,13 @@ TRIES = range(0, 24)
 
 BY_ENERGY = registry.kernel("hopper.by_energy")
 FORMS = {part.code.entry: part for part in BY_ENERGY.parts}
+ANY_SHAPE = registry.kernel("hopper.any_shape")
+SHAPED = {part.code.entry: part for part in ANY_SHAPE.parts}
 KERNELS = [
     kernel
     for kernel in registry.kernels("hopper")
     if kernel.compute.dtype_in == "bf16" and kernel.code.headers and kernel.compute.dtype_acc == "fp32"
-    if kernel.id != BY_ENERGY.id and kernel.compute.op == "gemm"
+    if kernel.id not in (BY_ENERGY.id, ANY_SHAPE.id) and kernel.compute.op == "gemm"
 ]
 
 
@@ -252,6 +255,61 @@ def test_a_bug_planted_in_a_form_shows(
     program = hopper_grid.compile_model(BY_ENERGY, planted, tmp_path / "planted", entry, maps, headers)
     case = form_case(part, *size, clusters=3 if size[:2] == (1, 1) else 2) if size else width_case(part)
     assert run(program, part, case, TRIES) != "", what
+
+
+def alone(source: str, entry: str) -> str:
+    """The source without its other entry points, which take long to compile."""
+    return re.sub(rf'extern "C" [^{{]*?\b(?!{entry}\()\w+\(OPERANDS\) \{{.*?\n\}}\n', "", source, flags=re.DOTALL)
+
+
+def run_shaped(program: Path, part: Kernel, tiles: tuple[int, int], steps: int, seeds: range) -> str:
+    """Rows and columns of tiles of a cluster, the last ones cut to eight; for each a cluster where K is in parts."""
+    lengths = part.launch(Shape(64, 64, 4096)).cluster or (1, 1, 1)
+    sides = (part.params["bm"], part.params["bn"])
+    high, wide = (side * count * (number - 1) + 8 for side, count, number in zip(sides, lengths, tiles, strict=False))
+    m, n = (wide, high) if part.code.entry.endswith("_x") else (high, wide)
+    clusters = math.prod(tiles) if lengths[2] > 1 else 2
+    shape = Shape(m, n, 64 * (steps - 1) + 8)
+    return hopper_grid.run_model(program, shape, (clusters * math.prod(lengths), 1), 384, lengths, seeds)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("joint_128x32_x", "joint_128x128", "joint_128x256", "joint_256x192"),
+        *("alternating_64x72", "alternating_64x96_x", "alternating_64x128"),
+    ],
+)
+def test_every_order_gives_the_product_of_a_plan(entry: str, tmp_path: Path, headers: Path) -> None:
+    """Shared rows, shared columns, both and neither, parts of K, exchanged operands, odd steps of a group of two."""
+    part = SHAPED[entry]
+    source, maps = alone(part.source_path.read_text(), entry), dict(part.call.tensor_maps)
+    program = hopper_grid.compile_model(ANY_SHAPE, source, tmp_path / entry, entry, maps, headers)
+    for tiles, steps in (((2, 2), 9), ((1, 3), 5)):
+        assert run_shaped(program, part, tiles, steps, SEEDS) == "", (tiles, steps)
+
+
+DIVIDED, SHARING = "joint_128x128", "alternating_64x96_x"
+SHAPED_PLANTS = [
+    (DIVIDED, "sums of one part put in the place of another's", r"given\[\(walk\.z \* each", "given[(0 * each"),
+    (DIVIDED, "sums handed over while a ring is read", r"cluster_meet\(\);  // every block is done with its ring", ""),
+    (SHARING, "own block alone is told", r"walk\.peer\(i\)\)", "walk.rank)"),
+    (SHARING, "every block of a row loads the same share", r"tile\.row \+ walk\.y \* height, row", "tile.row, row"),
+    (SHARING, "one block may release for all", r"walk\.peers\(\) \* \(F::ALT", "1 * (F::ALT"),
+    (SHARING, "one stage of two released", r"empty\[before\[u\]\], walk", "empty[before[0]], walk"),
+    (SHARING, "a block leaves before its neighbour", r"cluster_meet\(\);  // nobody leaves", "// nobody leaves"),
+    (SHARING, "a launch does not wait for the one before", r"wait_for_previous\(\);", ""),
+]
+
+
+@pytest.mark.parametrize("plant", SHAPED_PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
+def test_a_bug_planted_in_a_plan_shows(plant: tuple[str, str, str, str], tmp_path: Path, headers: Path) -> None:
+    entry, what, pattern, replacement = plant
+    part = SHAPED[entry]
+    planted = with_plant(alone(part.source_path.read_text(), entry), pattern, replacement, 0)
+    maps = dict(part.call.tensor_maps)
+    program = hopper_grid.compile_model(ANY_SHAPE, planted, tmp_path / "planted", entry, maps, headers)
+    assert any(run_shaped(program, part, tiles, steps, TRIES) for tiles, steps in (((2, 2), 9), ((1, 1), 3))), what
 
 
 # The rings of kernels/crt: as those above, on 8-bit integers ----------------------------------------------------------
