@@ -280,9 +280,7 @@ def test_what_articles_get_wrong_is_a_section_after_the_results(tmp_path):
     of = {entry["id"]: entry for entry in judged["claims"]}
     for entry in of.values():
         entry["correction"] = None
-    wrong, *others = (
-        entry for entry in judged["claims"] if entry["verdict"] == "not reproduced" and entry["measured"]
-    )
+    wrong, *others = (entry for entry in judged["claims"] if entry["verdict"] == "not reproduced" and entry["measured"])
     right = next(entry for entry in judged["claims"] if entry["verdict"] == "reproduced")
     correction = {"class": "wrong", "instead": "It is <b>half</b> of that.", "known": "It was counted."}
     wrong["correction"], right["correction"] = correction, correction | {"instead": "It is not so."}
