@@ -14,7 +14,7 @@ specifications per compute capability. The CUDA system keeps 1 KB for every bloc
 def shared_of_an_a100(given: Inputs) -> Calculated:
     """KB of shared memory of a multiprocessor of the A100, sm_80."""
     of_sm, of_block = SHARED_KB["sm_80"]
-    return Calculated(of_sm, f"{of_sm} KB a multiprocessor, of which a block can have {of_block}, by the programming guide")
+    return Calculated(of_sm, f"{of_sm} KB a multiprocessor, of them {of_block} a block, by the programming guide")
 
 
 def merged_as_printed(given: Inputs) -> Calculated:

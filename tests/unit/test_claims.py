@@ -41,24 +41,12 @@ def test_every_published_row_of_every_article_is_claimed():
     assert loaded and claims.uncovered(loaded) == []
 
 
-WITHDRAWN = (
-    "ada.naive.loads",
-    "ada.profiler.busy",
-    "cute.kilobytes",
-    "cute.numbers.best_stage",
-    "cute.size.similar",
-    "cutile.needs.blackwell",
-    "ladder.bandwidth.factor",
-    "ladder.bandwidth.shared",
-    "ladder.latency.DRAM",
-    "ladder.latency.registers",
-    "memory.copy.cast",
-    "memory.copy.overhead",
-    "memory.limit.shared",
-    "memory.step.reason",
-    "pytorch.gelu.only_first",
-    "pytorch.numbers.wrong_time",
-)
+WITHDRAWN = """
+    ada.naive.loads ada.profiler.busy cute.kilobytes cute.numbers.best_stage cute.size.similar
+    cutile.needs.blackwell ladder.bandwidth.factor ladder.bandwidth.shared ladder.latency.DRAM
+    ladder.latency.registers memory.copy.cast memory.copy.overhead memory.limit.shared memory.step.reason
+    pytorch.gelu.only_first pytorch.numbers.wrong_time
+""".split()
 """Claims that once had a correction which their source does not bear out."""
 
 

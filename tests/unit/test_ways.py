@@ -559,23 +559,6 @@ def test_no_statement_that_arithmetic_finds_right_is_called_wrong():
             assert judging.judge(claim, world).verdict == CONTRADICTORY, claim.id
 
 
-def test_the_page_lists_what_articles_get_wrong(tmp_path):
-    from gemmrepro.paper.claims import read_verdicts
-
-    wrong = of_arithmetic(compute={**of_arithmetic()["compute"], "equals": 20000}, correction=corrected())
-    right = of_arithmetic(id="ladder.x.right", correction=corrected())
-    generation = of_arithmetic(id="ladder.x.here", correction=corrected("of its generation"))
-    world = World(tmp_path / "world", ladder=False, ceilings=False, samples=False).write()
-    of = loaded(tmp_path, wrong, right, generation)
-    result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
-    (tmp_path / "verdicts.json").write_text(json.dumps(result))
-    view = read_verdicts(tmp_path / "verdicts.json")
-    assert [(each.name, [claim.id for claim in each.claims]) for each in view.corrections] == [
-        ("wrong", ["ladder.x.sum"])
-    ]
-    assert [claim.id for claim in view.unfounded] == ["ladder.x.right"]
-
-
 def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, monkeypatch, capsys):
     entries = (of_ratio(), of_arithmetic(), of_ratio(id="ladder.x.own", register="project"))
     world = World(tmp_path / "world", sizes=(4096,), samples=False).write()

@@ -113,7 +113,7 @@ class ClaimView:
 
 
 _CORRECTIONS = {
-    "wrong": "wrong on any GPU, or by the article itself",
+    "wrong": "on any GPU, or by the article itself",
     "latent fault": "faults of printed code that change no figure of its article",
     "outdated": "right when written, of a release that has a successor",
     "of its generation": "right on the GPU of its article, not on later ones",
