@@ -202,7 +202,7 @@ def test_an_open_numerical_gate_is_said(tmp_path):
 def test_without_measurements_nothing_is_claimed(tmp_path):
     result = World(tmp_path, ladder=False, ceilings=False).write()
     found = judged(result)
-    counted = ("count", "consistent", "covered")
+    counted = ("count", "consistent", "covered", "none")
     kinds = {entry["verdict"] for name, entry in found.items() if entry["way"] not in counted and "loads" not in name}
     assert kinds == {NOT_MEASURED}
     whole = judging.judge_all(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere", ("ladder",)).as_json()

@@ -166,9 +166,9 @@ class VerdictsView:
     @property
     def corrections(self) -> list[CorrectionList]:
         """The claims that show an article wrong, by class, worst first: marked with a correction, and found wrong."""
-        wrong = [claim for claim in self.claims if claim.correction and claim.verdict in WRONG]
+        wrong = [(c, c.correction["class"]) for c in self.claims if c.correction and c.verdict in WRONG]
         lists = [
-            CorrectionList(name, rule, tuple(claim for claim in wrong if claim.correction["class"] == name))
+            CorrectionList(name, rule, tuple(claim for claim, kind in wrong if kind == name))
             for name, rule in _CORRECTIONS.items()
         ]
         return [each for each in lists if each.claims]
