@@ -80,7 +80,7 @@ def load_file(path: Path, family: str, *, judged: bool = False) -> list[Claim]:
         claim, wrong = _load_claim(entry, document, family, published)
         claims.append(claim)
         problems += [f"claim '{entry['id']}', key '{problem.key}': {problem.message}" for problem in wrong]
-    problems += _wrongly_covered(claims) + _wrongly_corrected(claims)
+    problems += _wrongly_covered(claims)
     if problems:
         raise UserError(f"{path}: {'; '.join(problems)}.")
     return claims
@@ -93,17 +93,6 @@ def _wrongly_covered(claims: Sequence[Claim]) -> list[str]:
         f"claim '{claim.id}', key 'covered_by': {problem}"
         for claim in claims
         if claim.covered_by and (problem := _not_covering(claim, claim.covered_by, own))
-    ]
-
-
-def _wrongly_corrected(claims: Sequence[Claim]) -> list[str]:
-    """Claims that are said to share the error of another one, and are none of this file or have a correction."""
-    uncorrected = {claim.id for claim in claims if not claim.correction}
-    return [
-        f"claim '{claim.id}', key 'correction.also': '{name}' is no claim of this file without a correction"
-        for claim in claims
-        for name in (claim.correction or {}).get("also", ())
-        if name not in uncorrected
     ]
 
 
