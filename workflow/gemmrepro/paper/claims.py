@@ -116,7 +116,7 @@ _CORRECTIONS = {
     "wrong": "on any GPU, or by the article itself",
     "latent fault": "faults of printed code that change no figure of its article",
     "outdated": "right when written, of a release that has a successor",
-    "of its generation": "right on the GPU of its article, not on later ones",
+    "of its generation": "right on the GPU of its article, not on this one",
 }
 """The classes of corrections, worst first, and what each says of a statement."""
 
